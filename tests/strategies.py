@@ -1,0 +1,159 @@
+"""Hypothesis strategies for random mechanisms."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from vioc.dynamics.description.frame import PRIMITIVES, Frame, Pose, Transform
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.numbers import Parameter, Variable
+from vioc.dynamics.description.system import System
+from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint
+from vioc.dynamics.terms.forces import JointDamping, JointForce
+from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
+
+
+def reals(low, high):
+    """Floats in [low, high] without the denormal ones, which only test the printer."""
+    return st.floats(low, high, allow_subnormal=False)
+
+
+@st.composite
+def vectors(draw, low=-1.0, high=1.0):
+    """Three numbers."""
+    return tuple(draw(reals(low, high)) for _ in range(3))
+
+
+@st.composite
+def rotations(draw):
+    """Rotation matrices, (3, 3)."""
+    a, b, c = (draw(reals(-3.0, 3.0)) for _ in range(3))
+    z = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
+    y = np.array([[np.cos(b), 0, np.sin(b)], [0, 1, 0], [-np.sin(b), 0, np.cos(b)]])
+    x = np.array([[1, 0, 0], [0, np.cos(c), -np.sin(c)], [0, np.sin(c), np.cos(c)]])
+    return z @ y @ x
+
+
+@st.composite
+def masses(draw):
+    """Bodies with a positive definite inertia matrix that is full, and their centre off the origin."""
+    # Second moments s of a solid: its inertia tr(s) - s obeys the triangle inequality strictly.
+    s = np.diag([draw(reals(0.05, 0.5)) for _ in range(3)])
+    rotation = draw(rotations())
+    inertia = rotation @ (np.trace(s) * np.eye(3) - s) @ rotation.T
+    rows, columns = [0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]
+    return Mass(draw(reals(0.2, 3.0)), tuple(inertia[rows, columns]), draw(vectors(-0.5, 0.5)))
+
+
+def offsets():
+    """Three numbers, none of them small."""
+    return st.tuples(*[reals(0.2, 1.0).flatmap(lambda v: st.sampled_from([v, -v]))] * 3)
+
+
+def poses():
+    return st.builds(Pose, offsets(), rotations())
+
+
+@st.composite
+def systems(
+    draw,
+    max_frames=8,
+    constrained=False,
+    forced=False,
+    kinematic=False,
+    parameters=False,
+    potentials=True,
+):
+    """Random trees whose mass matrix is positive definite at every configuration.
+
+    They branch, use all six transforms and constant poses, and have at least one dynamic variable.
+    Each variable's frame, or a frame fixed to it, carries a `masses` body: were a velocity not to
+    move any of them, it would be zero from the root on.
+
+    Parameters
+    ----------
+    max_frames : int
+        At least 2; with constraints at least 5.
+    constrained : bool
+        Add constraints, fewer than the dynamic variables (of which there are at least two). They
+        are independent except at special configurations; which ones meet them is left open.
+    forced : bool
+        Add inputs on one or two variables, and damping.
+    kinematic : bool
+        Let some variables be kinematic, among them lengths of constraints.
+    parameters : bool
+        Let some numbers be declared parameters.
+    potentials : bool
+        Add gravity and springs.
+    """
+    serial = iter(range(10**6))
+
+    def number(low, high):
+        value = draw(reals(low, high))
+        return Parameter(f"p{next(serial)}", value) if parameters and draw(st.booleans()) else value
+
+    def body():
+        mass = draw(masses())
+        return Mass(number(0.2, 3.0), mass.inertia, mass.com)
+
+    least = 2 if constrained else 1
+    count = draw(st.integers(least, max(least, (max_frames - constrained) // 2)))
+    parents = [draw(st.integers(-1, i - 1)) for i in range(count)]
+    frames, dynamic = [], []
+    for i in range(count):
+        # The last places are kept for the dynamic variables that there must be.
+        free = count - i > least - len(dynamic)
+        kind = draw(st.sampled_from(["variable", "variable", "number", "SE3"])) if free else "variable"
+        primitive = draw(st.sampled_from(PRIMITIVES))
+        name = f"f{i}" if draw(st.booleans()) else None
+        if kind == "SE3":
+            frames.append(
+                Frame(Transform(kind, draw(poses())), name, body() if draw(st.booleans()) else None)
+            )
+        elif kind == "number":
+            frames.append(Frame(Transform(primitive, number(-1.5, 1.5)), name))
+        else:
+            variable = Variable(f"q{i}", kinematic and free and draw(st.booleans()))
+            if not variable.kinematic:
+                dynamic.append(variable.name)
+            if constrained or draw(st.booleans()):
+                tip = Frame(Transform("SE3", draw(poses())), f"tip{i}", body())
+                frames.append(Frame(Transform(primitive, variable), name)[tip])
+            else:
+                frames.append(Frame(Transform(primitive, variable), f"f{i}", body()))
+
+    # An odd place, which no axis of rotation happens to pass through.
+    anchor = Frame(Transform("SE3", Pose((2.31, -1.87, 3.13), draw(rotations()))), "anchor")
+    roots = [anchor] if constrained else []
+    for i in reversed(range(count)):
+        if parents[i] < 0:
+            roots.append(frames[i])
+        else:
+            frames[parents[i]] = frames[parents[i]][frames[i]]
+
+    tree = System(roots)
+    components = []
+    if potentials:
+        components.append(Gravity(*(number(-9.8, 9.8) for _ in range(3))))
+        if draw(st.booleans()):
+            variable = draw(st.sampled_from(tree.variables))
+            components.append(TorsionalSpring(variable, number(0, 5), number(-1, 1)))
+        if draw(st.booleans()):
+            components.append(LinearSpring("world", draw(st.sampled_from(tree.frame_names)), number(0, 5)))
+    if forced:
+        driven = draw(st.lists(st.sampled_from(dynamic), min_size=1, max_size=2, unique=True))
+        components += [JointForce(v, f"u-{v}") for v in driven]
+        components += [JointDamping(v, number(0, 1)) for v in driven if draw(st.booleans())]
+    if constrained:
+        # Each holds the tip of another variable, so none follows from the rest.
+        held = draw(
+            st.lists(st.sampled_from(dynamic), min_size=1, max_size=min(2, len(dynamic) - 1), unique=True)
+        )
+        for v in held:
+            if draw(st.booleans()):
+                constraint = PointConstraint(f"tip{v[1:]}", "anchor", draw(offsets()))
+            else:
+                own = kinematic and draw(st.booleans())
+                length = Variable(f"length-{v}", kinematic=True) if own else number(0.2, 2)
+                constraint = DistanceConstraint("anchor", f"tip{v[1:]}", length)
+            components.append(constraint)
+    return System(roots, components, name=draw(st.sampled_from(["system", "a b", 'say "hi"', "x\\y", ""])))

@@ -1,0 +1,1 @@
+"""From a description to a one-step map: description, terms, kinematics, Lagrangian, integrators."""

@@ -1,0 +1,181 @@
+"""What besides frames a mechanism is made of: potentials, forces and constraints, as plain data.
+
+A component is a frozen dataclass whose fields say what they are (`frame`, `variable`, `number`, ...
+below). From that alone the system validates it, and the model text is read and written. What the
+component *does* is written against the symbolic kinematics, in `vioc.dynamics.terms`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from vioc.dynamics.description.numbers import (
+    Number,
+    Parameter,
+    Variable,
+    as_number,
+    as_numbers,
+    check_name,
+)
+from vioc.errors import ModelError
+
+
+def frame() -> Any:
+    """A field that names a frame; ``"world"`` is the root."""
+    return field(metadata={"kind": "frame"})
+
+
+def variable() -> Any:
+    """A field that names a configuration variable."""
+    return field(metadata={"kind": "variable"})
+
+
+def number(default: Any = dataclasses.MISSING, *, minimum: float | None = None) -> Any:
+    """A finite number or `Parameter`, at least `minimum`."""
+    return field(default=default, metadata={"kind": "number", "minimum": minimum})
+
+
+def length() -> Any:
+    """A positive number, or a `Variable` that prescribes it."""
+    return field(metadata={"kind": "length"})
+
+
+def direction() -> Any:
+    """Three numbers, not all zero; stored as given, not normalized."""
+    return field(metadata={"kind": "direction"})
+
+
+def input_name() -> Any:
+    """A field that names an input of the map."""
+    return field(metadata={"kind": "input"})
+
+
+_COMPONENTS: dict[str, type[Component]] = {}
+
+
+def component_types() -> dict[str, type[Component]]:
+    """The component classes with a model-text form, by their keyword (upper case)."""
+    return dict(_COMPONENTS)
+
+
+@dataclass(frozen=True, repr=False)
+class Component:
+    """Base of potentials, forces and constraints. `name` is optional and unique in a system."""
+
+    keyword: ClassVar[str] = ""
+
+    name: str | None = field(default=None, kw_only=True, metadata={"kind": "name"})
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "keyword" not in cls.__dict__ or not cls.keyword:  # an inherited form is its owner's
+            return
+        keyword = cls.keyword.upper()
+        other = _COMPONENTS.get(keyword)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ModelError(f"{cls.__name__}: the keyword {keyword} is that of {other.__name__}")
+        _COMPONENTS[keyword] = cls
+
+    @classmethod
+    def keyword_of(cls) -> str:
+        """The head of its model-text form, in lower case with hyphens; also names it in messages."""
+        return (cls.keyword or re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__)).lower()
+
+    @classmethod
+    def arguments(cls) -> tuple[dataclasses.Field, ...]:
+        """Its fields without the name, in the order of the model text."""
+        return tuple(f for f in dataclasses.fields(cls) if f.name != "name")
+
+    def __post_init__(self) -> None:
+        where = self.label()
+        if self.name is not None:
+            check_name(self.name, self.keyword_of())
+        for f in self.arguments():
+            what = f"{where}: {f.name}"
+            value = getattr(self, f.name)
+            object.__setattr__(self, f.name, _checked(value, f.metadata.get("kind"), f.metadata, what))
+
+    def label(self) -> str:
+        """What messages call this component."""
+        return f"{self.keyword_of()} {self.name!r}" if self.name else self.keyword_of()
+
+    def __repr__(self) -> str:
+        shown = [repr(getattr(self, f.name)) for f in self.arguments()]
+        shown += [f"name={self.name!r}"] if self.name is not None else []
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _of_kind(self, *kinds: str) -> Iterator[Any]:
+        for f in self.arguments():
+            if f.metadata.get("kind") in kinds:
+                yield getattr(self, f.name)
+
+    def frame_names(self) -> tuple[str, ...]:
+        return tuple(self._of_kind("frame"))
+
+    def variable_names(self) -> tuple[str, ...]:
+        return tuple(self._of_kind("variable"))
+
+    def own_variables(self) -> tuple[Variable, ...]:
+        """Variables that this component brings with it (a prescribed length)."""
+        return tuple(v for v in self._of_kind("length") if isinstance(v, Variable))
+
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(self._of_kind("input"))
+
+    def numbers(self) -> tuple[Number, ...]:
+        result: list[Number] = []
+        for value in self._of_kind("number", "length", "direction"):
+            result += value if isinstance(value, tuple) else [value]
+        return tuple(v for v in result if not isinstance(v, Variable))
+
+
+def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
+    if kind == "number":
+        value = as_number(value, what)
+        minimum = metadata["minimum"]
+        if minimum is not None and float(value) < minimum:
+            raise ModelError(f"{what}: expected at least {minimum:g}, got {float(value):g}")
+    elif kind == "direction":
+        value = as_numbers(value, 3, what)
+        if not any(isinstance(v, Parameter) or v != 0 for v in value):
+            raise ModelError(f"{what}: expected a direction, got the zero vector")
+    elif kind == "length" and not isinstance(value, Variable):
+        value = as_number(value, what)
+        if float(value) <= 0:
+            raise ModelError(
+                f"{what}: expected a length > 0, got {float(value):g} "
+                "(to make two points coincide use point constraints: |d|^2 = 0 is singular)"
+            )
+    elif kind in ("variable", "input"):
+        value = check_name(value.name if isinstance(value, Variable) else value, what)
+    elif kind == "frame" and (not isinstance(value, str) or not value):
+        raise ModelError(f"{what}: expected the name of a frame, got {value!r}")
+    return value
+
+
+class Potential(Component):
+    """A potential energy V(q), J."""
+
+    def energy(self, k: Any) -> Any:
+        """V as a scalar CasADi expression of the symbolic kinematics `k`."""
+        raise TypeError(f"{type(self).__name__} must define energy(k)")
+
+
+class Force(Component):
+    """A generalized force F(q, dq, u, t) that has no potential."""
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        """Force on each variable it acts on, by the variable's name (N or N m)."""
+        raise TypeError(f"{type(self).__name__} must define generalized(k)")
+
+
+class Constraint(Component):
+    """A holonomic constraint h(q) = 0."""
+
+    def value(self, k: Any) -> Any:
+        """h as a scalar CasADi expression of the symbolic kinematics `k`."""
+        raise TypeError(f"{type(self).__name__} must define value(k)")

@@ -1,0 +1,252 @@
+"""Frames: the nodes of the tree ([T] III), and the notation that writes them.
+
+Each frame is placed in its parent by one primitive transform (TX, TY, TZ, RX, RY, RZ), driven by a
+number or a configuration variable, or by a constant pose in SE(3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vioc.dynamics.description.inertia import Mass, as_mass
+from vioc.dynamics.description.numbers import (
+    Number,
+    Parameter,
+    Variable,
+    as_number,
+    as_numbers,
+)
+from vioc.errors import ModelError
+
+PRIMITIVES = ("TX", "TY", "TZ", "RX", "RY", "RZ")
+
+
+@dataclass(frozen=True)
+class Pose:
+    """A constant element of SE(3): `position` (3, m) and `rotation` (9, by rows)."""
+
+    position: tuple[Number, ...]
+    rotation: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "position", as_numbers(self.position, 3, "position"))
+        if any(isinstance(v, Parameter) for v in np.asarray(self.rotation, object).ravel()):
+            raise ModelError("rotation: a constant rotation takes no parameters; use RX, RY, RZ frames")
+        rotation = np.array(as_numbers(np.asarray(self.rotation).ravel(), 9, "rotation"), float)
+        matrix = rotation.reshape(3, 3)
+        error = np.abs(matrix @ matrix.T - np.eye(3)).max()
+        if error > 1e-9 or np.linalg.det(matrix) < 0:
+            raise ModelError(
+                "rotation: expected a rotation matrix (orthogonal to 1e-9, determinant +1), got "
+                f"{matrix.tolist()} with |R R' - 1| = {error:.2g}, det = {np.linalg.det(matrix):.3g}"
+            )
+        object.__setattr__(self, "rotation", tuple(float(v) + 0.0 for v in rotation))
+
+
+@dataclass(frozen=True)
+class Transform:
+    """How a frame sits in its parent.
+
+    Parameters
+    ----------
+    kind : one of ``TX TY TZ RX RY RZ SE3``
+    value : number, `Variable` or `Pose`
+        Metres or radians. A `Pose` goes with ``SE3`` only.
+    """
+
+    kind: str
+    value: Number | Variable | Pose
+
+    def __post_init__(self) -> None:
+        if self.kind == "SE3":
+            if not isinstance(self.value, Pose):
+                raise ModelError(f"SE3 takes a constant pose, got {self.value!r}")
+        elif self.kind not in PRIMITIVES:
+            raise ModelError(f"unknown transform {self.kind!r}; known are {', '.join(PRIMITIVES)}, SE3")
+        elif not isinstance(self.value, Variable):
+            object.__setattr__(self, "value", as_number(self.value, self.kind))
+
+    @property
+    def variable(self) -> Variable | None:
+        """The configuration variable that drives it, if one does."""
+        return self.value if isinstance(self.value, Variable) else None
+
+    @property
+    def axis(self) -> int:
+        """0, 1, 2 for x, y, z (primitives only)."""
+        return "XYZ".index(self.kind[1])
+
+    @property
+    def rotational(self) -> bool:
+        return self.kind[0] == "R"
+
+    def numbers(self) -> tuple[Number, ...]:
+        if isinstance(self.value, Pose):
+            return self.value.position
+        return () if isinstance(self.value, Variable) else (self.value,)
+
+
+@dataclass(frozen=True, repr=False)
+class Frame:
+    """A node of the tree: a transform, an optional name and mass, and children.
+
+    Write frames with `tx`, `ty`, `tz`, `rx`, `ry`, `rz`, `se3`, and children in square brackets::
+
+        rx("theta", name="arm")[
+            tz(-1.0, name="tip", mass=1.0),
+        ]
+    """
+
+    transform: Transform
+    name: str | None = None
+    mass: Mass | None = None
+    children: tuple[Frame, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.transform, Transform):
+            raise ModelError(f"a frame's transform is a Transform, got {self.transform!r}")
+        if self.name is not None and (not isinstance(self.name, str) or not self.name):
+            raise ModelError(f"a frame's name is a non-empty string, got {self.name!r}")
+        if self.name == "world":
+            raise ModelError("'world' is the root of every tree; choose another frame name")
+        object.__setattr__(self, "mass", as_mass(self.mass))
+        object.__setattr__(self, "children", _frames(self.children))
+
+    def __getitem__(self, children: object) -> Frame:
+        """The same frame with these children added to those it has."""
+        items = children if isinstance(children, tuple) else (children,)
+        return replace(self, children=self.children + _frames(items))
+
+    def __iter__(self):
+        raise TypeError("a frame is not iterable; its children are frame.children")
+
+    def label(self) -> str:
+        """What messages call this frame: its name, or its transform."""
+        value = self.transform.value
+        shown = "..." if isinstance(value, Pose) else repr(value)
+        return repr(self.name) if self.name is not None else f"unnamed frame ({self.transform.kind} {shown})"
+
+    def __repr__(self) -> str:
+        text: list[str] = []
+        waiting: list[tuple[Frame | None, int]] = [(self, 0)]  # None closes the bracket of a frame
+        while waiting:
+            frame, depth = waiting.pop()
+            body = "]" if frame is None else frame._call() + ("[" if frame.children else "")
+            text.append("    " * depth + body)
+            if frame is not None and frame.children:
+                text.append("\n")
+                waiting += [(None, depth), *((child, depth + 1) for child in reversed(frame.children))]
+            elif depth:
+                text.append(",\n")
+        return "".join(text)
+
+    def _call(self) -> str:
+        """The call that makes it, without its children."""
+        kind, value = self.transform.kind.lower(), self.transform.value
+        if isinstance(value, Pose):
+            args = [repr(value.position)]
+            if value.rotation != _IDENTITY:
+                args.append(f"rotation={value.rotation!r}")
+        else:
+            args = [repr(value)]
+        if self.name is not None:
+            args.append(f"name={self.name!r}")
+        if self.mass is not None:
+            simple = self.mass == Mass(self.mass.mass)
+            args.append(f"mass={self.mass.mass if simple else self.mass!r}")
+        return f"{kind}({', '.join(args)})"
+
+
+def nest(flat: Sequence[tuple[Frame, int]]) -> list[Frame]:
+    """Trees from childless frames with the index of each one's parent (-1: the world), depth first."""
+    below: list[list[Frame]] = [[] for _ in range(len(flat) + 1)]  # the last list is the world's
+    for (frame, parent), children in zip(reversed(flat), reversed(below[:-1]), strict=True):
+        below[parent].append(frame[tuple(reversed(children))])
+    return below[-1][::-1]
+
+
+_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+
+
+def _frames(items: object) -> tuple[Frame, ...]:
+    if not isinstance(items, (tuple, list)):
+        raise ModelError(f"the children of a frame are a tuple of frames, got {items!r}")
+    result: tuple[Frame, ...] = tuple(items)  # type: ignore[arg-type]
+    for item in result:
+        if not isinstance(item, Frame):
+            raise ModelError(f"the children of a frame are frames, got {item!r}")
+    return result
+
+
+def _make(kind: str, value: object, name: str | None, mass: object) -> Frame:
+    if isinstance(value, str):
+        value = Variable(value)
+    elif not isinstance(value, (Parameter, Variable)):
+        value = as_number(value, f"{kind} {name or ''}".strip())
+    try:
+        return Frame(Transform(kind, value), name, as_mass(mass))
+    except ModelError as error:
+        where = f"frame {name!r}" if name else f"frame {kind} {value!r}"
+        raise ModelError(f"{where}: {error}") from None
+
+
+def tx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
+    """Translation along the parent's x by a number (m), or a variable named by a string."""
+    return _make("TX", value, name, mass)
+
+
+def ty(value: object, *, name: str | None = None, mass: object = None) -> Frame:
+    """Translation along the parent's y."""
+    return _make("TY", value, name, mass)
+
+
+def tz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
+    """Translation along the parent's z."""
+    return _make("TZ", value, name, mass)
+
+
+def rx(value: object, *, name: str | None = None, mass: object = None) -> Frame:
+    """Rotation about the parent's x by a number (rad), or a variable named by a string."""
+    return _make("RX", value, name, mass)
+
+
+def ry(value: object, *, name: str | None = None, mass: object = None) -> Frame:
+    """Rotation about the parent's y."""
+    return _make("RY", value, name, mass)
+
+
+def rz(value: object, *, name: str | None = None, mass: object = None) -> Frame:
+    """Rotation about the parent's z."""
+    return _make("RZ", value, name, mass)
+
+
+def se3(
+    position: object = (0.0, 0.0, 0.0),
+    *,
+    rotation: object = _IDENTITY,
+    name: str | None = None,
+    mass: object = None,
+) -> Frame:
+    """A constant pose: `position` (3) and `rotation` (3 x 3 or 9 numbers by rows)."""
+    try:
+        return Frame(Transform("SE3", Pose(position, rotation)), name, as_mass(mass))  # type: ignore[arg-type]
+    except ModelError as error:
+        raise ModelError(f"frame {name!r}: {error}" if name else f"se3: {error}") from None
+
+
+def chain(*frames: Frame) -> Frame:
+    """Nest frames: each is the child of the one before; only the last may have children.
+
+    ``chain(tx(1), tz("z"), ry("a", mass=1))`` is ``tx(1)[tz("z")[ry("a", mass=1)]]``.
+    """
+    if not frames:
+        raise ModelError("chain needs at least one frame")
+    result = frames[-1]
+    for frame in reversed(frames[:-1]):
+        if frame.children:
+            raise ModelError(f"chain: only the last frame may have children; {frame.label()} has some")
+        result = frame[result]
+    return result

@@ -1,0 +1,93 @@
+"""The mass of a frame with its full rotational inertia."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vioc.dynamics.description.numbers import Number, Parameter, as_number, as_numbers
+from vioc.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Mass:
+    """A rigid body's mass, attached to a frame.
+
+    Parameters
+    ----------
+    mass : number
+        kg, >= 0.
+    inertia : 3 or 6 numbers
+        ``(Ixx, Iyy, Izz)`` or ``(Ixx, Iyy, Izz, Ixy, Ixz, Iyz)`` about the centre of mass, in the
+        frame's axes, kg m^2. Products of inertia are the entries of the matrix (Ixy = -int x y dm).
+        Zero (the default) is a point mass.
+    com : 3 numbers
+        Centre of mass in the frame, m.
+
+    Raises
+    ------
+    ModelError
+        If the mass is negative, or the inertia is not that of a body: positive semidefinite with
+        principal moments that satisfy the triangle inequality.
+    """
+
+    mass: Number
+    inertia: tuple[Number, ...] = (0.0,) * 6
+    com: tuple[Number, ...] = (0.0,) * 3
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mass", as_number(self.mass, "mass"))
+        values = tuple(self.inertia) if isinstance(self.inertia, (tuple, list, np.ndarray)) else ()
+        if len(values) not in (3, 6):
+            raise ModelError(
+                f"inertia: expected (Ixx, Iyy, Izz) or (Ixx, Iyy, Izz, Ixy, Ixz, Iyz), got {self.inertia!r}"
+            )
+        inertia = as_numbers(values + (0.0,) * (6 - len(values)), 6, "inertia")
+        object.__setattr__(self, "inertia", inertia)
+        object.__setattr__(self, "com", as_numbers(self.com, 3, "centre of mass"))
+        self._check()
+
+    def _check(self) -> None:
+        if float(self.mass) < 0:
+            raise ModelError(f"mass: expected a number >= 0 (kg), got {float(self.mass)}")
+        moments = np.linalg.eigvalsh(self.matrix())
+        slack = 1e-12 * float(np.abs(moments).max())
+        if moments[0] < -slack:
+            raise ModelError(
+                f"inertia: expected a positive semidefinite matrix, got principal moments {moments.tolist()}"
+            )
+        if moments[2] > moments[0] + moments[1] + slack:
+            raise ModelError(
+                "inertia: no body has principal moments that violate the triangle inequality "
+                f"(the largest exceeds the sum of the others): got {moments.tolist()}"
+            )
+
+    def matrix(self) -> np.ndarray:
+        """The 3 x 3 inertia matrix about the centre of mass at the parameters' defaults."""
+        ixx, iyy, izz, ixy, ixz, iyz = (float(v) for v in self.inertia)
+        return np.array([[ixx, ixy, ixz], [ixy, iyy, iyz], [ixz, iyz, izz]])
+
+    def numbers(self) -> tuple[Number, ...]:
+        """All the numbers, in the order mass, inertia, centre of mass."""
+        return (self.mass, *self.inertia, *self.com)
+
+    def __repr__(self) -> str:
+        parts = [repr(self.mass)]
+        if any(isinstance(v, Parameter) or v != 0 for v in self.inertia):
+            keep = 6 if any(isinstance(v, Parameter) or v != 0 for v in self.inertia[3:]) else 3
+            parts.append(f"inertia={self.inertia[:keep]!r}")
+        if any(isinstance(v, Parameter) or v != 0 for v in self.com):
+            parts.append(f"com={self.com!r}")
+        return f"Mass({', '.join(parts)})"
+
+
+def as_mass(value: object) -> Mass | None:
+    """A `Mass` from None, a `Mass`, a number, or ``(m, Ixx, Iyy, Izz)``."""
+    if value is None or isinstance(value, Mass):
+        return value
+    if isinstance(value, (tuple, list)):
+        if len(value) != 4:
+            raise ModelError(f"mass: expected m or (m, Ixx, Iyy, Izz), got {value!r}")
+        return Mass(value[0], tuple(value[1:]))
+    return Mass(as_number(value, "mass"))

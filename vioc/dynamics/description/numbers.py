@@ -1,0 +1,112 @@
+"""Numbers, declared parameters and configuration variables of a description."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vioc.errors import ModelError
+
+_NAME = re.compile(r"[^\s.:\"()\\]+")
+
+
+def check_name(name: object, what: str) -> str:
+    """Return `name`, or raise `ModelError` if it cannot name `what`.
+
+    Variables, inputs and parameters may not hold white space, quotes, brackets, ``.`` or ``:``,
+    because ``p.theta`` and ``pole:x`` name derived quantities.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ModelError(
+            f"{what}: a name is a non-empty string without white space, quotes, brackets, "
+            f"'.' or ':'; got {name!r}"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that stays an input of every map built from the description.
+
+    Maps take its value at each call and give derivatives by it (co-design, identification).
+
+    Parameters
+    ----------
+    name : str
+    value : float
+        The default, used wherever no other value is given.
+    """
+
+    name: str
+    value: float
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "parameter")
+        object.__setattr__(self, "value", _finite(self.value, f"parameter {self.name!r}"))
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"P({self.name!r}, {self.value!r})"
+
+
+Number = float | Parameter
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A configuration variable: dynamic (it obeys the dynamics) or kinematic (it is prescribed)."""
+
+    name: str
+    kinematic: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "configuration variable")
+
+    def __repr__(self) -> str:
+        return f"K({self.name!r})" if self.kinematic else repr(self.name)
+
+
+def P(name: str, value: float) -> Parameter:
+    """Declare a parameter: ``tz(P("length", 0.5))``."""
+    return Parameter(name, value)
+
+
+def K(name: str) -> Variable:
+    """A kinematic configuration variable: ``tx(K("trolley"))``."""
+    return Variable(name, kinematic=True)
+
+
+def D(name: str) -> Variable:
+    """A dynamic configuration variable, which a plain string also is."""
+    return Variable(name)
+
+
+def _finite(value: object, what: str) -> float:
+    if isinstance(value, (bool, str)):
+        raise ModelError(f"{what}: expected a number, got {value!r}")
+    try:
+        result = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ModelError(f"{what}: expected a number, got {value!r}") from None
+    if not math.isfinite(result):
+        raise ModelError(f"{what}: expected a finite number, got {result}")
+    return result + 0.0  # -0.0 and 0.0 compare equal but would print differently
+
+
+def as_number(value: object, what: str) -> Number:
+    """`value` as a finite float, or the `Parameter` itself; `ModelError` otherwise."""
+    return value if isinstance(value, Parameter) else _finite(value, what)
+
+
+def as_numbers(values: object, count: int, what: str) -> tuple[Number, ...]:
+    """`count` numbers as a tuple; `ModelError` says what was got."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ModelError(f"{what}: expected {count} numbers, got {values!r}")
+    items = tuple(values)
+    if len(items) != count:
+        raise ModelError(f"{what}: expected {count} numbers, got {len(items)}: {items!r}")
+    return tuple(as_number(v, what) for v in items)

@@ -1,0 +1,139 @@
+"""The brackets of the model text: atoms and nested lists, each with its place in the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn, TypeGuard
+
+from vioc.errors import ModelError, ReadError
+
+_TOKEN = re.compile(
+    r"""(?: \s+ | ;[^\n]* )+
+      | " (?P<string> (?: [^"\\] | \\. )* ) "
+      | (?P<symbol> [()] | [^\s()";]+ )""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A symbol, or a string without its quotes; `at` is its offset in the text."""
+
+    text: str
+    at: int
+    quoted: bool
+
+    head: ClassVar[str] = ""  # as a form has them
+    items: ClassVar[list[Item]] = []
+
+
+@dataclass(frozen=True)
+class Form:
+    """A bracketed list; `at` is the offset of its opening bracket."""
+
+    items: list[Item]
+    at: int
+
+    @property
+    def head(self) -> str:
+        """Its keyword in upper case; empty if it does not begin with a symbol."""
+        first = self.items[0] if self.items else None
+        return first.text.upper() if isinstance(first, Atom) and not first.quoted else ""
+
+
+Item = Atom | Form
+
+
+def is_symbol(item: Item) -> TypeGuard[Atom]:
+    return isinstance(item, Atom) and not item.quoted
+
+
+def quoted(text: str) -> str:
+    """A string as the model text writes it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def shown(item: Item) -> str:
+    """An item as messages quote it, shortened."""
+    if isinstance(item, Form):
+        first = item.items[0] if item.items else None
+        return "()" if first is None else f"({shown(first) if isinstance(first, Atom) else '(...)'} ...)"
+    text = item.text if len(item.text) <= 40 else item.text[:37] + "..."
+    return quoted(text) if item.quoted else text
+
+
+class Source:
+    """A text with a name, and the errors that point into it."""
+
+    def __init__(self, text: str, name: str):
+        self.text = text
+        self.name = name
+
+    def fail(self, at: int, message: str) -> NoReturn:
+        """Raise `ReadError` with the line and column of the offset `at`."""
+        line, column = self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
+        raise ReadError(message, line, column, self.name) from None
+
+    @contextmanager
+    def building(self, at: int) -> Iterator[None]:
+        """Turn errors of the model classes into errors of the text at `at`."""
+        try:
+            yield
+        except ReadError:
+            raise
+        except ModelError as error:
+            self.fail(at, str(error))
+
+    def atoms(self) -> Iterator[Atom]:
+        """Strings and symbols in turn; a bracket is a symbol."""
+        at = 0
+        while at < len(self.text):
+            match = _TOKEN.match(self.text, at)
+            if match is None:  # only a quote can begin what no token matches
+                self.fail(at, "this string has no closing quote")
+            if match["string"] is not None:
+                yield Atom(self._unescape(match["string"], at + 1), at, quoted=True)
+            elif match["symbol"] is not None:
+                yield Atom(match["symbol"], at, quoted=False)
+            at = match.end()
+
+    def _unescape(self, raw: str, at: int) -> str:
+        for escape in re.finditer(r"\\(.)", raw, re.DOTALL):
+            if escape[1] not in '"\\':
+                known = 'known are \\" and \\\\'
+                self.fail(at + escape.start(), f"unknown escape {escape[0]} in a string; {known}")
+        return re.sub(r"\\(.)", r"\1", raw, flags=re.DOTALL)
+
+    def form(self, max_depth: int) -> Form:
+        """The one list that the text consists of, nested at most `max_depth` deep."""
+        result: Form | None = None
+        still_open: list[Form] = []
+        for atom in self.atoms():
+            bracket = "" if atom.quoted else atom.text
+            if result is not None and not still_open:
+                self.fail(atom.at, f"expected the end of the text after the system, got {shown(atom)}")
+            elif bracket == "(":
+                if len(still_open) == max_depth:
+                    self.fail(atom.at, f"brackets are nested deeper than {max_depth} levels")
+                form = Form([], atom.at)
+                if still_open:
+                    still_open[-1].items.append(form)
+                result = result or form
+                still_open.append(form)
+            elif not still_open:
+                self.fail(atom.at, f"expected (SYSTEM ...), got {shown(atom)}")
+            elif bracket == ")":
+                still_open.pop()
+            else:
+                still_open[-1].items.append(atom)
+        if still_open:
+            outer = len(still_open) - 1
+            more = f", nor are the {outer} around it" if outer else ""
+            self.fail(still_open[-1].at, f"this bracket is never closed{more}")
+        if result is None:
+            self.fail(len(self.text), "expected (SYSTEM ...), got an empty text")
+        return result

@@ -1,0 +1,335 @@
+"""`System`: a whole mechanism, validated at build and frozen afterwards."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from vioc.dynamics.description.component import Component, Constraint, Force, Potential
+from vioc.dynamics.description.frame import Frame, Pose, nest
+from vioc.dynamics.description.numbers import Parameter, Variable
+from vioc.errors import ModelError
+
+WORLD = "world"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A frame in the flat list of a system: parents come before children.
+
+    Attributes
+    ----------
+    frame : Frame
+    parent : int
+        Index of the parent node, -1 for the world.
+    """
+
+    frame: Frame
+    parent: int
+
+
+class System:
+    """A mechanism: a tree of frames with potentials, forces and constraints.
+
+    Parameters
+    ----------
+    *components : Frame, Potential, Force, Constraint, or iterables of them
+        Frames given here are children of the world.
+    name : str
+        Shown when printed; not part of equality.
+
+    Attributes
+    ----------
+    frames, potentials, forces, constraints : tuples
+        What was given, each kind in the order given.
+    nodes : tuple of `Node`
+        Every frame, parents before children, depth first.
+    dynamic, kinematic, variables : tuples of str
+        The configuration q = (dynamic, kinematic), each in the order of the tree; variables brought
+        by components come after those of the frames.
+    inputs : tuple of str
+    parameters : read-only mapping of str to float
+        Declared parameters with their defaults.
+    constraint_names : tuple of str
+        A constraint without a name is called after its kind and place (``point-constraint-2``).
+
+    Raises
+    ------
+    ModelError
+        If a name is unknown or used twice, or a variable drives two transforms.
+
+    Notes
+    -----
+    Frozen, comparable, hashable and picklable; ``repr`` is the Python notation that builds it again.
+    """
+
+    def __init__(self, *components: Frame | Component | Iterable, name: str = "system"):
+        parts = list(_flatten(components))
+        if not isinstance(name, str):
+            raise ModelError(f"a system's name is a string, got {name!r}")
+        self.name = name
+        self.frames = tuple(p for p in parts if isinstance(p, Frame))
+        self.potentials = tuple(p for p in parts if isinstance(p, Potential))
+        self.forces = tuple(p for p in parts if isinstance(p, Force))
+        self.constraints = tuple(p for p in parts if isinstance(p, Constraint))
+        if not self.frames:
+            raise ModelError(f"{name}: a system needs at least one frame")
+
+        self.nodes = tuple(_walk(self.frames))
+        self._index = self._index_frames()
+        self._collect_variables()
+        self._collect_inputs()
+        self.parameters = MappingProxyType(self._collect_parameters())
+        self.constraint_names = self._name_constraints()
+        self._check_component_names()
+        for component in self.components:
+            self._check_references(component)
+        self._frozen = True
+
+    def __setattr__(self, key: str, value: object) -> None:
+        if getattr(self, "_frozen", False):
+            raise AttributeError(f"a System is frozen; build a new one instead of setting {key!r}")
+        super().__setattr__(key, value)
+
+    def __delattr__(self, key: str) -> None:
+        raise AttributeError(f"a System is frozen; {key!r} cannot be deleted")
+
+    # -- access ---------------------------------------------------------------------------------
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """Potentials, forces and constraints, in this order."""
+        return (*self.potentials, *self.forces, *self.constraints)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the configuration variables in the order of q: dynamic, then kinematic."""
+        return self.dynamic + self.kinematic
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        return tuple(self._index)
+
+    def frame_index(self, name: str) -> int:
+        """Index into `nodes` of a named frame; -1 for ``"world"``.
+
+        Raises
+        ------
+        ModelError
+            If there is no such frame; near misses are suggested.
+        """
+        if name == WORLD:
+            return -1
+        if name not in self._index:
+            raise ModelError(f"unknown frame {name!r}{_suggest(name, self._index)}")
+        return self._index[name]
+
+    def variable_index(self, name: str) -> int:
+        """Index of a configuration variable in q."""
+        if name not in self.variables:
+            raise ModelError(f"unknown configuration variable {name!r}{_suggest(name, self.variables)}")
+        return self.variables.index(name)
+
+    def with_components(self, *components: Frame | Component | Iterable) -> System:
+        """The same system with more components."""
+        return System(*self.frames, *self.components, *components, name=self.name)
+
+    # -- validation -----------------------------------------------------------------------------
+
+    def _index_frames(self) -> dict[str, int]:
+        index: dict[str, int] = {}
+        for i, node in enumerate(self.nodes):
+            name = node.frame.name
+            if name is None:
+                continue
+            if name in index:
+                raise ModelError(
+                    f"{self.name}: two frames are named {name!r} "
+                    f"({_where(self.nodes, index[name])} and {_where(self.nodes, i)})"
+                )
+            index[name] = i
+        return index
+
+    def _collect_variables(self) -> None:
+        owner: dict[str, str] = {}
+        found: list[Variable] = []
+        for i, node in enumerate(self.nodes):
+            variable = node.frame.transform.variable
+            if variable is None:
+                continue
+            where = f"{_where(self.nodes, i)}"
+            if variable.name in owner:
+                raise ModelError(
+                    f"{self.name}: the variable {variable.name!r} drives two transforms, "
+                    f"{owner[variable.name]} and {where}; each variable drives one (requirement R2 of "
+                    "the tree description): use two variables and a constraint between them"
+                )
+            owner[variable.name] = where
+            found.append(variable)
+        for component in self.components:
+            for variable in component.own_variables():
+                if variable.name not in owner:
+                    owner[variable.name] = component.label()
+                    found.append(variable)
+                elif variable not in found:
+                    kind = "kinematic" if variable.kinematic else "dynamic"
+                    raise ModelError(
+                        f"{self.name}: {component.label()} takes {variable.name!r} as a {kind} variable, "
+                        f"for {owner[variable.name]} it is not"
+                    )
+        self.dynamic = tuple(v.name for v in found if not v.kinematic)
+        self.kinematic = tuple(v.name for v in found if v.kinematic)
+
+    def _collect_inputs(self) -> None:
+        names: list[str] = []
+        for force in self.forces:
+            for name in force.input_names():
+                if name in names:
+                    raise ModelError(f"{self.name}: two forces take the input {name!r}")
+                names.append(name)
+        self.inputs = tuple(names)
+
+    def _collect_parameters(self) -> dict[str, float]:
+        result: dict[str, float] = {}
+        numbers: list = []
+        for node in self.nodes:
+            numbers += node.frame.transform.numbers()
+            numbers += node.frame.mass.numbers() if node.frame.mass else ()
+        for component in self.components:
+            numbers += component.numbers()
+        for value in numbers:
+            if not isinstance(value, Parameter):
+                continue
+            if result.setdefault(value.name, value.value) != value.value:
+                raise ModelError(
+                    f"{self.name}: the parameter {value.name!r} has two defaults, "
+                    f"{result[value.name]} and {value.value}"
+                )
+        return result
+
+    def _name_constraints(self) -> tuple[str, ...]:
+        counts: dict[str, int] = {}
+        names: list[str] = []
+        for constraint in self.constraints:
+            kind = constraint.keyword_of()
+            counts[kind] = counts.get(kind, 0) + 1
+            name = constraint.name or f"{kind}-{counts[kind]}"
+            if name in names:
+                raise ModelError(f"{self.name}: two constraints are named {name!r}")
+            names.append(name)
+        return tuple(names)
+
+    def _check_component_names(self) -> None:
+        seen: set[str] = set()
+        for component in self.components:
+            if component.name is not None and component.name in seen:
+                raise ModelError(f"{self.name}: two components are named {component.name!r}")
+            seen.add(component.name or "")
+
+    def _check_references(self, component: Component) -> None:
+        frames = component.frame_names()
+        if len(set(frames)) < len(frames):
+            raise ModelError(
+                f"{self.name}: {component.label()} needs different frames, got {', '.join(map(repr, frames))}"
+            )
+        try:
+            for name in component.frame_names():
+                self.frame_index(name)
+            for name in component.variable_names():
+                self.variable_index(name)
+        except ModelError as error:
+            raise ModelError(f"{self.name}: {component.label()}: {error}") from None
+
+    # -- value semantics ------------------------------------------------------------------------
+
+    def _flat(self) -> tuple:
+        """The nodes without their children: what compares, hashes and pickles at any depth."""
+        return tuple((replace(node.frame, children=()), node.parent) for node in self.nodes)
+
+    def _key(self) -> tuple:
+        return (self._flat(), self.components)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, System) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self):
+        return _rebuild, (self._flat(), self.components, self.name)
+
+    def __repr__(self) -> str:
+        body = "".join(f"{p!r},\n" for p in (*self.frames, *self.components))
+        indented = "".join(f"    {line}\n" for line in body.splitlines())
+        return f"System(\n{indented}    name={self.name!r},\n)"
+
+    def __str__(self) -> str:
+        """A summary: counts, the tree, and every component."""
+        lines = [
+            f"{self.name}: {len(self.nodes)} frames, {len(self.dynamic)} dynamic and "
+            f"{len(self.kinematic)} kinematic variables, {len(self.inputs)} inputs, "
+            f"{len(self.constraints)} constraints",
+            "world",
+        ]
+        lines += _tree(self.frames, "")
+        lines += [f"  {component!r}" for component in self.components]
+        if self.parameters:
+            lines.append("  parameters: " + ", ".join(f"{n} = {v:g}" for n, v in self.parameters.items()))
+        return "\n".join(lines)
+
+
+def _rebuild(flat: tuple, components: tuple, name: str) -> System:
+    return System(*nest(flat), *components, name=name)
+
+
+def _flatten(items: Iterable) -> Iterator[Frame | Component]:
+    for item in items:
+        if isinstance(item, (Frame, Potential, Force, Constraint)):
+            yield item
+        elif isinstance(item, (list, tuple)):
+            yield from _flatten(item)
+        else:
+            raise ModelError(f"a system is made of frames, potentials, forces and constraints; got {item!r}")
+
+
+def _walk(frames: tuple[Frame, ...]) -> list[Node]:
+    nodes: list[Node] = []
+    stack = [(frame, -1) for frame in reversed(frames)]
+    while stack:
+        frame, parent = stack.pop()
+        nodes.append(Node(frame, parent))
+        stack += [(child, len(nodes) - 1) for child in reversed(frame.children)]
+    return nodes
+
+
+def _where(nodes: tuple[Node, ...], i: int) -> str:
+    """The frame and the chain of its ancestors, for messages."""
+    path = []
+    while i >= 0:
+        path.append(nodes[i].frame.label())
+        i = nodes[i].parent
+    return " in ".join([*path, "world"])
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3)
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    listed = ", ".join(map(repr, list(known)[:12]))
+    return f"; known are {listed}" if listed else "; none is defined"
+
+
+def _tree(frames: tuple[Frame, ...], indent: str) -> list[str]:
+    lines: list[str] = []
+    for i, frame in enumerate(frames):
+        last = i == len(frames) - 1
+        value = frame.transform.value
+        shown = repr(value.position if isinstance(value, Pose) else value)
+        text = f"{frame.transform.kind} {shown}"
+        text += f"  {frame.name!r}" if frame.name else ""
+        text += f"  {frame.mass!r}" if frame.mass else ""
+        lines.append(f"{indent}{'`- ' if last else '|- '}{text}")
+        lines += _tree(frame.children, indent + ("   " if last else "|  "))
+    return lines

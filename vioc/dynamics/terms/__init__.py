@@ -1,0 +1,1 @@
+"""What acts on a tree of frames: potentials, forces and constraints."""

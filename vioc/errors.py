@@ -1,0 +1,75 @@
+"""The exceptions of vioc; each subclasses the builtin that a caller would catch."""
+
+from __future__ import annotations
+
+
+class ModelError(ValueError):
+    """A description of a mechanism is wrong; the message names the frame or component."""
+
+
+class ReadError(ModelError):
+    """A model text cannot be read.
+
+    Attributes
+    ----------
+    source : str
+        File name, or ``"<text>"``.
+    line, column : int
+        Where, counted from 1.
+    """
+
+    def __init__(self, message: str, line: int, column: int, source: str = "<text>"):
+        super().__init__(f"{source}:{line}:{column}: {message}")
+        self.reason = message
+        self.line = line
+        self.column = column
+        self.source = source
+
+    def __reduce__(self):
+        return type(self), (self.reason, self.line, self.column, self.source)
+
+
+class ConstraintError(ModelError):
+    """Constraints contradict each other, or cannot be met from the configuration given."""
+
+
+class FileFormatError(ValueError):
+    """A saved file is not what it should be, or is damaged."""
+
+
+class StepError(RuntimeError):
+    """A step of an integrator has no solution that could be found.
+
+    Attributes
+    ----------
+    k : int
+        Index of the step that failed.
+    residual : float
+        The scaled residual where the solver stopped.
+    cause : str
+        What [S] VII calls it: ``"singular M"``, ``"singular constraints"``, or
+        ``"no convergence"``.
+    """
+
+    def __init__(self, message: str, k: int, residual: float, cause: str):
+        super().__init__(message)
+        self.k = k
+        self.residual = residual
+        self.cause = cause
+
+    def __reduce__(self):
+        return type(self), (self.args[0], self.k, self.residual, self.cause)
+
+
+class OptimizationError(RuntimeError):
+    """An optimization or a design problem has no usable answer; the text says what to try.
+
+    Attributes
+    ----------
+    result : object or None
+        The best iterate with its status, where there is one.
+    """
+
+    def __init__(self, message: str, result: object | None = None):
+        super().__init__(message)
+        self.result = result

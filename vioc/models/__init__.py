@@ -1,0 +1,178 @@
+"""Mechanisms that come with vioc: model files, and builders of families of mechanisms.
+
+system = vioc.models.load("cart_pole")
+lift = vioc.models.load("scissor_lift:5")        # a family: how many segments
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from numbers import Integral
+from pathlib import Path
+
+from vioc.dynamics.description import sexpr
+from vioc.dynamics.description.frame import Frame, rx, ry, tx, tz
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.system import System
+from vioc.dynamics.terms.constraints import coincident
+from vioc.dynamics.terms.potentials import Gravity
+from vioc.errors import ModelError
+
+__all__ = ["load", "n_link_pendulum", "names", "path", "scissor_lift", "scissor_lift_configuration"]
+
+_FOLDER = Path(__file__).parent
+
+
+def names() -> tuple[str, ...]:
+    """The names of the model files, sorted."""
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.sexp")))
+
+
+def path(name: str) -> Path:
+    """The file of a model. Raises `ModelError` for an unknown name, with near misses."""
+    if name not in names():
+        raise _unknown(name, names())
+    return _FOLDER / f"{name}.sexp"
+
+
+def load(name: str, n: int | None = None) -> System:
+    """A model by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`, or a family: ``n_link_pendulum``, ``scissor_lift``.
+    n : int, optional
+        The number of links or segments of a family; ``load("scissor_lift:5")`` says the same.
+
+    Raises
+    ------
+    ModelError
+        If there is no such model, or `n` is missing, not a positive integer, or does not apply.
+    """
+    family, colon, number = name.partition(":")
+    if colon:
+        if n is not None or not number.isdecimal():
+            raise ModelError(f"model {name!r}: expected one number of parts, as in 'scissor_lift:5'")
+        n = int(number)
+    if family in _FAMILIES:
+        if n is None:
+            raise ModelError(f"model {family!r} is a family: say of how many parts, as in '{family}:5'")
+        return _FAMILIES[family](n)
+    if family not in names():
+        raise _unknown(family, (*names(), *_FAMILIES))
+    if n is not None:
+        raise ModelError(f"model {family!r} is not a family: it takes no number of parts, got {n}")
+    return sexpr.read(path(family))
+
+
+def n_link_pendulum(n: int) -> System:
+    """The pendulum of [T] VI-A: `n` massless rods of 1 m with 1 kg at each end, g = 9.8 m/s^2.
+
+    The variable ``link-i`` (i = 0 ... n-1) is the angle of rod i about x relative to the one above;
+    all zero hangs straight down. Rod i ends in the frame ``tip-i``.
+    """
+    _check_count(n)
+    below: tuple[Frame, ...] = ()
+    for i in reversed(range(n)):
+        tip = tz(-1.0, name=f"tip-{i}", mass=1.0)[below]
+        below = (rx(f"link-{i}", name=f"link-{i}")[tip],)
+    return System(below, Gravity(0.0, 0.0, -9.8), name=f"n_link_pendulum_{n}")
+
+
+def scissor_lift(
+    n: int,
+    *,
+    length: float = 1.0,
+    link_mass: float = 1.0,
+    slider_mass: float = 1.0,
+    inertia: float = 1e-3,
+    g: float = 9.81,
+) -> System:
+    """The hanging scissor lift of [T] VI-C, with `n` segments, in the x-z plane.
+
+    A segment is two links of one length that cross at their centres. The left link of the first
+    hangs on a pin at the origin, the right one on a slider along x. The links of each further
+    segment hang on the lower ends of the one above, where the sides have changed over.
+
+    Parameters
+    ----------
+    n : int
+        Number of segments.
+    length : float
+        L, m, of each link.
+    link_mass : float
+        m_L, kg, at the centre of each link.
+    slider_mass : float
+        m_S, kg.
+    inertia : float
+        I, kg m^2, of each link about its centre, across its axis; the link is a thin rod.
+    g : float
+        m/s^2, along -z.
+
+    Returns
+    -------
+    System
+        2 n + 1 variables (``slider``; ``left-i`` and ``right-i``, i = 1 ... n, each angle relative
+        to the link above) and 2 n point constraints ``pin-i-x``, ``pin-i-z`` that join the centres:
+        one degree of freedom, the angle theta of the links from the horizontal.
+
+    Notes
+    -----
+    On the constraints its Lagrangian is that of [T] VI-C as it should read::
+
+        L = sum_{i=1}^n {m_L L^2 [(i - 1/2)^2 cos^2 th + 1/4 sin^2 th] + I} dth^2
+            + 1/2 m_S L^2 sin^2 th dth^2 + 2 m_L g L sin th sum_{i=1}^n (i - 1/2)
+
+    At th = pi/2 all links are collinear and the constraints singular.
+    """
+    _check_count(n)
+    mass = Mass(link_mass, (0.0, inertia, inertia))
+    left_below: tuple[Frame, ...] = ()
+    right_below: tuple[Frame, ...] = ()
+    for i in reversed(range(1, n + 1)):
+        # The left link ends on the right side, so the next right link hangs on it, and vice versa.
+        left_below, right_below = (
+            (_link(f"left-{i}", length, mass, right_below),),
+            (_link(f"right-{i}", -length, mass, left_below),),
+        )
+    pins = [
+        coincident(f"left-{i}-centre", f"right-{i}-centre", "xz", name=f"pin-{i}") for i in range(1, n + 1)
+    ]
+    slider = tx("slider", name="slider", mass=slider_mass)[right_below]
+    return System(left_below, slider, Gravity(0.0, 0.0, -g), pins, name=f"scissor_lift_{n}")
+
+
+def _link(name: str, reach: float, mass: Mass, below: tuple[Frame, ...]) -> Frame:
+    """A link along x with its mass at its centre, and what hangs on its end."""
+    centre = tx(0.5 * reach, name=f"{name}-centre", mass=mass)
+    return ry(name, name=name)[centre, tx(reach, name=f"{name}-end")[below]]
+
+
+def scissor_lift_configuration(n: int, theta: float, *, length: float = 1.0) -> dict[str, float]:
+    """The configuration of `scissor_lift` whose links are at `theta` (rad) from the horizontal."""
+    _check_count(n)
+    q = {"slider": length * math.cos(theta)}
+    for i in range(1, n + 1):
+        turn = theta if i == 1 else 2 * theta  # the link above slopes the other way
+        q[f"left-{i}"], q[f"right-{i}"] = turn, -turn
+    return q
+
+
+def _check_count(n: object) -> None:
+    if isinstance(n, bool) or not isinstance(n, Integral) or n < 1:
+        raise ModelError(f"the number of parts is a positive integer, got {n!r}")
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> ModelError:
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}"
+    return ModelError(f"unknown model {name!r}; {hint}")
+
+
+_FAMILIES: dict[str, Callable[[int], System]] = {
+    "n_link_pendulum": n_link_pendulum,
+    "scissor_lift": scissor_lift,
+}

@@ -1,0 +1,13 @@
+(SYSTEM
+  (NAME "n_link_pendulum_5")
+  (RX "link-0" (NAME "link-0")
+    (TZ -1.0 (NAME "tip-0") (MASS 1.0)
+      (RX "link-1" (NAME "link-1")
+        (TZ -1.0 (NAME "tip-1") (MASS 1.0)
+          (RX "link-2" (NAME "link-2")
+            (TZ -1.0 (NAME "tip-2") (MASS 1.0)
+              (RX "link-3" (NAME "link-3")
+                (TZ -1.0 (NAME "tip-3") (MASS 1.0)
+                  (RX "link-4" (NAME "link-4")
+                    (TZ -1.0 (NAME "tip-4") (MASS 1.0)))))))))))
+  (GRAVITY 0.0 0.0 -9.8))
