@@ -1,0 +1,82 @@
+"""Consistent configurations, their rank report, and constraints that contradict each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mechanisms import reference
+
+from vioc.dynamics.consistency import consistent_configuration, project_velocity, rank_of_rows
+from vioc.dynamics.description.frame import rx, tx, ty, tz
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.lagrangian import Lagrangian
+from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
+from vioc.errors import ConstraintError
+
+
+def four_bar(extra=()):
+    return System(
+        rx("a")[tz(-1, mass=1)[rx("b")[tz(-1, name="tip", mass=1)]]],
+        ty(1.0, name="post")[rx("c")[tz(-1, name="end", mass=1)]],
+        coincident("tip", "end", axes="yz", name="pin"),
+        *extra,
+    )
+
+
+def test_loop_closes_near_the_guess_with_a_report():
+    system = four_bar()
+    report = consistent_configuration(system, {"a": 0.3, "b": 1.2, "c": 0.2})
+    assert np.abs(report.residual).max() <= 1e-12
+    assert (report.rank, report.degrees_of_freedom, report.redundant) == (2, 1, ())
+    assert report["a"] == report.q[0]
+    assert "rank 2" in str(report)
+    held = consistent_configuration(system, {"a": 0.3, "b": 1.2, "c": 0.2}, fixed=["a"])
+    assert held["a"] == 0.3
+
+
+def test_redundant_constraints_are_named():
+    system = four_bar([PointConstraint("tip", "end", (0, 1, 1), name="again")])
+    report = consistent_configuration(system, {"a": 0.3, "b": 1.2, "c": 0.2})
+    assert report.rank == 2 and report.redundant == ("again",)
+    assert "again" in str(report)
+
+
+def test_contradictions_are_named():
+    system = System(
+        tx("x", name="p", mass=1),
+        PointConstraint("p", "world", (1, 0, 0), name="here"),
+        DistanceConstraint("p", "world", 2.0, name="there"),
+    )
+    with pytest.raises(ConstraintError, match="violated: .*there"):
+        consistent_configuration(system, {"x": 0.5})
+
+
+def test_unreachable_closure_is_an_error():
+    system = System(rx("a")[tz(-1, name="tip", mass=1)], ty(5.0, name="far"), coincident("tip", "far", "yz"))
+    with pytest.raises(ConstraintError, match="another guess is needed"):
+        consistent_configuration(system)
+    with pytest.raises(ValueError, match="unknown configuration variable"):
+        consistent_configuration(system, fixed=["b"])
+
+
+def test_velocities_are_projected_in_the_kinetic_metric():
+    system, data = reference("closed_chain_undamped")
+    lag = Lagrangian(system)
+    q, v = data["q"][0], np.random.default_rng(0).normal(size=7)
+    w = project_velocity(system, q, v)
+    J, M = lag.constraint_jacobian(q), lag.mass_matrix(q)
+    assert np.abs(J @ w).max() < 1e-12
+    # what was taken off is orthogonal, in M, to everything that may move
+    kernel = np.linalg.svd(J)[2][4:].T
+    assert np.abs(kernel.T @ M @ (v - w)).max() < 1e-10
+    f = MidpointVI(system, 0.01)
+    with pytest.raises(ConstraintError, match="project_velocity"):
+        f.initial_state(q, v)
+    run = f.rollout(f.initial_state(q, w), steps=5)
+    np.testing.assert_allclose([run[f"v.{n}"][0] for n in system.variables], w, atol=1e-9)
+
+
+def test_rank_of_rows():
+    J = np.array([[1.0, 0, 0], [0, 1e-6, 0], [1, 1, 0], [0, 0, 0]])
+    assert rank_of_rows(J, ("a", "b", "c", "d")) == (2, ("c", "d"))

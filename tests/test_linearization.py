@@ -1,0 +1,233 @@
+"""Exact derivatives of the midpoint step, by routes that do not share the code under test."""
+
+from __future__ import annotations
+
+import casadi as ca
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from mechanisms import G, everything, hold, pendulum, state_near
+from strategies import systems
+
+from vioc.dynamics.description.frame import rx, rz, tx, ty, tz
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.terms.constraints import DistanceConstraint
+from vioc.dynamics.terms.potentials import Gravity
+from vioc.errors import StepError
+
+seeds = st.integers(0, 2**32 - 1)
+few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")
+
+
+def implicit_route(f: MidpointVI, x, u, x1, lam, k=0):
+    """Derivatives of (x_next, multipliers) by CasADi's own implicit function theorem.
+
+    A Newton root finder on the residual [S] (28) is differentiated twice by CasADi; nothing of
+    vioc's block algebra takes part.
+    """
+    nz, n = f.nx + f.nm, f.nx + f.nu + len(f.parameters)
+    z, w = ca.SX.sym("z", nz), ca.SX.sym("w", n)
+    xs, us, ts = ca.vertsplit(w, [0, f.nx, f.nx + f.nu, n]) if len(f.parameters) else (
+        *ca.vertsplit(w, [0, f.nx, n]),
+        ca.SX(0, 1),
+    ) if f.nu else (w, ca.SX(0, 1), ca.SX(0, 1))
+    x_next, multipliers = (z[: f.nx], z[f.nx :]) if f.nm else (z, ca.SX(0, 1))
+    r = f.residual(xs, us, x_next, multipliers, k * f.dt, f.dt, ts)
+    finder = ca.rootfinder("finder", "newton", {"x": z, "p": w, "g": r}, {"abstol": 1e-13})
+    W = ca.MX.sym("w", n)
+    Z = finder(ca.DM(np.concatenate([x1, lam])), W)
+    first = ca.jacobian(Z, W)
+    weights = ca.MX.sym("weights", nz)
+    second = ca.hessian(ca.dot(weights, Z), W)[0]
+    return ca.Function("route", [W, weights], [Z, first, second])
+
+
+@few
+@given(
+    system=st.one_of(
+        systems(max_frames=5, forced=True, parameters=True),
+        systems(max_frames=6, forced=True, constrained=True, kinematic=True),
+    ),
+    seed=seeds,
+    options=st.sampled_from([{}, {"alpha": 0.3}, {"forcing": "left"}]),
+)
+def test_derivatives_agree_with_casadis_implicit_functions(system, seed, options):
+    f = MidpointVI(system, 0.02, **options)
+    x = state_near(f, seed)
+    assume(x is not None and len(f.parameters) + f.nu > 0)
+    random = np.random.default_rng(seed)
+    u = hold(f, x, seed)
+    u[len(system.inputs) :] += 0.01 * random.normal(size=f.nk)
+    try:
+        run = f.rollout(x, u[None])
+        lin = f.linearize(x, u)
+    except StepError:
+        assume(False)
+    z, zeta = random.normal(size=f.nx), random.normal(size=f.nm)
+    route = implicit_route(f, x, u, run.x[1], run.multipliers[0])
+    point = np.concatenate([x, u, f._theta])
+    _, first, second = (np.array(o) for o in route(point, np.concatenate([z, zeta])))
+
+    ours = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+    assert np.abs(ours - first).max() <= 1e-9 * (1 + np.abs(first).max())
+    H = f.second_order(x, u, z, zeta=zeta)
+    whole = np.block([[H.xx, H.xu, H.xp], [H.xu.T, H.uu, H.up], [H.xp.T, H.up.T, H.pp]])
+    assert np.abs(whole - second).max() <= 1e-8 * (1 + np.abs(second).max())
+    np.testing.assert_allclose(whole, whole.T, atol=1e-10 * (1 + np.abs(whole).max()))
+
+
+def test_derivatives_agree_with_differences_of_the_step():
+    f = MidpointVI(everything(), 0.02)
+    x = state_near(f, 3)
+    u = hold(f, x) + [0, 0.01, 0.005]
+    lin, eps = f.linearize(x, u, k=2), 1e-6
+    for matrix, size, move in (
+        (lin.A, f.nx, lambda d: (x + d, u, f)),
+        (lin.B, f.nu, lambda d: (x, u + d, f)),
+        (lin.P, 4, lambda d: (x, u, f.with_parameters(**dict(zip(f.parameters, f._theta + d, strict=True))))),
+    ):
+        for i in range(size):
+            d = eps * np.eye(size)[i]
+            (xp, up, fp), (xm, um, fm) = move(d), move(-d)
+            slope = (fp.step(xp, up, 2) - fm.step(xm, um, 2)) / (2 * eps)
+            np.testing.assert_allclose(matrix[:, i], slope, atol=1e-6 * (1 + np.abs(slope).max()))
+
+
+def closed_form(q, p, u, h):
+    """Step of the pendulum of [S] with its derivatives by (q, p, u), differentiated by hand.
+
+    With m = (q + q1)/2:  q1 - q + g h^2/2 sin m = h p + h^2 u,  p1 = (q1 - q)/h - g h/2 sin m.
+    """
+    q1 = q
+    for _ in range(50):
+        q1 -= (q1 - q + G * h**2 / 2 * np.sin((q + q1) / 2) - h * p - h**2 * u) / (
+            1 + G * h**2 / 4 * np.cos((q + q1) / 2)
+        )
+    m = (q + q1) / 2
+    s, c = np.sin(m), np.cos(m)
+    E = 1 / (1 + G * h**2 / 4 * c)
+    d1 = np.array([(1 - G * h**2 / 4 * c) * E, h * E, h**2 * E])
+    m1 = (np.array([1.0, 0, 0]) + d1) / 2
+    # differentiate the first equation twice: q1'' (1 + g h^2/4 c) = g h^2/2 s m' m'
+    d2 = E * G * h**2 / 2 * s * np.outer(m1, m1)
+    p1 = (q1 - q) / h - G * h / 2 * s
+    e1 = (d1 - np.array([1.0, 0, 0])) / h - G * h / 2 * c * m1
+    e2 = d2 / h + G * h / 2 * (s * np.outer(m1, m1) - c * d2 / 2)
+    return np.array([q1, p1]), np.array([d1, e1]), np.array([d2, e2])
+
+
+def test_pendulum_of_the_paper_to_1e_12_and_to_its_printed_digits():
+    f = MidpointVI(pendulum(), 0.1, forcing="left")
+    x, u = [0.2, 0.5], [0.8]
+    step, first, second = closed_form(0.2, 0.5, 0.8, 0.1)
+    A, B = f.linearize(x, u)
+    tensor, _ = f.second_order_tensor(x, u)
+    np.testing.assert_allclose(f.step(x, u), step, atol=1e-12)
+    np.testing.assert_allclose(np.hstack([A, B]), first, atol=1e-12)
+    whole = np.concatenate(
+        [np.concatenate([tensor.xx, tensor.xu], 2), np.concatenate([tensor.xu.swapaxes(1, 2), tensor.uu], 2)], 1
+    )
+    np.testing.assert_allclose(whole, second, atol=1e-12)
+    # [S] IV-A and V
+    np.testing.assert_allclose(A, [[0.9533, 0.0976], [-0.9333, 0.9533]], atol=1e-4)
+    np.testing.assert_allclose(B[:, 0], [0.00976, 0.09533], atol=1e-5)
+    printed_q = [[1.01e-2, 5.06e-4, 5.06e-5], [5.06e-4, 2.53e-5, 2.53e-6], [5.06e-5, 2.53e-6, 2.53e-7]]
+    printed_p = [[2.02e-1, 1.01e-2, 1.01e-3], [1.01e-2, 5.06e-4, 5.06e-5], [1.01e-3, 5.06e-5, 5.06e-6]]
+    np.testing.assert_allclose(whole, [printed_q, printed_p], rtol=5e-3)
+
+
+def test_along_a_trajectory_and_at_points_is_step_by_step():
+    f = MidpointVI(everything(), 0.02)
+    x = state_near(f, 3)
+    U = np.tile(hold(f, x), (6, 1)) + 0.01 * np.random.default_rng(1).normal(size=(6, f.nu))
+    run = f.rollout(x, U)
+    lin, points = f.linearize_trajectory(run), f.linearize_points(run.x[:-1], run.u)
+    Z = np.random.default_rng(2).normal(size=(6, f.nx))
+    zeta = np.ones((6, f.nm))
+    H = f.second_order_trajectory(run, Z, zeta)
+    for k in range(6):
+        one = f.linearize(run.x[k], run.u[k], k)
+        second = f.second_order(run.x[k], run.u[k], Z[k], k, zeta=zeta[k])
+        for name in "ABPCDE":
+            expected = getattr(one, name)
+            scale = 1 + np.abs(expected).max()
+            np.testing.assert_allclose(getattr(lin, name)[k], expected, atol=1e-8 * scale)
+            np.testing.assert_allclose(getattr(points, name)[k], expected, atol=1e-8 * scale)
+        for name in FIELDS:
+            expected = getattr(second, name)
+            np.testing.assert_allclose(
+                getattr(H, name)[k], expected, atol=1e-8 * (1 + np.abs(expected).max())
+            )
+
+
+def test_tensors_contract_to_the_second_order():
+    f = MidpointVI(everything(), 0.02)
+    x = state_near(f, 3)
+    u = hold(f, x)
+    states, multipliers = f.second_order_tensor(x, u)
+    assert states.xu.shape == (f.nx, f.nx, f.nu) and multipliers.pp.shape == (1, 4, 4)
+    z, zeta = np.arange(1.0, f.nx + 1), np.array([0.7])
+    H = f.second_order(x, u, z, zeta=zeta)
+    for name in FIELDS:
+        contracted = np.tensordot(z, getattr(states, name), 1) + np.tensordot(zeta, getattr(multipliers, name), 1)
+        np.testing.assert_allclose(contracted, getattr(H, name), atol=1e-9 * (1 + np.abs(contracted).max()))
+
+
+def test_unpacks_as_the_tuples_of_the_field():
+    f = MidpointVI(pendulum(), 0.1)
+    A, B = f.linearize([0.1, 0.0])
+    assert A.shape == (2, 2) and B.shape == (2, 1)
+    Hxx, Hxu, Huu = f.second_order([0.1, 0.0], [0.0], [1.0, 0.0])
+    assert (Hxx.shape, Hxu.shape, Huu.shape) == ((2, 2), (2, 1), (1, 1))
+
+
+# -- [S] VII: where the linearization does not exist ----------------------------------------------
+
+
+def test_spherical_pendulum_is_singular_where_the_determinant_says():
+    """det M_k+1 = 0 for theta_k + theta_k+1 = 2 n pi (mended (34)); elsewhere A exists.
+
+    The discrete Lagrangian is even in the mean angle, so a motion through the pole at theta_k =
+    -theta_k+1 meets it.
+    """
+    f = MidpointVI(System(Gravity(0, 0, -G), rz("phi")[rx("theta")[tz(-1, mass=1)]]), 0.01)
+    matrix = f._newton_matrix
+
+    def determinant(q0, q1):
+        q0, q1 = np.array(q0), np.array(q1)
+        return float(ca.det(matrix((q0 + q1) / 2, (q1 - q0) / 0.01, [], 0, [], 0.01)))
+
+    h, g, r = 0.01, G, 1.0
+    for phi, a, b in ((0.0, 0.3, 0.4), (0.02, 0.3, 0.4), (0.02, 1.5, 1.7)):
+        expected = (
+            np.sin((a + b) / 2) ** 2
+            / (4 * h**2)
+            * (h**2 * g * np.cos((a + b) / 2) + r * (2 + np.cos(a + b)) * phi**2 + 4 * r)
+        )
+        # (34) with L_d carrying its factor dt
+        assert determinant([0.0, a], [phi, b]) == pytest.approx(expected, rel=1e-9)
+    assert determinant([0.0, -0.2], [0.1, 0.2]) == pytest.approx(0.0, abs=1e-9)
+    with pytest.raises(StepError) as caught:
+        f.linearize([0.0, 0.0, 0.0, 0.0])
+    assert caught.value.cause == "singular M"
+    f.linearize([0.0, 0.1, 0.0, 0.0])
+
+
+def test_constrained_pendulum_is_singular_only_at_a_right_angle():
+    """[S] VII-B: Dh M^-1 Dh' = -(4 dt/m) q_k . q_k+1 (mended) vanishes after a quarter turn in a step."""
+    system = System(tx("x")[ty("y", name="bob", mass=1)], DistanceConstraint("bob", "world", 1.0))
+    f = MidpointVI(system, 0.1)
+    q0, q1 = np.array([1.0, 0.0]), np.array([np.cos(1.2), np.sin(1.2)])
+    D = -np.eye(2) / 0.1
+    expected = 4 * q1 @ np.linalg.inv(D) @ q0
+    assert expected == pytest.approx(-4 * 0.1 * (q0 @ q1))
+    x0 = f.initial_state({"x": 1.0}, {"y": np.sin(1.2) / 0.1})
+    np.testing.assert_allclose(f.step(x0)[:2], q1, atol=1e-12)
+    A = f.linearize(x0).A
+    assert np.isfinite(A).all() and np.linalg.matrix_rank(A) < 4  # an artefact of the full state
+    with pytest.raises(StepError, match="quarter turn|singular") as caught:
+        f.step(f.initial_state({"x": 1.0}, {"y": 1.01 / 0.1}))  # beyond the right angle: no solution
+    assert caught.value.cause == "singular constraints"

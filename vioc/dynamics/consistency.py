@@ -1,0 +1,207 @@
+"""Consistent configurations and velocities of constrained systems, and sound mass matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from vioc.dynamics.description.system import System
+from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.lagrangian import Lagrangian
+from vioc.errors import ConstraintError, ModelError
+
+RANK_TOLERANCE = 1e-9  # relative to the largest pivot
+
+
+@dataclass(frozen=True)
+class ConstraintReport:
+    """A consistent configuration and what the constraints are like there.
+
+    Attributes
+    ----------
+    q : (nq,)
+        The configuration, in the order of ``system.variables``.
+    residual : (m,)
+        h(q).
+    rank : int
+        Of Dh(q) by the dynamic variables.
+    redundant : tuple of str
+        Constraints that follow from the others at q; a step cannot tell their multipliers apart.
+    degrees_of_freedom : int
+        Dynamic variables minus rank.
+    iterations : int
+    names : tuple of str
+        Names of the variables in q.
+    """
+
+    q: np.ndarray
+    residual: np.ndarray
+    rank: int
+    redundant: tuple[str, ...]
+    degrees_of_freedom: int
+    iterations: int
+    names: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> float:
+        return float(self.q[self.names.index(name)])
+
+    def __str__(self) -> str:
+        worst = np.abs(self.residual).max(initial=0.0)
+        extra = f", redundant: {', '.join(self.redundant)}" if self.redundant else ""
+        return (
+            f"{len(self.residual)} constraints of rank {self.rank}, {self.degrees_of_freedom} degrees of "
+            f"freedom, |h| <= {worst:.1e} after {self.iterations} iterations{extra}"
+        )
+
+
+def consistent_configuration(
+    system: System | Lagrangian,
+    guess: Mapping[str, float] | Any = None,
+    *,
+    fixed: Iterable[str] = (),
+    tolerance: float = 1e-12,
+    **parameters: float,
+) -> ConstraintReport:
+    """The configuration with h(q) = 0 nearest to a guess, by damped Gauss-Newton.
+
+    Kinematic variables and those named in `fixed` keep the guess's values.
+
+    Parameters
+    ----------
+    system : System or Lagrangian
+    guess : array (nq,) or dict by name
+    fixed : names of variables
+    tolerance : float
+        Largest |h| accepted, in the constraints' own units.
+    **parameters : float
+        Values of declared parameters.
+
+    Returns
+    -------
+    ConstraintReport
+
+    Raises
+    ------
+    ConstraintError
+        If the constraints contradict each other or cannot be met from there; those that stay violated
+        are named.
+    """
+    lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
+    description = lag.system
+    q = as_configuration(description, guess, "configuration").copy()
+    held = {description.variable_index(name) for name in fixed}
+    free = [i for i in range(lag.nd) if i not in held]
+    damping = 1e-3
+    h = lag.constraints(q, **parameters)
+    iterations = 0
+    while np.abs(h).max(initial=0.0) > tolerance and iterations < 200 and damping < 1e12:
+        iterations += 1
+        J = lag.constraint_jacobian(q, **parameters)[:, free]
+        # Levenberg-Marquardt: short steps where J loses rank, Newton's near a regular solution
+        slack = max(damping * min(float(h @ h), 1.0), 1e-15)
+        trial = q.copy()
+        trial[free] += J.T @ np.linalg.solve(J @ J.T + slack * np.eye(len(h)), -h)
+        new = lag.constraints(trial, **parameters)
+        if new @ new < h @ h:
+            q, h, damping = trial, new, max(damping / 4, 1e-12)
+        else:
+            damping *= 8
+    if np.abs(h).max(initial=0.0) > tolerance:
+        names = description.constraint_names
+        bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if abs(v) > tolerance]
+        kept = f", with {', '.join(sorted(fixed))} fixed" if held else ""
+        raise ConstraintError(
+            f"{description.name}: no configuration satisfies the constraints from this guess{kept}; "
+            f"violated: {', '.join(bad)}. They contradict each other, or another guess is needed"
+        )
+    rank, redundant = constraint_rank(lag, q, **parameters)
+    return ConstraintReport(q, h, rank, redundant, lag.nd - rank, iterations, description.variables)
+
+
+def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
+    """Rank of Dh(q) by the dynamic variables, and the names of the constraints beyond it."""
+    names = lag.system.constraint_names
+    if not names:
+        return 0, ()
+    J = lag.constraint_jacobian(q, **parameters)[:, : lag.nd]
+    return rank_of_rows(J, names)
+
+
+def rank_of_rows(J: np.ndarray, names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """Rank of a matrix, and the names of rows that depend on the rows before them."""
+    scale = np.linalg.norm(J, axis=1)
+    basis: list[np.ndarray] = []
+    redundant = []
+    for row, size, name in zip(J, scale, names, strict=True):
+        rest = row / size if size > 0 else row
+        for b in (*basis, *basis):  # twice: Gram-Schmidt that stays orthogonal
+            rest = rest - (b @ rest) * b
+        norm = np.linalg.norm(rest)
+        if norm > RANK_TOLERANCE:
+            basis.append(rest / norm)
+        else:
+            redundant.append(name)
+    return len(basis), tuple(redundant)
+
+
+def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: float) -> np.ndarray:
+    """The velocity nearest to `v` in the kinetic-energy metric with Dh(q) v = 0.
+
+    Kinematic rates keep their values. Shapes (nq,), (nq,) -> (nq,).
+    """
+    lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
+    q = as_configuration(lag.system, q, "configuration")
+    v = as_configuration(lag.system, v, "velocity").copy()
+    nd = lag.nd
+    J = lag.constraint_jacobian(q, **parameters)
+    M = lag.mass_matrix(q, **parameters)[:nd, :nd]
+    Y = scipy.linalg.solve(M, J[:, :nd].T, assume_a="pos")
+    v[:nd] -= Y @ np.linalg.pinv(J[:, :nd] @ Y, rcond=1e-12) @ (J @ v)
+    return v
+
+
+def check_constraints(lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters: dict[str, float]) -> None:
+    """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0 to 1e-8."""
+    names = lag.system.constraint_names
+    if not names:
+        return
+    h = lag.constraints(q, **parameters)
+    if not np.abs(h).max() <= 1e-8:
+        worst = int(np.argmax(np.abs(h)))
+        raise ConstraintError(
+            f"{lag.system.name}: the configuration violates {names[worst]}: h = {h[worst]:.3g}, "
+            "expected 0; find one with consistent_configuration(system, guess)"
+        )
+    rates = lag.constraint_jacobian(q, **parameters) @ v
+    if not np.abs(rates).max() <= 1e-8 * (1 + np.abs(v).max()):
+        worst = int(np.argmax(np.abs(rates)))
+        raise ConstraintError(
+            f"{lag.system.name}: the velocity violates {names[worst]}: dh/dt = {rates[worst]:.3g}, "
+            "expected 0; use project_velocity(system, q, v)"
+        )
+
+
+def check_mass_matrix(lag: Lagrangian) -> None:
+    """Raise `ModelError` if the mass matrix of the dynamic variables is singular everywhere.
+
+    Tried at generic configurations, so that a singular chart (which is singular only somewhere)
+    passes.
+    """
+    worst: tuple[float, np.ndarray] = (0.0, np.zeros(0))
+    for M in lag.generic_mass_matrices:
+        scale = np.sqrt(np.abs(np.diag(M)))
+        scale[scale == 0] = 1.0
+        values, vectors = np.linalg.eigh(M / np.outer(scale, scale))
+        if values[0] > 1e-12:
+            return
+        worst = (float(values[0]), np.abs(vectors[:, 0]))
+    names = [n for n, w in zip(lag.system.dynamic, worst[1], strict=True) if w > 0.1]
+    raise ModelError(
+        f"{lag.system.name}: the mass matrix is singular: nothing with mass moves with "
+        f"{', '.join(names)} independently; give a frame that it moves a mass or inertia, "
+        "or make the variable kinematic"
+    )

@@ -1,0 +1,1 @@
+"""One-step maps: the protocol (`base`), its engine (`kernel`), and the integrators."""

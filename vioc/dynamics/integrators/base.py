@@ -1,0 +1,287 @@
+"""The one-step-map protocol: everything that `vioc.control` knows of a mechanism.
+
+A map is x[k+1] = f(x[k], u[k]) with exact first and second derivatives. Every integrator of vioc is
+one, and so is any CasADi function of a user's (`vioc.CasadiMap`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.errors import ModelError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.trajectory import Trajectory
+
+
+class Symbols(NamedTuple):
+    """The symbols that named quantities are written in (CasADi SX column vectors).
+
+    Attributes
+    ----------
+    x : (nx,)
+    u : (nu,)
+    multipliers : (number of constraints,)
+        Those of the step that starts at (x, u).
+    parameters : (number of parameters,)
+    """
+
+    x: ca.SX
+    u: ca.SX
+    multipliers: ca.SX
+    parameters: ca.SX
+
+
+@dataclass(frozen=True)
+class Linearization:
+    """First derivatives of a step; unpacks as ``A, B``.
+
+    Along a trajectory every array has a leading axis of N steps.
+
+    Attributes
+    ----------
+    A : (ndx, ndx)
+    B : (ndx, nu)
+    P : (ndx, np)
+        By the declared parameters.
+    C, D, E : (nm, ndx), (nm, nu), (nm, np)
+        The multipliers by state, input, parameters.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    P: np.ndarray
+    C: np.ndarray
+    D: np.ndarray
+    E: np.ndarray
+
+    def __iter__(self):
+        return iter((self.A, self.B))
+
+
+@dataclass(frozen=True)
+class SecondOrder:
+    """z-contracted second derivatives of a step; unpacks as ``Hxx, Hxu, Huu``.
+
+    With weights z on x[k+1] and zeta on the multipliers, the Hessian of z . f + zeta . lambda.
+    Along a trajectory every array has a leading axis of N steps.
+
+    Attributes
+    ----------
+    xx, xu, uu : (ndx, ndx), (ndx, nu), (nu, nu)
+    xp, up, pp : (ndx, np), (nu, np), (np, np)
+        With the declared parameters.
+    """
+
+    xx: np.ndarray
+    xu: np.ndarray
+    uu: np.ndarray
+    xp: np.ndarray
+    up: np.ndarray
+    pp: np.ndarray
+
+    def __iter__(self):
+        return iter((self.xx, self.xu, self.uu))
+
+
+class OneStepMap(ABC):
+    """x[k+1] = f(x[k], u[k]), exactly differentiable.
+
+    Attributes
+    ----------
+    nx, ndx, nu : int
+        Sizes of the state, of its error (tangent) and of the input.
+    dt : float
+        Default time step, s. ``t = k dt``.
+    state_names, input_names, multiplier_names : tuples of str
+    parameters : dict of str to float
+        Values of the declared parameters; `with_parameters` makes a map with others.
+    symbols : Symbols
+    """
+
+    nx: int
+    ndx: int
+    nu: int
+    dt: float
+    state_names: tuple[str, ...]
+    input_names: tuple[str, ...]
+    multiplier_names: tuple[str, ...]
+    parameters: dict[str, float]
+    symbols: Symbols
+
+    # -- the state space ------------------------------------------------------------------------
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        """x1 - x0 as an error vector; shapes (..., nx) -> (..., ndx)."""
+        return np.asarray(x1, float) - np.asarray(x0, float)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        """The state that lies the error `dx` away from `x`; inverse of `difference`."""
+        return np.asarray(x, float) + np.asarray(dx, float)
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
+        """One step: x[k+1] of shape (nx,). Raises `StepError` where it has no solution."""
+
+    @abstractmethod
+    def rollout(
+        self,
+        x0: Any,
+        U: Any = None,
+        steps: int | None = None,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+    ) -> Trajectory:
+        """Steps from `x0` under inputs `U` (N, nu), or `steps` steps with constant or no input.
+
+        `dt` may be N step lengths; they need not be equal.
+        """
+
+    @abstractmethod
+    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0) -> Trajectory:
+        """Closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
+
+        Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied.
+        """
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
+        """Exact first derivatives of the step at (x, u)."""
+
+    @abstractmethod
+    def second_order(
+        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
+    ) -> SecondOrder:
+        """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
+
+    @abstractmethod
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
+        """`linearize` at N states X (N, nx) and inputs U (N, nu), step k0 + i at row i."""
+
+    @abstractmethod
+    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
+        """`linearize` along a rollout of this map; its steps are not solved again."""
+
+    @abstractmethod
+    def second_order_trajectory(
+        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
+    ) -> SecondOrder:
+        """`second_order` along a rollout of this map, with weights Z (N, ndx), zeta (N, nm)."""
+
+    def second_order_tensor(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None):
+        """The full second derivatives, output axis first, as (states, multipliers).
+
+        Returns
+        -------
+        SecondOrder, SecondOrder
+            ``xx[i, a, b]`` is the second derivative of output i by errors a and b, and so on: of the
+            next state's error coordinates, and of the multipliers.
+        """
+        nm = len(self.multiplier_names)
+        weights = np.eye(self.ndx + nm)
+        each = [self.second_order(x, u, w[: self.ndx], k, dt, zeta=w[self.ndx :]) for w in weights]
+
+        def stack(items: list[SecondOrder]) -> SecondOrder:
+            fields = ("xx", "xu", "uu", "xp", "up", "pp")
+            if not items:
+                return SecondOrder(*(np.empty((0, *getattr(each[0], f).shape)) for f in fields))
+            return SecondOrder(*(np.stack([getattr(item, f) for item in items]) for f in fields))
+
+        return stack(each[: self.ndx]), stack(each[self.ndx :])
+
+    @property
+    def residual(self) -> ca.Function | None:
+        """The implicit equations r(x, u, x_next, multipliers, t, dt, parameters) = 0, if implicit."""
+        return None
+
+    @abstractmethod
+    def with_parameters(self, **values: float) -> OneStepMap:
+        """The same map with other values of declared parameters; nothing is compiled again."""
+
+    # -- named quantities -----------------------------------------------------------------------
+
+    def quantity(self, name: str) -> ca.SX:
+        """A named quantity as an expression of `symbols`.
+
+        Every map knows its states by name, inputs as ``u.NAME``, multipliers as ``lambda.NAME`` and
+        parameters as ``param.NAME``; integrators of mechanisms add velocities, energies, frames.
+
+        Raises
+        ------
+        ModelError
+            If there is no such quantity.
+        """
+        groups = (
+            ("", self.state_names, self.symbols.x),
+            ("u.", self.input_names, self.symbols.u),
+            ("lambda.", self.multiplier_names, self.symbols.multipliers),
+            ("param.", tuple(self.parameters), self.symbols.parameters),
+        )
+        for prefix, names, symbol in groups:
+            if name.startswith(prefix) and name[len(prefix) :] in names:
+                return symbol[names.index(name[len(prefix) :])]
+        known = [prefix + n for prefix, names, _ in groups for n in names] + self._more_quantities()
+        near = difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}"
+        raise ModelError(f"unknown quantity {name!r}; {hint}")
+
+    def _more_quantities(self) -> list[str]:
+        """Names that a subclass's `quantity` adds, for messages."""
+        return []
+
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        """A state by names, zero elsewhere: ``f.state(theta=0.3)``, ``f.state({"p.theta": 1.0})``."""
+        return _by_name({**(values or {}), **named}, self.state_names, "state")
+
+    def input(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        """An input by names, zero elsewhere."""
+        return _by_name({**(values or {}), **named}, self.input_names, "input")
+
+    # -- checks at the boundary -----------------------------------------------------------------
+
+    def check_state(self, x: Any, what: str = "state") -> np.ndarray:
+        """`x` as a finite float array of shape (nx,); ValueError names the entry at fault."""
+        return check_array(x, (self.nx,), what, self.state_names)
+
+    def check_input(self, u: Any, what: str = "input") -> np.ndarray:
+        """`u` as a finite float array of shape (nu,); None is zero."""
+        if u is None:
+            return np.zeros(self.nu)
+        return check_array(u, (self.nu,), what, self.input_names)
+
+    def check_inputs(self, U: Any, steps: int | None) -> np.ndarray:
+        """`U` as (N, nu): given so, or one input or None held for `steps` steps."""
+        sequence = np.ndim(U) == 1 and steps is None and self.nu == 1
+        if U is None or (np.ndim(U) < 2 and not sequence):
+            if steps is None:
+                raise ValueError("rollout needs inputs U of shape (N, nu), or the number of steps")
+            if steps < 1:
+                raise ValueError(f"steps: expected at least 1, got {steps}")
+            return np.tile(self.check_input(U), (int(steps), 1))
+        array = np.asarray(U, float)
+        array = array[:, None] if array.ndim == 1 else array
+        if steps is not None and len(array) != steps:
+            raise ValueError(f"inputs: got {len(array)} rows for steps={steps}")
+        return check_array(array, (len(array), self.nu), "inputs", self.input_names)
+
+
+def _by_name(values: Mapping[str, float], names: tuple[str, ...], what: str) -> np.ndarray:
+    result = np.zeros(len(names))
+    for name, value in values.items():
+        if name not in names:
+            raise ValueError(f"unknown {what} {name!r}; known are {', '.join(names) or 'none'}")
+        result[names.index(name)] = float(value)
+    return check_array(result, (len(names),), what, names)

@@ -1,0 +1,198 @@
+"""Rollouts of any map whose step is a CasADi function, in one call per horizon.
+
+A *kernel* is a CasADi function
+
+    (carry, u, t, dt, parameters) -> (carry_next, multipliers, error)
+
+whose carry begins with the state x and may go on with seeds for the solver of the next step; `error`
+is a scalar, the scaled residual of the step. `mapaccum` strings kernels to a rollout, with feedback
+where a trajectory is tracked. A step whose error is not small (or not a number) is handed to
+`_rescue`, and the rollout goes on behind it.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.dynamics.evaluate import run_buffered
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import ModelError
+
+CHUNK = 1000  # steps per call: bounds the size of the built functions, costs nothing per step
+
+Self = TypeVar("Self", bound="KernelMap")
+
+
+class KernelMap(OneStepMap):
+    """A one-step map on a kernel; see the module's text.
+
+    Subclasses set the attributes of `OneStepMap`, `_kernel`, `_tolerance`, `wrap`, and define
+    `_carry`, `_rescue`.
+    """
+
+    _kernel: ca.Function
+    _tolerance: float
+    wrap: tuple[str, ...] = ()
+
+    @abstractmethod
+    def _carry(self, x: np.ndarray, before: np.ndarray | None, dt: float) -> np.ndarray:
+        """The carry that starts at state x, whose predecessors are the rows `before` if any."""
+
+    def _check_start(self, x: np.ndarray, k: int) -> None:
+        """Raise `StepError` where no rollout may start."""
+
+    @abstractmethod
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, dt: float):
+        """Solve one step by every means: (x_next, multipliers), or raise `StepError`."""
+
+    # -- the state space: angles may wrap -------------------------------------------------------
+
+    @property
+    def _wrapped(self) -> np.ndarray:
+        return np.array([n in self.wrap for n in self.state_names])
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        d = np.asarray(x1, float) - np.asarray(x0, float)
+        if not self.wrap:
+            return d
+        return np.where(self._wrapped, d - 2 * np.pi * np.round(d / (2 * np.pi)), d)
+
+    def _difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
+        d = x1 - x0
+        if not self.wrap:
+            return d
+        turns = ca.floor(d / (2 * np.pi) + 0.5)
+        return d - 2 * np.pi * ca.DM(self._wrapped.astype(float)) * turns
+
+    def _check_wrap(self) -> None:
+        for name in self.wrap:
+            if name not in self.state_names:
+                raise ModelError(f"wrap: unknown state {name!r}; known are {', '.join(self.state_names)}")
+
+    # -- protocol -------------------------------------------------------------------------------
+
+    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
+        x, u = self.check_state(x), self.check_input(u)
+        return self._steps(x, u[None], k, self._step_lengths(dt, 1))[0][1]
+
+    def rollout(
+        self,
+        x0: Any,
+        U: Any = None,
+        steps: int | None = None,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+    ) -> Trajectory:
+        x0 = self.check_state(x0, "initial state")
+        U = self.check_inputs(U, steps)
+        lengths = self._step_lengths(dt, len(U))
+        X, multipliers, _ = self._steps(x0, U, k0, lengths)
+        return self._trajectory(X, U, multipliers, k0, lengths)
+
+    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0) -> Trajectory:
+        x0 = self.check_state(x0, "initial state")
+        U = self.check_inputs(U, None)
+        n = len(U)
+        X = np.asarray(X, float)[:n]
+        X = check_array(X, (n, self.nx), "tracked states", self.state_names)
+        K = check_array(K, (n, self.nu, self.ndx), "gains")
+        lengths = self._step_lengths(None, n)
+        states, multipliers, applied = self._steps(x0, U, k0, lengths, X, K)
+        return self._trajectory(states, applied, multipliers, k0, lengths)
+
+    def with_parameters(self: Self, **values: float) -> Self:
+        for name in values:
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none is declared"
+                raise ModelError(f"unknown parameter {name!r}; known are {known}")
+        result = copy.copy(self)
+        result.parameters = {**self.parameters, **{n: float(v) for n, v in values.items()}}
+        check_array(list(result.parameters.values()), (len(self.parameters),), "parameters", list(values))
+        return result
+
+    # -- the work -------------------------------------------------------------------------------
+
+    @property
+    def _theta(self) -> np.ndarray:
+        return np.array(list(self.parameters.values()), float)
+
+    def _step_lengths(self, dt: Any, steps: int) -> np.ndarray:
+        value = self.dt if dt is None else dt
+        lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
+        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+            raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+        return lengths
+
+    def _trajectory(self, X, U, multipliers, k0: int, lengths: np.ndarray) -> Trajectory:
+        if (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
+            t = (k0 + np.arange(len(X))) * lengths[0]
+        else:
+            t = k0 * self.dt + np.concatenate([[0.0], np.cumsum(lengths)])
+        return Trajectory(self, t, X, U, multipliers, k0=k0)
+
+    def _steps(self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None):
+        """States (N+1, nx), multipliers (N, nm) and applied inputs (N, nu)."""
+        n, nm = len(U), len(self.multiplier_names)
+        X = np.empty((n + 1, self.nx))
+        multipliers = np.empty((n, nm))
+        applied = U if gains is None else np.empty_like(U)
+        t = k0 * self.dt + np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
+        if (lengths == lengths[0]).all():
+            t = (k0 + np.arange(n)) * lengths[0]
+        X[0] = x0
+        self._check_start(x0, k0)
+        k = 0
+        while k < n:
+            m = min(CHUNK, n - k)
+            carry = self._carry(X[k], X[max(k - 2, 0) : k] if k else None, float(lengths[k]))
+            rows = slice(k, k + m)
+            args = [U[rows], t[rows], lengths[rows], np.tile(self._theta, m)]
+            if gains is not None:
+                args[:1] = [U[rows], reference[rows], np.swapaxes(gains[rows], 1, 2)]
+            args = [np.ascontiguousarray(a) for a in args]
+            name = f"track{m}" if gains is not None else f"roll{m}"
+            out = run_buffered(self._accumulated(name, m, gains is not None), [carry, *args])
+            states, lam, error = out[0].reshape(m, -1)[:, : self.nx], out[1].reshape(m, nm), out[2]
+            good = (error <= self._tolerance) & np.isfinite(states).all(axis=1)
+            done = m if good.all() else int(np.argmin(good))
+            X[k + 1 : k + 1 + done] = states[:done]
+            multipliers[k : k + done] = lam[:done]
+            if gains is not None:
+                applied[k : k + done] = out[3].reshape(m, self.nu)[:done]
+            k += done
+            if done < m:
+                if gains is not None:
+                    applied[k] = U[k] - gains[k] @ self.difference(reference[k], X[k])
+                X[k + 1], multipliers[k] = self._rescue(X[k], applied[k], k0 + k, float(lengths[k]))
+                k += 1
+        return X, multipliers, applied
+
+    def _accumulated(self, name: str, m: int, feedback: bool) -> ca.Function:
+        """The kernel, with or without feedback, strung m times; built once and kept."""
+        cache = self.__dict__.setdefault("_rollouts", {})
+        if name not in cache:
+            if len(cache) >= 16:
+                cache.pop(next(iter(cache)))
+            kernel = self._feedback_kernel() if feedback else self._kernel
+            cache[name] = kernel.mapaccum(name, m)
+        return cache[name]
+
+    def _feedback_kernel(self) -> ca.Function:
+        """(carry, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""
+        if "_feedback" not in self.__dict__:
+            carry, _, t, dt, theta = self._kernel.mx_in()
+            u_d, x_d = ca.MX.sym("u_d", self.nu), ca.MX.sym("x_d", self.nx)
+            K = ca.MX.sym("K", self.nu, self.ndx)
+            u = u_d - K @ self._difference_expression(x_d, carry[: self.nx])
+            outputs = self._kernel(carry, u, t, dt, theta)
+            self._feedback = ca.Function("feedback", [carry, u_d, x_d, K, t, dt, theta], [*outputs, u])
+        return self._feedback

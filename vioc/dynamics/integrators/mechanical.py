@@ -1,0 +1,185 @@
+"""`MechanicalMap`: what every integrator of a `System` in generalized coordinates shares.
+
+State and input layout, names, units, velocities, energies and frame positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.consistency import check_mass_matrix
+from vioc.dynamics.description.system import System
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import Symbols
+from vioc.dynamics.integrators.kernel import KernelMap
+from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.errors import ModelError
+
+
+class MechanicalMap(KernelMap):
+    """A kernel map of a system, with state x = [q_d, q_k, p, v_k] and input [u, rho].
+
+    Attributes
+    ----------
+    system : System
+    lagrangian : Lagrangian
+    nq, nd, nk, nm : int
+        Configurations; of them dynamic and kinematic; constraints.
+
+    Notes
+    -----
+    Quantities (`quantity`) beside the protocol's: ``v.NAME`` velocities by the Legendre transform,
+    ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``h.NAME``
+    constraint values, ``force.NAME`` the constraint force -lambda/dt with [T] (36a)'s sign.
+    """
+
+    def __init__(self, system: System, dt: float, wrap: Sequence[str], tolerance: float):
+        if not isinstance(system, System):
+            raise TypeError(f"expected a System, got {type(system).__name__}")
+        self.system = system
+        self.dt = float(dt)
+        self._step_lengths(None, 1)
+        self._tolerance = float(tolerance)
+        self.lagrangian = Lagrangian(system)
+        self.nq, self.nd = self.lagrangian.nq, self.lagrangian.nd
+        self.nk = self.nq - self.nd
+        self.nm = len(system.constraints)
+        if self.nd == 0:
+            raise ModelError(f"{system.name}: every variable is kinematic, there are no dynamics")
+        self.state_names = (
+            *system.variables,
+            *(f"p.{n}" for n in system.dynamic),
+            *(f"v.{n}" for n in system.kinematic),
+        )
+        self.input_names = (*system.inputs, *(f"rho.{n}" for n in system.kinematic))
+        self.multiplier_names = system.constraint_names
+        self.nx = self.ndx = len(self.state_names)
+        self.nu = len(self.input_names)
+        self.parameters = dict(system.parameters)
+        self.wrap = tuple(wrap)
+        self._check_wrap()
+        self.symbols = Symbols(
+            ca.SX.sym("x", self.nx),
+            ca.SX.sym("u", self.nu),
+            ca.SX.sym("multipliers", self.nm),
+            ca.SX.sym("theta", len(self.parameters)),
+        )
+        check_mass_matrix(self.lagrangian)
+
+    def quantity(self, name: str) -> ca.SX:
+        kind, _, rest = name.partition(".")
+        system = self.system
+        if kind == "v" and rest in system.dynamic:
+            return self._velocity_expression[system.dynamic.index(rest)]
+        if kind == "h" and rest in self.multiplier_names:
+            return self._constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
+        if kind == "force" and rest in self.multiplier_names:
+            return -self.symbols.multipliers[self.multiplier_names.index(rest)] / self.dt
+        if name in ("kinetic", "potential", "energy"):
+            return self._energies[("kinetic", "potential", "energy").index(name)]
+        frame, _, axis = name.rpartition(":")
+        if frame in system.frame_names and axis in ("x", "y", "z"):
+            q, theta = self._q_and_parameters
+            g = self.lagrangian.graph
+            position = ca.Function("position", [g.q_vector, g.parameters], [g.position(frame)])
+            return position(q, theta)["xyz".index(axis)]
+        return super().quantity(name)
+
+    def _more_quantities(self) -> list[str]:
+        system = self.system
+        return [
+            *(f"v.{n}" for n in system.dynamic),
+            "kinetic",
+            "potential",
+            "energy",
+            *(f"{frame}:{axis}" for frame in system.frame_names for axis in "xyz"),
+            *(f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names),
+        ]
+
+    def unit(self, name: str) -> str:
+        """SI unit of a named quantity, "" where it has none that is known."""
+        kind, dot, rest = name.rpartition(".")
+        base = kind.rpartition(".")[2]
+        angle = rest in self._rotational
+        if not dot and name in self.system.variables:
+            return "rad" if angle else "m"
+        if base == "v":
+            return "rad/s" if angle else "m/s"
+        if base == "p":
+            return "kg m^2/s" if angle else "kg m/s"
+        if base == "rho":
+            return "rad" if angle else "m"
+        if name in ("kinetic", "potential", "energy"):
+            return "J"
+        if ":" in name:
+            return "m"
+        inputs = {i: v for f in self.system.forces for i in f.input_names() for v in f.variable_names()}
+        driven = inputs.get(rest if base == "u" else name)
+        if driven is not None:
+            return "N m" if driven in self._rotational else "N"
+        return ""
+
+    @cached_property
+    def _rotational(self) -> set[str]:
+        transforms = (node.frame.transform for node in self.system.nodes)
+        return {t.variable.name for t in transforms if t.variable and t.rotational}
+
+    @cached_property
+    def _constraint(self) -> ca.Function:
+        """h and Dh of a configuration and parameters."""
+        lag, g = self.lagrangian, self.lagrangian.graph
+        return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
+
+    @cached_property
+    def _constraint_numbers(self) -> Evaluator:
+        return Evaluator(self._constraint)
+
+    @property
+    def _q_and_parameters(self) -> tuple[ca.SX, ca.SX]:
+        return vec.part(self.symbols.x, 0, self.nq), self.symbols.parameters
+
+    @cached_property
+    def _velocity_expression(self) -> ca.SX:
+        """Dynamic velocities of a state by the Legendre transform, tangent to the constraints."""
+        lag, g, x = self.lagrangian, self.lagrangian.graph, self.symbols.x
+        p = ca.SX.sym("p", self.nd)
+        # only the kinematic rates of v enter; the dynamic ones are what is solved for
+        f = ca.Function("velocity", [g.q_vector, g.v_vector, p, g.parameters], [lag.velocity(p)])
+        q, theta = self._q_and_parameters
+        v = ca.vertcat(ca.SX.zeros(self.nd), vec.part(x, self.nq + self.nd))
+        return f(q, v, vec.part(x, self.nq, self.nq + self.nd), theta)
+
+    @cached_property
+    def _velocity(self) -> Evaluator:
+        return Evaluator(ca.Function("velocity", list(self.symbols), [self._velocity_expression], OPTIONS))
+
+    @cached_property
+    def _energies(self) -> tuple[ca.SX, ca.SX, ca.SX]:
+        lag, g = self.lagrangian, self.lagrangian.graph
+        f = ca.Function("energies", [g.q_vector, g.v_vector, g.parameters], [lag.T, lag.V], OPTIONS)
+        q, theta = self._q_and_parameters
+        v = ca.vertcat(self._velocity_expression, vec.part(self.symbols.x, self.nq + self.nd))
+        T, V = f(q, v, theta)
+        return T, V, T + V
+
+    def frame_positions(self, X: Any) -> np.ndarray:
+        """World positions of every frame's origin, m, in the order of ``system.nodes``.
+
+        Shapes (N, nx) -> (N, number of nodes, 3).
+        """
+        X = np.atleast_2d(np.asarray(X, float))
+        flat = self._frame_positions(np.ascontiguousarray(X[:, : self.nq]), self._theta)[0][..., 0]
+        return flat.reshape(len(X), -1, 3)
+
+    @cached_property
+    def _frame_positions(self) -> Evaluator:
+        g = self.lagrangian.graph
+        places = [vec.column(g.node_pose(i)[1]) for i in range(len(self.system.nodes))]
+        args = [g.q_vector, g.parameters]
+        return Evaluator(ca.Function("frames", args, [ca.densify(ca.vertcat(*places))], OPTIONS))

@@ -1,0 +1,219 @@
+"""Poses and body velocities of every frame, with all their derivatives ([T] (2)-(10)).
+
+`FrameGraph` is the recursion as a CasADi graph: each frame's pose and body velocity is built once and
+shared by everything that asks for it. `Kinematics` evaluates it on numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.description.frame import Pose
+from vioc.dynamics.description.numbers import Number, Parameter
+from vioc.dynamics.description.system import System
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.vectors import Matrix, Vector
+
+
+class FrameGraph:
+    """Symbolic kinematics of a system: what potentials, forces and constraints are written in.
+
+    Attributes
+    ----------
+    system : System
+    q_vector, v_vector, u_vector, parameters : casadi.SX
+        Configuration (nq,), its rate (nq,), inputs (nu,), declared parameters (np,).
+    t : casadi.SX
+        Time, s.
+    """
+
+    def __init__(self, system: System):
+        self.system = system
+        nq = len(system.variables)
+        self.q_vector = ca.SX.sym("q", nq)
+        self.v_vector = ca.SX.sym("v", nq)
+        self.u_vector = ca.SX.sym("u", len(system.inputs))
+        self.t = ca.SX.sym("t")
+        self.parameters = ca.SX.sym("theta", len(system.parameters))
+        self._poses: dict[int, tuple[Matrix, Vector]] = {}
+        self._velocities: dict[int, tuple[Vector, Vector]] = {}
+
+    # -- what terms are written with --------------------------------------------------------------
+
+    def number(self, value: Number) -> Any:
+        """A description's number: a float, or the symbol of a declared parameter."""
+        if isinstance(value, Parameter):
+            return self.parameters[list(self.system.parameters).index(value.name)]
+        return value
+
+    def q(self, name: str) -> ca.SX:
+        """A configuration variable by name."""
+        return self.q_vector[self.system.variable_index(name)]
+
+    def v(self, name: str) -> ca.SX:
+        """The rate of a configuration variable by name."""
+        return self.v_vector[self.system.variable_index(name)]
+
+    def u(self, name: str) -> ca.SX:
+        """An input by name."""
+        return self.u_vector[self.system.inputs.index(name)]
+
+    def position(self, name: str) -> ca.SX:
+        """World position of a frame's origin (3,), m."""
+        return vec.column(self.node_pose(self.system.frame_index(name))[1])
+
+    def pose(self, name: str) -> ca.SX:
+        """g_{s,k}, 4 x 4 ([T] (2))."""
+        R, p = self.node_pose(self.system.frame_index(name))
+        top = ca.horzcat(vec.matrix(R), vec.column(p))
+        return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
+
+    def body_velocity(self, name: str) -> ca.SX:
+        """v^b_{s,k} = (linear, angular) in the frame's axes (6,) ([T] (5))."""
+        v, w = self.node_velocity(self.system.frame_index(name))
+        return ca.vertcat(vec.column(v), vec.column(w))
+
+    def masses(self) -> Iterator[tuple[Any, ca.SX]]:
+        """Each mass with the world position of its centre."""
+        for i, node in enumerate(self.system.nodes):
+            if node.frame.mass is not None:
+                R, p = self.node_pose(i)
+                com = tuple(self.number(c) for c in node.frame.mass.com)
+                yield self.number(node.frame.mass.mass), vec.column(vec.add(p, vec.apply(R, com)))
+
+    # -- the recursion ----------------------------------------------------------------------------
+
+    def node_pose(self, i: int) -> tuple[Matrix, Vector]:
+        """Rotation and position of node i in the world; -1 is the world."""
+        if i < 0:
+            return vec.IDENTITY, vec.ZERO
+        if i not in self._poses:
+            for j in range(len(self._poses), i + 1):  # parents come before children
+                R, p = self.node_pose(self.system.nodes[j].parent)
+                dR, dp = self._local(j)
+                self._poses[j] = (vec.matmul(R, dR), vec.add(p, vec.apply(R, dp)))
+        return self._poses[i]
+
+    def node_velocity(self, i: int) -> tuple[Vector, Vector]:
+        """Body velocity of node i: Ad(g_k^-1) of its parent's, plus the joint's twist."""
+        if i < 0:
+            return vec.ZERO, vec.ZERO
+        if i not in self._velocities:
+            for j in range(len(self._velocities), i + 1):
+                node = self.system.nodes[j]
+                v, w = self.node_velocity(node.parent)
+                R, p = self._local(j)
+                back = vec.transpose(R)
+                v, w = vec.apply(back, vec.add(v, vec.cross(w, p))), vec.apply(back, w)
+                transform = node.frame.transform
+                if transform.variable is not None:
+                    twist = vec.scale(self.v(transform.variable.name), vec.unit(transform.axis))
+                    v, w = (v, vec.add(w, twist)) if transform.rotational else (vec.add(v, twist), w)
+                self._velocities[j] = (v, w)
+        return self._velocities[i]
+
+    def _local(self, i: int) -> tuple[Matrix, Vector]:
+        """Node i in its parent."""
+        transform = self.system.nodes[i].frame.transform
+        if isinstance(transform.value, Pose):
+            r = transform.value.rotation
+            position = tuple(self.number(c) for c in transform.value.position)
+            return (r[0:3], r[3:6], r[6:9]), position  # type: ignore[return-value]
+        variable = transform.variable
+        value = self.q(variable.name) if variable else self.number(transform.value)  # type: ignore[arg-type]
+        if transform.rotational:
+            return vec.rotation(transform.axis, value), vec.ZERO
+        return vec.IDENTITY, vec.scale(value, vec.unit(transform.axis))
+
+
+class Kinematics:
+    """Poses and body velocities of frames on numbers, with derivatives of any order.
+
+    Parameters
+    ----------
+    system : System
+    **parameters : float
+        Values of declared parameters other than their defaults.
+
+    Notes
+    -----
+    A configuration is an array in the order of ``system.variables`` or a dict by name (missing names
+    are zero). Each derivative is an exact CasADi function, built at its first use and kept.
+    """
+
+    def __init__(self, system: System, **parameters: float):
+        self.system = system
+        self.graph = FrameGraph(system)
+        self._theta = np.array(list({**system.parameters, **parameters}.values()), float)
+        if len(self._theta) != len(system.parameters):
+            unknown = sorted(set(parameters) - set(system.parameters))
+            raise ValueError(f"unknown parameters {unknown}; known are {list(system.parameters)}")
+        self._functions: dict[tuple, Evaluator] = {}
+
+    def pose(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
+        """g_{s,k} (4, 4) and its derivatives by q ([T] (2)-(4)).
+
+        Returns
+        -------
+        (4, 4), (4, 4, nq), (4, 4, nq, nq), ... for `order` 0, 1, 2, ...: one axis per derivative.
+        """
+        return self._evaluate("pose", frame, "q" * order, q, None)
+
+    def position(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
+        """Origin of a frame in the world (3,), m, and its derivatives by q."""
+        return self.pose(frame, q, order)[:3, 3]
+
+    def body_velocity(self, frame: str, q: Any, v: Any, by: str = "") -> np.ndarray:
+        """v^b_{s,k} (6,) and its derivatives ([T] (5)-(10)).
+
+        Parameters
+        ----------
+        by : str
+            One letter a derivative, ``q`` or ``v`` (the rate): ``"qv"`` has shape (6, nq, nq), with
+            entry [:, i, j] the derivative by q_i and v_j.
+        """
+        return self._evaluate("body_velocity", frame, by, q, v)
+
+    def jacobian(self, frame: str, q: Any) -> np.ndarray:
+        """Body Jacobian J^b (6, nq), rows (linear, angular) ([T] IV-E)."""
+        return self.body_velocity(frame, q, None, by="v")
+
+    def _evaluate(self, what: str, frame: str, by: str, q: Any, v: Any) -> np.ndarray:
+        if set(by) - set("qv"):
+            raise ValueError(f"by: expected letters q and v, got {by!r}")
+        key = (what, frame, by)
+        if key not in self._functions:
+            g = self.graph
+            expression = ca.vec(getattr(g, what)(frame))
+            for letter in by:
+                expression = ca.vec(ca.jacobian(expression, g.q_vector if letter == "q" else g.v_vector))
+            args = [g.q_vector, g.v_vector, g.parameters]
+            self._functions[key] = Evaluator(ca.Function(what, args, [expression], {"cse": True}))
+        n = len(self.system.variables)
+        arrays = self.configuration(q), self.configuration(v)
+        flat = self._functions[key](*arrays, self._theta)[0][:, 0]
+        shape = (4, 4) if what == "pose" else (6,)
+        return np.ascontiguousarray(flat.reshape((*shape, *[n] * len(by)), order="F"))
+
+    def configuration(self, q: Mapping[str, float] | Any) -> np.ndarray:
+        """A configuration (nq,) from an array, a dict by name, or None (zero)."""
+        return as_configuration(self.system, q, "configuration")
+
+
+def as_configuration(system: System, q: Mapping[str, float] | Any, what: str) -> np.ndarray:
+    """`q` in the order of ``system.variables``: an array, a dict by name, or None for zero."""
+    names = system.variables
+    if q is None:
+        return np.zeros(len(names))
+    if isinstance(q, Mapping):
+        result = np.zeros(len(names))
+        for name, value in q.items():
+            result[system.variable_index(name)] = value
+        q = result
+    return check_array(q, (len(names),), what, names)

@@ -1,0 +1,204 @@
+"""L = T - V, its derivatives, forces and constraints of a system ([T] (11), (23)-(27), IV-C to IV-E).
+
+`Lagrangian` holds the CasADi graphs that every integrator is made of, each built once, and evaluates
+them on numbers.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics import sweeps
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.description.system import System
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.kinematics import FrameGraph, as_configuration
+from vioc.dynamics.sparse_lu import SaddleLU, scalars
+from vioc.dynamics.terms.potentials import Gravity
+
+OPTIONS = {"cse": True}
+
+
+def _rows(block: list[list]) -> ca.SX:
+    return ca.vertcat(*(ca.horzcat(*row) for row in block))
+
+
+class Lagrangian:
+    """The Lagrangian of a system with forces F(q, v, u, t) and constraints h(q) = 0.
+
+    Parameters
+    ----------
+    system : System
+
+    Attributes
+    ----------
+    graph : FrameGraph
+        Symbols q, v (nq), u (nu), t and parameters.
+    nq, nd : int
+        Configuration variables, of which the first `nd` are dynamic.
+
+    Notes
+    -----
+    Attributes named like the mathematics are SX expressions of the graph's symbols: ``T``, ``V``,
+    ``L``, ``L_q``, ``L_v`` (nq,), ``F`` (nq,), ``h`` (m,), ``Dh`` (m, nq), ``M`` (nq, nq).
+    """
+
+    def __init__(self, system: System):
+        self.system = system
+        self.graph = FrameGraph(system)
+        self.nq = len(system.variables)
+        self.nd = len(system.dynamic)
+        self._evaluators: dict[str, Evaluator] = {}
+
+    # -- expressions ------------------------------------------------------------------------------
+
+    @cached_property
+    def swept(self) -> sweeps.Sweep:
+        """The two sweeps over the tree, gravity included."""
+        gravity: Any = vec.ZERO
+        for g in self._gravities:
+            gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
+        links, _ = sweeps.gather_links(self.system, self.graph.number)
+        return sweeps.sweep(links, self.graph.q_vector, self.graph.v_vector, gravity)
+
+    @property
+    def _gravities(self) -> list[Gravity]:
+        return [p for p in self.system.potentials if isinstance(p, Gravity)]
+
+    @cached_property
+    def _other_potential(self) -> ca.SX:
+        """Potential energies that the sweeps do not carry."""
+        others = (p for p in self.system.potentials if not isinstance(p, Gravity))
+        return sum((p.energy(self.graph) for p in others), ca.SX(0))
+
+    @cached_property
+    def T(self) -> ca.SX:
+        return ca.SX(self.swept.T)
+
+    @cached_property
+    def V(self) -> ca.SX:
+        return sum((g.energy(self.graph) for g in self._gravities), self._other_potential)
+
+    @cached_property
+    def L(self) -> ca.SX:
+        return self.T - self.V
+
+    @cached_property
+    def L_q(self) -> ca.SX:
+        return ca.vertcat(*self.swept.Lq) - ca.gradient(self._other_potential, self.graph.q_vector)
+
+    @cached_property
+    def L_v(self) -> ca.SX:
+        return ca.vertcat(*self.swept.Lv)
+
+    @cached_property
+    def F(self) -> ca.SX:
+        """Generalized forces on every variable; what acts on kinematic ones does no work here."""
+        total: dict[str, Any] = {}
+        for force in self.system.forces:
+            for name, value in force.generalized(self.graph).items():
+                total[name] = total.get(name, 0.0) + value
+        return ca.vertcat(*(total.get(name, 0.0) for name in self.system.variables), ca.SX(0, 1))
+
+    @cached_property
+    def h(self) -> ca.SX:
+        return ca.vertcat(ca.SX(0, 1), *(c.value(self.graph) for c in self.system.constraints))
+
+    @cached_property
+    def Dh(self) -> ca.SX:
+        return ca.jacobian(self.h, self.graph.q_vector)
+
+    @cached_property
+    def M(self) -> ca.SX:
+        """L_vv by the composite rigid body algorithm."""
+        return _rows(sweeps.mass_matrix(self.swept, self.nq))
+
+    @cached_property
+    def second(self) -> tuple[ca.SX, ca.SX, ca.SX]:
+        """L_qq, L_vq (rows v, columns q), L_vv: by structure for the tree, by AD for the rest."""
+        blocks = sweeps.second_derivatives(self.swept, self.nq)
+        extra = ca.hessian(self._other_potential, self.graph.q_vector)[0]
+        return _rows(blocks.qq) - extra, _rows(blocks.vq), _rows(blocks.vv)
+
+    @property
+    def state_args(self) -> list[ca.SX]:
+        """q, v, u, t, parameters: the arguments of every function below."""
+        g = self.graph
+        return [g.q_vector, g.v_vector, g.u_vector, g.t, g.parameters]
+
+    def function(self, name: str, outputs: list[ca.SX], extra: list[ca.SX] | None = None) -> ca.Function:
+        """A CasADi function of q, v, u, t, parameters (and `extra` symbols)."""
+        return ca.Function(name, [*self.state_args, *(extra or [])], outputs, OPTIONS)
+
+    def velocity(self, p: ca.SX) -> ca.SX:
+        """Dynamic velocities from dynamic momenta by the Legendre transform, as an expression.
+
+        Solves M v = p - Dh' mu with Dh v = 0 (constraints hold also in the velocities), given the
+        kinematic velocities in ``graph.v_vector``.
+        """
+        nd, v_k = self.nd, vec.part(self.graph.v_vector, self.nd)
+        M = self.M
+        a = p - (M[:nd, nd:] @ v_k if self.nq > nd else 0.0)
+        Dh = self.Dh
+        b = -(Dh[:, nd:] @ v_k) if self.nq > nd else ca.SX.zeros(Dh.shape[0], 1)
+        J = scalars(Dh[:, :nd])
+        negative = [[vec.minus(0.0, e) for e in row] for row in J]
+        x, _ = SaddleLU(scalars(M[:nd, :nd]), J, negative).solve(ca.vertsplit(a), ca.vertsplit(b))
+        return ca.vertcat(ca.SX(0, 1), *x)
+
+    @cached_property
+    def generic_mass_matrices(self) -> list[np.ndarray]:
+        """M of the dynamic variables at three fixed configurations without special angles."""
+        random = np.random.default_rng(0)
+        return [self.mass_matrix(random.uniform(0.3, 1.2, self.nq))[: self.nd, : self.nd] for _ in range(3)]
+
+    @cached_property
+    def mass_scale(self) -> np.ndarray:
+        """A typical diagonal of M (nd,), to measure matrices in the units of each variable."""
+        diagonals = np.max([np.diag(M) for M in self.generic_mass_matrices], axis=0)
+        return np.where(diagonals > 0, diagonals, 1.0)
+
+    # -- numbers ----------------------------------------------------------------------------------
+
+    def _value(self, name: str, q: Any, v: Any, parameters: dict[str, float] | None) -> np.ndarray:
+        if name not in self._evaluators:
+            self._evaluators[name] = Evaluator(lambda: self.function(name, [getattr(self, name)]))
+        theta = np.array(list({**self.system.parameters, **(parameters or {})}.values()), float)
+        if len(theta) != len(self.system.parameters):
+            raise ValueError(f"unknown parameters in {parameters}; known are {list(self.system.parameters)}")
+        q = as_configuration(self.system, q, "configuration")
+        v = as_configuration(self.system, v, "velocity")
+        nothing = np.zeros(len(self.system.inputs))
+        return self._evaluators[name](q, v, nothing, np.zeros(1), theta)[0]
+
+    def kinetic_energy(self, q: Any, v: Any, **parameters: float) -> float:
+        """T(q, v), J. Configurations and velocities are arrays or dicts by name."""
+        return float(self._value("T", q, v, parameters)[0, 0])
+
+    def potential_energy(self, q: Any, **parameters: float) -> float:
+        """V(q), J."""
+        return float(self._value("V", q, None, parameters)[0, 0])
+
+    def lagrangian(self, q: Any, v: Any, **parameters: float) -> float:
+        """L = T - V, J ([T] (11))."""
+        return float(self._value("L", q, v, parameters)[0, 0])
+
+    def momentum(self, q: Any, v: Any, **parameters: float) -> np.ndarray:
+        """dL/dv (nq,) ([T] (25))."""
+        return self._value("L_v", q, v, parameters)[:, 0]
+
+    def mass_matrix(self, q: Any, **parameters: float) -> np.ndarray:
+        """M(q) (nq, nq) ([T] (27))."""
+        return self._value("M", q, None, parameters)
+
+    def constraints(self, q: Any, **parameters: float) -> np.ndarray:
+        """h(q) (m,)."""
+        return self._value("h", q, None, parameters)[:, 0]
+
+    def constraint_jacobian(self, q: Any, **parameters: float) -> np.ndarray:
+        """Dh(q) (m, nq)."""
+        return self._value("Dh", q, None, parameters)

@@ -1,0 +1,202 @@
+"""`Trajectory`: what a rollout returns, with access by name, and its file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.evaluate import Evaluator
+from vioc.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.base import OneStepMap
+
+FORMAT = "vioc-trajectory-1"
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A discrete trajectory of a one-step map, time first.
+
+    Attributes
+    ----------
+    map : OneStepMap
+    t : (N+1,)
+        s.
+    x : (N+1, nx)
+    u : (N, nu)
+    multipliers : (N, nm)
+        Constraint impulses of each step; ``lambda.NAME`` names one.
+    k0 : int
+        Index of the first step (for maps that depend on time).
+
+    Notes
+    -----
+    ``run["theta"]`` is any quantity that the map names (``run.map.quantity``), over N+1 samples where
+    it depends on the state alone and over N steps where it depends on inputs or multipliers.
+    """
+
+    map: OneStepMap
+    t: np.ndarray
+    x: np.ndarray
+    u: np.ndarray
+    multipliers: np.ndarray
+    k0: int = field(default=0, kw_only=True)
+
+    def __len__(self) -> int:
+        """Number of steps N."""
+        return len(self.u)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if not isinstance(name, str):
+            raise TypeError(f"a trajectory is indexed by the name of a quantity, got {name!r}")
+        return self.evaluate(self.map.quantity(name))
+
+    def evaluate(self, expression: ca.SX) -> np.ndarray:
+        """Values of a CasADi expression of ``map.symbols`` along the trajectory.
+
+        Returns
+        -------
+        (N+1,) or (N+1, size) where only the state matters, else N rows.
+        """
+        s = self.map.symbols
+        f = Evaluator(ca.Function("quantity", list(s), [ca.densify(ca.vec(expression))]))
+        theta = np.array(list(self.map.parameters.values()))
+        by_step = any(ca.which_depends(ca.vec(expression), ca.vertcat(s.u, s.multipliers), 1, True))
+        n = len(self)
+        if by_step:
+            values = f(self.x[:n], self.u, self.multipliers, theta)[0][..., 0]
+        else:
+            zeros = np.zeros(s.u.numel()), np.zeros(s.multipliers.numel())
+            values = f(self.x, *zeros, theta)[0][..., 0]
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    @property
+    def energy(self) -> np.ndarray:
+        """Total energy at each sample, J (N+1,), where the map has one."""
+        return self["energy"]
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """Plot named quantities over time (all states without names); returns the axes."""
+        from vioc.viz.plots import plot_trajectory
+
+        return plot_trajectory(self, *names, ax=ax)
+
+    def __repr__(self) -> str:
+        return (
+            f"Trajectory({len(self)} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s, "
+            f"states {', '.join(self.map.state_names)}; inputs {', '.join(self.map.input_names) or 'none'})"
+        )
+
+    # -- file -----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write the trajectory with its names as npz.
+
+        The file appears whole or not at all: an interrupted save leaves what was there before.
+        """
+        path = Path(path)
+        header = {
+            "format": FORMAT,
+            "map": type(self.map).__name__,
+            "parameters": self.map.parameters,
+            "k0": self.k0,
+        }
+        arrays = {
+            "t": self.t,
+            "x": self.x,
+            "u": self.u,
+            "multipliers": self.multipliers,
+            "state_names": np.array(self.map.state_names, dtype=str),
+            "input_names": np.array(self.map.input_names, dtype=str),
+            "multiplier_names": np.array(self.map.multiplier_names, dtype=str),
+            "header": np.array(json.dumps(header)),
+        }
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                np.savez_compressed(stream, **arrays)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(scratch, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(scratch)
+            raise
+        return path
+
+    @staticmethod
+    def load(path: str | os.PathLike, map: OneStepMap) -> Trajectory:
+        """Read a trajectory of `map`; columns are matched by name, whatever their order in the file.
+
+        Raises
+        ------
+        FileFormatError
+            If the file is not a trajectory, is damaged, or is of a map with other names.
+        """
+        data = _read(Path(path))
+        columns = {}
+        for key, names_key, names in (
+            ("x", "state_names", map.state_names),
+            ("u", "input_names", map.input_names),
+            ("multipliers", "multiplier_names", map.multiplier_names),
+        ):
+            stored = [str(n) for n in data[names_key]]
+            if sorted(stored) != sorted(names):
+                missing = sorted(set(names) - set(stored))
+                extra = sorted(set(stored) - set(names))
+                raise FileFormatError(
+                    f"{path}: {names_key.replace('_', ' ')} do not match the map: "
+                    f"missing {missing or 'none'}, unknown {extra or 'none'}"
+                )
+            columns[key] = np.ascontiguousarray(data[key][:, [stored.index(n) for n in names]])
+        header = json.loads(str(data["header"]))
+        moved = {n: v for n, v in header["parameters"].items() if n in map.parameters}
+        owner = map.with_parameters(**moved) if moved else map
+        arrays = (data["t"], columns["x"], columns["u"], columns["multipliers"])
+        return Trajectory(owner, *arrays, k0=header["k0"])
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a saved trajectory, checked for shape and finiteness."""
+    keys = ("t", "x", "u", "multipliers", "state_names", "input_names", "multiplier_names", "header")
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            missing = [k for k in keys if k not in stored]
+            if missing:
+                raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
+            data = {k: stored[k] for k in keys}
+        header = json.loads(str(data["header"]))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(f"{path}: not a readable trajectory file ({error})") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FileFormatError(f"{path}: expected format {FORMAT!r}, got {header!r:.80}")
+    n = len(data["u"])
+    expected = {
+        "t": (n + 1,),
+        "x": (n + 1, len(data["state_names"])),
+        "u": (n, len(data["input_names"])),
+        "multipliers": (n, len(data["multiplier_names"])),
+    }
+    for key, shape in expected.items():
+        if data[key].shape != shape or data[key].dtype != np.float64:
+            raise FileFormatError(
+                f"{path}: expected {key} of shape {shape} and type float64, got "
+                f"{data[key].shape}, {data[key].dtype}"
+            )
+        if not np.isfinite(data[key]).all():
+            raise FileFormatError(f"{path}: {key} holds numbers that are not finite")
+    return data

@@ -1,0 +1,112 @@
+"""3-vectors and 3 x 3 matrices of scalars (floats or CasADi SX), as tuples.
+
+Zeros stay zeros: a product with an exact zero is dropped before CasADi sees it, so that the sweeps of
+a planar mechanism, written in three dimensions, cost what planar ones would.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+
+Vector = tuple[Any, Any, Any]
+Matrix = tuple[Vector, Vector, Vector]
+
+ZERO: Vector = (0.0, 0.0, 0.0)
+IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+NOTHING: Matrix = (ZERO, ZERO, ZERO)
+
+
+def is_zero(a: Any) -> bool:
+    return a.is_zero() if isinstance(a, ca.SX) else a == 0.0
+
+
+def times(a: Any, b: Any) -> Any:
+    return 0.0 if is_zero(a) or is_zero(b) else a * b
+
+
+def plus(a: Any, b: Any) -> Any:
+    if is_zero(a):
+        return b
+    return a if is_zero(b) else a + b
+
+
+def minus(a: Any, b: Any) -> Any:
+    if is_zero(b):
+        return a
+    return -b if is_zero(a) else a - b
+
+
+def add(a: Vector, b: Vector) -> Vector:
+    return plus(a[0], b[0]), plus(a[1], b[1]), plus(a[2], b[2])
+
+
+def sub(a: Vector, b: Vector) -> Vector:
+    return minus(a[0], b[0]), minus(a[1], b[1]), minus(a[2], b[2])
+
+
+def scale(s: Any, a: Vector) -> Vector:
+    return times(s, a[0]), times(s, a[1]), times(s, a[2])
+
+
+def dot(a: Vector, b: Vector) -> Any:
+    return plus(plus(times(a[0], b[0]), times(a[1], b[1])), times(a[2], b[2]))
+
+
+def cross(a: Vector, b: Vector) -> Vector:
+    return (
+        minus(times(a[1], b[2]), times(a[2], b[1])),
+        minus(times(a[2], b[0]), times(a[0], b[2])),
+        minus(times(a[0], b[1]), times(a[1], b[0])),
+    )
+
+
+def transpose(m: Matrix) -> Matrix:
+    return tuple(zip(*m, strict=True))  # type: ignore[return-value]
+
+
+def apply(m: Matrix, a: Vector) -> Vector:
+    return dot(m[0], a), dot(m[1], a), dot(m[2], a)
+
+
+def matmul(a: Matrix, b: Matrix) -> Matrix:
+    return transpose(tuple(apply(a, column) for column in transpose(b)))  # type: ignore[arg-type]
+
+
+def matadd(a: Matrix, b: Matrix) -> Matrix:
+    return add(a[0], b[0]), add(a[1], b[1]), add(a[2], b[2])
+
+
+def skew(a: Vector) -> Matrix:
+    return (0.0, -a[2], a[1]), (a[2], 0.0, -a[0]), (-a[1], a[0], 0.0)
+
+
+def unit(axis: int) -> Vector:
+    return IDENTITY[axis]
+
+
+def rotation(axis: int, angle: Any) -> Matrix:
+    """Right-handed rotation about a coordinate axis."""
+    c, s = ca.cos(angle), ca.sin(angle)
+    i, j = (axis + 1) % 3, (axis + 2) % 3
+    m = [list(row) for row in IDENTITY]
+    m[i][i], m[i][j], m[j][i], m[j][j] = c, -s, s, c
+    return tuple(tuple(row) for row in m)  # type: ignore[return-value]
+
+
+def column(a: Vector) -> ca.SX:
+    return ca.vertcat(*a)
+
+
+def matrix(m: Matrix) -> ca.SX:
+    return ca.vertcat(*(ca.horzcat(*row) for row in m))
+
+
+def part(v: ca.SX, start: int, stop: int | None = None) -> ca.SX:
+    """Rows start..stop of a column vector; empty parts are (0, 1).
+
+    CasADi's own slice of a 1 x 1 matrix is (1, 0) where it is empty, which `vertcat` pads to a row.
+    """
+    stop = v.numel() if stop is None else stop
+    return v[start:stop] if stop > start else type(v)(0, 1)
