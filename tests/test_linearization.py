@@ -213,6 +213,8 @@ def test_spherical_pendulum_is_singular_where_the_determinant_says():
     with pytest.raises(StepError) as caught:
         f.linearize([0.0, 0.0, 0.0, 0.0])
     assert caught.value.cause == "singular M"
+    with pytest.raises(StepError):
+        f.linearize([0.0, 1e-17, 0.0, 0.0])  # nearly so
     f.linearize([0.0, 0.1, 0.0, 0.0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from scipy.optimize import brentq
 from scipy.special import ellipj, ellipk
 from strategies import systems
 
+from vioc.dynamics.description import component
+from vioc.dynamics.description.component import Force
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
@@ -249,6 +252,31 @@ def test_non_uniform_steps():
     np.testing.assert_allclose(np.diff(run.t), lengths)
 
 
+def test_time_of_a_step_is_the_same_everywhere():
+    """A force that depends on time sees t = k dt in step, rollout, derivatives and the fallback."""
+    system = System(tx("x", mass=1), Kick("x"))
+    f = MidpointVI(system, 0.1)
+    x = f.state()
+    for dt in (0.1, 0.3):
+        end = f.step(x, None, 5, dt)
+        np.testing.assert_allclose(end[1], dt * 5.5 * dt, atol=1e-12)
+        np.testing.assert_allclose(f.rollout(x, steps=1, k0=5, dt=dt).x[1], end, atol=1e-12)
+        np.testing.assert_allclose(solve_step(f, x, np.zeros(0), 5, 5 * dt, dt)[0], end, atol=1e-12)
+    lengths = np.array([0.1, 0.3, 0.2])
+    run = f.rollout(x, steps=3, dt=lengths)
+    np.testing.assert_allclose(np.diff(run["p.x"]), lengths * (run.t[:-1] + lengths / 2), atol=1e-12)
+
+
+@dataclass(frozen=True)
+class Kick(Force):
+    """F = t."""
+
+    variable: str = component.variable()
+
+    def generalized(self, k):
+        return {self.variable: k.t}
+
+
 @few
 @given(system=systems(max_frames=6, constrained=True, forced=True), seed=seeds)
 def test_globalized_solver_agrees_with_the_rollout(system, seed):
@@ -260,7 +288,7 @@ def test_globalized_solver_agrees_with_the_rollout(system, seed):
         fast = f.rollout(x, u[None])
     except StepError:
         assume(False)
-    slow, multipliers = solve_step(f, x, u, 0, f.dt)
+    slow, multipliers = solve_step(f, x, u, 0, 0.0, f.dt)
     scale = 1 + np.abs(fast.x).max()
     assert np.abs(slow - fast.x[1]).max() <= 1e-8 * scale
     assert f.residual(x, u, slow, multipliers, 0.0, f.dt, f._theta).full().max() <= 1e-8 * scale
@@ -362,9 +390,9 @@ def test_rescue_continues_the_rollout(monkeypatch):
     g = MidpointVI(pendulum(), 0.01, tolerance=1e-18)  # nothing passes: every step is rescued
     calls = []
 
-    def counted(x, u, k, dt):
+    def counted(x, u, k, t, dt):
         calls.append(k)
-        return solve_step(f, x, u, k, dt)
+        return solve_step(f, x, u, k, t, dt)
 
     monkeypatch.setattr(g, "_rescue", counted)
     np.testing.assert_allclose(g.rollout([1.0, 0.0], steps=30).x, expected, atol=1e-10)

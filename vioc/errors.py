@@ -45,10 +45,11 @@ class StepError(RuntimeError):
     k : int
         Index of the step that failed.
     residual : float
-        The scaled residual where the solver stopped.
+        The scaled residual where the solver stopped; for a step that was solved but cannot be
+        linearized, how much it amplifies an impulse.
     cause : str
-        What [S] VII calls it: ``"singular M"``, ``"singular constraints"``, or
-        ``"no convergence"``.
+        What [S] VII calls it, ``"singular M"`` or ``"singular constraints"``; ``"no convergence"``; or
+        ``"not finite"`` for an explicit map.
     """
 
     def __init__(self, message: str, k: int, residual: float, cause: str):

@@ -99,7 +99,8 @@ class SaddleLU:
     ----------
     D : n x n nested lists
     J, Jl : m x n nested lists
-        Constraint Jacobians where the solution must lie and where the forces act.
+        Constraint Jacobians where the solution must lie and where the forces act: Dh(q_k+1) and
+        Dh(q_k) in a step.
     """
 
     def __init__(self, D: list[list[Any]], J: list[list[Any]], Jl: list[list[Any]]):

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,15 @@ class Trajectory:
             raise TypeError(f"a trajectory is indexed by the name of a quantity, got {name!r}")
         return self.evaluate(self.map.quantity(name))
 
+    @property
+    def step_lengths(self) -> np.ndarray:
+        """Length of each step (N,), s; exact where they are equal, which differences of t are not."""
+        h = np.diff(self.t)
+        if not np.allclose(h, h[0], rtol=1e-9, atol=0):
+            return h
+        mean = (self.t[-1] - self.t[0]) / len(h)
+        return np.full(len(h), self.map.dt if abs(mean - self.map.dt) <= 1e-9 * mean else mean)
+
     def evaluate(self, expression: ca.SX) -> np.ndarray:
         """Values of a CasADi expression of ``map.symbols`` along the trajectory.
 
@@ -71,13 +81,14 @@ class Trajectory:
         s = self.map.symbols
         f = Evaluator(ca.Function("quantity", list(s), [ca.densify(ca.vec(expression))]))
         theta = np.array(list(self.map.parameters.values()))
-        by_step = any(ca.which_depends(ca.vec(expression), ca.vertcat(s.u, s.multipliers), 1, True))
+        by_step = any(ca.which_depends(ca.vec(expression), ca.vertcat(s.u, s.multipliers, s.dt), 1, True))
         n = len(self)
         if by_step:
-            values = f(self.x[:n], self.u, self.multipliers, theta)[0][..., 0]
+            steps = self.step_lengths[:, None]
+            values = f(self.x[:n], self.u, self.multipliers, theta, steps)[0][..., 0]
         else:
             zeros = np.zeros(s.u.numel()), np.zeros(s.multipliers.numel())
-            values = f(self.x, *zeros, theta)[0][..., 0]
+            values = f(self.x, *zeros, theta, np.zeros(1))[0][..., 0]
         return values[:, 0] if values.shape[1] == 1 else values
 
     @property
@@ -166,24 +177,33 @@ class Trajectory:
         return Trajectory(owner, *arrays, k0=header["k0"])
 
 
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error)
+_AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_names": 1, "multiplier_names": 1}
+
+
 def _read(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a saved trajectory, checked for shape and finiteness."""
-    keys = ("t", "x", "u", "multipliers", "state_names", "input_names", "multiplier_names", "header")
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            missing = [k for k in keys if k not in stored]
-            if missing:
-                raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
-            data = {k: stored[k] for k in keys}
-        header = json.loads(str(data["header"]))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise FileFormatError(f"{path}: not a readable trajectory file ({error})") from None
+    """The arrays of a saved trajectory, checked for kind, shape and finiteness."""
+    keys = (*_AXES, "header")
+    with open(path, "rb") as stream:
+        try:
+            stored = np.load(stream, allow_pickle=False)
+            entries = set(stored) if isinstance(stored, np.lib.npyio.NpzFile) else set()
+            data = {k: stored[k] for k in keys if k in entries}
+            header = json.loads(str(data["header"])) if "header" in data else None
+        except (OSError, ValueError, EOFError, LookupError, RuntimeError, *_ZIP_ERRORS) as error:
+            raise FileFormatError(f"{path}: not a readable trajectory file ({error})") from None
+    missing = [k for k in keys if k not in data]
+    if missing:
+        raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise FileFormatError(f"{path}: expected format {FORMAT!r}, got {header!r:.80}")
+    if not isinstance(header.get("k0"), int) or not isinstance(header.get("parameters"), dict):
+        raise FileFormatError(f"{path}: the header lacks k0 or parameters")
+    for key, axes in _AXES.items():
+        if data[key].ndim != axes:
+            raise FileFormatError(
+                f"{path}: expected an array {key} with {axes} axes, got shape {data[key].shape}"
+            )
     n = len(data["u"])
     expected = {
         "t": (n + 1,),

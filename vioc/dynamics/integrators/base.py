@@ -32,12 +32,15 @@ class Symbols(NamedTuple):
     multipliers : (number of constraints,)
         Those of the step that starts at (x, u).
     parameters : (number of parameters,)
+    dt : (1,)
+        Length of that step, s.
     """
 
     x: ca.SX
     u: ca.SX
     multipliers: ca.SX
     parameters: ca.SX
+    dt: ca.SX
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ class OneStepMap(ABC):
     nx, ndx, nu : int
         Sizes of the state, of its error (tangent) and of the input.
     dt : float
-        Default time step, s. ``t = k dt``.
+        Default time step, s. Step k starts at t = k dt, for `step` and derivatives with the dt they are
+        given; a rollout with unequal steps starts at k0 times the default and adds them up.
     state_names, input_names, multiplier_names : tuples of str
     parameters : dict of str to float
         Values of the declared parameters; `with_parameters` makes a map with others.

@@ -89,7 +89,7 @@ class CasadiMap(KernelMap):
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
         theta = ca.SX.sym("theta", len(self.parameters))
         z = ca.SX.sym("z", self.ndx)
-        self.symbols = Symbols(x, u, ca.SX.sym("multipliers", 0), theta)
+        self.symbols = Symbols(x, u, ca.SX.sym("multipliers", 0), theta, dt)
         args = [x, u, t, dt, theta]
         x_next = ca.densify(f(*args[: f.n_in()]))
         self._kernel = ca.Function("step", args, [x_next, ca.SX(0, 1), ca.SX(0)])
@@ -110,7 +110,7 @@ class CasadiMap(KernelMap):
     def _carry(self, x: np.ndarray, before: np.ndarray | None, dt: float) -> np.ndarray:
         return x
 
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, dt: float):
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         raise StepError(
             f"step {k}: the map returned numbers that are not finite from x = {x}, u = {u}",
             k,
@@ -121,7 +121,7 @@ class CasadiMap(KernelMap):
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         x, u = self.check_state(x), self.check_input(u)
         h = self._step_lengths(dt, 1)
-        return self._linearization(self._first(x, u, np.array([k * self.dt]), h, self._theta))
+        return self._linearization(self._first(x, u, k * h, h, self._theta))
 
     def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
         t = (k0 + np.arange(len(U)))[:, None] * self.dt
@@ -129,7 +129,7 @@ class CasadiMap(KernelMap):
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         n, t = len(trajectory), trajectory.t
-        h = np.diff(t)[:, None]
+        h = trajectory.step_lengths[:, None]
         return self._linearization(self._first(trajectory.x[:n], trajectory.u, t[:n, None], h, self._theta))
 
     def _linearization(self, blocks: list[np.ndarray]) -> Linearization:
@@ -142,14 +142,14 @@ class CasadiMap(KernelMap):
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
         x, u = self.check_state(x), self.check_input(u)
-        h, t = self._step_lengths(dt, 1), np.array([k * self.dt])
-        return self._hessian(self._second(x, u, t, h, self._theta, np.asarray(z, float))[0])
+        h = self._step_lengths(dt, 1)
+        return self._hessian(self._second(x, u, k * h, h, self._theta, np.asarray(z, float))[0])
 
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
         n, t = len(trajectory), trajectory.t
-        h = np.diff(t)[:, None]
+        h = trajectory.step_lengths[:, None]
         x, u = trajectory.x[:n], trajectory.u
         return self._hessian(self._second(x, u, t[:n, None], h, self._theta, Z)[0])
 

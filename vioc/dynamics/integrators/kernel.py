@@ -50,8 +50,8 @@ class KernelMap(OneStepMap):
         """Raise `StepError` where no rollout may start."""
 
     @abstractmethod
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, dt: float):
-        """Solve one step by every means: (x_next, multipliers), or raise `StepError`."""
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """Solve step k, at time t, by every means: (x_next, multipliers), or raise `StepError`."""
 
     # -- the state space: angles may wrap -------------------------------------------------------
 
@@ -133,11 +133,13 @@ class KernelMap(OneStepMap):
         return lengths
 
     def _trajectory(self, X, U, multipliers, k0: int, lengths: np.ndarray) -> Trajectory:
+        return Trajectory(self, self._times(k0, lengths), X, U, multipliers, k0=k0)
+
+    def _times(self, k0: int, lengths: np.ndarray) -> np.ndarray:
+        """Sample times (N+1,)."""
         if (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
-            t = (k0 + np.arange(len(X))) * lengths[0]
-        else:
-            t = k0 * self.dt + np.concatenate([[0.0], np.cumsum(lengths)])
-        return Trajectory(self, t, X, U, multipliers, k0=k0)
+            return (k0 + np.arange(len(lengths) + 1)) * lengths[0]
+        return k0 * self.dt + np.concatenate([[0.0], np.cumsum(lengths)])
 
     def _steps(self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None):
         """States (N+1, nx), multipliers (N, nm) and applied inputs (N, nu)."""
@@ -145,9 +147,7 @@ class KernelMap(OneStepMap):
         X = np.empty((n + 1, self.nx))
         multipliers = np.empty((n, nm))
         applied = U if gains is None else np.empty_like(U)
-        t = k0 * self.dt + np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
-        if (lengths == lengths[0]).all():
-            t = (k0 + np.arange(n)) * lengths[0]
+        t = self._times(k0, lengths)
         X[0] = x0
         self._check_start(x0, k0)
         k = 0
@@ -172,7 +172,9 @@ class KernelMap(OneStepMap):
             if done < m:
                 if gains is not None:
                     applied[k] = U[k] - gains[k] @ self.difference(reference[k], X[k])
-                X[k + 1], multipliers[k] = self._rescue(X[k], applied[k], k0 + k, float(lengths[k]))
+                X[k + 1], multipliers[k] = self._rescue(
+                    X[k], applied[k], k0 + k, float(t[k]), float(lengths[k])
+                )
                 k += 1
         return X, multipliers, applied
 

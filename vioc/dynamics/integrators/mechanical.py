@@ -36,7 +36,7 @@ class MechanicalMap(KernelMap):
     -----
     Quantities (`quantity`) beside the protocol's: ``v.NAME`` velocities by the Legendre transform,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``h.NAME``
-    constraint values, ``force.NAME`` the constraint force -lambda/dt with [T] (36a)'s sign.
+    constraint values, ``force.NAME`` the constraint force -lambda/dt of each step with [T] (36a)'s sign.
     """
 
     def __init__(self, system: System, dt: float, wrap: Sequence[str], tolerance: float):
@@ -69,6 +69,7 @@ class MechanicalMap(KernelMap):
             ca.SX.sym("u", self.nu),
             ca.SX.sym("multipliers", self.nm),
             ca.SX.sym("theta", len(self.parameters)),
+            ca.SX.sym("dt"),
         )
         check_mass_matrix(self.lagrangian)
 
@@ -80,7 +81,7 @@ class MechanicalMap(KernelMap):
         if kind == "h" and rest in self.multiplier_names:
             return self._constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
         if kind == "force" and rest in self.multiplier_names:
-            return -self.symbols.multipliers[self.multiplier_names.index(rest)] / self.dt
+            return -self.symbols.multipliers[self.multiplier_names.index(rest)] / self.symbols.dt
         if name in ("kinetic", "potential", "energy"):
             return self._energies[("kinetic", "potential", "energy").index(name)]
         frame, _, axis = name.rpartition(":")
@@ -157,7 +158,8 @@ class MechanicalMap(KernelMap):
 
     @cached_property
     def _velocity(self) -> Evaluator:
-        return Evaluator(ca.Function("velocity", list(self.symbols), [self._velocity_expression], OPTIONS))
+        args = [self.symbols.x, self.symbols.parameters]
+        return Evaluator(ca.Function("velocity", args, [self._velocity_expression], OPTIONS))
 
     @cached_property
     def _energies(self) -> tuple[ca.SX, ca.SX, ca.SX]:

@@ -217,7 +217,7 @@ class MidpointVI(MechanicalMap):
             one = before[-1][:nd]
             two = before[-2][:nd] if len(before) > 1 else 2 * one - q
         else:
-            v = self._velocity(x, np.zeros(self.nu), np.zeros(self.nm), self._theta)[0][:, 0]
+            v = self._velocity(x, self._theta)[0][:, 0]
             v = v if np.isfinite(v).all() else np.zeros(nd)
             one, two = q - dt * v, q - 2 * dt * v
         return np.concatenate([x, one, two])
@@ -235,14 +235,14 @@ class MidpointVI(MechanicalMap):
     def step_equations(self) -> StepEquations:
         return StepEquations(self)
 
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, dt: float):
-        return solve_step(self, x, u, k, dt)
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        return solve_step(self, x, u, k, t, dt)
 
     @cached_property
     def residual(self) -> ca.Function:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step ([S] (28))."""
-        x, u, lam, theta = self.symbols
-        x1, t, dt = ca.SX.sym("x_next", self.nx), ca.SX.sym("t"), ca.SX.sym("dt")
+        x, u, lam, theta, dt = self.symbols
+        x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
         nq, nd, nf = self.nq, self.nd, len(self.system.inputs)
         q0, q1, p = part(x, 0, nq), part(x1, 0, nq), part(x, nq, nq + nd)
         done = self.parts(q0, q1, p, part(u, 0, nf), t, dt, theta)
@@ -317,7 +317,7 @@ class MidpointVI(MechanicalMap):
         x, u = self.check_state(x), self.check_input(u)
         h = self._step_lengths(dt, 1)
         X, multipliers, _ = self._steps(x, u[None], k, h)
-        t = np.array([k * self.dt])
+        t = k * h
         return self._structured.first(X[:1], X[1:], u[None], multipliers, t, h, self._theta, k).row(0)
 
     def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
@@ -338,7 +338,7 @@ class MidpointVI(MechanicalMap):
         x, u = self.check_state(x), self.check_input(u)
         h = self._step_lengths(dt, 1)
         X, multipliers, _ = self._steps(x, u[None], k, h)
-        t = np.array([k * self.dt])
+        t = k * h
         first = self._structured.first(X[:1], X[1:], u[None], multipliers, t, h, self._theta, k)
         zeta = np.zeros(self.nm) if zeta is None else np.asarray(zeta, float)
         H = self._structured.second(first, np.asarray(z, float)[None], zeta[None])
@@ -353,12 +353,9 @@ class MidpointVI(MechanicalMap):
         return self._structured.second(first, np.asarray(Z, float), zeta)
 
     def _along(self, trajectory: Trajectory) -> tuple:
-        x, t = trajectory.x, trajectory.t
-        h = np.diff(t)
-        if np.allclose(h, self.dt, rtol=1e-9, atol=0):
-            h = np.full(len(h), self.dt)  # differences of k dt carry roundings that A would show
-        k0 = trajectory.k0
-        return x[:-1], x[1:], trajectory.u, trajectory.multipliers, t[:-1], h, self._theta, k0
+        x, t, h = trajectory.x, trajectory.t[:-1], trajectory.step_lengths
+        u, multipliers = trajectory.u, trajectory.multipliers
+        return x[:-1], x[1:], u, multipliers, t, h, self._theta, trajectory.k0
 
 
 def _scaled_norm(residual: ca.SX, h: ca.SX, pivots: list, rows: list[list], q: ca.SX) -> ca.SX:

@@ -47,8 +47,8 @@ class StepEquations:
         return balance[:, 0], h[:, 0], D, J1, J0, momentum[:, 0]
 
 
-def solve_step(f: MidpointVI, x: np.ndarray, u: np.ndarray, k: int, dt: float):
-    """One step from x under u: (x_next, multipliers).
+def solve_step(f: MidpointVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    """Step k from x under u at time t: (x_next, multipliers).
 
     Raises
     ------
@@ -58,7 +58,7 @@ def solve_step(f: MidpointVI, x: np.ndarray, u: np.ndarray, k: int, dt: float):
         ``"no convergence"``.
     """
     equations = f.step_equations
-    q0, theta, t = x[: f.nd], f._theta, k * f.dt
+    q0, theta = x[: f.nd], f._theta
 
     def newton(z: np.ndarray, length: float):
         return _newton(lambda y: equations(x, u, t, length, theta, y), z, f._tolerance)
@@ -214,17 +214,22 @@ def reciprocal_condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
     return float(values[-1] / values[0]) if values[0] > 0 else 0.0
 
 
-def singular_linearization(f: MidpointVI, saddle: np.ndarray, k0: int) -> StepError:
-    """The error for the first step whose derivatives do not exist ([S] VII)."""
-    conditions = [reciprocal_condition(s[: f.nd, : f.nd], f.lagrangian.mass_scale) for s in saddle]
-    ranks = [np.linalg.cond(s) if np.isfinite(s).all() else np.inf for s in saddle]
-    i = int(np.argmax(ranks))
-    cause = "singular M" if conditions[i] < SINGULAR_STEP or not f.nm else "singular constraints"
+def singular_linearization(
+    f: MidpointVI, saddle: np.ndarray, k: int, amplification: float, cause: str
+) -> StepError:
+    """The error for a step whose derivatives do not exist ([S] VII).
+
+    A constraint that is singular also makes dq/dp large or not a number; M_k+1 is blamed only if it is
+    singular by itself.
+    """
+    regular = reciprocal_condition(saddle[: f.nd, : f.nd], f.lagrangian.mass_scale) > SINGULAR_STEP
+    if f.nm and regular:
+        cause = "singular constraints"
     matrix = "M_k+1 = D2 D1 L_d + D2 F-" if cause == "singular M" else "Dh M^-1 Dh'"
     return StepError(
-        f"step {k0 + i} cannot be linearized: {matrix} is singular there; the coordinates or the "
-        "constraints are singular, or dt is too large",
-        k0 + i,
-        0.0,
+        f"step {k} cannot be linearized: {matrix} is singular there (amplification "
+        f"{amplification:.1g}); the coordinates or the constraints are singular, or dt is too large",
+        k,
+        amplification,
         cause,
     )

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
 
 
+SINGULAR_M = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
+SINGULAR_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
+
+
 @dataclass(frozen=True)
 class FirstOrder:
     """First derivatives along N steps, with what the second order needs of them.
@@ -164,8 +168,7 @@ class StructuredLinearization:
             z_s = -np.linalg.solve(saddle, rhs)  # [S] (10)-(12), (29), (30)
         except np.linalg.LinAlgError:
             z_s = np.full(rhs.shape, np.nan)
-        if not np.isfinite(z_s).all():
-            raise singular_linearization(f, saddle, k0)
+        self._check_regular(z_s[:, :, cp], Dh0[:, :, :nd], h, saddle, k0)
 
         q0_s = np.zeros((n, nq, ns))
         q0_s[:, :, cq] = np.eye(nq)
@@ -190,6 +193,25 @@ class StructuredLinearization:
             *(np.ascontiguousarray(d[:, :, c]) for d in (x_s, lam_s) for c in (by_x, by_u, by_t))
         )
         return FirstOrder(lin, args, q0, q1, multipliers, h, y_s, q0_s, q1_s, lam_s, P_1[:, :, :nd], saddle)
+
+    def _check_regular(self, z_p, Dh0, h, saddle, k0: int) -> None:
+        """Raise where an impulse is amplified beyond what a regular step does ([S] VII).
+
+        dq/dp is about dt M^-1 and Dh' dlambda/dp a projection, of size 1, so both have natural units.
+        """
+        f = self.f
+        root = np.sqrt(f.lagrangian.mass_scale)
+        q_p = np.abs(z_p[:, : f.nd] * root[:, None] * root).max(axis=(1, 2), initial=0.0) / h
+        impulse = np.swapaxes(Dh0, 1, 2) @ z_p[:, f.nd :] / root[:, None] * root
+        lam_p = np.abs(impulse).max(axis=(1, 2), initial=0.0)
+        for size, limit, cause in (
+            (q_p, SINGULAR_M, "singular M"),
+            (lam_p, SINGULAR_CONSTRAINTS, "singular constraints"),
+        ):
+            bad = np.flatnonzero(~(size <= limit))
+            if len(bad):
+                i = int(bad[0])
+                raise singular_linearization(f, saddle[i], k0 + i, float(size[i]), cause)
 
     # -- second order -----------------------------------------------------------------------------
 

@@ -1,0 +1,233 @@
+"""Regulators: closed forms, scipy's Riccati equation, the value of the cost, and what they refuse."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import cart_pole, double_integrator, midpoint_pendulum
+from scipy.linalg import solve_discrete_are
+
+from vioc.control import (
+    controllability_matrix,
+    controllability_rank,
+    dlqr,
+    dlqr_steady,
+    riccati,
+    unstabilizable_modes,
+)
+from vioc.control.lqr import affine_riccati
+from vioc.errors import OptimizationError
+
+RNG = np.random.default_rng(2)
+
+
+def random_problem(N=6, n=4, m=2):
+    A, B = RNG.standard_normal((N, n, n)), RNG.standard_normal((N, n, m))
+    L = RNG.standard_normal((N, n + m, n + m))
+    H = L @ np.swapaxes(L, 1, 2) + 0.1 * np.eye(n + m)
+    return A, B, H[:, :n, :n], H[:, n:, n:], H[:, :n, n:]
+
+
+def test_scalar_by_hand():
+    # one step: K = a b qf / (r + b^2 qf), P = q + a^2 qf - a b qf K
+    a, b, q, r, qf = 1.3, 0.7, 2.0, 0.5, 3.0
+    K, P = riccati([[[a]]], [[[b]]], [[q]], [[r]], [[qf]])
+    gain = a * b * qf / (r + b * b * qf)
+    assert K[0, 0, 0] == pytest.approx(gain, rel=1e-14)
+    assert P[0, 0, 0] == pytest.approx(q + a * a * qf - a * b * qf * gain, rel=1e-14)
+
+
+def test_steady_double_integrator_in_closed_form():
+    # symmetric root locus of 1/2 (z + 1) / (z - 1)^2: r (z-1)^2 (1/z-1)^2 + q b(z) b(1/z) = 0 at the poles
+    f = double_integrator(dt=1.0)
+    loop = dlqr_steady(f, [0, 0], [0], {"x": 1.0}, 2.0)
+    z = loop.poles
+    residual = 2.0 * (z - 1) ** 2 * (1 / z - 1) ** 2 + 0.25 * (z + 1) * (1 / z + 1)
+    assert np.abs(residual).max() < 1e-10
+
+
+@pytest.mark.parametrize("make", [double_integrator, cart_pole])
+def test_long_horizon_tends_to_the_algebraic_equation(make):
+    f = make()
+    A, B = f.linearize(np.zeros(f.nx))
+    Q, R, N = np.eye(f.nx), 0.3 * np.eye(f.nu), 3000
+    K, P = riccati(np.tile(A, (N, 1, 1)), np.tile(B, (N, 1, 1)), Q, R, Q)
+    expected = solve_discrete_are(A, B, Q, R)
+    np.testing.assert_allclose(P[0], expected, rtol=1e-7, atol=1e-9 * np.abs(expected).max())
+    np.testing.assert_array_equal(P, np.swapaxes(P, 1, 2))
+    np.testing.assert_allclose(K[0], dlqr_steady(f, np.zeros(f.nx), None, Q, R).K, rtol=1e-6)
+
+
+def test_cost_to_go_is_the_cost():
+    A, B, Q, R, S = random_problem()
+    Qf = np.eye(4)
+    K, P = riccati(A, B, Q, R, Qf, S)
+    x0 = RNG.standard_normal(4)
+
+    def cost(K):
+        x, total = x0, 0.0
+        for k in range(len(A)):
+            u = -K[k] @ x
+            total += x @ Q[k] @ x + u @ R[k] @ u + 2 * x @ S[k] @ u
+            x = A[k] @ x + B[k] @ u
+        return total + x @ Qf @ x
+
+    least = cost(K)
+    assert least == pytest.approx(x0 @ P[0] @ x0, rel=1e-11)
+    for _ in range(20):
+        assert cost(K + 1e-3 * RNG.standard_normal(K.shape)) > least
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_affine_problem_against_its_linear_system(m):
+    n, N = 4, 5
+    A, B, Q, R, S = random_problem(N, n, m)
+    q, r, qf, Qf = (RNG.standard_normal(s) for s in ((N, n), (N, m), (n,), (n, n)))
+    Qf = Qf @ Qf.T
+    K, d, P, p = affine_riccati(A, B, Q, R, S, q, r, Qf, qf)
+    x0 = RNG.standard_normal(n)
+    x, us, xs = x0, [], [x0]
+    for k in range(N):
+        us.append(-K[k] @ x - d[k])
+        x = A[k] @ x + B[k] @ us[-1]
+        xs.append(x)
+    # condensed: x as a linear function of all inputs, then one symmetric solve
+    maps, offsets = [np.zeros((n, N * m))], [x0]
+    for k in range(N):
+        step = A[k] @ maps[-1]
+        step[:, k * m : (k + 1) * m] += B[k]
+        maps.append(step)
+        offsets.append(A[k] @ offsets[-1])
+    H, g = maps[N].T @ Qf @ maps[N], maps[N].T @ (Qf @ offsets[N] + qf)
+    for k in range(N):
+        pick = np.zeros((m, N * m))
+        pick[:, k * m : (k + 1) * m] = np.eye(m)
+        H += maps[k].T @ Q[k] @ maps[k] + pick.T @ R[k] @ pick
+        H += maps[k].T @ S[k] @ pick + pick.T @ S[k].T @ maps[k]
+        g += maps[k].T @ (Q[k] @ offsets[k] + q[k]) + pick.T @ (S[k].T @ offsets[k] + r[k])
+    np.testing.assert_allclose(np.concatenate(us), np.linalg.solve(H, -g), rtol=1e-7, atol=1e-8)
+    # P, p are the derivative of the cost to go by x0
+    assert P.shape == (N + 1, n, n)
+    costate = Q[0] @ xs[0] + S[0] @ us[0] + q[0]
+    chain = Qf @ xs[N] + qf
+    for k in range(N - 1, 0, -1):
+        chain = Q[k] @ xs[k] + S[k] @ us[k] + q[k] + A[k].T @ chain
+    np.testing.assert_allclose(P[0] @ x0 + p[0], costate + A[0].T @ chain, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_indefinite_weight_says_where(m):
+    A, B = np.tile(np.eye(2), (4, 1, 1)), np.ones((4, 2, m))
+    R = np.tile(np.eye(m), (4, 1, 1))
+    R[2] = -10 * np.eye(m)
+    with pytest.raises(OptimizationError, match="not positive definite at k = 2 "):
+        riccati(A, B, 0 * np.eye(2), R, 0 * np.eye(2))
+
+
+def test_tracking_the_pendulum():
+    f = midpoint_pendulum()
+    run = f.rollout([0.0, 0.0], 2 * np.sin(np.arange(100) / 5)[:, None])
+    loop = dlqr(f, run, {"theta": 10, "p.theta": 1}, {"torque": 0.5})
+    closed = loop.rollout([1.0, 1.0])
+    opened = f.rollout([1.0, 1.0], run.u)
+    assert np.abs(closed.x[-1] - run.x[-1]).max() < 1e-3 * np.abs(opened.x[-1] - run.x[-1]).max()
+    e = closed.x[:-1] - run.x[:-1]
+    np.testing.assert_allclose(closed.u, run.u - np.einsum("kux,kx->ku", loop.K, e), atol=1e-9)
+    assert len(loop.rollout([1.0, 1.0], steps=7)) == 7
+    assert "100 gains 1 x 2" in repr(loop)
+
+
+def test_value_of_small_deviations():
+    f = cart_pole()
+    run = f.rollout([0, 0.1, 0, 0], 0.3 * RNG.standard_normal((60, 1)))
+    loop = dlqr(f, run, 1.0, 0.1, Qf=5.0)
+    dx = 1e-5 * RNG.standard_normal(4)
+    closed = loop.rollout(run.x[0] + dx)
+    z, v = closed.x - run.x, closed.u - run.u
+    value = (z[:-1] ** 2).sum() + 0.1 * (v**2).sum() + 5 * (z[-1] ** 2).sum()
+    assert value == pytest.approx(dx @ loop.P[0] @ dx, rel=1e-4)
+
+
+def test_holding_the_end():
+    f = midpoint_pendulum()
+    still = f.rollout([np.pi, 0], steps=10)
+    loop = dlqr(f, still, 1.0, 1.0)
+    long = loop.rollout([np.pi + 0.1, 0], steps=200)
+    assert np.abs(long.x[-1] - [np.pi, 0]).max() < 1e-8
+    assert loop.end is None and loop.hold().end is not None
+    moving = dlqr(f, f.rollout([1.0, 0], steps=10), 1.0, 1.0)
+    with pytest.raises(ValueError, match=r"cannot hold the end .* regulator.hold\(x, u\)"):
+        moving.rollout([1.0, 0.0], steps=20)
+    held = moving.hold([np.pi, 0]).rollout([1.0, 0.0], steps=400)
+    assert np.abs(held.x[-1] - [np.pi, 0]).max() < 1e-8
+    # an input can hold a tilted pendulum; it is found. At rest p lacks half the input's impulse.
+    torque = 9.8 * np.sin(0.5)
+    tilted = dlqr(f, f.rollout([0.5, -0.05 * torque], np.full((5, 1), torque)), 1.0, 1.0)
+    assert tilted.hold().end.u[0] == pytest.approx(torque, rel=1e-10)
+    assert tilted.hold([0.5, -0.05 * torque]).end.u[0] == pytest.approx(torque, rel=1e-10)
+
+
+def test_equilibrium():
+    f = cart_pole()
+    loop = dlqr(f, (np.zeros(4), None), {"theta": 100, "x": 1}, {"force": 1})
+    assert np.abs(loop.poles).max() < 1
+    run = loop.rollout([0, 0.2, 0, 0], steps=2000)
+    assert np.abs(run.x[-1]).max() < 1e-3
+    assert "SteadyRegulator(about x = 0" in repr(loop)
+
+
+def test_equilibrium_refuses():
+    f = cart_pole()
+    with pytest.raises(ValueError, match=r"not an equilibrium: one step moves v.theta by 0\.1"):
+        dlqr_steady(f, [0, 0.5, 0, 0], None, 1, 1)
+    with pytest.raises(OptimizationError, match="weigh in Q"):
+        dlqr_steady(f, [0, 0, 0, 0], None, {"theta": 1}, 1)
+    with pytest.raises(ValueError, match="Qf"):
+        dlqr(f, ([0, 0, 0, 0], None), 1, 1, Qf=1)
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
+    lost = type(f)(ca.Function("f", [x, u], [ca.vertcat(1.5 * x[0], 0.5 * x[1] + u)]), dt=0.1)
+    with pytest.raises(OptimizationError, match=r"cannot move the eigenvalues 1\.5"):
+        dlqr_steady(lost, [0, 0], None, 1, 1)
+    mute = type(f)(ca.Function("f", [x, ca.SX.sym("u", 0)], [x]), dt=0.1)
+    with pytest.raises(ValueError, match="at least one input"):
+        dlqr_steady(mute, [0, 0], None, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("Q", "R", "message"),
+    [
+        (np.eye(3), 1, r"Q: expected shape \(4, 4\) in the order x, theta"),
+        ({"phi": 1}, 1, "Q: unknown name 'phi'"),
+        (-1, 1, "Q: expected a positive semi-definite weight"),
+        (1, 0, "R: expected a positive definite weight, got eigenvalue 0 along 'force'"),
+        (1, {"torque": 1}, "R: unknown name 'torque'"),
+        (np.nan, 1, "Q: expected finite numbers"),
+    ],
+)
+def test_weights_refused(Q, R, message):
+    f = cart_pole()
+    with pytest.raises(ValueError, match=message):
+        dlqr(f, f.rollout(np.zeros(4), steps=3), Q, R)
+
+
+def test_shapes_refused():
+    A, B = np.zeros((3, 2, 2)), np.zeros((3, 2, 1))
+    with pytest.raises(ValueError, match=r"expected A \(N, n, n\)"):
+        riccati(A[0], B[0], np.eye(2), np.eye(1), np.eye(2))
+    with pytest.raises(ValueError, match=r"Q: expected shape \(2, 2\) or \(3, 2, 2\), got \(3, 3\)"):
+        riccati(A, B, np.eye(3), np.eye(1), np.eye(2))
+    with pytest.raises(ValueError, match="not those of the map"):
+        dlqr(cart_pole(), midpoint_pendulum().rollout([0, 0], steps=2), 1, 1)
+    with pytest.raises(ValueError, match="steps"):
+        dlqr(cart_pole(), (np.zeros(4), None), 1, 1).rollout(np.zeros(4), steps=0)
+
+
+def test_controllability():
+    f = double_integrator()
+    A, B = f.linearize([0, 0])
+    np.testing.assert_allclose(controllability_matrix(A, B), np.hstack([B, A @ B]))
+    assert controllability_rank(A, B) == 2
+    assert controllability_rank(np.eye(2), B) == 1
+    assert len(unstabilizable_modes(A, B)) == 0
+    np.testing.assert_allclose(unstabilizable_modes(np.diag([2.0, 0.5]), [[0.0], [1.0]]), [2.0])
+    with pytest.raises(ValueError, match="expected A"):
+        controllability_rank(np.ones((2, 3)), B)

@@ -1,0 +1,275 @@
+"""Costs of trajectories, with exact first and second derivatives.
+
+    g(xi) = sum over k < N of w_k l(x_k, u_k, lambda_k, ref_k) + m(x_N, ref_N)
+
+with w_k the length of step k, or 1. See docs/maths/optimal_control.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import Linearization, OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A cost to second order about a trajectory, the step weights w_k included.
+
+    Attributes
+    ----------
+    lx, lu : (N+1, ndx), (N, nu)
+    lxx, lxu, luu : (N+1, ndx, ndx), (N, ndx, nu), (N, nu, nu)
+        With the first derivatives of the multipliers chained; their own curvature is that of
+        ``second_order_trajectory(zeta=zeta)``.
+    zeta : (N, nm) or None
+        Derivative by the multipliers; None where the cost does not use them.
+    weights : (N,)
+        w_k.
+    """
+
+    lx: np.ndarray
+    lu: np.ndarray
+    lxx: np.ndarray
+    lxu: np.ndarray
+    luu: np.ndarray
+    zeta: np.ndarray | None
+    weights: np.ndarray
+
+
+class Cost:
+    """A running and a terminal cost, written in the symbols of a map.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    running, terminal : casadi.SX or float
+        Scalars in ``f.symbols`` and the symbols of `references`; `running` may use x, u, multipliers
+        and parameters, `terminal` x and parameters. ``f.quantity(name)`` gives named expressions.
+    references : sequence of (symbol, values), optional
+        Time-varying data: an SX column of s symbols with values of shape (N+1, s), or (N+1,) for one
+        symbol; N rows suffice for what `terminal` does not use. Row k belongs to sample k of the
+        trajectory.
+    per_time : bool
+        Weigh step k by its length dt_k (s), so that the sum approximates an integral; else by 1.
+
+    Raises
+    ------
+    ValueError
+        Not scalar, unknown symbols, or reference values of the wrong shape or not finite.
+
+    Examples
+    --------
+    >>> cost = Cost(f, 0.5 * ca.sumsqr(f.symbols.u), 50 * (f.quantity("theta") - np.pi) ** 2)
+    """
+
+    def __init__(
+        self,
+        f: OneStepMap,
+        running: Any = 0.0,
+        terminal: Any = 0.0,
+        *,
+        references: Sequence[tuple[ca.SX, Any]] = (),
+        per_time: bool = True,
+    ):
+        if f.ndx != f.nx:
+            raise ValueError(
+                f"costs need a map whose errors are differences of states, got ndx = {f.ndx}, nx = {f.nx}"
+            )
+        self.map = f
+        self.per_time = bool(per_time)
+        symbols = [ca.vec(ca.SX(symbol)) for symbol, _ in references]
+        self._references = [
+            _reference_rows(s, values) for s, (_, values) in zip(symbols, references, strict=True)
+        ]
+        self._stacked: np.ndarray | None = None
+        x, u, lam, theta, dt = f.symbols
+        args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
+        self._running = _scalar_function("running", args, running)
+        self._terminal = _scalar_function("terminal", args, terminal)
+        l, m = ca.SX(running), ca.SX(terminal)
+        late = [n for n, s in (("an input", u), ("a multiplier", lam), ("a step length", dt)) if ca.depends_on(m, s)]
+        if late:
+            raise ValueError(f"terminal cost: depends on {late[0]}, and no step starts at the last state")
+        self._ends = [bool(ca.depends_on(m, s)) for s in symbols]
+        self._uses_multipliers = bool(lam.numel() and ca.depends_on(l, lam))
+        self._l, self._m = Evaluator(self._running), Evaluator(self._terminal)
+        self._dl = Evaluator(lambda: _derivatives("dl", args, self._running, ca.vertcat(x, u, lam)))
+        self._dm = Evaluator(lambda: _derivatives("dm", args, self._terminal, x))
+
+    def __reduce__(self):
+        return _rebuild, (self.map, self._running, self._terminal, self._references, self.per_time)
+
+    # -- along a trajectory ---------------------------------------------------------------------
+
+    def step_weights(self, trajectory: Trajectory) -> np.ndarray:
+        """w_k of shape (N,): step lengths in s, or ones."""
+        return trajectory.step_lengths if self.per_time else np.ones(len(trajectory))
+
+    def value(self, trajectory: Trajectory) -> float:
+        """The cost g of a trajectory.
+
+        Raises
+        ------
+        OptimizationError
+            Where it is not finite; names the first time index.
+        """
+        running, terminal = self._arguments(trajectory)
+        terms = np.append(
+            self.step_weights(trajectory) * self._l(*running)[0][:, 0, 0], self._m(*terminal)[0][0, 0]
+        )
+        total = float(terms.sum())
+        if not np.isfinite(total):
+            bad = np.flatnonzero(~np.isfinite(terms))
+            k = int(bad[0]) if len(bad) else len(terms) - 1
+            part = "terminal" if k == len(trajectory) else "running"
+            raise OptimizationError(
+                f"the {part} cost is {terms[k]} at k = {k} (t = {trajectory.t[k]:g} s), "
+                f"x = {trajectory.x[k]}; check its domain and the size of the trajectory there"
+            )
+        return total
+
+    def expand(self, trajectory: Trajectory, lin: Linearization) -> Expansion:
+        """Gradient and Hessian in one call; `lin` is the map's linearization along the trajectory.
+
+        With lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is
+        l_x + C' l_lambda, l_u + D' l_lambda and the Hessian is T' l'' T with T the derivative of
+        (x, u, lambda) by (x, u).
+
+        Raises
+        ------
+        OptimizationError
+            Where a derivative is not finite; names the first time index.
+        """
+        running, terminal = self._arguments(trajectory)
+        w = self.step_weights(trajectory)
+        first, second = self._dl(*running)
+        dm, ddm = self._dm(*terminal)
+        nx, nu, n = self.map.nx, self.map.nu, len(trajectory)
+        first, second = w[:, None] * first[..., 0], w[:, None, None] * second
+        for what, values in (("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)):
+            if not np.isfinite(values).all():
+                k = n if what == "terminal" else int(np.argwhere(~np.isfinite(values))[0, 0])
+                raise OptimizationError(
+                    f"the {what} cost has a derivative that is not finite at k = {k}, x = {trajectory.x[k]}"
+                )
+        zeta = None
+        if self._uses_multipliers:
+            zeta = np.ascontiguousarray(first[:, nx + nu :])
+            T = np.concatenate(
+                [
+                    np.broadcast_to(np.eye(nx + nu), (n, nx + nu, nx + nu)),
+                    np.concatenate([lin.C, lin.D], axis=2),
+                ],
+                axis=1,
+            )
+            first = np.einsum("kab,ka->kb", T, first)
+            second = np.swapaxes(T, 1, 2) @ second @ T
+        s = slice(nx, nx + nu)
+        return Expansion(
+            lx=np.concatenate([first[:, :nx], dm.T]),
+            lu=first[:, s],
+            lxx=np.concatenate([second[:, :nx, :nx], ddm[None]]),
+            lxu=second[:, :nx, s],
+            luu=second[:, s, s],
+            zeta=zeta,
+            weights=w,
+        )
+
+    def gradient(self, trajectory: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
+        """(lx, lu) of shapes (N+1, ndx), (N, nu); see `expand`."""
+        e = self.expand(trajectory, lin)
+        return e.lx, e.lu
+
+    def hessian(
+        self, trajectory: Trajectory, lin: Linearization
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(lxx, lxu, luu) of shapes (N+1, ndx, ndx), (N, ndx, nu), (N, nu, nu); see `expand`."""
+        e = self.expand(trajectory, lin)
+        return e.lxx, e.lxu, e.luu
+
+    def multiplier_weights(self, trajectory: Trajectory) -> np.ndarray | None:
+        """w_k l_lambda of shape (N, nm), the zeta of `second_order_trajectory`; None if unused."""
+        if not self._uses_multipliers:
+            return None
+        first = self._dl(*self._arguments(trajectory)[0])[0][..., 0]
+        return self.step_weights(trajectory)[:, None] * first[:, self.map.nx + self.map.nu :]
+
+    def _arguments(self, trajectory: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Arguments of the running (rows) and of the terminal function."""
+        n, f = len(trajectory), self.map
+        if trajectory.x.shape[1] != f.nx or trajectory.u.shape[1] != f.nu:
+            raise ValueError(
+                f"the trajectory has {trajectory.x.shape[1]} states and {trajectory.u.shape[1]} inputs, "
+                f"the cost's map {f.nx} and {f.nu}"
+            )
+        theta = np.array(list(trajectory.map.parameters.values()), float)
+        reference = self._reference(n)
+        x, u, lam, steps = trajectory.x, trajectory.u, trajectory.multipliers, trajectory.step_lengths
+        zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
+        running = [x[:n], u, lam, theta, steps[:, None], reference[:n]]
+        return running, [x[n], *zeros, theta, np.zeros(1), reference[n]]
+
+    def _reference(self, n: int) -> np.ndarray:
+        """All references side by side, (N+1, total), for a trajectory of n steps."""
+        if self._stacked is None or len(self._stacked) != n + 1:
+            columns = []
+            for values, ends in zip(self._references, self._ends, strict=True):
+                if len(values) != n + 1 and (ends or len(values) != n):
+                    rows = f"{n + 1}" if ends else f"{n} or {n + 1}"
+                    raise ValueError(
+                        f"reference: got {len(values)} rows for a trajectory of {n} steps, expected {rows}"
+                    )
+                columns.append(values if len(values) > n else np.concatenate([values, values[-1:]]))
+            self._stacked = np.concatenate(columns, axis=1) if columns else np.empty((n + 1, 0))
+        return self._stacked
+
+    def __repr__(self) -> str:
+        x = self.map.symbols
+        refs = ca.SX.sym("ref", self._running.numel_in(5))
+        parts = [str(fn(*x, refs)) for fn in (self._running, self._terminal)]
+        running, terminal = (p if len(p) <= 60 else p[:57] + "..." for p in parts)
+        return f"Cost(running: {running}{' per second' * self.per_time}; terminal: {terminal})"
+
+
+def _reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
+    """`values` as rows (samples, size of the symbol)."""
+    array = np.asarray(values, float)
+    if array.ndim == 1 and symbol.numel() == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise ValueError(f"reference {symbol}: expected rows of {symbol.numel()}, got shape {array.shape}")
+    return check_array(array, (len(array), symbol.numel()), f"reference {symbol}")
+
+
+def _scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Function:
+    expression = ca.SX(expression)
+    if not expression.is_scalar():
+        raise ValueError(f"{name} cost: expected a scalar, got shape {expression.shape}")
+    known = {e.element_hash() for e in ca.symvar(ca.vertcat(*args))}
+    free = [e.name() for e in ca.symvar(expression) if e.element_hash() not in known]
+    if free:
+        raise ValueError(f"{name} cost: {free[0]!r} is neither a symbol of this map nor a reference")
+    return ca.Function(name, args, [ca.densify(expression)])
+
+
+def _derivatives(name: str, args: list[ca.SX], function: ca.Function, by: ca.SX) -> ca.Function:
+    """Gradient (column) and Hessian of a scalar function of `args` by some of them."""
+    hessian, gradient = ca.hessian(function(*args), by)
+    return ca.Function(name, args, [gradient, hessian], {"cse": True})
+
+
+def _rebuild(f: OneStepMap, running: ca.Function, terminal: ca.Function, rows: list, per_time: bool) -> Cost:
+    symbols = [ca.SX.sym(f"reference_{i}", r.shape[1]) for i, r in enumerate(rows)]
+    args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
+    references = list(zip(symbols, rows, strict=True))
+    return Cost(f, running(*args), terminal(*args), references=references, per_time=per_time)

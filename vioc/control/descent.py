@@ -1,0 +1,425 @@
+"""Trajectory optimization by the projection-operator Newton method (Hauser 2002; Hauser, Saccon 2006).
+
+Minimize g(P(xi)) over curves xi, P the projection operator: each iteration descends along a tangent
+trajectory zeta = argmin Dg(xi).zeta + 1/2 <zeta, H zeta>, an LQ problem, and projects the step back.
+See docs/maths/optimal_control.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.costs import Cost
+from vioc.control.lqr import affine_riccati, riccati
+from vioc.control.projection import adjoint, project, projection_gains
+from vioc.control.result import ADVICE, HEADER, History, Record, Result
+from vioc.control.weights import error_names, weight_matrix
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError, StepError
+
+FALLBACKS = {
+    "newton": ("newton", "gauss-newton", "steepest"),
+    "quasi-newton": ("gauss-newton", "steepest"),
+    "steepest": ("steepest",),
+}
+SHIFT = 1e-3, 4.0, 1e6  # of the Newton Hessian, in units of the inputs' weight: least, factor, most
+SMALL_SHIFT = 1e-2  # below which the direction counts as Newton's own
+ROUNDING = 1e-12  # of the cost: a descent below this cannot be seen in it
+OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from the iterate
+
+
+class Armijo(NamedTuple):
+    """Backtracking: the first gamma = beta^j, j < trials, with g(gamma) <= g + alpha gamma Dg.zeta."""
+
+    alpha: float = 1e-5
+    beta: float = 0.7
+    trials: int = 30
+
+
+ARMIJO = Armijo()
+Blocks = tuple[np.ndarray, np.ndarray, np.ndarray]
+Weights = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A tangent trajectory dx (N+1, ndx), du (N, nu), slope = Dg.zeta, and the shift of its Hessian."""
+
+    method: str
+    shift: float
+    dx: np.ndarray
+    du: np.ndarray
+    slope: float
+
+
+class LocalModel:
+    """The cost on the trajectory manifold to second order about an iterate.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    run : Trajectory
+    weights : (ndx, ndx), (nu, nu), or None
+        Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost itself.
+    """
+
+    def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None):
+        self.map, self.run = f, run
+        self.lin = f.linearize_trajectory(run)
+        self.expansion = cost.expand(run, self.lin)
+        self.gains = self._gains(weights)
+        self._newton: Blocks | None = None
+
+    def _gains(self, weights: Weights | None) -> np.ndarray:
+        A, B = self.lin
+        if weights is None:
+            e = self.expansion
+            xx, xu, uu = _convex(e.lxx, e.lxu, e.luu)
+            try:
+                return riccati(A, B, xx[:-1], uu, xx[-1], xu)[0]
+            except OptimizationError:  # an input without a weight
+                weights = np.eye(self.map.ndx), np.eye(self.map.nu)
+        return riccati(A, B, *weights, weights[0])[0]
+
+    def hessian(self, method: str) -> Blocks:
+        """H as blocks xx (N+1, ndx, ndx), xu (N, ndx, nu), uu (N, nu, nu).
+
+        For ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
+        ``"gauss-newton"`` leaves out the curvature of the map, ``"steepest"`` is the identity with
+        the cost's step weights.
+        """
+        e = self.expansion
+        if method == "gauss-newton":
+            return e.lxx, e.lxu, e.luu
+        if method == "steepest":
+            w = np.append(e.weights, 1.0)[:, None, None]
+            return w * np.eye(self.map.ndx), np.zeros_like(e.lxu), w[:-1] * np.eye(self.map.nu)
+        if self._newton is None:
+            z = adjoint(self.lin, self.gains, e.lx, e.lu)
+            second = self.map.second_order_trajectory(self.run, z[1:], e.zeta)
+            xx = e.lxx.copy()
+            xx[:-1] += second.xx
+            self._newton = xx, e.lxu + second.xu, e.luu + second.uu
+        return self._newton
+
+    def direction(self, method: str, shift: float = 0.0) -> Direction | None:
+        """argmin of Dg.zeta + 1/2 <zeta, H zeta>; None where H has no minimum or nothing descends.
+
+        `shift` adds that multiple of the identity (by step weights), in units of the inputs' mean
+        weight. ``"gauss-newton"`` makes a cost that is not convex so.
+        """
+        H = self.hessian(method)
+        if shift > 0:
+            ix, _, iu = self.hessian("steepest")
+            H = H[0] + shift * self._unit * ix, H[1], H[2] + shift * self._unit * iu
+        for candidate in (H, _convex(*H)) if method == "gauss-newton" else (H,):
+            try:
+                return self._minimize(method, shift, candidate)
+            except OptimizationError:
+                continue
+        return None
+
+    @property
+    def _unit(self) -> float:
+        """The mean weight of the inputs per unit step weight, or of the last state where they have none."""
+        e = self.expansion
+        mean = np.trace(e.luu.sum(axis=0)) / (e.weights.sum() * self.map.nu)
+        return mean if mean > 0 else float(np.abs(e.lxx[-1]).max())
+
+    def _minimize(self, method: str, shift: float, H: Blocks) -> Direction | None:
+        xx, xu, uu = H
+        e, (A, B) = self.expansion, self.lin
+        K, d, _, _ = affine_riccati(A, B, xx[:-1], uu, xu, e.lx[:-1], e.lu, xx[-1], e.lx[-1])
+        closed, pushed = A - B @ K, -np.einsum("kxu,ku->kx", B, d)
+        dx = np.zeros((len(d) + 1, self.map.ndx))
+        for k in range(len(d)):
+            dx[k + 1] = closed[k].dot(dx[k]) + pushed[k]
+        du = -np.einsum("kux,kx->ku", K, dx[:-1]) - d
+        slope = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
+        return Direction(method, shift, dx, du, slope) if slope <= 0 else None
+
+
+def _convex(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:
+    """The blocks with their eigenvalues' signs dropped: steps stay short where curvature is negative."""
+
+    def absolute(H: np.ndarray) -> np.ndarray:
+        values, vectors = np.linalg.eigh(H)
+        return (vectors * np.abs(values)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+
+    n = xx.shape[1]
+    H = absolute(np.block([[xx[:-1], xu], [np.swapaxes(xu, 1, 2), uu]]))
+    return np.concatenate([H[:, :n, :n], absolute(xx[-1:])]), H[:, :n, n:], H[:, n:, n:]
+
+
+def optimize(
+    f: OneStepMap,
+    cost: Cost,
+    guess: Any = None,
+    *,
+    x0: Any = None,
+    steps: int | None = None,
+    method: str = "newton",
+    tolerance: float = 1e-6,
+    max_iterations: int = 300,
+    warmup: int = 0,
+    projection: tuple[Any, Any] | None = None,
+    armijo: Armijo = ARMIJO,
+    monitor: bool | Callable[[Record], Any] | None = None,
+    raise_on_failure: bool = True,
+) -> Result:
+    """The trajectory from x_0 that (locally) minimizes a cost.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    guess : Trajectory, (X, U), U or None
+        A trajectory; a curve of states (N+1, nx) and inputs (N, nu) that need not be a trajectory (U may
+        be None), which is projected first; inputs (N, nu) alone, or None for zero inputs over `steps`
+        steps, which are rolled out from `x0`.
+    x0 : (nx,), optional
+        Start; default that of the guess.
+    steps : int, optional
+        N, where the guess does not tell.
+    method : {"newton", "quasi-newton", "steepest"}
+        Newton shifts its Hessian where the subproblem has no minimum, or its step finds no lower cost,
+        and falls back to Gauss-Newton and to steepest descent where no shift helps; quasi-Newton is
+        Gauss-Newton with that last fallback.
+    tolerance : float
+        Stop at -Dg(xi).zeta < tolerance, in units of the cost.
+    max_iterations : int
+    warmup : int
+        First iterations of Newton that use the Gauss-Newton direction.
+    projection : (Q, R), optional
+        Weights of the regulator about each iterate that projects, as in `dlqr`; default: the convex
+        part of the cost, so that stiff terminal weights are in the gains too.
+    armijo : Armijo
+    monitor : bool or callable, optional
+        True prints one line per iteration and a verdict; a callable gets each `Record`.
+    raise_on_failure : bool
+        False returns the best iterate with its status instead of raising.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    ValueError
+        Shapes and options.
+    OptimizationError
+        Not converged (``result`` holds the best iterate), a guess that cannot be projected, a cost that
+        is not finite at an iterate.
+    KeyboardInterrupt
+        Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
+    """
+    if method not in FALLBACKS:
+        raise ValueError(f"method: expected one of {', '.join(map(repr, FALLBACKS))}, got {method!r}")
+    if not tolerance > 0 or max_iterations < 1 or warmup < 0:
+        raise ValueError(
+            "expected tolerance > 0, max_iterations >= 1 and warmup >= 0, got "
+            f"{tolerance}, {max_iterations}, {warmup}"
+        )
+    if not (0 < armijo.alpha < 0.5 and 0 < armijo.beta < 1 and armijo.trials >= 1):
+        raise ValueError(f"armijo: expected 0 < alpha < 1/2, 0 < beta < 1 and trials >= 1, got {armijo}")
+    weights = None
+    if projection is not None:
+        weights = (
+            weight_matrix(projection[0], error_names(f), "projection Q"),
+            weight_matrix(projection[1], f.input_names, "projection R", definite=True),
+        )
+    run = _start(f, guess, x0, steps, weights)
+    search = _Search(f, cost, weights, tolerance, armijo, run, cost.value(run), monitor)
+    interrupt = None
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverging trial is rejected by its value
+            search.iterate(method, max_iterations, warmup)
+    except KeyboardInterrupt as stop:
+        interrupt, search.status, search.note = stop, "interrupted", ""
+    result = search.result()
+    if monitor is True:
+        print(result.message)
+    if interrupt is not None and raise_on_failure:
+        interrupt.result = result  # type: ignore[attr-defined]
+        raise interrupt
+    return result.raise_for_status() if raise_on_failure else result
+
+
+def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None) -> Trajectory:
+    """The guess as a trajectory of f."""
+    k0 = 0
+    if isinstance(guess, Trajectory):
+        if not np.allclose(np.diff(guess.t), f.dt, rtol=1e-9):
+            raise ValueError(f"the guess has step lengths other than the map's dt = {f.dt:g} s")
+        if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
+            return guess
+        guess, k0 = (guess.x, guess.u), guess.k0
+    try:
+        if not isinstance(guess, tuple):
+            if x0 is None:
+                raise ValueError("x0: a guess of inputs needs the initial state")
+            return f.rollout(x0, guess, steps)
+        X, U = guess
+        X = check_array(X, (len(X), f.nx), "guess of states", f.state_names)
+        U = f.check_inputs(U, len(X) - 1)
+        return project(f, X, U, projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0), x0, k0=k0)
+    except StepError as error:
+        raise OptimizationError(
+            f"the guess leads to no trajectory: {error}; try one nearer to a trajectory, or other "
+            "weights in `projection`"
+        ) from error
+
+
+@dataclass
+class _Search:
+    """The state of an optimization: at any moment `run` is the best iterate."""
+
+    map: OneStepMap
+    cost: Cost
+    weights: Weights | None
+    tolerance: float
+    armijo: Armijo
+    run: Trajectory
+    value: float
+    monitor: Any
+    gains: np.ndarray | None = None
+    status: str = ""
+    note: str = ""
+    shift: float = 0.0
+    records: list[Record] = field(default_factory=list)
+
+    def iterate(self, method: str, max_iterations: int, warmup: int) -> None:
+        if self.monitor is True:
+            print(HEADER)
+        for i in range(max_iterations + 1):
+            try:
+                model = LocalModel(self.map, self.cost, self.run, self.weights)
+            except (StepError, OptimizationError) as error:  # no derivatives here; keep the iterate
+                self.status, self.note = "no_descent", str(error)
+                return
+            self.gains = model.gains
+            chain = FALLBACKS["quasi-newton" if method == "newton" and i < warmup else method]
+            self._advance(model, chain, last=i == max_iterations)
+            if self.status:
+                return
+
+    def _directions(self, model: LocalModel, methods: tuple[str, ...]) -> Iterator[Direction]:
+        """Directions to try, the next one where a step along the one before found nothing."""
+        least, factor, most = SHIFT
+        for name in methods:
+            if name != "newton":
+                direction = model.direction(name)
+                if direction is not None:
+                    yield direction
+                continue
+            again = self.shift > 0
+            while self.shift <= most:
+                direction = model.direction(name, self.shift)
+                if direction is not None and -direction.slope < self.tolerance and again:
+                    # a large shift makes any direction short: find the least one before believing it
+                    self.shift, again = 0.0, False
+                    continue
+                if direction is not None:
+                    yield direction
+                self.shift = max(factor * self.shift, least)
+            self.shift = 1.0
+
+    def _advance(self, model: LocalModel, methods: tuple[str, ...], last: bool) -> None:
+        """One step along the first direction that gives one, or a status."""
+        self.status = "no_descent"
+        floor = ROUNDING * abs(self.value)
+        for attempt, direction in enumerate(self._directions(model, methods)):
+            if -direction.slope < self.tolerance:
+                if attempt:  # short because of what came before, not because there is nothing to gain
+                    return
+                self.status = "converged"
+                exact = direction.method == "newton" and direction.shift <= SMALL_SHIFT
+                if methods[0] == "newton" and not exact:
+                    self.note = "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
+                self._record(direction, self.value, 0.0, 0)
+                return
+            if last:
+                self.status = "max_iterations"
+                self._record(direction, self.value, 0.0, 0)
+                return
+            before = self.value
+            found, gamma, trials = self._search(model, direction)
+            if found is not None:
+                self.run, self.value = found
+            self._record(direction, before, gamma, trials)
+            lower = self.value < before
+            if not lower and -direction.slope <= floor:
+                self.status = "converged"
+                self.note = f"to rounding: |Dg.zeta| = {-direction.slope:.2g} cannot be seen in the cost"
+                return
+            if found is not None:
+                self.status = ""
+                if direction.method == "newton" and gamma == 1.0:
+                    self.shift = self.shift / SHIFT[1] if self.shift > SHIFT[0] / 4 else 0.0
+                return
+            self.status = "line_search"
+
+    def _search(
+        self, model: LocalModel, direction: Direction
+    ) -> tuple[tuple[Trajectory, float] | None, float, int]:
+        """Armijo backtracking: (trajectory, cost) or None, step length, number of trials."""
+        f, run, gamma = self.map, self.run, 1.0
+        for trial in range(1, self.armijo.trials + 1):
+            X = f.retract(run.x, gamma * direction.dx)
+            U = run.u + gamma * direction.du
+            try:
+                moved = project(f, X, U, model.gains, run.x[0], k0=run.k0)
+                value = self.cost.value(moved)
+                if value <= self.value + self.armijo.alpha * gamma * direction.slope:
+                    return (moved, value), gamma, trial
+            except (StepError, OptimizationError):
+                pass  # too long a step for the map or the cost: a shorter one may do
+            gamma *= self.armijo.beta
+        return None, 0.0, self.armijo.trials
+
+    def _record(self, direction: Direction, cost: float, gamma: float, trials: int) -> None:
+        steps = sum(r.step > 0 for r in self.records)
+        method, shift, slope = direction.method, direction.shift, direction.slope
+        record = Record(steps, method, shift, cost, slope, gamma, trials)
+        self.records.append(record)
+        if self.monitor is True:
+            print(record)
+        elif self.monitor:
+            self.monitor(record)
+
+    def result(self) -> Result:
+        run = self.run
+        if self.gains is None:
+            self.gains = np.zeros((len(run), self.map.nu, self.map.ndx))
+        run, gap = _open_loop(self.map, run)
+        iterations = sum(r.step > 0 for r in self.records)
+        descent = f", Dg.zeta = {self.records[-1].descent:.3g}" if self.records else ""
+        advice = "; ".join(t for t in (self.note, ADVICE[self.status]) if t)
+        message = (
+            f"{self.status.replace('_', ' ')} after {iterations} iterations at cost "
+            f"{self.value:.10g}{descent}" + (f": {advice}" if advice else "")
+        )
+        return Result(
+            run, self.value, self.status, message, iterations, History.of(self.records), self.gains, gap
+        )
+
+
+def _open_loop(f: OneStepMap, run: Trajectory) -> tuple[Trajectory, float]:
+    """The rollout of the iterate's inputs where rounding does not separate the two, and their gap.
+
+    The same x, u and seeds give the same bits, so the gap is usually 0; only a solver that stops
+    elsewhere within its tolerance, on an unstable system, makes it grow.
+    """
+    try:
+        again = f.rollout(run.x[0], run.u, k0=run.k0)
+    except StepError:
+        return run, float("inf")
+    gap = float(np.abs(f.difference(run.x, again.x)).max())
+    return (again if gap <= OPEN_LOOP * (1 + np.abs(run.x).max()) else run), gap

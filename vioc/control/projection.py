@@ -1,0 +1,109 @@
+"""The projection operator: curves to trajectories by feedback, and its adjoint.
+
+P maps a curve (X, U) to the trajectory x+ = f(x, u), u = U - K difference(X, x) from x_0.
+See docs/maths/optimal_control.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.lqr import riccati
+from vioc.control.weights import error_names, weight_matrix
+from vioc.dynamics.integrators.base import Linearization, OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+
+
+def project(f: OneStepMap, X: Any, U: Any, K: Any, x0: Any = None, *, k0: int = 0) -> Trajectory:
+    """The trajectory that follows a curve under feedback.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    X, U, K : (N or N+1, nx), (N, nu), (N, nu, ndx)
+    x0 : (nx,), optional
+        Start; default X[0].
+
+    Returns
+    -------
+    Trajectory
+        With ``u`` as applied. A trajectory is its own projection.
+
+    Raises
+    ------
+    StepError
+        Where the map has no next state.
+    """
+    return f.track(np.asarray(X, float)[0] if x0 is None else x0, X, U, K, k0=k0)
+
+
+def projection_gains(f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, *, k0: int = 0) -> np.ndarray:
+    """Gains of the regulator about a curve, which need not be a trajectory.
+
+    The map is linearized at the curve's own points (X[k], U[k]).
+
+    Parameters
+    ----------
+    f : OneStepMap
+    X, U : (N or N+1, nx), (N, nu)
+    Q, R
+        Weights as in `dlqr`; Qf = Q.
+
+    Returns
+    -------
+    (N, nu, ndx)
+    """
+    U = check_array(U, (len(U), f.nu), "inputs", f.input_names)
+    X = np.asarray(X, float)[: len(U)]
+    X = check_array(X, (len(U), f.nx), "states", f.state_names)
+    Q = weight_matrix(Q, error_names(f), "projection Q")
+    R = weight_matrix(R, f.input_names, "projection R", definite=True)
+    A, B = f.linearize_points(X, U, k0=k0)
+    return riccati(A, B, Q, R, Q)[0]
+
+
+def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -> np.ndarray:
+    """z_N = lx_N,  z_k = lx_k - K' lu_k + (A - B K)' z_{k+1}.
+
+    z_{k+1} weighs the second derivative of step k in the second derivative of g(P(xi)); at a
+    stationary trajectory it is the costate.
+
+    Parameters
+    ----------
+    lin : Linearization
+        Along the trajectory.
+    K, lx, lu : (N, nu, ndx), (N+1, ndx), (N, nu)
+
+    Returns
+    -------
+    (N+1, ndx)
+    """
+    closed = np.swapaxes(lin.A - lin.B @ K, 1, 2)
+    z = lx.copy()
+    z[:-1] -= np.einsum("kua,ku->ka", K, lu)
+    for k in range(len(K) - 1, -1, -1):
+        z[k] += closed[k].dot(z[k + 1])
+    return z
+
+
+def straight_line(x0: Any, xf: Any, steps: int) -> np.ndarray:
+    """States on the line from x0 to xf, a guess that is no trajectory.
+
+    Parameters
+    ----------
+    x0, xf : (nx,)
+    steps : int
+        N.
+
+    Returns
+    -------
+    (N+1, nx)
+    """
+    x0 = check_array(x0, np.shape(x0), "x0")
+    xf = check_array(xf, x0.shape, "xf")
+    if x0.ndim != 1 or steps < 1:
+        raise ValueError(f"expected states of shape (nx,) and steps >= 1, got {x0.shape} and {steps}")
+    return np.linspace(x0, xf, steps + 1)

@@ -1,0 +1,137 @@
+"""Quadratic costs of named quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.costs import Cost
+from vioc.control.weights import weight_matrix
+from vioc.dynamics.integrators.base import OneStepMap
+
+
+def quadratic(
+    f: OneStepMap,
+    *,
+    Q: Any = None,
+    R: Any = None,
+    Qf: Any = None,
+    goal: Mapping[str, float] | None = None,
+    reference: Any = None,
+    u_reference: Any = None,
+    per_time: bool = True,
+) -> Cost:
+    """sum of w_k (1/2 e'Qe + 1/2 v'Rv) + 1/2 e_N'Qf e_N, e and v the errors of state and input.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    Q, Qf : dict of str to float, or float, (nx,), (nx, nx)
+        Running and terminal weights >= 0: by the name of any quantity of the map (states, velocities,
+        frame positions, multipliers), or an array on the state. Errors of angles that the map wraps
+        are taken the short way round.
+    R : dict of str to float, or float, (nu,), (nu, nu)
+        Weight > 0 of every input, by the input's name or as an array.
+    goal : dict of str to float, optional
+        Constant values to reach, by quantity; 0 where not named.
+    reference : (N+1, nx), or dict of str to float or (N+1,), optional
+        Values to follow, of the states or by quantity.
+    u_reference : (N, nu), (nu,), or dict of str to float or (N,), optional
+        Inputs to follow, by the input's name; default 0.
+    per_time : bool
+        w_k = dt_k, else 1.
+
+    Raises
+    ------
+    ValueError
+        Shapes, numbers that are not finite, Q or Qf not symmetric positive semi-definite, R not
+        positive definite, a goal or reference of a quantity that has no weight.
+    """
+    targets = _Targets(f, goal, reference, u_reference)
+    running = targets.form(Q, "Q")
+    terminal = targets.form(Qf, "Qf")
+    if R is not None:
+        if isinstance(R, Mapping):
+            missing = [n for n in f.input_names if n not in R]
+            if missing:
+                raise ValueError(f"R: input {missing[0]!r} has no weight; every input needs one > 0")
+        weight = weight_matrix(R, f.input_names, "R", definite=True)
+        running += _half_form(weight, [targets.error(f"u.{n}") for n in f.input_names])
+    targets.check_used()
+    return Cost(f, running, terminal, references=targets.references, per_time=per_time)
+
+
+class _Targets:
+    """Errors of named quantities from what they should be; collects the references that vary."""
+
+    def __init__(self, f: OneStepMap, goal: Any, reference: Any, u_reference: Any):
+        self.f = f
+        self.references: list[tuple[ca.SX, np.ndarray]] = []
+        self._values: dict[str, Any] = {}
+        self._named: list[str] = []  # by the user, one by one: each must have a weight
+        self._symbols: dict[str, ca.SX] = {}
+        self._add(goal or {}, "goal", f.state_names)
+        self._add(reference, "reference", f.state_names)
+        self._add(u_reference, "u_reference", f.input_names, prefix="u.")
+
+    def _add(self, given: Any, what: str, names: tuple[str, ...], prefix: str = "") -> None:
+        if given is None:
+            return
+        if isinstance(given, Mapping):
+            given = {prefix + name: value for name, value in given.items()}
+            self._named += given
+        else:
+            array = np.asarray(given, float)
+            if array.shape[-1:] != (len(names),) or array.ndim > 2:
+                raise ValueError(
+                    f"{what}: expected shape (steps, {len(names)}) in the order {', '.join(names)}, "
+                    f"got {array.shape}"
+                )
+            given = {prefix + name: array[..., i] for i, name in enumerate(names)}
+        for name, value in given.items():
+            if name in self._values:
+                raise ValueError(f"{what}: {name!r} has a goal and a reference; give one")
+            values = np.asarray(value, float)
+            if values.ndim > 1 or (what == "goal" and values.ndim):
+                shape = "a number" if what == "goal" else "a number or one value per sample"
+                raise ValueError(f"{what}: expected {shape} for {name!r}, got shape {values.shape}")
+            self._values[name] = check_array(values, values.shape or (1,), f"{what} of {name!r}")
+
+    def error(self, name: str) -> ca.SX:
+        """The quantity minus its target."""
+        values = self._values.get(name, np.zeros(1))
+        if values.size > 1 and name not in self._symbols:
+            self._symbols[name] = ca.SX.sym(f"reference_{len(self.references)}")
+            self.references.append((self._symbols[name], values))
+        e = self.f.quantity(name) - (self._symbols[name] if values.size > 1 else values[0])
+        if name in getattr(self.f, "wrap", ()):
+            e -= 2 * np.pi * ca.floor(e / (2 * np.pi) + 0.5)
+        if name in self._named:
+            self._named.remove(name)
+        return e
+
+    def form(self, weights: Any, what: str) -> ca.SX:
+        """1/2 e' W e."""
+        names = list(weights) if isinstance(weights, Mapping) else list(self.f.state_names)
+        if weights is None or not names:
+            return ca.SX(0)
+        errors = [self.error(name) for name in names]
+        if what == "Qf":
+            later = ca.vertcat(self.f.symbols.u, self.f.symbols.multipliers)
+            for name, e in zip(names, errors, strict=True):
+                if ca.depends_on(e, later):
+                    raise ValueError(f"Qf: {name!r} belongs to a step, and none starts at the last state")
+        return _half_form(weight_matrix(weights, names, what), errors)
+
+    def check_used(self) -> None:
+        if self._named:
+            raise ValueError(f"{self._named[0]!r} has a goal or a reference, but no weight")
+
+
+def _half_form(weight: np.ndarray, errors: Sequence[ca.SX]) -> ca.SX:
+    e = ca.vertcat(*errors)
+    return 0.5 * ca.dot(e, ca.sparsify(ca.DM(weight)) @ e)

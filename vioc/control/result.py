@@ -1,0 +1,133 @@
+"""What an optimization returns, and what it prints while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.control.lqr import Regulator, dlqr
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError
+
+ADVICE = {
+    "converged": "",
+    "max_iterations": "raise max_iterations, or start from a better guess",
+    "line_search": (
+        "no step along any direction lowers the cost enough: check the derivatives "
+        "(vioc.control.check_derivatives), or loosen the tolerance"
+    ),
+    "no_descent": (
+        "no descent direction could be computed: give every input a weight R > 0, and see whether the "
+        "trajectory has grown out of bounds"
+    ),
+    "interrupted": "the best iterate so far is kept; start again from its trajectory",
+}
+
+HEADER = f"{'iter':>4}  {'method':<12}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
+
+
+class Record(NamedTuple):
+    """One iteration.
+
+    Attributes
+    ----------
+    iteration : int
+    method : str
+        Whose direction was used: ``"newton"``, ``"gauss-newton"``, ``"steepest"``.
+    shift : float
+        Of the Hessian, in units of the inputs' mean weight; 0 is Newton's own.
+    cost : float
+        Before the step.
+    descent : float
+        Dg(xi).zeta, negative.
+    step : float
+        Step length taken; 0 where none was.
+    trials : int
+        Trajectories tried by the line search.
+    """
+
+    iteration: int
+    method: str
+    shift: float
+    cost: float
+    descent: float
+    step: float
+    trials: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.iteration:>4}  {self.method:<12}  {self.shift:>7.1g}  {self.cost:>14.8g}  {self.descent:>11.3e}  "
+            f"{self.step:>8.3g}  {self.trials:>6}"
+        )
+
+
+class History(NamedTuple):
+    """`Record`'s columns over the iterations; arrays of one length."""
+
+    iteration: np.ndarray
+    method: np.ndarray
+    shift: np.ndarray
+    cost: np.ndarray
+    descent: np.ndarray
+    step: np.ndarray
+    trials: np.ndarray
+
+    @staticmethod
+    def of(records: list[Record]) -> History:
+        columns = zip(*records, strict=True) if records else ((),) * len(History._fields)
+        return History(*(np.array(c) for c in columns))
+
+
+@dataclass(frozen=True)
+class Result:
+    """An optimized trajectory.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+        The rollout of its own x_0 and inputs; see `open_loop_gap`.
+    cost : float
+    status : str
+        ``"converged"``, ``"max_iterations"``, ``"line_search"``, ``"no_descent"``, ``"interrupted"``.
+    message : str
+        The verdict in words, with what to try.
+    iterations : int
+        Steps taken.
+    history : History
+    gains : (N, nu, ndx)
+        Of the projection operator at the trajectory.
+    open_loop_gap : float
+        Largest difference between the optimizer's closed-loop iterate and the rollout of its inputs.
+        If it is above 1e-6 (a strongly unstable system over a long horizon, where rounding grows),
+        `trajectory` is the closed-loop iterate: follow it with `stabilize`, not open loop.
+    """
+
+    trajectory: Trajectory
+    cost: float
+    status: str
+    message: str
+    iterations: int
+    history: History = field(repr=False)
+    gains: np.ndarray = field(repr=False)
+    open_loop_gap: float
+
+    @property
+    def converged(self) -> bool:
+        return self.status == "converged"
+
+    def raise_for_status(self) -> Result:
+        """This result, or `OptimizationError` (with it as ``result``) unless it converged."""
+        if not self.converged:
+            raise OptimizationError(self.message, self)
+        return self
+
+    def stabilize(self, Q: Any, R: Any, Qf: Any = None) -> Regulator:
+        """The time-varying regulator about the trajectory; weights as in `dlqr`."""
+        regulator = dlqr(self.trajectory.map, self.trajectory, Q, R, Qf)
+        assert isinstance(regulator, Regulator)
+        return regulator
+
+    def __repr__(self) -> str:
+        return f"Result({self.message}; {len(self.trajectory)} steps)"
