@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from vioc.dynamics.description.frame import PRIMITIVES, Frame, Pose, Transform
+from vioc.dynamics.description.frame import PRIMITIVES, Frame, Pose, Transform, Twist
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.dynamics.description.system import System
@@ -115,11 +115,14 @@ def systems(
             variable = Variable(f"q{i}", kinematic and free and draw(st.booleans()))
             if not variable.kinematic:
                 dynamic.append(variable.name)
+            transform = Transform(primitive, variable)
+            if draw(st.integers(0, 4)) == 0:
+                transform = Transform("TWIST", Twist(variable, draw(offsets()), draw(offsets())))
             if constrained or draw(st.booleans()):
                 tip = Frame(Transform("SE3", draw(poses())), f"tip{i}", body())
-                frames.append(Frame(Transform(primitive, variable), name)[tip])
+                frames.append(Frame(transform, name)[tip])
             else:
-                frames.append(Frame(Transform(primitive, variable), f"f{i}", body()))
+                frames.append(Frame(transform, f"f{i}", body()))
 
     # An odd place, which no axis of rotation happens to pass through.
     anchor = Frame(Transform("SE3", Pose((2.31, -1.87, 3.13), draw(rotations()))), "anchor")

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.linalg import expm
 from strategies import systems
 
 from vioc.dynamics import sweeps
 from vioc.dynamics import vectors as vec
-from vioc.dynamics.description.frame import Pose, rx, tz
+from vioc.dynamics.description.frame import Pose, Twist, rx, tz
 from vioc.dynamics.description.numbers import P
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import FrameGraph, Kinematics
@@ -38,13 +39,13 @@ def primitive(transform, q, order):
         g[:3, 3] = [float(v) for v in transform.value.position]
         return g
     value = q if transform.variable else float(transform.value)
-    xi = np.zeros(6)
-    xi[transform.axis + (3 if transform.rotational else 0)] = 1.0
-    X = hat(xi)
-    if transform.rotational:
-        g = np.eye(4) + np.sin(value) * X + (1 - np.cos(value)) * X @ X
+    if isinstance(transform.value, Twist):
+        X = hat((*transform.value.linear, *transform.value.angular))
     else:
-        g = np.eye(4) + value * X
+        xi = np.zeros(6)
+        xi["XYZ".index(transform.kind[1]) + (3 if transform.kind[0] == "R" else 0)] = 1.0
+        X = hat(xi)
+    g = expm(X * value)
     return np.linalg.matrix_power(X, order) @ g
 
 

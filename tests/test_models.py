@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.linalg import expm
 from strategies import systems
 
 from vioc import models
-from vioc.dynamics.description.frame import Pose
+from vioc.dynamics.description.frame import Pose, Twist
 from vioc.dynamics.description.sexpr import read_text
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
@@ -30,6 +31,9 @@ def transform_matrix(transform, q):
         g[:3, 3] = [float(v) for v in value.position]
         return g
     amount = q[transform.variable.name] if transform.variable else float(value)
+    if isinstance(value, Twist):
+        (x, y, z), (a, b, c) = value.linear, value.angular
+        return expm(amount * np.array([[0, -c, b, x], [c, 0, -a, y], [-b, a, 0, z], [0, 0, 0, 0]]))
     i = "XYZ".index(transform.kind[1])
     if transform.kind[0] == "T":
         g[i, 3] = amount

@@ -113,8 +113,10 @@ class FrameGraph:
                 v, w = vec.apply(back, vec.add(v, vec.cross(w, p))), vec.apply(back, w)
                 transform = node.frame.transform
                 if transform.variable is not None:
-                    twist = vec.scale(self.v(transform.variable.name), vec.unit(transform.axis))
-                    v, w = (v, vec.add(w, twist)) if transform.rotational else (vec.add(v, twist), w)
+                    rate = self.v(transform.variable.name)
+                    linear, angular = transform.twist
+                    v = vec.add(v, vec.scale(rate, linear))  # type: ignore[arg-type]
+                    w = vec.add(w, vec.scale(rate, angular))  # type: ignore[arg-type]
                 self._velocities[j] = (v, w)
         return self._velocities[i]
 
@@ -127,9 +129,7 @@ class FrameGraph:
             return (r[0:3], r[3:6], r[6:9]), position  # type: ignore[return-value]
         variable = transform.variable
         value = self.q(variable.name) if variable else self.number(transform.value)  # type: ignore[arg-type]
-        if transform.rotational:
-            return vec.rotation(transform.axis, value), vec.ZERO
-        return vec.IDENTITY, vec.scale(value, vec.unit(transform.axis))
+        return vec.exponential(*transform.twist, value)  # type: ignore[arg-type]
 
 
 class Kinematics:

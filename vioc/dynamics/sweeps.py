@@ -32,8 +32,8 @@ class Link:
         Link it sits on, -1 for the world.
     rotation, position
         Constant pose of the joint in the parent link's frame.
-    axis, rotational
-        Of the joint.
+    Sv, Sw
+        Twist of the joint in its own axes, which is constant: linear, angular.
     mass, moment, inertia
         Mass, mass times centre of mass, inertia about the link frame's origin.
     """
@@ -42,8 +42,8 @@ class Link:
     parent: int
     rotation: Matrix
     position: Vector
-    axis: int
-    rotational: bool
+    Sv: Vector
+    Sw: Vector
     mass: Any = 0.0
     moment: Vector = vec.ZERO
     inertia: Matrix = vec.NOTHING
@@ -54,10 +54,6 @@ class Link:
     v: Vector = field(default=vec.ZERO, repr=False)
     w: Vector = field(default=vec.ZERO, repr=False)
     g: Vector = field(default=vec.ZERO, repr=False)
-
-    @property
-    def s(self) -> Vector:
-        return vec.unit(self.axis)
 
 
 def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
@@ -73,7 +69,7 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
         transform = node.frame.transform
         if transform.variable is not None:
             index = system.variable_index(transform.variable.name)
-            links.append(Link(index, link, R, p, transform.axis, transform.rotational))
+            links.append(Link(index, link, R, p, *transform.twist))  # type: ignore[arg-type]
             link, R, p = len(links) - 1, vec.IDENTITY, vec.ZERO
         elif isinstance(transform.value, Pose):
             r = transform.value.rotation
@@ -150,13 +146,9 @@ def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
     for i in reversed(range(len(links))):
         link = links[i]
         (f, tau), (fw, tw) = P[i], W[i]
-        if link.rotational:
-            Lv[link.index] = tau[link.axis]
-            rate = vec.add(vec.cross(link.v, f), vec.cross(link.w, tau))
-            Lq[link.index] = vec.minus(tw[link.axis], rate[link.axis])
-        else:
-            Lv[link.index] = f[link.axis]
-            Lq[link.index] = vec.minus(fw[link.axis], vec.cross(link.w, f)[link.axis])
+        turn = _ad_transposed(link.v, link.w, f, tau)
+        Lv[link.index] = _pair(link, (f, tau))
+        Lq[link.index] = _pair(link, (vec.add(turn[0], fw), vec.add(turn[1], tw)))
         if link.parent >= 0:
             for total in (P, W):
                 up = to_parent(link, total[i])
@@ -166,12 +158,9 @@ def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
 
 
 def _forward(link: Link, links: list[Link], q: Any, v: Any, gravity: Vector) -> None:
-    if link.rotational:
-        link.R = vec.matmul(link.rotation, vec.rotation(link.axis, q))
-        link.p = link.position
-    else:
-        link.R = link.rotation
-        link.p = vec.add(link.position, vec.apply(link.rotation, vec.scale(q, link.s)))
+    R, p = vec.exponential(link.Sv, link.Sw, q)
+    link.R = vec.matmul(link.rotation, R)
+    link.p = vec.add(link.position, vec.apply(link.rotation, p))
     back = vec.transpose(link.R)
     if link.parent >= 0:
         parent = links[link.parent]
@@ -180,10 +169,13 @@ def _forward(link: Link, links: list[Link], q: Any, v: Any, gravity: Vector) -> 
         link.g = vec.apply(back, parent.g)
     else:
         link.w, link.v, link.g = vec.ZERO, vec.ZERO, vec.apply(back, gravity)
-    if link.rotational:
-        link.w = vec.add(link.w, vec.scale(v, link.s))
-    else:
-        link.v = vec.add(link.v, vec.scale(v, link.s))
+    link.w = vec.add(link.w, vec.scale(v, link.Sw))
+    link.v = vec.add(link.v, vec.scale(v, link.Sv))
+
+
+def _pair(link: Link, wrench: tuple[Vector, Vector]) -> Any:
+    """S . wrench: the joint's share of a wrench."""
+    return vec.plus(vec.dot(link.Sv, wrench[0]), vec.dot(link.Sw, wrench[1]))
 
 
 def to_parent(link: Link, wrench: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
@@ -213,7 +205,7 @@ def second_derivatives(swept: Sweep, n: int) -> SecondDerivatives:
     composite = _composite_inertias(links)
     for j, link in enumerate(links):
         m, h, inertia = composite[j]
-        Sv, Sw = (vec.ZERO, link.s) if link.rotational else (link.s, vec.ZERO)
+        Sv, Sw = link.Sv, link.Sw
         Sdv, Sdw = _ad(link.v, link.w, Sv, Sw)
         F = _times_inertia(m, h, inertia, Sv, Sw)
         y = _times_inertia(m, h, inertia, Sdv, Sdw)
@@ -224,17 +216,14 @@ def second_derivatives(swept: Sweep, n: int) -> SecondDerivatives:
         i = j
         while i >= 0:
             above = links[i]
-            part = 1 if above.rotational else 0
-            axis = above.axis
-            Siv, Siw = (vec.ZERO, above.s) if above.rotational else (above.s, vec.ZERO)
-            Sdi = _ad(above.v, above.w, Siv, Siw)
+            Sdi = _ad(above.v, above.w, above.Sv, above.Sw)
             a, b = above.index, link.index
-            vv[a][b] = vv[b][a] = F[part][axis]
+            vv[a][b] = vv[b][a] = _pair(above, F)
             vq[b][a] = vec.plus(vec.dot(Sdi[0], F[0]), vec.dot(Sdi[1], F[1]))
             if i != j:
-                vq[a][b] = y[part][axis]
+                vq[a][b] = _pair(above, y)
             value = vec.plus(vec.dot(Sdi[0], y[0]), vec.dot(Sdi[1], y[1]))
-            qq[a][b] = qq[b][a] = vec.plus(value, z[part][axis])
+            qq[a][b] = qq[b][a] = vec.plus(value, _pair(above, z))
             F, y, z = to_parent(above, F), to_parent(above, y), to_parent(above, z)
             i = above.parent
     return SecondDerivatives(qq, vq, vv)
@@ -246,12 +235,11 @@ def mass_matrix(swept: Sweep, n: int) -> list[list]:
     M = [[0.0] * n for _ in range(n)]
     composite = _composite_inertias(links)
     for j, link in enumerate(links):
-        Sv, Sw = (vec.ZERO, link.s) if link.rotational else (link.s, vec.ZERO)
-        F = _times_inertia(*composite[j], Sv, Sw)
+        F = _times_inertia(*composite[j], link.Sv, link.Sw)
         i = j
         while i >= 0:
             above = links[i]
-            value = F[1 if above.rotational else 0][above.axis]
+            value = _pair(above, F)
             M[above.index][link.index] = M[link.index][above.index] = value
             F = to_parent(above, F)
             i = above.parent

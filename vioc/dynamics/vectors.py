@@ -95,6 +95,27 @@ def rotation(axis: int, angle: Any) -> Matrix:
     return tuple(tuple(row) for row in m)  # type: ignore[return-value]
 
 
+def exponential(linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector]:
+    """exp of the twist (linear, angular) times q: rotation and position."""
+    if not any(angular):
+        return IDENTITY, scale(q, linear)
+    size = sum(c * c for c in angular) ** 0.5
+    if sorted(angular) == [0.0, 0.0, 1.0]:
+        R = rotation(angular.index(1.0), q)
+    else:
+        a = scale(1 / size, angular)
+        s, c = ca.sin(size * q), ca.cos(size * q)
+        K = skew(a)
+        square = matmul(K, K)
+        R = tuple(  # type: ignore[assignment]
+            add(IDENTITY[i], add(scale(s, K[i]), scale(1 - c, square[i]))) for i in range(3)
+        )
+    a, v = scale(1 / size, angular), scale(1 / size, linear)
+    lever = cross(a, v)
+    along = scale(times(dot(a, v), size * q), a)
+    return R, add(sub(lever, apply(R, lever)), along)
+
+
 def column(a: Vector) -> ca.SX:
     return ca.vertcat(*a)
 

@@ -47,32 +47,72 @@ class Pose:
 
 
 @dataclass(frozen=True)
+class Twist:
+    """A constant twist xi = (v, w) with the variable q that drives exp(hat(xi) q) ([T] III-A).
+
+    Parameters
+    ----------
+    variable : Variable
+    linear, angular : 3 numbers
+        v (m per unit of q) and w (rad per unit of q) in the parent's axes, not both zero. A screw of
+        pitch h (m/rad) about the unit axis w through the point c is v = c x w + h w.
+    """
+
+    variable: Variable
+    linear: tuple[float, ...]
+    angular: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("linear", "angular"):
+            values = as_numbers(getattr(self, name), 3, f"twist: {name}")
+            if any(isinstance(v, Parameter) for v in values):
+                raise ModelError(f"twist: {name}: a joint's axis takes no parameters")
+            object.__setattr__(self, name, values)
+        if not any((*self.linear, *self.angular)):
+            raise ModelError("twist: expected a linear or an angular part, got zeros")
+
+
+@dataclass(frozen=True)
 class Transform:
     """How a frame sits in its parent.
 
     Parameters
     ----------
-    kind : one of ``TX TY TZ RX RY RZ SE3``
-    value : number, `Variable` or `Pose`
-        Metres or radians. A `Pose` goes with ``SE3`` only.
+    kind : one of ``TX TY TZ RX RY RZ SE3 TWIST``
+    value : number, `Variable`, `Pose` or `Twist`
+        Metres or radians. A `Pose` goes with ``SE3`` only, a `Twist` with ``TWIST``.
     """
 
     kind: str
-    value: Number | Variable | Pose
+    value: Number | Variable | Pose | Twist
 
     def __post_init__(self) -> None:
         if self.kind == "SE3":
             if not isinstance(self.value, Pose):
                 raise ModelError(f"SE3 takes a constant pose, got {self.value!r}")
+        elif self.kind == "TWIST":
+            if not isinstance(self.value, Twist):
+                raise ModelError(f"TWIST takes a twist with its variable, got {self.value!r}")
         elif self.kind not in PRIMITIVES:
-            raise ModelError(f"unknown transform {self.kind!r}; known are {', '.join(PRIMITIVES)}, SE3")
+            known = ", ".join(PRIMITIVES)
+            raise ModelError(f"unknown transform {self.kind!r}; known are {known}, SE3, TWIST")
         elif not isinstance(self.value, Variable):
             object.__setattr__(self, "value", as_number(self.value, self.kind))
 
     @property
     def variable(self) -> Variable | None:
         """The configuration variable that drives it, if one does."""
+        if isinstance(self.value, Twist):
+            return self.value.variable
         return self.value if isinstance(self.value, Variable) else None
+
+    @property
+    def twist(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """xi = (linear, angular) of a transform that a variable drives ([T] III-D)."""
+        if isinstance(self.value, Twist):
+            return self.value.linear, self.value.angular
+        unit = tuple(float(i == self.axis) for i in range(3))
+        return ((0.0,) * 3, unit) if self.rotational else (unit, (0.0,) * 3)
 
     @property
     def axis(self) -> int:
@@ -81,12 +121,15 @@ class Transform:
 
     @property
     def rotational(self) -> bool:
+        """Whether its parameter is an angle (for a twist: whether it turns at all)."""
+        if isinstance(self.value, Twist):
+            return any(self.value.angular)
         return self.kind[0] == "R"
 
     def numbers(self) -> tuple[Number, ...]:
         if isinstance(self.value, Pose):
             return self.value.position
-        return () if isinstance(self.value, Variable) else (self.value,)
+        return () if isinstance(self.value, (Variable, Twist)) else (self.value,)
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,7 +169,7 @@ class Frame:
     def label(self) -> str:
         """What messages call this frame: its name, or its transform."""
         value = self.transform.value
-        shown = "..." if isinstance(value, Pose) else repr(value)
+        shown = "..." if isinstance(value, (Pose, Twist)) else repr(value)
         return repr(self.name) if self.name is not None else f"unnamed frame ({self.transform.kind} {shown})"
 
     def __repr__(self) -> str:
@@ -150,6 +193,8 @@ class Frame:
             args = [repr(value.position)]
             if value.rotation != _IDENTITY:
                 args.append(f"rotation={value.rotation!r}")
+        elif isinstance(value, Twist):
+            args = [repr(value.variable), repr(value.linear), repr(value.angular)]
         else:
             args = [repr(value)]
         if self.name is not None:
@@ -235,6 +280,24 @@ def se3(
         return Frame(Transform("SE3", Pose(position, rotation)), name, as_mass(mass))  # type: ignore[arg-type]
     except ModelError as error:
         raise ModelError(f"frame {name!r}: {error}" if name else f"se3: {error}") from None
+
+
+def twist(
+    variable: object,
+    linear: object = (0.0, 0.0, 0.0),
+    angular: object = (0.0, 0.0, 0.0),
+    *,
+    name: str | None = None,
+    mass: object = None,
+) -> Frame:
+    """exp(hat(xi) q), a joint of a twist of your own: `linear` and `angular` (3 each), see `Twist`."""
+    driver = Variable(variable) if isinstance(variable, str) else variable
+    try:
+        if not isinstance(driver, Variable):
+            raise ModelError(f"expected the name of a variable, got {variable!r}")
+        return Frame(Transform("TWIST", Twist(driver, linear, angular)), name, as_mass(mass))  # type: ignore[arg-type]
+    except ModelError as error:
+        raise ModelError(f"frame {name!r}: {error}" if name else f"twist: {error}") from None
 
 
 def chain(*frames: Frame) -> Frame:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from vioc.dynamics.description.component import Component, component_types
-from vioc.dynamics.description.frame import Frame, Pose
+from vioc.dynamics.description.frame import Frame, Pose, Twist
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number, Parameter, Variable
 from vioc.dynamics.description.sexpr_reader import Reader, component_form, field_kind
@@ -101,6 +101,9 @@ def _frame(frame: Frame) -> str:
     value = frame.transform.value
     if isinstance(value, Pose):
         parameter = f"(({_values(value.position)}) ({_values(value.rotation)}))"
+    elif isinstance(value, Twist):
+        vectors = f"({_values(value.linear)}) ({_values(value.angular)})"
+        parameter = f"({_value(value.variable)} {vectors})"
     else:
         parameter = _value(value)
     parts = [frame.transform.kind, parameter]

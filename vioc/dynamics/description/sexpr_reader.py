@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from vioc.dynamics.description.component import Component, component_types
-from vioc.dynamics.description.frame import PRIMITIVES, Frame, Pose, Transform
+from vioc.dynamics.description.frame import PRIMITIVES, Frame, Pose, Transform, Twist
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number, Parameter, Variable
 from vioc.dynamics.description.sexpr_syntax import Atom, Form, Item, Source, is_symbol, shown
@@ -24,8 +24,9 @@ from vioc.errors import ModelError
 MAX_DEPTH = 500  # frames from the world to a leaf; more is a runaway generator, not a mechanism
 _MAX_BRACKETS = MAX_DEPTH + 4  # (SYSTEM, and below the last frame (MASS 1 (COM 0 0 (P "z" 1)))
 
-_TRANSFORMS = (*PRIMITIVES, "SE3")
+_TRANSFORMS = (*PRIMITIVES, "SE3", "TWIST")
 _MASS_FORM = "(MASS m [Ixx Iyy Izz [Ixy Ixz Iyz]] [(COM x y z)])"
+_TWIST_FORM = '(TWIST ("q" (vx vy vz) (wx wy wz)) ...)'
 _SE3_FORM = "(SE3 ((x y z) [(r11 r12 r13 r21 r22 r23 r31 r32 r33)]) ...)"
 _PARAMETER_FORM = 'a number, "variable", (D "variable"), (K "variable") or (P "name" value)'
 _FIELD_FORMS = {
@@ -196,7 +197,8 @@ class Reader:
             if i + 1 == len(form.items):
                 self._fail(item.at, f"{kind}: expected a parameter, got nothing")
             parameter = form.items[i + 1]
-            value = self._pose(parameter) if kind == "SE3" else self._parameter(parameter, kind)
+            special = {"SE3": self._pose, "TWIST": self._twist}.get(kind)
+            value = special(parameter) if special else self._parameter(parameter, kind)
             result.append((Transform(kind, value), item.at if i else form.at))
         return result
 
@@ -213,6 +215,16 @@ class Reader:
             rotation = tuple(self._real(entry, "SE3: rotation") for entry in parts[1].items)
         with self._source.building(item.at):
             return Pose(position, rotation)
+
+    def _twist(self, item: Item) -> Twist:
+        if len(item.items) != 3:
+            self._fail(item.at, f"TWIST: expected a twist, got {shown(item)}; the form is {_TWIST_FORM}")
+        variable = self._parameter(item.items[0], "TWIST")
+        if not isinstance(variable, Variable):
+            self._fail(item.items[0].at, f"TWIST: expected a variable, got {shown(item.items[0])}")
+        vectors = [self._numbers(part, 3, "TWIST") for part in item.items[1:]]
+        with self._source.building(item.at):
+            return Twist(variable, *vectors)  # type: ignore[arg-type]
 
     def _mass(self, form: Item) -> Mass:
         com: tuple[Number, ...] | None = None
