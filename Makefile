@@ -1,0 +1,51 @@
+# Two commands are all that is needed on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out
+PYTEST_ARGS ?= -n 2
+
+RUN := $(VENV)/bin/python
+export MPLBACKEND ?= Agg
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types bench studies clean
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## Swing up a cart-pole; leaves plots, an animation and the trajectory in out/
+	$(RUN) -m vioc demo --out $(OUT)
+
+test: $(VENV)/.installed ## Run the tests
+	$(RUN) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev ## Check style, formatting and the layers
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache
+
+types: $(VENV)/.installed-dev ## Check the types
+	$(RUN) -m mypy
+
+bench: $(VENV)/.installed ## Run the benchmarks
+	$(RUN) -m benchmarks
+
+studies: $(VENV)/.installed ## Run every study on a small problem
+	$(RUN) -m studies --run --quick --out $(OUT)/studies
+
+clean: ## Remove the environment, outputs and caches
+	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps say for which pyproject.toml the environment was made; `venv` also mends a half-made one.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "vioc needs Python 3.10 or newer, \
+	this is " + sys.version.split()[0] + "; choose one with: make ... PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,300 @@
+"""The form that all studies share: claims declared as data, a table, a picture, JSON and an exit code.
+
+A study is one file::
+
+    STUDY = Study(
+        __file__,
+        "What it shows, in one line",
+        band=Claim("band of the energy", at_most(1e-3), unit="J", published="constant", source="[T] Fig. 1"),
+    )
+
+    @STUDY.body
+    def run(report: Report) -> None:
+        report.measure(band=...)
+        report.save(figure)
+
+    if __name__ == "__main__":
+        STUDY.main()
+
+and runs as ``python -m studies.NAME [--quick] [--out DIR]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import pkgutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+import vioc
+
+OUT = Path("out") / "studies"
+QUICK_SKIP = "not measured in quick form"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a measured figure is held against; made by `at_most`, `at_least`, `near`.
+
+    Attributes
+    ----------
+    kind : {"at most", "at least", "near"}
+    value : float
+    tolerance : float
+        Of ``"near"``, absolute.
+    """
+
+    kind: str
+    value: float
+    tolerance: float = 0.0
+
+    def holds(self, measured: float) -> bool:
+        """Whether the figure keeps the bound; what is not a number never does."""
+        if self.kind == "at most":
+            return bool(measured <= self.value)
+        if self.kind == "at least":
+            return bool(measured >= self.value)
+        return bool(abs(measured - self.value) <= self.tolerance)
+
+    def __str__(self) -> str:
+        sign = {"at most": "<=", "at least": ">=", "near": "="}[self.kind]
+        spread = f" +- {self.tolerance:.3g}" if self.kind == "near" else ""
+        return f"{sign} {self.value:.6g}{spread}"
+
+
+def at_most(value: float) -> Bound:
+    """measured <= value."""
+    return Bound("at most", value)
+
+
+def at_least(value: float) -> Bound:
+    """measured >= value."""
+    return Bound("at least", value)
+
+
+def near(value: float, tolerance: float) -> Bound:
+    """|measured - value| <= tolerance."""
+    return Bound("near", value, tolerance)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One figure of a study.
+
+    Parameters
+    ----------
+    text : str
+        What is measured.
+    bound : Bound or None
+        None for a figure that is only set beside the published one.
+    unit : str
+    published : float, str or None
+        The figure of the paper or reference solution.
+    source : str
+        Where it is published.
+    full_only : bool
+        Too long for the quick form; there it is reported as not measured.
+    """
+
+    text: str
+    bound: Bound | None = None
+    unit: str = ""
+    published: float | str | None = None
+    source: str = ""
+    full_only: bool = False
+
+
+@dataclass
+class Report:
+    """What a run of a study has measured so far.
+
+    Attributes
+    ----------
+    study : Study
+    quick : bool
+        Whether the reduced form is asked for.
+    out : Path
+        Folder of the pictures and the JSON file.
+    """
+
+    study: Study
+    quick: bool
+    out: Path
+    measured: dict[str, float] = field(default_factory=dict)
+    pictures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def measure(self, **figures: Any) -> None:
+        """Figures by the keys of their claims. Raises KeyError for a key that is not declared."""
+        for key, value in figures.items():
+            if key not in self.study.claims:
+                raise KeyError(f"{self.study.name} declares no claim {key!r}")
+            self.measured[key] = float(value)
+
+    def save(self, figure: Any, suffix: str = "") -> Path:
+        """Write a matplotlib figure as NAME.png, or NAME_SUFFIX.png, and close it."""
+        import matplotlib.pyplot as plt
+
+        path = self.out / f"{self.study.name}{'_' * bool(suffix)}{suffix}.png"
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+        self.pictures.append(path.name)
+        return path
+
+    def verdict(self, key: str) -> str:
+        """``"holds"``, ``"fails"``, ``"reported"`` (no bound), or why there is no figure."""
+        claim = self.study.claims[key]
+        if key not in self.measured:
+            return QUICK_SKIP if self.quick and claim.full_only else "not measured"
+        if claim.bound is None:
+            return "reported"
+        return "holds" if claim.bound.holds(self.measured[key]) else "fails"
+
+    @property
+    def all_hold(self) -> bool:
+        """Whether every claim that this form makes was measured and holds."""
+        return all(self.verdict(key) not in ("fails", "not measured") for key in self.study.claims)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of the JSON file; a figure that is not finite is written as text."""
+        return {
+            "study": self.study.name,
+            "title": self.study.title,
+            "form": "quick" if self.quick else "full",
+            "vioc": vioc.__version__,
+            "seconds": round(self.seconds, 3),
+            "all_hold": self.all_hold,
+            "pictures": self.pictures,
+            "claims": [
+                {
+                    "key": key,
+                    "claim": claim.text,
+                    "unit": claim.unit,
+                    "published": claim.published,
+                    "source": claim.source,
+                    "measured": _plain(self.measured.get(key)),
+                    "bound": asdict(claim.bound) if claim.bound else None,
+                    "verdict": self.verdict(key),
+                }
+                for key, claim in self.study.claims.items()
+            ],
+        }
+
+    def table(self) -> str:
+        """The claims as aligned text, and a last line with the verdict on all of them."""
+        rows: list[tuple[str, ...]] = [("claim", "published", "measured", "bound", "verdict", "source")]
+        for key, claim in self.study.claims.items():
+            value = self.measured.get(key)
+            rows.append(
+                (
+                    claim.text + f" [{claim.unit}]" * bool(claim.unit),
+                    _text(claim.published),
+                    _text(value),
+                    str(claim.bound or "-"),
+                    self.verdict(key),
+                    claim.source,
+                )
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        rows.insert(1, tuple("-" * w for w in widths))
+        lines = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
+        ]
+        verdicts = [self.verdict(key) for key in self.study.claims]
+        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
+        form = "quick form" if self.quick else "full form"
+        head = f"{self.study.name}: {self.study.title} ({form}, {self.seconds:.1f} s)"
+        return "\n".join([head, "", *lines, "", f"{'OK' if self.all_hold else 'FAILED'}: {counts}"])
+
+
+class Study:
+    """A study: a name, a title, claims, and the function that measures them.
+
+    Parameters
+    ----------
+    file : str
+        ``__file__`` of the study; its stem is the name.
+    title : str
+    **claims : Claim
+    """
+
+    def __init__(self, file: str, title: str, **claims: Claim):
+        self.name = Path(file).stem
+        self.title = title
+        self.claims = claims
+        self._body: Callable[[Report], None] | None = None
+
+    def body(self, function: Callable[[Report], None]) -> Callable[[Report], None]:
+        """Decorator: the function that measures."""
+        self._body = function
+        return function
+
+    def execute(self, *, quick: bool = False, out: str | Path = OUT) -> Report:
+        """Run, print the table, and write NAME.json; a file of an earlier run is removed first."""
+        if self._body is None:
+            raise TypeError(f"study {self.name} has no body")
+        matplotlib.use("Agg")
+        report = Report(self, quick, Path(out))
+        report.out.mkdir(parents=True, exist_ok=True)
+        path = report.out / f"{self.name}.json"
+        path.unlink(missing_ok=True)
+        before = time.perf_counter()
+        self._body(report)
+        report.seconds = time.perf_counter() - before
+        path.write_text(json.dumps(report.as_dict(), indent=1, allow_nan=False) + "\n")
+        print(report.table())
+        print("wrote " + ", ".join(str(report.out / name) for name in (*report.pictures, path.name)))
+        return report
+
+    def main(self, argv: Sequence[str] | None = None) -> None:
+        """The command line of a study; exits 0 only if every claim holds."""
+        parser = argparse.ArgumentParser(prog=f"python -m studies.{self.name}", description=self.title)
+        add_options(parser)
+        args = parser.parse_args(argv)
+        sys.exit(0 if self.execute(quick=args.quick, out=args.out).all_hold else 1)
+
+    def listing(self) -> str:
+        """Name, title and claims as text."""
+        lines = [f"{self.name}: {self.title}"]
+        for claim in self.claims.values():
+            unit = f" {claim.unit}" * bool(claim.unit)
+            bound = f" {claim.bound}{unit}" if claim.bound else " (reported)"
+            published = f"; published: {_text(claim.published)}" if claim.published is not None else ""
+            source = f" ({claim.source})" if claim.source else ""
+            lines.append(f"  - {claim.text}{bound}{published}{source}")
+        return "\n".join(lines)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that all studies take."""
+    parser.add_argument("--quick", action="store_true", help="a reduced form of a few seconds")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for results (default: %(default)s)")
+
+
+def studies() -> Iterator[Study]:
+    """Every study of this folder, by name."""
+    package = importlib.import_module("studies")
+    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+        if module != "__main__":
+            study = getattr(importlib.import_module(f"studies.{module}"), "STUDY", None)
+            if isinstance(study, Study):
+                yield study
+
+
+def _plain(value: float | None) -> float | str | None:
+    return str(value) if value is not None and not math.isfinite(value) else value
+
+
+def _text(value: float | str | None) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:.6g}"

@@ -1,0 +1,146 @@
+"""A pendulum of 1 m and 1 kg released at 90 degrees: energy over 5000 s ([T] Fig. 1), and accuracy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import casadi as ca
+import numpy as np
+from scipy.special import ellipj, ellipk
+
+import vioc
+from studies.energy import shadow_energy, total_drift
+from studies.harness import Claim, Report, Study, at_least, at_most, near
+from vioc import Gravity, System, rx, tz
+
+G = 9.81  # m/s^2
+DT = 0.01  # s
+DURATION = 5000.0  # s
+STEPS = (0.02, 0.01, 0.005, 0.0025)  # s, for the orders
+END = 10.0  # s, where the solution is compared with the exact one
+EXACT = (0.2750874626, -0.9614192051)  # m, (x, y) at END as published
+A01 = "multibody benchmark A01"
+
+STUDY = Study(
+    __file__,
+    "energy of a pendulum over 5000 s, and order against the exact solution",
+    band=Claim(
+        "band of the energy over m g L, dt 0.01 s", at_most(1e-3), published="a region", source="[T] Fig. 1"
+    ),
+    band_order=Claim("order at which the band shrinks with dt", near(2, 0.05)),
+    drift=Claim(
+        "|drift| / band, slope of the energy times 5000 s",
+        at_most(1e-3),
+        published="none",
+        source="[T] Fig. 1",
+        full_only=True,
+    ),
+    shadow=Claim("|drift| of the shadow energy / band", at_most(1e-3), full_only=True),
+    baseline=Claim("|drift| of explicit midpoint over the variational band", at_least(10), full_only=True),
+    runge_kutta=Claim("|drift| of the classical Runge-Kutta rule over the same band", full_only=True),
+    closed_form=Claim(
+        "closed form at t = 10 s against the published digits", at_most(1e-10), unit="m", source=A01
+    ),
+    error=Claim("position error at t = 10 s, dt 0.01 s", unit="m", source=A01),
+    order=Claim("order of the position error over dt", near(2, 0.05)),
+    limit=Claim("error of the Richardson limit", at_most(1e-7), unit="m", published=0.0, source=A01),
+)
+
+
+@STUDY.body
+def run(report: Report) -> None:
+    pendulum = System(rx("phi")[tz(-1.0, name="bob", mass=1.0)], Gravity(0, 0, -G), name="pendulum")
+    accuracy(report, pendulum)
+    f = vioc.MidpointVI(pendulum, DT)
+    duration = 50.0 if report.quick else DURATION
+    run = f.rollout(f.initial_state({"phi": np.pi / 2}), steps=round(duration / DT))
+    band = np.ptp(run.energy)
+    report.measure(band=band / G)
+    rivals = {
+        name: explicit(name).rollout(run.x[0], steps=len(run)) for name in ("midpoint", "Runge-Kutta 4")
+    }
+    if not report.quick:
+        report.measure(
+            drift=abs(total_drift(run.t, run.energy)) / band,
+            shadow=abs(total_drift(*shadow_energy(run))) / band,
+            baseline=abs(total_drift(run.t, energy(rivals["midpoint"]))) / band,
+            runge_kutta=abs(total_drift(run.t, energy(rivals["Runge-Kutta 4"]))) / band,
+        )
+    draw(report, run, rivals)
+
+
+def exact(t: float) -> np.ndarray:
+    """(x, y) of the release from the horizontal: phi = 2 asin(k sn(K - w t)), k = sin(pi/4)."""
+    m = 0.5  # k^2
+    sn = ellipj(ellipk(m) - np.sqrt(G) * t, m)[0]
+    phi = 2 * np.arcsin(np.sqrt(m) * sn)
+    return np.array([np.sin(phi), -np.cos(phi)])
+
+
+def accuracy(report: Report, pendulum: System) -> None:
+    """Order in the step, and the limit that the three finest steps extrapolate to."""
+    ends, bands = [], []
+    for dt in STEPS:
+        f = vioc.MidpointVI(pendulum, dt)
+        run = f.rollout(f.initial_state({"phi": np.pi / 2}), steps=round(END / dt))
+        ends.append([np.sin(run["phi"][-1]), -np.cos(run["phi"][-1])])
+        bands.append(np.ptp(run.energy))
+    errors = np.linalg.norm(np.array(ends) - exact(END), axis=1)
+    # the errors in h^2, then in h^4, taken off
+    once = [(4 * np.array(b) - np.array(a)) / 3 for a, b in pairwise(ends)]
+    limit = (16 * once[-1] - once[-2]) / 15
+    report.measure(
+        closed_form=np.abs(exact(END) - EXACT).max(),
+        error=errors[STEPS.index(DT)],
+        order=np.polyfit(np.log(STEPS), np.log(errors), 1)[0],
+        limit=np.abs(limit - exact(END)).max(),
+        band_order=np.polyfit(np.log(STEPS), np.log(bands), 1)[0],
+    )
+
+
+def explicit(rule: str) -> vioc.CasadiMap:
+    """An explicit Runge-Kutta rule for the same pendulum."""
+    x = ca.SX.sym("x", 2)
+    rate = ca.Function("rate", [x], [ca.vertcat(x[1], -G * ca.sin(x[0]))])
+    k1 = rate(x)
+    k2 = rate(x + DT / 2 * k1)
+    if rule == "midpoint":
+        x_next = x + DT * k2
+    else:
+        k3 = rate(x + DT / 2 * k2)
+        x_next = x + DT / 6 * (k1 + 2 * k2 + 2 * k3 + rate(x + DT * k3))
+    step = ca.Function("step", [x, ca.SX.sym("u", 0)], [x_next])
+    return vioc.CasadiMap(step, DT, state_names=("phi", "p.phi"))
+
+
+def energy(run: vioc.Trajectory) -> np.ndarray:
+    return 0.5 * run["p.phi"] ** 2 - G * np.cos(run["phi"])
+
+
+def draw(report: Report, run: vioc.Trajectory, rivals: dict[str, vioc.Trajectory]) -> None:
+    """[T] Fig. 1: regions, since the energy varies fast on this scale; and the band itself."""
+    import matplotlib.pyplot as plt
+
+    figure, (all_rules, band) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for (name, rival), color in zip(rivals.items(), ("0.65", "tab:orange"), strict=True):
+        all_rules.plot(rival.t, energy(rival), color=color, label=f"explicit {name}")
+        if name != "midpoint":
+            band.plot(rival.t, 1e3 * energy(rival), color=color, lw=1.2, zorder=3)
+    all_rules.plot(run.t, run.energy, color="k", lw=0.5, label="variational")
+    band.plot(run.t, 1e3 * run.energy, color="k", lw=0.5)
+    t, shadow = shadow_energy(run)
+    band.plot(t[::500], 1e3 * shadow[::500], color="tab:blue", label="shadow energy of the variational rule")
+    band.legend(loc="upper left")
+    for axes, unit in ((all_rules, "J"), (band, "mJ")):
+        axes.set(xlabel="t [s]", ylabel=f"energy [{unit}]")
+        axes.grid(alpha=0.3)
+    all_rules.set_title(f"dt = {DT:g} s ([T] Fig. 1)")
+    all_rules.legend(loc="upper left")
+    band.set_title("the variational band, enlarged")
+    low, high = 1e3 * shadow.min(), 1e3 * run.energy.max()
+    band.set_ylim(low - 0.2 * (high - low), high + 0.4 * (high - low))
+    report.save(figure)
+
+
+if __name__ == "__main__":
+    STUDY.main()

@@ -1,0 +1,13 @@
+"""Settings that every test shares."""
+
+import os
+
+import matplotlib
+from hypothesis import settings
+
+matplotlib.use("Agg")
+
+# Building a graph takes longer than hypothesis' deadline the first time, and its later runs do not.
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
