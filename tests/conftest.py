@@ -1,8 +1,10 @@
 """Settings that every test shares."""
 
 import os
+import sys
 
 import matplotlib
+import pytest
 from hypothesis import settings
 
 matplotlib.use("Agg")
@@ -11,3 +13,11 @@ matplotlib.use("Agg")
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(autouse=True)
+def _no_figures_left():
+    """Each test starts without open figures, whatever the ones before it drew."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
-from vioc.dynamics.description.frame import Frame, Transform, rx, ry, tx, ty, tz
+from vioc.dynamics.description.frame import Frame, Transform, rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import K, P, Variable
 from vioc.dynamics.description.system import System
@@ -36,7 +36,7 @@ def everything() -> System:
                 tz(P("length", -1.0), name="elbow", mass=P("m", 2.0))[
                     rx("b", mass=Mass(0.5, (1, 1.1, 1.2), (0.1, 0.2, 0.3)))[
                         ty(0.7, name="end", mass=0.3)[
-                            Frame(Transform("RZ", Variable("c")), "hand", Mass(0.2, (0.1, 0.1, 0.1), (0.1, 0.2, 0)))[
+                            rz("c", name="hand", mass=Mass(0.2, (0.1, 0.1, 0.1), (0.1, 0.2, 0)))[
                                 tx(0.4, name="tip", mass=0.1)
                             ]
                         ]

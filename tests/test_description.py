@@ -231,7 +231,10 @@ A = tx("q", name="a")
 REFUSED = [
     # kinds, names and places of components
     (lambda: System(tx("s", name="a"), DistanceConstraint("a", "world", K("s"))), "takes 's' as a kinematic"),
-    (lambda: System(A, Gravity(0, 0, 1, name="g"), TorsionalSpring("q", 1, name="g")), "two components are named 'g'"),
+    (
+        lambda: System(A, Gravity(0, 0, 1, name="g"), TorsionalSpring("q", 1, name="g")),
+        "two components are named",
+    ),
     (lambda: System(A, LinearSpring("a", "a", 1.0)), "needs different frames, got 'a', 'a'"),
     (lambda: System(A, name=5), "name is a string"),
     (lambda: Frame("TX"), "transform is a Transform"),

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 from strategies import systems
 
-from vioc.dynamics import sweeps
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.description.frame import Pose, Twist, rx, tz
 from vioc.dynamics.description.numbers import P
@@ -123,7 +122,9 @@ def test_frames_agree_with_the_recursions(system, seed):
         np.testing.assert_allclose(by["v"][:, i], unhat(recursion.velocity(k, (), (i,))), atol=1e-11)
         for j in range(n):
             np.testing.assert_allclose(by["qq"][:, i, j], unhat(recursion.velocity(k, (i, j))), atol=1e-10)
-            np.testing.assert_allclose(by["qv"][:, i, j], unhat(recursion.velocity(k, (i,), (j,))), atol=1e-10)
+            np.testing.assert_allclose(
+                by["qv"][:, i, j], unhat(recursion.velocity(k, (i,), (j,))), atol=1e-10
+            )
 
 
 def test_third_derivatives_by_differences():
@@ -163,9 +164,7 @@ def test_sweeps_agree_with_automatic_differentiation(system, seed):
     ours = lag.function("ours", [lag.T, lag.V, lag.L_q, lag.L_v, *lag.second, lag.M])
     point = random.normal(size=lag.nq), random.normal(size=lag.nq)
     theta = list(system.parameters.values())
-    for a, b in zip(
-        ours(*point, np.zeros(len(system.inputs)), 0.0, theta), expected(*point), strict=True
-    ):
+    for a, b in zip(ours(*point, np.zeros(len(system.inputs)), 0.0, theta), expected(*point), strict=True):
         scale = 1 + float(ca.norm_fro(b))
         assert float(ca.norm_fro(a - b)) <= 1e-12 * scale
 

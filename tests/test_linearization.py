@@ -30,10 +30,16 @@ def implicit_route(f: MidpointVI, x, u, x1, lam, k=0):
     """
     nz, n = f.nx + f.nm, f.nx + f.nu + len(f.parameters)
     z, w = ca.SX.sym("z", nz), ca.SX.sym("w", n)
-    xs, us, ts = ca.vertsplit(w, [0, f.nx, f.nx + f.nu, n]) if len(f.parameters) else (
-        *ca.vertsplit(w, [0, f.nx, n]),
-        ca.SX(0, 1),
-    ) if f.nu else (w, ca.SX(0, 1), ca.SX(0, 1))
+    xs, us, ts = (
+        ca.vertsplit(w, [0, f.nx, f.nx + f.nu, n])
+        if len(f.parameters)
+        else (
+            *ca.vertsplit(w, [0, f.nx, n]),
+            ca.SX(0, 1),
+        )
+        if f.nu
+        else (w, ca.SX(0, 1), ca.SX(0, 1))
+    )
     x_next, multipliers = (z[: f.nx], z[f.nx :]) if f.nm else (z, ca.SX(0, 1))
     r = f.residual(xs, us, x_next, multipliers, k * f.dt, f.dt, ts)
     finder = ca.rootfinder("finder", "newton", {"x": z, "p": w, "g": r}, {"abstol": 1e-13})
@@ -128,7 +134,8 @@ def test_pendulum_of_the_paper_to_1e_12_and_to_its_printed_digits():
     np.testing.assert_allclose(f.step(x, u), step, atol=1e-12)
     np.testing.assert_allclose(np.hstack([A, B]), first, atol=1e-12)
     whole = np.concatenate(
-        [np.concatenate([tensor.xx, tensor.xu], 2), np.concatenate([tensor.xu.swapaxes(1, 2), tensor.uu], 2)], 1
+        [np.concatenate([tensor.xx, tensor.xu], 2), np.concatenate([tensor.xu.swapaxes(1, 2), tensor.uu], 2)],
+        1,
     )
     np.testing.assert_allclose(whole, second, atol=1e-12)
     # [S] IV-A and V
@@ -172,7 +179,9 @@ def test_tensors_contract_to_the_second_order():
     z, zeta = np.arange(1.0, f.nx + 1), np.array([0.7])
     H = f.second_order(x, u, z, zeta=zeta)
     for name in FIELDS:
-        contracted = np.tensordot(z, getattr(states, name), 1) + np.tensordot(zeta, getattr(multipliers, name), 1)
+        contracted = np.tensordot(z, getattr(states, name), 1) + np.tensordot(
+            zeta, getattr(multipliers, name), 1
+        )
         np.testing.assert_allclose(contracted, getattr(H, name), atol=1e-9 * (1 + np.abs(contracted).max()))
 
 

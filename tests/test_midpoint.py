@@ -336,7 +336,12 @@ def test_named_quantities():
     np.testing.assert_allclose(places[:, tip, 2], run["tip:z"])
     np.testing.assert_allclose(run["force.string"], -run["lambda.string"] / 0.02)
     assert run["param.m"][0] == 2.0
-    assert (f.unit("a"), f.unit("trolley"), f.unit("p.a"), f.unit("u.torque")) == ("rad", "m", "kg m^2/s", "N m")
+    assert (f.unit("a"), f.unit("trolley"), f.unit("p.a"), f.unit("u.torque")) == (
+        "rad",
+        "m",
+        "kg m^2/s",
+        "N m",
+    )
     with pytest.raises(ModelError, match="did you mean 'v.a'|known are"):
         f.quantity("v.aa")
 

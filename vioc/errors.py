@@ -37,6 +37,10 @@ class FileFormatError(ValueError):
     """A saved file is not what it should be, or is damaged."""
 
 
+class ChartWarning(UserWarning):
+    """A rollout comes near the singularity of a chart of rotations."""
+
+
 class StepError(RuntimeError):
     """A step of an integrator has no solution that could be found.
 

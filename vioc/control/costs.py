@@ -92,12 +92,13 @@ class Cost:
             _reference_rows(s, values) for s, (_, values) in zip(symbols, references, strict=True)
         ]
         self._stacked: np.ndarray | None = None
-        x, u, lam, theta, dt = f.symbols
+        x, u, lam, _, dt = f.symbols
         args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
         self._running = _scalar_function("running", args, running)
         self._terminal = _scalar_function("terminal", args, terminal)
         l, m = ca.SX(running), ca.SX(terminal)
-        late = [n for n, s in (("an input", u), ("a multiplier", lam), ("a step length", dt)) if ca.depends_on(m, s)]
+        steps = (("an input", u), ("a multiplier", lam), ("a step length", dt))
+        late = [n for n, s in steps if ca.depends_on(m, s)]
         if late:
             raise ValueError(f"terminal cost: depends on {late[0]}, and no step starts at the last state")
         self._ends = [bool(ca.depends_on(m, s)) for s in symbols]

@@ -86,7 +86,8 @@ class LocalModel:
                 return riccati(A, B, xx[:-1], uu, xx[-1], xu)[0]
             except OptimizationError:  # an input without a weight
                 weights = np.eye(self.map.ndx), np.eye(self.map.nu)
-        return riccati(A, B, *weights, weights[0])[0]
+        Q, R = weights
+        return riccati(A, B, Q, R, Q)[0]
 
     def hessian(self, method: str) -> Blocks:
         """H as blocks xx (N+1, ndx, ndx), xu (N, ndx, nu), uu (N, nu, nu).
@@ -375,7 +376,7 @@ class _Search:
             X = f.retract(run.x, gamma * direction.dx)
             U = run.u + gamma * direction.du
             try:
-                moved = project(f, X, U, model.gains, run.x[0], k0=run.k0)
+                moved = project(f, X, U, model.gains, run.x[0], k0=run.k0, rescue=False)
                 value = self.cost.value(moved)
                 if value <= self.value + self.armijo.alpha * gamma * direction.slope:
                     return (moved, value), gamma, trial

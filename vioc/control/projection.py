@@ -17,7 +17,9 @@ from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
 
-def project(f: OneStepMap, X: Any, U: Any, K: Any, x0: Any = None, *, k0: int = 0) -> Trajectory:
+def project(
+    f: OneStepMap, X: Any, U: Any, K: Any, x0: Any = None, *, k0: int = 0, rescue: bool = True
+) -> Trajectory:
     """The trajectory that follows a curve under feedback.
 
     Parameters
@@ -26,6 +28,8 @@ def project(f: OneStepMap, X: Any, U: Any, K: Any, x0: Any = None, *, k0: int = 
     X, U, K : (N or N+1, nx), (N, nu), (N, nu, ndx)
     x0 : (nx,), optional
         Start; default X[0].
+    rescue : bool
+        False gives up on a step that is hard to solve, as `OneStepMap.track` does.
 
     Returns
     -------
@@ -37,7 +41,8 @@ def project(f: OneStepMap, X: Any, U: Any, K: Any, x0: Any = None, *, k0: int = 
     StepError
         Where the map has no next state.
     """
-    return f.track(np.asarray(X, float)[0] if x0 is None else x0, X, U, K, k0=k0)
+    start = np.asarray(X, float)[0] if x0 is None else x0
+    return f.track(start, X, U, K, k0=k0, rescue=rescue)
 
 
 def projection_gains(f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, *, k0: int = 0) -> np.ndarray:

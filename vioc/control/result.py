@@ -25,7 +25,9 @@ ADVICE = {
     "interrupted": "the best iterate so far is kept; start again from its trajectory",
 }
 
-HEADER = f"{'iter':>4}  {'method':<12}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
+HEADER = (
+    f"{'iter':>4}  {'method':<12}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
+)
 
 
 class Record(NamedTuple):
@@ -58,8 +60,8 @@ class Record(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.iteration:>4}  {self.method:<12}  {self.shift:>7.1g}  {self.cost:>14.8g}  {self.descent:>11.3e}  "
-            f"{self.step:>8.3g}  {self.trials:>6}"
+            f"{self.iteration:>4}  {self.method:<12}  {self.shift:>7.1g}  {self.cost:>14.8g}  "
+            f"{self.descent:>11.3e}  {self.step:>8.3g}  {self.trials:>6}"
         )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
@@ -159,7 +158,7 @@ def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: 
     nd = lag.nd
     J = lag.constraint_jacobian(q, **parameters)
     M = lag.mass_matrix(q, **parameters)[:nd, :nd]
-    Y = scipy.linalg.solve(M, J[:, :nd].T, assume_a="pos")
+    Y = np.linalg.solve(M, J[:, :nd].T)
     v[:nd] -= Y @ np.linalg.pinv(J[:, :nd] @ Y, rcond=1e-12) @ (J @ v)
     return v
 

@@ -27,10 +27,10 @@ def run_buffered(function: ca.Function, args: list[np.ndarray]) -> list[np.ndarr
     outputs = [np.empty(function.numel_out(i)) for i in range(function.n_out())]
     for i, a in enumerate(args):
         if a.size:
-            buffer.set_arg(i, memoryview(a.reshape(-1)))
+            buffer.set_arg(i, a.reshape(-1).data)
     for i, o in enumerate(outputs):
         if o.size:
-            buffer.set_res(i, memoryview(o))
+            buffer.set_res(i, o.data)
     evaluate()
     return outputs
 

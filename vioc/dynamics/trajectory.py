@@ -135,7 +135,7 @@ class Trajectory:
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
             with os.fdopen(handle, "wb") as stream:
-                np.savez_compressed(stream, **arrays)
+                np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(scratch, path)

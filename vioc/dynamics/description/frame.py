@@ -219,7 +219,7 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 def _frames(items: object) -> tuple[Frame, ...]:
     if not isinstance(items, (tuple, list)):
         raise ModelError(f"the children of a frame are a tuple of frames, got {items!r}")
-    result: tuple[Frame, ...] = tuple(items)  # type: ignore[arg-type]
+    result: tuple[Frame, ...] = tuple(items)
     for item in result:
         if not isinstance(item, Frame):
             raise ModelError(f"the children of a frame are frames, got {item!r}")

@@ -197,7 +197,7 @@ class Reader:
             if i + 1 == len(form.items):
                 self._fail(item.at, f"{kind}: expected a parameter, got nothing")
             parameter = form.items[i + 1]
-            special = {"SE3": self._pose, "TWIST": self._twist}.get(kind)
+            special: Any = {"SE3": self._pose, "TWIST": self._twist}.get(kind)
             value = special(parameter) if special else self._parameter(parameter, kind)
             result.append((Transform(kind, value), item.at if i else form.at))
         return result

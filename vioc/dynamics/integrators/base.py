@@ -146,17 +146,21 @@ class OneStepMap(ABC):
         *,
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
+        warn: bool = True,
     ) -> Trajectory:
         """Steps from `x0` under inputs `U` (N, nu), or `steps` steps with constant or no input.
 
-        `dt` may be N step lengths; they need not be equal.
+        `dt` may be N step lengths; they need not be equal. `warn` False keeps quiet about what the
+        rollout would warn of.
         """
 
     @abstractmethod
-    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0) -> Trajectory:
+    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, rescue: bool = True) -> Trajectory:
         """Closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
 
         Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied.
+        With `rescue` False a step that is hard to solve raises at once: a trial that diverges is not
+        worth the effort.
         """
 
     # -- derivatives ----------------------------------------------------------------------------

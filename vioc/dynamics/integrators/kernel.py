@@ -12,7 +12,6 @@ where a trajectory is tracked. A step whose error is not small (or not a number)
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -24,9 +23,10 @@ from vioc.checks import check_array
 from vioc.dynamics.evaluate import run_buffered
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import ModelError
+from vioc.errors import ModelError, StepError
 
-CHUNK = 1000  # steps per call: bounds the size of the built functions, costs nothing per step
+CHUNK = 1024  # steps per call: bounds the size of the built functions, costs nothing per step
+AFTER_RESCUE = 16
 
 Self = TypeVar("Self", bound="KernelMap")
 
@@ -45,6 +45,9 @@ class KernelMap(OneStepMap):
     @abstractmethod
     def _carry(self, x: np.ndarray, before: np.ndarray | None, dt: float) -> np.ndarray:
         """The carry that starts at state x, whose predecessors are the rows `before` if any."""
+
+    def _review(self, trajectory: Trajectory) -> None:
+        """Warn of what a user should know about a rollout."""
 
     def _check_start(self, x: np.ndarray, k: int) -> None:
         """Raise `StepError` where no rollout may start."""
@@ -91,14 +94,18 @@ class KernelMap(OneStepMap):
         *,
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
+        warn: bool = True,
     ) -> Trajectory:
         x0 = self.check_state(x0, "initial state")
         U = self.check_inputs(U, steps)
         lengths = self._step_lengths(dt, len(U))
         X, multipliers, _ = self._steps(x0, U, k0, lengths)
-        return self._trajectory(X, U, multipliers, k0, lengths)
+        run = self._trajectory(X, U, multipliers, k0, lengths)
+        if warn:
+            self._review(run)
+        return run
 
-    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0) -> Trajectory:
+    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, rescue: bool = True) -> Trajectory:
         x0 = self.check_state(x0, "initial state")
         U = self.check_inputs(U, None)
         n = len(U)
@@ -106,7 +113,7 @@ class KernelMap(OneStepMap):
         X = check_array(X, (n, self.nx), "tracked states", self.state_names)
         K = check_array(K, (n, self.nu, self.ndx), "gains")
         lengths = self._step_lengths(None, n)
-        states, multipliers, applied = self._steps(x0, U, k0, lengths, X, K)
+        states, multipliers, applied = self._steps(x0, U, k0, lengths, X, K, rescue)
         return self._trajectory(states, applied, multipliers, k0, lengths)
 
     def with_parameters(self: Self, **values: float) -> Self:
@@ -114,7 +121,8 @@ class KernelMap(OneStepMap):
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "none is declared"
                 raise ModelError(f"unknown parameter {name!r}; known are {known}")
-        result = copy.copy(self)
+        result = object.__new__(type(self))  # not copy.copy, which would build everything again
+        result.__dict__.update(self.__dict__)
         result.parameters = {**self.parameters, **{n: float(v) for n, v in values.items()}}
         check_array(list(result.parameters.values()), (len(self.parameters),), "parameters", list(values))
         return result
@@ -141,8 +149,13 @@ class KernelMap(OneStepMap):
             return (k0 + np.arange(len(lengths) + 1)) * lengths[0]
         return k0 * self.dt + np.concatenate([[0.0], np.cumsum(lengths)])
 
-    def _steps(self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None):
-        """States (N+1, nx), multipliers (N, nm) and applied inputs (N, nu)."""
+    def _steps(self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None, rescue: bool = True):
+        """States (N+1, nx), multipliers (N, nm) and applied inputs (N, nu).
+
+        Steps go in chunks, each one call of an accumulated kernel. Behind a step that had to be rescued
+        the chunks start small and double, padded at the end of the horizon, so that a few functions
+        serve however many steps are rescued.
+        """
         n, nm = len(U), len(self.multiplier_names)
         X = np.empty((n + 1, self.nx))
         multipliers = np.empty((n, nm))
@@ -150,36 +163,49 @@ class KernelMap(OneStepMap):
         t = self._times(k0, lengths)
         X[0] = x0
         self._check_start(x0, k0)
-        k = 0
+        k, size = 0, min(CHUNK, n)
         while k < n:
-            m = min(CHUNK, n - k)
+            m = min(size, n - k)
             carry = self._carry(X[k], X[max(k - 2, 0) : k] if k else None, float(lengths[k]))
             rows = slice(k, k + m)
-            args = [U[rows], t[rows], lengths[rows], np.tile(self._theta, m)]
+            args = [U[rows], t[rows], lengths[rows], np.tile(self._theta, (m, 1))]
             if gains is not None:
                 args[:1] = [U[rows], reference[rows], np.swapaxes(gains[rows], 1, 2)]
+            if size > m and size < CHUNK:
+                args = [np.concatenate([a, np.repeat(a[-1:], size - m, axis=0)]) for a in args]
+            else:
+                size = m
             args = [np.ascontiguousarray(a) for a in args]
-            name = f"track{m}" if gains is not None else f"roll{m}"
-            out = run_buffered(self._accumulated(name, m, gains is not None), [carry, *args])
-            states, lam, error = out[0].reshape(m, -1)[:, : self.nx], out[1].reshape(m, nm), out[2]
+            out = run_buffered(self._accumulated(size, gains is not None), [carry, *args])
+            states, lam = out[0].reshape(size, -1)[:m, : self.nx], out[1].reshape(size, nm)[:m]
+            error = out[2][:m]
             good = (error <= self._tolerance) & np.isfinite(states).all(axis=1)
             done = m if good.all() else int(np.argmin(good))
             X[k + 1 : k + 1 + done] = states[:done]
             multipliers[k : k + done] = lam[:done]
             if gains is not None:
-                applied[k : k + done] = out[3].reshape(m, self.nu)[:done]
+                applied[k : k + done] = out[3].reshape(size, self.nu)[:done]
             k += done
+            size = min(2 * size, CHUNK)
             if done < m:
+                if not rescue:
+                    raise StepError(
+                        f"step {k0 + k} did not converge: scaled residual {error[done]:.2g}",
+                        k0 + k,
+                        float(error[done]),
+                        "no convergence",
+                    )
                 if gains is not None:
                     applied[k] = U[k] - gains[k] @ self.difference(reference[k], X[k])
                 X[k + 1], multipliers[k] = self._rescue(
                     X[k], applied[k], k0 + k, float(t[k]), float(lengths[k])
                 )
-                k += 1
+                k, size = k + 1, AFTER_RESCUE
         return X, multipliers, applied
 
-    def _accumulated(self, name: str, m: int, feedback: bool) -> ca.Function:
+    def _accumulated(self, m: int, feedback: bool) -> ca.Function:
         """The kernel, with or without feedback, strung m times; built once and kept."""
+        name = f"{'track' if feedback else 'roll'}{m}"
         cache = self.__dict__.setdefault("_rollouts", {})
         if name not in cache:
             if len(cache) >= 16:

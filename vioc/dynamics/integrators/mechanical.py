@@ -13,12 +13,14 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics import vectors as vec
+from vioc.dynamics.charts import Chart, charts, warn_near_singularity
 from vioc.dynamics.consistency import check_mass_matrix
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Symbols
 from vioc.dynamics.integrators.kernel import KernelMap
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError
 
 
@@ -72,6 +74,13 @@ class MechanicalMap(KernelMap):
             ca.SX.sym("dt"),
         )
         check_mass_matrix(self.lagrangian)
+
+    def _review(self, trajectory: Trajectory) -> None:
+        warn_near_singularity(trajectory, self._charts)
+
+    @cached_property
+    def _charts(self) -> tuple[Chart, ...]:
+        return charts(self.system)
 
     def quantity(self, name: str) -> ca.SX:
         kind, _, rest = name.partition(".")

@@ -102,6 +102,11 @@ class MidpointVI(MechanicalMap):
         options = dict(alpha=self.alpha, forcing=self.forcing, wrap=self.wrap, tolerance=self._tolerance)
         return _rebuild, (self.system, self.dt, options, self.parameters)
 
+    def with_system(self, system: System) -> MidpointVI:
+        """The same integrator, with the same options and parameters, of another system."""
+        options = dict(alpha=self.alpha, forcing=self.forcing, wrap=self.wrap, tolerance=self._tolerance)
+        return _rebuild(system, self.dt, options, self.parameters)
+
     def __repr__(self) -> str:
         return (
             f"MidpointVI({self.system.name}: nx = {self.nx}, nu = {self.nu}, "
@@ -142,7 +147,7 @@ class MidpointVI(MechanicalMap):
         return lag.function("newton_matrix", [(a * by_q + by_v / dt)[:nd, :nd]], [dt])
 
     @cached_property
-    def _kernel(self) -> ca.Function:  # type: ignore[override]
+    def _kernel(self) -> ca.Function:
         """One step: a seed, one factorization there, chord iterations, one last correction.
 
         The carry is [x, q_k-1, q_k-2] (dynamic parts). The seed extrapolates q quadratically, so the

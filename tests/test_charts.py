@@ -1,0 +1,130 @@
+"""Charts of free rotations: recognized, warned of, changed without a trace."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from vioc.dynamics.charts import change_chart, charts, rollout_charts
+from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.terms.forces import JointForce
+from vioc.dynamics.terms.potentials import Gravity, TorsionalSpring
+from vioc.errors import ChartWarning, ModelError
+
+INERTIA = (1.0, 2.0, 2.5)
+
+
+def body(*components, parts=()):
+    free = rz("a")[ry("b")[rx("c", name="body", mass=Mass(1.5, INERTIA))[tuple(parts)]]]
+    return System(tx("x")[ty("y")[tz("z")[free]]], *components)
+
+
+def spinning(f, omega, angles=(0.1, 0.2, 0.3)):
+    chart = charts(f.system)[0]
+    rates = np.linalg.solve(chart.rates(np.array(angles)), omega)
+    names = dict(zip("abc", angles, strict=True))
+    return f.initial_state(names, dict(zip("abc", rates, strict=True)))
+
+
+def test_charts_are_recognized():
+    assert [c.axes for c in charts(body())] == ["zyx"]
+    assert charts(body())[0].variables == ("a", "b", "c")
+    assert charts(System(rz("a")[rx("b")[rz("c", mass=(1, 1, 1, 1))]]))[0].axes == "zxz"
+    assert charts(System(rz("a", mass=1.0)[rx("b")[rz("c", mass=(1, 1, 1, 1))]])) == ()
+    assert charts(System(rz("a")[rz("b")[rx("c", mass=(1, 1, 1, 1))]])) == ()
+    assert charts(System(rx("a")[tz(-1, mass=1)[rx("b")[tz(-1, mass=1)]]])) == ()
+
+
+def test_rates_are_the_body_velocity():
+    f = MidpointVI(body(), 0.01)
+    from vioc.dynamics.kinematics import Kinematics
+
+    random = np.random.default_rng(0)
+    q, v = random.normal(size=6), random.normal(size=6)
+    v[:3] = 0
+    omega = Kinematics(f.system).body_velocity("body", q, v)[3:]
+    np.testing.assert_allclose(charts(f.system)[0].rates(q[3:]) @ v[3:], omega, atol=1e-13)
+
+
+@pytest.mark.parametrize("axes", ["xyz", "yzx", "zxy", "zyz", "xzx"])
+def test_a_change_keeps_attitude_energy_and_motion(axes):
+    arm = tz(0.5)[ry("joint")[tz(0.7, name="tip", mass=0.4)]]
+    f = MidpointVI(body(Gravity(0, 0, -9.81), JointForce("joint", "u"), parts=[arm]), 0.01)
+    x = np.random.default_rng(1).normal(size=f.nx)
+    g, y = change_chart(f, x, charts(f.system)[0], axes)
+    assert charts(g.system)[0].axes == axes
+    np.testing.assert_allclose(f.frame_positions(x)[0], g.frame_positions(y)[0], atol=1e-12)
+    run, again = f.rollout(x, steps=1), g.rollout(y, steps=1)
+    for name in ("energy", "p.x", "p.z", "v.joint"):
+        np.testing.assert_allclose(again[name][0], run[name][0], rtol=1e-10)
+    _, back = change_chart(g, y, charts(g.system)[0], "zyx")
+    np.testing.assert_allclose(back[6:], x[6:], atol=1e-9)
+    # both maps follow the same motion to second order
+    gaps = []
+    for h in (0.02, 0.01, 0.005):
+        ends = [m.rollout(s, steps=round(0.1 / h), dt=h) for m, s in ((f, x), (g, y))]
+        gaps.append(np.linalg.norm(ends[0]["tip:z"][-1] - ends[1]["tip:z"][-1]))
+    assert np.polyfit(np.log([0.02, 0.01, 0.005]), np.log(gaps), 1)[0] == pytest.approx(2.0, abs=0.3)
+
+
+def euler_equations(omega, t):
+    """Attitude of a free body by its own equations: w and R as a quaternion-free 12 vector."""
+    I = np.array(INERTIA)
+
+    def rate(_, s):
+        w, R = s[:3], s[3:].reshape(3, 3)
+        hat = np.array([[0, -w[2], w[1]], [w[2], 0, -w[0]], [-w[1], w[0], 0]])
+        return np.concatenate([np.cross(I * w, w) / I, (R @ hat).ravel()])
+
+    f = MidpointVI(body(), 0.01)
+    R0 = charts(f.system)[0].rotation(np.array([0.1, 0.2, 0.3]))
+    start = np.concatenate([omega, R0.ravel()])
+    return solve_ivp(rate, (0, t), start, rtol=1e-11, atol=1e-12).y[:, -1]
+
+
+def test_a_tumbling_body_goes_through_every_attitude():
+    """Without a change the chart's pole spoils the run; with changes it is second order accurate."""
+    omega = np.array([0.3, 3.0, 0.2])  # about the intermediate axis: it flips
+    exact = euler_equations(omega, 3.0)[3:].reshape(3, 3)
+    errors = []
+    for n in (600, 1200, 2400):
+        f = MidpointVI(body(), 3.0 / n)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ChartWarning)
+            run = rollout_charts(f, spinning(f, omega), steps=n, block=n // 60)
+        assert len(run.segments) >= 2 and len(run.t) == n + 1
+        last = run.segments[-1]
+        names = last.map.system.dynamic
+        chart = charts(last.map.system)[0]
+        angles = last.x[-1][[names.index(v) for v in chart.variables]]
+        errors.append(np.abs(chart.rotation(angles) - exact).max())
+        assert np.ptp(run.energy) < 1e-2 * run.energy[0]
+        assert np.abs(run["p.x"]).max() < 1e-12
+    slope = -np.polyfit(np.log([600, 1200, 2400]), np.log(errors), 1)[0]
+    assert slope == pytest.approx(2.0, abs=0.2)
+    assert errors[-1] < 1e-3
+
+
+def test_a_rollout_warns_before_the_pole():
+    f = MidpointVI(body(), 0.01)
+    with pytest.warns(ChartWarning, match=r"the angle b = 1\.[34].* is near the singularity .*zyx"):
+        f.rollout(spinning(f, np.array([0.0, 1.0, 0.0]), (0.0, 0.0, 0.0)), steps=140)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f.rollout(spinning(f, np.array([0.0, 1.0, 0.0]), (0.0, 0.0, 0.0)), steps=100)
+
+
+def test_what_acts_inside_a_chart_forbids_changing_it():
+    f = MidpointVI(body(TorsionalSpring("b", 1.0)), 0.01)
+    with pytest.raises(ModelError, match="torsional-spring refers to b"):
+        change_chart(f, f.state(), charts(f.system)[0], "xyz")
+    f = MidpointVI(body(), 0.01)
+    for axes in ("xxz", "zy", "abc", "zzy"):
+        with pytest.raises(ModelError, match="axes"):
+            change_chart(f, f.state(), charts(f.system)[0], axes)

@@ -1,0 +1,265 @@
+"""Euler-angle charts of free rotations: where they are singular, and changing them on the way.
+
+Three rotations in a row, R = R_i(a) R_j(b) R_k(c), are a chart of SO(3) that breaks down where the first
+and the third axis fall together: at b = +-90 deg for three different axes, at b = 0 or 180 deg for
+i = k. A body that tumbles gets there. Another order of the axes is regular at that attitude, and the state
+carries over exactly. Maths: docs/maths/charts.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.dynamics.description.frame import Transform, nest
+from vioc.dynamics.description.system import System
+from vioc.errors import ChartWarning, ModelError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.midpoint import MidpointVI
+    from vioc.dynamics.trajectory import Trajectory
+
+WARN = 0.2  # distance from the singularity (a sine, 1 is farthest) at which a rollout warns
+CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Three rotations in a row that are a chart of a free rotation.
+
+    Attributes
+    ----------
+    nodes : (int, int, int)
+        Indices into ``system.nodes``.
+    variables : (str, str, str)
+    axes : str
+        Such as ``"zyx"``, in the order of the frames (intrinsic rotations).
+    """
+
+    nodes: tuple[int, int, int]
+    variables: tuple[str, str, str]
+    axes: str
+
+    def distance(self, middle: np.ndarray) -> np.ndarray:
+        """How far from the singularity the middle angle is: 0 at it, 1 farthest."""
+        return np.abs(np.sin(middle) if self.axes[0] == self.axes[2] else np.cos(middle))
+
+    def rotation(self, angles: np.ndarray) -> np.ndarray:
+        """R_i(a) R_j(b) R_k(c), (3, 3)."""
+        return _euler(self.axes, angles)
+
+    def rates(self, angles: np.ndarray) -> np.ndarray:
+        """W with body angular velocity w = W dq (3, 3)."""
+        unit = np.eye(3)["xyz".index(self.axes[0])], np.eye(3)["xyz".index(self.axes[1])]
+        last = _euler(self.axes[2], angles[2:])
+        middle = _euler(self.axes[1], angles[1:2])
+        third = np.eye(3)["xyz".index(self.axes[2])]
+        return np.column_stack([(middle @ last).T @ unit[0], last.T @ unit[1], third])
+
+
+def charts(system: System) -> tuple[Chart, ...]:
+    """The free rotations of a system: three frames in a row, turned by dynamic variables.
+
+    The first two carry nothing else (no mass, no other child), so only their product matters.
+    """
+    children: dict[int, list[int]] = {}
+    for i, node in enumerate(system.nodes):
+        children.setdefault(node.parent, []).append(i)
+    found: list[Chart] = []
+    taken: set[int] = set()
+    for i in range(len(system.nodes)):
+        row = [i]
+        while len(row) < 3 and len(children.get(row[-1], [])) == 1:
+            row += children[row[-1]]
+        if len(row) < 3 or taken & set(row):
+            continue
+        transforms = [system.nodes[n].frame.transform for n in row]
+        if any(t.kind not in ("RX", "RY", "RZ") for t in transforms):
+            continue
+        names = [t.variable.name for t in transforms if t.variable and not t.variable.kinematic]
+        axes = "".join(t.kind[1].lower() for t in transforms)
+        bare = all(system.nodes[n].frame.mass is None for n in row[:2])
+        if len(names) == 3 and bare and axes[0] != axes[1] != axes[2]:
+            found.append(Chart((row[0], row[1], row[2]), (names[0], names[1], names[2]), axes))
+            taken |= set(row)
+    return tuple(found)
+
+
+def warn_near_singularity(trajectory: Trajectory, found: tuple[Chart, ...]) -> None:
+    """Warn once per chart, at the first sample of a rollout that comes near its singularity."""
+    names = trajectory.map.state_names
+    for chart in found:
+        middle = trajectory.x[:, names.index(chart.variables[1])]
+        near = np.flatnonzero(chart.distance(middle) < WARN)
+        if len(near):
+            k = int(near[0])
+            warnings.warn(
+                f"at t = {trajectory.t[k]:g} s the angle {chart.variables[1]} = {middle[k]:.3g} rad is near "
+                f"the singularity of the chart {', '.join(chart.variables)} ({chart.axes}): accuracy is "
+                "lost there and a step may fail. Change the chart on the way: vioc.rollout_charts",
+                ChartWarning,
+                stacklevel=4,
+            )
+
+
+def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple[MidpointVI, np.ndarray]:
+    """The same mechanism and state with another order of rotation axes.
+
+    The three variables keep their names. Attitude and velocities are the same; momenta are covectors,
+    p' = (W^-1 W')' p, so p . dq, energy and every conserved momentum are the same to rounding.
+
+    Parameters
+    ----------
+    f : MidpointVI
+    x : (nx,)
+    chart : Chart
+        One of ``charts(f.system)``.
+    axes : str
+        Three letters of x, y, z, no two neighbours equal.
+
+    Returns
+    -------
+    MidpointVI, (nx,)
+
+    Raises
+    ------
+    ModelError
+        If a potential, force or constraint acts on one of the three variables, or refers to one of the
+        two frames between them: those mean something else in another chart.
+    """
+    if sorted(set(axes)) not in (["x", "y", "z"], *(sorted(p) for p in itertools.combinations("xyz", 2))):
+        raise ModelError(f"axes: expected three of x, y, z, got {axes!r}")
+    if len(axes) != 3 or axes[0] == axes[1] or axes[1] == axes[2]:
+        raise ModelError(f"axes: expected three letters, no two neighbours equal, got {axes!r}")
+    system = f.system
+    inner = {system.nodes[n].frame.name for n in chart.nodes[:2]} - {None}
+    for component in system.components:
+        touched = set(component.variable_names()) & set(chart.variables)
+        touched |= set(component.frame_names()) & inner
+        if touched:
+            raise ModelError(
+                f"{system.name}: {component.label()} refers to {', '.join(sorted(touched))} inside the "
+                "chart, which another order of axes would move; attach it to a frame behind the rotations"
+            )
+    flat = [(replace(node.frame, children=()), node.parent) for node in system.nodes]
+    for n, axis in zip(chart.nodes, axes, strict=True):
+        frame, parent = flat[n]
+        flat[n] = (replace(frame, transform=Transform(f"R{axis.upper()}", frame.transform.value)), parent)
+    changed = f.with_system(System(*nest(flat), *system.components, name=system.name))
+
+    after = replace(chart, axes=axes)
+    where = [system.dynamic.index(name) for name in chart.variables]
+    old = x[where]
+    new = _angles(axes, chart.rotation(old))
+    result = x.copy()
+    result[where] = new
+    momenta = [f.nq + i for i in where]
+    result[momenta] = np.linalg.solve(chart.rates(old), after.rates(new)).T @ x[momenta]
+    return changed, result
+
+
+@dataclass(frozen=True)
+class ChartedRun:
+    """A rollout in several charts.
+
+    Attributes
+    ----------
+    segments : tuple of Trajectory
+        One per chart; each starts with the last state of the one before, in its own chart.
+    """
+
+    segments: tuple[Trajectory, ...]
+
+    @property
+    def t(self) -> np.ndarray:
+        """Sample times (N+1,), s."""
+        return np.concatenate([self.segments[0].t[:1], *(s.t[1:] for s in self.segments)])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A quantity over all samples; angles of a changed chart jump where it changes."""
+        parts = [s[name] for s in self.segments]
+        if len(parts[0]) == len(self.segments[0]):
+            return np.concatenate(parts)
+        return np.concatenate([parts[0][:1], *(p[1:] for p in parts)])
+
+    @property
+    def energy(self) -> np.ndarray:
+        return self["energy"]
+
+
+def rollout_charts(
+    f: MidpointVI, x0: Any, U: Any = None, steps: int | None = None, *, block: int = 50
+) -> ChartedRun:
+    """A rollout that changes charts before it comes near a singularity.
+
+    Every `block` steps the attitude is looked at; where a chart is nearer than `WARN` to its
+    singularity, or comes so near within the block, the best of the six orders of x, y, z is taken.
+
+    Parameters
+    ----------
+    f : MidpointVI
+    x0 : (nx,)
+    U : (N, nu), or None with `steps`
+    block : int
+        Steps between looks; must be short against the time of a turn.
+
+    Returns
+    -------
+    ChartedRun
+    """
+    U = f.check_inputs(U, steps)
+    x = f.check_state(x0, "initial state")
+    segments: list[Trajectory] = []
+    pieces: list[tuple[MidpointVI, Trajectory]] = []
+    k = 0
+    while k < len(U):
+        f, x = _regular(f, x)
+        rows = U[k : k + block]
+        run = f.rollout(x, rows, k0=k, warn=False)
+        pieces.append((f, run))
+        k, x = k + len(rows), run.x[-1]
+    for _, group in itertools.groupby(pieces, key=lambda piece: id(piece[0])):
+        runs = [run for _, run in group]
+        segments.append(runs[0] if len(runs) == 1 else _joined(runs))
+    return ChartedRun(tuple(segments))
+
+
+def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
+    """The map and state with every chart that is near its singularity changed to the best one."""
+    for chart in charts(f.system):
+        angles = x[[f.system.dynamic.index(name) for name in chart.variables]]
+        if chart.distance(angles[1]) >= 0.5:
+            continue
+        R = chart.rotation(angles)
+        best = max(CHARTS, key=lambda axes: abs(np.cos(_angles(axes, R)[1])))
+        f, x = change_chart(f, x, chart, best)
+    return f, x
+
+
+def _euler(axes: str, angles: np.ndarray) -> np.ndarray:
+    """The product of rotations about the body's own axes, (3, 3)."""
+    from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+
+    return Rotation.from_euler(axes.upper(), angles).as_matrix().reshape(3, 3)
+
+
+def _angles(axes: str, R: np.ndarray) -> np.ndarray:
+    """Angles with `_euler(axes, angles)` = R, the middle one in the chart's regular range."""
+    from scipy.spatial.transform import Rotation
+
+    return Rotation.from_matrix(R).as_euler(axes.upper())
+
+
+def _joined(runs: list[Trajectory]) -> Trajectory:
+    first = runs[0]
+    return replace(
+        first,
+        t=np.concatenate([first.t[:1], *(r.t[1:] for r in runs)]),
+        x=np.concatenate([first.x[:1], *(r.x[1:] for r in runs)]),
+        u=np.concatenate([r.u for r in runs]),
+        multipliers=np.concatenate([r.multipliers for r in runs]),
+    )
