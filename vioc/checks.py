@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 
-def check_array(
-    value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()
-) -> np.ndarray:
+def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
     """`value` as a finite C-ordered float64 array of `shape`, or a ValueError that says where."""
     try:
         array = np.ascontiguousarray(value, dtype=float)
