@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import casadi as ca
 import numpy as np
 import pytest
 from mechanisms import reference
 
 from vioc.dynamics.consistency import consistent_configuration, project_velocity, rank_of_rows
-from vioc.dynamics.description.frame import rx, tx, ty, tz
+from vioc.dynamics.description.component import Constraint
+from vioc.dynamics.description.frame import rx, rz, tx, ty, tz
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
-from vioc.errors import ConstraintError
+from vioc.errors import ConstraintError, ModelError
 
 
 def four_bar(extra=()):
@@ -80,3 +84,17 @@ def test_velocities_are_projected_in_the_kinetic_metric():
 def test_rank_of_rows():
     J = np.array([[1.0, 0, 0], [0, 1e-6, 0], [1, 1, 0], [0, 0, 0]])
     assert rank_of_rows(J, ("a", "b", "c", "d")) == (2, ("c", "d"))
+
+
+@dataclass(frozen=True)
+class Skate(Constraint):
+    """No sideways slip: a condition on velocities."""
+
+    def value(self, k):
+        return k.v("x") * ca.sin(k.q("turn")) - k.v("y") * ca.cos(k.q("turn"))
+
+
+def test_nonholonomic_constraints_are_refused_with_the_page_that_helps():
+    system = System(tx("x")[ty("y")[rz("turn", mass=(1, 1, 1, 1))]], Skate())
+    with pytest.raises(ModelError, match=r"skate-1 depends on velocities.*docs/limits\.md"):
+        MidpointVI(system, 0.01)

@@ -8,7 +8,9 @@ start from, `vioc.viz` pictures.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vioc.dynamics.description.frame import Frame, chain, rx, ry, rz, se3, tx, ty, tz
+from vioc.dynamics.charts import change_chart, charts, rollout_charts
+from vioc.dynamics.consistency import consistent_configuration, project_velocity
+from vioc.dynamics.description.frame import Frame, chain, rx, ry, rz, se3, twist, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import D, K, P
 from vioc.dynamics.description.sexpr import read, read_text, write, write_text
@@ -17,6 +19,7 @@ from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.kinematics import Kinematics
+from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
@@ -47,6 +50,7 @@ __all__ = [
     "JointForce",
     "K",
     "Kinematics",
+    "Lagrangian",
     "LinearSpring",
     "Mass",
     "MidpointVI",
@@ -61,15 +65,21 @@ __all__ = [
     "TorsionalSpring",
     "Trajectory",
     "chain",
+    "change_chart",
+    "charts",
     "coincident",
+    "consistent_configuration",
     "control",
     "models",
+    "project_velocity",
     "read",
     "read_text",
+    "rollout_charts",
     "rx",
     "ry",
     "rz",
     "se3",
+    "twist",
     "tx",
     "ty",
     "tz",

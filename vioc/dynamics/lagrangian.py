@@ -19,6 +19,7 @@ from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
 from vioc.dynamics.sparse_lu import SaddleLU, scalars
 from vioc.dynamics.terms.potentials import Gravity
+from vioc.errors import ModelError
 
 OPTIONS = {"cse": True}
 
@@ -106,7 +107,17 @@ class Lagrangian:
 
     @cached_property
     def h(self) -> ca.SX:
-        return ca.vertcat(ca.SX(0, 1), *(c.value(self.graph) for c in self.system.constraints))
+        g = self.graph
+        values = [c.value(g) for c in self.system.constraints]
+        for name, value in zip(self.system.constraint_names, values, strict=True):
+            for what, symbol in (("velocities", g.v_vector), ("inputs", g.u_vector), ("time", g.t)):
+                if ca.depends_on(ca.SX(value), symbol):
+                    raise ModelError(
+                        f"{self.system.name}: the constraint {name} depends on {what}; a holonomic "
+                        "constraint is h(q) = 0. Nonholonomic ones are not supported: docs/limits.md "
+                        "says why and what to do instead"
+                    )
+        return ca.vertcat(ca.SX(0, 1), *values)
 
     @cached_property
     def Dh(self) -> ca.SX:

@@ -74,6 +74,7 @@ class MechanicalMap(KernelMap):
             ca.SX.sym("dt"),
         )
         check_mass_matrix(self.lagrangian)
+        _ = self.lagrangian.h  # refuses what is not holonomic now, not at the first step
 
     def _review(self, trajectory: Trajectory) -> None:
         warn_near_singularity(trajectory, self._charts)
