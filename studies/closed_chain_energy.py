@@ -8,11 +8,13 @@ energy itself takes jumps of either sign, and the run's drift is a random walk. 
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import numpy as np
 
 import vioc
+from studies import peers
 from studies.energy import shadow_energy, total_drift
 from studies.harness import Claim, Report, Study, at_most, near
 from studies.reference_models import load_reference
@@ -56,6 +58,17 @@ STUDY = Study(
     ),
     band_order=Claim("order at which the band shrinks with dt", near(2, 0.2)),
     shadow_order=Claim("order of the shadow energy's band", near(4, 0.2)),
+    time=Claim("time for the 120 s", unit="s", published=22.1, source="trep, [T] VI-B"),
+    ode=Claim(
+        f"range of the energy by {peers.ODE}",
+        unit="J",
+        published="lost",
+        source="[T] Fig. 8",
+        full_only=True,
+    ),
+    ode_time=Claim(f"time by {peers.ODE}", unit="s", published=1.86, source="[T] VI-B", full_only=True),
+    mujoco=Claim(f"range of the energy by {peers.MUJOCO}", unit="J", full_only=True),
+    mujoco_time=Claim(f"time by {peers.MUJOCO}", unit="s", full_only=True),
     band=Claim("band of the energy (max - min), dt 0.01 s", unit="J"),
     drift_raw=Claim("drift / band, energy at the samples, dt 0.01 s, one run"),
     drift_shadow=Claim("drift / band, shadow energy, dt 0.01 s, one run"),
@@ -81,7 +94,11 @@ def run(report: Report) -> None:
     device = vioc.models.load("closed_chain")
     start = consistent_start(device)
     f = vioc.MidpointVI(device, DT)
-    paper = f.rollout(f.state_from_configurations(start, start), steps=round(DURATION / DT))
+    state = f.state_from_configurations(start, start)
+    f.rollout(state, steps=1024)  # the functions are built now
+    before = time.perf_counter()
+    paper = f.rollout(state, steps=round(DURATION / DT))
+    report.measure(time=time.perf_counter() - before)
     h = np.abs([paper[f"h.{name}"] for name in device.constraint_names])
     report.measure(constraints=h.max(), near_constant=np.std(paper.energy) / np.max(paper["kinetic"]))
     compare_with_reference(report, device)
@@ -100,7 +117,24 @@ def run(report: Report) -> None:
             drift_half=np.median(np.abs(ensemble(device, start, DT / 2, 12))),
             drift_quarter=np.abs(ensemble(device, start, DT / 4, 6)).max(),
         )
-    draw(report, paper, device, start)
+    rivals = others(report, device, start)
+    draw(report, paper, device, start, rivals)
+
+
+def others(report: Report, device: vioc.System, start: np.ndarray) -> dict[str, peers.PeerRun]:
+    """The device released at rest by the peers that are installed, for as long as it is run here."""
+    duration = 2.0 if report.quick else DURATION
+    found, engines = {}, peers.available()
+    for name, key in ((peers.ODE, "ode"), (peers.MUJOCO, "mujoco")):
+        if name not in engines:
+            print(f"skipped: {name} is not installed")
+            continue
+        found[name] = engines[name](device, start, DT, round(duration / DT))
+        swing = np.ptp(found[name].energy)
+        if not report.quick:
+            figures = {key: swing, f"{key}_time": found[name].seconds}
+            report.measure(**figures)
+    return found
 
 
 def consistent_start(device: vioc.System) -> np.ndarray:
@@ -156,7 +190,13 @@ def ensemble(device: vioc.System, start: np.ndarray, dt: float, count: int) -> n
     return np.array(drifts)
 
 
-def draw(report: Report, paper: vioc.Trajectory, device: vioc.System, start: np.ndarray) -> None:
+def draw(
+    report: Report,
+    paper: vioc.Trajectory,
+    device: vioc.System,
+    start: np.ndarray,
+    rivals: dict[str, peers.PeerRun],
+) -> None:
     """[T] Fig. 8, and below it the same energy in its band."""
     import matplotlib.pyplot as plt
 
@@ -164,15 +204,17 @@ def draw(report: Report, paper: vioc.Trajectory, device: vioc.System, start: np.
     fine = f.rollout(f.state_from_configurations(start, start), steps=round(2 * DURATION / DT))
     figure, (whole, band) = plt.subplots(2, 1, sharex=True, figsize=(7, 6), layout="constrained")
     whole.plot(paper.t, paper.energy, color="k", lw=0.8, label="total")
+    for (name, rival), color in zip(rivals.items(), ("tab:red", "tab:purple"), strict=False):
+        whole.plot(rival.t, rival.energy, color=color, lw=0.8, label=name)
     whole.plot(paper.t, paper["potential"], color="0.7", lw=0.6, zorder=0, label="potential")
     whole.set(ylabel="energy [J]", title=f"Closed-chain device, dt = {DT:g} s ([T] Fig. 8)")
-    whole.legend(loc="lower right", framealpha=1)
+    whole.legend(loc="center right", framealpha=1)
     for run, color in ((paper, "tab:blue"), (fine, "tab:orange")):
         offset = run.energy[0]
         band.plot(run.t, run.energy - offset, color=color, lw=0.5, alpha=0.5)
         label = f"shadow energy, dt = {run.map.dt:g} s"
         band.plot(shadow_energy(run)[0], shadow_energy(run)[1] - offset, color=color, lw=1.5, label=label)
-    band.set(xlabel="t [s]", ylabel="energy - its start [J]", title="Faint: energy at the samples")
+    band.set(xlabel="t [s]", ylabel="energy - its start [J]", title="the band (faint: energy at the samples)")
     band.legend(loc="lower left")
     for axes in (whole, band):
         axes.grid(alpha=0.3)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import casadi as ca
 import numpy as np
 from scipy.special import ellipj, ellipk
 
 import vioc
+from studies import peers
 from studies.energy import shadow_energy, total_drift
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc import Gravity, System, rx, tz
@@ -36,8 +36,15 @@ STUDY = Study(
         full_only=True,
     ),
     shadow=Claim("|drift| of the shadow energy / band", at_most(1e-3), full_only=True),
-    baseline=Claim("|drift| of explicit midpoint over the variational band", at_least(10), full_only=True),
+    baseline=Claim("|drift| of Heun's rule over the variational band", at_least(10), full_only=True),
     runge_kutta=Claim("|drift| of the classical Runge-Kutta rule over the same band", full_only=True),
+    ode=Claim(
+        f"|drift| of {peers.ODE} over the same band",
+        published="dissipates slowly",
+        source="[T] Fig. 1",
+        full_only=True,
+    ),
+    mujoco=Claim(f"|drift| of {peers.MUJOCO} over the same band", full_only=True),
     closed_form=Claim(
         "closed form at t = 10 s against the published digits", at_most(1e-10), unit="m", source=A01
     ),
@@ -56,15 +63,13 @@ def run(report: Report) -> None:
     run = f.rollout(f.initial_state({"phi": np.pi / 2}), steps=round(duration / DT))
     band = np.ptp(run.energy)
     report.measure(band=band / G)
-    rivals = {
-        name: explicit(name).rollout(run.x[0], steps=len(run)) for name in ("midpoint", "Runge-Kutta 4")
-    }
+    rivals = others(report, pendulum, len(run))
     if not report.quick:
+        keys = {"Heun": "baseline", "Runge-Kutta 4": "runge_kutta", peers.ODE: "ode", peers.MUJOCO: "mujoco"}
         report.measure(
             drift=abs(total_drift(run.t, run.energy)) / band,
             shadow=abs(total_drift(*shadow_energy(run))) / band,
-            baseline=abs(total_drift(run.t, energy(rivals["midpoint"]))) / band,
-            runge_kutta=abs(total_drift(run.t, energy(rivals["Runge-Kutta 4"]))) / band,
+            **{keys[name]: abs(total_drift(*rival)) / band for name, rival in rivals.items()},
         )
     draw(report, run, rivals)
 
@@ -98,34 +103,34 @@ def accuracy(report: Report, pendulum: System) -> None:
     )
 
 
-def explicit(rule: str) -> vioc.CasadiMap:
-    """An explicit Runge-Kutta rule for the same pendulum."""
-    x = ca.SX.sym("x", 2)
-    rate = ca.Function("rate", [x], [ca.vertcat(x[1], -G * ca.sin(x[0]))])
-    k1 = rate(x)
-    k2 = rate(x + DT / 2 * k1)
-    if rule == "midpoint":
-        x_next = x + DT * k2
-    else:
-        k3 = rate(x + DT / 2 * k2)
-        x_next = x + DT / 6 * (k1 + 2 * k2 + 2 * k3 + rate(x + DT * k3))
-    step = ca.Function("step", [x, ca.SX.sym("u", 0)], [x_next])
-    return vioc.CasadiMap(step, DT, state_names=("phi", "p.phi"))
+def others(report: Report, pendulum: System, steps: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Time and energy of the same release by rules and programs that are not variational."""
+    start = {"phi": np.pi / 2}
+    found = {}
+    for method, name in (("heun", "Heun"), ("rk4", "Runge-Kutta 4")):
+        f = vioc.RungeKutta(pendulum, DT, method)
+        run = f.rollout(f.initial_state(start), steps=steps)
+        found[name] = run.t, run.energy
+    engines = peers.available()
+    for name in (peers.ODE, peers.MUJOCO):
+        if name not in engines:
+            print(f"skipped: {name} is not installed")
+            continue
+        rival = engines[name](pendulum, start, DT, steps, every=100)
+        found[name] = rival.t, rival.energy
+    return found
 
 
-def energy(run: vioc.Trajectory) -> np.ndarray:
-    return 0.5 * run["p.phi"] ** 2 - G * np.cos(run["phi"])
-
-
-def draw(report: Report, run: vioc.Trajectory, rivals: dict[str, vioc.Trajectory]) -> None:
+def draw(report: Report, run: vioc.Trajectory, rivals: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """[T] Fig. 1: regions, since the energy varies fast on this scale; and the band itself."""
     import matplotlib.pyplot as plt
 
-    figure, (all_rules, band) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for (name, rival), color in zip(rivals.items(), ("0.65", "tab:orange"), strict=True):
-        all_rules.plot(rival.t, energy(rival), color=color, label=f"explicit {name}")
-        if name != "midpoint":
-            band.plot(rival.t, 1e3 * energy(rival), color=color, lw=1.2, zorder=3)
+    figure, (all_rules, band) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    colors = ("tab:green", "tab:orange", "0.6", "tab:purple")
+    for (name, (t, energy)), color in zip(rivals.items(), colors, strict=False):
+        all_rules.plot(t, energy, color=color, lw=0.8, label=name)
+        if name == "Runge-Kutta 4":
+            band.plot(t, 1e3 * energy, color=color, lw=1.2, zorder=3)
     all_rules.plot(run.t, run.energy, color="k", lw=0.5, label="variational")
     band.plot(run.t, 1e3 * run.energy, color="k", lw=0.5)
     t, shadow = shadow_energy(run)
@@ -135,7 +140,8 @@ def draw(report: Report, run: vioc.Trajectory, rivals: dict[str, vioc.Trajectory
         axes.set(xlabel="t [s]", ylabel=f"energy [{unit}]")
         axes.grid(alpha=0.3)
     all_rules.set_title(f"dt = {DT:g} s ([T] Fig. 1)")
-    all_rules.legend(loc="upper left")
+    all_rules.set_ylim(-1.05 * G, 0.35 * G)
+    all_rules.legend(loc="center right", fontsize=8)
     band.set_title("the variational band, enlarged")
     low, high = 1e3 * shadow.min(), 1e3 * run.energy.max()
     band.set_ylim(low - 0.2 * (high - low), high + 0.4 * (high - low))

@@ -7,9 +7,23 @@ from vioc.dynamics.description.frame import PRIMITIVES, Frame, Pose, Transform, 
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
+from vioc.dynamics.terms.constraints import (
+    DistanceConstraint,
+    PointConstraint,
+    PointOnPlane,
+    StringConstraint,
+)
+from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
+from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint
+from vioc.dynamics.terms.potentials import (
+    Gravitation,
+    Gravity,
+    LinearSpring,
+    MassGravity,
+    PolynomialSpring,
+    TorsionalSpring,
+)
+from vioc.dynamics.terms.wrenches import AXES, Wrench, WrenchInput
 
 
 def reals(low, high):
@@ -54,6 +68,41 @@ def poses():
 
 
 @st.composite
+def other_terms(draw, tree, dynamic, number):
+    """Terms that `systems` does not use elsewhere, for a tree with these dynamic variables.
+
+    Constraints may be dependent, or met by no configuration.
+    """
+    carriers = [n.frame.name for n in tree.nodes if n.frame.mass is not None and n.frame.name]
+    frames = [n for n in tree.frame_names if n != "anchor"]
+    frame = draw(st.sampled_from(frames))
+    v = draw(st.sampled_from(dynamic))
+    axes = st.sampled_from(AXES)
+    terms = [
+        MassGravity(draw(st.sampled_from(carriers)), *(number(-5, 5) for _ in range(3))),
+        PolynomialSpring(v, tuple(number(0, 2) for _ in range(draw(st.integers(1, 4)))), number(-1, 1)),
+        LinearDamper("world", frame, number(0, 1)),
+        Wrench(frame, draw(offsets()), draw(vectors()), draw(axes)),
+        WrenchInput(frame, "u-wrench", draw(vectors()), draw(offsets()), draw(axes)),
+    ]
+    if len(carriers) > 1:
+        pair = draw(st.lists(st.sampled_from(carriers), min_size=2, max_size=2, unique=True))
+        terms.append(Gravitation(*pair, number(0, 2)))
+    if len(dynamic) > 2:
+        one, two = draw(st.lists(st.sampled_from(dynamic), min_size=2, max_size=2, unique=True))
+        kinds = [
+            ScrewConstraint(one, two, number(-1, 1)),
+            GearConstraint(one, two, number(0.2, 2), number(-1, 1)),
+            CamConstraint(one, two, (number(-1, 1), number(-1, 1)), draw(st.sampled_from([(), (0.3, 0.1)]))),
+            StringConstraint("world", frame, number(0.2, 2)),
+            PointOnPlane("world", frame, draw(offsets()), number(-1, 1)),
+            PointConstraint("world", frame, draw(offsets()), frame),
+        ]
+        terms += draw(st.lists(st.sampled_from(kinds), max_size=2, unique=True))
+    return terms
+
+
+@st.composite
 def systems(
     draw,
     max_frames=8,
@@ -62,6 +111,7 @@ def systems(
     kinematic=False,
     parameters=False,
     potentials=True,
+    vocabulary=False,
 ):
     """Random trees whose mass matrix is positive definite at every configuration.
 
@@ -84,6 +134,8 @@ def systems(
         Let some numbers be declared parameters.
     potentials : bool
         Add gravity and springs.
+    vocabulary : bool
+        Add one each of the other potentials and forces, and one or two other constraints.
     """
     serial = iter(range(10**6))
 
@@ -159,4 +211,6 @@ def systems(
                 length = Variable(f"length-{v}", kinematic=True) if own else number(0.2, 2)
                 constraint = DistanceConstraint("anchor", f"tip{v[1:]}", length)
             components.append(constraint)
+    if vocabulary:
+        components += draw(other_terms(tree, dynamic, number))
     return System(roots, components, name=draw(st.sampled_from(["system", "a b", 'say "hi"', "x\\y", ""])))

@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import vioc
+from vioc import ry, tx
 from vioc.cli import main
 
 
@@ -70,6 +72,24 @@ def test_help_lists_commands_and_models(capsys):
         main(["info", "--help"])
     text = capsys.readouterr().out
     assert all(name in text for name in vioc.models.names())
+
+
+TORQUE = -0.57453840789  # N m: holds the crank of `four_bar` at -1.2 rad
+
+
+def four_bar(folder) -> str:
+    """The model file of a planar four-bar: links of 0.4, 1.0 and 0.8 m, a torque at the crank."""
+    crank = ry("crank")[tx(0.2, mass=0.2), tx(0.4)[ry("coupler")[tx(0.5, mass=0.5), tx(1.0, name="end")]]]
+    rocker = tx(1.0)[ry("rocker")[tx(0.4, mass=0.3), tx(0.8, name="tip")]]
+    pin = vioc.coincident("end", "tip", axes="xz", name="pin")
+    system = vioc.System(crank, rocker, vioc.Gravity(0, 0, -9.81), pin, vioc.JointForce("crank", "torque"))
+    vioc.write(system, folder / "four_bar.sexp")
+    return "four_bar.sexp"
+
+
+def turned(angle: float) -> np.ndarray:
+    """(x, z) of a unit along x that is turned about y."""
+    return np.array([np.cos(angle), -np.sin(angle)])
 
 
 # -- info ---------------------------------------------------------------------------------------
@@ -147,6 +167,38 @@ def test_constrained_starts_are_completed(vioc_prints):
     assert max(np.abs(run[f"h.{n}"]).max() for n in f.multiplier_names) < 1e-10
 
 
+def test_a_guess_chooses_the_branch_and_the_start_is_printed(vioc_prints, tmp_path):
+    model = four_bar(tmp_path)
+    ends = []
+    for branch in ("-1.5", "1.5"):
+        text = vioc_prints(
+            "simulate", model, "--set", "crank=0.7", "--guess", f"rocker={branch}", "--time", "0.01"
+        )
+        assert "start found  2 constraints of rank 2, 1 degrees of freedom" in text
+        start = text.split("state at the start")[1].splitlines()
+        angles = {row.split()[0]: float(row.split()[1]) for row in start[1:4]}
+        assert angles["crank"] == 0.7
+        q = np.array([angles[n] for n in ("crank", "coupler", "rocker")])
+        tip = 0.4 * turned(q[0]) + turned(q[0] + q[1]) - np.array([1.0, 0.0]) - 0.8 * turned(q[2])
+        assert np.abs(tip).max() < 1e-7
+        ends.append(angles["rocker"])
+    assert ends[0] < 0 < ends[1]
+
+
+def test_starts_are_sought_around_a_guess_that_fails(vioc_prints, tmp_path):
+    text = vioc_prints("info", four_bar(tmp_path))  # straight at zero: no way to go from there
+    assert "degrees of freedom  1" in text
+    assert vioc_prints("info", four_bar(tmp_path)) == text
+
+
+def test_info_shows_the_model_where_no_start_is_found(capsys, tmp_path):
+    assert main(["info", four_bar(tmp_path), "--set", "crank=1", "rocker=3"]) == 2
+    captured = capsys.readouterr()
+    assert "RY 'coupler'" in captured.out and "state  crank, coupler, rocker, p.crank" in captured.out
+    assert "no consistent start found from crank=1, rocker=3" in captured.err
+    assert "try --set NAME=VALUE" in captured.err and captured.err.count("\n") == 1
+
+
 # -- linearize ----------------------------------------------------------------------------------
 
 
@@ -172,6 +224,21 @@ def test_linearize_as_json_has_all_digits(vioc_prints):
     assert np.prod(s) == pytest.approx(np.linalg.det(A))
 
 
+def test_linearize_counts_what_the_constraints_leave(vioc_prints, tmp_path):
+    """At rest it is about the fixed point: one stable and one unstable motion, and four zeros."""
+    model = four_bar(tmp_path)
+    args = ("linearize", model, "--set", "crank=-1.2", f"u.torque={TORQUE}", "--guess", "rocker=-1.5")
+    text = vioc_prints(*args)
+    assert "an equilibrium\n" in text and "1 degrees of freedom" in text
+    assert "controllability rank  3 of 6\non the constraint manifold  2 of 2" in text
+    result = json.loads(vioc_prints(*args, "--json"))
+    assert result["step"] < 1e-10
+    assert result["controllability_rank"] == 3
+    assert result["controllability_rank_on_constraints"] == [2, 2]
+    sizes = np.sort(np.abs(np.array(result["eigenvalues"]) @ [1, 1j]))
+    assert sizes[:4].max() < 1e-6 and sizes[4] * sizes[5] == pytest.approx(1)
+
+
 def test_linearize_without_inputs(vioc_prints):
     assert "controllability rank  0 of 4" in vioc_prints("linearize", "double_pendulum")
 
@@ -191,15 +258,54 @@ def test_quick_demo(vioc_prints, tmp_path):
 
 def test_errors_are_one_line(vioc_fails, tmp_path):
     assert "did you mean 'cart_pole'?" in vioc_fails("info", "cart-pole")
-    assert "No such file" in vioc_fails("info", "missing.sexp")
+    assert "no such model file: 'missing.sexp'" in vioc_fails("info", "missing.sexp")
     (tmp_path / "bad.sexp").write_text('(SYSTEM\n  (TX "x" (MASS heavy)))')
     assert "bad.sexp:2:" in vioc_fails("info", "bad.sexp")
-    assert "unknown name 'angle'; known are x, theta, v.x" in vioc_fails(
-        "info", "cart_pole", "--set", "angle=1"
+    assert "unknown name 'tetha'; did you mean 'theta'" in vioc_fails("info", "cart_pole", "--set", "tetha=1")
+    assert "'theta' is given twice, 1 and 2" in vioc_fails("info", "cart_pole", "--set", "theta=1", "theta=2")
+    assert "no constraints to solve; use --set" in vioc_fails("info", "cart_pole", "--guess", "theta=1")
+    assert "'crank' is fixed by --set" in vioc_fails(
+        "info", four_bar(tmp_path), "--set", "crank=1", "--guess", "crank=1"
     )
     assert "shorter than one step" in vioc_fails("simulate", "pendulum", "--time", "1", "--dt", "3")
-    assert "run.mp4" in vioc_fails("simulate", "pendulum", "--time", "0.1", "--animate", "run.mp4")
-    assert "No such file" in vioc_fails("simulate", "pendulum", "--time", "0.1", "--save", "none/run.npz")
+
+
+@pytest.mark.parametrize(
+    ("option", "target", "message"),
+    [
+        ("--animate", "run.mp4", "--animate: expected a file .gif or .html, got 'run.mp4'"),
+        ("--plot", "run", "--plot: expected a file .png or .pdf or .svg, got 'run'"),
+        ("--save", "run.txt", "--save: expected a file .npz, got 'run.txt'"),
+        ("--save", "none/run.npz", "--save: no such folder: 'none'"),
+        ("--plot", "folder.png", "--plot: 'folder.png' is a folder"),
+    ],
+)
+def test_targets_are_checked_before_anything_is_computed(option, target, message, vioc_fails, tmp_path):
+    (tmp_path / "folder.png").mkdir()
+    assert message in vioc_fails("simulate", "no_such_model", option, target)
+
+
+def test_a_folder_is_no_model(vioc_fails, tmp_path):
+    four_bar(tmp_path)
+    assert "'.' is a folder; model files in it: four_bar.sexp" in vioc_fails("info", ".")
+
+
+def test_too_many_steps(vioc_fails):
+    assert "more than can be kept" in vioc_fails("simulate", "pendulum", "--time", "1e300")
+
+
+def test_memory_is_reported_in_a_line(vioc_fails, monkeypatch):
+    def rollout(*args, **options):
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    monkeypatch.setattr(vioc.MidpointVI, "rollout", rollout)
+    assert "not enough memory" in vioc_fails("simulate", "pendulum")
+
+
+def test_a_closed_pipe_is_quiet():
+    command = f"{shlex.quote(sys.executable)} -m vioc info cart_pole | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert not done.stderr
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

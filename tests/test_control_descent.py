@@ -132,7 +132,7 @@ def test_a_linear_quadratic_problem_takes_one_step():
     cost = quadratic(f, Q=[1, 0.1], R=0.2, Qf=10, per_time=False)
     A, B = f.linearize(x0)
     _, P = riccati(np.tile(A, (N, 1, 1)), np.tile(B, (N, 1, 1)), np.diag([1, 0.1]), [[0.2]], 10 * np.eye(2))
-    for method, warmup in (("newton", 0), ("newton", 4), ("quasi-newton", 0)):
+    for method, warmup in (("newton", 0), ("newton", 4), ("gauss-newton", 0)):
         best = optimize(f, cost, x0=x0, steps=N, method=method, warmup=warmup)
         assert best.iterations == 1
         assert best.cost == pytest.approx(0.5 * x0 @ P[0] @ x0, rel=1e-12)
@@ -168,7 +168,7 @@ def test_newton_converges_quadratically_and_gauss_newton_linearly():
     best = optimize(f, cost, x0=[0, 0], steps=STEPS, tolerance=1e-12)
     X, U = best.trajectory.x, best.trajectory.u
     sizes = np.array([0.03, 0.1, 0.3])
-    for method, order in (("newton", 4), ("quasi-newton", 2)):
+    for method, order in (("newton", 4), ("gauss-newton", 2)):
         # the squared decrement one step from a distance eps: eps^4, or eps^2 where convergence is linear
         after = []
         for eps in sizes:
@@ -186,7 +186,7 @@ def test_methods_agree():
     cost = quadratic(f, Q=1, R=1, Qf=20, goal={"theta": 1.0})
     costs = [
         optimize(f, cost, x0=[0, 0], steps=30, method=m, tolerance=1e-10, max_iterations=5000).cost
-        for m in ("newton", "quasi-newton", "steepest")
+        for m in ("newton", "gauss-newton", "steepest")
     ]
     np.testing.assert_allclose(costs, costs[0], rtol=1e-8)
 

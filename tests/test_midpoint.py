@@ -414,7 +414,7 @@ def test_rescue_continues_the_rollout(monkeypatch):
         (lambda f: f.step([0.0, 0.0], dt=-1.0), "dt: expected step lengths > 0"),
         (lambda f: f.rollout([0.0, 0.0]), "needs inputs U"),
         (lambda f: f.rollout([0.0, 0.0], np.zeros((3, 2))), r"inputs: expected shape \(3, 1\)"),
-        (lambda f: f.rollout([0.0, 0.0], steps=0), "at least 1"),
+        (lambda f: f.rollout([0.0, 0.0], steps=0), "a whole number >= 1"),
         (lambda f: f.rollout([0.0, 0.0], [[0.0], [np.inf]]), "at step 1"),
         (lambda f: f.state(thta=1.0), "unknown state 'thta'"),
         (lambda f: MidpointVI(f.system, 0.0), "dt: expected"),

@@ -8,7 +8,11 @@ import casadi as ca
 import numpy as np
 import pytest
 
+from vioc.dynamics.description.frame import rx, tz
+from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.casadi_map import CasadiMap
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.terms.potentials import Gravity
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import FileFormatError, ModelError
 
@@ -211,12 +215,34 @@ def test_an_interrupted_save_leaves_the_old_file_and_no_scratch(run, file, monke
     assert os.listdir(file.parent) == ["run.npz"]
 
 
-@pytest.mark.parametrize("missing", ["k0", "parameters"])
+def test_another_model_is_refused_and_says_what_differs(tmp_path):
+    pole = tz(-1, name="bob", mass=1)
+    f = MidpointVI(System(Gravity(0, 0, -9.81), rx("a")[pole]), 0.01)
+    path = f.rollout(f.state(a=0.3), steps=3).save(tmp_path / "run")
+    assert path.suffix == ".npz" and os.stat(path).st_mode & 0o044 == 0o044 & ~_umask()
+    assert len(Trajectory.load(path, MidpointVI(f.system, 0.01))) == 3
+    heavier = System(Gravity(0, 0, -9.81), rx("a")[tz(-1, name="bob", mass=2)])
+    for other, what in (
+        (MidpointVI(heavier, 0.01), "model"),
+        (MidpointVI(f.system, 0.02), "dt"),
+        (MidpointVI(f.system, 0.01, forcing="left"), "forcing"),
+    ):
+        with pytest.raises(FileFormatError, match=f"saved from another map: {what} differ"):
+            Trajectory.load(path, other)
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize("missing", ["k0", "parameters", "identity"])
 def test_headers_must_be_whole(run, file, missing):
-    header = {"format": "vioc-trajectory-1", "k0": 0, "parameters": {}}
+    header = {"format": "vioc-trajectory-1", "k0": 0, "parameters": {}, "identity": {}}
     del header[missing]
     rewrite(file, header=np.array(json.dumps(header)))
-    with pytest.raises(FileFormatError, match="lacks k0 or parameters"):
+    with pytest.raises(FileFormatError, match=f"lacks {missing}"):
         Trajectory.load(file, run.map)
 
 

@@ -14,8 +14,8 @@ from vioc.dynamics.kinematics import FrameGraph
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.dynamics.terms.potentials import LinearSpring
 from vioc.errors import ModelError
-from vioc.viz import animate, plot_convergence, plot_energy, plot_inputs, plot_trajectory
-from vioc.viz.animation import _plane, _scene, _zigzag
+from vioc.viz import animate, film, plot_convergence, plot_energy, plot_inputs, plot_trajectory
+from vioc.viz.animation import _plane, _scene, _stage, _zigzag
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_all_states_one_panel_per_unit(run):
 def test_several_of_one_unit_share_a_panel_with_a_legend():
     f = Puppet(System(rx("theta")[tz(1.0)[rx("phi", mass=1.0)]]))
     axes = plot_trajectory(f.rollout([0.0, 0.3], steps=5))
-    assert axes.get_ylabel() == "[rad]"
+    assert axes.get_ylabel() == "angle [rad]"
     assert [t.get_text() for t in axes.get_legend().get_texts()] == ["theta", "phi"]
 
 
@@ -95,6 +95,11 @@ def test_plots_draw_where_told(run):
     assert plot_energy(run, ax=ax) is ax
     assert plot_convergence([1.0, 0.1], [0.5, np.nan], ax=ax) is ax
     assert len(plt.get_fignums()) == 1
+
+
+def test_curves_of_several_units_are_named_on_the_axis(run):
+    _, ax = plt.subplots()
+    assert plot_trajectory(run, "x", "theta", ax=ax).get_ylabel() == "x, theta"
 
 
 def test_inputs_are_steps_over_the_samples(run):
@@ -152,15 +157,73 @@ def test_the_scene_is_the_description():
     assert np.allclose(scene.points[3, 0], [0.5 * scene.t[3], 0, 0])
     assert not scene.points[:, -1].any()  # the world
     assert scene.links.tolist() == [[0, 1], [1, 2]]
-    assert scene.ground.tolist() == [[-1, 0], [-1, 3]]
+    assert scene.ground.tolist() == [[-1, 3]]  # the cart is not joined to the origin: it slides
+    assert scene.rails.tolist() == [[4, 5]]
+    assert scene.carts.tolist() == [True, False, False, False]
     assert scene.springs.tolist() == [[3, 2]]
     assert scene.rods.tolist() == [[-1, 2]]
     assert scene.masses.tolist() == [2.0, 0.0, 0.7, 0.0]
 
 
+def test_rails_go_as_far_as_the_motion_and_move_with_what_carries_them():
+    arm = ry("theta", name="arm")[tz("x", name="slider", mass=1.0)]
+    scene = _scene(Puppet(System(arm)).rollout([0.0, 0.2], [1.0, 0.5], steps=50), 25, 1.0)
+    low, high = scene.points[:, 2], scene.points[:, 3]
+    theta = scene.t
+    along = np.stack([np.sin(theta), 0 * theta, np.cos(theta)], axis=1)
+    margin = 0.03 * np.ptp(scene.points[:, :2], axis=(0, 1)).max()
+    assert np.allclose(low, (0.2 - margin) * along) and np.allclose(high, (0.7 + margin) * along)
+    slider = scene.points[:, 1]
+    assert np.allclose(np.cross(slider - low, high - low), 0, atol=1e-12)
+
+
+def test_free_motion_has_no_rails():
+    free = Puppet(System(tx("x")[tz("z", name="bob", mass=1.0)])).rollout([0.0, 0.0], [1.0, 1.0], steps=9)
+    crane = Puppet(System(tx("x", mass=2.0)[tz("z", mass=1.0)])).rollout([0.0, 0.0], [1.0, 1.0], steps=9)
+    assert _scene(free, 25, 1.0).rails.size == 0 and not _scene(free, 25, 1.0).carts.any()
+    assert _scene(crane, 25, 1.0).rails.tolist() == [[2, 3], [4, 5]]
+
+
+def test_pictures_show_what_a_full_drawing_shows(run, tmp_path):
+    """What stands still is drawn once: the last picture is still that of the last sample, on white."""
+    scene = _scene(run, 25.0, 1.0)
+    path = animate(run, tmp_path / "run.gif", fps=25)
+    figure, update = _stage(scene, _plane(scene), to_screen=False)
+    update(len(scene.t) - 1)
+    figure.canvas.draw()
+    full = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
+    with Image.open(path) as image:
+        image.seek(image.n_frames - 1)
+        shown = np.asarray(image.convert("RGB")).astype(int)
+    different = np.abs(shown - full).max(axis=2) > 16  # a palette of 256 colours
+    assert different.mean() < 1e-3
+    assert (shown[0, 0] == 255).all()
+
+
+class Clock:
+    """Seconds that pass by themselves, `step` at each look."""
+
+    def __init__(self, step: float):
+        self.now, self.step = 0.0, step
+
+    def monotonic(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+@pytest.mark.parametrize(("step", "lines"), [(0.01, 0), (0.5, 2)])
+def test_progress_is_told_only_where_it_takes_long(step, lines, monkeypatch, capsys):
+    monkeypatch.setattr(film, "time", Clock(step))
+    assert list(film._watched(range(40), "run.gif", 40)) == list(range(40))
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lines
+    if told:
+        assert told[0] == "run.gif: 5 of 40 pictures, 18 s left" and "40 pictures in" in told[1]
+
+
 def test_gif_has_every_picture_and_the_right_pace(run, tmp_path):
     path = tmp_path / "run.gif"
-    animate(run, path, fps=30)
+    assert animate(run, path, fps=30) == path
     with Image.open(path) as image:
         assert image.n_frames >= 20  # 0.8 s; pictures that do not differ are merged
         assert image.info["duration"] == 30  # ms

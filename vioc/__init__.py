@@ -10,26 +10,63 @@ from typing import TYPE_CHECKING, Any
 
 from vioc.dynamics.charts import change_chart, charts, rollout_charts
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
+from vioc.dynamics.continuous import Continuous
+from vioc.dynamics.description.files import read
 from vioc.dynamics.description.frame import Frame, chain, rx, ry, rz, se3, twist, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.joints import (
+    Joint,
+    cylindrical,
+    free,
+    helical,
+    planar,
+    prismatic,
+    revolute,
+    spherical,
+    universal,
+)
 from vioc.dynamics.description.numbers import D, K, P
-from vioc.dynamics.description.sexpr import read, read_text, write, write_text
+from vioc.dynamics.description.sexpr import read_text, write, write_text
 from vioc.dynamics.description.system import System
+from vioc.dynamics.description.urdf import read_urdf, read_urdf_text
+from vioc.dynamics.description.urdf_model import UrdfModel, UrdfWarning
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.integrators.runge_kutta import RungeKutta
+from vioc.dynamics.integrators.tableau import Tableau
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
-from vioc.dynamics.terms.forces import JointDamping, JointForce
-from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
+from vioc.dynamics.reference import reference_solution
+from vioc.dynamics.signals import inputs
+from vioc.dynamics.terms.constraints import (
+    DistanceConstraint,
+    PointConstraint,
+    PointOnPlane,
+    StringConstraint,
+    coincident,
+)
+from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
+from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint, cam, screw
+from vioc.dynamics.terms.potentials import (
+    Gravitation,
+    Gravity,
+    LinearSpring,
+    MassGravity,
+    PolynomialSpring,
+    TorsionalSpring,
+)
+from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
+from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import (
+    ChartWarning,
     ConstraintError,
     FileFormatError,
     ModelError,
     OptimizationError,
     ReadError,
+    SlackWarning,
     StepError,
 )
 
@@ -39,51 +76,88 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CamConstraint",
     "CasadiMap",
+    "ChartWarning",
     "ConstraintError",
+    "Continuous",
     "D",
     "DistanceConstraint",
     "FileFormatError",
     "Frame",
+    "GearConstraint",
+    "Gravitation",
     "Gravity",
+    "Joint",
     "JointDamping",
     "JointForce",
     "K",
     "Kinematics",
     "Lagrangian",
+    "LinearDamper",
     "LinearSpring",
     "Mass",
+    "MassGravity",
     "MidpointVI",
     "ModelError",
     "OneStepMap",
     "OptimizationError",
     "P",
     "PointConstraint",
+    "PointOnPlane",
+    "PolynomialSpring",
     "ReadError",
+    "RungeKutta",
+    "ScrewConstraint",
+    "SlackWarning",
     "StepError",
+    "StringConstraint",
     "System",
+    "Tableau",
     "TorsionalSpring",
     "Trajectory",
+    "UrdfModel",
+    "UrdfWarning",
+    "UserConstraint",
+    "UserForce",
+    "UserPotential",
+    "Wrench",
+    "WrenchInput",
+    "cam",
     "chain",
     "change_chart",
     "charts",
     "coincident",
     "consistent_configuration",
     "control",
+    "cylindrical",
+    "free",
+    "helical",
+    "inputs",
     "models",
+    "planar",
+    "prismatic",
     "project_velocity",
     "read",
     "read_text",
+    "read_urdf",
+    "read_urdf_text",
+    "reference_solution",
+    "revolute",
     "rollout_charts",
     "rx",
     "ry",
     "rz",
+    "screw",
     "se3",
+    "spherical",
     "twist",
     "tx",
     "ty",
     "tz",
+    "universal",
     "viz",
+    "wrench_inputs",
     "write",
     "write_text",
 ]

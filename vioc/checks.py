@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,3 +25,20 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
         row = f" at step {at[0]}" if len(at) > 1 else ""
         raise ValueError(f"{what}: expected finite numbers, got {array[at]} in entry {at[-1]}{label}{row}")
     return array
+
+
+def near_misses(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: what was perhaps meant, or what there is."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=3)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    if not known:
+        return "none is defined"
+    more = f", ... ({len(known)} in all)" if len(known) > 20 else ""
+    return "known are " + ", ".join(map(repr, known[:20])) + more
+
+
+def as_names(value: str | Iterable[str]) -> tuple[str, ...]:
+    """One name or several as a tuple: a string is one name, not its letters."""
+    return (value,) if isinstance(value, str) else tuple(value)

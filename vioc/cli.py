@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vioc
-from vioc.errors import ModelError, OptimizationError, StepError
+from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
+from vioc.starts import start
 
 if TYPE_CHECKING:
     from vioc import MidpointVI, System
+    from vioc.dynamics.consistency import ConstraintReport
 
-EXPECTED = (ValueError, OSError, StepError, OptimizationError)  # what a user can cause, and mend
+EXPECTED = (ValueError, OSError, ImportError, StepError, OptimizationError)  # what a user can cause, and mend
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,6 +30,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else it is tried again at exit
+        return 1
+    except MemoryError as error:
+        if args.debug:
+            raise
+        print(f"vioc: error: not enough memory for this many steps or variables: {error}", file=sys.stderr)
+        return 2
     except EXPECTED as error:
         if args.debug:
             raise
@@ -44,10 +56,15 @@ def info(args: argparse.Namespace) -> None:
 
     system = load(args.model)
     f = vioc.MidpointVI(system, args.dt)
-    x, u = start(f, args.set)
-    q = x[: f.nq]
     print(system)
     print()
+    try:
+        x, u, found = start(f, args.set, args.guess)
+    except ConstraintError:
+        print(f"state  {', '.join(f.state_names)}\ninput  {', '.join(f.input_names) or 'none'}", flush=True)
+        raise
+    q = x[: f.nq]
+    _print_start(found)
     _print_values(f, "state", f.state_names, x)
     _print_values(f, "input", f.input_names, u)
     M = f.lagrangian.mass_matrix(q)[: f.nd, : f.nd]
@@ -59,11 +76,17 @@ def info(args: argparse.Namespace) -> None:
 
 
 def simulate(args: argparse.Namespace) -> None:
+    check_targets(args)
     steps = round(args.time / args.dt)
     if steps < 1:
         raise ValueError(f"--time {args.time:g} is shorter than one step of {args.dt:g} s")
+    if steps > np.iinfo(np.int32).max:
+        raise ValueError(f"--time {args.time:g} is {steps:.3g} steps of {args.dt:g} s, more than can be kept")
     f = vioc.MidpointVI(load(args.model), args.dt)
-    x, u = start(f, args.set)
+    x, u, found = start(f, args.set, args.guess)
+    if found:
+        _print_start(found)
+        _print_values(f, "state at the start", f.state_names, x)
     run = f.rollout(x, u, steps=steps)
     energy = run.energy
     print(run)
@@ -88,10 +111,15 @@ def linearize(args: argparse.Namespace) -> None:
     from vioc.control.analysis import controllability_rank
 
     f = vioc.MidpointVI(load(args.model), args.dt)
-    x, u = start(f, args.set)
+    x, u, found = start(f, args.set, args.guess)
+    q, resting = x[: f.nq], not any(name.startswith("v.") and value for name, value in args.set)
+    if found and resting:  # p = 0 is half a constraint impulse away from the fixed point of the map
+        x = f.state_from_configurations(q, q, u)
     A, B = f.linearize(x, u)
     eigenvalues = np.linalg.eigvals(A)
     rank = controllability_rank(A, B) if f.nu else 0
+    T = tangent(f, q)
+    free = controllability_rank(T.T @ A @ T, T.T @ B) if f.nu else 0
     moved = float(np.abs(f.difference(x, f.step(x, u))).max())
     if args.json:
         result = {
@@ -104,11 +132,13 @@ def linearize(args: argparse.Namespace) -> None:
             "B": B.tolist(),
             "eigenvalues": [[s.real, s.imag] for s in eigenvalues],
             "controllability_rank": rank,
+            "controllability_rank_on_constraints": [free, T.shape[1]],
             "step": moved,
         }
         print(json.dumps(result, indent=1))
         return
     print(f)
+    _print_start(found)
     still = moved <= 1e-9 * (1 + np.abs(x).max())
     print("an equilibrium" if still else f"not an equilibrium: the state moves by {moved:.3g} in a step")
     print(_table("A", f.state_names, f.state_names, A))
@@ -119,6 +149,22 @@ def linearize(args: argparse.Namespace) -> None:
         number = f"{s.real:+.8f}" + (f" {s.imag:+.8f}i" if s.imag else "")
         print(f"  {number:28s} |s| = {abs(s):.8f}")
     print(f"controllability rank  {rank} of {f.ndx}")
+    if f.nm:
+        print(f"on the constraint manifold  {free} of {T.shape[1]}")
+        print("(momenta that the constraints absorb count in the first, not in the second)")
+
+
+def tangent(f: MidpointVI, q: np.ndarray) -> np.ndarray:
+    """T (ndx, r): of the motions that the constraints leave at q; T' A T acts on them at an equilibrium.
+
+    Configurations in ker Dh; momenta modulo span Dh', which a step absorbs (docs/maths/linearization.md).
+    """
+    from scipy.linalg import block_diag, null_space
+
+    if not f.nm:
+        return np.eye(f.ndx)
+    Dh = f.lagrangian.constraint_jacobian(q)
+    return block_diag(null_space(Dh, 1e-9), null_space(Dh[:, : f.nd], 1e-9), np.eye(f.nk))
 
 
 def demo(args: argparse.Namespace) -> None:
@@ -127,41 +173,51 @@ def demo(args: argparse.Namespace) -> None:
     swing_up(args.out, quick=args.quick)
 
 
-# -- models and starts --------------------------------------------------------------------------
+# -- models and files --------------------------------------------------------------------------
 
 
 def load(name: str) -> System:
-    """A model by its file's path, else by a built-in name (``scissor_lift:5`` has an argument)."""
-    from vioc import models
+    """A model by its file's path, else by a built-in name (``scissor_lift:5`` has an argument).
 
-    if Path(name).suffix or os.sep in name or Path(name).is_file():
-        return vioc.read(name)
-    return models.load(name)
-
-
-def start(f: MidpointVI, settings: Sequence[tuple[str, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """State and input by name: configurations ``theta``, velocities ``v.theta``, inputs ``u.force``.
-
-    Kinematic variables are held where they start. Where there are constraints, variables that are not
-    set go where those want them, and velocities are projected.
+    A robot from a URDF file stands on a fixed base and has an input at every joint.
     """
-    from vioc.dynamics.consistency import consistent_configuration, project_velocity
+    from vioc import models
+    from vioc.dynamics.description.files import read
 
-    known = {"": f.system.variables, "v.": f.system.variables, "u.": f.input_names}
-    groups: dict[str, dict[str, float]] = {prefix: {} for prefix in known}
-    for name, value in settings:
-        prefix = name[:2] if name[:2] in groups else ""
-        if name[len(prefix) :] not in known[prefix]:
-            choices = [p + n for p, names in known.items() for n in names]
-            raise ModelError(f"--set: unknown name {name!r}; known are {', '.join(choices)}")
-        groups[prefix][name[len(prefix) :]] = value
-    q: Any = groups[""]
-    v: Any = groups["v."]
-    if f.nm:
-        q = consistent_configuration(f.lagrangian, q, fixed=groups[""]).q
-        v = project_velocity(f.lagrangian, q, v)
-    hold = {f"rho.{n}": groups[""].get(n, 0.0) for n in f.system.kinematic}
-    return f.initial_state(q, v), f.input({**hold, **groups["u."]})
+    file = Path(name)
+    path_like = file.suffix or os.sep in name or file.is_file()
+    if not path_like and (name in models.names() or not file.is_dir()):
+        return models.load(name)
+    if file.is_dir():
+        held = sorted(p.name for p in file.iterdir() if p.suffix.lower() in (".sexp", ".urdf"))
+        raise ModelError(f"{name!r} is a folder; model files in it: {', '.join(held) or 'none'}")
+    if not file.exists():
+        raise ModelError(f"no such model file: {name!r}; built-in models are {', '.join(models.names())}")
+    options: dict[str, Any] = {"inputs": "all"} if Path(name).suffix.lower() == ".urdf" else {}
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        system = read(name, **options)
+    for remark in remarks:
+        print(f"vioc: warning: {remark.message}", file=sys.stderr)
+    return system
+
+
+def check_targets(args: argparse.Namespace) -> None:
+    """Raise ValueError where a file to write is not of a kind that can be written, or has no folder."""
+    from vioc.viz import film
+
+    kinds = {"save": (".npz",), "plot": (".png", ".pdf", ".svg"), "animate": film.SUFFIXES}
+    for option, suffixes in kinds.items():
+        target = getattr(args, option)
+        if target is None:
+            continue
+        path = Path(target)
+        if path.suffix.lower() not in suffixes:
+            raise ValueError(f"--{option}: expected a file {' or '.join(suffixes)}, got {target!r}")
+        if not path.parent.is_dir():
+            raise ValueError(f"--{option}: no such folder: {str(path.parent)!r}")
+        if path.is_dir():
+            raise ValueError(f"--{option}: {target!r} is a folder")
 
 
 def _setting(text: str) -> tuple[str, float]:
@@ -189,6 +245,11 @@ def _print_values(f: MidpointVI, title: str, names: Sequence[str], values: np.nd
         print(f"  {name:{width}} {value:14.8g} {f.unit(name)}".rstrip())
 
 
+def _print_start(found: ConstraintReport | None) -> None:
+    if found:
+        print(f"start found  {found}")
+
+
 def _table(title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
     width = max(14, *(len(c) + 2 for c in columns))
     first = max(len(r) for r in rows) + 2
@@ -203,12 +264,17 @@ def _table(title: str, rows: Sequence[str], columns: Sequence[str], values: np.n
 # -- arguments ----------------------------------------------------------------------------------
 
 MODEL_HELP = """\
-MODEL is the path of a model file (.sexp), or the name of a built-in model: {names}.
+MODEL is the path of a model file (.sexp, or .urdf: fixed base, an input at every joint), or the name of
+a built-in model: {names}.
 Families take a size: n_link_pendulum:3, scissor_lift:5."""
 
 SET_HELP = (
-    "start: configurations (theta=0.3), velocities (v.theta=1) and inputs that are held (u.force=2); "
-    "0 where not given. SI units, radians"
+    "start: configurations (theta=0.3), velocities (v.theta=1) and inputs that are held (u.force=2); SI "
+    "units, radians. Not given: 0; in a model with constraints what those ask for, with the given ones fixed"
+)
+GUESS_HELP = (
+    "models with constraints: where the search for the configurations that are not set begins, to choose "
+    "between the ways to assemble the mechanism (default 0)"
 )
 
 
@@ -222,6 +288,15 @@ def _parser() -> argparse.ArgumentParser:
     start_options.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
     start_options.add_argument(
         "--set", metavar="NAME=VALUE", nargs="+", action="extend", type=_setting, default=[], help=SET_HELP
+    )
+    start_options.add_argument(
+        "--guess",
+        metavar="NAME=VALUE",
+        nargs="+",
+        action="extend",
+        type=_setting,
+        default=[],
+        help=GUESS_HELP,
     )
     start_options.add_argument("--dt", type=_seconds, default=0.01, help="time step, s (default 0.01)")
 

@@ -61,8 +61,7 @@ def swing_up(out: str | os.PathLike = "out", *, quick: bool = False) -> Result:
     written = [best.trajectory.save(out / "swingup.npz"), _draw(best.trajectory, loop, out / "swingup.png")]
     written.append(_draw_convergence(best, out / "convergence.png"))
     if not quick:
-        vioc.viz.animate(loop, out / "swingup.gif", fps=25)
-        written.append(out / "swingup.gif")
+        written.append(vioc.viz.animate(loop, out / "swingup.gif", fps=25))
     print("wrote " + ", ".join(map(str, written)))
     return best
 

@@ -41,6 +41,10 @@ class ChartWarning(UserWarning):
     """A rollout comes near the singularity of a chart of rotations."""
 
 
+class SlackWarning(UserWarning):
+    """A string would have to push in a rollout: a real one would go slack."""
+
+
 class StepError(RuntimeError):
     """A step of an integrator has no solution that could be found.
 

@@ -71,7 +71,8 @@ def check_derivatives(
         if not isinstance(x, Trajectory):
             raise TypeError(f"a cost is checked along a Trajectory, got {type(x).__name__}")
         return _check_cost(target, x, rng)
-    return _check_map(target, target.check_state(x), target.check_input(u), k, rng)
+    x = target.check_state(x)
+    return _check_map(target, x, target.check_input(u, x), k, rng)
 
 
 def _check_map(

@@ -25,7 +25,7 @@ from vioc.errors import OptimizationError, StepError
 
 FALLBACKS = {
     "newton": ("newton", "gauss-newton", "steepest"),
-    "quasi-newton": ("gauss-newton", "steepest"),
+    "gauss-newton": ("gauss-newton", "steepest"),
     "steepest": ("steepest",),
 }
 SHIFT = 1e-3, 4.0, 1e6  # of the Newton Hessian, in units of the inputs' weight: least, factor, most
@@ -189,10 +189,10 @@ def optimize(
         Start; default that of the guess.
     steps : int, optional
         N, where the guess does not tell.
-    method : {"newton", "quasi-newton", "steepest"}
+    method : {"newton", "gauss-newton", "steepest"}
         Newton shifts its Hessian where the subproblem has no minimum, or its step finds no lower cost,
-        and falls back to Gauss-Newton and to steepest descent where no shift helps; quasi-Newton is
-        Gauss-Newton with that last fallback.
+        and falls back to Gauss-Newton (the quasi-Newton method of this problem) and to steepest descent
+        where no shift helps.
     tolerance : float
         Stop at -Dg(xi).zeta < tolerance, in units of the cost.
     max_iterations : int
@@ -221,6 +221,10 @@ def optimize(
     KeyboardInterrupt
         Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
     """
+    if not isinstance(cost, Cost):
+        raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
+    if cost.map.state_names != f.state_names or cost.map.input_names != f.input_names:
+        raise ValueError("cost: it was built on a map with other states or inputs")
     if method not in FALLBACKS:
         raise ValueError(f"method: expected one of {', '.join(map(repr, FALLBACKS))}, got {method!r}")
     if not tolerance > 0 or max_iterations < 1 or warmup < 0:
@@ -269,12 +273,12 @@ def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weigh
             return f.rollout(x0, guess, steps)
         X, U = guess
         X = check_array(X, (len(X), f.nx), "guess of states", f.state_names)
-        U = f.check_inputs(U, len(X) - 1)
+        U = f.check_inputs(U, len(X) - 1, X[0])
         return project(f, X, U, projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0), x0, k0=k0)
     except StepError as error:
         raise OptimizationError(
-            f"the guess leads to no trajectory: {error}; try one nearer to a trajectory, or other "
-            "weights in `projection`"
+            f"the guess leads to no trajectory: {error}. Try one nearer to a trajectory, other weights in "
+            "`projection`, or no guess at all: optimize(f, cost, x0=..., steps=...)"
         ) from error
 
 
@@ -306,7 +310,7 @@ class _Search:
                 self.status, self.note = "no_descent", str(error)
                 return
             self.gains = model.gains
-            chain = FALLBACKS["quasi-newton" if method == "newton" and i < warmup else method]
+            chain = FALLBACKS["gauss-newton" if method == "newton" and i < warmup else method]
             self._advance(model, chain, last=i == max_iterations)
             if self.status:
                 return

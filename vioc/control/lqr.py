@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_discrete_are
-from scipy.linalg.lapack import dposv
 
 from vioc.checks import check_array
 from vioc.control.analysis import unstabilizable_modes
@@ -125,7 +124,12 @@ def _sweep(W: np.ndarray, M: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, 
             failed = not g > 0  # also where it is not a number
             Kk = Hux / g if not failed else Hux
         else:
-            _, Kk, failed = dposv(Huu, Hux)
+            # numpy throughout: scipy's LAPACK has threads of its own, and the two pools stall each other
+            try:
+                np.linalg.cholesky(Huu)
+                Kk, failed = np.linalg.solve(Huu, Hux), False
+            except np.linalg.LinAlgError:
+                Kk, failed = Hux, True
         if failed:
             raise OptimizationError(
                 f"R + B'PB is not positive definite at k = {k} (smallest eigenvalue "
@@ -299,7 +303,11 @@ def dlqr(f: OneStepMap, about: Any, Q: Any, R: Any, Qf: Any = None) -> Regulator
         If an equilibrium cannot be stabilized.
     """
     if not isinstance(about, Trajectory):
-        x, u = (about.x, about.u) if hasattr(about, "x") and hasattr(about, "u") else about
+        if hasattr(about, "x") and hasattr(about, "u"):
+            about = about.x, about.u
+        if not isinstance(about, tuple) or len(about) != 2:
+            raise ValueError(f"expected a trajectory or an equilibrium (x, u), got {about!r}")
+        x, u = about
         if Qf is not None:
             raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
         return dlqr_steady(f, x, u, Q, R)
@@ -337,7 +345,8 @@ def dlqr_steady(
     OptimizationError
         If the Riccati equation has no stabilizing solution; names the modes that cannot be moved.
     """
-    x, u = f.check_state(x), f.check_input(u)
+    x = f.check_state(x)
+    u = f.check_input(u, x)
     Q, R = _weights(f, Q, R)
     moved = np.abs(f.difference(x, f.step(x, u)))
     if not moved.max() <= tolerance * (1 + np.abs(x).max()):

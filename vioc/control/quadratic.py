@@ -51,6 +51,8 @@ def quadratic(
         Shapes, numbers that are not finite, Q or Qf not symmetric positive semi-definite, R not
         positive definite, a goal or reference of a quantity that has no weight.
     """
+    if Q is None and R is None and Qf is None:
+        raise ValueError("a cost needs weights: give at least one of Q, R and Qf")
     targets = _Targets(f, goal, reference, u_reference)
     running = targets.form(Q, "Q")
     terminal = targets.form(Qf, "Qf")
@@ -74,13 +76,15 @@ class _Targets:
         self._values: dict[str, Any] = {}
         self._named: list[str] = []  # by the user, one by one: each must have a weight
         self._symbols: dict[str, ca.SX] = {}
-        self._add(goal or {}, "goal", f.state_names)
+        self._add({} if goal is None else goal, "goal", f.state_names)
         self._add(reference, "reference", f.state_names)
         self._add(u_reference, "u_reference", f.input_names, prefix="u.")
 
     def _add(self, given: Any, what: str, names: tuple[str, ...], prefix: str = "") -> None:
         if given is None:
             return
+        if what == "goal" and not isinstance(given, Mapping):
+            raise ValueError(f"goal: expected a dict of values by quantity, got {given!r}; see `reference`")
         if isinstance(given, Mapping):
             given = {prefix + name: value for name, value in given.items()}
             self._named += given

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, near_misses
 from vioc.dynamics.integrators.base import OneStepMap
 
 
@@ -37,7 +37,7 @@ def weight_matrix(value: Any, names: Sequence[str], what: str, *, definite: bool
     if isinstance(value, Mapping):
         unknown = [name for name in value if name not in names]
         if unknown:
-            raise ValueError(f"{what}: unknown name {unknown[0]!r}; known are {', '.join(names)}")
+            raise ValueError(f"{what}: unknown name {unknown[0]!r}; {near_misses(unknown[0], names)}")
         value = [value.get(name, 0.0) for name in names]
     if np.ndim(value) == 0:
         value = np.full(n, value)

@@ -17,6 +17,7 @@ import numpy as np
 
 from vioc.dynamics.description.frame import Transform, nest
 from vioc.dynamics.description.system import System
+from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ChartWarning, ModelError
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
         If a potential, force or constraint acts on one of the three variables, or refers to one of the
         two frames between them: those mean something else in another chart.
     """
+    if not hasattr(f, "with_system"):
+        raise ModelError(f"{type(f).__name__} has velocities as states; charts are changed for MidpointVI")
     if sorted(set(axes)) not in (["x", "y", "z"], *(sorted(p) for p in itertools.combinations("xyz", 2))):
         raise ModelError(f"axes: expected three of x, y, z, got {axes!r}")
     if len(axes) != 3 or axes[0] == axes[1] or axes[1] == axes[2]:
@@ -138,6 +141,11 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
     system = f.system
     inner = {system.nodes[n].frame.name for n in chart.nodes[:2]} - {None}
     for component in system.components:
+        if isinstance(component, (UserConstraint, UserForce, UserPotential)):
+            raise ModelError(
+                f"{system.name}: {component.label()} is a function of its own, and nothing says whether it "
+                "uses the chart's variables; write it with named terms to change charts"
+            )
         touched = set(component.variable_names()) & set(chart.variables)
         touched |= set(component.frame_names()) & inner
         if touched:
@@ -211,8 +219,8 @@ def rollout_charts(
     -------
     ChartedRun
     """
-    U = f.check_inputs(U, steps)
     x = f.check_state(x0, "initial state")
+    U = f.check_inputs(U, steps, x)
     segments: list[Trajectory] = []
     pieces: list[tuple[MidpointVI, Trajectory]] = []
     k = 0

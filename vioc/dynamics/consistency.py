@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vioc.checks import as_names
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
@@ -61,7 +62,7 @@ def consistent_configuration(
     system: System | Lagrangian,
     guess: Mapping[str, float] | Any = None,
     *,
-    fixed: Iterable[str] = (),
+    fixed: str | Iterable[str] = (),
     tolerance: float = 1e-12,
     **parameters: float,
 ) -> ConstraintReport:
@@ -73,7 +74,7 @@ def consistent_configuration(
     ----------
     system : System or Lagrangian
     guess : array (nq,) or dict by name
-    fixed : names of variables
+    fixed : name or names of variables
     tolerance : float
         Largest |h| accepted, in the constraints' own units.
     **parameters : float
@@ -92,7 +93,7 @@ def consistent_configuration(
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     description = lag.system
     q = as_configuration(description, guess, "configuration").copy()
-    held = {description.variable_index(name) for name in fixed}
+    held = {description.variable_index(name) for name in as_names(fixed)}
     free = [i for i in range(lag.nd) if i not in held]
     damping = 1e-3
     h = lag.constraints(q, **parameters)
@@ -112,7 +113,7 @@ def consistent_configuration(
     if np.abs(h).max(initial=0.0) > tolerance:
         names = description.constraint_names
         bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if abs(v) > tolerance]
-        kept = f", with {', '.join(sorted(fixed))} fixed" if held else ""
+        kept = f", with {', '.join(sorted(as_names(fixed)))} fixed" if held else ""
         raise ConstraintError(
             f"{description.name}: no configuration satisfies the constraints from this guess{kept}; "
             f"violated: {', '.join(bad)}. They contradict each other, or another guess is needed"

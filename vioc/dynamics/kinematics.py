@@ -209,6 +209,7 @@ class Kinematics:
 def as_configuration(system: System, q: Mapping[str, float] | Any, what: str) -> np.ndarray:
     """`q` in the order of ``system.variables``: an array, a dict by name, or None for zero."""
     names = system.variables
+    q = getattr(q, "q", q)  # a ConstraintReport is a configuration
     if q is None:
         return np.zeros(len(names))
     if isinstance(q, Mapping):

@@ -6,22 +6,41 @@ import contextlib
 import json
 import os
 import tempfile
+import warnings
 import zipfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import casadi as ca
 import numpy as np
 
 from vioc.dynamics.evaluate import Evaluator
-from vioc.errors import FileFormatError
+from vioc.errors import FileFormatError, SlackWarning
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.base import OneStepMap
 
 FORMAT = "vioc-trajectory-1"
+
+
+class Slack(NamedTuple):
+    """A stretch of a trajectory over which a string pushes.
+
+    Attributes
+    ----------
+    string : str
+    start, end : float
+        Times of the first step's start and of the last step's end, s.
+    tension : float
+        The lowest, N (negative).
+    """
+
+    string: str
+    start: float
+    end: float
+    tension: float
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,30 @@ class Trajectory:
         """Total energy at each sample, J (N+1,), where the map has one."""
         return self["energy"]
 
+    def slack(self, tolerance: float | None = None) -> list[Slack]:
+        """Where strings (`StringConstraint`) push, in the order of time; empty where none does.
+
+        Parameters
+        ----------
+        tolerance : float, optional
+            The push that counts, N; by default what is above rounding, or 1e-6 of the string's greatest
+            |tension| in this run if that is more.
+        """
+        found = []
+        owner: Any = self.map
+        for name in getattr(owner, "strings", ()):
+            if not (self.multipliers[:, self.map.multiplier_names.index(name)] < 0).any():
+                continue
+            tension = self["tension." + name]
+            rounding = owner.force_rounding(self.step_lengths.min())
+            least = max(rounding, 1e-6 * np.abs(tension).max()) if tolerance is None else tolerance
+            pushes = tension < -least
+            edges = np.flatnonzero(np.diff(np.concatenate([[False], pushes, [False]])))
+            for first, end in edges.reshape(-1, 2):
+                lowest = float(tension[first:end].min())
+                found.append(Slack(name, float(self.t[first]), float(self.t[end]), lowest))
+        return sorted(found, key=lambda s: s.start)
+
     def plot(self, *names: str, ax: Any = None) -> Any:
         """Plot named quantities over time (all states without names); returns the axes."""
         from vioc.viz.plots import plot_trajectory
@@ -113,12 +156,14 @@ class Trajectory:
     def save(self, path: str | os.PathLike) -> Path:
         """Write the trajectory with its names as npz.
 
-        The file appears whole or not at all: an interrupted save leaves what was there before.
+        The file appears whole or not at all: an interrupted save leaves what was there before. A path
+        without a suffix gets ``.npz``.
         """
         path = Path(path)
+        path = path if path.suffix else path.with_suffix(".npz")
         header = {
             "format": FORMAT,
-            "map": type(self.map).__name__,
+            "identity": self.map.identity(),
             "parameters": self.map.parameters,
             "k0": self.k0,
         }
@@ -134,6 +179,9 @@ class Trajectory:
         }
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(scratch, 0o666 & ~mask)  # mkstemp's own mode keeps everybody else out
             with os.fdopen(handle, "wb") as stream:
                 np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
                 stream.flush()
@@ -152,7 +200,8 @@ class Trajectory:
         Raises
         ------
         FileFormatError
-            If the file is not a trajectory, is damaged, or is of a map with other names.
+            If the file is not a trajectory, is damaged, or is of another map: other names, another
+            model, time step or integrator.
         """
         data = _read(Path(path))
         columns = {}
@@ -171,10 +220,35 @@ class Trajectory:
                 )
             columns[key] = np.ascontiguousarray(data[key][:, [stored.index(n) for n in names]])
         header = json.loads(str(data["header"]))
+        ours = json.loads(json.dumps(map.identity()))
+        differ = [k for k in (*ours, *header["identity"]) if ours.get(k) != header["identity"].get(k)]
+        if differ:
+            raise FileFormatError(
+                f"{path}: saved from another map: {', '.join(dict.fromkeys(differ))} "
+                f"differ from those of {map!r}"
+            )
         moved = {n: v for n, v in header["parameters"].items() if n in map.parameters}
         owner = map.with_parameters(**moved) if moved else map
         arrays = (data["t"], columns["x"], columns["u"], columns["multipliers"])
         return Trajectory(owner, *arrays, k0=header["k0"])
+
+
+def warn_slack(trajectory: Trajectory) -> None:
+    """Warn (`SlackWarning`) if a string pushes in a rollout: which one first, when, and how hard."""
+    found = trajectory.slack()
+    if not found:
+        return
+    name, start, _, _ = found[0]
+    pushes = trajectory["tension." + name]
+    value = float(pushes[np.searchsorted(trajectory.t, start)])
+    others = len({s.string for s in found}) - 1
+    more = f" ({others} more strings push later)" if others else ""
+    warnings.warn(
+        f"the string {name} pushes with {-value:.3g} N from t = {start:g} s on{more}: a real string goes "
+        "slack there. `trajectory.slack()` lists where; change the motion, or end the run before",
+        SlackWarning,
+        stacklevel=4,
+    )
 
 
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error)
@@ -191,14 +265,16 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             data = {k: stored[k] for k in keys if k in entries}
             header = json.loads(str(data["header"])) if "header" in data else None
         except (OSError, ValueError, EOFError, LookupError, RuntimeError, *_ZIP_ERRORS) as error:
-            raise FileFormatError(f"{path}: not a readable trajectory file ({error})") from None
+            reason = "it holds pickled objects" if "pickle" in str(error) else error
+            raise FileFormatError(f"{path}: not a readable trajectory file ({reason})") from None
     missing = [k for k in keys if k not in data]
     if missing:
         raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise FileFormatError(f"{path}: expected format {FORMAT!r}, got {header!r:.80}")
-    if not isinstance(header.get("k0"), int) or not isinstance(header.get("parameters"), dict):
-        raise FileFormatError(f"{path}: the header lacks k0 or parameters")
+    for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
+        if not isinstance(header.get(key), kind):
+            raise FileFormatError(f"{path}: the header lacks {key}")
     for key, axes in _AXES.items():
         if data[key].ndim != axes:
             raise FileFormatError(

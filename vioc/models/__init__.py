@@ -16,11 +16,20 @@ from vioc.dynamics.description import sexpr
 from vioc.dynamics.description.frame import Frame, rx, ry, tx, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
-from vioc.dynamics.terms.constraints import coincident
+from vioc.dynamics.kinematics import Kinematics
+from vioc.dynamics.terms.constraints import DistanceConstraint, coincident
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 
-__all__ = ["load", "n_link_pendulum", "names", "path", "scissor_lift", "scissor_lift_configuration"]
+__all__ = [
+    "load",
+    "marionette_configuration",
+    "n_link_pendulum",
+    "names",
+    "path",
+    "scissor_lift",
+    "scissor_lift_configuration",
+]
 
 _FOLDER = Path(__file__).parent
 
@@ -158,6 +167,25 @@ def scissor_lift_configuration(n: int, theta: float, *, length: float = 1.0) -> 
     for i in range(1, n + 1):
         turn = theta if i == 1 else 2 * theta  # the link above slopes the other way
         q[f"left-{i}"], q[f"right-{i}"] = turn, -turn
+    return q
+
+
+def marionette_configuration() -> dict[str, float]:
+    """The start of the model ``marionette`` ([S] VIII-B): seated in the air, forearms raised.
+
+    Each string is taut and vertical: its control is above its hook. Joints not named are at zero.
+    """
+    system = load("marionette")
+    q = {"torso_rx": -0.05}
+    for side in "lr":
+        bend = math.pi / 2 - 0.6
+        q |= {f"{side}hip_rx": bend, f"{side}knee_rx": -bend, f"{side}elbow_rx": 1.57}
+    kinematics = Kinematics(system)
+    height = float(kinematics.position("string_plane", q)[2])
+    for string in system.constraints:
+        assert isinstance(string, DistanceConstraint)
+        x, y, z = map(float, kinematics.position(string.frame1, q))
+        q |= {f"{string.name}-x": x, f"{string.name}-y": y, f"{string.name}-length": height - z}
     return q
 
 

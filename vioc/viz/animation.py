@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from vioc.viz import film
 
 if TYPE_CHECKING:
     from vioc.dynamics.trajectory import Trajectory
@@ -20,19 +21,21 @@ VIEWS = (*PLANES, "3d")
 
 @dataclass(frozen=True)
 class _Scene:
-    """What there is to draw: positions over frames of the animation, and pairs of points.
+    """What there is to draw: positions over pictures of the animation, and pairs of points.
 
-    ``points`` has shape (frames, nodes + 1, 3); the world's origin comes last, so that the parent
-    index -1 is right as it is. Pairs have shape (m, 2).
+    ``points`` has shape (pictures, nodes + rail ends + 1, 3); the world's origin comes last, so that the
+    parent index -1 is right as it is. Pairs have shape (m, 2); ``masses`` and ``carts`` (nodes,).
     """
 
     t: np.ndarray
     points: np.ndarray
     links: np.ndarray
     ground: np.ndarray
+    rails: np.ndarray
     rods: np.ndarray
     springs: np.ndarray
     masses: np.ndarray
+    carts: np.ndarray
 
 
 def animate(
@@ -60,34 +63,35 @@ def animate(
 
     Returns
     -------
-    matplotlib.animation.FuncAnimation
-        ``.to_jshtml()`` shows it in a notebook.
+    Path, or matplotlib.animation.FuncAnimation
+        What was written; without a path an animation that plays in a window, and in a notebook by
+        ``.to_jshtml()``.
 
     Notes
     -----
     Frames are joined to their parents by lines, masses are dots of an area that grows with the mass,
-    springs are zigzags (dashed in three dimensions), distance constraints are thin lines.
+    springs are zigzags (dashed in three dimensions), distance constraints are thin lines. A frame that
+    slides is not joined to its parent: it has a light rail over the range of its motion, and its mass is
+    a square. Translations one after the other, with no mass between them, are free motion without rails.
     """
     if not (fps > 0 and speed > 0):
         raise ValueError(f"expected fps > 0 and speed > 0, got {fps} and {speed}")
     if view is not None and view not in VIEWS:
         raise ValueError(f"view: expected one of {', '.join(VIEWS)}, got {view!r}")
-    suffix = Path(path).suffix.lower() if path is not None else None
-    if suffix not in (None, ".gif", ".html"):
-        raise ValueError(f"{path}: an animation is written as .gif or .html")
-    if suffix == ".gif":
-        # GIF counts the time of a picture in 1/100 s, and the writer rounds it down
-        fps = 100 / (round(100 / min(fps, 50)) + 1e-6)
-
-    from matplotlib.animation import FuncAnimation
+    target = None if path is None else Path(path)
+    if target is not None:
+        if target.suffix.lower() not in film.SUFFIXES:
+            raise ValueError(f"{path}: an animation is written as {' or '.join(film.SUFFIXES)}")
+        fps = film.pace(target, fps)
 
     scene = _scene(trajectory, fps, speed)
-    view = view or _plane(scene)
-    figure, update = _stage(scene, view, to_screen=path is None)
-    animation = FuncAnimation(figure, update, frames=len(scene.t), interval=1000 / fps, blit=False)
-    if path is not None:
-        _write(animation, Path(path), fps)
-    return animation
+    figure, update = _stage(scene, view or _plane(scene), to_screen=target is None)
+    if target is not None:
+        film.write(target, figure, update, len(scene.t), fps)
+        return target
+    from matplotlib.animation import FuncAnimation
+
+    return FuncAnimation(figure, update, frames=len(scene.t), interval=1000 / fps, blit=False)
 
 
 def _scene(trajectory: Trajectory, fps: float, speed: float) -> _Scene:
@@ -101,7 +105,10 @@ def _scene(trajectory: Trajectory, fps: float, speed: float) -> _Scene:
     rows = np.searchsorted(middles, times)  # the nearest sample; between samples links would shrink
     origins = np.asarray(owner.frame_positions(trajectory.x[rows]))
     parents = np.array([node.parent for node in system.nodes])
-    links = np.column_stack([parents, np.arange(len(parents))])
+    slides = np.array([_slides(node.frame.transform) for node in system.nodes])
+    links = np.column_stack([parents, np.arange(len(parents))])[~slides]
+    on_rails = _on_rails(system, slides)
+    ends = _rail_ends(trajectory, rows, on_rails, margin=0.03 * float(np.ptp(origins, axis=(0, 1)).max()))
 
     def pairs(components: Any, kind: str) -> np.ndarray:
         ends = [
@@ -113,13 +120,45 @@ def _scene(trajectory: Trajectory, fps: float, speed: float) -> _Scene:
 
     return _Scene(
         t=times,
-        points=np.concatenate([origins, np.zeros((len(rows), 1, 3))], axis=1),
-        links=links[parents >= 0],
-        ground=links[parents < 0],
+        points=np.concatenate([origins, *ends, np.zeros((len(rows), 1, 3))], axis=1),
+        links=links[links[:, 0] >= 0],
+        ground=links[links[:, 0] < 0],
+        rails=len(parents) + np.arange(2 * len(ends)).reshape(-1, 2),
         rods=pairs(system.constraints, "DistanceConstraint"),
         springs=pairs(system.potentials, "LinearSpring"),
         masses=np.array([_mass(node.frame.mass, owner) for node in system.nodes]),
+        carts=np.isin(np.arange(len(parents)), on_rails),
     )
+
+
+def _slides(transform: Any) -> bool:
+    return transform.variable is not None and not transform.rotational
+
+
+def _on_rails(system: Any, slides: np.ndarray) -> list[int]:
+    """Nodes that slide by one variable alone; without a mass between them, several are free motion."""
+    free = set()
+    for i, node in enumerate(system.nodes):
+        above = node.parent
+        if slides[i] and above >= 0 and slides[above] and system.nodes[above].frame.mass is None:
+            free |= {i, above}
+    return [i for i, slides_here in enumerate(slides) if slides_here and i not in free]
+
+
+def _rail_ends(trajectory: Trajectory, rows: np.ndarray, nodes: list[int], margin: float) -> list[np.ndarray]:
+    """For each node that slides, the two ends (pictures, 2, 3) of its rail: where it is at its extremes."""
+    owner: Any = trajectory.map
+    ends = []
+    for i in nodes:
+        variable = owner.system.nodes[i].frame.transform.variable.name
+        column = owner.state_names.index(variable)
+        moved = trajectory.x[rows].copy()
+        rail = []
+        for extreme in (trajectory.x[:, column].min() - margin, trajectory.x[:, column].max() + margin):
+            moved[:, column] = extreme
+            rail.append(np.asarray(owner.frame_positions(moved))[:, i])
+        ends.append(np.stack(rail, axis=1))
+    return ends
 
 
 def _mass(mass: Any, owner: Any) -> float:
@@ -169,6 +208,7 @@ def _stage(scene: _Scene, view: str, *, to_screen: bool) -> tuple[Any, Any]:
     zigzag = view != "3d"
     width = 0.03 * float(size.max())
     drawn = [
+        lines(scene.rails, color="0.85", lw=3.0, solid_capstyle="round", zorder=0),
         lines(scene.ground, color="0.75", lw=1.5, zorder=1),
         lines(scene.rods, color="tab:red", lw=1.0, zorder=2),
         lines(
@@ -181,17 +221,16 @@ def _stage(scene: _Scene, view: str, *, to_screen: bool) -> tuple[Any, Any]:
         ),
         lines(scene.links, color="tab:blue", lw=2.5, solid_capstyle="round", zorder=3),
     ]
-    for mass in np.unique(scene.masses[scene.masses > 0]):
-        here = np.flatnonzero(scene.masses == mass)
-        diameter = 4 + 9 * np.sqrt(mass / scene.masses.max())
-        (dots,) = axes.plot(
-            *np.empty((len(axes_shown), 0)), "o", ms=diameter, color="tab:orange", mec="0.2", zorder=4
-        )
-        drawn.append(lambda now, dots=dots, here=here: _put(dots, now[here]))
+    for mass, cart in sorted({*zip(scene.masses.tolist(), scene.carts.tolist(), strict=True)}):
+        here = np.flatnonzero((scene.masses == mass) & (scene.carts == cart))
+        if mass > 0:
+            size = 4 + 9 * np.sqrt(mass / scene.masses.max())
+            style = {"marker": "s" if cart else "o", "color": "tab:orange", "mec": "0.2", "ls": ""}
+            drawn.append(lines(here, lambda dots: dots, ms=size, zorder=4, **style))
 
     def update(i: int) -> list[Any]:
         title.set_text(f"t = {scene.t[i]:5.2f} s")
-        return [draw(points[i]) for draw in drawn]
+        return [title, *(draw(points[i]) for draw in drawn)]
 
     return figure, update
 
@@ -214,7 +253,7 @@ def _figure(width: float, height: float, to_screen: bool) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=90)
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=80)
     FigureCanvasAgg(figure)
     return figure
 
@@ -239,21 +278,3 @@ def _joined(lines: np.ndarray) -> np.ndarray:
     """Lines (m, points, d) as one polyline with gaps (NaN)."""
     gap = np.full((len(lines), 1, lines.shape[2]), np.nan)
     return np.concatenate([lines, gap], axis=1).reshape(-1, lines.shape[2])
-
-
-# -- files --------------------------------------------------------------------------------------
-
-
-def _write(animation: Any, path: Path, fps: float) -> None:
-    from matplotlib.animation import HTMLWriter, PillowWriter
-
-    def progress(i: int, count: int) -> None:
-        if sys.stderr.isatty():
-            done = i + 1 == count
-            print(
-                f"\r{path}: {100 * (i + 1) // count}%", end="\n" if done else "", file=sys.stderr, flush=True
-            )
-
-    gif = path.suffix.lower() == ".gif"
-    writer = PillowWriter(fps=fps) if gif else HTMLWriter(fps=fps, embed_frames=True, embed_limit=200)
-    animation.save(path, writer=writer, progress_callback=progress)

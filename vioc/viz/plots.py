@@ -11,6 +11,19 @@ if TYPE_CHECKING:
     from vioc.dynamics.trajectory import Trajectory
 
 
+KINDS = {
+    "m": "position",
+    "rad": "angle",
+    "m/s": "velocity",
+    "rad/s": "angular velocity",
+    "kg m/s": "momentum",
+    "kg m^2/s": "angular momentum",
+    "N": "force",
+    "N m": "torque",
+    "J": "energy",
+}
+
+
 def plot_trajectory(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
     """Named quantities over time; all states without names.
 
@@ -102,14 +115,15 @@ def _draw(axes: Any, t: np.ndarray, values: np.ndarray, name: str) -> None:
 
 
 def _label(axes: Any, names: Sequence[str], units: dict[str, str]) -> None:
-    """One name and unit on the axis; a legend where there are several curves."""
+    """A name and unit on the axis; of several curves what they have in common, and a legend."""
     lines = axes.get_legend_handles_labels()[1]
     shared = _unique(units[n] for n in names)
-    suffix = f" [{shared[0]}]" if len(shared) == 1 and shared[0] else ""
-    if len(lines) == 1:
-        axes.set_ylabel(lines[0] + suffix)
-    else:
-        axes.set_ylabel(suffix.strip())
+    unit = shared[0] if len(shared) == 1 else ""
+    several = KINDS.get(unit) or (", ".join(names) if len(names) <= 3 else "")
+    what = lines[0] if len(lines) == 1 else several
+    gap = "\n" if len(what + unit) > 20 else " "  # longer than a panel is high
+    axes.set_ylabel(f"{what}{gap}[{unit}]" if unit else what)
+    if len(lines) > 1:
         axes.legend(ncols=1 + len(lines) // 5, fontsize="small")
     axes.grid(alpha=0.3)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -52,6 +52,41 @@ def direction() -> Any:
 def input_name() -> Any:
     """A field that names an input of the map."""
     return field(metadata={"kind": "input"})
+
+
+def axes() -> Any:
+    """A field that names the frame whose axes a direction is given in; may be another field's frame."""
+    return field(default="world", metadata={"kind": "axes"})
+
+
+def vector(default: Any = dataclasses.MISSING) -> Any:
+    """Three numbers, all zero allowed."""
+    return field(default=default, metadata={"kind": "vector"})
+
+
+def numbers(default: Any = dataclasses.MISSING, *, least: int = 1) -> Any:
+    """A tuple of numbers of any length, at least `least`."""
+    return field(default=default, metadata={"kind": "numbers", "least": least})
+
+
+def choice(*options: str) -> Any:
+    """One of some words; the first is the default."""
+    return field(default=options[0], metadata={"kind": "choice", "options": options})
+
+
+def function() -> Any:
+    """A Python function. A component that has one has no text form; pickling needs a named function."""
+    return field(metadata={"kind": "function"})
+
+
+def handed_on() -> Any:
+    """Numbers, parameters and names that a component's function takes after the kinematics."""
+    return field(default=(), metadata={"kind": "handed_on"})
+
+
+def input_names() -> Any:
+    """A tuple of names of inputs, empty by default."""
+    return field(default=(), metadata={"kind": "inputs"})
 
 
 _COMPONENTS: dict[str, type[Component]] = {}
@@ -104,9 +139,12 @@ class Component:
         return f"{self.keyword_of()} {self.name!r}" if self.name else self.keyword_of()
 
     def __repr__(self) -> str:
-        shown = [repr(getattr(self, f.name)) for f in self.arguments()]
-        shown += [f"name={self.name!r}"] if self.name is not None else []
-        return f"{type(self).__name__}({', '.join(shown)})"
+        parts = [shown(getattr(self, f.name)) for f in self.arguments()]
+        parts += [f"name={self.name!r}"] if self.name is not None else []
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def check(self, system: Any) -> None:
+        """Raise `ModelError` if it does not fit `system`, whose frames and variables it names exist."""
 
     def _of_kind(self, *kinds: str) -> Iterator[Any]:
         for f in self.arguments():
@@ -114,7 +152,9 @@ class Component:
                 yield getattr(self, f.name)
 
     def frame_names(self) -> tuple[str, ...]:
-        return tuple(self._of_kind("frame"))
+        """The frames that it refers to. Those of `frame` fields come first, and must differ."""
+        frames = tuple(self._of_kind("frame"))
+        return frames + tuple(f for f in self._of_kind("axes") if f not in frames)
 
     def variable_names(self) -> tuple[str, ...]:
         return tuple(self._of_kind("variable"))
@@ -124,13 +164,13 @@ class Component:
         return tuple(v for v in self._of_kind("length") if isinstance(v, Variable))
 
     def input_names(self) -> tuple[str, ...]:
-        return tuple(self._of_kind("input"))
+        return (*self._of_kind("input"), *(name for names in self._of_kind("inputs") for name in names))
 
     def numbers(self) -> tuple[Number, ...]:
-        result: list[Number] = []
-        for value in self._of_kind("number", "length", "direction"):
+        result: list[Any] = []
+        for value in self._of_kind("number", "length", "direction", "vector", "numbers", "handed_on"):
             result += value if isinstance(value, tuple) else [value]
-        return tuple(v for v in result if not isinstance(v, Variable))
+        return tuple(v for v in result if not isinstance(v, (Variable, str)))
 
 
 def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
@@ -150,11 +190,36 @@ def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
                 f"{what}: expected a length > 0, got {float(value):g} "
                 "(to make two points coincide use point constraints: |d|^2 = 0 is singular)"
             )
+    elif kind == "vector":
+        value = as_numbers(value, 3, what)
+    elif kind == "numbers":
+        value = _tuple(value, what, "numbers")
+        value = as_numbers(value, max(len(value), metadata["least"]), what)
+    elif kind == "handed_on":
+        items = _tuple(value, what, "numbers, parameters and names")
+        value = tuple(v if isinstance(v, str) else as_number(v, what) for v in items)
+    elif kind == "inputs":
+        value = tuple(check_name(v, what) for v in _tuple(value, what, "names"))
+    elif kind == "choice" and value not in metadata["options"]:
+        raise ModelError(f"{what}: expected one of {', '.join(metadata['options'])}, got {value!r}")
+    elif kind == "function" and not callable(value):
+        raise ModelError(f"{what}: expected a function, got {value!r}")
     elif kind in ("variable", "input"):
         value = check_name(value.name if isinstance(value, Variable) else value, what)
-    elif kind == "frame" and (not isinstance(value, str) or not value):
+    elif kind in ("frame", "axes") and (not isinstance(value, str) or not value):
         raise ModelError(f"{what}: expected the name of a frame, got {value!r}")
     return value
+
+
+def _tuple(value: Any, what: str, expected: str) -> tuple:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ModelError(f"{what}: expected a tuple of {expected}, got {value!r}")
+    return tuple(value)
+
+
+def shown(value: Any) -> str:
+    """As `repr`, but a function by its name instead of its address."""
+    return getattr(value, "__qualname__", repr(value)) if callable(value) else repr(value)
 
 
 class Potential(Component):
@@ -171,6 +236,11 @@ class Force(Component):
     def generalized(self, k: Any) -> dict[str, Any]:
         """Force on each variable it acts on, by the variable's name (N or N m)."""
         raise TypeError(f"{type(self).__name__} must define generalized(k)")
+
+    def input_unit(self, rotational: Collection[str]) -> str:
+        """SI unit of its inputs, given the variables that are angles; "" where that is not known."""
+        driven = self.variable_names()
+        return ("N m" if driven[-1] in rotational else "N") if driven else ""
 
 
 class Constraint(Component):

@@ -217,13 +217,18 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def _frames(items: object) -> tuple[Frame, ...]:
+    """Frames from a tuple or list of frames, or of such tuples (a joint is one)."""
     if not isinstance(items, (tuple, list)):
         raise ModelError(f"the children of a frame are a tuple of frames, got {items!r}")
-    result: tuple[Frame, ...] = tuple(items)
-    for item in result:
-        if not isinstance(item, Frame):
+    result: list[Frame] = []
+    for item in list.__iter__(items) if isinstance(items, list) else tuple.__iter__(items):
+        if isinstance(item, Frame):
+            result.append(item)
+        elif isinstance(item, (tuple, list)):
+            result += _frames(item)
+        else:
             raise ModelError(f"the children of a frame are frames, got {item!r}")
-    return result
+    return tuple(result)
 
 
 def _make(kind: str, value: object, name: str | None, mass: object) -> Frame:

@@ -18,7 +18,7 @@ from vioc.dynamics.description.numbers import Number, Parameter, Variable
 from vioc.dynamics.description.sexpr_reader import Reader, component_form, field_kind
 from vioc.dynamics.description.sexpr_syntax import Source, quoted
 from vioc.dynamics.description.system import System
-from vioc.dynamics.terms import constraints, forces, potentials  # noqa: F401 - they register keywords
+from vioc.dynamics.terms import constraints, forces, pairs, potentials, wrenches  # noqa: F401 - keywords
 from vioc.errors import ModelError
 
 __all__ = ["component_form", "read", "read_text", "write", "write_text"]
@@ -129,7 +129,7 @@ def _component(component: Component) -> str:
     parts = [cls.keyword.upper()]
     for f in cls.arguments():
         kind, value = field_kind(cls, f), getattr(component, f.name)
-        if kind == "direction":
+        if kind in ("direction", "vector", "numbers"):
             parts.append(f"({_values(value)})")
         else:
             parts.append(_value(value) if kind in ("number", "length") else quoted(value))

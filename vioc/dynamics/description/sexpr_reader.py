@@ -36,6 +36,10 @@ _FIELD_FORMS = {
     "number": "{}",
     "length": "{}",
     "direction": "(x y z)",
+    "vector": "({0}_x {0}_y {0}_z)",
+    "numbers": "({} ...)",
+    "axes": '"{}"',
+    "choice": '"{}"',
 }
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf|infinity)", re.I)
 
@@ -279,8 +283,10 @@ class Reader:
             del rest[:3]
             return self._numbers(three, 3, what)
         item = rest.pop(0)
-        if kind == "direction":
+        if kind in ("direction", "vector"):
             return self._numbers(item, 3, what)
+        if kind == "numbers":
+            return self._numbers(item, len(item.items) if isinstance(item, Form) else 1, what)
         if kind == "number":
             return self._number(item, what)
         return self._parameter(item, what) if kind == "length" else self._string(item, what)

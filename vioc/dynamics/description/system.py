@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from vioc.checks import near_misses
 from vioc.dynamics.description.component import Component, Constraint, Force, Potential
 from vioc.dynamics.description.frame import Frame, Pose, nest
 from vioc.dynamics.description.numbers import Parameter, Variable
@@ -123,13 +123,13 @@ class System:
         if name == WORLD:
             return -1
         if name not in self._index:
-            raise ModelError(f"unknown frame {name!r}{_suggest(name, self._index)}")
+            raise ModelError(f"unknown frame {name!r}; {near_misses(name, self._index)}")
         return self._index[name]
 
     def variable_index(self, name: str) -> int:
         """Index of a configuration variable in q."""
         if name not in self.variables:
-            raise ModelError(f"unknown configuration variable {name!r}{_suggest(name, self.variables)}")
+            raise ModelError(f"unknown configuration variable {name!r}; {near_misses(name, self.variables)}")
         return self.variables.index(name)
 
     def with_components(self, *components: Frame | Component | Iterable) -> System:
@@ -163,8 +163,8 @@ class System:
             if variable.name in owner:
                 raise ModelError(
                     f"{self.name}: the variable {variable.name!r} drives two transforms, "
-                    f"{owner[variable.name]} and {where}; each variable drives one (requirement R2 of "
-                    "the tree description): use two variables and a constraint between them"
+                    f"{owner[variable.name]} and {where}; each variable drives "
+                    "one: use two variables and a constraint between them"
                 )
             owner[variable.name] = where
             found.append(variable)
@@ -239,6 +239,7 @@ class System:
                 self.frame_index(name)
             for name in component.variable_names():
                 self.variable_index(name)
+            component.check(self)
         except ModelError as error:
             raise ModelError(f"{self.name}: {component.label()}: {error}") from None
 
@@ -311,14 +312,6 @@ def _where(nodes: tuple[Node, ...], i: int) -> str:
         path.append(nodes[i].frame.label())
         i = nodes[i].parent
     return " in ".join([*path, "world"])
-
-
-def _suggest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=3)
-    if near:
-        return f"; did you mean {' or '.join(map(repr, near))}?"
-    listed = ", ".join(map(repr, list(known)[:12]))
-    return f"; known are {listed}" if listed else "; none is defined"
 
 
 def _tree(frames: tuple[Frame, ...], indent: str) -> list[str]:

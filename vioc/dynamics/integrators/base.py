@@ -6,7 +6,6 @@ one, and so is any CasADi function of a user's (`vioc.CasadiMap`).
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, near_misses
 from vioc.errors import ModelError
 
 if TYPE_CHECKING:
@@ -148,7 +147,9 @@ class OneStepMap(ABC):
         dt: float | Sequence[float] | np.ndarray | None = None,
         warn: bool = True,
     ) -> Trajectory:
-        """Steps from `x0` under inputs `U` (N, nu), or `steps` steps with constant or no input.
+        """Steps from `x0` under inputs `U` (N, nu), or `steps` steps with a constant or no input.
+
+        No input is zero force, with prescribed configurations held.
 
         `dt` may be N step lengths; they need not be equal. `warn` False keeps quiet about what the
         rollout would warn of.
@@ -215,6 +216,10 @@ class OneStepMap(ABC):
         """The implicit equations r(x, u, x_next, multipliers, t, dt, parameters) = 0, if implicit."""
         return None
 
+    def identity(self) -> dict[str, Any]:
+        """What a saved trajectory must share with the map that reads it (numbers and text)."""
+        return {"map": type(self).__name__, "dt": self.dt}
+
     @abstractmethod
     def with_parameters(self, **values: float) -> OneStepMap:
         """The same map with other values of declared parameters; nothing is compiled again."""
@@ -242,9 +247,7 @@ class OneStepMap(ABC):
             if name.startswith(prefix) and name[len(prefix) :] in names:
                 return symbol[names.index(name[len(prefix) :])]
         known = [prefix + n for prefix, names, _ in groups for n in names] + self._more_quantities()
-        near = difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}"
-        raise ModelError(f"unknown quantity {name!r}; {hint}")
+        raise ModelError(f"unknown quantity {name!r}; {near_misses(name, known)}")
 
     def _more_quantities(self) -> list[str]:
         """Names that a subclass's `quantity` adds, for messages."""
@@ -264,21 +267,26 @@ class OneStepMap(ABC):
         """`x` as a finite float array of shape (nx,); ValueError names the entry at fault."""
         return check_array(x, (self.nx,), what, self.state_names)
 
-    def check_input(self, u: Any, what: str = "input") -> np.ndarray:
-        """`u` as a finite float array of shape (nu,); None is zero."""
+    def check_input(self, u: Any, x: np.ndarray | None = None, what: str = "input") -> np.ndarray:
+        """`u` as a finite float array of shape (nu,); None is `rest_input` at x."""
         if u is None:
-            return np.zeros(self.nu)
+            return np.zeros(self.nu) if x is None else self.rest_input(x)
         return check_array(u, (self.nu,), what, self.input_names)
 
-    def check_inputs(self, U: Any, steps: int | None) -> np.ndarray:
-        """`U` as (N, nu): given so, or one input or None held for `steps` steps."""
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        """What no input means at a state: zero, and prescribed configurations stay where they are."""
+        return np.zeros(self.nu)
+
+    def check_inputs(self, U: Any, steps: int | None, x0: np.ndarray) -> np.ndarray:
+        """`U` as (N, nu): given so, or one input, or None (see `rest_input`), for `steps` steps."""
         sequence = np.ndim(U) == 1 and steps is None and self.nu == 1
         if U is None or (np.ndim(U) < 2 and not sequence):
             if steps is None:
                 raise ValueError("rollout needs inputs U of shape (N, nu), or the number of steps")
-            if steps < 1:
-                raise ValueError(f"steps: expected at least 1, got {steps}")
-            return np.tile(self.check_input(U), (int(steps), 1))
+            if steps != int(steps) or steps < 1:
+                raise ValueError(f"steps: expected a whole number >= 1, got {steps}")
+            held = self.rest_input(x0) if U is None else self.check_input(U)
+            return np.tile(held, (int(steps), 1))
         array = np.asarray(U, float)
         array = array[:, None] if array.ndim == 1 else array
         if steps is not None and len(array) != steps:
@@ -290,6 +298,6 @@ def _by_name(values: Mapping[str, float], names: tuple[str, ...], what: str) -> 
     result = np.zeros(len(names))
     for name, value in values.items():
         if name not in names:
-            raise ValueError(f"unknown {what} {name!r}; known are {', '.join(names) or 'none'}")
+            raise ModelError(f"unknown {what} {name!r}; {near_misses(name, names)}")
         result[names.index(name)] = float(value)
     return check_array(result, (len(names),), what, names)

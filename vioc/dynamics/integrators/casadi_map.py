@@ -8,6 +8,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_names
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder, Symbols
 from vioc.dynamics.integrators.kernel import KernelMap
@@ -54,6 +55,10 @@ class CasadiMap(KernelMap):
         parameters: Mapping[str, float] | None = None,
         wrap: Sequence[str] = (),
     ):
+        if not isinstance(function, ca.Function):
+            raise TypeError(
+                f"expected a casadi.Function, got {type(function).__name__}: build one from symbols"
+            )
         if not 2 <= function.n_in() <= 5 or function.n_out() != 1:
             raise ValueError(
                 "expected a function (x, u[, t, dt, parameters]) -> x_next, got "
@@ -78,7 +83,7 @@ class CasadiMap(KernelMap):
             raise ValueError(
                 f"the function takes {function.numel_in(4)} parameters, {len(self.parameters)} are named"
             )
-        self.wrap = tuple(wrap)
+        self.wrap = as_names(wrap)
         self._check_wrap()
         self.function = function
         self._build()
@@ -119,7 +124,8 @@ class CasadiMap(KernelMap):
         )
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        x, u = self.check_state(x), self.check_input(u)
+        x = self.check_state(x)
+        u = self.check_input(u, x)
         h = self._step_lengths(dt, 1)
         return self._linearization(self._first(x, u, k * h, h, self._theta))
 
@@ -141,7 +147,8 @@ class CasadiMap(KernelMap):
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
-        x, u = self.check_state(x), self.check_input(u)
+        x = self.check_state(x)
+        u = self.check_input(u, x)
         h = self._step_lengths(dt, 1)
         return self._hessian(self._second(x, u, k * h, h, self._theta, np.asarray(z, float))[0])
 

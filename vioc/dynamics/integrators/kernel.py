@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, near_misses
 from vioc.dynamics.evaluate import run_buffered
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
@@ -78,12 +78,13 @@ class KernelMap(OneStepMap):
     def _check_wrap(self) -> None:
         for name in self.wrap:
             if name not in self.state_names:
-                raise ModelError(f"wrap: unknown state {name!r}; known are {', '.join(self.state_names)}")
+                raise ModelError(f"wrap: unknown state {name!r}; {near_misses(name, self.state_names)}")
 
     # -- protocol -------------------------------------------------------------------------------
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        x, u = self.check_state(x), self.check_input(u)
+        x = self.check_state(x)
+        u = self.check_input(u, x)
         return self._steps(x, u[None], k, self._step_lengths(dt, 1))[0][1]
 
     def rollout(
@@ -97,7 +98,7 @@ class KernelMap(OneStepMap):
         warn: bool = True,
     ) -> Trajectory:
         x0 = self.check_state(x0, "initial state")
-        U = self.check_inputs(U, steps)
+        U = self.check_inputs(U, steps, x0)
         lengths = self._step_lengths(dt, len(U))
         X, multipliers, _ = self._steps(x0, U, k0, lengths)
         run = self._trajectory(X, U, multipliers, k0, lengths)
@@ -107,7 +108,7 @@ class KernelMap(OneStepMap):
 
     def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, rescue: bool = True) -> Trajectory:
         x0 = self.check_state(x0, "initial state")
-        U = self.check_inputs(U, None)
+        U = self.check_inputs(U, None, x0)
         n = len(U)
         X = np.asarray(X, float)[:n]
         X = check_array(X, (n, self.nx), "tracked states", self.state_names)
@@ -119,8 +120,7 @@ class KernelMap(OneStepMap):
     def with_parameters(self: Self, **values: float) -> Self:
         for name in values:
             if name not in self.parameters:
-                known = ", ".join(self.parameters) or "none is declared"
-                raise ModelError(f"unknown parameter {name!r}; known are {known}")
+                raise ModelError(f"unknown parameter {name!r}; {near_misses(name, self.parameters)}")
         result = object.__new__(type(self))  # not copy.copy, which would build everything again
         result.__dict__.update(self.__dict__)
         result.parameters = {**self.parameters, **{n: float(v) for n, v in values.items()}}
@@ -135,7 +135,10 @@ class KernelMap(OneStepMap):
 
     def _step_lengths(self, dt: Any, steps: int) -> np.ndarray:
         value = self.dt if dt is None else dt
-        lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
+        try:
+            lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
+        except ValueError:
+            raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
         if not (np.isfinite(lengths).all() and (lengths > 0).all()):
             raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
         return lengths

@@ -5,13 +5,14 @@ State and input layout, names, units, velocities, energies and frame positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_names
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.charts import Chart, charts, warn_near_singularity
 from vioc.dynamics.consistency import check_mass_matrix
@@ -20,15 +21,21 @@ from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Symbols
 from vioc.dynamics.integrators.kernel import KernelMap
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
-from vioc.dynamics.trajectory import Trajectory
+from vioc.dynamics.signals import inputs
+from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
+from vioc.dynamics.trajectory import Trajectory, warn_slack
 from vioc.errors import ModelError
 
 
 class MechanicalMap(KernelMap):
     """A kernel map of a system, with state x = [q_d, q_k, p, v_k] and input [u, rho].
 
+    Maps of velocities have v_d in the place of p, and say so in `conjugate`.
+
     Attributes
     ----------
+    conjugate : str
+        What names the third part of the state: ``"p"`` momenta, ``"v"`` velocities.
     system : System
     lagrangian : Lagrangian
     nq, nd, nk, nm : int
@@ -38,8 +45,12 @@ class MechanicalMap(KernelMap):
     -----
     Quantities (`quantity`) beside the protocol's: ``v.NAME`` velocities by the Legendre transform,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``h.NAME``
-    constraint values, ``force.NAME`` the constraint force -lambda/dt of each step with [T] (36a)'s sign.
+    constraint values, ``force.NAME`` the constraint force -lambda/dt of each step with [T] (36a)'s sign,
+    ``tension.NAME`` the pull of a string or rod, N, at the start of each step. Both are half as large at
+    the start of a run from a momentum M v, which already holds half that impulse.
     """
+
+    conjugate: str = "p"
 
     def __init__(self, system: System, dt: float, wrap: Sequence[str], tolerance: float):
         if not isinstance(system, System):
@@ -56,7 +67,7 @@ class MechanicalMap(KernelMap):
             raise ModelError(f"{system.name}: every variable is kinematic, there are no dynamics")
         self.state_names = (
             *system.variables,
-            *(f"p.{n}" for n in system.dynamic),
+            *(f"{self.conjugate}.{n}" for n in system.dynamic),
             *(f"v.{n}" for n in system.kinematic),
         )
         self.input_names = (*system.inputs, *(f"rho.{n}" for n in system.kinematic))
@@ -64,7 +75,7 @@ class MechanicalMap(KernelMap):
         self.nx = self.ndx = len(self.state_names)
         self.nu = len(self.input_names)
         self.parameters = dict(system.parameters)
-        self.wrap = tuple(wrap)
+        self.wrap = as_names(wrap)
         self._check_wrap()
         self.symbols = Symbols(
             ca.SX.sym("x", self.nx),
@@ -78,10 +89,21 @@ class MechanicalMap(KernelMap):
 
     def _review(self, trajectory: Trajectory) -> None:
         warn_near_singularity(trajectory, self._charts)
+        warn_slack(trajectory)
 
     @cached_property
     def _charts(self) -> tuple[Chart, ...]:
         return charts(self.system)
+
+    def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
+        """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
+        return inputs(self, steps, signals, **options)
+
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.zeros(len(self.system.inputs)), x[self.nd : self.nq]])
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "model": repr(self.system)}
 
     def quantity(self, name: str) -> ca.SX:
         kind, _, rest = name.partition(".")
@@ -92,6 +114,8 @@ class MechanicalMap(KernelMap):
             return self._constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
         if kind == "force" and rest in self.multiplier_names:
             return -self.symbols.multipliers[self.multiplier_names.index(rest)] / self.symbols.dt
+        if kind == "tension" and rest in self._distances:
+            return self._tension(rest)
         if name in ("kinetic", "potential", "energy"):
             return self._energies[("kinetic", "potential", "energy").index(name)]
         frame, _, axis = name.rpartition(":")
@@ -111,6 +135,7 @@ class MechanicalMap(KernelMap):
             "energy",
             *(f"{frame}:{axis}" for frame in system.frame_names for axis in "xyz"),
             *(f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names),
+            *(f"tension.{n}" for n in self._distances),
         ]
 
     def unit(self, name: str) -> str:
@@ -126,20 +151,46 @@ class MechanicalMap(KernelMap):
             return "kg m^2/s" if angle else "kg m/s"
         if base == "rho":
             return "rad" if angle else "m"
+        if base == "tension":
+            return "N"
         if name in ("kinetic", "potential", "energy"):
             return "J"
         if ":" in name:
             return "m"
-        inputs = {i: v for f in self.system.forces for i in f.input_names() for v in f.variable_names()}
-        driven = inputs.get(rest if base == "u" else name)
-        if driven is not None:
-            return "N m" if driven in self._rotational else "N"
-        return ""
+        name = rest if base == "u" else name
+        units = (f.input_unit(self._rotational) for f in self.system.forces if name in f.input_names())
+        return next(units, "")
 
     @cached_property
     def _rotational(self) -> set[str]:
         transforms = (node.frame.transform for node in self.system.nodes)
         return {t.variable.name for t in transforms if t.variable and t.rotational}
+
+    @cached_property
+    def _distances(self) -> dict[str, DistanceConstraint]:
+        """Strings and rods, by name."""
+        named = zip(self.multiplier_names, self.system.constraints, strict=True)
+        return {name: c for name, c in named if isinstance(c, DistanceConstraint)}
+
+    @cached_property
+    def strings(self) -> tuple[str, ...]:
+        """Names of the constraints that can only pull."""
+        return tuple(n for n, c in self._distances.items() if isinstance(c, StringConstraint))
+
+    def force_rounding(self, dt: float) -> float:
+        """Forces that a step of length `dt` cannot tell from zero, N.
+
+        A step solves for velocities (q1 - q0)/dt, so rounding of q in metres is a force of M eps/dt^2.
+        """
+        total = sum(float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass)
+        return 100 * np.finfo(float).eps * total / dt**2
+
+    def _tension(self, name: str) -> ca.SX:
+        g, s = self.lagrangian.graph, self.symbols
+        impulse, dt = ca.SX.sym("impulse"), ca.SX.sym("dt")
+        tension = self._distances[name].tension(g, impulse, dt)
+        f = ca.Function("tension", [g.q_vector, g.parameters, impulse, dt], [tension], OPTIONS)
+        return f(*self._q_and_parameters, s.multipliers[self.multiplier_names.index(name)], s.dt)
 
     @cached_property
     def _constraint(self) -> ca.Function:

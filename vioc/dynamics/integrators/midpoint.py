@@ -102,6 +102,9 @@ class MidpointVI(MechanicalMap):
         options = dict(alpha=self.alpha, forcing=self.forcing, wrap=self.wrap, tolerance=self._tolerance)
         return _rebuild, (self.system, self.dt, options, self.parameters)
 
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "alpha": self.alpha, "forcing": self.forcing}
+
     def with_system(self, system: System) -> MidpointVI:
         """The same integrator, with the same options and parameters, of another system."""
         options = dict(alpha=self.alpha, forcing=self.forcing, wrap=self.wrap, tolerance=self._tolerance)
@@ -274,7 +277,7 @@ class MidpointVI(MechanicalMap):
         Parameters
         ----------
         q, v : array (nq,) or dict by name
-            Missing names are zero.
+            Missing names are zero; q may be the report of `consistent_configuration`.
         u : array or None
             Input at the start; matters for left forcing only.
 
@@ -319,7 +322,8 @@ class MidpointVI(MechanicalMap):
         return StructuredLinearization(self)
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        x, u = self.check_state(x), self.check_input(u)
+        x = self.check_state(x)
+        u = self.check_input(u, x)
         h = self._step_lengths(dt, 1)
         X, multipliers, _ = self._steps(x, u[None], k, h)
         t = k * h
@@ -340,7 +344,8 @@ class MidpointVI(MechanicalMap):
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
-        x, u = self.check_state(x), self.check_input(u)
+        x = self.check_state(x)
+        u = self.check_input(u, x)
         h = self._step_lengths(dt, 1)
         X, multipliers, _ = self._steps(x, u[None], k, h)
         t = k * h

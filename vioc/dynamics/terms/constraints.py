@@ -1,4 +1,4 @@
-"""Holonomic constraints h(q) = 0 ([T] IV-D)."""
+"""Holonomic constraints h(q) = 0 between frames ([T] IV-D)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Any, ClassVar
 
 import casadi as ca
 
-from vioc.dynamics.description.component import Constraint, direction, frame, length
+from vioc.dynamics.description.component import Constraint, axes, direction, frame, length, number
 from vioc.dynamics.description.numbers import Number, Variable
+from vioc.errors import ModelError
+
+
+def in_world(k: Any, vector: tuple[Number, ...], frame: str) -> ca.SX:
+    """A vector (3,) given in the axes of a frame, in the world's."""
+    column = ca.vertcat(*map(k.number, vector))
+    return column if frame == "world" else ca.mtimes(k.pose(frame)[:3, :3], column)
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,7 +26,9 @@ class PointConstraint(Constraint):
     ----------
     frame1, frame2 : str
     direction : 3 numbers
-        n in the world's axes; not normalized, so the multiplier is per unit of n.
+        n; not normalized, so the multiplier is per unit of n.
+    direction_in : str
+        The frame in whose axes n is given, and with which it turns; by default the world.
     """
 
     keyword: ClassVar[str] = "POINT-CONSTRAINT"
@@ -27,21 +36,52 @@ class PointConstraint(Constraint):
     frame1: str = frame()
     frame2: str = frame()
     direction: tuple[Number, Number, Number] = direction()
+    direction_in: str = axes()
 
     def value(self, k: Any) -> ca.SX:
-        n = ca.vertcat(*(k.number(v) for v in self.direction))
+        n = in_world(k, self.direction, self.direction_in)
         return ca.dot(n, k.position(self.frame1) - k.position(self.frame2))
+
+
+@dataclass(frozen=True, repr=False)
+class PointOnPlane(Constraint):
+    """A point stays in a plane that a frame carries: h = n . (p - o) - c.
+
+    Parameters
+    ----------
+    point : str
+        The frame whose origin is p.
+    plane : str
+        The frame that carries the plane; o is its origin.
+    normal : 3 numbers
+        n in the plane frame's axes; not normalized.
+    offset : number
+        c; the plane's distance from o is c / |n|, m.
+    """
+
+    keyword: ClassVar[str] = "POINT-ON-PLANE"
+
+    point: str = frame()
+    plane: str = frame()
+    normal: tuple[Number, Number, Number] = direction()
+    offset: Number = number(0.0)
+
+    def value(self, k: Any) -> ca.SX:
+        n = in_world(k, self.normal, self.plane)
+        return ca.dot(n, k.position(self.point) - k.position(self.plane)) - k.number(self.offset)
 
 
 @dataclass(frozen=True, repr=False)
 class DistanceConstraint(Constraint):
     """Two points stay a distance apart: h = |p1 - p2|^2 - L^2 ([T] (37)).
 
+    Its ``tension.NAME`` in a trajectory is the force in the rod, N, negative where it is compressed.
+
     Parameters
     ----------
     frame1, frame2 : str
     length : number or `Variable`
-        L > 0, m; a kinematic variable makes a string that is pulled.
+        L > 0, m; a kinematic variable prescribes it.
     """
 
     keyword: ClassVar[str] = "DISTANCE-CONSTRAINT"
@@ -51,18 +91,54 @@ class DistanceConstraint(Constraint):
     length: Number | Variable = length()
 
     def value(self, k: Any) -> ca.SX:
-        d = k.position(self.frame1) - k.position(self.frame2)
         prescribed = isinstance(self.length, Variable)
         size = k.q(self.length.name) if prescribed else k.number(self.length)  # type: ignore[union-attr]
-        return ca.dot(d, d) - size**2
+        return ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)) - size**2
+
+    def tension(self, k: Any, impulse: Any, dt: Any) -> ca.SX:
+        """2 |p1 - p2| lambda / dt, N, for the impulse lambda of [S] (28a) at the step's start.
+
+        The force on the first point is -Dh' lambda / dt = -(2 lambda / dt) (p1 - p2): towards the
+        second one where lambda > 0.
+        """
+        distance = ca.sqrt(ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)))
+        return 2 * distance * impulse / dt
 
 
-def coincident(frame1: str, frame2: str, axes: str = "xyz", *, name: str | None = None) -> tuple:
-    """Point constraints that pin two points together along the world's `axes`.
+@dataclass(frozen=True, repr=False)
+class StringConstraint(DistanceConstraint):
+    """A taut string: a distance constraint that can only pull.
+
+    While it is in force it is kept like a rod; a rollout in which it would have to push
+    (``tension.NAME`` < 0) warns (`SlackWarning`), because a real string would go slack there. A
+    string's length given by a kinematic variable makes one that is pulled.
+
+    Parameters
+    ----------
+    frame1, frame2 : str
+    length : number or `Variable`
+        L > 0, m.
+    """
+
+    keyword: ClassVar[str] = "STRING-CONSTRAINT"
+
+
+def coincident(
+    frame1: str,
+    frame2: str,
+    axes: str = "xyz",
+    *,
+    direction_in: str = "world",
+    name: str | None = None,
+) -> tuple[PointConstraint, ...]:
+    """Point constraints that pin two points together along `axes`, the world's or a frame's.
 
     In a planar mechanism name the two axes of its plane; the third would be redundant.
     """
     unit = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
+    if not axes or set(axes) - set(unit) or len(set(axes)) < len(axes):
+        raise ModelError(f"coincident: axes: expected different letters of x, y, z, got {axes!r}")
     return tuple(
-        PointConstraint(frame1, frame2, unit[axis], name=f"{name}-{axis}" if name else None) for axis in axes
+        PointConstraint(frame1, frame2, unit[axis], direction_in, name=f"{name}-{axis}" if name else None)
+        for axis in axes
     )

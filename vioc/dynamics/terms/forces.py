@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from vioc.dynamics.description.component import Force, input_name, number, variable
+import casadi as ca
+
+from vioc.dynamics.description.component import Force, frame, input_name, number, variable
 from vioc.dynamics.description.numbers import Number
 
 
@@ -27,6 +29,33 @@ class JointDamping(Force):
 
     def generalized(self, k: Any) -> dict[str, Any]:
         return {self.variable: -k.number(self.coefficient) * k.v(self.variable)}
+
+
+@dataclass(frozen=True, repr=False)
+class LinearDamper(Force):
+    """A damper between the origins of two frames: a force -c dx/dt along the line between them.
+
+    With x = |p1 - p2| the generalized force is F = -c (dx/dt) dx/dq. It has no direction where the
+    points meet.
+
+    Parameters
+    ----------
+    frame1, frame2 : str
+    coefficient : number
+        c >= 0, N s/m.
+    """
+
+    keyword: ClassVar[str] = "LINEAR-DAMPER"
+
+    frame1: str = frame()
+    frame2: str = frame()
+    coefficient: Number = number(minimum=0.0)
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        distance = ca.sqrt(ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)))
+        slope = ca.gradient(distance, k.q_vector)
+        forces = ca.vertsplit(-k.number(self.coefficient) * ca.dot(slope, k.v_vector) * slope)
+        return {n: f for n, f in zip(k.system.variables, forces, strict=True) if not f.is_zero()}
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 
 import casadi as ca
 
-from vioc.dynamics.description.component import Potential, frame, number, variable
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.description.component import Potential, frame, number, numbers, variable
 from vioc.dynamics.description.numbers import Number
+from vioc.errors import ModelError
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,6 +32,78 @@ class Gravity(Potential):
     def energy(self, k: Any) -> ca.SX:
         g = ca.vertcat(k.number(self.x), k.number(self.y), k.number(self.z))
         return -sum((mass * ca.dot(g, position) for mass, position in k.masses()), ca.SX(0))
+
+
+def check_mass(system: Any, frame: str, what: str) -> None:
+    """Raise `ModelError` unless a frame carries a mass."""
+    i = system.frame_index(frame)
+    if i < 0 or system.nodes[i].frame.mass is None:
+        raise ModelError(f"{system.name}: {what}: the frame {frame!r} carries no mass; give it one")
+
+
+def mass_center(k: Any, frame: str) -> tuple[Any, ca.SX]:
+    """Mass of a frame and the world position of its centre."""
+    i = k.system.frame_index(frame)
+    mass = k.system.nodes[i].frame.mass
+    R, p = k.node_pose(i)
+    com = tuple(k.number(c) for c in mass.com)
+    return k.number(mass.mass), vec.column(vec.add(p, vec.apply(R, com)))
+
+
+@dataclass(frozen=True, repr=False)
+class MassGravity(Potential):
+    """Uniform gravity on one mass, besides any `Gravity`: V = -m g . p ([T] (30)).
+
+    Parameters
+    ----------
+    frame : str
+        A frame with a mass; p is its centre.
+    x, y, z : number
+        The acceleration g, m/s^2, in the world's axes.
+    """
+
+    keyword: ClassVar[str] = "MASS-GRAVITY"
+
+    frame: str = frame()
+    x: Number = number()
+    y: Number = number()
+    z: Number = number()
+
+    def check(self, system: Any) -> None:
+        check_mass(system, self.frame, self.label())
+
+    def energy(self, k: Any) -> ca.SX:
+        self.check(k.system)
+        mass, position = mass_center(k, self.frame)
+        return -mass * ca.dot(ca.vertcat(*map(k.number, (self.x, self.y, self.z))), position)
+
+
+@dataclass(frozen=True, repr=False)
+class Gravitation(Potential):
+    """Two masses attract each other as points: V = -G m1 m2 / |p1 - p2| ([T] IV-C1).
+
+    Parameters
+    ----------
+    frame1, frame2 : str
+        Frames with masses; p1, p2 are their centres, which may not meet.
+    constant : number
+        G >= 0, m^3/(kg s^2).
+    """
+
+    keyword: ClassVar[str] = "GRAVITATION"
+
+    frame1: str = frame()
+    frame2: str = frame()
+    constant: Number = number(6.6743e-11, minimum=0.0)
+
+    def check(self, system: Any) -> None:
+        check_mass(system, self.frame1, self.label())
+        check_mass(system, self.frame2, self.label())
+
+    def energy(self, k: Any) -> ca.SX:
+        self.check(k.system)
+        (m1, p1), (m2, p2) = mass_center(k, self.frame1), mass_center(k, self.frame2)
+        return -k.number(self.constant) * m1 * m2 / ca.sqrt(ca.sumsqr(p1 - p2))
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,3 +156,33 @@ class TorsionalSpring(Potential):
 
     def energy(self, k: Any) -> ca.SX:
         return 0.5 * k.number(self.stiffness) * (k.q(self.variable) - k.number(self.rest)) ** 2
+
+
+@dataclass(frozen=True, repr=False)
+class PolynomialSpring(Potential):
+    """A nonlinear spring on one variable: F = -sum_n k_n (q - q0)^n, n = 1, 2, ... ([T] IV-C2).
+
+    V = sum_n k_n (q - q0)^(n + 1) / (n + 1). ``PolynomialSpring("q", (1.0, 0.0, 0.3))`` is Duffing's.
+
+    Parameters
+    ----------
+    variable : str
+        An angle or a translation.
+    coefficients : numbers
+        k_1, k_2, ...: N m/rad^n or N/m^n.
+    rest : number
+        q0, rad or m.
+    """
+
+    keyword: ClassVar[str] = "POLYNOMIAL-SPRING"
+
+    variable: str = variable()
+    coefficients: tuple[Number, ...] = numbers()
+    rest: Number = number(0.0)
+
+    def energy(self, k: Any) -> ca.SX:
+        x = k.q(self.variable) - k.number(self.rest)
+        inner: Any = 0.0
+        for n, c in reversed(list(enumerate(self.coefficients, 1))):  # Horner's scheme
+            inner = k.number(c) / (n + 1) + x * inner
+        return inner * x**2

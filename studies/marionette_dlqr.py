@@ -1,0 +1,263 @@
+"""The marionette of [S] VIII-B (Fig. 5-7): simulated, linearized and stabilized about a 10 s motion.
+
+Its joints are not driven. The 18 inputs are the next values of the kinematic configurations: for each of
+the six strings its length and the place of its control in a plane above the marionette.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import vioc
+from studies.harness import Claim, Report, Study, at_least, at_most, near
+from studies.reference_models import DATA
+
+DT = 0.01  # s
+STEPS = 1000
+PULL = {"left_arm": 0.1, "right_arm": -0.1, "left_leg": -0.1, "right_leg": 0.1}  # m
+DISTURBED, DISTURBANCE = "torso_rz", 0.1  # rad
+
+SAME = at_most(1e-8)
+REFERENCE = "tests/data/marionette"
+DERIVATIVE = at_most(1e-6)
+
+STUDY = Study(
+    __file__,
+    "the marionette of [S]: its motion, exact derivatives and feedback through its strings",
+    states=Claim("states", near(80, 0), published=80, source="[S] VIII-B"),
+    inputs=Claim("inputs", near(18, 0), published=18, source="[S] VIII-B"),
+    reference_q=Claim(
+        "configurations in the first second, against an independent implementation",
+        SAME,
+        unit="rad, m",
+        source=REFERENCE,
+    ),
+    reference_p=Claim("momenta in the first second, likewise", SAME, unit="SI", source=REFERENCE),
+    reference_long=Claim("configurations and momenta over 10 s", SAME, unit="SI", source=REFERENCE),
+    strings=Claim("largest |h| of any step", at_most(1e-10), unit="m^2"),
+    first=Claim("A, B against differences of the step, entries, at 4 points", DERIVATIVE, source="[S] IV"),
+    second=Claim("second derivatives against differences of A, B, relative", DERIVATIVE, source="[S] V"),
+    closed_peak=Claim("closed loop: largest |x - x_d|", unit="SI"),
+    closed_last=Claim("closed loop: |x - x_d| at 10 s", unit="SI"),
+    closed=Claim(
+        "closed loop: the second over the first",
+        at_most(0.01),
+        published="converges",
+        source="[S] Fig. 6",
+    ),
+    open_peak=Claim("open loop: largest |x - x_d|", unit="SI"),
+    open_last=Claim("open loop: |x - x_d| at 10 s", unit="SI"),
+    open=Claim(
+        "open loop: the second over the first",
+        at_least(0.01),
+        published="persists",
+        source="[S] Fig. 6",
+    ),
+    closed_q=Claim("closed loop: the same ratio for the 40 configurations alone", at_most(0.01)),
+    open_q=Claim("open loop: the same ratio for the 40 configurations alone", at_least(0.01)),
+    closed_torso=Claim(
+        "closed loop: largest error of torso_rz over the last 2 s", unit="rad", source="[S] Fig. 7"
+    ),
+    open_torso=Claim("open loop: likewise", unit="rad", source="[S] Fig. 7"),
+    tension=Claim(
+        "least tension of a string after the first step (below 0 a string would go slack)", unit="N"
+    ),
+    step_ms=Claim("time per simulated step", unit="ms", published=2.11, source="[S] VIII-B"),
+    first_ms=Claim("time per linearization", unit="ms", published=1.12, source="[S] VIII-B"),
+    second_ms=Claim("time per second-order linearization", unit="ms", published=22.15, source="[S] VIII-B"),
+    build=Claim("first calls of all three over 10 s, which build the functions", unit="s"),
+)
+
+
+@STUDY.body
+def run(report: Report) -> None:
+    f = vioc.MidpointVI(vioc.models.load("marionette"), DT, forcing="left")
+    x0 = start(f)
+    motion = timed(report, f, x0)
+    compare_with_reference(report, f, x0)
+    derivatives(report, motion)
+    report.measure(
+        states=f.nx,
+        inputs=f.nu,
+        strings=max(np.abs(motion[f"h.{name}"]).max() for name in f.multiplier_names),
+        # the pulling starts at full speed: a blow on the strings in the first step
+        tension=min(tension(motion, name)[1:].min() for name in f.multiplier_names),
+    )
+
+    weights = {name: 100.0 if name in f.system.variables else 1.0 for name in f.state_names}
+    regulator = vioc.control.dlqr(f, motion, weights, 1.0)
+    disturbed = x0 + f.state({DISTURBED: DISTURBANCE})
+    loops = {"closed": regulator.rollout(disturbed), "open": f.rollout(disturbed, motion.u, warn=False)}
+    late = motion.t > motion.t[-1] - 2.0
+    for name, loop in loops.items():
+        whole, q = error(loop, motion, f.nx), error(loop, motion, f.nq)
+        torso = np.abs(loop[DISTURBED] - motion[DISTURBED])[late]
+        figures = {"peak": whole.max(), "last": whole[-1], "q": q[-1] / q.max(), "torso": torso.max()}
+        report.measure(**{f"{name}_{key}": value for key, value in figures.items()})
+        report.measure(**{name: whole[-1] / whole.max()})
+    draw_marionette(report, motion)
+    draw_errors(report, motion, loops)
+
+
+def start(f: vioc.MidpointVI) -> np.ndarray:
+    """The state after a step from rest, q(-dt) = q(0): p is half of gravity's impulse in a step."""
+    q = vioc.models.marionette_configuration()
+    return f.state_from_configurations(q, q)
+
+
+def pulled(f: vioc.MidpointVI, t: np.ndarray) -> np.ndarray:
+    """Inputs (len(t), 18) that change the strings of arms and legs by +-0.1 sin(0.6 pi t)."""
+    q = vioc.models.marionette_configuration()
+    U = np.tile(f.input({f"rho.{name}": q[name] for name in f.system.kinematic}), (len(t), 1))
+    for limb, size in PULL.items():
+        U[:, f.input_names.index(f"rho.{limb}_string-length")] += size * np.sin(0.6 * np.pi * t)
+    return U
+
+
+def tension(run: vioc.Trajectory, string: str) -> np.ndarray:
+    """Of each step (N,), N: the constraint force goes with the gradient 2 d of h = |d|^2 - L^2."""
+    return -2 * run[f"{string}-length"][:-1] * run[f"force.{string}"]
+
+
+def error(run: vioc.Trajectory, motion: vioc.Trajectory, size: int) -> np.ndarray:
+    """|x - x_d| (N+1,) in the first `size` states."""
+    return np.linalg.norm((run.x - motion.x)[:, :size], axis=1)
+
+
+def timed(report: Report, f: vioc.MidpointVI, x0: np.ndarray) -> vioc.Trajectory:
+    """The motion, and what it and its derivatives cost: first calls, which build functions; then the best."""
+    U, Z = pulled(f, DT * np.arange(1, STEPS + 1)), np.ones((STEPS, f.ndx))
+    built = seconds(lambda: f.rollout(x0, U, warn=False))
+    motion = f.rollout(x0, U, warn=False)
+    calls = {
+        "step_ms": lambda: f.rollout(x0, U, warn=False),
+        "first_ms": lambda: f.linearize_trajectory(motion),
+        "second_ms": lambda: f.second_order_trajectory(motion, Z),
+    }
+    built += seconds(calls["first_ms"]) + seconds(calls["second_ms"])
+    repeats = 2 if report.quick else 5
+    best = {key: 1e3 * min(seconds(call) for _ in range(repeats)) / STEPS for key, call in calls.items()}
+    best["second_ms"] -= best["first_ms"]  # which it begins with
+    report.measure(build=built, **best)
+    return motion
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    before = time.perf_counter()
+    call()
+    return time.perf_counter() - before
+
+
+def compare_with_reference(report: Report, f: vioc.MidpointVI, x0: np.ndarray) -> None:
+    """Against numbers computed elsewhere; its strings lag by a step, which is followed here only."""
+    with np.load(DATA / "marionette.npz", allow_pickle=False) as stored:
+        data = dict(stored)
+    samples, names = data["sample"], [str(n) for n in data["names"]]
+    ours = f.rollout(x0, pulled(f, DT * np.arange(samples[-1])), warn=False)
+    known = {name: data["q"][:, i] for i, name in enumerate(names)}
+    known |= {f"p.{name}": data["p"][:, i] for i, name in enumerate(names[: data["p"].shape[1]])}
+    errors = {name: np.abs(ours[name][samples] - values) for name, values in known.items()}
+    second = samples <= round(1 / DT)
+    report.measure(
+        reference_q=max(errors[name][second].max() for name in names),
+        reference_p=max(e[second].max() for name, e in errors.items() if name not in names),
+        reference_long=max(e.max() for e in errors.values()),
+    )
+
+
+def derivatives(report: Report, motion: vioc.Trajectory) -> None:
+    """Exact against central differences; A, B by entry, products H d relative to their size."""
+    f: Any = motion.map
+    rng = np.random.default_rng(0)
+    first, second = [], []
+    for k in (0, 137, 500, 900):
+        w = np.concatenate([motion.x[k], motion.u[k]])
+        z = rng.standard_normal(f.nx)
+
+        def step(w: np.ndarray, k: int = k) -> np.ndarray:
+            return f.step(w[: f.nx], w[f.nx :], k)
+
+        def linear(w: np.ndarray, k: int = k) -> np.ndarray:
+            return np.hstack(list(f.linearize(w[: f.nx], w[f.nx :], k)))
+
+        exact = linear(w)
+        for column, direction in zip(exact.T, np.eye(len(w)), strict=True):
+            first.append(np.abs(column - slope(step, w, direction, 1e-4)).max())
+        xx, xu, uu = f.second_order(w[: f.nx], w[f.nx :], z, k)
+        hessian = np.block([[xx, xu], [xu.T, uu]])
+        for direction in rng.standard_normal((3, len(w))) / np.sqrt(len(w)):
+            product = hessian @ direction
+            difference = product - z @ slope(linear, w, direction, 1e-3)
+            second.append(np.abs(difference).max() / (1 + np.abs(product).max()))
+    report.measure(first=max(first), second=max(second))
+
+
+def slope(function: Callable[[np.ndarray], np.ndarray], w: np.ndarray, d: np.ndarray, h: float) -> np.ndarray:
+    """Derivative along d by central differences at h and 2 h, extrapolated to order 4."""
+    near, far = ((function(w + s * d) - function(w - s * d)) / (2 * s) for s in (h, 2 * h))
+    return (4 * near - far) / 3
+
+
+def draw_marionette(report: Report, motion: vioc.Trajectory) -> None:
+    """[S] Fig. 5, from the front and a little above, at the start and where the strings are pulled most."""
+    import matplotlib.pyplot as plt
+
+    f: Any = motion.map
+    nodes, constraints = f.system.nodes, f.system.constraints
+    body = [f.system.frame_index("pelvis")]
+    bones = []
+    for i, node in enumerate(nodes):
+        if node.parent in body:
+            body.append(i)
+            bones.append([node.parent, i])
+    head = f.system.frame_index("head_center")
+    azimuth, elevation = np.radians([48, 15])
+    right = np.array([-np.sin(azimuth), np.cos(azimuth), 0])
+    toward = np.array([np.cos(azimuth), np.sin(azimuth), 0])
+    view = np.column_stack([right, np.cos(elevation) * np.eye(3)[2] - np.sin(elevation) * toward])
+    plane = np.array([[-0.4, -0.1, 2], [0.4, -0.1, 2], [0.4, 0.5, 2], [-0.4, 0.5, 2]]) @ view
+    figure, panels = plt.subplots(1, 2, figsize=(7, 7), layout="constrained")
+    for axes, k in zip(panels, (0, round(2.5 / DT)), strict=True):
+        p = f.frame_positions(motion.x[k])[0] @ view
+        axes.fill(*plane.T, color="0.92")
+        for bone in bones:
+            axes.plot(*p[bone].T, color="tab:brown", lw=4, solid_capstyle="round")
+        axes.plot(*p[head], "o", ms=20, color="tab:brown")
+        for string in constraints:
+            ends = p[[f.system.frame_index(string.frame1), f.system.frame_index(string.frame2)]]
+            axes.plot(*ends.T, color="tab:blue", lw=1)
+            axes.plot(*ends[1], "s", ms=4, color="tab:blue")
+        axes.set(title=f"t = {motion.t[k]:g} s", aspect="equal")
+        axes.set_axis_off()
+    figure.suptitle("Marionette: 40 configurations, 6 strings ([S] Fig. 5)")
+    report.save(figure, "drawn")
+
+
+def draw_errors(report: Report, motion: vioc.Trajectory, loops: dict[str, vioc.Trajectory]) -> None:
+    """[S] Fig. 6 and Fig. 7."""
+    import matplotlib.pyplot as plt
+
+    f: Any = motion.map
+    colors = {"open": "tab:red", "closed": "tab:blue"}
+    figure, (norm, torso) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for name, color in colors.items():
+        loop = loops[name]
+        norm.semilogy(loop.t, error(loop, motion, f.nx), color=color, label=f"{name} loop, state")
+        q = error(loop, motion, f.nq)
+        norm.semilogy(loop.t, q, color=color, lw=1, ls=":", label=f"{name} loop, configurations")
+        torso.plot(loop.t, loop[DISTURBED], color=color, label=f"{name} loop")
+    torso.plot(motion.t, motion[DISTURBED], color="k", ls="--", lw=1, label="reference")
+    norm.set(xlabel="t [s]", ylabel=r"$|x - x_d|$ [SI]", title="Norm of the error ([S] Fig. 6)")
+    torso.set(xlabel="t [s]", ylabel=f"{DISTURBED} [rad]", title="Orientation of the torso ([S] Fig. 7)")
+    for axes in (norm, torso):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    report.save(figure)
+
+
+if __name__ == "__main__":
+    STUDY.main()

@@ -1,0 +1,292 @@
+"""The continuous equations of motion of a system ([T] (28)-(29), (36)), forwards and backwards.
+
+    d/dt L_v - L_q = F + Dh' lambda_c        rows of dynamic variables
+    Dh a + D^2h (v, v) = 0
+
+`Continuous` holds the CasADi graphs and evaluates them on numbers. The accelerations of kinematic
+variables are given. Maths: docs/maths/continuous.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.dynamics.consistency import rank_of_rows
+from vioc.dynamics.description.system import System
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.lagrangian import Lagrangian
+from vioc.dynamics.sparse_lu import SaddleLU, scalars
+from vioc.dynamics.vectors import part
+from vioc.errors import ConstraintError, ModelError
+
+SINGULAR_MASS = 1e-13  # reciprocal condition of M, in units of a generic one, that counts as singular
+
+
+class Motion(NamedTuple):
+    """Accelerations (nq,) and multipliers lambda_c (m,), each with a leading axis over samples if given."""
+
+    accelerations: np.ndarray
+    multipliers: np.ndarray
+
+
+class Continuous:
+    """Forward and inverse dynamics of a system, with derivatives of any order.
+
+    Parameters
+    ----------
+    system : System or Lagrangian
+    **parameters : float
+        Values of declared parameters other than their defaults.
+
+    Notes
+    -----
+    Configurations, velocities and accelerations are arrays (nq,), arrays (N, nq) of N samples, dicts by
+    name (missing names are zero), or None for zero; `u` likewise with the inputs, `t` is a number or (N,).
+    Multipliers have [T] (36a)'s sign, M a + ... = Dh' lambda_c, in newtons per unit of Dh.
+
+    `by` asks for derivatives, one letter each: ``q``, ``v``, ``u``, ``p`` (the declared parameters), and
+    for inverse dynamics ``a``; ``by="qv"`` adds the axes (..., nq, nq), entry [..., i, j] the
+    derivative by q_i and v_j. Each is an exact CasADi function, built at its first use and kept.
+
+    Examples
+    --------
+    >>> dynamics = Continuous(system)
+    >>> a, multipliers = dynamics.forward({"theta": 0.3}, u={"torque": 1.0})
+    """
+
+    def __init__(self, system: System | Lagrangian, **parameters: float):
+        self.lagrangian = lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
+        self.system = lag.system
+        unknown = sorted(set(parameters) - set(self.system.parameters))
+        if unknown:
+            raise ValueError(f"unknown parameters {unknown}; known are {list(self.system.parameters)}")
+        if lag.nd == 0:
+            raise ModelError(f"{self.system.name}: every variable is kinematic, there are no dynamics")
+        self.parameters = {**self.system.parameters, **parameters}
+        self.nm = len(self.system.constraints)
+        self.a_vector = ca.SX.sym("a", lag.nq)
+        self.multipliers = ca.SX.sym("lambda_c", self.nm)
+        self._functions: dict[tuple[str, str], Evaluator] = {}
+
+    # -- expressions ------------------------------------------------------------------------------
+
+    def balance(self, a: ca.SX, multipliers: ca.SX) -> ca.SX:
+        """d/dt L_v - L_q - F - Dh' lambda_c (nq,) at accelerations `a` (nq,): what must act besides.
+
+        The two products with second derivatives of L are one directional derivative of L_v along
+        (v, a), so neither M nor L_vq is formed.
+        """
+        lag, g = self.lagrangian, self.lagrangian.graph
+        flow = ca.vertcat(g.v_vector, a)
+        rate = ca.jtimes(lag.L_v, ca.vertcat(g.q_vector, g.v_vector), flow)
+        total = rate - lag.L_q - lag.F
+        return total - ca.jtimes(lag.h, g.q_vector, multipliers, True) if self.nm else total
+
+    def constraint_acceleration(self, a: ca.SX) -> ca.SX:
+        """d^2h/dt^2 = Dh a + D^2h (v, v) (m,) ([T] (36b))."""
+        lag, g = self.lagrangian, self.lagrangian.graph
+        if not self.nm:
+            return ca.SX(0, 1)
+        velocity = ca.jtimes(lag.h, g.q_vector, g.v_vector)
+        return ca.jtimes(velocity, ca.vertcat(g.q_vector, g.v_vector), ca.vertcat(g.v_vector, a))
+
+    @cached_property
+    def solution(self) -> tuple[ca.SX, ca.SX]:
+        """Accelerations of the dynamic variables (nd,) and multipliers (m,) ([T] (29), (36)).
+
+        Expressions of the graph's symbols and of the kinematic part of ``a_vector``.
+        """
+        nd = self.lagrangian.nd
+        given = ca.vertcat(ca.SX.zeros(nd), part(self.a_vector, nd))
+        bias = self.balance(given, ca.SX.zeros(self.nm))[:nd]
+        return self.saddle_solution(-bias, -self.constraint_acceleration(given))
+
+    def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
+        """x, y with M x - Dh' y = force, Dh x = rate, for the dynamic variables."""
+        lag, nd = self.lagrangian, self.lagrangian.nd
+        J = scalars(lag.Dh[:, :nd])
+        x, y = SaddleLU(scalars(lag.M[:nd, :nd]), J, J).solve(ca.vertsplit(force), ca.vertsplit(rate))
+        return ca.vertcat(*x), ca.vertcat(ca.SX(0, 1), *y)
+
+    # -- numbers ----------------------------------------------------------------------------------
+
+    def forward(
+        self, q: Any, v: Any = None, u: Any = None, *, t: Any = 0.0, kinematic: Any = None, by: str = ""
+    ) -> Motion:
+        """Accelerations and multipliers ([T] (29), (36)).
+
+        Parameters
+        ----------
+        q, v, u, t, by
+            See the class.
+        kinematic : array (nk,) or (N, nk), dict by name, or None for zero
+            Accelerations of the kinematic variables.
+
+        Returns
+        -------
+        Motion
+            ``accelerations`` (nq,), of the kinematic variables as given; ``multipliers`` (m,). With `by`
+            their derivatives: (nq, ...) and (m, ...), zero for the kinematic rows.
+
+        Raises
+        ------
+        ConstraintError
+            If the constraints are dependent at q; those that follow from others are named.
+        ModelError
+            If the mass matrix is singular at q.
+        """
+        g, nd = self.lagrangian.graph, self.lagrangian.nd
+        numbers = [
+            _rows(as_configuration, self.system, q, "configuration"),
+            _rows(as_configuration, self.system, v, "velocity"),
+            _named(u, self.system.inputs, "input"),
+            np.asarray(t, float),
+            _named(kinematic, self.system.kinematic, "kinematic acceleration"),
+        ]
+        self.check_regular(numbers[0])
+        symbols = [g.q_vector, g.v_vector, g.u_vector, g.t, part(self.a_vector, nd)]
+        a = self._evaluate("accelerations", by, symbols, numbers, "qvup")
+        return Motion(a, self._evaluate("multipliers", by, symbols, numbers, "qvup"))
+
+    def inverse(
+        self, q: Any, v: Any, a: Any, u: Any = None, multipliers: Any = None, *, t: Any = 0.0, by: str = ""
+    ) -> np.ndarray:
+        """The generalized force (nq,) that must act besides F and the constraints for accelerations `a`.
+
+        d/dt L_v - L_q - F(q, v, u, t) - Dh' lambda_c ([T] (28), (36a)): zero on the dynamic variables
+        for ``a, multipliers = forward(q, v, u)``, and on the kinematic ones what moves them.
+
+        Parameters
+        ----------
+        multipliers : (m,) or (N, m), dict by name, or None for zero
+
+        Returns
+        -------
+        (nq,), N or N m; with `by` its derivatives (nq, ...).
+        """
+        g = self.lagrangian.graph
+        numbers = [
+            _rows(as_configuration, self.system, q, "configuration"),
+            _rows(as_configuration, self.system, v, "velocity"),
+            _named(u, self.system.inputs, "input"),
+            np.asarray(t, float),
+            _rows(as_configuration, self.system, a, "acceleration"),
+            _named(multipliers, self.system.constraint_names, "multiplier"),
+        ]
+        symbols = [g.q_vector, g.v_vector, g.u_vector, g.t, self.a_vector, self.multipliers]
+        return self._evaluate("inverse", by, symbols, numbers, "qvuap")
+
+    def dynamic_accelerations(
+        self, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, kinematic: np.ndarray
+    ) -> np.ndarray:
+        """Accelerations of the dynamic variables (nd,) from arrays, without any check: for integrators."""
+        t_array = np.array([t], float)
+        return self._dynamic(q, v, u, t_array, kinematic, self._theta)[0][:, 0]
+
+    def check_regular(self, q: np.ndarray, **parameters: float) -> None:
+        """Raise where Dh has dependent rows or M is singular: accelerations would be arbitrary numbers.
+
+        Parameters
+        ----------
+        q : (nq,) or (N, nq)
+        **parameters : float
+            Values other than those of this object.
+        """
+        lag = self.lagrangian
+        theta = np.array(list({**self.parameters, **parameters}.values()), float)
+        M, Dh = self._matrices(np.atleast_2d(q), theta)
+        name = lag.system.name
+        for i, (m, J) in enumerate(zip(M, Dh, strict=True)):
+            where = f"{name}: " if q.ndim == 1 else f"{name}: sample {i}: "
+            if self.nm:
+                rank, redundant = rank_of_rows(J, lag.system.constraint_names)
+                if redundant:
+                    raise ConstraintError(
+                        f"{where}Dh(q) has rank {rank} of {self.nm}: {', '.join(redundant)} follows from the "
+                        "other constraints there, so multipliers are not defined; remove what is redundant"
+                    )
+            root = np.sqrt(lag.mass_scale)
+            values, vectors = np.linalg.eigh(m / np.outer(root, root))
+            if not values[0] > SINGULAR_MASS * values[-1]:
+                weak = np.abs(vectors[:, 0])
+                names = [n for n, w in zip(lag.system.dynamic, weak, strict=True) if w > 0.3]
+                raise ModelError(
+                    f"{where}the mass matrix is singular (reciprocal condition "
+                    f"{abs(values[0]) / values[-1]:.1g}) along {', '.join(names)}: the coordinates are "
+                    "singular at this configuration"
+                )
+
+    # -- the work ---------------------------------------------------------------------------------
+
+    @property
+    def _theta(self) -> np.ndarray:
+        return np.array(list(self.parameters.values()), float)
+
+    @cached_property
+    def _dynamic(self) -> Evaluator:
+        lag, g = self.lagrangian, self.lagrangian.graph
+        args = [g.q_vector, g.v_vector, g.u_vector, g.t, part(self.a_vector, lag.nd), g.parameters]
+        return Evaluator(ca.Function("dynamic", args, [self.solution[0]], {"cse": True}))
+
+    @cached_property
+    def _matrices(self) -> Evaluator:
+        lag, g, nd = self.lagrangian, self.lagrangian.graph, self.lagrangian.nd
+        outputs = [lag.M[:nd, :nd], lag.Dh[:, :nd]]
+        return Evaluator(ca.Function("matrices", [g.q_vector, g.parameters], outputs, {"cse": True}))
+
+    def _expression(self, what: str) -> ca.SX:
+        if what == "inverse":
+            return self.balance(self.a_vector, self.multipliers)
+        a, multipliers = self.solution
+        return multipliers if what == "multipliers" else ca.vertcat(a, part(self.a_vector, a.numel()))
+
+    def _evaluate(self, what: str, by: str, symbols: list, numbers: list, letters: str) -> np.ndarray:
+        if set(by) - set(letters):
+            raise ValueError(f"by: expected letters of {', '.join(letters)}, got {by!r}")
+        g = self.lagrangian.graph
+        known = dict(q=g.q_vector, v=g.v_vector, u=g.u_vector, p=g.parameters, a=self.a_vector)
+        if (what, by) not in self._functions:
+            derivative = self._expression(what)
+            for letter in by:
+                derivative = ca.vec(ca.jacobian(derivative, known[letter]))
+            args = [*symbols, g.parameters]
+            self._functions[what, by] = Evaluator(ca.Function(what, args, [derivative], {"cse": True}))
+        counts = {len(n) for n in numbers if np.ndim(n) == 2} | {n.size for n in numbers[3:4] if n.ndim}
+        if len(counts) > 1:
+            raise ValueError(f"expected the same number of samples everywhere, got {sorted(counts)}")
+        t = numbers[3]
+        numbers = [*numbers[:3], t[:, None] if t.ndim else t[None], *numbers[4:]]
+        flat = self._functions[what, by](*numbers, self._theta)[0][..., 0]
+        rows = self.nm if what == "multipliers" else self.lagrangian.nq
+        shape = (rows, *(known[letter].numel() for letter in by))
+        lead = flat.shape[:-1]
+        # CasADi's vec is column-major: the last letter's axis varies slowest
+        axes = (*range(len(lead)), *reversed(range(len(lead), len(lead) + len(shape))))
+        return np.ascontiguousarray(flat.reshape(*lead, *reversed(shape)).transpose(axes))
+
+
+def _rows(read: Any, system: System, value: Any, what: str) -> np.ndarray:
+    """A configuration-like argument: one, by every notation, or an array of N rows."""
+    if isinstance(value, Mapping) or np.ndim(value) != 2:
+        return read(system, value, what)
+    return _named(value, system.variables, what)
+
+
+def _named(value: Any, names: tuple[str, ...], what: str) -> np.ndarray:
+    """An array (n,) or (N, n), a dict by name, or None for zero, as an array."""
+    if value is None:
+        return np.zeros(len(names))
+    if isinstance(value, Mapping):
+        unknown = [name for name in value if name not in names]
+        if unknown:
+            raise ValueError(f"unknown {what} {unknown[0]!r}; known are {', '.join(names) or 'none'}")
+        value = [value.get(name, 0.0) for name in names]
+    shape = (len(value), len(names)) if np.ndim(value) == 2 else (len(names),)
+    return check_array(value, shape, f"{what}s", names)

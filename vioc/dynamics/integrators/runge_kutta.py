@@ -1,0 +1,373 @@
+"""`RungeKutta`: one-step maps on the continuous dynamics, to compare variational integrators with.
+
+The accelerations are [T] (29), with constraints (36); the state is q and dq. Constraints act on the
+accelerations only, so the configuration drifts off them. Maths: docs/maths/continuous.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.consistency import check_constraints
+from vioc.dynamics.continuous import Continuous
+from vioc.dynamics.description.system import System
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.mechanical import MechanicalMap
+from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.integrators.stage_derivatives import StageDerivatives
+from vioc.dynamics.integrators.tableau import METHODS, Tableau
+from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.trajectory import Trajectory
+from vioc.dynamics.vectors import part
+from vioc.errors import ConstraintError, ModelError, StepError
+
+FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")
+
+
+class RungeKutta(MechanicalMap):
+    """A Runge-Kutta method on a system's accelerations, as a one-step map.
+
+    Parameters
+    ----------
+    system : System
+    dt : float
+        Time step, s, > 0.
+    method : str or Tableau
+        ``"rk4"`` (order 4), ``"heun"`` (2), ``"implicit-midpoint"`` (2), ``"euler"`` (1),
+        ``"semi-implicit-euler"`` (1, symplectic where forces do not depend on velocities), or
+        coefficients of your own.
+    wrap : sequence of str
+        Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
+    tolerance : float
+        Largest accepted residual of a stage's equations, as an error of q relative to 1 + |q|. It
+        matters for implicit methods and for constraints.
+
+    Raises
+    ------
+    ModelError
+        If the method is unknown, or the mass matrix is singular (the massless variables are named).
+
+    Notes
+    -----
+    State x = [q_d, q_k, v_d, v_k], names ``theta``, ``v.theta``, ``v.trolley``; input [u, rho] as for
+    every integrator of a system, held over the step. Kinematic variables move linearly within a step, so
+    their velocity jumps where a step begins; the dynamic velocities jump with it, such that the momentum
+    of the dynamic variables does not (`docs/maths/continuous.md`).
+
+    Quantities as for `MidpointVI`, and ``p.NAME`` = dL/dv. The multipliers ``lambda.NAME`` are the
+    impulses of a step with [S]'s sign, so that ``force.NAME`` is the weighted mean of the stages'
+    lambda_c of [T] (36a).
+    """
+
+    conjugate = "v"
+
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        method: str | Tableau = "rk4",
+        *,
+        wrap: Sequence[str] = (),
+        tolerance: float = 1e-11,
+    ):
+        if not isinstance(method, Tableau) and method not in METHODS:
+            raise ModelError(f"method: expected one of {', '.join(METHODS)}, or a Tableau; got {method!r}")
+        self.method = method
+        self.tableau = method if isinstance(method, Tableau) else METHODS[method]
+        super().__init__(system, dt, wrap, tolerance)
+        self.continuous = Continuous(self.lagrangian)
+
+    def __reduce__(self):
+        options = dict(method=self.method, wrap=self.wrap, tolerance=self._tolerance)
+        return _rebuild, (self.system, self.dt, options, self.parameters)
+
+    def __repr__(self) -> str:
+        method = self.method if isinstance(self.method, str) else f"{self.tableau.stages} stages"
+        return (
+            f"RungeKutta({self.system.name}: {method}, nx = {self.nx}, nu = {self.nu}, "
+            f"{self.nm} constraints, dt = {self.dt:g} s)"
+        )
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "method": str(self.method)}
+
+    # -- names ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _velocity_expression(self) -> ca.SX:
+        return part(self.symbols.x, self.nq, self.nq + self.nd)
+
+    def quantity(self, name: str) -> ca.SX:
+        kind, _, rest = name.partition(".")
+        if kind == "p" and rest in self.system.dynamic:
+            lag, g = self.lagrangian, self.lagrangian.graph
+            p = ca.Function("p", [g.q_vector, g.v_vector, g.parameters], [lag.L_v], OPTIONS)
+            q, theta = self._q_and_parameters
+            return p(q, part(self.symbols.x, self.nq), theta)[self.system.dynamic.index(rest)]
+        return super().quantity(name)
+
+    def _more_quantities(self) -> list[str]:
+        return [*(f"p.{n}" for n in self.system.dynamic), *super()._more_quantities()]
+
+    # -- one step ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _acceleration(self) -> ca.Function:
+        """(q, v, u, t, parameters) -> a (nd,), lambda_c, defect; with the kinematic velocities constant.
+
+        The defect is that of the solved equations, which a singular matrix leaves behind: times dt^2, an
+        error of q as in `_defect`.
+        """
+        lag, c, nd = self.lagrangian, self.continuous, self.nd
+        still = ca.SX.zeros(self.nq)
+        bias = c.balance(still, ca.SX.zeros(self.nm))[:nd]
+        rate, J = c.constraint_acceleration(still), lag.Dh[:, :nd]
+        a, multipliers = c.saddle_solution(-bias, -rate)
+        rows = ca.vertcat(lag.M[:nd, :nd] @ a - J.T @ multipliers + bias, J @ a + rate)
+        outputs = [ca.densify(a), ca.densify(multipliers), _norm(rows / self._row_scale)]
+        return lag.function("acceleration", outputs)
+
+    @property
+    def _row_scale(self) -> ca.SX:
+        """Residuals of a stage's rows per unit error of q relative to 1 + |q|, times dt^2."""
+        size, nd = 1 + ca.fabs(self.lagrangian.graph.q_vector), self.nd
+        masses = ca.DM(self.lagrangian.mass_scale) * size[:nd]
+        return ca.vertcat(masses, ca.fabs(self.lagrangian.Dh[:, :nd]) @ size[:nd])
+
+    @cached_property
+    def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:
+        """What a stage satisfies, rows (nd + nm,), in the symbols a (nd,) and lambda_c (nm,)."""
+        c, a = self.continuous, ca.SX.sym("a", self.nd)
+        full = ca.vertcat(a, ca.SX.zeros(self.nk))
+        balance = c.balance(full, c.multipliers)[: self.nd]
+        return ca.vertcat(balance, c.constraint_acceleration(full)), a, c.multipliers
+
+    @cached_property
+    def jump_rows(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
+        """What a jump satisfies, rows (nd + nm,), in the symbols of the jumps of v_d, v_k and an impulse.
+
+        (M dv)_d = Dh_d' impulse, Dh dv = 0: impulses at a fixed configuration.
+        """
+        lag, c = self.lagrangian, self.continuous
+        mine, given = ca.SX.sym("dv", self.nd), ca.SX.sym("dv_k", self.nk)
+        full = ca.vertcat(mine, given)
+        balance = (lag.M @ full)[: self.nd]
+        if self.nm:
+            balance -= lag.Dh[:, : self.nd].T @ c.multipliers
+        return ca.vertcat(balance, lag.Dh @ full), mine, given, c.multipliers
+
+    @cached_property
+    def _jump(self) -> ca.Function:
+        """(q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints."""
+        lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
+        given = ca.SX.sym("dv_k", self.nk)
+        dv, impulse = self.continuous.saddle_solution(-lag.M[:nd, nd:] @ given, -lag.Dh[:, nd:] @ given)
+        return ca.Function("jump", [g.q_vector, given, g.parameters], [dv, impulse], OPTIONS)
+
+    @cached_property
+    def _defect(self) -> ca.Function:
+        """(q, v, u, t, parameters, a, lambda_c) -> norm of a stage's residual; times dt^2, an error of q."""
+        rows, a, multipliers = self.stage_rows
+        return self.lagrangian.function("defect", [_norm(rows / self._row_scale)], [a, multipliers])
+
+    @cached_property
+    def _implicit_stage(self) -> ca.Function:
+        """(seed, q, v, u, t, parameters, alpha, beta, scale) -> scale (a, lambda_c).
+
+        Newton's method on the stage's rows at q + alpha a, v + beta a. With scale = dt^2 the unknowns
+        have the size of configurations, and the last correction, below 1e-9, squares to rounding.
+        """
+        rows, a, multipliers = self.stage_rows
+        g, nd = self.lagrangian.graph, self.nd
+        y = ca.SX.sym("y", nd + self.nm)
+        alpha, beta, scale = (ca.SX.sym(n) for n in ("alpha", "beta", "scale"))
+        w = y / scale
+        move = ca.vertcat(part(w, 0, nd), ca.SX.zeros(self.nk))
+        stage = self.lagrangian.function("stage", [rows], [a, multipliers])
+        q, v = g.q_vector + alpha * move, g.v_vector + beta * move
+        context = self.lagrangian.state_args
+        residual = stage(q, v, *context[2:], part(w, 0, nd), part(w, nd))
+        problem = ca.Function("problem", [y, *context, alpha, beta, scale], [residual], OPTIONS)
+        options = {"abstol": 0.0, "abstolStep": 1e-9, "max_iter": 30, "error_on_fail": False}
+        return ca.rootfinder("implicit_stage", "fast_newton", problem, options)
+
+    @cached_property
+    def full_step(self) -> ca.Function:
+        """(x, u, t, dt, parameters) -> x_next, multipliers, error, then what the step is made of.
+
+        The last two are (jump of v_d, impulse) (nd + nm,), and (a_i, lambda_i) of every stage as the
+        columns of (nd + nm, stages).
+        """
+        tab, nq, nd, nk, nm = self.tableau, self.nq, self.nd, self.nk, self.nm
+        nf = len(self.system.inputs)
+        x, u, t, dt = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu), ca.MX.sym("t"), ca.MX.sym("dt")
+        theta = ca.MX.sym("theta", len(self.parameters))
+        q0, v0, rho, forces = part(x, 0, nq), part(x, nq), part(u, nf), part(u, 0, nf)
+        jump = ca.MX.zeros(nd + nm, 1)
+        if nk:
+            rates = (rho - part(q0, nd)) / dt
+            jump = ca.vertcat(*self._jump(q0, rates - part(v0, nd), theta))
+            v0 = ca.vertcat(part(v0, 0, nd) + part(jump, 0, nd), rates)
+
+        still = ca.MX.zeros(nk, 1)
+        a: list[ca.MX] = []
+        lam: list[ca.MX] = []
+
+        def total(weights: Any, items: list[ca.MX], size: int) -> ca.MX:
+            terms = (w * item for w, item in zip(weights, items, strict=False) if w)
+            return sum(terms, ca.MX.zeros(size, 1))
+
+        error = ca.MX(0)
+        for i in range(tab.stages):
+            q = q0 + tab.c[i] * dt * v0 + dt**2 * ca.vertcat(total(tab.Aq[i], a, nd), still)
+            v = v0 + dt * ca.vertcat(total(tab.A[i], a, nd), still)
+            context = [forces, t + tab.c[i] * dt, theta]
+            ai, li, defect = self._acceleration(q, v, *context)
+            if tab.implicit(i):
+                alpha, beta = dt**2 * tab.Aq[i][i], dt * tab.A[i][i]
+                seed = dt**2 * ca.vertcat(ai, li)
+                w = self._implicit_stage(seed, q, v, *context, alpha, beta, dt**2) / dt**2
+                ai, li = part(w, 0, nd), part(w, nd)
+                q, v = q + alpha * ca.vertcat(ai, still), v + beta * ca.vertcat(ai, still)
+                defect = self._defect(q, v, *context, ai, li)
+            error += dt**2 * defect
+            a.append(ai)
+            lam.append(li)
+        q1 = q0 + dt * v0 + dt**2 * ca.vertcat(total(tab.bq, a, nd), still)
+        if nk:
+            q1 = ca.vertcat(part(q1, 0, nd), rho)  # not a sum that rounds
+        v1 = v0 + dt * ca.vertcat(total(tab.b, a, nd), still)
+        multipliers = -dt * total(tab.b, lam, nm) - part(jump, nd)
+        stages = ca.horzcat(*(ca.vertcat(*pair) for pair in zip(a, lam, strict=True)))
+        outputs = [ca.vertcat(q1, v1), multipliers, error, jump, stages]
+        return ca.Function("full_step", [x, u, t, dt, theta], outputs)
+
+    @cached_property
+    def _kernel(self) -> ca.Function:
+        args = self.full_step.mx_in()
+        return ca.Function("step", args, self.full_step(*args)[:3])
+
+    def _carry(self, x: np.ndarray, before: np.ndarray | None, dt: float) -> np.ndarray:
+        return x
+
+    def _check_start(self, x: np.ndarray, k: int) -> None:
+        if self.nm:
+            J = self._constraint_numbers(x[: self.nq], self._theta)[1][:, : self.nd]
+            error = dependent_constraints(J, self.multiplier_names, f"step {k}: Dh(q_k)", k, 0.0)
+            if error is not None:
+                raise error
+
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """There is no other way to take a step: say what is wrong with it."""
+        x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self._theta)
+        residual = float(error[0, 0])
+        where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s)"
+        try:
+            self.continuous.check_regular(x[: self.nq], **self.parameters)
+        except ConstraintError as reason:
+            raise StepError(f"{where}: {reason}", k, residual, "singular constraints") from None
+        except ModelError as reason:
+            raise StepError(f"{where}: {reason}", k, residual, "singular M") from None
+        if np.isfinite(x_next).all():
+            cause, what = "no convergence", f"a stage's equations keep a scaled residual of {residual:.2g}"
+        else:
+            cause, what = "not finite", "the step returned numbers that are not finite"
+        raise StepError(f"{where}: {what}; try a smaller dt, or check the state", k, residual, cause)
+
+    @cached_property
+    def _full_step_numbers(self) -> Evaluator:
+        return Evaluator(self.full_step)
+
+    # -- starts -----------------------------------------------------------------------------------
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None) -> np.ndarray:
+        """The state of a configuration and velocity.
+
+        Parameters
+        ----------
+        q, v : array (nq,) or dict by name
+            Missing names are zero.
+        u
+            Of no effect; the same call makes states of variational integrators.
+
+        Raises
+        ------
+        ConstraintError
+            If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
+        """
+        q = as_configuration(self.system, q, "configuration")
+        v = as_configuration(self.system, v, "velocity")
+        check_constraints(self.lagrangian, q, v, self.parameters)
+        return np.concatenate([q, v])
+
+    # -- derivatives ------------------------------------------------------------------------------
+
+    @cached_property
+    def _derivatives(self) -> StageDerivatives:
+        return StageDerivatives(self)
+
+    def _solved(self, X: np.ndarray, U: np.ndarray, t: np.ndarray, h: np.ndarray, k0: int) -> tuple:
+        """Arguments of the derivatives at N points; raises `StepError` at one without a step."""
+        n = len(U)
+        h, theta = np.broadcast_to(h, (n,)), self._theta
+        x_next, _, error, jump, stages = self._full_step_numbers(X, U, t[:, None], h[:, None], theta)
+        good = (error[:, 0, 0] <= self._tolerance) & np.isfinite(x_next).all(axis=(1, 2))
+        if not good.all():
+            i = int(np.argmin(good))
+            self._rescue(X[i], U[i], k0 + i, float(t[i]), float(h[i]))
+        return X, U, t, h, theta, jump[..., 0], np.moveaxis(stages, 2, 0)
+
+    def _point(self, x: Any, u: Any, k: int, dt: float | None) -> tuple:
+        x = self.check_state(x)
+        u = self.check_input(u, x)
+        h = self._step_lengths(dt, 1)
+        return self._solved(x[None], u[None], k * h, h, k)
+
+    def _along(self, trajectory: Trajectory) -> tuple:
+        t, h = trajectory.t[:-1], trajectory.step_lengths
+        return self._solved(trajectory.x[:-1], trajectory.u, t, h, trajectory.k0)
+
+    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
+        lin = self._derivatives.first(*self._point(x, u, k, dt)).linearization
+        return Linearization(*(getattr(lin, name)[0] for name in ("A", "B", "P", "C", "D", "E")))
+
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
+        t = (k0 + np.arange(len(U))) * self.dt
+        points = np.asarray(X, float), np.asarray(U, float), t, self._step_lengths(None, 1)
+        return self._derivatives.first(*self._solved(*points, k0)).linearization
+
+    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
+        return self._derivatives.first(*self._along(trajectory)).linearization
+
+    def second_order(
+        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
+    ) -> SecondOrder:
+        zeta = np.zeros(self.nm) if zeta is None else np.asarray(zeta, float)
+        first = self._derivatives.first(*self._point(x, u, k, dt))
+        H = self._derivatives.second(first, np.asarray(z, float)[None], zeta[None])
+        return SecondOrder(*(getattr(H, f)[0] for f in FIELDS))
+
+    def second_order_trajectory(
+        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
+    ) -> SecondOrder:
+        if zeta is None:
+            zeta = np.zeros((len(trajectory), self.nm))
+        first = self._derivatives.first(*self._along(trajectory))
+        return self._derivatives.second(first, np.asarray(Z, float), zeta)
+
+
+def _norm(rows: ca.SX) -> ca.SX:
+    """The 2-norm, smooth at zero so that the whole step can be differentiated; a NaN stays one in it."""
+    return ca.sqrt(ca.sumsqr(rows) + 1e-60)
+
+
+def _rebuild(system: System, dt: float, options: dict, parameters: dict) -> RungeKutta:
+    f = RungeKutta(system, dt, **options)
+    return f.with_parameters(**parameters) if parameters != f.parameters else f

@@ -1,0 +1,214 @@
+"""Exact first and second derivatives of a Runge-Kutta step, for whole trajectories at once.
+
+Every stage solves R_i(y_i, w_i) = 0 with w_i = (a_i, lambda_i) and y_i = (Q_i, V_i, forces,
+parameters), where y_i is linear in what the step depends on, s = (x, u, parameters), and in the w_j.
+CasADi differentiates R once and twice; the chain through the stages runs on stacks of matrices: forward
+for the first derivatives, backward (an adjoint) for the contracted second ones, as in [S] (31). A jump of
+the velocities at the step's start is one more such equation. Maths: docs/maths/continuous.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.errors import StepError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.runge_kutta import RungeKutta
+
+
+@dataclass(frozen=True)
+class SolvedRows:
+    """One solved equation R(y, w) = 0 along N steps.
+
+    Attributes
+    ----------
+    args : list of arrays
+        What R's derivatives are evaluated at.
+    y_s, w_s : (N, ny, ns), (N, nd + nm, ns)
+    R_y : (N, nd + nm, ny)
+        At fixed w.
+    S : (N, nd + nm, nd + nm)
+        By w, through y as well where the stage is implicit.
+    """
+
+    args: list[np.ndarray]
+    y_s: np.ndarray
+    w_s: np.ndarray
+    R_y: np.ndarray
+    S: np.ndarray
+
+
+@dataclass(frozen=True)
+class FirstOrder:
+    """First derivatives along N steps, with what the second order needs of them."""
+
+    linearization: Linearization
+    h: np.ndarray
+    jump: SolvedRows | None
+    stages: list[SolvedRows]
+
+
+class StageDerivatives:
+    """Derivatives of the steps of a `RungeKutta`."""
+
+    def __init__(self, f: RungeKutta):
+        self.f = f
+        g = f.lagrangian.graph
+        R, a, lam = f.stage_rows
+        y, w = ca.vertcat(g.q_vector, g.v_vector, g.u_vector, g.parameters), ca.vertcat(a, lam)
+        args = [*f.lagrangian.state_args, a, lam]
+        self._stage, self._stage_second = _derivatives("stage", R, y, w, args)
+        R, dv, given, impulse = f.jump_rows
+        y, w = ca.vertcat(g.q_vector, given, g.parameters), ca.vertcat(dv, impulse)
+        args = [g.q_vector, given, g.parameters, dv, impulse]
+        self._jump, self._jump_second = _derivatives("jump", R, y, w, args)
+
+    def first(self, X, U, t, h, theta, jump, stages, k0: int = 0) -> FirstOrder:
+        """Derivatives at N steps.
+
+        Parameters
+        ----------
+        X, U, t, h : (N, nx), (N, nu), (N,), (N,)
+        theta : (np,)
+        jump : (N, nd + nm)
+        stages : (s, N, nd + nm)
+            Of `RungeKutta.full_step`.
+
+        Raises
+        ------
+        StepError
+            Where an equation has no derivative.
+        """
+        f, tab = self.f, self.f.tableau
+        nq, nd, nk, nx = f.nq, f.nd, f.nk, f.nx
+        nf, np_, n = len(f.system.inputs), len(theta), len(U)
+        ns = nx + f.nu + np_
+        H = np.asarray(h)[:, None, None]
+        q0, v0 = X[:, :nq], X[:, nq:].copy()
+        forces, rho = U[:, :nf], U[:, nf:]
+        cf, crho, ct = slice(nx, nx + nf), slice(nx + nf, nx + nf + nk), slice(nx + nf + nk, ns)
+
+        identity = np.broadcast_to(np.eye(ns), (n, ns, ns))
+        q0_s, forces_s, theta_s = identity[:, :nq], identity[:, cf], identity[:, ct]
+        v0_s = identity[:, nq:nx].copy()
+        solved_jump = None
+        mult_s = np.zeros((n, f.nm, ns))
+        if nk:
+            rates = (rho - q0[:, nd:]) / h[:, None]
+            rates_s = (identity[:, crho] - q0_s[:, nd:]) / H
+            args = [q0, rates - v0[:, nd:], theta, jump[:, :nd], jump[:, nd:]]
+            y_s = np.concatenate([q0_s, rates_s - v0_s[:, nd:], theta_s], axis=1)
+            R_y, S = self._jump(*args)
+            solved_jump = SolvedRows(args, y_s, _solve(S, -R_y @ y_s, k0), R_y, S)
+            v0[:, :nd] += jump[:, :nd]
+            v0[:, nd:], v0_s[:, nd:] = rates, rates_s
+            v0_s[:, :nd] += solved_jump.w_s[:, :nd]
+            mult_s -= solved_jump.w_s[:, nd:]
+
+        # the same sums for values and for their derivatives
+        q_next, v_next = q0_s + H * v0_s, v0_s.copy()
+        done: list[SolvedRows] = []
+        for i in range(tab.stages):
+            Q, V = q0 + tab.c[i] * h[:, None] * v0, v0.copy()
+            Q_s, V_s = q0_s + tab.c[i] * H * v0_s, v0_s.copy()
+            for j in range(i + 1):
+                Aq, A = tab.Aq[i][j] * H**2, tab.A[i][j] * H
+                Q[:, :nd] += Aq[..., 0] * stages[j, :, :nd]
+                V[:, :nd] += A[..., 0] * stages[j, :, :nd]
+                if j < i:
+                    Q_s[:, :nd] += Aq * done[j].w_s[:, :nd]
+                    V_s[:, :nd] += A * done[j].w_s[:, :nd]
+            w = stages[i]
+            args = [Q, V, forces, (t + tab.c[i] * h)[:, None], theta, w[:, :nd], w[:, nd:]]
+            R_y, S = self._stage(*args)
+            S[:, :, :nd] += Aq * R_y[:, :, :nd] + A * R_y[:, :, nq : nq + nd]  # zero where explicit
+            y_s = np.concatenate([Q_s, V_s, forces_s, theta_s], axis=1)
+            w_s = _solve(S, -R_y @ y_s, k0)
+            y_s[:, :nd] += Aq * w_s[:, :nd]
+            y_s[:, nq : nq + nd] += A * w_s[:, :nd]
+            done.append(SolvedRows(args, y_s, w_s, R_y, S))
+            q_next[:, :nd] += tab.bq[i] * H**2 * w_s[:, :nd]
+            v_next[:, :nd] += tab.b[i] * H * w_s[:, :nd]
+            mult_s -= tab.b[i] * H * w_s[:, nd:]
+        if nk:
+            q_next[:, nd:] = identity[:, crho]
+        x_s = np.concatenate([q_next, v_next], axis=1)
+        by = slice(0, nx), slice(nx, nx + f.nu), ct
+        lin = Linearization(*(np.ascontiguousarray(d[:, :, c]) for d in (x_s, mult_s) for c in by))
+        return FirstOrder(lin, np.asarray(h), solved_jump, done)
+
+    def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """Hessian of z . x_next + zeta . multipliers, without the third-order tensor.
+
+        From the last stage to the first: the weight omega_i that z, zeta and later stages put on w_i
+        gives the adjoint S_i' eta_i = -omega_i, which adds (y, w)_s' D^2(eta_i . R_i) (y, w)_s.
+        """
+        f, tab = self.f, self.f.tableau
+        nq, nd, nx = f.nq, f.nd, f.nx
+        h = first.h[:, None]
+        z_q, z_v = Z[:, :nd], Z[:, nq : nq + nd]
+        weights = [
+            np.concatenate([h**2 * bq * z_q + h * b * z_v, -h * b * zeta], axis=1)
+            for b, bq in zip(tab.b, tab.bq, strict=True)
+        ]
+        on_v0 = h * z_q + z_v
+        ns = nx + f.nu + len(f.parameters)
+        result = np.zeros((len(Z), ns, ns))
+        for i in reversed(range(tab.stages)):
+            rows = first.stages[i]
+            eta = _solve(np.swapaxes(rows.S, 1, 2), -weights[i][..., None])[..., 0]
+            by_y = np.einsum("nij,ni->nj", rows.R_y, eta)
+            by_Q, by_V = by_y[:, :nd], by_y[:, nq : nq + nd]
+            for j in range(i):
+                weights[j][:, :nd] += h**2 * tab.Aq[i][j] * by_Q + h * tab.A[i][j] * by_V
+            on_v0 = on_v0 + tab.c[i] * h * by_Q + by_V
+            result += _congruence(rows, self._stage_second(*rows.args, eta)[0])
+        if first.jump is not None:
+            omega = np.concatenate([on_v0, -zeta], axis=1)
+            eta = _solve(np.swapaxes(first.jump.S, 1, 2), -omega[..., None])[..., 0]
+            result += _congruence(first.jump, self._jump_second(*first.jump.args, eta)[0])
+        x, u, p = slice(0, nx), slice(nx, nx + f.nu), slice(nx + f.nu, None)
+        pairs = ((x, x), (x, u), (u, u), (x, p), (u, p), (p, p))
+        return SecondOrder(*(np.ascontiguousarray(result[:, i, j]) for i, j in pairs))
+
+
+def _derivatives(name: str, R: ca.SX, y: ca.SX, w: ca.SX, args: list[ca.SX]):
+    """Evaluators of R's Jacobians by y and by w, and of the Hessian of eta . R by (y, w)."""
+    options = {"cse": True}
+
+    def hessian() -> ca.Function:
+        eta = ca.SX.sym("eta", R.numel())
+        H = ca.hessian(ca.dot(eta, R), ca.vertcat(y, w))[0]
+        return ca.Function(f"{name}_second", [*args, eta], [H], options)
+
+    jacobians = [ca.jacobian(R, y), ca.jacobian(R, w)]
+    return Evaluator(ca.Function(f"{name}_first", args, jacobians, options)), Evaluator(hessian)
+
+
+def _congruence(rows: SolvedRows, H: np.ndarray) -> np.ndarray:
+    y_w = np.concatenate([rows.y_s, rows.w_s], axis=1)
+    return np.swapaxes(y_w, 1, 2) @ H @ y_w
+
+
+def _solve(S: np.ndarray, rhs: np.ndarray, k0: int = 0) -> np.ndarray:
+    try:
+        x = np.linalg.solve(S, rhs)
+    except np.linalg.LinAlgError:
+        x = np.full(rhs.shape, np.nan)
+    bad = np.flatnonzero(~np.isfinite(x).all(axis=(1, 2)))
+    if len(bad):
+        raise StepError(
+            f"step {k0 + int(bad[0])} cannot be linearized: the mass matrix or Dh M^-1 Dh' is singular at "
+            "one of its stages; the coordinates or the constraints are singular there",
+            k0 + int(bad[0]),
+            float("nan"),
+            "singular M",
+        )
+    return x

@@ -1,0 +1,191 @@
+"""Accurate solutions of the continuous equations by scipy's adaptive integrators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.consistency import check_constraints
+from vioc.dynamics.continuous import Continuous
+from vioc.dynamics.description.system import System
+from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.lagrangian import Lagrangian
+from vioc.dynamics.signals import sample
+
+
+@dataclass(frozen=True)
+class ReferenceSolution:
+    """A solution of the continuous equations at given times.
+
+    Attributes
+    ----------
+    system : System
+    t : (N,)
+    q, v : (N, nq)
+    evaluations : int
+        Of the accelerations.
+
+    Notes
+    -----
+    ``solution["theta"]`` and ``solution["v.theta"]`` are columns by name.
+    """
+
+    system: System
+    t: np.ndarray
+    q: np.ndarray
+    v: np.ndarray
+    evaluations: int
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        rate = name.startswith("v.")
+        return (self.v if rate else self.q)[:, self.system.variable_index(name[2:] if rate else name)]
+
+
+def reference_solution(
+    system: System | Lagrangian,
+    q0: Any,
+    v0: Any,
+    t: Any,
+    u: Any = None,
+    *,
+    kinematic: Mapping[str, Any] | None = None,
+    method: str = "DOP853",
+    rtol: float = 1e-12,
+    atol: float = 1e-12,
+    **parameters: float,
+) -> ReferenceSolution:
+    """Integrate [T] (29), with constraints (36), by ``scipy.integrate.solve_ivp``.
+
+    Parameters
+    ----------
+    system : System or Lagrangian
+    q0, v0 : array (nq,) or dict by name
+        At ``t[0]``; must satisfy the constraints. What is given for variables in `kinematic` is replaced.
+    t : (N,)
+        Increasing times, s, at which the solution is returned.
+    u : optional
+        Inputs: an array (nf,) that holds; an array (N-1, nf), each row held from one time to the next
+        (the integrator is restarted there, so that the jumps cost no accuracy); a dict of signals by
+        input name, numbers or functions of time; or a function of time with values (nf,).
+    kinematic : dict by name
+        Motion of kinematic variables: numbers (at rest), or twice differentiable splines with a
+        ``derivative()`` such as `scipy.interpolate.CubicSpline`. Missing ones stay where `q0` has them.
+    method, rtol, atol
+        Of ``solve_ivp``.
+    **parameters : float
+        Values of declared parameters.
+
+    Returns
+    -------
+    ReferenceSolution
+
+    Raises
+    ------
+    ConstraintError
+        If h(q0) or Dh(q0) v0 is not zero.
+    RuntimeError
+        If the integrator gives up; the message says where.
+
+    Notes
+    -----
+    Constraints act on the accelerations, so their drift is that of the tolerances.
+    """
+    from scipy.integrate import solve_ivp  # here, because importing it takes a while
+
+    dynamics = Continuous(system, **parameters)
+    lag, description = dynamics.lagrangian, dynamics.system
+    nq, nd = lag.nq, lag.nd
+    t = np.asarray(t, float)
+    if t.ndim != 1 or len(t) < 2 or not (np.diff(t) > 0).all():
+        raise ValueError(f"t: expected at least two increasing times, got {t!r:.80}")
+    q = as_configuration(description, q0, "q0").copy()
+    v = as_configuration(description, v0, "v0").copy()
+    motion = _motion(description.kinematic, kinematic or {}, q[nd:])
+    q[nd:], v[nd:], _ = motion(t[0])
+    check_constraints(lag, q, v, dynamics.parameters)
+    held, force = _force(description.inputs, u, len(t) - 1)
+    accelerations = dynamics.forward  # checks that nothing is singular at the start
+    accelerations(q, v, force(0, t[0]), t=t[0])
+    solve = dynamics.dynamic_accelerations
+    count = 0
+
+    def rates(segment: int):
+        def fun(time: float, y: np.ndarray) -> np.ndarray:
+            nonlocal count
+            count += 1
+            position, rate, second = motion(time)
+            full_q, full_v = np.concatenate([y[:nd], position]), np.concatenate([y[nd:], rate])
+            return np.concatenate([y[nd:], solve(full_q, full_v, force(segment, time), time, second)])
+
+        return fun
+
+    Y = np.empty((len(t), 2 * nd))
+    Y[0] = np.concatenate([q[:nd], v[:nd]])
+    # inputs that jump: one call of the integrator from jump to jump
+    pieces = [(k, t[k : k + 2]) for k in range(len(t) - 1)] if held else [(0, t)]
+    options = dict(method=method, rtol=rtol, atol=atol)
+    for k, times in pieces:
+        out = solve_ivp(rates(k), (times[0], times[-1]), Y[k], t_eval=times, **options)
+        if not out.success or not np.isfinite(out.y).all():
+            reached = out.t[-1] if len(out.t) else times[0]
+            raise RuntimeError(
+                f"{description.name}: {method} stopped after t = {reached:g} s: {out.message} The motion may "
+                "pass a singular configuration, or need a looser rtol"
+            )
+        Y[k : k + len(times)] = out.y.T
+    Q, V = np.empty((len(t), nq)), np.empty((len(t), nq))
+    Q[:, :nd], V[:, :nd] = Y[:, :nd], Y[:, nd:]
+    for i, time in enumerate(t):
+        Q[i, nd:], V[i, nd:], _ = motion(time)
+    return ReferenceSolution(description, t, Q, V, count)
+
+
+def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray):
+    """A function t -> position, velocity, acceleration (nk,) of the kinematic variables."""
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise ValueError(f"unknown kinematic variables {unknown}; known are {', '.join(names) or 'none'}")
+    paths: list[Any] = []
+    for name, rest in zip(names, start, strict=True):
+        path = given.get(name, float(rest))
+        if callable(path):
+            if not hasattr(path, "derivative"):
+                raise ValueError(
+                    f"kinematic variable {name!r}: expected a number or a spline with derivative(), such as "
+                    f"scipy.interpolate.CubicSpline, got {path!r}"
+                )
+            rate = path.derivative()
+            paths.append((path, rate, rate.derivative()))
+        else:
+            paths.append(float(path))
+
+    def motion(t: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rows = [(p, 0.0, 0.0) if isinstance(p, float) else [float(g(t)) for g in p] for p in paths]
+        values = np.array(rows).reshape(len(names), 3)
+        return values[:, 0], values[:, 1], values[:, 2]
+
+    return motion
+
+
+def _force(names: tuple[str, ...], u: Any, intervals: int):
+    """Whether the inputs jump at the samples, and a function (interval, t) -> (nf,)."""
+    if isinstance(u, Mapping):
+        unknown = sorted(set(u) - set(names))
+        if unknown:
+            raise ValueError(f"unknown inputs {unknown}; known are {', '.join(names) or 'none'}")
+        items = [u.get(name, 0.0) for name in names]
+        return False, lambda _, t: np.array([sample(i, np.array([t]), "input")[0] for i in items])
+    if callable(u):
+        return False, lambda _, t: np.asarray(u(t), float).reshape(len(names))
+    array = np.zeros(len(names)) if u is None else np.asarray(u, float)
+    if array.shape == (len(names),):
+        return False, lambda *_: array
+    if array.shape == (intervals, len(names)):
+        return True, lambda k, _: array[k]
+    raise ValueError(
+        f"u: expected shape ({len(names)},) or ({intervals}, {len(names)}), a dict by name or a function of "
+        f"time, got {array.shape}"
+    )

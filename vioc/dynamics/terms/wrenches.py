@@ -1,0 +1,148 @@
+"""Wrenches on frames through the Jacobians of [T] IV-E1, constant or driven by inputs.
+
+A wrench is a force (N) and a moment (N m). Its `axes` say where and in what axes they are given:
+
+==========  ======================  ==================  ==============================================
+axes        components in           moment about        generalized force
+==========  ======================  ==================  ==============================================
+body        the frame's axes        the frame's origin  (J^b)' (f, m)
+hybrid      the world's axes        the frame's origin  (J^b)' (R'f, R'm)
+spatial     the world's axes        the world's origin  (J^s)' (f, m) = (J^b)' (R'f, R'(m - p x f))
+==========  ======================  ==================  ==============================================
+
+with R, p the frame's pose and J^b its body Jacobian, rows linear part first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+
+from vioc.dynamics.description.component import Force, choice, frame, input_name, vector
+from vioc.dynamics.description.numbers import Number, Parameter
+from vioc.errors import ModelError
+
+AXES = ("body", "hybrid", "spatial")
+Vector3 = tuple[Number, Number, Number]
+_ZERO: Any = (0.0, 0.0, 0.0)
+
+
+def _given(vector: tuple[Number, ...]) -> bool:
+    return any(isinstance(v, Parameter) or v != 0 for v in vector)
+
+
+class _WrenchForce(Force):
+    """What constant and driven wrenches share; subclasses have frame, force, moment and axes."""
+
+    frame: str
+    force: Vector3
+    moment: Vector3
+    axes: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.frame == "world":
+            raise ModelError(f"{self.label()}: the world does not move; name a frame that the wrench acts on")
+        if not (_given(self.force) or _given(self.moment)):
+            raise ModelError(f"{self.label()}: expected a force or a moment, got zeros")
+
+    def _scaled(self, k: Any, size: Any) -> dict[str, Any]:
+        force, moment = (size * ca.vertcat(*map(k.number, v)) for v in (self.force, self.moment))
+        if self.axes != "body":
+            back, p = k.pose(self.frame)[:3, :3].T, k.position(self.frame)
+            if self.axes == "spatial":
+                moment = moment - ca.cross(p, force)
+            force, moment = ca.mtimes(back, force), ca.mtimes(back, moment)
+        jacobian = ca.jacobian(k.body_velocity(self.frame), k.v_vector)
+        forces = ca.vertsplit(ca.mtimes(jacobian.T, ca.vertcat(force, moment)))
+        return {n: f for n, f in zip(k.system.variables, forces, strict=True) if not f.is_zero()}
+
+
+@dataclass(frozen=True, repr=False)
+class Wrench(_WrenchForce):
+    """A constant wrench on a frame.
+
+    Parameters
+    ----------
+    frame : str
+    force, moment : 3 numbers
+        N and N m; not both zero.
+    axes : "body", "hybrid" or "spatial"
+        See the module's text.
+    """
+
+    keyword: ClassVar[str] = "WRENCH"
+
+    frame: str = frame()
+    force: Vector3 = vector()
+    moment: Vector3 = vector(_ZERO)
+    axes: str = choice(*AXES)
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        return self._scaled(k, 1.0)
+
+
+@dataclass(frozen=True, repr=False)
+class WrenchInput(_WrenchForce):
+    """An input that drives a wrench on a frame: u times (force, moment). A thruster, a propeller.
+
+    Parameters
+    ----------
+    frame : str
+    input : str
+        Name of the input.
+    force, moment : 3 numbers
+        Wrench per unit of the input; not both zero. With a unit force the input is in N.
+    axes : "body", "hybrid" or "spatial"
+        See the module's text.
+    """
+
+    keyword: ClassVar[str] = "WRENCH-INPUT"
+
+    frame: str = frame()
+    input: str = input_name()
+    force: Vector3 = vector()
+    moment: Vector3 = vector(_ZERO)
+    axes: str = choice(*AXES)
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        return self._scaled(k, k.u(self.input))
+
+    def input_unit(self, rotational: Collection[str]) -> str:
+        if not _given(self.moment):
+            return "N"
+        return "" if _given(self.force) else "N m"
+
+
+_COMPONENTS = ("fx", "fy", "fz", "mx", "my", "mz")
+
+
+def wrench_inputs(frame: str, axes: str = "body", **inputs: str) -> tuple[WrenchInput, ...]:
+    """Inputs for components of a wrench on a frame.
+
+    Parameters
+    ----------
+    frame : str
+    axes : "body", "hybrid" or "spatial"
+    **inputs : str
+        Names of inputs for any of fx, fy, fz, mx, my, mz, as in ``fx="thrust", mz="rudder"``. Without
+        any, all six, called ``FRAME-fx`` and so on.
+
+    Raises
+    ------
+    ModelError
+        If a component is unknown.
+    """
+    unknown = sorted(set(inputs) - set(_COMPONENTS))
+    if unknown:
+        raise ModelError(f"wrench_inputs: unknown components {unknown}; known are {', '.join(_COMPONENTS)}")
+    names = inputs or {c: f"{frame}-{c}" for c in _COMPONENTS}
+    result = []
+    for i, component in enumerate(_COMPONENTS):
+        if component in names:
+            unit = tuple(float(i == j) for j in range(6))
+            result.append(WrenchInput(frame, names[component], unit[:3], unit[3:], axes))  # type: ignore[arg-type]
+    return tuple(result)

@@ -1,0 +1,94 @@
+"""Starts by name: the state and input that settings such as theta=0.3, v.theta=1, u.force=2 make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.dynamics.consistency import consistent_configuration, project_velocity
+from vioc.errors import ConstraintError, ModelError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.consistency import ConstraintReport
+    from vioc.dynamics.integrators.midpoint import MidpointVI
+
+ATTEMPTS = (0.1, 0.3, 1.0, 3.0)  # rad and m: how far from a guess that fails others are tried
+
+
+class Start(NamedTuple):
+    """State (nx,), input (nu,), and the report of the constraints where there are any."""
+
+    x: np.ndarray
+    u: np.ndarray
+    found: ConstraintReport | None
+
+
+Settings = Sequence[tuple[str, float]]
+
+
+def start(f: MidpointVI, settings: Settings, guesses: Settings = ()) -> Start:
+    """State and input by name: configurations ``theta``, velocities ``v.theta``, inputs ``u.force``.
+
+    Kinematic variables are held where they start. Where there are constraints, variables that are not
+    set go where those want them, from the guesses, and velocities are projected.
+    """
+    system = f.system
+    known = {"": system.variables, "v.": system.variables, "u.": f.input_names}
+    given = _by_name("--set", settings, [p + n for p, names in known.items() for n in names])
+    groups = {
+        p: {n: given[p + n] for n in names if p + n in given}
+        for p, names in known.items()
+    }  # fmt: skip
+    guess = _by_name("--guess", guesses, system.dynamic if f.nm else ())
+    both = sorted(set(guess) & set(given))
+    if both:
+        raise ModelError(f"--guess: {both[0]!r} is fixed by --set; give one of them")
+    q: Any = groups[""]
+    v: Any = groups["v."]
+    found = None
+    if f.nm:
+        found = _consistent(f, q, guess)
+        q, v = found.q, project_velocity(f.lagrangian, found.q, v)
+    hold = {f"rho.{n}": groups[""].get(n, 0.0) for n in system.kinematic}
+    return Start(f.initial_state(q, v), f.input({**hold, **groups["u."]}), found)
+
+
+def _by_name(option: str, settings: Settings, known: Sequence[str]) -> dict[str, float]:
+    result: dict[str, float] = {}
+    for name, value in settings:
+        if option == "--guess" and not known:
+            raise ModelError("--guess: the model has no constraints to solve; use --set")
+        if name not in known:
+            raise ModelError(f"{option}: unknown name {name!r}; {near_misses(name, known)}")
+        if name in result:
+            raise ModelError(f"{option}: {name!r} is given twice, {result[name]:g} and {value:g}")
+        result[name] = value
+    return result
+
+
+def _consistent(f: MidpointVI, fixed: dict[str, float], guess: dict[str, float]) -> ConstraintReport:
+    """A consistent configuration from the guess; failing that, from guesses around it."""
+    lag, system = f.lagrangian, f.system
+    try:
+        return consistent_configuration(lag, {**guess, **fixed}, fixed=fixed)
+    except ConstraintError as error:
+        reason = error
+    random = np.random.default_rng(0)
+    loose = [n for n in system.dynamic if n not in fixed]
+    for distance in np.repeat(ATTEMPTS, 5):
+        moved = dict(zip(loose, distance * random.standard_normal(len(loose)), strict=True))
+        near = {n: guess.get(n, 0.0) + d for n, d in moved.items()}
+        try:
+            return consistent_configuration(lag, {**near, **fixed}, fixed=fixed)
+        except ConstraintError:
+            continue
+    given = ", ".join(f"{n}={value:g}" for n, value in {**guess, **fixed}.items()) or "zero"
+    unset = [n for n in system.kinematic if n not in fixed]
+    zero = f"; kinematic variables are 0 where not set, as {unset[0]} is" if unset else ""
+    raise ConstraintError(
+        f"no consistent start found from {given}, nor from {5 * len(ATTEMPTS)} guesses around it; "
+        f"try --set NAME=VALUE or --guess NAME=VALUE{zero} ({reason})"
+    )
