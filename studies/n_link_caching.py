@@ -50,9 +50,7 @@ STUDY = Study(
         published="drastically faster",
         source="[T] Fig. 7",
     ),
-    ratio_8=Claim(
-        "the same, N = 8", published="drastically faster", source="[T] Fig. 7", full_only=True
-    ),
+    ratio_8=Claim("the same, N = 8", published="drastically faster", source="[T] Fig. 7", full_only=True),
     slope=Claim(
         "growth of operations: exponent in N without caching less that with it, from N = 3 on",
         at_least(0.5),
