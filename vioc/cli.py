@@ -66,7 +66,7 @@ def info(args: argparse.Namespace) -> None:
     q = x[: f.nq]
     _print_start(found)
     _print_values(f, "state", f.state_names, x)
-    _print_values(f, "input", f.input_names, u)
+    _print_values(f, "input", f.input_names, u, "u.")
     M = f.lagrangian.mass_matrix(q)[: f.nd, : f.nd]
     print(f"mass matrix  {f.nd} x {f.nd}, condition {np.linalg.cond(M):.3g}")
     rank, redundant = constraint_rank(f.lagrangian, q)
@@ -238,11 +238,13 @@ def _seconds(text: str) -> float:
 # -- printing -----------------------------------------------------------------------------------
 
 
-def _print_values(f: MidpointVI, title: str, names: Sequence[str], values: np.ndarray) -> None:
+def _print_values(
+    f: MidpointVI, title: str, names: Sequence[str], values: np.ndarray, prefix: str = ""
+) -> None:
     print(title if names else f"{title}  none")
     width = max(map(len, names), default=0)
     for name, value in zip(names, values, strict=True):
-        print(f"  {name:{width}} {value:14.8g} {f.unit(name)}".rstrip())
+        print(f"  {name:{width}} {value:14.8g} {f.unit(prefix + name)}".rstrip())
 
 
 def _print_start(found: ConstraintReport | None) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from vioc.dynamics.trajectory import Trajectory
 
 WARN = 0.2  # distance from the singularity (a sine, 1 is farthest) at which a rollout warns
+SWITCH = 0.4  # and at which `rollout_charts` changes the chart; the best order is always farther
+LOOK = 16  # steps that it looks ahead at first
 CHARTS = tuple("".join(p) for p in itertools.permutations("xyz"))
 
 
@@ -177,7 +179,8 @@ class ChartedRun:
     Attributes
     ----------
     segments : tuple of Trajectory
-        One per chart; each starts with the last state of the one before, in its own chart.
+        One per chart; each starts with the last state of the one before, in its own chart. The three
+        variables of a chart keep their names in every segment, but not their axes.
     """
 
     segments: tuple[Trajectory, ...]
@@ -187,8 +190,25 @@ class ChartedRun:
         """Sample times (N+1,), s."""
         return np.concatenate([self.segments[0].t[:1], *(s.t[1:] for s in self.segments)])
 
+    def __len__(self) -> int:
+        """Number of steps N."""
+        return sum(len(s) for s in self.segments)
+
     def __getitem__(self, name: str) -> np.ndarray:
-        """A quantity over all samples; angles of a changed chart jump where it changes."""
+        """A quantity over all samples, as `Trajectory` gives it.
+
+        Raises
+        ------
+        ModelError
+            For an angle, rate or momentum of a chart: it is another one in each segment.
+        """
+        systems = [cast("MidpointVI", segment.map).system for segment in self.segments]
+        inner = {v for system in systems for chart in charts(system) for v in chart.variables}
+        if name.rpartition(".")[2] in inner and len(self.segments) > 1:
+            raise ModelError(
+                f"{name!r} belongs to a chart that was changed on the way, so it is another quantity in each "
+                "segment; look at run.segments, or at frames, energies and other variables"
+            )
         parts = [s[name] for s in self.segments]
         if len(parts[0]) == len(self.segments[0]):
             return np.concatenate(parts)
@@ -198,49 +218,68 @@ class ChartedRun:
     def energy(self) -> np.ndarray:
         return self["energy"]
 
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{s.t[-1]:g}" for s in self.segments)
+        return f"ChartedRun({len(self)} steps, {len(self.segments)} segments that end at t = {ends} s)"
 
-def rollout_charts(
-    f: MidpointVI, x0: Any, U: Any = None, steps: int | None = None, *, block: int = 50
-) -> ChartedRun:
+
+def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = None) -> ChartedRun:
     """A rollout that changes charts before it comes near a singularity.
 
-    Every `block` steps the attitude is looked at; where a chart is nearer than `WARN` to its
-    singularity, or comes so near within the block, the best of the six orders of x, y, z is taken.
+    It runs in one chart until that comes nearer than `SWITCH` to its singularity, and goes on from there
+    in the best of the six orders of x, y, z.
 
     Parameters
     ----------
     f : MidpointVI
     x0 : (nx,)
     U : (N, nu), or None with `steps`
-    block : int
-        Steps between looks; must be short against the time of a turn.
 
     Returns
     -------
     ChartedRun
+
+    Raises
+    ------
+    ModelError
+        If a chart cannot be changed; see `change_chart`.
     """
     x = f.check_state(x0, "initial state")
     U = f.check_inputs(U, steps, x)
     segments: list[Trajectory] = []
-    pieces: list[tuple[MidpointVI, Trajectory]] = []
-    k = 0
+    k, ahead = 0, LOOK
+    f, x = _regular(f, x)
     while k < len(U):
+        run = f.rollout(x, U[k : k + ahead], k0=k, warn=False)
+        safe = _regular_steps(f, run)
+        if safe < len(run):
+            # the first sample nearer than SWITCH begins the next chart; a step at least is made in this one
+            safe = max(safe, 1)
+            run = _first(run, safe)
+        if segments and segments[-1].map is f:
+            run = _joined(segments.pop(), run)
+        segments.append(run)
+        k, x = k + safe, run.x[-1]
+        ahead = LOOK if safe < ahead else min(2 * ahead, 1024)
         f, x = _regular(f, x)
-        rows = U[k : k + block]
-        run = f.rollout(x, rows, k0=k, warn=False)
-        pieces.append((f, run))
-        k, x = k + len(rows), run.x[-1]
-    for _, group in itertools.groupby(pieces, key=lambda piece: id(piece[0])):
-        runs = [run for _, run in group]
-        segments.append(runs[0] if len(runs) == 1 else _joined(runs))
     return ChartedRun(tuple(segments))
+
+
+def _regular_steps(f: MidpointVI, run: Trajectory) -> int:
+    """Steps until a chart is nearer than SWITCH to its singularity, or all of them."""
+    first = len(run)
+    for chart in charts(f.system):
+        middle = run.x[:, f.system.dynamic.index(chart.variables[1])]
+        near = np.flatnonzero(chart.distance(middle) < SWITCH)
+        first = min(first, int(near[0])) if len(near) else first
+    return first
 
 
 def _regular(f: MidpointVI, x: np.ndarray) -> tuple[MidpointVI, np.ndarray]:
     """The map and state with every chart that is near its singularity changed to the best one."""
     for chart in charts(f.system):
         angles = x[[f.system.dynamic.index(name) for name in chart.variables]]
-        if chart.distance(angles[1]) >= 0.5:
+        if chart.distance(angles[1]) >= SWITCH:
             continue
         R = chart.rotation(angles)
         best = max(CHARTS, key=lambda axes: abs(np.cos(_angles(axes, R)[1])))
@@ -262,12 +301,23 @@ def _angles(axes: str, R: np.ndarray) -> np.ndarray:
     return Rotation.from_matrix(R).as_euler(axes.upper())
 
 
-def _joined(runs: list[Trajectory]) -> Trajectory:
-    first = runs[0]
+def _first(run: Trajectory, steps: int) -> Trajectory:
+    """The beginning of a trajectory."""
+    return replace(
+        run,
+        t=run.t[: steps + 1],
+        x=run.x[: steps + 1],
+        u=run.u[:steps],
+        multipliers=run.multipliers[:steps],
+    )
+
+
+def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
+    """Two trajectories of one map, the second from where the first ends."""
     return replace(
         first,
-        t=np.concatenate([first.t[:1], *(r.t[1:] for r in runs)]),
-        x=np.concatenate([first.x[:1], *(r.x[1:] for r in runs)]),
-        u=np.concatenate([r.u for r in runs]),
-        multipliers=np.concatenate([r.multipliers for r in runs]),
+        t=np.concatenate([first.t, second.t[1:]]),
+        x=np.concatenate([first.x, second.x[1:]]),
+        u=np.concatenate([first.u, second.u]),
+        multipliers=np.concatenate([first.multipliers, second.multipliers]),
     )

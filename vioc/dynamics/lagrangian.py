@@ -110,12 +110,17 @@ class Lagrangian:
         g = self.graph
         values = [c.value(g) for c in self.system.constraints]
         for name, value in zip(self.system.constraint_names, values, strict=True):
-            for what, symbol in (("velocities", g.v_vector), ("inputs", g.u_vector), ("time", g.t)):
+            if ca.depends_on(ca.SX(value), g.t):
+                raise ModelError(
+                    f"{self.system.name}: the constraint {name} depends on time; write what is prescribed "
+                    'as a kinematic variable, K("name"), and give its motion as an input (f.inputs(rho_name=...))'
+                )
+            for what, symbol in (("velocities", g.v_vector), ("inputs", g.u_vector)):
                 if ca.depends_on(ca.SX(value), symbol):
                     raise ModelError(
                         f"{self.system.name}: the constraint {name} depends on {what}; a holonomic "
-                        "constraint is h(q) = 0. Nonholonomic ones are not supported: docs/limits.md "
-                        "says why and what to do instead"
+                        "constraint is h(q) = 0. Nonholonomic ones are not supported; integrate the "
+                        "condition, or hinder the slip by stiff damping (docs/limits.md)"
                     )
         return ca.vertcat(ca.SX(0, 1), *values)
 

@@ -192,6 +192,15 @@ def dependent_constraints(
     rank, redundant = rank_of_rows(J, names)
     if not redundant:
         return None
+    flat = [name for name, row in zip(names, J, strict=True) if not np.abs(row).max(initial=0.0) > 1e-12]
+    if flat:
+        return StepError(
+            f"{where}: the gradient of {', '.join(flat)} vanishes: its points coincide, its length is 0, or "
+            "no dynamic variable moves them",
+            k,
+            error,
+            "singular constraints",
+        )
     return StepError(
         f"{where} has rank {rank} of {len(names)}: {', '.join(redundant)} follows from the other "
         "constraints there. Remove redundant constraints, or change the motion if it only passes a "
