@@ -160,7 +160,9 @@ def error_integral(t: np.ndarray, error: np.ndarray) -> np.ndarray:
     return cumulative_trapezoid(error**2, t, initial=0.0)
 
 
-def simulate(f: vioc.MidpointVI, start: float, dt: float, duration: float = DURATION) -> Run:
+def simulate(
+    f: vioc.MidpointVI, start: float, dt: float, duration: float = DURATION, repeats: int = REPEATS
+) -> Run:
     """The lift released at rest at `start`; a map with an input gets the constant pull."""
     n = len(f.system.dynamic) // 2
     x0 = f.initial_state(vioc.models.scissor_lift_configuration(n, start))
@@ -169,7 +171,7 @@ def simulate(f: vioc.MidpointVI, start: float, dt: float, duration: float = DURA
     U = np.full((steps, f.nu), force)
     f.rollout(x0, U, dt=dt)  # builds what is built at first use
     seconds = np.inf
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         before = time.perf_counter()
         run = f.rollout(x0, U, dt=dt)
         seconds = min(seconds, time.perf_counter() - before)

@@ -167,6 +167,26 @@ def test_kinematic_joints():
     assert System(revolute(K("a"))).kinematic == ("a",)
 
 
+def test_a_frame_of_a_joint_has_a_name_and_a_mass():
+    system = System(free("b", frame="body", mass=2.0))
+    assert system.frame_names == ("body",) and system.variables[0] == "b-x"
+    assert free(name="b") == free("b")
+
+
+def test_an_inertia_may_be_a_matrix():
+    matrix = np.array([[0.3, 0.01, -0.02], [0.01, 0.4, 0.03], [-0.02, 0.03, 0.5]])
+    mass = Mass(1.0, matrix)
+    assert mass == Mass(1.0, (0.3, 0.4, 0.5, 0.01, -0.02, 0.03)) == Mass(1.0, matrix.tolist())
+    np.testing.assert_array_equal(mass.matrix(), matrix)
+    assert Mass(1, np.eye(3)) == Mass(1, (1, 1, 1))
+    named = Mass(1.0, [[P("I", 1.0), 0, 0], [0, 1, 0], [0, 0, 1]])
+    assert named.inertia[0] == P("I", 1.0)
+    with pytest.raises(ModelError, match="expected a symmetric matrix"):
+        Mass(1.0, matrix + np.triu(0.1 * matrix, 1))
+    with pytest.raises(ModelError, match="inertia: row: expected 3 numbers, got 2"):
+        Mass(1.0, np.ones((3, 2)))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -185,6 +205,8 @@ def test_kinematic_joints():
         (lambda: universal("q", ("x", (-2, 0, 0))), "parallel"),
         (lambda: universal("q", "xyz"), "expected two axes"),
         (lambda: screw("q", "0.1"), "pitch: expected a number"),
+        (lambda: free("b", name="body"), "free 'b': name: .*last frame is named by frame='body'"),
+        (lambda: screw("s", 0.1, name="nut"), "screw 's': name: .*frame='nut'"),
     ],
 )
 def test_wrong_joints_are_refused(make, message):

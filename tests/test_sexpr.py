@@ -92,7 +92,7 @@ def test_components():
         """(POINT-CONSTRAINT "a" "world" 1 0 (P "n" 2) (NAME "one"))
            (POINT-CONSTRAINT (NAME "two") "a" "b" ((P "m" 0) 0 1))
            (DISTANCE-CONSTRAINT "a" "b" (K "l"))
-           (DISTANCE-CONSTRAINT "a" "b" "m")
+           (DISTANCE-CONSTRAINT "a" "b" "q")
            (DISTANCE-CONSTRAINT "a" "b" 2)
            (JOINT-DAMPING "q" 0.5) (JOINT-FORCE "l" "u")
            (TX "q" (NAME "a") (MASS 1)) (TY 1 (NAME "b"))
@@ -109,7 +109,7 @@ def test_components():
         PointConstraint("a", "world", (1.0, 0.0, P("n", 2.0)), name="one"),
         PointConstraint("a", "b", (P("m", 0.0), 0.0, 1.0), name="two"),
         DistanceConstraint("a", "b", K("l")),
-        DistanceConstraint("a", "b", component.Variable("m")),
+        DistanceConstraint("a", "b", component.Variable("q")),
         DistanceConstraint("a", "b", 2.0),
     )
 

@@ -34,6 +34,8 @@ ERRORS = [
     ("<<<()", r"begins with a keyword, got \(\)"),
     ("(SYSTEM (<<<GRAVTY 0 0 -9.81) (TX 1))", "unknown keyword GRAVTY; did you mean GRAVITY"),
     ("(SYSTEM (<<<zzzzzzz 1) (TX 1))", "unknown keyword zzzzzzz; known are TX, TY.*POINT-CONSTRAINT"),
+    ('(SYSTEM (<<<HELICAL "q" 0.1) (TX 1))', "unknown keyword HELICAL; did you mean TWIST"),
+    ('(SYSTEM (<<<DISTANCE "a" "b" 1) (TX 1))', "unknown keyword DISTANCE; did you mean DISTANCE-CONSTRAINT"),
     ("(SYSTEM (TX 1) <<<TX)", "begins with a keyword, got TX"),
     ('(SYSTEM (TX 1) <<<("TX" 1))', r"begins with a keyword, got \(\"TX\" ...\)"),
     ("(SYSTEM (TX 1 (<<<NAM 3)))", "unknown keyword NAM; did you mean NAME"),
@@ -106,6 +108,8 @@ ERRORS = [
     ('(SYSTEM (TX 1 (NAME "a")) <<<(POINT-CONSTRAINT "a" "world" 0 0 0))', "got the zero vector"),
     ('(SYSTEM (TX 1) (DISTANCE-CONSTRAINT "a" "b" <<<l))', "length: expected a number, .* got l"),
     ('(SYSTEM (TX 1 (NAME "a"))\n <<<(DISTANCE-CONSTRAINT "a" "world" 0))', "expected a length > 0, got 0"),
+    ('(SYSTEM (TX "q" (NAME "a")) <<<(DISTANCE-CONSTRAINT "a" "world" "L"))', "no frame has 'L'"),
+    ('(SYSTEM (TX "q") (TX "x")\n <<<(GEAR-CONSTRAINT "q" "x" 0))', "ratio: expected a number other than 0"),
     # the whole
     ("<<<(SYSTEM)", "a system needs at least one frame"),
     (' <<<(SYSTEM (NAME "s") (GRAVITY 0 0 1))', "s: a system needs at least one frame"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 from pathlib import Path
@@ -18,7 +19,7 @@ from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.component import component_types
 from vioc.dynamics.description.frame import rx, rz, tx
 from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import K, P
+from vioc.dynamics.description.numbers import D, K, P
 from vioc.dynamics.description.sexpr import read_text, write_text
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -26,8 +27,8 @@ from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms import constraints, forces, pairs, potentials, wrenches
 from vioc.dynamics.terms.constraints import PointConstraint, PointOnPlane, StringConstraint, coincident
 from vioc.dynamics.terms.forces import JointForce, LinearDamper
-from vioc.dynamics.terms.pairs import CamConstraint, ScrewConstraint, cam
-from vioc.dynamics.terms.potentials import Gravitation, PolynomialSpring
+from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint, cam
+from vioc.dynamics.terms.potentials import Gravitation, MassGravity, PolynomialSpring
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
 from vioc.errors import ModelError, ReadError, StepError
@@ -140,6 +141,8 @@ def test_wrong_forms_are_refused_at_their_place(form, message):
         (lambda: coincident("a", "b", "xw"), "different letters of x, y, z, got 'xw'"),
         (lambda: coincident("a", "b", "xx"), "different letters"),
         (lambda: UserPotential(3.0), "expected a function, got 3.0"),
+        (lambda: GearConstraint("q", "x", 0), "gear-constraint: ratio: expected a number other than 0"),
+        (lambda: StringConstraint("a", "b", "L m"), "string-constraint: length: a name is"),
         (lambda: UserForce(drag, "push"), "expected a tuple of names, got 'push'"),
         (lambda: UserConstraint(height, (None,)), "expected a number, got None"),
     ],
@@ -205,13 +208,53 @@ def pair(k):
         (UserForce(pair), "expected a dict of forces by variable"),
         (UserForce(lambda k: {"a": "much"}), "a: expected a CasADi SX expression, got 'much'"),
         (UserConstraint(pair), "expected one number"),
-        (UserConstraint(height, ("tpi", 1.0)), "unknown frame 'tpi'; did you mean 'tip'"),
+        (
+            UserConstraint(height, ("tpi", 1.0)),
+            "user-constraint height: unknown frame 'tpi'; did you mean 'tip'",
+        ),
+        (UserForce(stray), "user-force stray: unknown configuration variable 'nowhere'"),
+        (
+            UserForce(lambda k: {"a": k.u("w")}),
+            r"user-force .*undeclared input 'w'.*UserForce\(f, \('w',\)\)",
+        ),
+        (UserPotential(lambda k: k.u("w")), "user-potential .*q alone, got the input 'w'; write a UserForce"),
+        (UserPotential(lambda k: k.number(P("c", 2.0))), r"undeclared parameter 'c'; hand it on in args="),
+        (
+            UserForce(lambda k: {"a": 1.0 if k.q("a") > 0 else 0.0}, name="kick"),
+            "user-force 'kick' .*if_else",
+        ),
+        (UserPotential(lambda k: 1 / 0), "user-potential .*raised ZeroDivisionError: division by zero"),
+        (UserPotential(lambda k: k.q("aa")), "user-potential .*: unknown configuration variable 'aa'"),
+        (UserConstraint(lambda k: math.sin(k.q("a"))), r"holds NaN; use casadi functions \(ca.sin\)"),
+        (UserConstraint(lambda k: k.q("a") - math.cos(k.q("a"))), "holds NaN; use casadi"),
+        (UserPotential(lambda k: math.sin(k.q("a"))), "depends on no configuration variable and holds NaN"),
+        (UserConstraint(lambda k, c: c - 1.0, (P("c", 2.0),)), "depends on no configuration variable; use"),
     ],
 )
 def test_wrong_functions_are_refused(term, message):
     with pytest.raises(ModelError, match=message):
         lag = Lagrangian(System(TREE, term))
         _ = lag.V, lag.F, lag.h
+
+
+def test_a_length_is_a_number_or_prescribed_or_a_frames_variable():
+    frames = tx("x", name="load", mass=1.0), tx("L", name="slide", mass=1.0)
+    short = System(*frames, StringConstraint("world", "load", "L"))
+    assert short == System(*frames, StringConstraint("world", "load", D("L")))
+    assert short.dynamic == ("x", "L")
+    assert read_text(write_text(short)) == short
+    for length in ("rope", D("rope")):
+        with pytest.raises(ModelError, match=r'string-constraint: .*K\("rope"\) for a prescribed length'):
+            System(*frames, StringConstraint("world", "load", length))
+    with pytest.raises(ReadError, match=r'\(K "L"\) .*; no frame has \'L\'') as info:
+        read_text('(SYSTEM (TX "x" (NAME "l") (MASS 1))\n (STRING-CONSTRAINT "world" "l" "L"))')
+    assert info.value.line == 2
+
+
+def test_the_prefix_of_a_message_comes_once():
+    with pytest.raises(ModelError) as info:
+        System(tx("x", name="a"), MassGravity("a", 0, 0, -1.0), name="s")
+    assert str(info.value) == "s: mass-gravity: the frame 'a' carries no mass; give it one"
 
 
 def test_dimensions_of_a_string_with_its_own_variable():

@@ -426,7 +426,19 @@ A, B, C = link("a"), link("b"), link("c")
         (A + B + joint("j", "revolute", "a", "b", '<axis xyz="nan 0 1"/>'), "axis: expected a unit vector"),
         (A + B + joint("j", "fixed", "a", "b", '<origin xyz="0 0 inf"/>'), "joint 'j': origin: position"),
         (A + B + joint("j", "fixed", "a", "b", '<origin rpy="0 0 nan"/>'), "joint 'j': origin: rpy"),
-        (A + B + joint("j", "fixed", "a", "b", '<origin xyz="0 0 x"/>'), "joint 'j': .*could not convert"),
+        (
+            A + B + joint("j", "fixed", "a", "b", '<origin xyz="0 0 x"/>'),
+            "joint 'j': <origin> xyz='0 0 x': .*could not",
+        ),
+        (link("a", "<inertial><mass value='two'/></inertial>"), "link 'a': <mass> value='two': .*could not"),
+        (
+            A
+            + B
+            + C
+            + joint("i", "revolute", "a", "b")
+            + joint("j", "revolute", "b", "c", '<mimic joint="i" multiplier="0"/>'),
+            "joint 'j': gear-constraint 'mimic-j': ratio: expected a number other than 0",
+        ),
         (
             A + B + joint("j", "revolute", "a", "b", '<limit lower="1" upper="0" effort="1" velocity="1"/>'),
             "joint 'j': expected lower <= upper",
@@ -466,6 +478,8 @@ def test_errors_point_at_the_line():
         read_urdf_text(
             '<robot name="r">\n<link name="a"/>\n' + joint("j", "fixed", "a", "b") + "</robot>", "arm.urdf"
         )
+    with pytest.raises(ModelError, match="got the text of one; use read_urdf_text"):
+        read_urdf('\n<robot name="r"/>')
     with pytest.raises(ReadError, match="expected <robot>, got <sdf>"):
         read_urdf_text("<sdf/>")
     with pytest.raises(ModelError, match="base: expected one of fixed, floating, got 'free'"):

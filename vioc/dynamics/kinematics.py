@@ -12,13 +12,14 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, near_misses
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.vectors import Matrix, Vector
+from vioc.errors import ModelError
 
 
 class FrameGraph:
@@ -48,9 +49,12 @@ class FrameGraph:
 
     def number(self, value: Number) -> Any:
         """A description's number: a float, or the symbol of a declared parameter."""
-        if isinstance(value, Parameter):
-            return self.parameters[list(self.system.parameters).index(value.name)]
-        return value
+        if not isinstance(value, Parameter):
+            return value
+        names = list(self.system.parameters)
+        if value.name not in names:
+            raise ModelError(f"undeclared parameter {value.name!r}; {near_misses(value.name, names)}")
+        return self.parameters[names.index(value.name)]
 
     def q(self, name: str) -> ca.SX:
         """A configuration variable by name."""
@@ -62,6 +66,8 @@ class FrameGraph:
 
     def u(self, name: str) -> ca.SX:
         """An input by name."""
+        if name not in self.system.inputs:
+            raise ModelError(f"undeclared input {name!r}; {near_misses(name, self.system.inputs)}")
         return self.u_vector[self.system.inputs.index(name)]
 
     def position(self, name: str) -> ca.SX:

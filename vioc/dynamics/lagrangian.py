@@ -113,7 +113,8 @@ class Lagrangian:
             if ca.depends_on(ca.SX(value), g.t):
                 raise ModelError(
                     f"{self.system.name}: the constraint {name} depends on time; write what is prescribed "
-                    'as a kinematic variable, K("name"), and give its motion as an input (f.inputs(rho_name=...))'
+                    'as a kinematic variable, K("name"), and give its motion as an input, '
+                    "f.inputs(rho_name=...)"
                 )
             for what, symbol in (("velocities", g.v_vector), ("inputs", g.u_vector)):
                 if ca.depends_on(ca.SX(value), symbol):

@@ -40,7 +40,7 @@ def number(default: Any = dataclasses.MISSING, *, minimum: float | None = None) 
 
 
 def length() -> Any:
-    """A positive number, or a `Variable` that prescribes it."""
+    """A positive number, or a `Variable`: a kinematic one prescribes it, a dynamic one is a frame's."""
     return field(metadata={"kind": "length"})
 
 
@@ -183,6 +183,8 @@ def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
         value = as_numbers(value, 3, what)
         if not any(isinstance(v, Parameter) or v != 0 for v in value):
             raise ModelError(f"{what}: expected a direction, got the zero vector")
+    elif kind == "length" and isinstance(value, str):
+        value = Variable(check_name(value, what))
     elif kind == "length" and not isinstance(value, Variable):
         value = as_number(value, what)
         if float(value) <= 0:

@@ -18,10 +18,10 @@ class Mass:
     ----------
     mass : number
         kg, >= 0.
-    inertia : 3 or 6 numbers
+    inertia : 3 or 6 numbers, or a symmetric (3, 3) matrix
         ``(Ixx, Iyy, Izz)`` or ``(Ixx, Iyy, Izz, Ixy, Ixz, Iyz)`` about the centre of mass, in the
-        frame's axes, kg m^2. Products of inertia are the entries of the matrix (Ixy = -int x y dm).
-        Zero (the default) is a point mass.
+        frame's axes, kg m^2; kept as six numbers. Products of inertia are the entries of the matrix
+        (Ixy = -int x y dm). Zero (the default) is a point mass.
     com : 3 numbers
         Centre of mass in the frame, m.
 
@@ -39,9 +39,12 @@ class Mass:
     def __post_init__(self) -> None:
         object.__setattr__(self, "mass", as_number(self.mass, "mass"))
         values = tuple(self.inertia) if isinstance(self.inertia, (tuple, list, np.ndarray)) else ()
+        if len(values) == 3 and all(isinstance(row, (tuple, list, np.ndarray)) for row in values):
+            values = _of_matrix(values)
         if len(values) not in (3, 6):
             raise ModelError(
-                f"inertia: expected (Ixx, Iyy, Izz) or (Ixx, Iyy, Izz, Ixy, Ixz, Iyz), got {self.inertia!r}"
+                "inertia: expected (Ixx, Iyy, Izz), (Ixx, Iyy, Izz, Ixy, Ixz, Iyz) or a 3 x 3 matrix, "
+                f"got {self.inertia!r}"
             )
         inertia = as_numbers(values + (0.0,) * (6 - len(values)), 6, "inertia")
         object.__setattr__(self, "inertia", inertia)
@@ -80,6 +83,15 @@ class Mass:
         if any(isinstance(v, Parameter) or v != 0 for v in self.com):
             parts.append(f"com={self.com!r}")
         return f"Mass({', '.join(parts)})"
+
+
+def _of_matrix(rows: tuple) -> tuple[Number, ...]:
+    """The six numbers of a symmetric matrix; it may be off by the rounding of a rotation R I R'."""
+    matrix = [as_numbers(row, 3, "inertia: row") for row in rows]
+    values = np.array(matrix, float)
+    if np.abs(values - values.T).max() > 1e-12 * np.abs(values).max():
+        raise ModelError(f"inertia: expected a symmetric matrix, got {values.tolist()}")
+    return tuple(matrix[i][j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2)))
 
 
 def as_mass(value: object) -> Mass | None:

@@ -7,13 +7,16 @@ children to the last frame::
 
 Pairs that need a constraint (screw, gear, cam) are in `vioc.dynamics.terms.pairs`. An axis is "x", "y",
 "z", or three numbers of any length. The variables of a joint are called after it, and are kinematic if its
-name is given as ``K(name)``. `frame` and `mass` are the name and the mass of its last frame.
+name is given as ``K(name)``. `frame` and `mass` are the name and the mass of its last frame::
+
+    free("b", frame="body", mass=2.0)  # variables b-x, b-y, ...; the frame is called "body"
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -24,6 +27,23 @@ from vioc.errors import ModelError
 
 Axis = str | Sequence[float]
 Massive = Mass | Number | None
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def names_its_joint(make: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """For functions whose first argument names a joint: say so to who calls the frame by ``name=``."""
+
+    @functools.wraps(make)
+    def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        if args and "name" in kwargs:
+            raise ModelError(
+                f"{make.__name__} {args[0]!r}: name: the first argument is the joint's name; its last frame "
+                f"is named by frame={kwargs['name']!r}"
+            )
+        return make(*args, **kwargs)
+
+    return checked
 
 
 class Joint(tuple):
@@ -121,6 +141,7 @@ def _joint(frames: list[Frame]) -> Joint:
     return Joint((chain(*frames),), len(frames))
 
 
+@names_its_joint
 def revolute(
     name: str | Variable, axis: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Frame:
@@ -128,6 +149,7 @@ def revolute(
     return _turn_or_slide("R", _variable(name), axis, frame, mass)
 
 
+@names_its_joint
 def prismatic(
     name: str | Variable, axis: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Frame:
@@ -135,6 +157,7 @@ def prismatic(
     return _turn_or_slide("T", _variable(name), axis, frame, mass)
 
 
+@names_its_joint
 def helical(
     name: str | Variable,
     pitch: float,
@@ -158,6 +181,7 @@ def helical(
     return Frame(Transform("TWIST", twist), frame, as_mass(mass))
 
 
+@names_its_joint
 def cylindrical(
     name: str | Variable,
     axis: Axis = "z",
@@ -174,6 +198,7 @@ def cylindrical(
     return _joint([turn, _turn_or_slide("T", _variable(name, "-travel"), axis, frame, mass)])
 
 
+@names_its_joint
 def spherical(
     name: str | Variable,
     order: str = "zyx",
@@ -188,6 +213,7 @@ def spherical(
     return _joint(_rotations(name, order, frame, mass))
 
 
+@names_its_joint
 def universal(
     name: str | Variable,
     axes: Sequence[Axis] = "xy",
@@ -210,6 +236,7 @@ def universal(
     )
 
 
+@names_its_joint
 def planar(
     name: str | Variable, normal: Axis = "z", *, frame: str | None = None, mass: Massive = None
 ) -> Joint:
@@ -236,6 +263,7 @@ def planar(
     return _joint([*slides, _turn_or_slide("R", _variable(name, suffixes[2]), normal, frame, mass)])
 
 
+@names_its_joint
 def free(
     name: str | Variable,
     order: str = "zyx",

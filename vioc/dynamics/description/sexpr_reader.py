@@ -41,6 +41,15 @@ _FIELD_FORMS = {
     "axes": '"{}"',
     "choice": '"{}"',
 }
+_OTHER_WORDS = {
+    "HELICAL": ("TWIST",),
+    "REVOLUTE": ("RX", "RY", "RZ"),
+    "CONTINUOUS": ("RX", "RY", "RZ"),
+    "PRISMATIC": ("TX", "TY", "TZ"),
+    "ROPE": ("STRING-CONSTRAINT",),
+    "CABLE": ("STRING-CONSTRAINT",),
+    "ROD": ("DISTANCE-CONSTRAINT",),
+}
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf|infinity)", re.I)
 
 
@@ -142,7 +151,8 @@ class Reader:
         keyword = item.head
         if not keyword:
             self._fail(item.at, f"expected a form that begins with a keyword, got {shown(item)}")
-        near = difflib.get_close_matches(keyword, known, n=3)
+        near = [k for k in known if k in _OTHER_WORDS.get(keyword, ()) or keyword in k.split("-")][:3]
+        near = near or difflib.get_close_matches(keyword, known, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
         self._fail(item.items[0].at, f"unknown keyword {shown(item.items[0])}; {hint}")
 

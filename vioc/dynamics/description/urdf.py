@@ -52,7 +52,7 @@ def read_urdf(
     inputs: str | Iterable[str] | None = None,
     gravity: Sequence[float] | None = (0.0, 0.0, -9.81),
 ) -> UrdfModel:
-    """A robot from a URDF file; needs ``pip install "vioc[urdf]"``.
+    """A robot from a URDF file; needs ``pip install "vioc[urdf]"``. Maps take its ``.system``.
 
     Parameters
     ----------
@@ -83,6 +83,8 @@ def read_urdf(
     UrdfWarning
         Once, with a summary of ``unsupported``.
     """
+    if isinstance(path, str) and path.lstrip().startswith("<"):
+        raise ModelError("read_urdf: expected the path of a file, got the text of one; use read_urdf_text")
     return _build(parse(Path(path).read_bytes(), str(path)), base, inputs, gravity)
 
 
@@ -307,7 +309,10 @@ class _Tree:
                 state = "which there is not" if target is None else f"which is {target.type}"
                 raise self.contents.fail("joint", name, f"mimics {joint.mimic[0]!r}, {state}")
             pair = joint.variables[0], target.variables[0]
-            result.append(GearConstraint(*pair, multiplier, offset, name=f"mimic-{pair[0]}"))
+            try:
+                result.append(GearConstraint(*pair, multiplier, offset, name=f"mimic-{pair[0]}"))
+            except ModelError as error:
+                raise self.contents.fail("joint", name, str(error)) from None
         return result
 
     def actuated(self, inputs: str | Iterable[str] | None) -> list[str]:

@@ -29,6 +29,7 @@ READ = {
     "joint": {"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"},
 }
 NESTED = set(READ) - {"robot"}
+WORDS = {"name", "type", "link", "joint", "filename"}  # attributes that hold no numbers
 
 
 @dataclass
@@ -98,11 +99,23 @@ def parse(data: bytes, source: str) -> Contents:
             try:
                 target[name] = cls.from_xml(element, Path(element.tag))
             except Exception as error:  # its errors have no common class
-                reason = " ".join(str(error).split())
-                raise contents.fail(element.tag, name, reason or type(error).__name__) from error
+                reason = " ".join(str(error).split()) or type(error).__name__
+                where = _no_number(element) if "could not convert" in reason else ""
+                raise contents.fail(element.tag, name, where + reason) from error
         for remark in remarks.getvalue().splitlines():
             contents.leave_out(remark.split(" in ")[0].removeprefix("Unknown "), element.tag, name)
     return contents
+
+
+def _no_number(element: Any) -> str:
+    """The first attribute in an element that should hold numbers and does not, for a message."""
+    for part in element.iter():
+        for attribute, text in part.attrib.items():
+            try:
+                _ = attribute in WORDS or [float(v) for v in text.split()]
+            except ValueError:
+                return f"<{part.tag}> {attribute}={text!r}: "
+    return ""
 
 
 def _refuse_xacro(root: Any, source: str) -> None:

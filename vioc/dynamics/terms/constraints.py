@@ -80,8 +80,9 @@ class DistanceConstraint(Constraint):
     Parameters
     ----------
     frame1, frame2 : str
-    length : number or `Variable`
-        L > 0, m; a kinematic variable prescribes it.
+    length : number, `Variable` or str
+        L > 0, m; a kinematic variable, ``K("name")``, prescribes it. The name of a variable that a frame
+        has makes it that variable.
     """
 
     keyword: ClassVar[str] = "DISTANCE-CONSTRAINT"
@@ -89,6 +90,16 @@ class DistanceConstraint(Constraint):
     frame1: str = frame()
     frame2: str = frame()
     length: Number | Variable = length()
+
+    def check(self, system: Any) -> None:
+        if not isinstance(self.length, Variable) or self.length.kinematic:
+            return
+        if self.length not in (node.frame.transform.variable for node in system.nodes):
+            name = self.length.name
+            raise ModelError(
+                f'a length is a number, or (K "{name}") / K("{name}") for a prescribed length, or the name '
+                f"of a variable that a frame has; no frame has {name!r}"
+            )
 
     def value(self, k: Any) -> ca.SX:
         prescribed = isinstance(self.length, Variable)
@@ -116,8 +127,8 @@ class StringConstraint(DistanceConstraint):
     Parameters
     ----------
     frame1, frame2 : str
-    length : number or `Variable`
-        L > 0, m.
+    length : number, `Variable` or str
+        L > 0, m; as for `DistanceConstraint`.
     """
 
     keyword: ClassVar[str] = "STRING-CONSTRAINT"

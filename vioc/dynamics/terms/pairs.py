@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.dynamics.description.component import Constraint, number, numbers, shown, variable
-from vioc.dynamics.description.joints import Axis, Joint, Massive, cylindrical
+from vioc.dynamics.description.joints import Axis, Joint, Massive, cylindrical, names_its_joint
 from vioc.dynamics.description.numbers import Number, Variable
 from vioc.dynamics.terms.user import UserConstraint
 from vioc.errors import ModelError
@@ -58,7 +58,7 @@ class GearConstraint(_Pair):
     ----------
     variable1, variable2 : str
     ratio : number
-        r = dq1/dq2.
+        r = dq1/dq2, not 0.
     offset : number
         c, q1 where q2 = 0; rad or m.
     """
@@ -69,6 +69,14 @@ class GearConstraint(_Pair):
     variable2: str = variable()
     ratio: Number = number()
     offset: Number = number(0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ratio == 0:
+            raise ModelError(
+                f"{self.label()}: ratio: expected a number other than 0, got 0, which holds "
+                f"{self.variable1!r} still; put a constant there instead of the variable"
+            )
 
     def value(self, k: Any) -> ca.SX:
         return k.q(self.variable1) - k.number(self.ratio) * k.q(self.variable2) - k.number(self.offset)
@@ -106,6 +114,7 @@ class CamConstraint(_Pair):
         return k.q(self.follower) - lift
 
 
+@names_its_joint
 def screw(
     name: str | Variable,
     pitch: Number,

@@ -34,11 +34,11 @@ class Gravity(Potential):
         return -sum((mass * ca.dot(g, position) for mass, position in k.masses()), ca.SX(0))
 
 
-def check_mass(system: Any, frame: str, what: str) -> None:
+def check_mass(system: Any, frame: str) -> None:
     """Raise `ModelError` unless a frame carries a mass."""
     i = system.frame_index(frame)
     if i < 0 or system.nodes[i].frame.mass is None:
-        raise ModelError(f"{system.name}: {what}: the frame {frame!r} carries no mass; give it one")
+        raise ModelError(f"the frame {frame!r} carries no mass; give it one")
 
 
 def mass_center(k: Any, frame: str) -> tuple[Any, ca.SX]:
@@ -70,7 +70,7 @@ class MassGravity(Potential):
     z: Number = number()
 
     def check(self, system: Any) -> None:
-        check_mass(system, self.frame, self.label())
+        check_mass(system, self.frame)
 
     def energy(self, k: Any) -> ca.SX:
         self.check(k.system)
@@ -97,8 +97,8 @@ class Gravitation(Potential):
     constant: Number = number(6.6743e-11, minimum=0.0)
 
     def check(self, system: Any) -> None:
-        check_mass(system, self.frame1, self.label())
-        check_mass(system, self.frame2, self.label())
+        check_mass(system, self.frame1)
+        check_mass(system, self.frame2)
 
     def energy(self, k: Any) -> ca.SX:
         self.check(k.system)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import casadi as ca
+import numpy as np
 
 from vioc.dynamics.description.component import (
     Component,
@@ -25,12 +26,55 @@ from vioc.dynamics.description.component import (
     handed_on,
     input_names,
 )
-from vioc.dynamics.description.numbers import Number
+from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.errors import ModelError
 
 
+class _Guarded:
+    """The symbolic kinematics as a user's function gets them; what was not declared raises `ModelError`."""
+
+    def __init__(self, k: Any, term: Any):
+        self._k, self._term = k, term
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._k, name)
+
+    def u(self, name: str) -> Any:
+        if name in self._k.system.inputs:
+            return self._k.u(name)
+        if isinstance(self._term, UserForce):
+            example = (*self._term.inputs, name)
+            raise ModelError(f"undeclared input {name!r}; declare it: UserForce(f, {example!r})")
+        kind = type(self._term).__name__
+        raise ModelError(f"a {kind} depends on q alone, got the input {name!r}; write a UserForce")
+
+    def number(self, value: Any) -> Any:
+        if isinstance(value, Parameter) and value.name not in self._k.system.parameters:
+            raise ModelError(
+                f"undeclared parameter {value.name!r}; hand it on in args=({value!r},) and take it as an "
+                "argument of the function"
+            )
+        return self._k.number(value)
+
+
 def _call(term: Any, k: Any) -> Any:
-    return term.function(k, *(a if isinstance(a, str) else k.number(a) for a in term.args))
+    """The result of a term's function; whatever it raises becomes a `ModelError` that names the term."""
+    args = [a if isinstance(a, str) else k.number(a) for a in term.args]
+    try:
+        return term.function(_Guarded(k, term), *args)
+    except ModelError as error:
+        raise ModelError(f"{_label(term, term.function)}: {error}") from error
+    except Exception as error:  # the user's own code may raise anything
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        hint = ""
+        if any(word in str(error) for word in ("truth value", "__bool__")):
+            hint = "; a symbol has no value yet: write casadi.if_else(condition, a, b), not if, and or max"
+        raise ModelError(f"{_label(term, term.function)}: the function raised {reason}{hint}") from error
+
+
+def _numeric(what: str, reason: str) -> ModelError:
+    """math.sin(symbol) is NaN without an error: the symbol is taken as a number."""
+    return ModelError(f"{what}: {reason}; use casadi functions (ca.sin), not math or numpy")
 
 
 def _scalar(value: Any, what: str) -> ca.SX:
@@ -40,6 +84,11 @@ def _scalar(value: Any, what: str) -> ca.SX:
         raise ModelError(f"{what}: expected a CasADi SX expression, got {value!r}") from None
     if result.numel() != 1:
         raise ModelError(f"{what}: expected one number, got an expression of shape {result.shape}")
+    graph = ca.Function("term", ca.symvar(result), [result])
+    for i in range(graph.n_instructions()):
+        if graph.instruction_id(i) == ca.OP_CONST and np.isnan(graph.instruction_constant(i)):
+            hint = "" if ca.symvar(result) else "depends on no configuration variable and "
+            raise _numeric(what, f"the expression {hint}holds NaN")
     return result
 
 
@@ -94,7 +143,10 @@ class UserForce(Force):
         if not isinstance(forces, Mapping):
             raise ModelError(f"{what}: expected a dict of forces by variable, got {forces!r}")
         for name in forces:
-            k.system.variable_index(name)  # unknown names raise, with near misses
+            try:
+                k.system.variable_index(name)
+            except ModelError as error:
+                raise ModelError(f"{what}: {error}") from None
         return {name: _scalar(value, f"{what}: {name}") for name, value in forces.items()}
 
 
@@ -113,4 +165,8 @@ class UserConstraint(Constraint):
     args: tuple[Number | str, ...] = handed_on()
 
     def value(self, k: Any) -> ca.SX:
-        return _scalar(_call(self, k), _label(self, self.function))
+        what = _label(self, self.function)
+        h = _scalar(_call(self, k), what)
+        if not any(ca.depends_on(h, s) for s in (k.q_vector, k.v_vector, k.u_vector, k.t)):
+            raise _numeric(what, f"h = {h} depends on no configuration variable")
+        return h
