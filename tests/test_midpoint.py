@@ -26,6 +26,7 @@ from vioc.dynamics.terms.constraints import PointConstraint
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.models import load
 
 seeds = st.integers(0, 2**32 - 1)
 FLOOR = 1e-11  # of a difference relative to the value, below which rounding would be measured
@@ -374,18 +375,21 @@ def test_redundant_constraints_are_named():
     assert caught.value.cause == "singular constraints" and caught.value.k == 0
 
 
-def test_step_too_large_says_so():
-    """A pendulum pushed over an unstable fold of the midpoint equation: no real solution nearby."""
+def test_a_step_that_has_a_solution_is_found_however_large():
+    """The pendulum's step equation changes sign over the line, so it has a root at every state and dt."""
     f = MidpointVI(pendulum(), 3.0)
-    states = [[2.0, p] for p in np.linspace(-40, 40, 41)]
-    causes = set()
-    for x in states:
-        try:
-            assert np.isfinite(f.step(x)).all()
-        except StepError as error:
-            causes.add(error.cause)
-            assert "dt" in str(error)
-    assert causes <= {"no convergence", "singular M"}
+    for x in ([q, p] for q in (2.0, 0.3, -1.0) for p in np.linspace(-40, 40, 21)):
+        end = f.step(x)
+        middle, rate = (x[0] + end[0]) / 2, (end[0] - x[0]) / 3
+        assert x[1] - rate - G * 3 / 2 * np.sin(middle) == pytest.approx(0, abs=1e-9 * (1 + abs(end[0])))
+
+
+def test_step_too_large_says_so():
+    f = MidpointVI(load("double_pendulum"), 0.5)
+    with pytest.raises(StepError, match="the step is too large for this state: .*dt") as caught:
+        f.step(np.random.default_rng(19).normal(size=4) * [2, 2, 30, 30], k=4)
+    assert caught.value.cause == "no convergence" and caught.value.k == 4
+    assert caught.value.residual > 1e-11
 
 
 def test_rescue_continues_the_rollout(monkeypatch):

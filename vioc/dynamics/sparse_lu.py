@@ -87,11 +87,6 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
     return result
 
 
-def transposed(rows: list[list[Any]], columns: int) -> list[list[Any]]:
-    """Transpose of nested lists; `columns` serves matrices without rows."""
-    return [list(c) for c in zip(*rows, strict=True)] if rows else [[] for _ in range(columns)]
-
-
 class SaddleLU:
     """Solver of  D x - Jl' y = a,  J x = b  by the Schur complement S = J D^-1 Jl'.
 

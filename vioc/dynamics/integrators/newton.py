@@ -148,7 +148,7 @@ def _explain(f, equations, x, u, t, dt, z, error, k, newton) -> StepError:
     """What [S] VII calls the failure, with numbers and what to try."""
     names = f.multiplier_names
     _, _, D, J1, J0, _ = equations(x, u, t, dt, f._theta, z)
-    where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) has no solution: scaled residual {error:.2g}"
+    where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: scaled residual {error:.2g}"
     for J, what in ((J0, "q_k"), (J1, "q_k+1")):
         dependent = dependent_constraints(J, names, f"{where}. Dh({what})", k, float(error))
         if dependent is not None:
