@@ -8,6 +8,7 @@ start from, `vioc.viz` pictures.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from vioc.dynamics.batch import Batch
 from vioc.dynamics.charts import change_chart, charts, rollout_charts
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.continuous import Continuous
@@ -61,6 +62,7 @@ from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import (
     ChartWarning,
+    CompileError,
     ConstraintError,
     FileFormatError,
     ModelError,
@@ -76,9 +78,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
     "CamConstraint",
     "CasadiMap",
     "ChartWarning",
+    "CompileError",
     "ConstraintError",
     "Continuous",
     "D",

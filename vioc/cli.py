@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +15,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vioc
-from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
+from vioc.dynamics.compile import BACKENDS
+from vioc.errors import CompileError, ConstraintError, ModelError, OptimizationError, StepError
 from vioc.starts import start
 
 if TYPE_CHECKING:
     from vioc import MidpointVI, System
     from vioc.dynamics.consistency import ConstraintReport
 
-EXPECTED = (ValueError, OSError, ImportError, StepError, OptimizationError)  # what a user can cause, and mend
+EXPECTED = (
+    ValueError,
+    OSError,
+    ImportError,
+    CompileError,
+    StepError,
+    OptimizationError,
+)  # what a user can cause, and mend
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,7 +91,7 @@ def simulate(args: argparse.Namespace) -> None:
         raise ValueError(f"--time {args.time:g} is shorter than one step of {args.dt:g} s")
     if steps > np.iinfo(np.int32).max:
         raise ValueError(f"--time {args.time:g} is {steps:.3g} steps of {args.dt:g} s, more than can be kept")
-    f = vioc.MidpointVI(load(args.model), args.dt)
+    f = vioc.MidpointVI(load(args.model), args.dt, backend=args.backend)
     x, u, found = start(f, args.set, args.guess)
     if found:
         _print_start(found)
@@ -105,6 +114,24 @@ def simulate(args: argparse.Namespace) -> None:
 
         animate(run, args.animate)
         print(f"wrote {args.animate}")
+
+
+def cache(args: argparse.Namespace) -> None:
+    from vioc.dynamics.compile import Cache, find_compiler
+
+    kept = Cache()
+    if args.clear:
+        print(f"freed {kept.clear() / 1e6:.1f} MB in {kept.directory}")
+        return
+    compiler = find_compiler()
+    print(f"compiler  {compiler.identity.splitlines()[0] if compiler else 'none found'}")
+    entries = list(kept.entries())
+    print(
+        f"cache     {kept.directory}, {len(entries)} libraries, {sum(e.bytes for e in entries) / 1e6:.1f} MB"
+    )
+    for entry in entries:
+        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.made))
+        print(f"  {made}  {entry.bytes / 1e3:8.0f} kB  {entry.title}")
 
 
 def linearize(args: argparse.Namespace) -> None:
@@ -339,6 +366,12 @@ def _parser() -> argparse.ArgumentParser:
         start_options,
     )
     made.add_argument("--time", type=_seconds, default=10.0, metavar="T", help="how long, s (default 10)")
+    made.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="virtual",
+        help="what computes: CasADi's virtual machine (default), compiled C, or whichever pays",
+    )
     made.add_argument("--save", metavar="FILE", help="the trajectory, as .npz")
     made.add_argument("--plot", metavar="FILE", help="the states over time, as .png, .pdf or .svg")
     made.add_argument("--animate", metavar="FILE", help="an animation, as .gif or .html")
@@ -349,6 +382,12 @@ def _parser() -> argparse.ArgumentParser:
         start_options,
     )
     made.add_argument("--json", action="store_true", help="print JSON, all digits")
+    made = command(
+        cache,
+        "show or clear the libraries that compiled models are kept in",
+        "  vioc cache\n  vioc cache --clear",
+    )
+    made.add_argument("--clear", action="store_true", help="remove all of them")
     made = command(
         demo,
         "swing up a cart-pole and balance it; leaves plots, an animation and the trajectory",

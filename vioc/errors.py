@@ -37,6 +37,10 @@ class FileFormatError(ValueError):
     """A saved file is not what it should be, or is damaged."""
 
 
+class CompileError(RuntimeError):
+    """C code could not be compiled, or there is no compiler."""
+
+
 class ChartWarning(UserWarning):
     """A rollout comes near the singularity of a chart of rotations."""
 

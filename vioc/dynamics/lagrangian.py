@@ -17,7 +17,7 @@ from vioc.dynamics import vectors as vec
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
-from vioc.dynamics.sparse_lu import SaddleLU, scalars
+from vioc.dynamics.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 
@@ -90,7 +90,12 @@ class Lagrangian:
 
     @cached_property
     def L_q(self) -> ca.SX:
-        return ca.vertcat(*self.swept.Lq) - ca.gradient(self._other_potential, self.graph.q_vector)
+        return ca.vertcat(*self.swept.Lq) - self.potential_gradient
+
+    @cached_property
+    def potential_gradient(self) -> ca.SX:
+        """By q, of the potentials other than gravity (nq,)."""
+        return ca.gradient(self._other_potential, self.graph.q_vector)
 
     @cached_property
     def L_v(self) -> ca.SX:
@@ -104,6 +109,12 @@ class Lagrangian:
             for name, value in force.generalized(self.graph).items():
                 total[name] = total.get(name, 0.0) + value
         return ca.vertcat(*(total.get(name, 0.0) for name in self.system.variables), ca.SX(0, 1))
+
+    @cached_property
+    def F_u(self) -> ca.SX:
+        """Of the forces by the inputs (nq, nu)."""
+        u = self.graph.u_vector
+        return ca.jacobian(self.F, u) if u.numel() else ca.SX(self.nq, 0)
 
     @cached_property
     def h(self) -> ca.SX:
@@ -138,8 +149,12 @@ class Lagrangian:
     def second(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         """L_qq, L_vq (rows v, columns q), L_vv: by structure for the tree, by AD for the rest."""
         blocks = sweeps.second_derivatives(self.swept, self.nq)
-        extra = ca.hessian(self._other_potential, self.graph.q_vector)[0]
-        return _rows(blocks.qq) - extra, _rows(blocks.vq), _rows(blocks.vv)
+        return _rows(blocks.qq) - self.stiffness, _rows(blocks.vq), _rows(blocks.vv)
+
+    @cached_property
+    def stiffness(self) -> ca.SX:
+        """Hessian by q of the potentials other than gravity."""
+        return ca.hessian(self._other_potential, self.graph.q_vector)[0]
 
     @property
     def state_args(self) -> list[ca.SX]:
@@ -164,7 +179,7 @@ class Lagrangian:
         b = -(Dh[:, nd:] @ v_k) if self.nq > nd else ca.SX.zeros(Dh.shape[0], 1)
         J = scalars(Dh[:, :nd])
         negative = [[vec.minus(0.0, e) for e in row] for row in J]
-        x, _ = SaddleLU(scalars(M[:nd, :nd]), J, negative).solve(ca.vertsplit(a), ca.vertsplit(b))
+        x, _ = Saddle(SparseLU(scalars(M[:nd, :nd])), J, negative).solve(ca.vertsplit(a), ca.vertsplit(b))
         return ca.vertcat(ca.SX(0, 1), *x)
 
     @cached_property

@@ -87,24 +87,23 @@ def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
     return result
 
 
-class SaddleLU:
+class Saddle:
     """Solver of  D x - Jl' y = a,  J x = b  by the Schur complement S = J D^-1 Jl'.
 
     Parameters
     ----------
-    D : n x n nested lists
+    D : solver of D x = a
+        A `SparseLU`, or whatever has its `solve`, `entries`, `with_entries`.
     J, Jl : m x n nested lists
         Constraint Jacobians where the solution must lie and where the forces act: Dh(q_k+1) and
         Dh(q_k) in a step.
     """
 
-    def __init__(self, D: list[list[Any]], J: list[list[Any]], Jl: list[list[Any]]):
-        self.D = SparseLU(D)
+    def __init__(self, D: Any, J: list[list[Any]], Jl: list[list[Any]]):
+        self.D = D
         self.J = J
-        self.Y = [self.D.solve(row) for row in Jl]  # columns of D^-1 Jl'
-        n = len(D)
+        self.Y = [D.solve(row) for row in Jl]  # columns of D^-1 Jl'
         self.S = SparseLU([[product([row], y)[0] for y in self.Y] for row in J]) if J else None
-        self.n = n
 
     def solve(self, a: list[Any], b: list[Any]) -> tuple[list[Any], list[Any]]:
         x = self.D.solve(a)
@@ -118,15 +117,14 @@ class SaddleLU:
 
     def entries(self) -> list[Any]:
         """Everything that is not zero by structure, as one list of scalars."""
-        result = self.D.entries()
+        result = list(self.D.entries())
         for rows in (self.J, self.Y):
             result += [e for row in rows for e in row if not vec.is_zero(e)]
         return result + (self.S.entries() if self.S else [])
 
-    def with_entries(self, values: list[Any]) -> SaddleLU:
+    def with_entries(self, values: list[Any]) -> Saddle:
         """The same structure with other numbers, in the order of `entries`."""
-        result = object.__new__(SaddleLU)
-        result.n = self.n
+        result = object.__new__(Saddle)
         supply = iter(values)
         result.D = self.D.with_entries([next(supply) for _ in self.D.entries()])
         for name in ("J", "Y"):

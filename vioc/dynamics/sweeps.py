@@ -146,7 +146,7 @@ def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
     for i in reversed(range(len(links))):
         link = links[i]
         (f, tau), (fw, tw) = P[i], W[i]
-        turn = _ad_transposed(link.v, link.w, f, tau)
+        turn = ad_transposed(link.v, link.w, f, tau)
         Lv[link.index] = _pair(link, (f, tau))
         Lq[link.index] = _pair(link, (vec.add(turn[0], fw), vec.add(turn[1], tw)))
         if link.parent >= 0:
@@ -202,21 +202,21 @@ def second_derivatives(swept: Sweep, n: int) -> SecondDerivatives:
     """
     links = swept.links
     qq, vq, vv = ([[0.0] * n for _ in range(n)] for _ in range(3))
-    composite = _composite_inertias(links)
+    composite = composite_inertias(links)
     for j, link in enumerate(links):
         m, h, inertia = composite[j]
         Sv, Sw = link.Sv, link.Sw
-        Sdv, Sdw = _ad(link.v, link.w, Sv, Sw)
-        F = _times_inertia(m, h, inertia, Sv, Sw)
-        y = _times_inertia(m, h, inertia, Sdv, Sdw)
-        dual = _ad_transposed(Sv, Sw, *swept.momentum[j])
+        Sdv, Sdw = ad(link.v, link.w, Sv, Sw)
+        F = times_inertia(m, h, inertia, Sv, Sw)
+        y = times_inertia(m, h, inertia, Sdv, Sdw)
+        dual = ad_transposed(Sv, Sw, *swept.momentum[j])
         y = (vec.sub(y[0], dual[0]), vec.sub(y[1], dual[1]))
         moved = vec.add(vec.scale(m, Sv), vec.cross(Sw, h))
         z = (vec.ZERO, vec.cross(moved, link.g))
         i = j
         while i >= 0:
             above = links[i]
-            Sdi = _ad(above.v, above.w, above.Sv, above.Sw)
+            Sdi = ad(above.v, above.w, above.Sv, above.Sw)
             a, b = above.index, link.index
             vv[a][b] = vv[b][a] = _pair(above, F)
             vq[b][a] = vec.plus(vec.dot(Sdi[0], F[0]), vec.dot(Sdi[1], F[1]))
@@ -233,9 +233,9 @@ def mass_matrix(swept: Sweep, n: int) -> list[list]:
     """M = L_vv alone, the composite rigid body algorithm."""
     links = swept.links
     M = [[0.0] * n for _ in range(n)]
-    composite = _composite_inertias(links)
+    composite = composite_inertias(links)
     for j, link in enumerate(links):
-        F = _times_inertia(*composite[j], link.Sv, link.Sw)
+        F = times_inertia(*composite[j], link.Sv, link.Sw)
         i = j
         while i >= 0:
             above = links[i]
@@ -246,7 +246,7 @@ def mass_matrix(swept: Sweep, n: int) -> list[list]:
     return M
 
 
-def _composite_inertias(links: list[Link]) -> list[tuple[Any, Vector, Matrix]]:
+def composite_inertias(links: list[Link]) -> list[tuple[Any, Vector, Matrix]]:
     total = [(link.mass, link.moment, link.inertia) for link in links]
     for i in reversed(range(len(links))):
         link = links[i]
@@ -268,16 +268,16 @@ def _composite_inertias(links: list[Link]) -> list[tuple[Any, Vector, Matrix]]:
     return total
 
 
-def _times_inertia(m: Any, h: Vector, inertia: Matrix, v: Vector, w: Vector) -> tuple[Vector, Vector]:
+def times_inertia(m: Any, h: Vector, inertia: Matrix, v: Vector, w: Vector) -> tuple[Vector, Vector]:
     linear = vec.add(vec.scale(m, v), vec.cross(w, h))
     return linear, vec.add(vec.apply(inertia, w), vec.cross(h, v))
 
 
-def _ad(v: Vector, w: Vector, sv: Vector, sw: Vector) -> tuple[Vector, Vector]:
+def ad(v: Vector, w: Vector, sv: Vector, sw: Vector) -> tuple[Vector, Vector]:
     """ad(V) S = (w x sv + v x sw, w x sw)."""
     return vec.add(vec.cross(w, sv), vec.cross(v, sw)), vec.cross(w, sw)
 
 
-def _ad_transposed(v: Vector, w: Vector, f: Vector, tau: Vector) -> tuple[Vector, Vector]:
+def ad_transposed(v: Vector, w: Vector, f: Vector, tau: Vector) -> tuple[Vector, Vector]:
     """ad(V)^T P = (f x w, f x v + tau x w)."""
     return vec.cross(f, w), vec.add(vec.cross(f, v), vec.cross(tau, w))

@@ -15,7 +15,10 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array, near_misses
-from vioc.errors import ModelError
+from vioc.dynamics.batch import Batch
+from vioc.dynamics.compile.backend import Backend
+from vioc.dynamics.cores import over_cores
+from vioc.errors import ModelError, StepError
 
 if TYPE_CHECKING:
     from vioc.dynamics.trajectory import Trajectory
@@ -108,8 +111,11 @@ class OneStepMap(ABC):
     parameters : dict of str to float
         Values of the declared parameters; `with_parameters` makes a map with others.
     symbols : Symbols
+    backend : Backend
+        What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
     """
 
+    backend: Backend = Backend()
     nx: int
     ndx: int
     nu: int
@@ -154,6 +160,77 @@ class OneStepMap(ABC):
         `dt` may be N step lengths; they need not be equal. `warn` False keeps quiet about what the
         rollout would warn of.
         """
+
+    def rollouts(
+        self,
+        X0: Any,
+        U: Any = None,
+        steps: int | None = None,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        workers: int | None = None,
+        raise_on_failure: bool = True,
+    ) -> Batch:
+        """Many rollouts, over the cores.
+
+        Parameters
+        ----------
+        X0 : (M, nx) or (nx,)
+            Initial states; one serves all.
+        U : (M, N, nu), (N, nu), (nu,) or None
+            Inputs of each rollout, or of all.
+        steps : int, optional
+            N, where U does not tell.
+        k0, dt
+            As in `rollout`.
+        workers : int, optional
+            Threads; default the environment variable ``VIOC_WORKERS``, else the cores. The results do
+            not depend on it.
+        raise_on_failure : bool
+            False keeps a rollout that fails as NaN, and its error in ``errors``.
+
+        Returns
+        -------
+        Batch
+
+        Raises
+        ------
+        StepError
+            Of the first rollout that fails; its text says which.
+        """
+        X0 = np.atleast_2d(np.asarray(X0, float))
+        each = np.ndim(U) == 3
+        if X0.ndim != 2 or X0.shape[1] != self.nx:
+            raise ValueError(f"initial states: expected shape (M, {self.nx}), got {X0.shape}")
+        count = max(len(X0), len(U) if each else 1)
+        if len(X0) not in (1, count) or (each and len(U) not in (1, count)):
+            raise ValueError(f"got {len(X0)} initial states and {len(U)} sequences of inputs")
+        first = self.check_inputs(U[0] if each else U, steps, X0[0])
+        shape = count, len(first)
+        x = np.full((shape[0], shape[1] + 1, self.nx), np.nan)
+        u = np.zeros((*shape, self.nu))
+        multipliers = np.full((*shape, len(self.multiplier_names)), np.nan)
+        errors: dict[int, StepError] = {}
+        t = np.zeros(shape[1] + 1)
+
+        def work(i: int) -> None:
+            inputs = U[min(i, len(U) - 1)] if each else U
+            x0 = X0[min(i, len(X0) - 1)]
+            try:
+                run = self.rollout(x0, inputs, steps, k0=k0, dt=dt, warn=False)
+            except StepError as error:
+                errors[i] = StepError(f"rollout {i}: {error}", error.k, error.residual, error.cause)
+                u[i] = self.check_inputs(inputs, steps, x0)
+                return
+            x[i], u[i], multipliers[i], t[:] = run.x, run.u, run.multipliers, run.t
+
+        work(0)  # builds what all share
+        for _ in over_cores(work, range(1, count), workers):
+            pass
+        if errors and raise_on_failure:
+            raise errors[min(errors)]
+        return Batch(self, t, x, u, multipliers, dict(sorted(errors.items())), k0)
 
     @abstractmethod
     def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, rescue: bool = True) -> Trajectory:

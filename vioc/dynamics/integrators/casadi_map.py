@@ -9,6 +9,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names
+from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder, Symbols
 from vioc.dynamics.integrators.kernel import KernelMap
@@ -31,6 +32,8 @@ class CasadiMap(KernelMap):
         Names and values of the function's parameter vector.
     wrap : sequence of str
         States that are angles modulo 2 pi; `difference` returns their error in [-pi, pi].
+    backend : {"virtual", "compiled", "auto"}
+        What runs the map's functions; see `Backend`.
 
     Raises
     ------
@@ -54,7 +57,9 @@ class CasadiMap(KernelMap):
         input_names: Sequence[str] | None = None,
         parameters: Mapping[str, float] | None = None,
         wrap: Sequence[str] = (),
+        backend: str = "virtual",
     ):
+        self.backend = Backend(backend)
         if not isinstance(function, ca.Function):
             raise TypeError(
                 f"expected a casadi.Function, got {type(function).__name__}: build one from symbols"
@@ -99,9 +104,14 @@ class CasadiMap(KernelMap):
         x_next = ca.densify(f(*args[: f.n_in()]))
         self._kernel = ca.Function("step", args, [x_next, ca.SX(0, 1), ca.SX(0)])
         jacobian = [ca.jacobian(x_next, v) for v in (x, u, theta)]
-        self._first = Evaluator(lambda: ca.Function("first", args, jacobian, {"cse": True}))
+
+        def evaluator(name: str, inputs: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
+            build = lambda: ca.Function(name, inputs, outputs, {"cse": True})  # noqa: E731
+            return Evaluator(self.backend.program(build, name))
+
+        self._first = evaluator("first", args, jacobian)
         hessian = ca.hessian(ca.dot(z, x_next), ca.vertcat(x, u, theta))[0]
-        self._second = Evaluator(lambda: ca.Function("second", [*args, z], [hessian], {"cse": True}))
+        self._second = evaluator("second", [*args, z], [hessian])
 
     def __reduce__(self):
         options = dict(
@@ -109,10 +119,11 @@ class CasadiMap(KernelMap):
             input_names=self.input_names,
             parameters=self.parameters,
             wrap=self.wrap,
+            backend=self.backend.name,
         )
         return _rebuild, (self.function, self.dt, options)
 
-    def _carry(self, x: np.ndarray, before: np.ndarray | None, dt: float) -> np.ndarray:
+    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         return x
 
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):

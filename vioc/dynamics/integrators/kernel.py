@@ -20,13 +20,13 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array, near_misses
-from vioc.dynamics.evaluate import run_buffered
+from vioc.dynamics.compile.programs import CHUNK, Program
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError, StepError
 
-CHUNK = 1024  # steps per call: bounds the size of the built functions, costs nothing per step
-AFTER_RESCUE = 16
+AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
+HISTORY = 3  # states before the first one that a carry may be made of
 
 Self = TypeVar("Self", bound="KernelMap")
 
@@ -35,16 +35,17 @@ class KernelMap(OneStepMap):
     """A one-step map on a kernel; see the module's text.
 
     Subclasses set the attributes of `OneStepMap`, `_kernel`, `_tolerance`, `wrap`, and define
-    `_carry`, `_rescue`.
+    `_carry`, `_rescue`; a `_robust_kernel` is slower and tries harder.
     """
 
     _kernel: ca.Function
+    _robust_kernel: ca.Function | None = None
     _tolerance: float
     wrap: tuple[str, ...] = ()
 
     @abstractmethod
-    def _carry(self, x: np.ndarray, before: np.ndarray | None, dt: float) -> np.ndarray:
-        """The carry that starts at state x, whose predecessors are the rows `before` if any."""
+    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+        """The carry that starts at state x, whose predecessors are the rows `before`, perhaps none."""
 
     def _review(self, trajectory: Trajectory) -> None:
         """Warn of what a user should know about a rollout."""
@@ -155,75 +156,73 @@ class KernelMap(OneStepMap):
     def _steps(self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None, rescue: bool = True):
         """States (N+1, nx), multipliers (N, nm) and applied inputs (N, nu).
 
-        Steps go in chunks, each one call of an accumulated kernel. Behind a step that had to be rescued
-        the chunks start small and double, padded at the end of the horizon, so that a few functions
-        serve however many steps are rescued.
+        The kernel goes as far as its errors are small; a step where they are not is tried by the robust
+        kernel, if there is one, and then handed to `_rescue`.
         """
-        n, nm = len(U), len(self.multiplier_names)
+        n = len(U)
         X = np.empty((n + 1, self.nx))
-        multipliers = np.empty((n, nm))
+        multipliers = np.empty((n, len(self.multiplier_names)))
         applied = U if gains is None else np.empty_like(U)
-        t = self._times(k0, lengths)
+        t = self._times(k0, lengths)[:-1]
+        rows = [U] if gains is None else [U, reference, np.swapaxes(gains, 1, 2).reshape(n, -1)]
+        rows = [np.ascontiguousarray(a) for a in (*rows, t, lengths)]
+        rows = [a if a.ndim == 2 else a[:, None] for a in rows]
         X[0] = x0
         self._check_start(x0, k0)
-        k, size = 0, min(CHUNK, n)
+
+        def advance(program: Program, k: int, last: int, first: int) -> tuple[int, float]:
+            """Steps from k by a program: where it stopped before `last`, and the error there."""
+            carry = self._carry(X[k], X[max(k - HISTORY, 0) : k], float(lengths[k]))
+            args = [*(a[k:last] for a in rows), self._theta]
+            outputs, done, error = program.accumulate(carry, args, last - k, self.nx, self._tolerance, first)
+            X[k + 1 : k + 1 + done] = outputs[0]
+            multipliers[k : k + done] = outputs[1]
+            if gains is not None:
+                applied[k : k + done] = outputs[3]
+            return k + done, error
+
+        k, first = 0, CHUNK
         while k < n:
-            m = min(size, n - k)
-            carry = self._carry(X[k], X[max(k - 2, 0) : k] if k else None, float(lengths[k]))
-            rows = slice(k, k + m)
-            args = [U[rows], t[rows], lengths[rows], np.tile(self._theta, (m, 1))]
-            if gains is not None:
-                args[:1] = [U[rows], reference[rows], np.swapaxes(gains[rows], 1, 2)]
-            if size > m and size < CHUNK:
-                args = [np.concatenate([a, np.repeat(a[-1:], size - m, axis=0)]) for a in args]
-            else:
-                size = m
-            args = [np.ascontiguousarray(a) for a in args]
-            out = run_buffered(self._accumulated(size, gains is not None), [carry, *args])
-            states, lam = out[0].reshape(size, -1)[:m, : self.nx], out[1].reshape(size, nm)[:m]
-            error = out[2][:m]
-            good = (error <= self._tolerance) & np.isfinite(states).all(axis=1)
-            done = m if good.all() else int(np.argmin(good))
-            X[k + 1 : k + 1 + done] = states[:done]
-            multipliers[k : k + done] = lam[:done]
-            if gains is not None:
-                applied[k : k + done] = out[3].reshape(size, self.nu)[:done]
-            k += done
-            size = min(2 * size, CHUNK)
-            if done < m:
-                if not rescue:
-                    raise StepError(
-                        f"step {k0 + k} did not converge: scaled residual {error[done]:.2g}",
-                        k0 + k,
-                        float(error[done]),
-                        "no convergence",
-                    )
-                if gains is not None:
-                    applied[k] = U[k] - gains[k] @ self.difference(reference[k], X[k])
-                X[k + 1], multipliers[k] = self._rescue(
-                    X[k], applied[k], k0 + k, float(t[k]), float(lengths[k])
+            k, error = advance(self._program(gains is not None), k, n, first)
+            first = AFTER_RESCUE
+            if k < n and self._robust_kernel is not None:
+                stuck = k
+                k, error = advance(self._program(gains is not None, True), k, min(k + first, n), first)
+                if k > stuck:
+                    continue
+            if k == n:
+                break
+            if not rescue:
+                raise StepError(
+                    f"step {k0 + k} did not converge: scaled residual {error:.2g}",
+                    k0 + k,
+                    error,
+                    "no convergence",
                 )
-                k, size = k + 1, AFTER_RESCUE
+            if gains is not None:
+                applied[k] = U[k] - gains[k] @ self.difference(reference[k], X[k])
+            X[k + 1], multipliers[k] = self._rescue(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
+            k += 1
         return X, multipliers, applied
 
-    def _accumulated(self, m: int, feedback: bool) -> ca.Function:
-        """The kernel, with or without feedback, strung m times; built once and kept."""
-        name = f"{'track' if feedback else 'roll'}{m}"
-        cache = self.__dict__.setdefault("_rollouts", {})
-        if name not in cache:
-            if len(cache) >= 16:
-                cache.pop(next(iter(cache)))
-            kernel = self._feedback_kernel() if feedback else self._kernel
-            cache[name] = kernel.mapaccum(name, m)
-        return cache[name]
+    def _program(self, feedback: bool, robust: bool = False) -> Program:
+        """The kernel, or the robust one, with or without feedback, on this map's backend."""
+        name = ("track" if feedback else "step") + ("_robust" if robust else "")
+        programs = self.__dict__.setdefault("_programs", {})
+        if name not in programs:
 
-    def _feedback_kernel(self) -> ca.Function:
+            def build() -> ca.Function:
+                kernel = self._robust_kernel if robust else self._kernel
+                return self._with_feedback(kernel) if feedback else kernel
+
+            programs[name] = self.backend.program(build, name)
+        return programs[name]
+
+    def _with_feedback(self, kernel: ca.Function) -> ca.Function:
         """(carry, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""
-        if "_feedback" not in self.__dict__:
-            carry, _, t, dt, theta = self._kernel.mx_in()
-            u_d, x_d = ca.MX.sym("u_d", self.nu), ca.MX.sym("x_d", self.nx)
-            K = ca.MX.sym("K", self.nu, self.ndx)
-            u = u_d - K @ self._difference_expression(x_d, carry[: self.nx])
-            outputs = self._kernel(carry, u, t, dt, theta)
-            self._feedback = ca.Function("feedback", [carry, u_d, x_d, K, t, dt, theta], [*outputs, u])
-        return self._feedback
+        carry, _, t, dt, theta = kernel.mx_in()
+        u_d, x_d = ca.MX.sym("u_d", self.nu), ca.MX.sym("x_d", self.nx)
+        K = ca.MX.sym("K", self.nu, self.ndx)
+        u = u_d - K @ self._difference_expression(x_d, carry[: self.nx])
+        outputs = kernel(carry, u, t, dt, theta)
+        return ca.Function("feedback", [carry, u_d, x_d, K, t, dt, theta], [*outputs, u])

@@ -15,6 +15,7 @@ import numpy as np
 from vioc.checks import as_names
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.charts import Chart, charts, warn_near_singularity
+from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.consistency import check_mass_matrix
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
@@ -23,8 +24,11 @@ from vioc.dynamics.integrators.kernel import KernelMap
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.signals import inputs
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
+from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.trajectory import Trajectory, warn_slack
 from vioc.errors import ModelError
+
+USER = UserPotential, UserForce, UserConstraint
 
 
 class MechanicalMap(KernelMap):
@@ -52,7 +56,9 @@ class MechanicalMap(KernelMap):
 
     conjugate: str = "p"
 
-    def __init__(self, system: System, dt: float, wrap: Sequence[str], tolerance: float):
+    def __init__(
+        self, system: System, dt: float, wrap: Sequence[str], tolerance: float, backend: str = "virtual"
+    ):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
         self.system = system
@@ -84,6 +90,7 @@ class MechanicalMap(KernelMap):
             ca.SX.sym("theta", len(self.parameters)),
             ca.SX.sym("dt"),
         )
+        self.backend = Backend(backend, self._blueprint())
         check_mass_matrix(self.lagrangian)
         _ = self.lagrangian.h  # refuses what is not holonomic now, not at the first step
 
@@ -104,6 +111,16 @@ class MechanicalMap(KernelMap):
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "model": repr(self.system)}
+
+    def _blueprint(self) -> dict[str, Any] | None:
+        """Plain data that determines the map's functions, None where a user's own code has a part in them."""
+        system = self.system
+        terms = (*system.potentials, *system.forces, *system.constraints)
+        ours = all(type(t).__module__.startswith("vioc.") and not isinstance(t, USER) for t in terms)
+        if not (ours and type(self).__module__.startswith("vioc.")):
+            return None
+        same = {k: v for k, v in self.identity().items() if k != "dt"}  # an argument of every function
+        return {**same, "wrap": self.wrap, "title": f"{type(self).__name__} of {system.name}"}
 
     def quantity(self, name: str) -> ca.SX:
         kind, _, rest = name.partition(".")

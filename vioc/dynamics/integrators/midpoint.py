@@ -21,17 +21,18 @@ from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step
-from vioc.dynamics.integrators.structured import StructuredLinearization
+from vioc.dynamics.integrators.structured import Steps, StructuredLinearization
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.sparse_lu import SaddleLU, scalars
 from vioc.dynamics.trajectory import Trajectory
 from vioc.dynamics.vectors import part
 from vioc.errors import ModelError
 
 FORCING = ("symmetric", "left")
+LONG = 1200  # sum of squared depths of a tree from which its exact Newton matrix costs more than it saves
 
 
 class StepParts(NamedTuple):
@@ -43,10 +44,14 @@ class StepParts(NamedTuple):
         p_k + D1 L_d + F-, without the constraint impulse.
     momentum : (nd,)
         p_k+1 = D2 L_d + F+.
+    impulse : (nd,)
+        D1 L_d + D2 L_d + F- + F+: what p_k+1 - p_k is but for constraints. It holds no difference of
+        large numbers, as `momentum` does, and makes cyclic momenta constant to rounding.
     """
 
     balance: ca.SX
     momentum: ca.SX
+    impulse: ca.SX
 
 
 class MidpointVI(MechanicalMap):
@@ -66,6 +71,9 @@ class MidpointVI(MechanicalMap):
         Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float
         Largest accepted residual of a step, as an error of q relative to 1 + |q|.
+    backend : {"virtual", "compiled", "auto"}
+        What runs the map's functions: CasADi's virtual machine, which starts at once; compiled C, kept on
+        disk; or the one, and the other where it pays. Results are the same to the bit (`Backend`).
 
     Raises
     ------
@@ -89,6 +97,7 @@ class MidpointVI(MechanicalMap):
         forcing: str = "symmetric",
         wrap: Sequence[str] = (),
         tolerance: float = 1e-11,
+        backend: str = "virtual",
     ):
         if not 0 <= alpha <= 1:
             raise ModelError(f"alpha: expected a number in [0, 1], got {alpha!r}")
@@ -96,19 +105,26 @@ class MidpointVI(MechanicalMap):
             raise ModelError(f"forcing: expected one of {', '.join(FORCING)}, got {forcing!r}")
         self.alpha = float(alpha)
         self.forcing = forcing
-        super().__init__(system, dt, wrap, tolerance)
+        super().__init__(system, dt, wrap, tolerance, backend)
+
+    def _options(self) -> dict[str, Any]:
+        return dict(
+            alpha=self.alpha,
+            forcing=self.forcing,
+            wrap=self.wrap,
+            tolerance=self._tolerance,
+            backend=self.backend.name,
+        )
 
     def __reduce__(self):
-        options = dict(alpha=self.alpha, forcing=self.forcing, wrap=self.wrap, tolerance=self._tolerance)
-        return _rebuild, (self.system, self.dt, options, self.parameters)
+        return _rebuild, (self.system, self.dt, self._options(), self.parameters)
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "alpha": self.alpha, "forcing": self.forcing}
 
     def with_system(self, system: System) -> MidpointVI:
         """The same integrator, with the same options and parameters, of another system."""
-        options = dict(alpha=self.alpha, forcing=self.forcing, wrap=self.wrap, tolerance=self._tolerance)
-        return _rebuild(system, self.dt, options, self.parameters)
+        return _rebuild(system, self.dt, self._options(), self.parameters)
 
     def __repr__(self) -> str:
         return (
@@ -126,12 +142,11 @@ class MidpointVI(MechanicalMap):
         """The step's equations ([T] (44)) on symbols; `u` without rho."""
         a, nd = self.alpha, self.nd
         args = ((1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta)
-        L_q, L_v, F = self._first_order(*args)
+        L_q, L_v, F = (part(e, 0, nd) for e in self._first_order(*args))
         minus, plus = self.force_shares(dt)
-        L_q, L_v, F = (part(e, 0, nd) for e in (L_q, L_v, F))
         balance = p + dt * (1 - a) * L_q - L_v + minus * F
         momentum = dt * a * L_q + L_v + plus * F
-        return StepParts(balance, momentum)
+        return StepParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
     @cached_property
     def _first_order(self) -> ca.Function:
@@ -149,86 +164,48 @@ class MidpointVI(MechanicalMap):
         by_v = dt * (1 - a) * C.T - M + minus * ca.jacobian(lag.F, g.v_vector)
         return lag.function("newton_matrix", [(a * by_q + by_v / dt)[:nd, :nd]], [dt])
 
+    def newton_matrix_of_terms(self, dt: ca.SX) -> ca.SX:
+        """What potentials other than gravity, and forces, add to D2 D1 L_d + D2 F-, (nd, nd)."""
+        lag, g, a, nd = self.lagrangian, self.lagrangian.graph, self.alpha, self.nd
+        minus, _ = self.force_shares(dt)
+        by_q = -dt * (1 - a) * lag.stiffness + minus * ca.jacobian(lag.F, g.q_vector)
+        by_v = minus * ca.jacobian(lag.F, g.v_vector)
+        return (a * by_q + by_v / dt)[:nd, :nd]
+
+    @cached_property
+    def _articulated(self) -> bool:
+        """Whether a step is solved by articulated-body sweeps: long open chains with soft terms only."""
+        depth: list[int] = []
+        for link in self.lagrangian.swept.links:
+            above = depth[link.parent] if link.parent >= 0 else 0
+            depth.append(above + (link.index < self.nd))
+        if self.nm or sum(d * d for d in depth) < LONG:
+            return False
+        rows, columns = self.newton_matrix_of_terms(ca.SX.sym("dt")).sparsity().get_triplet()
+        return list(rows) == list(columns)
+
+    @cached_property
+    def solved_step(self) -> ca.Function:
+        """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error); see `chord.solved_step`."""
+        return solved_step(self, self._articulated)
+
     @cached_property
     def _kernel(self) -> ca.Function:
-        """One step: a seed, one factorization there, chord iterations, one last correction.
+        return extrapolated_step(self, self.solved_step)
 
-        The carry is [x, q_k-1, q_k-2] (dynamic parts). The seed extrapolates q quadratically, so the
-        matrix factored there is nearly that of the solution, and the chord converges almost as fast as
-        Newton. Constraint impulses enter linearly and are eliminated: the unknown is q alone, and the
-        stopping test is in units of q, which scales with the rounding floor of the residual.
-        """
-        nx, nd, nq, nf = self.nx, self.nd, self.nq, len(self.system.inputs)
-        carry = ca.SX.sym("carry", nx + 2 * nd)
-        u, t, dt = ca.SX.sym("u", self.nu), ca.SX.sym("t"), ca.SX.sym("dt")
-        theta, z = ca.SX.sym("theta", len(self.parameters)), ca.SX.sym("z", nd)
-        q0, p = part(carry, 0, nq), part(carry, nq, nq + nd)
-        before, earlier = part(carry, nx, nx + nd), part(carry, nx + nd)
-        rho, forces = part(u, nf), part(u, 0, nf)
+    @cached_property
+    def _robust_kernel(self) -> ca.Function | None:  # type: ignore[override]
+        return extrapolated_step(self, solved_step(self, False)) if self._articulated else None
 
-        seed = 3 * part(q0, 0, nd) - 3 * before + earlier
-        q_seed = ca.vertcat(seed, rho)
-        a = self.alpha
-        middle = ((1 - a) * q0 + a * q_seed, (q_seed - q0) / dt, forces, t + a * dt, theta, dt)
-        D = scalars(self._newton_matrix(*middle))
-        J0, J1 = (scalars(self._constraint(q, theta)[1][:, :nd]) for q in (q0, q_seed))
-        shape = SaddleLU(D, J1, J0)
-        factors = ca.vertcat(*shape.entries())
-        context = [carry, u, t, dt, theta]
-        factorize = ca.Function("factorize", context, [seed, factors], OPTIONS)
-
-        w = ca.SX.sym("w", factors.numel())
-        solver = shape.with_entries(ca.vertsplit(w))
-
-        def correction(q_next: ca.SX) -> tuple[list, list]:
-            full = ca.vertcat(q_next, rho)
-            balance = self.parts(q0, full, p, forces, t, dt, theta).balance
-            h = self._constraint(full, theta)[0]
-            return solver.solve(ca.vertsplit(-balance), ca.vertsplit(-h))
-
-        def column(items: list) -> ca.SX:
-            return ca.vertcat(ca.SX(0, 1), *items)
-
-        g = -column(correction(z)[0])
-        problem = ca.Function("correction", [z, *context, w], [g], OPTIONS)
-        # Newton on an equation that is already multiplied by the inverse: its Jacobian is taken as 1
-        identity = ca.Function("identity", [z, *context, w], [ca.SX.eye(nd), g], OPTIONS)
-        solve = ca.rootfinder(
-            "solve",
-            "fast_newton",
-            problem,
-            {"jacobian_function": identity, "abstol": 1e-12, "max_iter": 25, "error_on_fail": False},
-        )
-
-        step, multipliers = correction(z)
-        q1 = ca.vertcat(z + column(step), rho)
-        lam = column(multipliers)
-        done = self.parts(q0, q1, p, forces, t, dt, theta)
-        h1 = self._constraint(q1, theta)[0]
-        residual = done.balance - self._constraint(q0, theta)[1][:, :nd].T @ lam
-        error = _scaled_norm(residual, h1, solver.D.pivots, solver.J, q1)
-        rates = (rho - part(q0, nd)) / dt
-        x_next = ca.vertcat(q1, done.momentum, rates)
-        after = ca.vertcat(x_next, part(q0, 0, nd), before)
-        finish = ca.Function("finish", [z, *context, w], [after, ca.densify(lam), error], OPTIONS)
-
-        args = [
-            ca.MX.sym(s.name() if s.is_symbolic() and s.numel() == 1 else "a", s.numel()) for s in context
-        ]
-        start, numbers = factorize(*args)
-        return ca.Function("step", args, list(finish(solve(start, *args, numbers), *args, numbers)))
-
-    def _carry(self, x: np.ndarray, before: np.ndarray | None, dt: float) -> np.ndarray:
-        nd = self.nd
-        q = x[:nd]
-        if before is not None and len(before):
-            one = before[-1][:nd]
-            two = before[-2][:nd] if len(before) > 1 else 2 * one - q
-        else:
+    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+        nd, needed = self.nd, len(EXTRAPOLATION) - 1
+        past = [x[:nd], *before[::-1, :nd][:needed]]
+        if len(past) == 1:
             v = self._velocity(x, self._theta)[0][:, 0]
-            v = v if np.isfinite(v).all() else np.zeros(nd)
-            one, two = q - dt * v, q - 2 * dt * v
-        return np.concatenate([x, one, two])
+            past.append(past[0] - dt * (v if np.isfinite(v).all() else 0.0))
+        while len(past) <= needed:
+            past.append(2 * past[-1] - past[-2])
+        return np.concatenate([x, *past[1 : needed + 1]])
 
     def _check_start(self, x: np.ndarray, k: int) -> None:
         """Refuse to start where constraints are dependent: multipliers would be arbitrary numbers."""
@@ -322,60 +299,46 @@ class MidpointVI(MechanicalMap):
         return StructuredLinearization(self)
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
-        h = self._step_lengths(dt, 1)
-        X, multipliers, _ = self._steps(x, u[None], k, h)
-        t = k * h
-        return self._structured.first(X[:1], X[1:], u[None], multipliers, t, h, self._theta, k).row(0)
+        steps = self._one_step(x, u, k, dt)
+        whole = self._structured.linearize(steps, self._theta)
+        return Linearization(*(getattr(whole, name)[0] for name in "ABPCDE"))
 
     def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
         X, U = np.asarray(X, float), np.asarray(U, float)
-        h = self._step_lengths(None, 1)
-        solved = [self._steps(x, u[None], k0 + i, h) for i, (x, u) in enumerate(zip(X, U, strict=True))]
+        h = self._step_lengths(None, len(U))
+        solved = [self._steps(x, u[None], k0 + i, h[:1]) for i, (x, u) in enumerate(zip(X, U, strict=True))]
         X1 = np.stack([s[0][1] for s in solved])
         multipliers = np.stack([s[1][0] for s in solved])
         t = (k0 + np.arange(len(U))) * self.dt
-        return self._structured.first(X, X1, U, multipliers, t, h, self._theta, k0).linearization
+        return self._structured.linearize(Steps(X, X1, U, multipliers, t, h, k0), self._theta)
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        return self._structured.first(*self._along(trajectory)).linearization
+        return self._structured.linearize(_along(trajectory), self._theta)
 
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
-        h = self._step_lengths(dt, 1)
-        X, multipliers, _ = self._steps(x, u[None], k, h)
-        t = k * h
-        first = self._structured.first(X[:1], X[1:], u[None], multipliers, t, h, self._theta, k)
+        steps = self._one_step(x, u, k, dt)
         zeta = np.zeros(self.nm) if zeta is None else np.asarray(zeta, float)
-        H = self._structured.second(first, np.asarray(z, float)[None], zeta[None])
+        H = self._structured.contract(steps, self._theta, np.asarray(z, float)[None], zeta[None])
         return SecondOrder(*(getattr(H, f)[0] for f in ("xx", "xu", "uu", "xp", "up", "pp")))
 
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
-        first = self._structured.first(*self._along(trajectory))
-        if zeta is None:
-            zeta = np.zeros((len(trajectory), self.nm))
-        return self._structured.second(first, np.asarray(Z, float), zeta)
+        zeta = np.zeros((len(trajectory), self.nm)) if zeta is None else np.asarray(zeta, float)
+        return self._structured.contract(_along(trajectory), self._theta, np.asarray(Z, float), zeta)
 
-    def _along(self, trajectory: Trajectory) -> tuple:
-        x, t, h = trajectory.x, trajectory.t[:-1], trajectory.step_lengths
-        u, multipliers = trajectory.u, trajectory.multipliers
-        return x[:-1], x[1:], u, multipliers, t, h, self._theta, trajectory.k0
+    def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
+        x = self.check_state(x)
+        u = self.check_input(u, x)
+        h = self._step_lengths(dt, 1)
+        X, multipliers, _ = self._steps(x, u[None], k, h)
+        return Steps(X[:1], X[1:], u[None], multipliers, k * h, h, k)
 
 
-def _scaled_norm(residual: ca.SX, h: ca.SX, pivots: list, rows: list[list], q: ca.SX) -> ca.SX:
-    """Norm of the residual in units of 1 + |q|; a NaN anywhere stays one (unlike in norm_inf)."""
-    size = 1 + ca.fabs(q)
-    terms = [residual[i] / (pivot * size[i]) for i, pivot in enumerate(pivots)]
-    for c, row in enumerate(rows):
-        scale = sum((ca.fabs(e) * size[j] for j, e in enumerate(row)), ca.SX(0))
-        terms.append(h[c] / scale)
-    return ca.norm_2(ca.vertcat(*terms))
+def _along(run: Trajectory) -> Steps:
+    return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], run.step_lengths, run.k0)
 
 
 def _rebuild(system: System, dt: float, options: dict, parameters: dict) -> MidpointVI:

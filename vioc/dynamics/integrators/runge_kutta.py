@@ -48,6 +48,8 @@ class RungeKutta(MechanicalMap):
     tolerance : float
         Largest accepted residual of a stage's equations, as an error of q relative to 1 + |q|. It
         matters for implicit methods and for constraints.
+    backend : {"virtual", "compiled", "auto"}
+        What runs the map's functions; see `Backend`.
 
     Raises
     ------
@@ -76,16 +78,19 @@ class RungeKutta(MechanicalMap):
         *,
         wrap: Sequence[str] = (),
         tolerance: float = 1e-11,
+        backend: str = "virtual",
     ):
         if not isinstance(method, Tableau) and method not in METHODS:
             raise ModelError(f"method: expected one of {', '.join(METHODS)}, or a Tableau; got {method!r}")
         self.method = method
         self.tableau = method if isinstance(method, Tableau) else METHODS[method]
-        super().__init__(system, dt, wrap, tolerance)
+        super().__init__(system, dt, wrap, tolerance, backend)
         self.continuous = Continuous(self.lagrangian)
 
     def __reduce__(self):
-        options = dict(method=self.method, wrap=self.wrap, tolerance=self._tolerance)
+        options = dict(
+            method=self.method, wrap=self.wrap, tolerance=self._tolerance, backend=self.backend.name
+        )
         return _rebuild, (self.system, self.dt, options, self.parameters)
 
     def __repr__(self) -> str:
@@ -254,7 +259,7 @@ class RungeKutta(MechanicalMap):
         args = self.full_step.mx_in()
         return ca.Function("step", args, self.full_step(*args)[:3])
 
-    def _carry(self, x: np.ndarray, before: np.ndarray | None, dt: float) -> np.ndarray:
+    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         return x
 
     def _check_start(self, x: np.ndarray, k: int) -> None:

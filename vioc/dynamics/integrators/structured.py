@@ -11,115 +11,226 @@ where s = (x_k, u_k, parameters) is what a step depends on. Maths: docs/maths/li
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import casadi as ca
 import numpy as np
 
+from vioc.dynamics.ancestor_pairs import AncestorPairs
+from vioc.dynamics.cores import over_cores
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.newton import singular_linearization
+from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
 
 
+CACHED = 64_000  # entries of a state matrix that are worked on at once
 SINGULAR_M = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
 SINGULAR_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
 
 
 @dataclass(frozen=True)
+class Steps:
+    """N solved steps, rows of a trajectory or of a piece of it.
+
+    Attributes
+    ----------
+    x0, x1 : (N, nx)
+    u, multipliers : (N, nu), (N, nm)
+    t, h : (N,)
+        Start and length, s.
+    k : int
+        Index of the first one.
+    """
+
+    x0: np.ndarray
+    x1: np.ndarray
+    u: np.ndarray
+    multipliers: np.ndarray
+    t: np.ndarray
+    h: np.ndarray
+    k: int
+
+    def __len__(self) -> int:
+        return len(self.u)
+
+    def piece(self, rows: slice) -> Steps:
+        x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
+        return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k + rows.start)
+
+
+@dataclass(frozen=True)
 class FirstOrder:
-    """First derivatives along N steps, with what the second order needs of them.
+    """First derivatives of a piece of N steps, with what the second order needs of them.
 
     Attributes
     ----------
     linearization : Linearization
     args : list of arrays
         Midpoint arguments (q_m, v, u, t, parameters).
-    q0, q1, multipliers, h
-    y_s : (N, 2 nq + nf + np, ns)
-        Derivatives of (q_m, v, forces, parameters) by s.
-    q0_s, q1_s, lam_s : (N, nq, ns), (N, nq, ns), (N, nm, ns)
+    inverse : (N, nd + nm, nd + nm)
+        Minus the inverse of the derivative of (r, h) by q_k+1 and lambda_k.
     momentum_z : (N, nd, nd)
         D2 D2 L_d + D2 F+.
-    saddle : (N, nd + nm, nd + nm)
-        Derivative of (r, h) by z.
     """
 
     linearization: Linearization
     args: list[np.ndarray]
-    q0: np.ndarray
-    q1: np.ndarray
-    multipliers: np.ndarray
-    h: np.ndarray
-    y_s: np.ndarray
-    q0_s: np.ndarray
-    q1_s: np.ndarray
-    lam_s: np.ndarray
+    inverse: np.ndarray
     momentum_z: np.ndarray
-    saddle: np.ndarray
-
-    def row(self, i: int) -> Linearization:
-        lin = self.linearization
-        return Linearization(*(getattr(lin, name)[i] for name in ("A", "B", "P", "C", "D", "E")))
 
 
 class StructuredLinearization:
-    """Derivatives of a `MidpointVI`'s steps."""
+    """Derivatives of a `MidpointVI`'s steps.
+
+    The tree's share comes from `AncestorPairs`; that of other potentials, forces, constraints and
+    declared parameters from CasADi's derivatives of those terms alone.
+    """
 
     def __init__(self, f: MidpointVI):
         self.f = f
         lag, g = f.lagrangian, f.lagrangian.graph
+        self._pairs = AncestorPairs(lag, f.alpha, f.backend)
         q, v, u, theta = g.q_vector, g.v_vector, g.u_vector, g.parameters
-        nd = f.nd
-        K, C, M = lag.second
-        F = lag.F
-        blocks = [K, C, M, *(ca.jacobian(F, s) for s in (q, v, u))]
-        blocks += [ca.jacobian(e, theta) for e in (lag.L_q, lag.L_v, F)]
-        self._second = Evaluator(lag.function("second", blocks))
+        lam, mu, nu = ca.SX.sym("lambda", f.nm), ca.SX.sym("mu", f.nd), ca.SX.sym("nu", f.nm)
+        along = lag.Dh[:, : f.nd].T @ lam
 
-        lam, mu = ca.SX.sym("lambda", f.nm), ca.SX.sym("mu", nd)
-        along = lag.Dh[:, :nd].T @ lam
-        at_start = [lag.Dh, ca.jacobian(along, q), ca.jacobian(along, theta)]
-        at_end = [lag.Dh, ca.jacobian(lag.h, theta)]
-        options = {"cse": True}
-        self._start = Evaluator(ca.Function("start", [q, lam, theta], at_start, options))
-        self._end = Evaluator(ca.Function("end", [q, theta], at_end, options))
+        def evaluator(name: str, args: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
+            build = lambda: ca.Function(name, args, outputs(), OPTIONS)  # noqa: E731
+            return Evaluator(f.backend.program(build, name))
 
-        def third() -> ca.Function:
-            # a . L_q + b . L_v: by symmetry its gradient is (L_q, L_v) differentiated along (a, b)
-            a, b, c = (ca.SX.sym(s, nd) for s in "abc")
-            pad = ca.SX.zeros(f.nk)
-            direction = ca.vertcat(a, pad, b, pad)
-            y = ca.vertcat(q, v, u, theta)
-            first = ca.vertcat(lag.L_q, lag.L_v)
+        self._start = evaluator(
+            "h_start",
+            [q, lam, theta],
+            lambda: [lag.Dh, ca.jacobian(along, q), ca.jacobian(along, theta)],
+        )
+        self._end = evaluator("h_end", [q, theta], lambda: [lag.Dh, ca.jacobian(lag.h, theta)])
+        self._start_second = evaluator(
+            "h_start_second",
+            [q, lam, theta, mu],
+            lambda: [ca.hessian(-ca.dot(along, mu), ca.vertcat(q, lam, theta))[0]],
+        )
+        self._end_second = evaluator(
+            "h_end_second", [q, theta, nu], lambda: [ca.hessian(ca.dot(nu, lag.h), ca.vertcat(q, theta))[0]]
+        )
+        h, a, b = ca.SX.sym("h"), ca.SX.sym("a", f.nd), ca.SX.sym("b", f.nd)
+        args = [q, v, u, g.t, theta, h]
+        self._terms = evaluator("terms", args, lambda: self._first_terms(h))
+        self._force_by_input = evaluator("force_by_input", args[:5], lambda: [self._F_u])
+        self._terms_second = evaluator("terms_second", [*args, a, b], lambda: [self._second_terms(h, a, b)])
+
+    # -- what is not the tree's -------------------------------------------------------------------
+
+    @cached_property
+    def _F_u(self) -> ca.SX:
+        return self.f.lagrangian.F_u[: self.f.nd, :]
+
+    @cached_property
+    def _constant_F_u(self) -> np.ndarray | None:
+        """dF/du where it is the same everywhere, as for forces on joints."""
+        return np.array(ca.DM(self._F_u)).reshape(self._F_u.shape) if self._F_u.is_constant() else None
+
+    @cached_property
+    def _has_terms(self) -> bool:
+        """Whether potentials other than gravity, or forces that depend on the state, are there."""
+        lag, g = self.f.lagrangian, self.f.lagrangian.graph
+        parts = (lag.stiffness, ca.jacobian(lag.F, ca.vertcat(g.q_vector, g.v_vector)))
+        return any(ca.sparsify(part).nnz() for part in parts)
+
+    @cached_property
+    def _curved(self) -> bool:
+        """Whether anything but the tree and the constraints has second derivatives."""
+        return bool(self._has_terms or self.f.system.forces or self.f.parameters)
+
+    def _first_terms(self, h: ca.SX) -> list[ca.SX]:
+        """By q_k and q_k+1 of balance and momentum, only if `_has_terms`; by parameters, if there are any."""
+        f, a = self.f, self.f.alpha
+        lag, g = f.lagrangian, f.lagrangian.graph
+        minus, plus = f.force_shares(h)
+        blocks = []
+        if self._has_terms:
+            F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
+            for weight, share in ((1 - a, minus), (a, plus)):
+                by_q = -h * weight * lag.stiffness + share * F_q
+                by_v = share * F_v
+                blocks += [(1 - a) * by_q - by_v / h, a * by_q + by_v / h]
+        if f.parameters:
+            L_q, L_v, F = (ca.jacobian(e, g.parameters) for e in (lag.L_q, lag.L_v, lag.F))
+            blocks += [h * (1 - a) * L_q - L_v + minus * F, h * a * L_q + L_v + plus * F]
+        return [block[: f.nd, :] for block in blocks]
+
+    def _second_terms(self, h: ca.SX, mu: ca.SX, z: ca.SX) -> ca.SX:
+        """Hessian by (q_k, q_k+1, forces, parameters) of mu . balance + z . momentum, but for the tree's."""
+        f, a = self.f, self.f.alpha
+        lag, g = f.lagrangian, f.lagrangian.graph
+        q, v, u, theta = g.q_vector, g.v_vector, g.u_vector, g.parameters
+        minus, plus = f.force_shares(h)
+        pad = ca.SX.zeros(f.nk)
+        in_q, in_v = (ca.vertcat(e, pad) for e in (h * ((1 - a) * mu + a * z), z - mu))
+        other = -ca.dot(in_q, lag.potential_gradient) + ca.dot(minus * mu + plus * z, lag.F[: f.nd])
+        y = ca.vertcat(q, v, u, theta)
+        H = ca.hessian(other, y)[0]
+        if theta.numel():  # of the tree, what the parameters have a part in
+            first = ca.vertcat(lag.L_q + lag.potential_gradient, lag.L_v)
+            direction = ca.vertcat(in_q, in_v)
             gradient = ca.jtimes(first, ca.vertcat(q, v), direction)
-            by_theta = ca.jtimes(first, theta, direction, True) if theta.numel() else ca.SX(0, 1)
-            whole = ca.vertcat(gradient, ca.SX.zeros(u.numel()), by_theta)
-            force = ca.hessian(ca.dot(c, F[:nd]), y)[0] if lag.system.forces else 0.0
-            return lag.function("third", [ca.jacobian(whole, y) + force], [a, b, c])
+            by_theta = ca.jtimes(first, theta, direction, True)
+            mixed = ca.jacobian(gradient, theta)
+            n = y.numel() - theta.numel() - 2 * f.nq
+            corner = ca.jacobian(by_theta, theta)
+            zeros = ca.SX(n, theta.numel())
+            side = ca.vertcat(mixed, zeros)
+            H += ca.vertcat(ca.horzcat(ca.SX(2 * f.nq + n, 2 * f.nq + n), side), ca.horzcat(side.T, corner))
+        eye = ca.SX.eye(f.nq)
+        rest = ca.SX.eye(y.numel() - 2 * f.nq)
+        T = ca.diagcat(ca.vertcat(ca.horzcat((1 - a) * eye, a * eye), ca.horzcat(-eye / h, eye / h)), rest)
+        return T.T @ H @ T
 
-        def constraint_start() -> ca.Function:
-            w = ca.vertcat(q, lam, theta)
-            return ca.Function(
-                "h_start", [q, lam, theta, mu], [ca.hessian(-ca.dot(along, mu), w)[0]], options
-            )
+    # -- whole trajectories -----------------------------------------------------------------------
 
-        def constraint_end() -> ca.Function:
-            nu = ca.SX.sym("nu", f.nm)
-            w = ca.vertcat(q, theta)
-            return ca.Function("h_end", [q, theta, nu], [ca.hessian(ca.dot(nu, lag.h), w)[0]], options)
+    def linearize(self, steps: Steps, theta: np.ndarray) -> Linearization:
+        """First derivatives of every step."""
+        f, np_ = self.f, len(theta)
+        columns = f.nx, f.nu, np_
+        shapes = [*((f.nx, c) for c in columns), *((f.nm, c) for c in columns)]
+        whole = [np.empty((len(steps), *shape)) for shape in shapes]
 
-        self._third = Evaluator(third)
-        self._start_second = Evaluator(constraint_start)
-        self._end_second = Evaluator(constraint_end)
+        def work(rows: slice) -> None:
+            self.first(steps.piece(rows), theta, [w[rows] for w in whole])
+
+        for _ in over_cores(work, self._pieces(len(steps))):
+            pass
+        return Linearization(*whole)
+
+    def contract(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """Second derivatives of every step, contracted with Z (N, nx) and zeta (N, nm)."""
+
+        def work(rows: slice) -> SecondOrder:
+            piece = steps.piece(rows)
+            return self.second(piece, self.first(piece, theta), Z[rows], zeta[rows])
+
+        parts = list(over_cores(work, self._pieces(len(steps))))
+        names = ("xx", "xu", "uu", "xp", "up", "pp")
+        if len(parts) == 1:
+            return parts[0]
+        return SecondOrder(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+    def _pieces(self, n: int) -> list[slice]:
+        """Rows in pieces whose matrices stay in the processor's cache."""
+        size = max(4, CACHED // self.f.nx**2)
+        return [slice(k, min(k + size, n)) for k in range(0, n, size)]
 
     # -- first order ------------------------------------------------------------------------------
 
-    def first(self, X0, X1, U, multipliers, t, h, theta, k0: int) -> FirstOrder:
-        """Derivatives at N solved steps from states X0 to X1; `h` (N,) or (1,).
+    def first(self, steps: Steps, theta: np.ndarray, out: list[np.ndarray] | None = None) -> FirstOrder:
+        """Derivatives of a piece, written to the arrays `out` of a `Linearization` if given.
 
         Raises
         ------
@@ -129,81 +240,109 @@ class StructuredLinearization:
         f, a = self.f, self.f.alpha
         nq, nd, nk, nm, nx = f.nq, f.nd, f.nk, f.nm, f.nx
         nf, np_ = len(f.system.inputs), len(theta)
-        n = len(U)
-        ns = nx + f.nu + np_
-        h = np.broadcast_to(np.asarray(h, float), (n,))
-        q0, q1 = X0[:, :nq], X1[:, :nq]
-        args = [(1 - a) * q0 + a * q1, (q1 - q0) / h[:, None], U[:, :nf], (t + a * h)[:, None], theta]
-        K, C, M, F_q, F_v, F_u, Lq_t, Lv_t, F_t = self._second(*args)
-        Dh0, bend, bend_t = self._start(q0, multipliers, theta)
-        Dh1, h1_t = self._end(q1, theta)
-        H = h[:, None, None]
-        minus, plus = (np.asarray(s) for s in f.force_shares(H))
+        n, h = len(steps), steps.h
+        q0, q1 = steps.x0[:, :nq], steps.x1[:, :nq]
+        q_m, v = (1 - a) * q0 + a * q1, (q1 - q0) / h[:, None]
+        args = [q_m, v, steps.u[:, :nf], (steps.t + a * h)[:, None], theta]
+        blocks = self._pairs.blocks(q_m, v, h, theta)
+        # balance r and momentum P by q_k and q_k+1  ([S] (10), (13))
+        r_0, r_1, P_1 = blocks.D11[:, :nd], blocks.D12[:, :nd], blocks.D22[:, :nd]
+        P_0 = np.swapaxes(blocks.D12, 1, 2)[:, :nd]
+        r_t = P_t = np.empty((n, nd, 0))
+        if self._has_terms or np_:
+            terms = self._terms(*args, h[:, None])
+            if np_:
+                *terms, r_t, P_t = terms
+            if terms:
+                r_0, r_1, P_0, P_1 = (x + y for x, y in zip((r_0, r_1, P_0, P_1), terms, strict=True))
+        minus, plus = (np.broadcast_to(np.asarray(s), (n, 1, 1)) for s in f.force_shares(h[:, None, None]))
 
-        # balance r and momentum P by (q_m, v), then by (q_k, q_k+1)  ([S] (10), (13))
-        r_q = (H * (1 - a) * K - C + minus * F_q)[:, :nd]
-        r_v = (H * (1 - a) * np.swapaxes(C, 1, 2) - M + minus * F_v)[:, :nd]
-        P_q = (H * a * K + C + plus * F_q)[:, :nd]
-        P_v = (H * a * np.swapaxes(C, 1, 2) + M + plus * F_v)[:, :nd]
-        r_0, r_1 = (1 - a) * r_q - r_v / H - bend, a * r_q + r_v / H
-        P_0, P_1 = (1 - a) * P_q - P_v / H, a * P_q + P_v / H
-
-        # columns of s: q_d, q_k | p | v_k | forces | rho | parameters
-        cq, cp = slice(0, nq), slice(nq, nq + nd)
-        cf, crho, ct = slice(nx, nx + nf), slice(nx + nf, nx + nf + nk), slice(nx + nf + nk, ns)
-        rhs = np.zeros((n, nd + nm, ns))
-        rhs[:, :nd, cq] = r_0
-        rhs[:, :nd, cp] = np.eye(nd)
-        rhs[:, :nd, cf] = (minus * F_u)[:, :nd]
-        rhs[:, :nd, crho] = r_1[:, :, nd:]
-        rhs[:, :nd, ct] = (H * (1 - a) * Lq_t - Lv_t + minus * F_t)[:, :nd] - bend_t
-        rhs[:, nd:, crho] = Dh1[:, :, nd:]
-        rhs[:, nd:, ct] = h1_t
-
-        saddle = np.zeros((n, nd + nm, nd + nm))
-        saddle[:, :nd, :nd] = r_1[:, :, :nd]  # M_k+1 of [S] (8)
-        saddle[:, :nd, nd:] = -np.swapaxes(Dh0[:, :, :nd], 1, 2)
-        saddle[:, nd:, :nd] = Dh1[:, :, :nd]
+        saddle = r_1[:, :, :nd]  # M_k+1 of [S] (8)
+        by_rho, by_t = r_1[:, :, nd:], r_t
+        if nm:
+            Dh0, bend, bend_t = self._start(q0, steps.multipliers, theta)
+            Dh1, h1_t = self._end(q1, theta)
+            saddle = np.zeros((n, nd + nm, nd + nm))
+            saddle[:, :nd, :nd] = r_1[:, :, :nd]
+            saddle[:, :nd, nd:] = -np.swapaxes(Dh0[:, :, :nd], 1, 2)
+            saddle[:, nd:, :nd] = Dh1[:, :, :nd]
+            r_0 = r_0 - bend
+            by_rho = np.concatenate([by_rho, Dh1[:, :, nd:]], axis=1)
+            by_t = np.concatenate([r_t - bend_t, h1_t], axis=1)
         try:
-            z_s = -np.linalg.solve(saddle, rhs)  # [S] (10)-(12), (29), (30)
+            G = np.linalg.inv(saddle)
+            np.negative(G, out=G)
         except np.linalg.LinAlgError:
-            z_s = np.full(rhs.shape, np.nan)
-        self._check_regular(z_s[:, :, cp], Dh0[:, :, :nd], h, saddle, k0)
+            G = np.full(saddle.shape, np.nan)
+        self._check_regular(G, h, saddle, steps.k)
+        G_r = G[:, :, :nd]
 
-        q0_s = np.zeros((n, nq, ns))
-        q0_s[:, :, cq] = np.eye(nq)
-        q1_s = np.zeros((n, nq, ns))
-        q1_s[:, :nd] = z_s[:, :nd]
-        q1_s[:, nd:, crho] = np.eye(nk)
-        p_s = P_1 @ q1_s  # [S] (13)-(15)
-        p_s[:, :, cq] += P_0
-        p_s[:, :, cf] += (plus * F_u)[:, :nd]
-        p_s[:, :, ct] += (H * a * Lq_t + Lv_t + plus * F_t)[:, :nd]
-        x_s = np.concatenate([q1_s, p_s, (q1_s - q0_s)[:, nd:] / H], axis=1)
-        lam_s = z_s[:, nd:]
+        if out is None:
+            columns = nx, f.nu, np_
+            out = [np.empty((n, r, c)) for r in (nx, nm) for c in columns]
+        A, B, P, C, D, E = out
+        rows = ((A, B, P, slice(nd), slice(nd)), (C, D, E, slice(nm), slice(nd, nd + nm)))
+        for X, Y, W, to, of in rows:  # [S] (10)-(12), (29), (30): q_k+1, then lambda
+            if to.stop == 0:
+                continue
+            np.matmul(G_r[:, of], r_0, out=X[:, to, :nq])
+            X[:, to, nq : nq + nd] = G_r[:, of]
+            X[:, to, nq + nd :] = 0.0
+            self._by_forces(G_r[:, of], minus, args, Y[:, to, :nf])
+            if nk:
+                Y[:, to, nf:] = G[:, of] @ by_rho
+            if np_:
+                W[:, to] = G[:, of] @ by_t
+        p = slice(nq, nq + nd)
+        P_1d = P_1[:, :, :nd]
+        for X in (A, B, P):  # [S] (13)-(15)
+            if X.shape[2]:
+                np.matmul(P_1d, X[:, :nd], out=X[:, p])
+        A[:, p, :nq] += P_0
+        if nf and np.any(plus):
+            F_u = self._F_u_numbers(args)
+            B[:, p, :nf] += plus * F_u
+        B[:, p, nf:] += P_1[:, :, nd:]
+        P[:, p] += P_t
+        if nk:
+            ks, vs, into = np.arange(nd, nq), np.arange(nq + nd, nx), nf + np.arange(nk)
+            for X in (A, B, P):
+                X[:, ks] = 0.0
+                X[:, vs] = 0.0
+            B[:, ks, into] = 1.0
+            B[:, vs, into] = 1 / h[:, None]
+            A[:, vs, ks] = -1 / h[:, None]
+        return FirstOrder(Linearization(*out), args, G, P_1d)
 
-        y_s = np.zeros((n, 2 * nq + nf + np_, ns))
-        y_s[:, :nq] = (1 - a) * q0_s + a * q1_s
-        y_s[:, nq : 2 * nq] = (q1_s - q0_s) / H
-        y_s[:, 2 * nq : 2 * nq + nf, cf] = np.eye(nf)
-        y_s[:, 2 * nq + nf :, ct] = np.eye(np_)
+    def _F_u_numbers(self, args: list[np.ndarray]) -> np.ndarray:
+        """dF/du of the dynamic variables, (nd, nf) or (N, nd, nf)."""
+        return self._force_by_input(*args)[0] if self._constant_F_u is None else self._constant_F_u
 
-        by_x, by_u, by_t = slice(0, nx), slice(nx, nx + f.nu), ct
-        lin = Linearization(
-            *(np.ascontiguousarray(d[:, :, c]) for d in (x_s, lam_s) for c in (by_x, by_u, by_t))
-        )
-        return FirstOrder(lin, args, q0, q1, multipliers, h, y_s, q0_s, q1_s, lam_s, P_1[:, :, :nd], saddle)
+    def _by_forces(self, G: np.ndarray, minus: np.ndarray, args: list[np.ndarray], out: np.ndarray) -> None:
+        """out = G minus dF/du; forces that each act on one variable only pick columns."""
+        if out.shape[2] == 0:
+            return
+        F_u = self._F_u_numbers(args)
+        if F_u.ndim == 2 and (np.count_nonzero(F_u, axis=0) == 1).all():
+            at = np.argmax(F_u != 0, axis=0)
+            np.multiply(G[:, :, at], minus * F_u[at, np.arange(len(at))], out=out)
+        else:
+            np.matmul(G, minus * F_u, out=out)
 
-    def _check_regular(self, z_p, Dh0, h, saddle, k0: int) -> None:
+    def _check_regular(self, G: np.ndarray, h: np.ndarray, saddle: np.ndarray, k0: int) -> None:
         """Raise where an impulse is amplified beyond what a regular step does ([S] VII).
 
-        dq/dp is about dt M^-1 and Dh' dlambda/dp a projection, of size 1, so both have natural units.
+        dq/dp is about dt M^-1, which is largest on its diagonal, and Dh' dlambda/dp a projection, of size
+        1, so both have natural units.
         """
-        f = self.f
-        root = np.sqrt(f.lagrangian.mass_scale)
-        q_p = np.abs(z_p[:, : f.nd] * root[:, None] * root).max(axis=(1, 2), initial=0.0) / h
-        impulse = np.swapaxes(Dh0, 1, 2) @ z_p[:, f.nd :] / root[:, None] * root
-        lam_p = np.abs(impulse).max(axis=(1, 2), initial=0.0)
+        f, nd = self.f, self.f.nd
+        mass = f.lagrangian.mass_scale
+        q_p = np.abs(np.diagonal(G, axis1=1, axis2=2)[:, :nd] * mass).max(axis=1, initial=0.0) / h
+        lam_p = np.zeros(len(h))
+        if f.nm:
+            root = np.sqrt(mass)
+            impulse = saddle[:, :nd, nd:] @ G[:, nd:, :nd] / root[:, None] * root
+            lam_p = np.abs(impulse).max(axis=(1, 2), initial=0.0)
         for size, limit, cause in (
             (q_p, SINGULAR_M, "singular M"),
             (lam_p, SINGULAR_CONSTRAINTS, "singular constraints"),
@@ -215,7 +354,7 @@ class StructuredLinearization:
 
     # -- second order -----------------------------------------------------------------------------
 
-    def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(self, steps: Steps, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(27), (31)).
 
         With (mu, nu) the adjoint of the implicit equations, the second derivatives of q_k+1 and lambda_k
@@ -223,27 +362,69 @@ class StructuredLinearization:
         functions along the first derivatives.
         """
         f, a = self.f, self.f.alpha
-        nq, nd, nx = f.nq, f.nd, f.nx
+        nq, nd, nm, nx = f.nq, f.nd, f.nm, f.nx
         theta = first.args[4]
-        H = first.h[:, None]
-        minus, plus = (np.broadcast_to(np.asarray(s), H.shape) for s in f.force_shares(H))
+        np_, n = len(theta), len(steps)
+        nf, h = len(f.system.inputs), steps.h[:, None]
         z_q, z_p = Z[:, :nd], Z[:, nq : nq + nd]
-        weights = np.concatenate([z_q + np.einsum("nij,ni->nj", first.momentum_z, z_p), zeta], axis=1)
-        adjoint = -np.linalg.solve(np.swapaxes(first.saddle, 1, 2), weights[..., None])[..., 0]
-        mu, nu = adjoint[:, :nd], adjoint[:, nd:]
+        weights = np.concatenate([z_q + (z_p[:, None] @ first.momentum_z)[:, 0], zeta], axis=1)
+        adjoint = (weights[:, None] @ first.inverse)[:, 0]
+        mu, nu = np.ascontiguousarray(adjoint[:, :nd]), np.ascontiguousarray(adjoint[:, nd:])
 
-        wq = H * ((1 - a) * mu + a * z_p)
-        inner = self._third(*first.args, wq, z_p - mu, minus * mu + plus * z_p)[0]
-        result = np.swapaxes(first.y_s, 1, 2) @ inner @ first.y_s
-        if f.nm:
-            by_t = np.zeros((*first.q1_s.shape[:1], len(theta), result.shape[-1]))
-            by_t[:, :, nx + f.nu :] = np.eye(len(theta))
-            start = self._start_second(first.q0, first.multipliers, theta, mu)[0]
-            w = np.concatenate([first.q0_s, first.lam_s, by_t], axis=1)
-            result += np.swapaxes(w, 1, 2) @ start @ w
-            end = self._end_second(first.q1, theta, nu)[0]
-            w = np.concatenate([first.q1_s, by_t], axis=1)
-            result += np.swapaxes(w, 1, 2) @ end @ w
-        x, u, t = slice(0, nx), slice(nx, nx + f.nu), slice(nx + f.nu, None)
-        pairs = ((x, x), (x, u), (u, u), (x, t), (u, t), (t, t))
-        return SecondOrder(*(np.ascontiguousarray(result[:, i, j]) for i, j in pairs))
+        # Hessian by (q_k, forces, rho, parameters | dynamic q_k+1, lambda): what is free, what follows
+        ends = np.cumsum([0, nq, nf, f.nk, np_, nd, nm]).tolist()
+        at_q, at_f, at_rho, at_t, at_z, at_lam = (slice(i, j) for i, j in pairwise(ends))
+        free = ends[4]
+        H = np.zeros((n, ends[-1], ends[-1]))
+        end_q = ((at_z, slice(0, nd)), (at_rho, slice(nd, nq)))
+
+        dq, dv = np.zeros((n, nq)), np.zeros((n, nq))
+        dq[:, :nd] = (1 - a) * mu + a * z_p
+        dv[:, :nd] = (z_p - mu) / h
+        tree = self._pairs.blocks_along(first.args[0], first.args[1], steps.h, theta, dq, dv)
+        start = ((at_q, slice(nq)),)
+        _add(H, start, start, tree.D11)
+        _add(H, start, end_q, tree.D12)
+        _add(H, end_q, start, np.swapaxes(tree.D12, 1, 2))
+        _add(H, end_q, end_q, tree.D22)
+        if self._curved:
+            everything = (
+                *start,
+                *((w, slice(nq + c.start, nq + c.stop)) for w, c in end_q),
+                (at_f, slice(2 * nq, 2 * nq + nf)),
+                (at_t, slice(2 * nq + nf, None)),
+            )
+            _add(H, everything, everything, self._terms_second(*first.args, h, mu, z_p)[0])
+        if nm:
+            at_start = (*start, (at_lam, slice(nq, nq + nm)), (at_t, slice(nq + nm, None)))
+            _add(H, at_start, at_start, self._start_second(steps.x0[:, :nq], steps.multipliers, theta, mu)[0])
+            at_end = (*end_q, (at_t, slice(nq, None)))
+            _add(H, at_end, at_end, self._end_second(steps.x1[:, :nq], theta, nu)[0])
+
+        # along the first derivatives z: X + X' with X = z'(H_zf + H_zz z / 2), and H_ff. Columns q_k, p_k |
+        # forces, rho, parameters; the state's v_k has no part in a step
+        lin, m = first.linearization, nq + nd
+        known = slice(0, nq), slice(m, None)
+        z = np.empty((n, nd + nm, m + f.nu + np_))
+        z[:, :nd] = np.concatenate([lin.A[:, :nd, :m], lin.B[:, :nd], lin.P[:, :nd]], axis=2)
+        z[:, nd:] = np.concatenate([lin.C[:, :, :m], lin.D, lin.E], axis=2)
+        side = 0.5 * (H[:, free:, free:] @ z)
+        side[:, :, known[0]] += H[:, free:, :nq]
+        side[:, :, known[1]] += H[:, free:, nq:free]
+        result = np.swapaxes(z, 1, 2) @ side
+        result = result + np.swapaxes(result, 1, 2)
+        at_known = tuple(zip(known, (slice(0, nq), slice(nq, free)), strict=True))
+        _add(result, at_known, at_known, H)
+
+        xx, xu, xp = np.zeros((n, nx, nx)), np.zeros((n, nx, f.nu)), np.zeros((n, nx, np_))
+        x, u, t = slice(m), slice(m, m + f.nu), slice(m + f.nu, None)
+        xx[:, x, x], xu[:, x], xp[:, x] = result[:, x, x], result[:, x, u], result[:, x, t]
+        uu, ut, tt = (result[:, i, j].copy() for i, j in ((u, u), (u, t), (t, t)))
+        return SecondOrder(xx, xu, uu, xp, ut, tt)
+
+
+def _add(H: np.ndarray, rows, columns, matrix: np.ndarray) -> None:
+    """Add blocks of `matrix` to H; `rows` and `columns` are pairs (where in H, where in the matrix)."""
+    for row, r in rows:
+        for column, c in columns:
+            H[:, row, column] += matrix[:, r, c]

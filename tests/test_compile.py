@@ -1,0 +1,319 @@
+"""Compiled programs: the same numbers as the virtual machine, and a cache that survives what happens."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import casadi as ca
+import numpy as np
+import pytest
+
+import vioc
+from vioc.dynamics.compile import Backend, Cache, find_compiler, load_library
+from vioc.dynamics.compile.backend import AutoProgram
+from vioc.dynamics.compile.native import NativeProgram
+from vioc.dynamics.compile.virtual import VirtualProgram
+from vioc.errors import CompileError, ModelError, StepError
+
+compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIOC_CACHE", str(tmp_path / "cache"))
+    return Cache()
+
+
+def counter() -> ca.Function:
+    """A kernel whose error grows by one with every step."""
+    carry, u, t = ca.SX.sym("carry", 2), ca.SX.sym("u"), ca.SX.sym("t")
+    after = ca.vertcat(carry[0] + 1, ca.sin(carry[1]) + u)
+    return ca.Function("counter", [carry, u, t], [after, carry[1] * t, after[0]])
+
+
+@pytest.fixture(params=["virtual", pytest.param("native", marks=compiler)])
+def program(request):
+    return VirtualProgram(counter) if request.param == "virtual" else NativeProgram(counter, "counter")
+
+
+class TestPrograms:
+    def test_calls_and_maps(self, program):
+        carry, u = np.array([[0.0, 1.0], [3.0, 2.0], [5.0, -1.0]]), np.array([0.5, 1.0, 2.0])[:, None]
+        after, product, error = program.map([carry, u, np.array([2.0])], 3)
+        np.testing.assert_array_equal(
+            after.reshape(3, 2), np.c_[carry[:, 0] + 1, np.sin(carry[:, 1]) + u[:, 0]]
+        )
+        np.testing.assert_array_equal(product, 2 * carry[:, 1])
+        np.testing.assert_array_equal(error, carry[:, 0] + 1)
+        one = program([carry[1], u[1], np.array([2.0])])
+        np.testing.assert_array_equal(one[0], after[2:4])
+        assert program.shapes_in == ((2, 1), (1, 1), (1, 1))
+        assert program.shapes_out == ((2, 1), (1, 1), (1, 1))
+
+    def test_accumulates_until_the_error_is_too_large(self, program):
+        u = np.linspace(0, 1, 3000)[:, None]
+        (carry, product, _), done, last = program.accumulate(
+            np.array([0.0, 1.0]), [u, np.array([2.0])], 3000, 1, 1e9
+        )
+        assert done == 3000 and carry.shape == (3000, 1) and last == 0.0
+        np.testing.assert_array_equal(carry[:, 0], np.arange(1, 3001))
+        x = 1.0
+        for k in range(3000):
+            assert product[k, 0] == 2 * x
+            x = np.sin(x) + u[k, 0]
+        _, done, last = program.accumulate(np.array([0.0, 1.0]), [u, np.array([2.0])], 3000, 2, 1500.0, 16)
+        assert (done, last) == (1500, 1501.0)
+
+    def test_stops_at_what_is_not_finite(self, program):
+        u = np.ones((20, 1))
+        u[7] = np.nan
+        (carry, *_), done, _ = program.accumulate(np.zeros(2), [u, np.zeros(1)], 20, 2, 1e9)
+        assert done == 7 and np.isfinite(carry).all()
+
+    def test_several_threads_share_one(self, program):
+        from concurrent.futures import ThreadPoolExecutor
+
+        def work(i: int) -> float:
+            u = np.full((500, 1), 0.01 * i)
+            return program.accumulate(np.zeros(2), [u, np.zeros(1)], 500, 2, 1e9)[0][0][-1, 1]
+
+        alone = [work(i) for i in range(20)]
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(work, range(20))) == alone
+
+
+MODELS = {
+    "n_link_pendulum": (("n_link_pendulum", 3), {"link-0": 0.8}),
+    "long chain": (("n_link_pendulum", 15), {"link-0": 0.8}),
+    "cart_pole": (("cart_pole",), {"theta": 0.4}),
+    "closed_chain": (
+        ("closed_chain",),
+        {"J": -0.62, "H": 1.35, "K": 0.1, "M": -1.34, "A": 0.04, "C": 1.28, "E": 0.93},
+    ),
+}
+
+
+@compiler
+@pytest.mark.parametrize("model", MODELS)
+def test_both_backends_agree_to_the_bit(model):
+    (name, *size), q = MODELS[model]
+    system = vioc.models.load(name, *size)
+    virtual, native, auto = (
+        vioc.MidpointVI(system, 0.01, backend=b) for b in ("virtual", "compiled", "auto")
+    )
+    start = vioc.consistent_configuration(system, q).q if system.constraints else q
+    x0 = virtual.initial_state(start)
+    runs = [f.rollout(x0, steps=1000, warn=False) for f in (virtual, native, auto, native)]
+    for run in runs[1:]:
+        np.testing.assert_array_equal(run.x, runs[0].x)
+        np.testing.assert_array_equal(run.multipliers, runs[0].multipliers)
+    runs = [f.rollout(x0, steps=40, warn=False) for f in (virtual, native)]
+    Z = np.random.default_rng(0).standard_normal((40, virtual.nx))
+    for derivative in (
+        lambda f, run: [*f.linearize_trajectory(run)],
+        lambda f, run: [*f.second_order_trajectory(run, Z)],
+    ):
+        for a, b in zip(derivative(virtual, runs[0]), derivative(native, runs[1]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * (1 + np.abs(a).max(initial=0.0)))
+
+
+@compiler
+def test_feedback_and_rescues_are_the_same(cache):
+    system = vioc.models.load("cart_pole")
+    runs = []
+    for backend in ("virtual", "compiled"):
+        f = vioc.MidpointVI(system, 0.02, backend=backend)
+        x = f.rollout(f.initial_state({"theta": 0.2}), steps=80).x
+        K = np.tile(np.array([[1.0, 20.0, 2.0, 3.0]]), (80, 1, 1))
+        runs.append(f.track(x[0] + 0.01, x, np.zeros((80, 1)), K))
+    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+    np.testing.assert_array_equal(runs[0].u, runs[1].u)
+    assert any("track" in e.title for e in cache.entries())
+
+
+@compiler
+class TestCache:
+    def test_a_second_process_finds_what_the_first_compiled(self, cache):
+        program = NativeProgram(counter, "counter")
+        program([np.zeros(2), np.zeros(1), np.zeros(1)])
+        entries = list(cache.entries())
+        assert "counter" in {e.title for e in entries}  # and the loops, unless another test loaded them
+        again = NativeProgram(lambda: pytest.fail("it was built again"), "counter", program._chosen)
+        again.__dict__["source"] = program.source
+        again([np.zeros(2), np.zeros(1), np.zeros(1)])
+        assert list(cache.entries()) == entries
+
+    def test_a_key_by_description_needs_no_function(self, cache):
+        args = [np.zeros(2), np.zeros(1), np.zeros(1)]
+        NativeProgram(counter, "counter", "key")(args)
+        again = NativeProgram(lambda: pytest.fail("it was built again"), "counter", "key")
+        assert again(args)[2][0] == 1.0
+
+    def test_what_differs_has_another_key(self):
+        system = vioc.models.load("pendulum")
+        keys = set()
+        for f in (
+            vioc.MidpointVI(system, 0.01, backend="compiled"),
+            vioc.MidpointVI(system, 0.01, backend="compiled", alpha=0.4),
+            vioc.MidpointVI(system, 0.01, backend="compiled", forcing="left"),
+            vioc.MidpointVI(
+                system.with_components(vioc.TorsionalSpring("theta", 1.0)), 0.01, backend="compiled"
+            ),
+            vioc.RungeKutta(system, 0.01, backend="compiled"),
+        ):
+            keys.add(f._program(False).key)
+        assert len(keys) == 5
+        same = vioc.MidpointVI(system, 0.02, backend="compiled")._program(False).key
+        assert same in keys
+
+    def test_functions_of_a_users_own_are_keyed_by_their_code(self):
+        system = vioc.models.load("pendulum")
+        keys = []
+        for stiffness in (1.0, 2.0):
+            mine = system.with_components(vioc.UserPotential(lambda k, s=stiffness: s * k.q("theta") ** 2))
+            f = vioc.MidpointVI(mine, 0.01, backend="compiled")
+            keys.append(f._program(False).key)
+        assert keys[0] != keys[1]
+
+    @pytest.mark.parametrize("damage", ["truncate", "garbage", "no note", "empty note"])
+    def test_a_damaged_entry_is_made_again(self, cache, damage):
+        program = NativeProgram(counter, "counter", "key")
+        path = cache.directory / program.key
+        program([np.zeros(2), np.zeros(1), np.zeros(1)])
+        library, note = path / "library.so", path / "note.json"
+        if damage in ("truncate", "garbage"):
+            whole = library.read_bytes()
+            library.unlink()  # this process still runs the old one
+            library.write_bytes(whole[:1000] if damage == "truncate" else os.urandom(len(whole)))
+        elif damage == "no note":
+            note.unlink()
+        else:
+            note.write_text("{}")
+        assert cache.find(program.key) is None
+        again = NativeProgram(counter, "counter", "key")
+        assert again([np.zeros(2), np.zeros(1), np.zeros(1)])[2][0] == 1.0
+        assert cache.find(program.key) is not None
+
+    def test_clears_its_own_things_only(self, cache):
+        NativeProgram(counter, "counter")([np.zeros(2), np.zeros(1), np.zeros(1)])
+        (cache.directory / "new-half").mkdir()
+        mine = cache.directory / "mine"
+        mine.mkdir()
+        (mine / "thesis.tex").write_text("...")
+        assert cache.clear() > 1000
+        assert [p.name for p in cache.directory.iterdir()] == ["mine"]
+
+    def test_a_place_that_cannot_be_written_is_worked_around(self, tmp_path, monkeypatch):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("VIOC_CACHE", str(tmp_path / "file" / "cache"))
+        with pytest.warns(RuntimeWarning, match="VIOC_CACHE"):
+            assert NativeProgram(counter, "counter", "other")._library.f_n_in() == 3
+
+    def test_many_processes_at_once(self, cache):
+        script = textwrap.dedent(
+            """
+            import numpy as np, vioc
+            f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.01, backend="compiled")
+            run = f.rollout(f.initial_state({"theta": 1.0}), steps=100)
+            print(run.x[-1, 0].hex())
+            """
+        )
+        jobs = [
+            subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+            for _ in range(4)
+        ]
+        answers = {job.communicate(timeout=120)[0] for job in jobs}
+        assert len(answers) == 1 and all(job.returncode == 0 for job in jobs)
+        assert all(cache.find(e.key) for e in cache.entries())
+        assert not list(cache.directory.glob("new-*"))
+
+    def test_a_killed_compilation_leaves_nothing_that_counts(self, cache):
+        system = vioc.models.load("n_link_pendulum", 8)
+        context = multiprocessing.get_context("fork")
+        for delay in (0.1, 0.4):
+            job = context.Process(target=_compile, args=(system,))
+            job.start()
+            time.sleep(delay)
+            os.kill(job.pid, signal.SIGKILL)
+            job.join()
+            assert all(cache.find(e.key) for e in cache.entries())
+        assert np.isfinite(_compile(system)).all()
+
+
+def _compile(system) -> np.ndarray:
+    f = vioc.MidpointVI(system, 0.01, backend="compiled")
+    return f.rollout(f.initial_state({"link-0": 0.3}), steps=10).x
+
+
+@compiler
+def test_auto_compiles_what_has_run_long_enough(cache):
+    f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
+    x0 = f.initial_state({"link-0": 0.5})
+    program = f._program(False)
+    assert isinstance(program, AutoProgram)
+    f.rollout(x0, steps=10)
+    assert not program._compiled and not list(cache.entries())
+    program._spent = 1e9
+    f.rollout(x0, steps=10)
+    assert program._compiled and any("step" in e.title for e in cache.entries())
+
+
+class TestErrors:
+    def test_unknown_backend(self):
+        with pytest.raises(ModelError, match="compiled"):
+            vioc.MidpointVI(vioc.models.load("pendulum"), 0.01, backend="compild")
+
+    def test_no_compiler(self, monkeypatch):
+        monkeypatch.setenv("CC", "no-such-compiler")
+        with pytest.raises(CompileError, match="CC"):
+            Backend("compiled")
+        f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.01, backend="auto")
+        assert len(f.rollout(f.initial_state({"theta": 1.0}), steps=5)) == 5
+
+    @compiler
+    def test_code_that_does_not_compile(self):
+        with pytest.raises(CompileError, match="exit status"):
+            load_library(["int f( {"], "broken")
+
+
+class TestBatches:
+    @pytest.mark.parametrize("backend", ["virtual", pytest.param("compiled", marks=compiler)])
+    def test_is_what_single_rollouts_are(self, backend):
+        f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01, backend=backend)
+        random = np.random.default_rng(0)
+        X0, U = random.normal(0, 0.3, (6, 4)), random.normal(0, 1, (6, 50, 1))
+        batch = f.rollouts(X0, U, workers=3)
+        alone = f.rollouts(X0, U, workers=1)
+        np.testing.assert_array_equal(batch.x, alone.x)
+        for i, run in enumerate(batch):
+            np.testing.assert_array_equal(run.x, f.rollout(X0[i], U[i]).x)
+        assert batch["theta"].shape == (6, 51)
+        np.testing.assert_array_equal(batch["theta"][2], batch[2]["theta"])
+        shared = f.rollouts(X0[0], U)
+        np.testing.assert_array_equal(shared.x[3], f.rollout(X0[0], U[3]).x)
+        assert f.rollouts(X0, steps=5).u.shape == (6, 5, 1)
+
+    def test_says_which_rollout_failed(self):
+        bob = vioc.tz(-1, mass=1)
+        system = vioc.System(vioc.Gravity(0, 0, -9.8), vioc.rz("phi")[vioc.rx("theta")[bob]])
+        f = vioc.MidpointVI(system, 0.01)
+        X0 = np.array([[0.0, 0.5, 0.0, 0.0], [0.0, 1.0, 0.1, 0.2], [0.0, 0.0, 0.3, 0.0]])  # the last: a pole
+        with pytest.raises(StepError, match="rollout 2: step"):
+            f.rollouts(X0, steps=3)
+        batch = f.rollouts(X0, steps=3, raise_on_failure=False)
+        assert list(batch.errors) == [2] and np.isnan(batch.x[2]).all() and np.isfinite(batch.x[:2]).all()
+        with pytest.raises(StepError):
+            batch[2]
+
+    def test_shapes(self):
+        f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.1)
+        with pytest.raises(ValueError, match="initial states"):
+            f.rollouts(np.zeros((2, 3)), steps=3)
+        with pytest.raises(ValueError, match="3 initial states and 2"):
+            f.rollouts(np.zeros((3, 2)), np.zeros((2, 5, f.nu)))

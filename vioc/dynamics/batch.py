@@ -1,0 +1,66 @@
+"""`Batch`: many rollouts of one map, in stacked arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import StepError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.base import OneStepMap
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rollouts over the same times.
+
+    ``batch[i]`` is the trajectory i, ``batch["theta"]`` a named quantity of all of them, (M, N+1) or
+    (M, N).
+
+    Attributes
+    ----------
+    map : OneStepMap
+    t : (N+1,)
+    x : (M, N+1, nx)
+        NaN where a rollout failed.
+    u, multipliers : (M, N, nu), (M, N, nm)
+    errors : dict of int to StepError
+        The rollouts that failed, and where.
+    k0 : int
+    """
+
+    map: OneStepMap
+    t: np.ndarray
+    x: np.ndarray
+    u: np.ndarray
+    multipliers: np.ndarray
+    errors: dict[int, StepError] = field(default_factory=dict)
+    k0: int = 0
+
+    def __len__(self) -> int:
+        """Number of rollouts M."""
+        return len(self.x)
+
+    def __getitem__(self, key: int | str):
+        if isinstance(key, str):
+            return np.stack([self._trajectory(i)[key] for i in range(len(self))])
+        i = range(len(self))[key]  # as a sequence does: negative ones, IndexError
+        if i in self.errors:
+            raise self.errors[i]
+        return self._trajectory(i)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return (self[i] for i in range(len(self)))
+
+    def _trajectory(self, i: int) -> Trajectory:
+        return Trajectory(self.map, self.t, self.x[i], self.u[i], self.multipliers[i], k0=self.k0)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.errors)} failed" if self.errors else ""
+        steps = len(self.t) - 1
+        return f"Batch({len(self)} rollouts of {steps} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s{failed})"

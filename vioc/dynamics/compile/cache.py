@@ -1,0 +1,162 @@
+"""The on-disk cache of compiled libraries.
+
+An entry is a folder named by its key, with the library and a note that holds the library's checksum.
+Entries are made aside and moved into place in one step, so that a process that is killed, or several
+that compile the same at once, never leave half an entry where it is looked for. What does not match its
+checksum is thrown away and built again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+LIBRARY = "library.so"
+NOTE = "note.json"
+STALE = 24 * 3600  # s, after which a half-made entry is nobody's any more
+VARIABLE = "VIOC_CACHE"
+OURS = re.compile("[0-9a-f]{40}|(new|old)-.*")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One library in the cache: its key, what it is, its bytes and when it was made (s since 1970)."""
+
+    key: str
+    title: str
+    bytes: int
+    made: float
+
+
+class Cache:
+    """Compiled libraries in a folder.
+
+    Parameters
+    ----------
+    directory : path, optional
+        Default: the environment variable ``VIOC_CACHE``, else ``vioc`` in the user's cache folder.
+    """
+
+    def __init__(self, directory: str | os.PathLike | None = None):
+        self.directory = Path(directory) if directory is not None else default_directory()
+
+    def __repr__(self) -> str:
+        entries = list(self.entries())
+        size = sum(e.bytes for e in entries) / 1e6
+        return f"Cache({len(entries)} libraries, {size:.1f} MB, in {self.directory})"
+
+    def entries(self) -> Iterator[Entry]:
+        """What the cache holds, oldest first."""
+        found = []
+        for folder in self.directory.glob("*/"):
+            try:
+                note = json.loads((folder / NOTE).read_text("utf-8"))
+                size = (folder / LIBRARY).stat().st_size
+                found.append(Entry(folder.name, str(note["title"]), size, float(note["made"])))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # half made, damaged, or not ours
+        yield from sorted(found, key=lambda e: e.made)
+
+    def clear(self) -> int:
+        """Remove every entry, half-made ones too; the number of bytes set free."""
+        freed = 0
+        for folder in self.directory.glob("*/"):
+            if OURS.fullmatch(folder.name):
+                freed += sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+                shutil.rmtree(folder, ignore_errors=True)
+        return freed
+
+    def find(self, key: str) -> Path | None:
+        """The library of a key, if there is a sound one."""
+        folder = self.directory / key
+        try:
+            note = json.loads((folder / NOTE).read_text("utf-8"))
+            if note["sha256"] == _checksum(folder / LIBRARY):
+                return folder / LIBRARY
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        if folder.exists():
+            self._discard(folder)
+        return None
+
+    def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
+        """The library of a key; ``build(path)`` makes it where it is missing or damaged.
+
+        Where the cache cannot be written, the library is made in a folder of this process's own.
+        """
+        found = self.find(key)
+        if found is not None:
+            return found
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.directory))
+        except OSError as error:
+            warnings.warn(
+                f"the cache {self.directory} cannot be written ({error}); compiling for this process only. "
+                f"Set {VARIABLE} to a folder that can",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            folder = Path(tempfile.mkdtemp(prefix="vioc-"))
+            build(folder / LIBRARY)
+            return folder / LIBRARY
+        try:
+            build(folder / LIBRARY)
+            note = {"title": title, "sha256": _checksum(folder / LIBRARY), "made": time.time()}
+            (folder / NOTE).write_text(json.dumps(note), "utf-8")
+            target = self.directory / key
+            try:
+                folder.rename(target)
+            except OSError:  # another process was faster
+                if self.find(key) is None:
+                    folder.rename(target)
+            return target / LIBRARY
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _discard(self, folder: Path) -> None:
+        """Out of the way in one step, then removed."""
+        aside = Path(tempfile.mkdtemp(prefix="old-", dir=self.directory))
+        with contextlib.suppress(OSError):  # another process did it
+            folder.rename(aside / "entry")
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove what killed processes left half made."""
+        for pattern in ("new-*", "old-*"):
+            for folder in self.directory.glob(pattern):
+                try:
+                    if time.time() - folder.stat().st_mtime > STALE:
+                        shutil.rmtree(folder, ignore_errors=True)
+                except OSError:
+                    continue
+
+
+def default_directory() -> Path:
+    """Where libraries are kept unless told otherwise."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "vioc"
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,41 @@
+"""Independent pieces of work over the machine's cores.
+
+Threads suffice: CasADi's virtual machine, compiled functions and BLAS all release Python's lock. Results
+do not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+VARIABLE = "VIOC_WORKERS"
+
+
+def workers() -> int:
+    """How many threads to use: the environment variable ``VIOC_WORKERS``, else the cores of this process."""
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen:
+        try:
+            return max(1, int(chosen))
+        except ValueError:
+            raise ValueError(f"{VARIABLE}: expected a number of threads, got {chosen!r}") from None
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | None = None) -> Iterable[Any]:
+    """``work`` of every piece, in order; the first exception is raised."""
+    count = min(workers() if count is None else count, len(pieces))
+    if count <= 1:
+        return map(work, pieces)
+    return _pool(os.getpid(), count).map(work, pieces)
+
+
+@lru_cache(maxsize=4)
+def _pool(_process: int, count: int) -> ThreadPoolExecutor:
+    """Threads, kept from call to call; a forked process has none of its parent's."""
+    return ThreadPoolExecutor(count, thread_name_prefix="vioc")

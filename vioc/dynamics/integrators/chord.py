@@ -1,0 +1,105 @@
+"""One step of the midpoint rule as a CasADi function: seed, one factorization there, a chord iteration.
+
+The unknown is q_k+1 alone: constraint impulses enter linearly and are eliminated. Each iteration
+evaluates the residual, the correction that the factors make of it, and, since both share all work, the
+momentum and the impulses that follow; so that the last evaluation, whose correction is below the
+tolerance, is also the step's result. Maths and operation counts: docs/maths/midpoint.md, "Solving".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import casadi as ca
+
+from vioc.dynamics.articulated import ArticulatedInverse
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.sparse_lu import Saddle, SparseLU, scalars
+from vioc.dynamics.vectors import part
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.midpoint import MidpointVI
+
+CONVERGED = 1e-12  # correction of q relative to 1 + |q_k|
+ITERATIONS = 25
+EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2: jumps of inputs are not amplified much
+
+
+def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
+    """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error).
+
+    `seed` (nd,) is a guess of the dynamic configurations; `error` the last correction of q relative to
+    1 + |q_k|. `articulated` solves with the mass matrix, by O(n) sweeps, in the place of the exact
+    D2 D1 L_d: more iterations of less work.
+    """
+    nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
+    x, seed, u = ca.SX.sym("x", f.nx), ca.SX.sym("seed", nd), ca.SX.sym("u", f.nu)
+    t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
+    context = [x, seed, u, t, dt, theta]
+    q0, p = part(x, 0, nq), part(x, nq, nq + nd)
+    rho, forces = part(u, nf), part(u, 0, nf)
+    size = 1 + ca.fabs(part(q0, 0, nd))
+
+    q_seed = ca.vertcat(seed, rho)
+    middle = ((1 - f.alpha) * q0 + f.alpha * q_seed, (q_seed - q0) / dt, forces, t + f.alpha * dt, theta, dt)
+    D = _articulated(f, middle) if articulated else SparseLU(scalars(f._newton_matrix(*middle)))
+    J0, J1 = (scalars(f._constraint(q, theta)[1][:, :nd]) for q in (q0, q_seed))
+    factored = Saddle(D, J1, J0)
+    factors = ca.vertcat(*factored.entries())
+    factorize = ca.Function("factorize", context, [seed / size, factors], OPTIONS)
+
+    # Newton on q/size, with a residual that is multiplied by the inverse: its Jacobian is taken as 1
+    y, w = ca.SX.sym("y", nd), ca.SX.sym("w", factors.numel())
+    q1 = ca.vertcat(y * size, rho)
+    balance, _, impulse = f.parts(q0, q1, p, forces, t, dt, theta)
+    h = f._constraint(q1, theta)[0]
+    solver = factored.with_entries(ca.vertsplit(w))
+    correction, multipliers = (
+        ca.vertcat(ca.SX(0, 1), *items) for items in solver.solve(ca.vertsplit(-balance), ca.vertsplit(-h))
+    )
+    g = -correction / size
+    momentum = p + impulse - f._constraint(q0, theta)[1][:, :nd].T @ multipliers
+    q_next = ca.vertcat(part(q1, 0, nd) + correction, rho)
+    x_next = ca.vertcat(q_next, momentum, (rho - part(q0, nd)) / dt)
+    outputs = [g, x_next, ca.densify(multipliers), ca.norm_2(g)]
+    residual = ca.Function("iterate", [y, *context, w], outputs, OPTIONS)
+    identity = ca.Function("identity", [y, *context, w], [ca.SX.eye(nd), *outputs], OPTIONS)
+    solve = ca.rootfinder(
+        "solve",
+        "fast_newton",
+        residual,
+        {
+            "jacobian_function": identity,
+            "abstol": CONVERGED,
+            "max_iter": ITERATIONS,
+            "error_on_fail": False,
+        },
+    )
+    args = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in context]
+    start, numbers = factorize(*args)
+    return ca.Function("solved_step", args, list(solve(start, *args, numbers)[1:]))
+
+
+def extrapolated_step(f: MidpointVI, solved: ca.Function) -> ca.Function:
+    """The kernel: `solved_step` with a carry [x, q_k-1, q_k-2] (dynamic parts) that makes the seed."""
+    nx, nd = f.nx, f.nd
+    past = len(EXTRAPOLATION) - 1
+    carry = ca.SX.sym("carry", nx + past * nd)
+    q = [part(carry, 0, nd), *(part(carry, nx + i * nd, nx + (i + 1) * nd) for i in range(past))]
+    guess = ca.Function(
+        "seed", [carry], [sum(c * qi for c, qi in zip(EXTRAPOLATION, q, strict=True))], OPTIONS
+    )
+    c = ca.MX.sym("carry", carry.numel())
+    _, _, *rest = solved.mx_in()
+    x_next, multipliers, error = solved(c[:nx], guess(c), *rest)
+    after = ca.vertcat(x_next, c[:nd], c[nx : nx + (past - 1) * nd])
+    return ca.Function("step", [c, *rest], [after, multipliers, error])
+
+
+def _articulated(f: MidpointVI, middle: tuple) -> ArticulatedInverse:
+    """Solver with -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt."""
+    lag, dt = f.lagrangian, ca.SX.sym("dt")
+    rest = ca.diag(f.newton_matrix_of_terms(dt))
+    factored = ArticulatedInverse(lag.swept.links, f.nd, ca.vertsplit(-dt * rest), -dt)
+    numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [dt])
+    return factored.with_entries(ca.vertsplit(numbers(*middle)))
