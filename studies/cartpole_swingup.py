@@ -1,4 +1,4 @@
-"""Swing-up of the cart-pole by exact Newton descent from two guesses, and how large a disturbance it bears.
+"""Swing-up of the cart-pole by multiple shooting from two guesses, and how large a disturbance it bears.
 
 A cart of 1 kg on a rail, a point mass of 0.3 kg on a pole of 0.5 m, theta = 0 upright, from hanging at
 rest to upright in 2 s: minimize the sum of dt (1/2 x'Qx + 1/2 R u^2) plus 1/2 x_N' Qf x_N with x = (x,
@@ -32,6 +32,7 @@ FEEDBACK_Q = {"x": 100.0, "theta": 100.0, "p.x": 1.0, "p.theta": 1.0}
 FEEDBACK_R = 1.0
 BALANCE = 5.0  # s, after the swing-up
 STARTS = 100
+REPEATS = 5
 BOX = np.array([0.5, 0.5])  # m, rad: starts at rest, uniform in x = +-0.5, theta = pi +- 0.5
 WIDE = np.array([1.0, 1.0])  # m, rad: and in a box that reaches past what the feedback bears
 GOAL = 1e-2  # m, rad, kg m/s, kg m^2/s: largest error of a success
@@ -50,8 +51,10 @@ STUDY = Study(
     constant=Claim(
         "cost from staying at the start", near(PUBLISHED, 0.01 * PUBLISHED), published=PUBLISHED, source=PEER
     ),
-    linear_iterations=Claim("iterations from the straight line", published="6", source="IPOPT"),
-    constant_iterations=Claim("iterations from staying at the start", published="27", source="IPOPT"),
+    linear_iterations=Claim("iterations from the straight line", at_most(12), published="6", source="IPOPT"),
+    constant_iterations=Claim(
+        "iterations from staying at the start", at_most(30), published="27", source="IPOPT"
+    ),
     linear_ms=Claim("time from the straight line", unit="ms", published="12 (IPOPT), 49 (FDDP)"),
     constant_ms=Claim("time from staying at the start", unit="ms", published="31 (IPOPT), 98 (FDDP)"),
     stationary=Claim("largest |Dg.zeta| where the searches ended", at_most(1e-6)),
@@ -79,16 +82,19 @@ def run(report: Report) -> None:
         "constant": np.tile(hanging, (steps + 1, 1)),
     }
     found: dict[str, Result] = {}
-    optimize(f, (guesses["linear"], np.zeros((steps, f.nu))), max_iterations=1)  # builds the functions
+    cost = swing_up(f)
     for name, X in guesses.items():
-        before = time.perf_counter()
-        found[name] = optimize(f, (X, np.zeros((steps, f.nu))))
-        seconds = time.perf_counter() - before
+        guess, seconds = (X, np.zeros((steps, f.nu))), []
+        found[name] = optimize(f, cost, guess)  # builds the functions
+        for _ in range(REPEATS):
+            before = time.perf_counter()
+            optimize(f, cost, guess)
+            seconds.append(time.perf_counter() - before)
         report.measure(
             **{
                 name: found[name].cost,
                 f"{name}_iterations": found[name].iterations,
-                f"{name}_ms": 1e3 * seconds,
+                f"{name}_ms": 1e3 * min(seconds),
             }
         )
     best = found["linear"]
@@ -104,12 +110,13 @@ def ends(f: vioc.MidpointVI) -> tuple[np.ndarray, np.ndarray]:
     return f.initial_state({"theta": np.pi}), f.initial_state()
 
 
-def optimize(f: vioc.MidpointVI, guess: tuple[np.ndarray, np.ndarray], max_iterations: int = 1000) -> Result:
-    """Exact Newton, from the first iteration on; whether it converged is a claim."""
-    cost = vioc.control.quadratic(f, Q=Q, R=R, Qf=QF)
-    return vioc.control.optimize(
-        f, cost, guess, warmup=0, max_iterations=max_iterations, raise_on_failure=False
-    )
+def swing_up(f: vioc.MidpointVI) -> vioc.control.Cost:
+    return vioc.control.quadratic(f, Q=Q, R=R, Qf=QF)
+
+
+def optimize(f: vioc.MidpointVI, cost: vioc.control.Cost, guess: tuple[np.ndarray, np.ndarray]) -> Result:
+    """Whether it converged is a claim."""
+    return vioc.control.optimize(f, cost, guess, raise_on_failure=False)
 
 
 def refine(report: Report, best: Result) -> list[Result]:
@@ -121,7 +128,7 @@ def refine(report: Report, best: Result) -> list[Result]:
         run = best.trajectory
         X = np.column_stack([np.interp(t, run.t, column) for column in run.x.T])
         U = run.u[np.minimum((t[:-1] / DT + 1e-9).astype(int), len(run) - 1)]
-        result = optimize(f, (X, U))
+        result = optimize(f, swing_up(f), (X, U))
         ends_weigh = [0.5 * sum(w * result.trajectory[n][k] ** 2 for n, w in Q.items()) for k in (0, -1)]
         results.append(result)
         costs.append(result.cost - dt / 2 * (ends_weigh[0] - ends_weigh[1]))

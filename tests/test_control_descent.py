@@ -248,7 +248,7 @@ def test_time_index_of_a_guess_is_kept():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(method="sqp"), "expected one of 'newton'"),
+        (dict(method="sqp"), "expected one of 'auto'"),
         (dict(tolerance=0), "tolerance > 0"),
         (dict(steps=None), "or the number of steps"),
         (dict(x0=None), "needs the initial state"),
@@ -391,7 +391,7 @@ def test_monitor_and_pickling(capsys):
     f = midpoint_pendulum()
     best = optimize(f, swing_up(f), x0=[0, 0], steps=STEPS, monitor=True)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["iter", "method", "shift", "cost", "Dg.zeta", "step", "trials"]
+    assert lines[0].split() == ["iter", "method", "shift", "cost", "Dg.zeta", "step", "trials", "gap"]
     assert len(lines) == best.iterations + 3
     assert len({len(line) for line in lines[:-1]}) == 1
     assert lines[-1].startswith("converged after")

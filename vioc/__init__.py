@@ -33,6 +33,7 @@ from vioc.dynamics.description.urdf import read_urdf, read_urdf_text
 from vioc.dynamics.description.urdf_model import UrdfModel, UrdfWarning
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.integrators.casadi_map import CasadiMap
+from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.dynamics.integrators.tableau import Tableau
@@ -83,6 +84,7 @@ __all__ = [
     "CasadiMap",
     "ChartWarning",
     "CompileError",
+    "Composition",
     "ConstraintError",
     "Continuous",
     "D",

@@ -1,9 +1,40 @@
-"""Optimal control of any one-step map: costs, regulators, trajectory optimization, analysis."""
+"""Optimal control of any one-step map.
 
-from vioc.control.analysis import controllability_matrix, controllability_rank, unstabilizable_modes
+Costs, regulators and trajectory optimization are here; `dmoc` transcribes whole problems with constraints,
+`feedback` has equilibria, observers, closed loops and receding horizons, `analysis` what can be controlled
+and seen, `sweep` many runs at once, `interop` other packages.
+"""
+
+from vioc.control import analysis, dmoc, feedback, interop, sweep
+from vioc.control.analysis import (
+    accessibility,
+    controllability,
+    controllability_gramian,
+    controllability_matrix,
+    controllability_rank,
+    floquet,
+    lyapunov_level,
+    modes,
+    observability,
+    observability_gramian,
+    observability_matrix,
+    observability_rank,
+    region_of_attraction,
+    steer,
+    unstabilizable_modes,
+)
 from vioc.control.check import DerivativeCheck, check_derivatives
 from vioc.control.costs import Cost
 from vioc.control.descent import Armijo, optimize
+from vioc.control.feedback import (
+    ClosedLoop,
+    LinearMPC,
+    Measurement,
+    NonlinearMPC,
+    equilibrium,
+    kalman,
+    regulator,
+)
 from vioc.control.lqr import Regulator, SteadyRegulator, dlqr, dlqr_steady, riccati
 from vioc.control.projection import project, projection_gains, straight_line
 from vioc.control.quadratic import quadratic
@@ -11,21 +42,45 @@ from vioc.control.result import Result
 
 __all__ = [
     "Armijo",
+    "ClosedLoop",
     "Cost",
     "DerivativeCheck",
+    "LinearMPC",
+    "Measurement",
+    "NonlinearMPC",
     "Regulator",
     "Result",
     "SteadyRegulator",
+    "accessibility",
+    "analysis",
     "check_derivatives",
+    "controllability",
+    "controllability_gramian",
     "controllability_matrix",
     "controllability_rank",
     "dlqr",
     "dlqr_steady",
+    "dmoc",
+    "equilibrium",
+    "feedback",
+    "floquet",
+    "interop",
+    "kalman",
+    "lyapunov_level",
+    "modes",
+    "observability",
+    "observability_gramian",
+    "observability_matrix",
+    "observability_rank",
     "optimize",
     "project",
     "projection_gains",
     "quadratic",
+    "region_of_attraction",
+    "regulator",
     "riccati",
+    "steer",
     "straight_line",
+    "sweep",
     "unstabilizable_modes",
 ]

@@ -1,14 +1,17 @@
-"""Exact derivatives against finite differences, for any map or cost, a user's own included."""
+"""Exact derivatives against finite differences: maps, costs, constraints, a user's own functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import casadi as ca
 import numpy as np
 
+from vioc.checks import check_array
 from vioc.control.costs import Cost
 from vioc.control.projection import adjoint
+from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
@@ -44,16 +47,20 @@ class DerivativeCheck(NamedTuple):
 
 
 def check_derivatives(
-    target: OneStepMap | Cost, x: Any, u: Any = None, *, k: int = 0, seed: int = 0
+    target: OneStepMap | Cost | ca.SX | ca.Function, x: Any, u: Any = None, *, k: int = 0, seed: int = 0
 ) -> list[DerivativeCheck]:
-    """First and second derivatives of a map at a point, or of a cost along a trajectory.
+    """First and second derivatives of a map, a cost, a constraint or any CasADi function.
 
     Parameters
     ----------
-    target : OneStepMap or Cost
-    x : (nx,) or Trajectory
-        A map's state, or the trajectory at which a cost is checked. The cost is then a function of x_0
-        and the inputs by way of its trajectory's own map, so that map's derivatives count too.
+    target : OneStepMap, Cost, casadi.SX or casadi.Function
+        A path or terminal constraint (or any quantity) is an expression of the symbols of the trajectory's
+        map, ``f.quantity("h.rod")``, ``f.symbols.u[0] ** 2 - 1``: a scalar, or a matrix whose entries are
+        checked one by one.
+    x : (nx,), Trajectory, or sequence of arrays
+        A map's state; the trajectory along which a cost or an expression is checked; a function's inputs. A
+        cost is a function of x_0 and the inputs by way of its trajectory's own map, so that map's
+        derivatives count too; an expression is checked at the sample where it fares worst.
     u : (nu,), optional
         A map's input.
     k : int
@@ -64,15 +71,106 @@ def check_derivatives(
     Returns
     -------
     list of DerivativeCheck
-        The first and the second derivative; of a map also those of its multipliers. Print its items.
+        The first and the second derivative; of a map also those of its multipliers. Print its items. A kink
+        (an absolute value, a minimum, a condition) shows as a slope near 0 where it is within the steps
+        tried, 1e-1 to 1e-6.
+
+    Raises
+    ------
+    TypeError
+        If `x` is not what the target needs.
+    ValueError
+        Shapes; an expression with other symbols than the map's.
     """
     rng = np.random.default_rng(seed)
-    if isinstance(target, Cost):
+    if isinstance(target, ca.Function):
+        return _check_function(target, x, rng)
+    if isinstance(target, (Cost, ca.SX)):
         if not isinstance(x, Trajectory):
-            raise TypeError(f"a cost is checked along a Trajectory, got {type(x).__name__}")
-        return _check_cost(target, x, rng)
+            kind = "a cost" if isinstance(target, Cost) else "an expression"
+            raise TypeError(f"{kind} is checked along a Trajectory, got {type(x).__name__}")
+        return _check_cost(target, x, rng) if isinstance(target, Cost) else _check_expression(target, x, rng)
+    if not isinstance(target, OneStepMap):
+        kind = type(target).__name__
+        raise TypeError(f"expected a map, a Cost, a casadi.SX expression or a casadi.Function, got {kind}")
     x = target.check_state(x)
     return _check_map(target, x, target.check_input(u, x), k, rng)
+
+
+def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator) -> list[DerivativeCheck]:
+    """Every output entry of a function by all its inputs, along one random direction."""
+    given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    if len(given) != function.n_in():
+        raise ValueError(f"{function.name()} takes {function.n_in()} inputs, got {len(given)}")
+    parts = []
+    for i, value in enumerate(given):
+        rows, columns = function.size_in(i)
+        array = np.asarray(value, float)
+        array = array.reshape(rows, columns) if array.size == rows * columns else array
+        parts.append(check_array(array, (rows, columns), f"input {function.name_in(i)}").ravel(order="F"))
+    y = ca.MX.sym("y", sum(p.size for p in parts))
+    split = ca.vertsplit(y, [0, *np.cumsum([p.size for p in parts]).tolist()])
+    args = [ca.reshape(s, *function.size_in(i)) for i, s in enumerate(split)]
+    outputs = function.call(args)
+    checks = []
+    for i, output in enumerate(outputs):
+        names = _entry_names(function.name_out(i), output.shape)
+        checks += _along(names, ca.vec(ca.densify(output)), y, np.concatenate(parts)[None], rng)
+    return checks
+
+
+def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generator) -> list[DerivativeCheck]:
+    """Every entry of an expression by state, input, multipliers and parameters."""
+    s, n = run.map.symbols, len(run)
+    known = {e.element_hash() for e in ca.symvar(ca.vertcat(*s))}
+    free = [e.name() for e in ca.symvar(expression) if e.element_hash() not in known]
+    if free:
+        raise ValueError(
+            f"the expression's symbol {free[0]!r} is not one of the map's: write it in `map.symbols`"
+        )
+    theta = np.tile(list(run.map.parameters.values()), (n, 1)).reshape(n, -1)
+    lengths = run.step_lengths[:, None]
+    points = np.hstack([run.x[:n], run.u, run.multipliers, theta, lengths])
+    by_step = ca.depends_on(expression, ca.vertcat(s.u, s.multipliers, s.dt))
+    if not by_step:  # of states alone: the last one counts too
+        points = np.vstack([points, np.concatenate([run.x[n], points[-1, run.map.nx :]])])
+    names = _entry_names("expression", expression.shape)
+    return _along(names, ca.vec(ca.densify(expression)), ca.vertcat(*s), points, rng)
+
+
+def _along(
+    names: list[str], entries: Any, y: Any, points: np.ndarray, rng: np.random.Generator
+) -> list[DerivativeCheck]:
+    """Entries (m,) of symbols y along a random direction, each at the point where it fares worst."""
+    d = type(y).sym("d", y.numel())
+    first = ca.jtimes(entries, y, d)
+    function = Evaluator(ca.Function("along", [y, d], [entries, first, ca.jtimes(first, y, d)]))
+    direction = rng.standard_normal(y.numel())
+    steps = np.concatenate([[0.0], STEPS, -STEPS])
+    size = 1 + np.abs(points)  # steps in proportion: a thousand newtons and a milliradian alike
+    moved = points[:, None] + steps[:, None] * (size * direction)[:, None]
+    values = function(moved.reshape(-1, y.numel()), np.repeat(size * direction, len(steps), axis=0))
+    value, slope, curvature = (v[..., 0].reshape(len(points), len(steps), len(names)) for v in values)
+    checks = []
+    for i, name in enumerate(names):
+        pairs = [
+            _compare_samples(name, value[p, :, i], float(slope[p, 0, i]), float(curvature[p, 0, i]))
+            for p in range(len(points))
+        ]
+        checks += [
+            max(column, key=lambda c: np.inf if np.isnan(c.error) else c.error)
+            for column in zip(*pairs, strict=True)
+        ]
+    return checks
+
+
+def _entry_names(name: str, shape: tuple[int, int]) -> list[str]:
+    rows, columns = shape
+    if rows == columns == 1:
+        return [name]
+    if columns == 1:
+        return [f"{name}[{i}]" for i in range(rows)]
+    return [f"{name}[{i}, {j}]" for j in range(columns) for i in range(rows)]
 
 
 def _check_map(
@@ -133,8 +231,13 @@ def _check_cost(cost: Cost, run: Trajectory, rng: np.random.Generator) -> list[D
 
 
 def _compare(name: str, phi: Callable[[float], float], first: float, second: float) -> list[DerivativeCheck]:
-    center = phi(0.0)
-    ahead, behind = (np.array([phi(sign * s) for s in STEPS]) for sign in (1.0, -1.0))
+    steps = np.concatenate([[0.0], STEPS, -STEPS])
+    return _compare_samples(name, np.array([phi(float(s)) for s in steps]), first, second)
+
+
+def _compare_samples(name: str, values: np.ndarray, first: float, second: float) -> list[DerivativeCheck]:
+    """Derivatives against values at 0, STEPS and -STEPS."""
+    center, (ahead, behind) = values[0], np.split(values[1:], 2)
     return [
         _check(f"{name}, first", first, (ahead - behind) / (2 * STEPS)),
         _check(f"{name}, second", second, (ahead - 2 * center + behind) / STEPS**2),
@@ -148,5 +251,6 @@ def _check(name: str, exact: float, differences: np.ndarray) -> DerivativeCheck:
     if errors[0] > 1e-10:
         used = slice(0, max(best, 2) + 1)
         falling = errors[used] > 0
-        slope = float(np.polyfit(np.log(STEPS[used][falling]), np.log(errors[used][falling]), 1)[0])
+        if falling.sum() > 1:
+            slope = float(np.polyfit(np.log(STEPS[used][falling]), np.log(errors[used][falling]), 1)[0])
     return DerivativeCheck(name, exact, float(differences[best]), float(errors[best]), slope)

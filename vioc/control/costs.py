@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -61,6 +62,10 @@ class Cost:
         trajectory.
     per_time : bool
         Weigh step k by its length dt_k (s), so that the sum approximates an integral; else by 1.
+    convex : (SX, SX), optional
+        Positive semi-definite approximations of the Hessians of `running` by (x, u, multipliers) and of
+        `terminal` by x, such as J'WJ of a sum of squares: multiple shooting steps along them where the
+        exact ones have no minimum.
 
     Raises
     ------
@@ -80,6 +85,7 @@ class Cost:
         *,
         references: Sequence[tuple[ca.SX, Any]] = (),
         per_time: bool = True,
+        convex: tuple[Any, Any] | None = None,
     ):
         if f.ndx != f.nx:
             raise ValueError(
@@ -94,6 +100,7 @@ class Cost:
         self._stacked: np.ndarray | None = None
         x, u, lam, _, dt = f.symbols
         args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
+        nx = f.nx
         self._running = _scalar_function("running", args, running)
         self._terminal = _scalar_function("terminal", args, terminal)
         l, m = ca.SX(running), ca.SX(terminal)
@@ -106,9 +113,68 @@ class Cost:
         self._l, self._m = Evaluator(self._running), Evaluator(self._terminal)
         self._dl = Evaluator(lambda: _derivatives("dl", args, self._running, ca.vertcat(x, u, lam)))
         self._dm = Evaluator(lambda: _derivatives("dm", args, self._terminal, x))
+        self._convex: tuple[ca.Function, ca.Function] | None = None
+        if convex is not None:
+            sizes = nx + f.nu + lam.numel(), nx
+            self._convex = tuple(
+                _square_function(name, args, e, n)
+                for name, e, n in zip(("running", "terminal"), convex, sizes, strict=True)
+            )
+        self._end = Evaluator(self._end_function)
+        self.sweeps: dict[Any, Any] = {}  # of `vioc.control.stages`, by map
 
     def __reduce__(self):
-        return _rebuild, (self.map, self._running, self._terminal, self._references, self.per_time)
+        functions = self._running, self._terminal, self._convex
+        return _rebuild, (self.map, *functions, self._references, self.per_time)
+
+    # -- in symbols -----------------------------------------------------------------------------
+
+    @property
+    def reference_size(self) -> int:
+        """Number of entries of a sample's references."""
+        return self._running.numel_in(5)
+
+    @property
+    def operations(self) -> int:
+        """Instructions of the running cost."""
+        return self._running.n_instructions()
+
+    def running_at(self, *args: Any) -> ca.SX:
+        """The running cost, without its step weight, at (x, u, multipliers, parameters, dt, reference)."""
+        return self._running(*args)
+
+    def convex_running_at(self, *args: Any) -> ca.SX | None:
+        """`convex`'s first at the same arguments; None where the cost was given none."""
+        return None if self._convex is None else self._convex[0](*args)
+
+    @cached_property
+    def constant_hessian(self) -> np.ndarray | None:
+        """The Hessian of the running cost by (x, u) where it is the same everywhere, else None."""
+        if self._uses_multipliers:
+            return None
+        f = self.map
+        args = [*f.symbols, ca.SX.sym("reference", self.reference_size)]
+        H = ca.simplify(ca.hessian(self._running(*args), ca.vertcat(f.symbols.x, f.symbols.u))[0])
+        if ca.symvar(H):
+            return None
+        return ca.DM(H).full()
+
+    def _end_function(self) -> ca.Function:
+        f = self.map
+        x, _, _, theta, _ = f.symbols
+        reference = ca.SX.sym("reference", self.reference_size)
+        args = [*f.symbols, reference]
+        m = self._terminal(*args)
+        hessian, gradient = ca.hessian(m, x)
+        convex = hessian if self._convex is None else self._convex[1](*args)
+        outputs = [m, gradient, hessian, convex]
+        outputs = [ca.substitute(o, ca.vertcat(*f.symbols[1:3]), 0) for o in outputs]
+        return ca.Function("end", [x, theta, reference], outputs, {"cse": True})
+
+    def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray):
+        """The terminal cost at a state: value, gradient (nx,), Hessian and its convex part (nx, nx)."""
+        m, gradient, hessian, convex = self._end(x, parameters, reference)
+        return float(m[0, 0]), gradient[:, 0], hessian, convex
 
     # -- along a trajectory ---------------------------------------------------------------------
 
@@ -214,13 +280,13 @@ class Cost:
                 f"the cost's map {f.nx} and {f.nu}"
             )
         theta = np.array(list(trajectory.map.parameters.values()), float)
-        reference = self._reference(n)
+        reference = self.reference_rows(n)
         x, u, lam, steps = trajectory.x, trajectory.u, trajectory.multipliers, trajectory.step_lengths
         zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
         running = [x[:n], u, lam, theta, steps[:, None], reference[:n]]
         return running, [x[n], *zeros, theta, np.zeros(1), reference[n]]
 
-    def _reference(self, n: int) -> np.ndarray:
+    def reference_rows(self, n: int) -> np.ndarray:
         """All references side by side, (N+1, total), for a trajectory of n steps."""
         if self._stacked is None or len(self._stacked) != n + 1:
             columns = []
@@ -233,6 +299,8 @@ class Cost:
                 columns.append(values if len(values) > n else np.concatenate([values, values[-1:]]))
             self._stacked = np.concatenate(columns, axis=1) if columns else np.empty((n + 1, 0))
         return self._stacked
+
+    _reference = reference_rows
 
     def __repr__(self) -> str:
         x = self.map.symbols
@@ -269,8 +337,23 @@ def _derivatives(name: str, args: list[ca.SX], function: ca.Function, by: ca.SX)
     return ca.Function(name, args, [gradient, hessian], {"cse": True})
 
 
-def _rebuild(f: OneStepMap, running: ca.Function, terminal: ca.Function, rows: list, per_time: bool) -> Cost:
+def _square_function(name: str, args: list[ca.SX], expression: Any, n: int) -> ca.Function:
+    expression = ca.SX(expression)
+    if expression.shape != (n, n):
+        raise ValueError(f"convex part of the {name} cost: expected shape {(n, n)}, got {expression.shape}")
+    return ca.Function("convex", args, [expression], {"cse": True})
+
+
+def _rebuild(
+    f: OneStepMap,
+    running: ca.Function,
+    terminal: ca.Function,
+    convex: tuple[ca.Function, ca.Function] | None,
+    rows: list,
+    per_time: bool,
+) -> Cost:
     symbols = [ca.SX.sym(f"reference_{i}", r.shape[1]) for i, r in enumerate(rows)]
     args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
     references = list(zip(symbols, rows, strict=True))
-    return Cost(f, running(*args), terminal(*args), references=references, per_time=per_time)
+    parts = None if convex is None else (convex[0](*args), convex[1](*args))
+    return Cost(f, running(*args), terminal(*args), references=references, per_time=per_time, convex=parts)

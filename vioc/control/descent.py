@@ -2,6 +2,7 @@
 
 Minimize g(P(xi)) over curves xi, P the projection operator: each iteration descends along a tangent
 trajectory zeta = argmin Dg(xi).zeta + 1/2 <zeta, H zeta>, an LQ problem, and projects the step back.
+A guess that is no trajectory goes through multiple shooting first (`shooting`).
 See docs/maths/optimal_control.md.
 """
 
@@ -15,14 +16,18 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.costs import Cost
-from vioc.control.lqr import affine_riccati, riccati
-from vioc.control.projection import adjoint, project, projection_gains
+from vioc.control.local_model import Direction, LocalModel, Weights
+from vioc.control.projection import project, projection_gains
 from vioc.control.result import ADVICE, HEADER, History, Record, Result
+from vioc.control.shooting import Shooting
+from vioc.control.stages.model import local_model, value_of
+from vioc.control.stages.sweeps import Sweeps
 from vioc.control.weights import error_names, weight_matrix
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
 
+SHOOTING = "multiple-shooting"
 FALLBACKS = {
     "newton": ("newton", "gauss-newton", "steepest"),
     "gauss-newton": ("gauss-newton", "steepest"),
@@ -43,120 +48,6 @@ class Armijo(NamedTuple):
 
 
 ARMIJO = Armijo()
-Blocks = tuple[np.ndarray, np.ndarray, np.ndarray]
-Weights = tuple[np.ndarray, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Direction:
-    """A tangent trajectory dx (N+1, ndx), du (N, nu), slope = Dg.zeta, and the shift of its Hessian."""
-
-    method: str
-    shift: float
-    dx: np.ndarray
-    du: np.ndarray
-    slope: float
-
-
-class LocalModel:
-    """The cost on the trajectory manifold to second order about an iterate.
-
-    Parameters
-    ----------
-    f : OneStepMap
-    cost : Cost
-    run : Trajectory
-    weights : (ndx, ndx), (nu, nu), or None
-        Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost itself.
-    """
-
-    def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None):
-        self.map, self.run = f, run
-        self.lin = f.linearize_trajectory(run)
-        self.expansion = cost.expand(run, self.lin)
-        self.gains = self._gains(weights)
-        self._newton: Blocks | None = None
-
-    def _gains(self, weights: Weights | None) -> np.ndarray:
-        A, B = self.lin
-        if weights is None:
-            e = self.expansion
-            xx, xu, uu = _convex(e.lxx, e.lxu, e.luu)
-            try:
-                return riccati(A, B, xx[:-1], uu, xx[-1], xu)[0]
-            except OptimizationError:  # an input without a weight
-                weights = np.eye(self.map.ndx), np.eye(self.map.nu)
-        Q, R = weights
-        return riccati(A, B, Q, R, Q)[0]
-
-    def hessian(self, method: str) -> Blocks:
-        """H as blocks xx (N+1, ndx, ndx), xu (N, ndx, nu), uu (N, nu, nu).
-
-        For ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
-        ``"gauss-newton"`` leaves out the curvature of the map, ``"steepest"`` is the identity with
-        the cost's step weights.
-        """
-        e = self.expansion
-        if method == "gauss-newton":
-            return e.lxx, e.lxu, e.luu
-        if method == "steepest":
-            w = np.append(e.weights, 1.0)[:, None, None]
-            return w * np.eye(self.map.ndx), np.zeros_like(e.lxu), w[:-1] * np.eye(self.map.nu)
-        if self._newton is None:
-            z = adjoint(self.lin, self.gains, e.lx, e.lu)
-            second = self.map.second_order_trajectory(self.run, z[1:], e.zeta)
-            xx = e.lxx.copy()
-            xx[:-1] += second.xx
-            self._newton = xx, e.lxu + second.xu, e.luu + second.uu
-        return self._newton
-
-    def direction(self, method: str, shift: float = 0.0) -> Direction | None:
-        """argmin of Dg.zeta + 1/2 <zeta, H zeta>; None where H has no minimum or nothing descends.
-
-        `shift` adds that multiple of the identity (by step weights), in units of the inputs' mean
-        weight. ``"gauss-newton"`` makes a cost that is not convex so.
-        """
-        H = self.hessian(method)
-        if shift > 0:
-            ix, _, iu = self.hessian("steepest")
-            H = H[0] + shift * self._unit * ix, H[1], H[2] + shift * self._unit * iu
-        for candidate in (H, _convex(*H)) if method == "gauss-newton" else (H,):
-            try:
-                return self._minimize(method, shift, candidate)
-            except OptimizationError:
-                continue
-        return None
-
-    @property
-    def _unit(self) -> float:
-        """The mean weight of the inputs per unit step weight, or of the last state where they have none."""
-        e = self.expansion
-        mean = np.trace(e.luu.sum(axis=0)) / (e.weights.sum() * self.map.nu)
-        return mean if mean > 0 else float(np.abs(e.lxx[-1]).max())
-
-    def _minimize(self, method: str, shift: float, H: Blocks) -> Direction | None:
-        xx, xu, uu = H
-        e, (A, B) = self.expansion, self.lin
-        K, d, _, _ = affine_riccati(A, B, xx[:-1], uu, xu, e.lx[:-1], e.lu, xx[-1], e.lx[-1])
-        closed, pushed = A - B @ K, -np.einsum("kxu,ku->kx", B, d)
-        dx = np.zeros((len(d) + 1, self.map.ndx))
-        for k in range(len(d)):
-            dx[k + 1] = closed[k].dot(dx[k]) + pushed[k]
-        du = -np.einsum("kux,kx->ku", K, dx[:-1]) - d
-        slope = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
-        return Direction(method, shift, dx, du, slope) if slope <= 0 else None
-
-
-def _convex(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:
-    """The blocks with their eigenvalues' signs dropped: steps stay short where curvature is negative."""
-
-    def absolute(H: np.ndarray) -> np.ndarray:
-        values, vectors = np.linalg.eigh(H)
-        return (vectors * np.abs(values)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-
-    n = xx.shape[1]
-    H = absolute(np.block([[xx[:-1], xu], [np.swapaxes(xu, 1, 2), uu]]))
-    return np.concatenate([H[:, :n, :n], absolute(xx[-1:])]), H[:, :n, n:], H[:, n:, n:]
 
 
 def optimize(
@@ -166,7 +57,7 @@ def optimize(
     *,
     x0: Any = None,
     steps: int | None = None,
-    method: str = "newton",
+    method: str = "auto",
     tolerance: float = 1e-6,
     max_iterations: int = 300,
     warmup: int = 0,
@@ -189,10 +80,14 @@ def optimize(
         Start; default that of the guess.
     steps : int, optional
         N, where the guess does not tell.
-    method : {"newton", "gauss-newton", "steepest"}
-        Newton shifts its Hessian where the subproblem has no minimum, or its step finds no lower cost,
-        and falls back to Gauss-Newton (the quasi-Newton method of this problem) and to steepest descent
-        where no shift helps.
+    method : {"auto", "multiple-shooting", "newton", "gauss-newton", "steepest"}
+        ``"multiple-shooting"`` moves states, inputs and multipliers at once from a curve of states that
+        is no trajectory, until its gaps are closed; what it arrives at is projected and handed to Newton.
+        It needs a map with implicit equations (`OneStepMap.residual`) of moderate size. The other methods
+        step from trajectory to trajectory and never raise the cost: Newton shifts its Hessian where the
+        subproblem has no minimum, or its step finds no lower cost, and falls back to Gauss-Newton (the
+        quasi-Newton method of this problem) and to steepest descent where no shift helps. ``"auto"`` is
+        multiple shooting where the guess is a curve of states and the map allows it, else Newton.
     tolerance : float
         Stop at -Dg(xi).zeta < tolerance, in units of the cost.
     max_iterations : int
@@ -225,8 +120,9 @@ def optimize(
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
     if cost.map.state_names != f.state_names or cost.map.input_names != f.input_names:
         raise ValueError("cost: it was built on a map with other states or inputs")
-    if method not in FALLBACKS:
-        raise ValueError(f"method: expected one of {', '.join(map(repr, FALLBACKS))}, got {method!r}")
+    methods = ("auto", SHOOTING, *FALLBACKS)
+    if method not in methods:
+        raise ValueError(f"method: expected one of {', '.join(map(repr, methods))}, got {method!r}")
     if not tolerance > 0 or max_iterations < 1 or warmup < 0:
         raise ValueError(
             "expected tolerance > 0, max_iterations >= 1 and warmup >= 0, got "
@@ -240,14 +136,25 @@ def optimize(
             weight_matrix(projection[0], error_names(f), "projection Q"),
             weight_matrix(projection[1], f.input_names, "projection R", definite=True),
         )
-    run = _start(f, guess, x0, steps, weights)
-    search = _Search(f, cost, weights, tolerance, armijo, run, cost.value(run), monitor)
-    interrupt = None
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # a diverging trial is rejected by its value
-            search.iterate(method, max_iterations, warmup)
-    except KeyboardInterrupt as stop:
-        interrupt, search.status, search.note = stop, "interrupted", ""
+    log = _Log(monitor)
+    shooting = _shooting(f, cost, guess, x0, steps, method)
+    search = interrupt = None
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # trials are judged by their value
+        try:
+            run = None
+            if shooting is not None:
+                shooting.iterate(max_iterations, log)
+                run = shooting.trajectory(f)
+            if run is None:
+                run = _start(f, guess, x0, steps, weights)
+            search = _Search(f, cost, weights, tolerance, armijo, run, cost.value(run), log)
+            search.iterate(method if method in FALLBACKS else "newton", max_iterations, warmup)
+        except KeyboardInterrupt as stop:
+            interrupt = stop
+            if search is None:  # stopped between curves: what they lead to
+                run = (shooting and shooting.trajectory(f)) or _start(f, guess, x0, steps, weights)
+                search = _Search(f, cost, weights, tolerance, armijo, run, cost.value(run), log)
+            search.status, search.note = "interrupted", ""
     result = search.result()
     if monitor is True:
         print(result.message)
@@ -255,6 +162,37 @@ def optimize(
         interrupt.result = result  # type: ignore[attr-defined]
         raise interrupt
     return result.raise_for_status() if raise_on_failure else result
+
+
+def _shooting(
+    f: OneStepMap, cost: Cost, guess: Any, x0: Any, steps: int | None, method: str
+) -> Shooting | None:
+    """The guess as the first curve of multiple shooting, where that is the method."""
+    if method in FALLBACKS or (method == "auto" and not isinstance(guess, tuple)):
+        return None
+    sweeps = Sweeps.of(f, cost)
+    if sweeps is None:
+        if method == "auto":
+            return None
+        raise ValueError(
+            f"method: {SHOOTING!r} needs a map with implicit equations (`residual`) of moderate size, and "
+            f'{f!r} is none; use "newton"'
+        )
+    if not isinstance(guess, tuple):
+        run = _start(f, guess, x0, steps, None)
+        guess = run.x, run.u
+    X, U = _curve(f, guess)
+    if x0 is not None:
+        X = X.copy()
+        X[0] = f.check_state(x0, "x0")
+    return Shooting(f, cost, sweeps, X, U)
+
+
+def _curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
+    """A guess of states and inputs, checked; k = 0 at its start."""
+    X, U = guess
+    X = check_array(X, (len(X), f.nx), "guess of states", f.state_names)
+    return np.ascontiguousarray(X), np.ascontiguousarray(f.check_inputs(U, len(X) - 1, X[0]))
 
 
 def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None) -> Trajectory:
@@ -271,15 +209,35 @@ def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weigh
             if x0 is None:
                 raise ValueError("x0: a guess of inputs needs the initial state")
             return f.rollout(x0, guess, steps)
-        X, U = guess
-        X = check_array(X, (len(X), f.nx), "guess of states", f.state_names)
-        U = f.check_inputs(U, len(X) - 1, X[0])
+        X, U = _curve(f, guess)
         return project(f, X, U, projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0), x0, k0=k0)
     except StepError as error:
         raise OptimizationError(
             f"the guess leads to no trajectory: {error}. Try one nearer to a trajectory, other weights in "
             "`projection`, or no guess at all: optimize(f, cost, x0=..., steps=...)"
         ) from error
+
+
+@dataclass
+class _Log:
+    """The records of an optimization, shown to whoever asked for it."""
+
+    monitor: Any
+    records: list[Record] = field(default_factory=list)
+
+    def __call__(self, record: Record) -> None:
+        if self.monitor is True and not self.records:
+            print(HEADER)
+        self.records.append(record)
+        if self.monitor is True:
+            print(record)
+        elif self.monitor:
+            self.monitor(record)
+
+    @property
+    def steps(self) -> int:
+        """Steps taken."""
+        return sum(r.step > 0 for r in self.records)
 
 
 @dataclass
@@ -293,19 +251,16 @@ class _Search:
     armijo: Armijo
     run: Trajectory
     value: float
-    monitor: Any
+    log: _Log
     gains: np.ndarray | None = None
     status: str = ""
     note: str = ""
     shift: float = 0.0
-    records: list[Record] = field(default_factory=list)
 
     def iterate(self, method: str, max_iterations: int, warmup: int) -> None:
-        if self.monitor is True:
-            print(HEADER)
-        for i in range(max_iterations + 1):
+        for i in range(min(self.log.steps, max_iterations), max_iterations + 1):
             try:
-                model = LocalModel(self.map, self.cost, self.run, self.weights)
+                model = local_model(self.map, self.cost, self.run, self.weights, self.shift)
             except (StepError, OptimizationError) as error:  # no derivatives here; keep the iterate
                 self.status, self.note = "no_descent", str(error)
                 return
@@ -381,7 +336,7 @@ class _Search:
             U = run.u + gamma * direction.du
             try:
                 moved = project(f, X, U, model.gains, run.x[0], k0=run.k0, rescue=False)
-                value = self.cost.value(moved)
+                value = value_of(self.cost, moved)
                 if value <= self.value + self.armijo.alpha * gamma * direction.slope:
                     return (moved, value), gamma, trial
             except (StepError, OptimizationError):
@@ -390,30 +345,22 @@ class _Search:
         return None, 0.0, self.armijo.trials
 
     def _record(self, direction: Direction, cost: float, gamma: float, trials: int) -> None:
-        steps = sum(r.step > 0 for r in self.records)
         method, shift, slope = direction.method, direction.shift, direction.slope
-        record = Record(steps, method, shift, cost, slope, gamma, trials)
-        self.records.append(record)
-        if self.monitor is True:
-            print(record)
-        elif self.monitor:
-            self.monitor(record)
+        self.log(Record(self.log.steps, method, shift, cost, slope, gamma, trials))
 
     def result(self) -> Result:
         run = self.run
         if self.gains is None:
             self.gains = np.zeros((len(run), self.map.nu, self.map.ndx))
         run, gap = _open_loop(self.map, run)
-        iterations = sum(r.step > 0 for r in self.records)
-        descent = f", Dg.zeta = {self.records[-1].descent:.3g}" if self.records else ""
+        iterations, records = self.log.steps, self.log.records
+        descent = f", Dg.zeta = {records[-1].descent:.3g}" if records else ""
         advice = "; ".join(t for t in (self.note, ADVICE[self.status]) if t)
         message = (
             f"{self.status.replace('_', ' ')} after {iterations} iterations at cost "
             f"{self.value:.10g}{descent}" + (f": {advice}" if advice else "")
         )
-        return Result(
-            run, self.value, self.status, message, iterations, History.of(self.records), self.gains, gap
-        )
+        return Result(run, self.value, self.status, message, iterations, History.of(records), self.gains, gap)
 
 
 def _open_loop(f: OneStepMap, run: Trajectory) -> tuple[Trajectory, float]:

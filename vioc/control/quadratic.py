@@ -54,17 +54,27 @@ def quadratic(
     if Q is None and R is None and Qf is None:
         raise ValueError("a cost needs weights: give at least one of Q, R and Qf")
     targets = _Targets(f, goal, reference, u_reference)
-    running = targets.form(Q, "Q")
-    terminal = targets.form(Qf, "Qf")
+    x, u, multipliers = f.symbols[:3]
+    stage = ca.vertcat(x, u, multipliers)
+    running, convex = targets.form(Q, "Q", stage)
+    terminal, convex_end = targets.form(Qf, "Qf", x)
     if R is not None:
         if isinstance(R, Mapping):
             missing = [n for n in f.input_names if n not in R]
             if missing:
                 raise ValueError(f"R: input {missing[0]!r} has no weight; every input needs one > 0")
         weight = weight_matrix(R, f.input_names, "R", definite=True)
-        running += _half_form(weight, [targets.error(f"u.{n}") for n in f.input_names])
+        cost, part = _half_form(weight, [targets.error(f"u.{n}") for n in f.input_names], stage)
+        running, convex = running + cost, convex + part
     targets.check_used()
-    return Cost(f, running, terminal, references=targets.references, per_time=per_time)
+    return Cost(
+        f,
+        running,
+        terminal,
+        references=targets.references,
+        per_time=per_time,
+        convex=(convex, convex_end),
+    )
 
 
 class _Targets:
@@ -118,24 +128,25 @@ class _Targets:
             self._named.remove(name)
         return e
 
-    def form(self, weights: Any, what: str) -> ca.SX:
-        """1/2 e' W e."""
+    def form(self, weights: Any, what: str, by: ca.SX) -> tuple[ca.SX, ca.SX]:
+        """1/2 e' W e, and the part J' W J of its Hessian."""
         names = list(weights) if isinstance(weights, Mapping) else list(self.f.state_names)
         if weights is None or not names:
-            return ca.SX(0)
+            return ca.SX(0), ca.SX(by.numel(), by.numel())
         errors = [self.error(name) for name in names]
         if what == "Qf":
             later = ca.vertcat(self.f.symbols.u, self.f.symbols.multipliers)
             for name, e in zip(names, errors, strict=True):
                 if ca.depends_on(e, later):
                     raise ValueError(f"Qf: {name!r} belongs to a step, and none starts at the last state")
-        return _half_form(weight_matrix(weights, names, what), errors)
+        return _half_form(weight_matrix(weights, names, what), errors, by)
 
     def check_used(self) -> None:
         if self._named:
             raise ValueError(f"{self._named[0]!r} has a goal or a reference, but no weight")
 
 
-def _half_form(weight: np.ndarray, errors: Sequence[ca.SX]) -> ca.SX:
-    e = ca.vertcat(*errors)
-    return 0.5 * ca.dot(e, ca.sparsify(ca.DM(weight)) @ e)
+def _half_form(weight: np.ndarray, errors: Sequence[ca.SX], by: ca.SX) -> tuple[ca.SX, ca.SX]:
+    e, W = ca.vertcat(*errors), ca.sparsify(ca.DM(weight))
+    J = ca.jacobian(e, by)
+    return 0.5 * ca.dot(e, W @ e), J.T @ W @ J

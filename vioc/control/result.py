@@ -26,7 +26,8 @@ ADVICE = {
 }
 
 HEADER = (
-    f"{'iter':>4}  {'method':<12}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
+    f"{'iter':>4}  {'method':<15}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
+    f"  {'gap':>8}"
 )
 
 
@@ -37,17 +38,20 @@ class Record(NamedTuple):
     ----------
     iteration : int
     method : str
-        Whose direction was used: ``"newton"``, ``"gauss-newton"``, ``"steepest"``.
+        Whose direction was used: ``"newton"``, ``"gauss-newton"``, ``"steepest"``; with ``"ms "`` before
+        it for steps of multiple shooting, where ``"ms blend"`` keeps a part of the curvature.
     shift : float
         Of the Hessian, in units of the inputs' mean weight; 0 is Newton's own.
     cost : float
         Before the step.
     descent : float
-        Dg(xi).zeta, negative.
+        Dg(xi).zeta, negative; in multiple shooting the derivative of cost + penalty |r| along the step.
     step : float
         Step length taken; 0 where none was.
     trials : int
-        Trajectories tried by the line search.
+        Trajectories, or curves, tried by the line search.
+    gap : float
+        |r|, how far a curve of multiple shooting is from a trajectory, in the units of the map's residual.
     """
 
     iteration: int
@@ -57,11 +61,12 @@ class Record(NamedTuple):
     descent: float
     step: float
     trials: int
+    gap: float = 0.0
 
     def __str__(self) -> str:
         return (
-            f"{self.iteration:>4}  {self.method:<12}  {self.shift:>7.1g}  {self.cost:>14.8g}  "
-            f"{self.descent:>11.3e}  {self.step:>8.3g}  {self.trials:>6}"
+            f"{self.iteration:>4}  {self.method:<15}  {self.shift:>7.1g}  {self.cost:>14.8g}  "
+            f"{self.descent:>11.3e}  {self.step:>8.3g}  {self.trials:>6}  {self.gap:>8.1e}"
         )
 
 
@@ -75,6 +80,7 @@ class History(NamedTuple):
     descent: np.ndarray
     step: np.ndarray
     trials: np.ndarray
+    gap: np.ndarray
 
     @staticmethod
     def of(records: list[Record]) -> History:

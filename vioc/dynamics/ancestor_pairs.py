@@ -18,7 +18,7 @@ import numpy as np
 from vioc.dynamics import sweeps
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.compile.backend import Backend
-from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.compile.programs import Program
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.vectors import Matrix, Vector
 
@@ -50,8 +50,8 @@ class AncestorPairs:
 
     def __init__(self, lagrangian: Lagrangian, alpha: float, backend: Backend):
         self._lagrangian, self._alpha = lagrangian, alpha
-        self._vectors = Evaluator(backend.program(lambda: self._function, "pairs"))
-        self._variations = Evaluator(backend.program(self._varied, "pairs_along"))
+        self._vectors = backend.program(lambda: self._function, "pairs")
+        self._variations = backend.program(self._varied, "pairs_along")
 
     @cached_property
     def _masks(self) -> tuple[np.ndarray, np.ndarray]:
@@ -66,50 +66,43 @@ class AncestorPairs:
 
     def blocks(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> StepBlocks:
         """Blocks at midpoints q (N, nq), velocities v (N, nq), step lengths h (N,)."""
-        left, *right = self._vectors(q, v, h[:, None], theta)
-        return self._products(left, *right)
+        return self._products(self._vectors, [q, v, h[:, None], theta])
 
     def blocks_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
     ) -> StepBlocks:
         """Derivatives of `blocks` along dq (N, nq), dv (N, nq): third derivatives of L_d, contracted."""
-        stacks = self._variations(q, v, h[:, None], theta, dq, dv)
-        left, right = stacks[:5], stacks[5:]
-        # (S' F)' = S'' F + S' F': the inner dimension doubles
-        return self._products(*(np.concatenate(pair, axis=1) for pair in zip(left, right, strict=True)))
+        return self._products(self._variations, [q, v, h[:, None], theta, dq, dv])
 
-    def _products(self, left, above, below, first, second) -> StepBlocks:
+    def _products(self, program: Program, args: list[np.ndarray]) -> StepBlocks:
+        n, nq = len(args[0]), self._lagrangian.nq
+        left, right = program.map([np.ascontiguousarray(a) for a in args], n)
+        left, right = left.reshape(n, nq, -1), right.reshape(n, 4 * nq, -1)  # transposed, as CasADi has them
+        whole = left @ np.swapaxes(right, 1, 2)
+        above, below, first, second = (whole[:, :, i * nq : (i + 1) * nq] for i in range(4))
         mask, strict = self._masks
-        left = np.swapaxes(left, 1, 2)
 
-        def upper(right: np.ndarray, where: np.ndarray) -> np.ndarray:
-            product = left @ right
-            product *= where
-            return product
+        def symmetric(block: np.ndarray) -> np.ndarray:
+            return block * mask + np.swapaxes(block * strict, 1, 2)
 
-        def symmetric(right: np.ndarray) -> np.ndarray:
-            block = upper(right, mask)
-            return block + np.swapaxes(block * strict, 1, 2)
-
-        D12 = upper(above, mask)
-        D12 += np.swapaxes(upper(below, strict), 1, 2)
+        D12 = above * mask
+        D12 += np.swapaxes(below * strict, 1, 2)
         return StepBlocks(symmetric(first), D12, symmetric(second))
 
     def _varied(self) -> ca.Function:
-        """The vectors' variations and the vectors, stacked such that their products add up."""
+        """The vectors and their variations: (X' Y)' = [X; dX]' [dY; Y] is again one product."""
         q, v, h, theta = (ca.SX.sym("a", self._function.numel_in(i)) for i in range(4))
         dq, dv = ca.SX.sym("dq", q.numel()), ca.SX.sym("dv", v.numel())
-        outputs = self._function(q, v, h, theta)
-        moved = [ca.jtimes(o, ca.vertcat(q, v), ca.vertcat(dq, dv)) for o in map(ca.vec, outputs)]
-        moved = [ca.reshape(m, o.shape) for m, o in zip(moved, outputs, strict=True)]
-        stacks = [moved[0], *outputs[1:], outputs[0], *moved[1:]]
-        return ca.Function(
-            "pairs_along", [q, v, h, theta, dq, dv], [ca.densify(s) for s in stacks], {"cse": True}
+        X, Y = self._function(q, v, h, theta)
+        dX, dY = (
+            ca.reshape(ca.jtimes(ca.vec(e), ca.vertcat(q, v), ca.vertcat(dq, dv)), e.shape) for e in (X, Y)
         )
+        stacks = [ca.densify(ca.vertcat(*pair)) for pair in ((X, dX), (dY, Y))]
+        return ca.Function("pairs_along", [q, v, h, theta, dq, dv], stacks, {"cse": True})
 
     @cached_property
     def _function(self) -> ca.Function:
-        """(q, v, h, parameters) -> twists, and the wrenches of D12 above and below the diagonal, D11, D22."""
+        """(q, v, h, parameters) -> twists; wrenches of D12 above and below the diagonal, of D11, of D22."""
         lag, a, h = self._lagrangian, self._alpha, ca.SX.sym("h")
         g, swept = lag.graph, lag.swept
         links = swept.links
@@ -148,10 +141,11 @@ class AncestorPairs:
             if any(not vec.is_zero(column[r]) for column in stacks[0])
             and any(not vec.is_zero(column[r]) for stack in stacks[1:] for column in stack)
         ]
-        outputs = [
-            ca.densify(ca.horzcat(*(ca.vertcat(ca.SX(0, 1), *(col[r] for r in used)) for col in stack)))
+        X, *rest = (
+            ca.horzcat(*(ca.vertcat(ca.SX(0, 1), *(column[r] for r in used)) for column in stack))
             for stack in stacks
-        ]
+        )
+        outputs = [ca.densify(X), ca.densify(ca.horzcat(*rest))]
         return ca.Function("pairs", [g.q_vector, g.v_vector, h, g.parameters], outputs, {"cse": True})
 
 

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -102,11 +103,10 @@ class NativeProgram(Program):
         return self.map([a.reshape(-1) for a in args], 1)
 
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        outputs = [np.empty(count * size) for size in self.sizes_out]
+        struct = self._struct
+        outputs = [np.empty(count * size) for size in self._kept[1]]
         pointers, strides = _inputs(args)
-        failed = _loops().vioc_map(
-            ctypes.byref(self._struct), 0, count, pointers, strides, _pointers(outputs)
-        )
+        failed = _loops().vioc_map(ctypes.byref(struct), 0, count, pointers, strides, _pointers(outputs))
         if failed:
             raise CompileError(f"{self._title}: the compiled function returned {failed}")
         return outputs
@@ -135,12 +135,21 @@ def _shape(sparsity) -> tuple[int, int]:
 
 
 def _inputs(args: Sequence[np.ndarray]):
-    strides = (Long * len(args))(*(a.shape[1] if a.ndim == 2 else 0 for a in args))
-    return _pointers(args), strides
+    return _pointers(args), _strides(tuple([a.shape[1] if a.ndim == 2 else 0 for a in args]))
+
+
+@lru_cache(maxsize=1024)
+def _strides(sizes: tuple[int, ...]) -> Any:
+    return (Long * len(sizes))(*sizes)
 
 
 def _pointers(arrays: Sequence[np.ndarray]):
-    return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+    return _vector(len(arrays))(*[a.__array_interface__["data"][0] for a in arrays])
+
+
+@lru_cache(maxsize=64)
+def _vector(n: int) -> Any:
+    return ctypes.c_void_p * n
 
 
 @lru_cache(maxsize=1)

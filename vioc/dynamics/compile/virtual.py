@@ -15,14 +15,18 @@ from vioc.dynamics.compile.programs import CHUNK, Program, dense
 KEPT = 24  # functions mapped or strung to a certain length
 
 
-def run_buffered(function: ca.Function, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run_buffered(
+    function: ca.Function, args: Sequence[np.ndarray], sizes: Sequence[int] | None = None
+) -> list[np.ndarray]:
     """Call `function` on C-contiguous float64 arrays; outputs come back flat, column-major.
 
     `Function.buffer()` reads and writes numpy memory directly; a call that goes through CasADi's DM
-    costs ten times more.
+    costs ten times more. `sizes` are those of the outputs, for callers that know them.
     """
     buffer, evaluate = function.buffer()
-    outputs = [np.empty(function.numel_out(i)) for i in range(function.n_out())]
+    if sizes is None:
+        sizes = [function.numel_out(i) for i in range(function.n_out())]
+    outputs = [np.empty(size) for size in sizes]
     for i, a in enumerate(args):
         if a.size:
             buffer.set_arg(i, a.reshape(-1).data)
@@ -40,13 +44,17 @@ class VirtualProgram(Program):
         self._build = build
         self._function: ca.Function | None = None
         self._lock = Lock()
-        self._long: OrderedDict[tuple[str, int], ca.Function] = OrderedDict()
+        self._long: OrderedDict[tuple[str, int, tuple[int, ...]], ca.Function] = OrderedDict()
 
     @property
     def function(self) -> ca.Function:
         if self._function is None:
             self._function = dense(self._build())
         return self._function
+
+    @cached_property
+    def sizes_out(self) -> list[int]:  # type: ignore[override]
+        return [r * c for r, c in self.shapes_out]
 
     @cached_property
     def shapes_in(self):  # type: ignore[override]
@@ -57,10 +65,13 @@ class VirtualProgram(Program):
         return tuple(self.function.size_out(i) for i in range(self.function.n_out()))
 
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return run_buffered(self.function, args)
+        return run_buffered(self.function, args, self.sizes_out)
 
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        return run_buffered(self._strung("map", count), [_tiled(a, count) for a in args])
+        shared = tuple(i for i, a in enumerate(args) if a.ndim < 2 or count == 1)
+        args = [a if a.ndim == 2 and len(a) == count else a.reshape(-1) for a in args]
+        sizes = [count * size for size in self.sizes_out]
+        return run_buffered(self._strung("map", count, shared), args, sizes)
 
     def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
         sizes = self.sizes_out
@@ -69,7 +80,7 @@ class VirtualProgram(Program):
         while done < count:
             m = min(size, count - done)
             piece = [_tiled(a[done : done + m] if a.ndim == 2 else a, m) for a in rows]
-            outputs = run_buffered(self._strung("mapaccum", m), [carry, *piece])
+            outputs = run_buffered(self._strung("mapaccum", m), [carry, *piece], [m * size for size in sizes])
             carries = outputs[0].reshape(m, -1)
             good = (outputs[2] <= tolerance) & np.isfinite(carries[:, :keep]).all(axis=1)
             n = m if good.all() else int(np.argmin(good))
@@ -83,14 +94,15 @@ class VirtualProgram(Program):
             size = min(2 * size, CHUNK)
         return kept, done, 0.0
 
-    def _strung(self, how: str, n: int) -> ca.Function:
-        key, f = (how, n), self.function
+    def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
+        """The function mapped, with `shared` arguments the same for all, or accumulated n times."""
+        key, f = (how, n, shared), self.function
         with self._lock:  # rollouts of a batch share this
             if key in self._long:
                 self._long.move_to_end(key)
                 return self._long[key]
             if how == "map":
-                self._long[key] = f.map(n) if n > 1 else f
+                self._long[key] = f.map(f"{f.name()}_{n}", "serial", n, list(shared), []) if n > 1 else f
             else:
                 self._long[key] = f.mapaccum(f"{f.name()}_{n}", n)
             if len(self._long) > KEPT:

@@ -290,7 +290,10 @@ class OneStepMap(ABC):
 
     @property
     def residual(self) -> ca.Function | None:
-        """The implicit equations r(x, u, x_next, multipliers, t, dt, parameters) = 0, if implicit."""
+        """The equations r(x, u, x_next, multipliers, t, dt, parameters) = 0 of a step, if the map has them.
+
+        Multiple shooting and DMOC are written on them.
+        """
         return None
 
     def identity(self) -> dict[str, Any]:

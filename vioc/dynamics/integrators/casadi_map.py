@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -102,6 +103,7 @@ class CasadiMap(KernelMap):
         self.symbols = Symbols(x, u, ca.SX.sym("multipliers", 0), theta, dt)
         args = [x, u, t, dt, theta]
         x_next = ca.densify(f(*args[: f.n_in()]))
+        self._next = ca.Function("next", args, [x_next])
         self._kernel = ca.Function("step", args, [x_next, ca.SX(0, 1), ca.SX(0)])
         jacobian = [ca.jacobian(x_next, v) for v in (x, u, theta)]
 
@@ -112,6 +114,14 @@ class CasadiMap(KernelMap):
         self._first = evaluator("first", args, jacobian)
         hessian = ca.hessian(ca.dot(z, x_next), ca.vertcat(x, u, theta))[0]
         self._second = evaluator("second", [*args, z], [hessian])
+
+    @cached_property
+    def residual(self) -> ca.Function:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> x_next - f(x, u)."""
+        x, u, lam, theta, dt = self.symbols
+        x_next, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
+        rows = x_next - self._next(x, u, t, dt, theta)
+        return ca.Function("residual", [x, u, x_next, lam, t, dt, theta], [rows], {"cse": True})
 
     def __reduce__(self):
         options = dict(

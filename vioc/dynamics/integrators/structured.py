@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
 
 
-CACHED = 64_000  # entries of a state matrix that are worked on at once
+CACHED = 160_000  # entries of state matrices that are worked on at once
 SINGULAR_M = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
 SINGULAR_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
 
@@ -281,29 +281,25 @@ class StructuredLinearization:
             columns = nx, f.nu, np_
             out = [np.empty((n, r, c)) for r in (nx, nm) for c in columns]
         A, B, P, C, D, E = out
+        p = slice(nq, nq + nd)
         rows = ((A, B, P, slice(nd), slice(nd)), (C, D, E, slice(nm), slice(nd, nd + nm)))
         for X, Y, W, to, of in rows:  # [S] (10)-(12), (29), (30): q_k+1, then lambda
-            if to.stop == 0:
-                continue
-            np.matmul(G_r[:, of], r_0, out=X[:, to, :nq])
-            X[:, to, nq : nq + nd] = G_r[:, of]
-            X[:, to, nq + nd :] = 0.0
-            self._by_forces(G_r[:, of], minus, args, Y[:, to, :nf])
-            if nk:
+            if to.stop:
+                np.matmul(G_r[:, of], r_0, out=X[:, to, :nq])
+                X[:, to, p] = G_r[:, of]
+                X[:, to, p.stop :] = 0.0
                 Y[:, to, nf:] = G[:, of] @ by_rho
-            if np_:
                 W[:, to] = G[:, of] @ by_t
-        p = slice(nq, nq + nd)
         P_1d = P_1[:, :, :nd]
-        for X in (A, B, P):  # [S] (13)-(15)
+        for X in (A[:, :, : p.stop], B[:, :, nf:], P):  # [S] (13)-(15)
             if X.shape[2]:
                 np.matmul(P_1d, X[:, :nd], out=X[:, p])
         A[:, p, :nq] += P_0
-        if nf and np.any(plus):
-            F_u = self._F_u_numbers(args)
-            B[:, p, :nf] += plus * F_u
+        A[:, p, p.stop :] = 0.0
         B[:, p, nf:] += P_1[:, :, nd:]
         P[:, p] += P_t
+        if nf:  # a force acts as what is added to p_k, and its other half on p_k+1
+            self._add_forces(A, B, C, D, args, minus, plus)
         if nk:
             ks, vs, into = np.arange(nd, nq), np.arange(nq + nd, nx), nf + np.arange(nk)
             for X in (A, B, P):
@@ -314,20 +310,22 @@ class StructuredLinearization:
             A[:, vs, ks] = -1 / h[:, None]
         return FirstOrder(Linearization(*out), args, G, P_1d)
 
-    def _F_u_numbers(self, args: list[np.ndarray]) -> np.ndarray:
-        """dF/du of the dynamic variables, (nd, nf) or (N, nd, nf)."""
-        return self._force_by_input(*args)[0] if self._constant_F_u is None else self._constant_F_u
-
-    def _by_forces(self, G: np.ndarray, minus: np.ndarray, args: list[np.ndarray], out: np.ndarray) -> None:
-        """out = G minus dF/du; forces that each act on one variable only pick columns."""
-        if out.shape[2] == 0:
-            return
-        F_u = self._F_u_numbers(args)
-        if F_u.ndim == 2 and (np.count_nonzero(F_u, axis=0) == 1).all():
-            at = np.argmax(F_u != 0, axis=0)
-            np.multiply(G[:, :, at], minus * F_u[at, np.arange(len(at))], out=out)
-        else:
-            np.matmul(G, minus * F_u, out=out)
+    def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
+        """Columns of B and D by the forces' inputs."""
+        f, constant = self.f, self._constant_F_u
+        p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)
+        F_u = self._force_by_input(*args)[0] if constant is None else constant
+        single = constant is not None and bool((np.count_nonzero(constant, axis=0) == 1).all())
+        for X, Y in ((A, B), (C, D)):
+            if not X.shape[1]:
+                continue
+            if single:  # a force on one variable picks its column
+                at = np.argmax(F_u != 0, axis=0)
+                picked = slice(at[0], at[0] + nf) if (np.diff(at) == 1).all() else at
+                np.multiply(X[:, :, p][:, :, picked], minus * F_u[at, np.arange(nf)], out=Y[:, :, :nf])
+            else:
+                np.matmul(X[:, :, p], minus * F_u, out=Y[:, :, :nf])
+        B[:, p, :nf] += plus * F_u
 
     def _check_regular(self, G: np.ndarray, h: np.ndarray, saddle: np.ndarray, k0: int) -> None:
         """Raise where an impulse is amplified beyond what a regular step does ([S] VII).

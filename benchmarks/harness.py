@@ -1,0 +1,193 @@
+"""What all benchmarks share: rows, timing, groups, the table and its JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+import vioc
+from vioc.dynamics.compile import find_compiler
+
+ABSENT = "not installed"
+PACKAGES = ("casadi", "numpy", "scipy", "mujoco", "pin", "dartpy", "crocoddyl")
+COMPILED = "compiled"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes
+    ----------
+    name : str
+        The work.
+    unit : str
+    figures : dict of str to float
+        By backend, ``"virtual"`` and ``"compiled"``.
+    targets : dict of str to float
+        To be reached, by backend.
+    peers : dict of str to float or str
+        Figures of other programs in the same unit and run, or why there is none.
+    note : str
+        What else should be known: a figure published elsewhere, iterations.
+    """
+
+    name: str
+    unit: str
+    figures: Mapping[str, float]
+    targets: Mapping[str, float] = field(default_factory=dict)
+    peers: Mapping[str, float | str] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def best(self) -> float:
+        """The figure of the fastest backend."""
+        return min(self.figures.values(), default=math.nan)
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text: work, figures with their targets, peers with their ratio to the best."""
+        figures = []
+        for backend in ("virtual", COMPILED):
+            value, target = self.figures.get(backend), self.targets.get(backend)
+            text = "-" if value is None else _short(value)
+            figures.append(text + (f" ({_short(target)})" if target is not None else ""))
+        peers = [
+            f"{name} {_short(v)} = {_short(v / self.best)}x" if not isinstance(v, str) else f"{name}: {v}"
+            for name, v in self.peers.items()
+        ]
+        return self.name, self.unit, *figures, "; ".join(peers), self.note
+
+
+Clock = Callable[[], float]
+
+
+@dataclass
+class Bench:
+    """How a run is made, and what it has found beside its rows.
+
+    Attributes
+    ----------
+    quick : bool
+        Few repeats of small problems.
+    curves : dict
+        Plain data for the plots, by group.
+    """
+
+    quick: bool = False
+    curves: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on repeating one measurement, s."""
+        return 0.02 if self.quick else 1.0
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The virtual machine, and compiled code where there is a compiler."""
+        return ("virtual", COMPILED) if find_compiler() is not None else ("virtual",)
+
+    def best(
+        self, function: Callable[[], Any], scale: float = 1.0, clock: Clock = time.process_time
+    ) -> float:
+        """Least time of a call, s, times `scale`; one call first, for what is built on demand.
+
+        The clock is that of this process, which other work on the machine moves little.
+        """
+        function()
+        times: list[float] = []
+        while len(times) < (1 if self.quick else 5) or sum(times) < self.seconds:
+            before = clock()
+            function()
+            times.append(clock() - before)
+        return scale * min(times)
+
+    def each(
+        self, make: Callable[[str], Callable[[], Any]], scale: float, clock: Clock = time.process_time
+    ) -> dict[str, float]:
+        """`best` of what `make(backend)` returns, by backend."""
+        return {backend: self.best(make(backend), scale, clock) for backend in self.backends}
+
+
+Group = Callable[[Bench], Iterator[Row]]
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this process on one core, where the system can."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def machine() -> str:
+    """Versions and processor in one line."""
+    found = []
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append(f"{package} {metadata.version(package)}")
+    compiler = find_compiler()
+    first = compiler.identity.splitlines()[0] if compiler else "no C compiler"
+    versions = f"vioc {vioc.__version__}, Python {platform.python_version()}, {', '.join(found)}, {first}"
+    return f"{versions}; {processor()}, {os.cpu_count()} cores"
+
+
+def processor() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+HEADER = ("work", "unit", "virtual machine (target)", "compiled (target)", "others, ratio to the faster", "")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows as aligned text."""
+    cells = [HEADER, *(row.cells() for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(HEADER))]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Rows as a Markdown table."""
+    lines = ["| " + " | ".join(HEADER) + " |", "| " + " | ".join("---" for _ in HEADER) + " |"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows for JSON; what is not finite becomes text."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {k: clean(v) for k, v in value.items()}
+        if isinstance(value, (float, np.floating)):
+            return float(value) if math.isfinite(value) else str(value)
+        return value
+
+    return [clean(asdict(row)) for row in rows]
+
+
+def _short(value: float) -> str:
+    """Three digits."""
+    if not math.isfinite(value):
+        return str(value)
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{digits}f}" if abs(value) >= 0.01 else f"{value:.1e}"

@@ -1,0 +1,130 @@
+"""Regions of attraction: closed forms, an independent grid, and seeds."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import cart_pole, midpoint_pendulum, two_inputs
+
+import vioc
+from vioc import CasadiMap
+from vioc.control import dlqr
+from vioc.control.analysis import lyapunov_level, region_of_attraction
+from vioc.control.lqr import SteadyRegulator
+from vioc.control.sweep.store import dumps
+from vioc.errors import OptimizationError
+
+
+def cubic():
+    """x+ = x/2 + x^3 without feedback: V = x^2 decreases for |x| < 2^(-1/2), and only there."""
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
+    f = CasadiMap(ca.Function("f", [x, u], [0.5 * x + x**3]), dt=0.1, state_names=("a", "b"))
+    zero = np.zeros((1, 2))
+    return SteadyRegulator(
+        f, np.zeros(2), np.zeros(1), zero, np.eye(2), np.eye(2), np.eye(1), np.full(2, 0.5)
+    )
+
+
+def test_level_in_closed_form():
+    # |F|^2 - |x|^2 >= 0 first on an axis: x^2 = 1/2
+    found = lyapunov_level(cubic(), samples=500, directions=20)
+    assert found.upper == pytest.approx(0.5, rel=5e-3)
+    assert found.level == pytest.approx(0.99 * found.upper)
+    assert found.certificate == "sampling"
+    assert found.violating_volume == pytest.approx(-np.log(0.05) / 500)
+    assert found.reach == pytest.approx({"a": found.level**0.5, "b": found.level**0.5})
+    boundary = found.ellipse("a", "b")
+    np.testing.assert_allclose((boundary**2).sum(axis=1), found.level)
+
+
+def test_monte_carlo_in_closed_form():
+    # caught is |a| < 2^(-1/2) and |b| < 2^(-1/2): half of the square of half-width 1
+    caught = region_of_attraction(cubic(), {"a": 1.0, "b": (-1.0, 1.0)}, samples=800, steps=200, seed=3)
+    expected = (np.abs(caught.starts) < 0.5**0.5).all(axis=1)
+    np.testing.assert_array_equal(caught.caught, expected)
+    low, high = caught.interval
+    assert low < 0.5 < high
+    # Wilson's interval contains p exactly where the normal test does not reject p
+    for p in (low, high):
+        assert abs(caught.fraction - p) / np.sqrt(p * (1 - p) / 800) == pytest.approx(1.96, abs=1e-3)
+    np.testing.assert_array_equal(caught["a"], caught.starts[:, 0])
+    assert "of 800 starts caught" in repr(caught)
+
+
+def test_level_against_a_grid():
+    f = midpoint_pendulum()
+    loop = dlqr(f, ([np.pi, 0], None), 1.0, 1.0)
+    found = lyapunov_level(loop, samples=500, directions=30)
+    angle = np.linspace(0, np.pi, 91)  # V is even
+    L = np.linalg.cholesky(loop.P)
+    least = np.inf
+    for a in angle:
+        ray = np.linalg.solve(L.T, [np.cos(a), np.sin(a)])
+        for r in np.linspace(6.0, 12, 121):
+            after = f.step(loop.x + r * ray, loop.u - loop.K @ (r * ray)) - loop.x
+            if after @ loop.P @ after >= r * r:
+                least = min(least, r * r)
+                break
+    assert found.upper <= least * (1 + 1e-9)
+    assert found.upper == pytest.approx(least, rel=0.02)
+    z = found.violation
+    after = f.step(loop.x + z, loop.u - loop.K @ z) - loop.x
+    assert after @ loop.P @ after >= z @ loop.P @ z
+    assert z @ loop.P @ z == pytest.approx(found.upper, rel=1e-9)
+    rng = np.random.default_rng(0)
+    errors = np.array([found.draw_error(rng) for _ in range(2000)])
+    values = np.einsum("ka,ab,kb->k", errors, loop.P, errors) / found.level
+    assert values.max() <= 1
+    assert values.mean() == pytest.approx(0.5, abs=0.03)  # E r^2 of a disc
+
+
+def test_starts_inside_the_level_are_caught():
+    f = cart_pole(dt=0.02)
+    loop = dlqr(f, (np.zeros(4), None), 1.0, 1.0)
+    level = lyapunov_level(loop, directions=30, samples=500)
+    caught = region_of_attraction(loop, level.draw_error, samples=60, steps=1500)
+    assert caught.fraction == 1.0
+
+
+def test_the_same_to_the_bit(tmp_path):
+    loop = cubic()
+    here = region_of_attraction(loop, {"a": 1.0}, samples=60, steps=20, batch=20, seed=4)
+    box = dict(samples=60, steps=20, batch=20, seed=4)
+    processes = region_of_attraction(loop, {"a": 1.0}, workers=1, store=tmp_path / "runs.jsonl", **box)
+    assert dumps(here.starts) == dumps(processes.starts)
+    assert dumps(here.distances) == dumps(processes.distances)
+    more = region_of_attraction(loop, {"a": 1.0}, samples=80, steps=20, batch=20, seed=4)
+    np.testing.assert_array_equal(more.starts[:60], here.starts)
+
+
+def test_refusals():
+    loop = cubic()
+    with pytest.raises(ValueError, match="region: unknown name 'c'"):
+        region_of_attraction(loop, {"c": 1.0})
+    with pytest.raises(ValueError, match="expected low <= high for 'a'"):
+        region_of_attraction(loop, {"a": (1.0, -1.0)})
+    with pytest.raises(ValueError, match="goal: unknown name"):
+        region_of_attraction(loop, {"a": 1.0}, goal={"c": 1.0})
+    with pytest.raises(ValueError, match="goal: expected errors > 0"):
+        region_of_attraction(loop, {"a": 1.0}, goal=0.0)
+    with pytest.raises(OptimizationError, match="weigh every state"):
+        lyapunov_level(
+            SteadyRegulator(loop.map, loop.x, loop.u, loop.K, np.diag([1.0, 0]), loop.Q, loop.R, loop.poles)
+        )
+    unstable = two_inputs()
+    wild = SteadyRegulator(
+        unstable, np.zeros(3), np.zeros(2), np.full((2, 3), -5.0), np.eye(3), np.eye(3), np.eye(2), np.ones(3)
+    )
+    with pytest.raises(OptimizationError, match="arbitrarily near"):
+        lyapunov_level(wild, directions=5)
+    pinned = vioc.System(
+        vioc.tx("x")[vioc.ty("y", name="bob", mass=vioc.Mass(1.0))],
+        vioc.Gravity(0.0, -9.8, 0.0),
+        vioc.DistanceConstraint("bob", "world", 1.0),
+        vioc.JointForce("x", "push"),
+    )
+    f = vioc.MidpointVI(pinned, 0.05)
+    held = SteadyRegulator(
+        f, f.state(y=-1.0), np.zeros(1), np.zeros((1, 4)), np.eye(4), np.eye(4), np.eye(1), np.ones(4)
+    )
+    with pytest.raises(ValueError, match="errors of a constrained map"):
+        lyapunov_level(held)

@@ -1,0 +1,350 @@
+"""Controllability and observability of maps by name, modes, multipliers, brackets."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import cart_pole, double_integrator, midpoint_pendulum
+from scipy.integrate import solve_ivp
+from scipy.special import mathieu_a
+
+import vioc
+from vioc import CasadiMap, D, K, Mass, MidpointVI, System, ty, tz
+from vioc.control import dlqr
+from vioc.control.analysis import accessibility, controllability, floquet, modes, observability
+from vioc.control.analysis.accessibility import hall_basis
+from vioc.dynamics.terms.forces import JointForce
+
+
+def two_carts():
+    """Only the first of two equal carts has an input."""
+    x, u = ca.SX.sym("x", 4), ca.SX.sym("u")
+    step = ca.vertcat(x[0] + 0.1 * x[2], x[1] + 0.1 * x[3], x[2] + 0.1 * u, x[3])
+    names = dict(state_names=("a", "b", "v.a", "v.b"), input_names=("force",))
+    return CasadiMap(ca.Function("carts", [x, u], [step]), dt=0.1, **names)
+
+
+def rod():
+    """A point mass on a rod of length 1 as a constraint, and a force along x: [S] VII's pendulum."""
+    mass = vioc.ty("y", name="bob", mass=Mass(1.0))
+    frames = vioc.tx("x")[mass]
+    pin = vioc.DistanceConstraint("bob", "world", 1.0, name="rod")
+    force = JointForce("x", "push")
+    return MidpointVI(System(frames, vioc.Gravity(0.0, -9.8, 0.0), pin, force, name="rod"), 0.05)
+
+
+# -- by name --------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_moved_is_named():
+    f = two_carts()
+    found = controllability(f, (np.zeros(4), None))
+    assert (found.rank, found.size, found.complete) == (2, 4, False)
+    assert found.shares == pytest.approx({"a": 0, "b": 1, "v.a": 0, "v.b": 1}, abs=1e-12)
+    assert found.combinations() == [{"b": 1.0}, {"v.b": 1.0}]
+    np.testing.assert_allclose(found.lost, [1, 1])
+    text = str(found)
+    assert "2 of 4 directions" in text
+    assert "no input changes:\n  +1 b\n  +1 v.b" in text
+    assert found.energy({"a": 0.1}) < np.inf
+    assert found.energy({"b": 0.1}) == np.inf
+    along = controllability(f, f.rollout(np.zeros(4), steps=30))
+    assert along.rank == 2
+    assert along.lost is None
+    assert along.shares["b"] == pytest.approx(1)
+
+
+def test_what_cannot_be_seen_is_named():
+    f = two_carts()
+    found = observability(f, (np.zeros(4), None), ["a"])
+    assert found.rank == 2
+    assert found.combinations() == [{"b": 1.0}, {"v.b": 1.0}]
+    both = observability(f, (np.zeros(4), None), np.array([[1.0, 1.0, 0, 0]]))  # a + b: the sum is seen
+    assert both.rank == 2
+    assert [set(c) for c in both.combinations()] == [{"a", "b"}, {"v.a", "v.b"}]
+    assert all(sum(c.values()) == pytest.approx(0, abs=1e-12) for c in both.combinations())
+    assert "no output shows" in str(both)
+    run = f.rollout([0, 0, 1, 0], steps=12)
+    assert observability(f, run, ["b", "a"]).rank == 4
+
+
+def test_information_is_what_least_squares_has():
+    f = midpoint_pendulum()
+    run = f.rollout([0.3, 0.2], steps=25)
+    found = observability(f, run, "theta", noise=0.02)
+    rows, Phi = [], np.eye(2)
+    for k in range(26):
+        rows.append(Phi[0] / 0.02)
+        if k < 25:
+            Phi = f.linearize(run.x[k], run.u[k]).A @ Phi
+    information = np.array(rows).T @ np.array(rows)
+    np.testing.assert_allclose(found.gramian, information, rtol=1e-10)
+    gains = [d.gain for d in found.directions()]
+    np.testing.assert_allclose(np.square(gains), np.linalg.eigvalsh(information)[::-1], rtol=1e-9)
+    scaled = observability(f, run, "theta", noise=0.02, scales={"theta": 0.1}).directions()
+    s = np.array([0.1, 1.0])
+    expected = np.linalg.eigvalsh(information * np.outer(s, s))[::-1]
+    np.testing.assert_allclose([d.gain**2 for d in scaled], expected, rtol=1e-9)
+
+
+def test_directions_are_eigenvectors_in_the_units_given():
+    f = cart_pole()
+    scales = {"x": 0.5, "theta": 0.1, "v.theta": 2.0}
+    found = controllability(f, (np.zeros(4), None), scales=scales, steps=80, R={"force": 4.0})
+    s = np.array([0.5, 0.1, 1.0, 2.0])
+    A, B = f.linearize(np.zeros(4), np.zeros(1))
+    W = sum(np.linalg.matrix_power(A, k) @ B @ B.T @ np.linalg.matrix_power(A, k).T for k in range(80)) / 4.0
+    np.testing.assert_allclose(found.gramian, W, rtol=1e-9)
+    values = np.linalg.eigvalsh(W / np.outer(s, s))[::-1]
+    np.testing.assert_allclose([d.gain**2 for d in found.directions()], values, rtol=1e-6)
+    d = found.least(1)[0]
+    assert sum(w * w for w in d.weights.values()) == pytest.approx(1)
+    # one unit of energy goes exactly that far
+    target = {n: w * d.gain * scales.get(n, 1.0) for n, w in d.weights.items()}
+    plan = found.steer(target)
+    assert plan.energy == pytest.approx(1.0, rel=1e-6)
+    assert 4.0 * (plan.u**2).sum() == pytest.approx(1.0, rel=1e-6)
+
+
+def test_steering_moves_the_map_itself():
+    f = midpoint_pendulum()
+    run = f.rollout([0.2, 0.0], steps=60)
+    found = controllability(f, run)
+    small = 1e-4
+    moved = f.rollout(run.x[0], run.u + found.steer({"theta": small}).u)
+    np.testing.assert_allclose(moved.x[-1] - run.x[-1], [small, 0], atol=1e-3 * small)
+
+
+# -- on the manifold ------------------------------------------------------------------------------
+
+
+def test_constraints_hide_nothing_on_the_manifold():
+    f = rod()
+    q = f.system.variables
+    hanging = f.state_from_configurations({"x": 0.0, "y": -1.0}, {"x": 0.0, "y": -1.0})
+    np.testing.assert_allclose(f.step(hanging), hanging, atol=1e-12)
+    on = controllability(f, (hanging, None))
+    off = controllability(f, (hanging, None), manifold=False)
+    assert (on.rank, on.size, on.on_manifold) == (2, 2, True)
+    assert (off.rank, off.size) == (2, 4)
+    assert off.combinations() == [{"y": 1.0}, {"p.y": 1.0}]
+    assert {n for n, share in off.shares.items() if share > 0.5} == {"y", "p.y"}
+    assert set(q) == {"x", "y"}
+    mode = modes(f, (hanging, None))[0]
+    # the rod's force acts at the samples: x[k+1] - 2 x[k] + x[k-1] = -g dt^2 x[k]
+    omega = 2 / f.dt * np.arcsin(np.sqrt(9.8) * f.dt / 2)
+    assert 2 * np.pi * mode.frequency == pytest.approx(omega, rel=1e-8)
+    assert set(mode.largest()) == {"x", "p.x"}
+    run = f.rollout(f.state_from_configurations({"x": 0.6, "y": -0.8}, {"x": 0.6, "y": -0.8}), steps=20)
+    assert controllability(f, run).rank == 2
+
+
+def test_prescribed_motion_reaches_what_hangs_from_it():
+    hung = System(tz(K("hook"))[ty(D("bob"), name="bob", mass=Mass(1.0))], name="hung")
+    f = MidpointVI(hung, 0.1)
+    rest = f.initial_state()
+    found = controllability(f, (rest, None))
+    assert {n for n, share in found.shares.items() if share > 0.5} == {
+        "bob",
+        "p.bob",
+    }  # the hook moves along z
+
+
+# -- modes and multipliers ------------------------------------------------------------------------
+
+
+def test_modes_of_a_damped_oscillator():
+    w, zeta, h = 7.0, 0.15, 0.02
+    from scipy.linalg import expm
+
+    A = expm(h * np.array([[0, 1], [-w * w, -2 * zeta * w]]))
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
+    f = CasadiMap(ca.Function("f", [x, u], [ca.DM(A) @ x + u]), dt=h, state_names=("q", "v"))
+    found = modes(f, (np.zeros(2), None))
+    assert len(found) == 1
+    mode = found[0]
+    assert 2 * np.pi * mode.frequency == pytest.approx(w * np.sqrt(1 - zeta**2), rel=1e-10)
+    assert mode.damping_ratio == pytest.approx(zeta, rel=1e-10)
+    assert mode.time_constant == pytest.approx(1 / (zeta * w), rel=1e-10)
+    assert mode.shape["q"] / mode.shape["v"] == pytest.approx(1 / (-zeta * w + 1j * w * np.sqrt(1 - zeta**2)))
+    assert found.stability == "asymptotically stable"
+    assert "decays" in str(found)
+
+
+def test_stability_verdicts():
+    assert modes(midpoint_pendulum(), ([0, 0], None)).stability == "neutral"
+    assert modes(midpoint_pendulum(), ([np.pi, 0], None)).stability == "unstable"
+    f = cart_pole()
+    loop = dlqr(f, (np.zeros(4), None), 1.0, 1.0)
+    closed = modes(f, loop, gain=loop.K)
+    assert closed.spectral_radius == pytest.approx(np.abs(loop.poles).max(), rel=1e-9)
+
+
+def test_mathieus_stability_boundary():
+    # y'' + (a - 2 q cos 2t) y = 0 has the multiplier 1 over pi on a_0(q), a_2(q), -1 on a_1(q)
+    N, q = 400, 1.3
+    h = np.pi / N
+    x, u, t = ca.SX.sym("x", 2), ca.SX.sym("u", 0), ca.SX.sym("t")
+    dt, a = ca.SX.sym("dt"), ca.SX.sym("a")
+
+    def rate(y, time):
+        return ca.vertcat(y[1], -(a - 2 * q * ca.cos(2 * time)) * y[0])
+
+    k1 = rate(x, t)
+    k2 = rate(x + h / 2 * k1, t + h / 2)
+    k3 = rate(x + h / 2 * k2, t + h / 2)
+    k4 = rate(x + h * k3, t + h)
+    step = ca.Function("mathieu", [x, u, t, dt, a], [x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)])
+    f = CasadiMap(step, dt=h, parameters={"a": 0.0})
+    for order, multiplier in ((0, 1.0), (1, -1.0), (2, 1.0)):
+        g = f.with_parameters(a=float(mathieu_a(order, q)))
+        found = floquet(g, g.rollout(np.zeros(2), steps=N))
+        assert np.abs(found.eigenvalues - multiplier).max() < 2e-4  # a double one: error^(1/2)
+        assert abs(np.prod(found.eigenvalues) - 1) < 1e-8
+        assert abs(np.sum(found.eigenvalues).real - 2 * multiplier) < 1e-8
+    g = f.with_parameters(a=2.5)
+    columns = [
+        solve_ivp(
+            lambda s, y: [y[1], -(2.5 - 2 * q * np.cos(2 * s)) * y[0]], (0, np.pi), e, rtol=1e-11, atol=1e-12
+        ).y[:, -1]
+        for e in np.eye(2)
+    ]
+    found = floquet(g, g.rollout(np.zeros(2), steps=N))
+    expected = np.linalg.eigvals(np.array(columns).T)
+    np.testing.assert_allclose(np.sort_complex(found.eigenvalues), np.sort_complex(expected), atol=1e-7)
+    assert found.period == pytest.approx(np.pi)
+
+
+def test_floquet_on_the_manifold_and_what_is_not_periodic():
+    f = rod()
+    hanging = f.state_from_configurations({"x": 0.0, "y": -1.0}, {"x": 0.0, "y": -1.0})
+    found = floquet(f, f.rollout(hanging, steps=10))
+    steady = modes(f, (hanging, None)).eigenvalues
+    np.testing.assert_allclose(np.sort_complex(found.eigenvalues), np.sort_complex(steady**10), atol=1e-9)
+    g = midpoint_pendulum()
+    with pytest.raises(ValueError, match=r"not periodic: p.theta ends"):
+        floquet(g, g.rollout([0.5, 0], steps=7))
+    with pytest.raises(ValueError, match="use `floquet`"):
+        modes(g, g.rollout([0.5, 0], steps=7))
+
+
+# -- brackets -------------------------------------------------------------------------------------
+
+
+def flow(n, m, rhs):
+    x, u = ca.SX.sym("x", n), ca.SX.sym("u", m)
+    return ca.Function("flow", [x, u], [ca.vertcat(*rhs(x, u))])
+
+
+@pytest.mark.parametrize(("count", "witt"), [(2, [2, 1, 2, 3, 6, 9]), (3, [3, 3, 8, 18, 48])])
+def test_hall_basis_has_witts_dimensions(count, witt):
+    def size(tree):
+        return sum(map(size, tree)) if isinstance(tree, tuple) else 1
+
+    sizes = [size(tree) for tree in hall_basis(count, len(witt))]
+    assert [sizes.count(d + 1) for d in range(len(witt))] == witt
+
+
+def test_textbook_systems():
+    unicycle = flow(3, 2, lambda x, u: (u[0] * ca.cos(x[2]), u[0] * ca.sin(x[2]), u[1]))
+    found = accessibility(unicycle, [0.1, 0.2, 0.3], degree=2)
+    assert found.ranks == (2, 3)
+    assert found.locally_controllable
+    trailer = flow(
+        5,
+        2,
+        lambda x, u: (
+            u[0] * ca.cos(x[2]),
+            u[0] * ca.sin(x[2]),
+            u[0] * ca.tan(x[3]),
+            u[1],
+            u[0] * ca.sin(x[2] - x[4]),
+        ),
+    )
+    assert accessibility(trailer, [0, 0, 0.1, 0.2, 0]).ranks == (2, 3, 4, 5)
+    # x2' = x1^2 only grows; x2' = x1^3 does not (Sussmann)
+    square = accessibility(flow(2, 1, lambda x, u: (u[0], x[0] ** 2)), [0, 0])
+    assert square.strongly_accessible
+    assert square.obstructions == ("[g1,[f0,g1]]",)
+    assert square.locally_controllable is None
+    assert "undecided" in str(square)
+    cube = accessibility(flow(2, 1, lambda x, u: (u[0], x[0] ** 3)), [0, 0], degree=5)
+    assert cube.locally_controllable
+    away = accessibility(flow(2, 1, lambda x, u: (u[0], x[0] ** 3)), [1, 0], degree=5)
+    assert not away.equilibrium
+    assert away.locally_controllable is None
+
+
+def test_brackets_of_a_linear_system_are_kalmans():
+    rng = np.random.default_rng(4)
+    A, B = rng.standard_normal((4, 4)), rng.standard_normal((4, 1))
+    linear = flow(4, 1, lambda x, u: ca.vertsplit(ca.DM(A) @ x + ca.DM(B) @ u))
+    found = accessibility(linear, np.zeros(4))
+    assert found.ranks == (1, 2, 3, 4)
+    assert found.locally_controllable
+    values = {b.name: b.value for b in found.brackets}
+    np.testing.assert_allclose(np.abs(values["[f0,g1]"]), np.abs(A @ B[:, 0]), rtol=1e-12)
+    idle = flow(2, 1, lambda x, u: (u[0], 0 * x[0]))
+    found = accessibility(idle, [0, 0])
+    assert not found.accessible
+    assert "not accessible" in str(found)
+
+
+def test_symmetrization_cancels():
+    # x3' = x1 x2: the bad brackets of g1, g1 and g2, g2 vanish; of x1^2 - x2^2 they cancel each other
+    both = flow(3, 2, lambda x, u: (u[0], u[1], x[0] ** 2 - x[1] ** 2))
+    found = accessibility(both, np.zeros(3))
+    assert found.obstructions == ()
+    assert found.locally_controllable
+    one = accessibility(flow(3, 2, lambda x, u: (u[0], u[1], x[0] ** 2 + x[1] ** 2)), np.zeros(3))
+    assert one.obstructions
+
+
+def test_bracket_refusals():
+    with pytest.raises(ValueError, match="not affine in u"):
+        accessibility(flow(1, 1, lambda x, u: (u[0] ** 2,)), [0])
+    with pytest.raises(ValueError, match="expected a casadi.Function"):
+        accessibility(lambda x, u: x, [0])
+    with pytest.raises(ValueError, match="degree"):
+        accessibility(flow(1, 1, lambda x, u: (u[0],)), [0], degree=0)
+
+
+def test_refusals():
+    f = cart_pole()
+    with pytest.raises(
+        ValueError, match=r"not an equilibrium: one step moves v.theta by .*give a trajectory"
+    ):
+        controllability(f, ([0, 0.5, 0, 0], None))
+    with pytest.raises(ValueError, match="scales: unknown name 'phi'"):
+        controllability(f, (np.zeros(4), None), scales={"phi": 1})
+    with pytest.raises(ValueError, match="scales: expected sizes > 0, got 0 for 'theta'"):
+        controllability(f, (np.zeros(4), None), scales={"theta": 0})
+    with pytest.raises(ValueError, match=r"'u.force' belongs to a step"):
+        observability(f, (np.zeros(4), None), ["u.force"])
+    with pytest.raises(ValueError, match="steps"):
+        controllability(f, (np.zeros(4), None), steps=0)
+    with pytest.raises(ValueError, match="not those of the map"):
+        controllability(f, double_integrator().rollout([0, 0], steps=3))
+    x = ca.SX.sym("x", 2)
+    mute = CasadiMap(ca.Function("f", [x, ca.SX.sym("u", 0)], [0.5 * x]), dt=0.1)
+    with pytest.raises(ValueError, match="no inputs"):
+        controllability(mute, (np.zeros(2), None))
+    assert observability(mute, (np.zeros(2), None), "x0").rank == 1
+    with pytest.raises(ValueError, match="has no inputs"):
+        observability(mute, (np.zeros(2), None), "x0").steer({"x0": 1})
+    with pytest.raises(ValueError, match="gain: expected shape"):
+        modes(f, (np.zeros(4), None), gain=np.ones((2, 2)))
+
+
+def test_some_of_the_inputs():
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u", 2)
+    f = CasadiMap(
+        ca.Function("f", [x, u], [x + u]), dt=0.1, state_names=("a", "b"), input_names=("to_a", "to_b")
+    )
+    eq = (np.zeros(2), None)
+    assert controllability(f, eq).complete
+    one = controllability(f, eq, inputs="to_b", R={"to_b": 2.0})
+    assert one.shares == pytest.approx({"a": 1.0, "b": 0.0})
+    assert one.steer({"b": 1.0}).u == pytest.approx(np.tile([0, 0.01], (100, 1)))
+    assert one.energy({"b": 1.0}) == pytest.approx(100 * 2.0 * 0.01**2)
+    with pytest.raises(ValueError, match="inputs: unknown name 'to_c'"):
+        controllability(f, eq, inputs=["to_c"])

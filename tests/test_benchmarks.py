@@ -1,0 +1,165 @@
+"""The benchmarks run, print and draw; the other programs compute the same mechanics."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import vioc
+from benchmarks import __main__ as command
+from benchmarks import harness, ocp_peers, problems, simulators, work_precision
+from benchmarks.harness import Row
+
+CHAIN = vioc.models.load("n_link_pendulum", 4)
+
+
+@pytest.fixture(autouse=True)
+def virtual(monkeypatch):
+    """No compiler: these tests are of the benchmarks, not of what they measure."""
+    monkeypatch.setattr(harness, "find_compiler", lambda: None)
+
+
+@pytest.mark.parametrize("group", ["derivatives", "optimizers", "work-precision", "batches", "compile-times"])
+def test_a_group_runs(group, tmp_path, capsys, monkeypatch):
+    for package in ("mujoco", "pinocchio", "dart"):
+        monkeypatch.setattr(simulators, package, lambda: None)
+    command.main(["--quick", "--group", group, "--out", str(tmp_path)])
+    text = capsys.readouterr().out
+    result = json.loads((tmp_path / "benchmarks.json").read_text())
+    rows = result["rows"][group]
+    assert rows and all(row["name"] in text for row in rows)
+    for row in rows:
+        assert set(row["figures"]) <= {"virtual"}
+        assert all(math.isfinite(v) and v > 0 for v in row["figures"].values())
+    pictures = {p.name for p in tmp_path.glob("*.png")}
+    drawn = {"optimizers": "benchmark_optimizers.png", "work-precision": "benchmark_work_precision.png"}
+    assert pictures == ({drawn[group]} if group in drawn else set())
+
+
+def test_steps_name_absent_programs(tmp_path, capsys, monkeypatch):
+    for package in ("mujoco", "pinocchio", "dart"):
+        monkeypatch.setattr(simulators, package, lambda: None)
+    monkeypatch.setattr("studies.peers.available", dict)
+    command.main(["--quick", "--json", "--group", "steps", "--out", str(tmp_path)])
+    rows = json.loads(capsys.readouterr().out)["rows"]["steps"]
+    assert rows[0]["peers"]["DART"] == rows[4]["peers"]["MuJoCo"] == harness.ABSENT
+    assert (tmp_path / "benchmark_steps.png").stat().st_size > 1000
+
+
+def test_a_row_as_text():
+    row = Row("step", "us", {"virtual": 12.0, "compiled": 2.0}, {"compiled": 2.5}, {"A": 5.0, "B": "absent"})
+    assert row.cells() == ("step", "us", "12.0", "2.00 (2.50)", "A 5.00 = 2.50x; B: absent", "")
+    lines = harness.table([row]).splitlines()
+    assert lines[0].index("compiled") == lines[2].index("2.00 (2.50)")
+    assert harness.markdown([row]).splitlines()[2].startswith("| step | us | 12.0 | 2.00 (2.50) |")
+    nothing = Row("x", "ms", {}, {}, {"A": math.nan})
+    assert nothing.cells()[2:4] == ("-", "-") and harness.plain([nothing])[0]["peers"]["A"] == "nan"
+
+
+def test_the_page_is_renewed_between_its_marks(tmp_path, monkeypatch):
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"before\n{command.MARKS[0]}\nold\n{command.MARKS[1]}\nafter\n")
+    monkeypatch.setattr(command, "DOCS", tmp_path)
+    command.publish({"compile-times": [Row("first use", "s", {"virtual": 1.0})]}, {})
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "### Compile times" in text and "| first use | s | 1.00 |" in text
+    with pytest.raises(SystemExit):
+        command.main(["--publish", "--quick"])
+
+
+def test_the_page_has_its_marks():
+    text = (command.DOCS / "benchmarks.md").read_text("utf-8")
+    assert all(text.count(mark) == 1 for mark in command.MARKS)
+
+
+def test_the_error_at_a_time_is_read_off_between_points():
+    points = [(1.0, 1e-2, 1e-1), (100.0, 1e-6, 1e-5)]
+    assert work_precision._at(points, 1, 1e-4) == pytest.approx(10.0)
+    assert math.isnan(work_precision._at(points, 1, 1e-8))
+
+
+def test_the_fewest_steps_reach_the_goal():
+    pendulum = work_precision.Pendulum(2, "virtual")
+    name = "composition, order 4"
+    count = work_precision._fewest(pendulum, name, 1e-4)
+
+    def error(steps: int) -> float:
+        return pendulum.energy_error(pendulum.motion(pendulum.runner(name, 20.0 / steps)()))
+
+    assert error(count) <= 1e-4 < error(count // 2)
+
+
+def test_energy_is_that_of_the_system():
+    pendulum = work_precision.Pendulum(3, "virtual")
+    run = pendulum.midpoint.rollout(pendulum.start, steps=50)
+    expected = np.abs(run.energy / run.energy[0] - 1).max()
+    assert pendulum.energy_error(pendulum.motion(run)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_ipopt_finds_the_published_cost():
+    answer = ocp_peers.ipopt(problems.CART_POLE)()
+    assert answer.converged and answer.cost == pytest.approx(0.98133, abs=5e-6)
+
+
+# -- other programs compute the same accelerations -------------------------------------------------------
+
+
+def state():
+    rng = np.random.default_rng(0)
+    q, v = rng.standard_normal((2, 4))
+    return q, v, vioc.Continuous(CHAIN).forward(q, v)[0]
+
+
+@pytest.mark.peer
+def test_pinocchio():
+    pytest.importorskip("pinocchio")
+    q, v, a = state()
+    chain = simulators.PinocchioChain(CHAIN)
+    np.testing.assert_allclose(chain.acceleration(q, v, np.zeros(4)), a, rtol=1e-9)
+    A, B = chain.linearize(q, v, np.zeros(4), 0.01)
+    h = 1e-6
+    dynamics = vioc.Continuous(CHAIN)
+
+    def step(q, v):
+        v = v + 0.01 * dynamics.forward(q, v)[0]
+        return np.concatenate([q + 0.01 * v, v])
+
+    for i, e in enumerate(np.eye(8) * h):
+        column = (step(q + e[:4], v + e[4:]) - step(q - e[:4], v - e[4:])) / (2 * h)
+        np.testing.assert_allclose(A[:, i], column, atol=1e-7)
+    assert B.shape == (8, 4)
+
+
+@pytest.mark.peer
+def test_mujoco():
+    pytest.importorskip("mujoco")
+    q, _, _ = state()
+    run = simulators.MujocoRollout(CHAIN, q, 1e-3, "RK4")
+    positions, velocities = run(500)
+    f = vioc.RungeKutta(CHAIN, 1e-3, "rk4")
+    ours = f.rollout(f.initial_state(q), steps=500)
+    np.testing.assert_allclose(np.hstack([positions, velocities]), ours.x, atol=1e-3)  # it adds inertia
+    driven = simulators.MujocoRollout(CHAIN, q, 1e-3, "Euler", motors=True)
+    A, B = driven.linearize(np.zeros(4))
+    assert A.shape == (8, 8) and B.shape == (8, 4) and np.abs(A - np.eye(8)).max() < 1
+
+
+@pytest.mark.peer
+def test_dart():
+    pytest.importorskip("dartpy")
+    q, v, a = state()
+    world = simulators.DartWorld(CHAIN, q, 0.01)
+    np.testing.assert_allclose(world.acceleration(q, v), a, rtol=1e-4)
+    assert world.run(3).shape == (4,)
+
+
+@pytest.mark.peer
+def test_crocoddyl():
+    pytest.importorskip("crocoddyl")
+    solve = ocp_peers.crocoddyl(problems.CART_POLE)
+    answer = solve()
+    assert answer.converged and answer.cost == pytest.approx(0.98, abs=0.01)

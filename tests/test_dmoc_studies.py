@@ -1,0 +1,52 @@
+"""The studies of DMOC in their quick form, and what they are made of."""
+
+import importlib
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from studies import dmoc_convergence as convergence
+
+
+@pytest.mark.parametrize("name", ["dmoc_convergence", "swingups", "closed_loop_mechanisms", "arm_reaching"])
+def test_quick_form_holds(name, tmp_path):
+    report = importlib.import_module(f"studies.{name}").STUDY.execute(quick=True, out=tmp_path)
+    assert report.all_hold
+    assert (tmp_path / f"{name}.png").stat().st_size > 0
+
+
+def test_cycloid_time_is_that_of_a_bead_on_the_cycloid():
+    """Roll a bead down the curve itself: ds/dt = sqrt(2 g depth), arc length by the curve's own formula."""
+    x, z = convergence.DROP[0], -convergence.DROP[1]
+    s = np.linspace(0.1, 6, 200001)
+    best = s[np.argmin(np.abs((s - np.sin(s)) * z - (1 - np.cos(s)) * x))]
+    R = x / (best - np.sin(best))
+    parameter = np.linspace(0, best, 4001)
+    middle = (parameter[1:] + parameter[:-1]) / 2
+    arc = 2 * R * np.sin(middle / 2) * np.diff(parameter)
+    time = np.sum(arc / np.sqrt(2 * convergence.G * R * (1 - np.cos(middle))))
+    assert convergence.cycloid_time() == pytest.approx(time, rel=1e-4)
+
+
+def test_hamilton_jacobi_by_simulation():
+    """The feedback u = -V'/2 = y^3 - sqrt(y^6 + y^2) from y = 1: its cost is the first integral."""
+
+    def rhs(t, y):
+        u = y[0] ** 3 - np.sqrt(y[0] ** 6 + y[0] ** 2)
+        return [u - y[0] ** 3, y[0] ** 2 + u**2]
+
+    down = solve_ivp(rhs, (0, 40), [1.0, 0.0], rtol=1e-11, atol=1e-13).y[1, -1]
+    # from 0 to 1.5 the same backwards in time: y' = -y^3 + u with u = y^3 + sqrt(y^6 + y^2)
+    up = solve_ivp(
+        lambda t, y: [
+            -np.sqrt(y[0] ** 6 + y[0] ** 2),
+            y[0] ** 2 + (y[0] ** 3 + np.sqrt(y[0] ** 6 + y[0] ** 2)) ** 2,
+        ],
+        (0, 40),
+        [1.5, 0.0],
+        rtol=1e-11,
+        atol=1e-13,
+    ).y[1, -1]
+    assert convergence.hamilton_jacobi() == pytest.approx(down + up, rel=1e-8)
+    assert convergence.hamilton_jacobi() == pytest.approx(6.7241, abs=5e-5)

@@ -1,0 +1,270 @@
+"""`vioc.control.dmoc`: what it says of wrong input, infeasible problems and solves that stop."""
+
+import os
+import pickle
+import signal
+import threading
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import double_integrator
+from mechanisms import pendulum
+
+import vioc
+from vioc.control import Cost, dmoc, quadratic
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.errors import OptimizationError
+
+
+def cart():
+    return vioc.MidpointVI(vioc.models.load("cart_pole"), 0.05)
+
+
+def effort(f):
+    return Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(bounds={"u.force": (3, 1)}), r"bounds on u.force: lower limit 3 > upper limit 1 at k = 0"),
+        (dict(bounds={"u.force": ([0, 0, 2, 0, 0], 1)}), r"lower limit 2 > upper limit 1 at k = 2"),
+        (dict(bounds={"u.force": ([0, 0], [1, 1])}), r"expected a number or 5 of them as lower limit"),
+        (dict(bounds={"u.force": -1.0}), r"means \[-b, b\]"),
+        (dict(bounds={"u.force": (np.nan, 1)}), "lower limit is not a number at k = 0"),
+        (dict(bounds={"force": 1}), "'force' is an input; write 'u.force'"),
+        (dict(bounds={"tehta": 1}), "bounds: unknown quantity 'tehta'; did you mean 'theta'"),
+        (dict(bounds={"v.theta": (2, 1)}), "bounds on v.theta: lower limit 2 > upper limit 1"),
+        (dict(initial=[0, 0, 0]), r"initial state: expected shape \(4,\) in the order x, theta"),
+        (dict(initial={"thet": 1.0}), "initial: unknown quantity 'thet'"),
+        (dict(final={"u.force": 1.0}), "may depend on the state only"),
+        (
+            dict(initial={"theta": np.pi}, bounds={"theta": 1.0}),
+            r"initial theta: .* outside of its bounds \[-1, 1\]",
+        ),
+        (dict(periodic=["thet"]), "periodic: unknown state 'thet'; did you mean 'theta'"),
+        (dict(rates={"fore": 1}), "rates: unknown input 'fore'; did you mean 'force'"),
+        (dict(duration=-1.0), "duration: expected a time > 0"),
+        (dict(duration=(2.0, 1.0)), "duration: lower limit 2 > upper limit 1"),
+        (dict(steps=0), "steps: expected a whole number >= 1"),
+        (dict(quadrature="simpson"), "quadrature: expected one of left, midpoint, trapezoid"),
+        (dict(solver="ipot"), "solver: unknown 'ipot'; did you mean 'ipopt'"),
+        (dict(solver="fatrop", rates={"force": 1.0}), "FATROP takes one chain of steps, no rate limits"),
+        (dict(tolerance=0.0), "expected tolerance > 0"),
+        (dict(guess=[None, None]), "guess: got 2 for 1 phases"),
+        (dict(guess=(np.zeros((4, 4)), None)), r"guess of states: expected shape \(6, 4\)"),
+    ],
+)
+def test_wrong_input(options, message):
+    f = cart()
+    with pytest.raises(ValueError, match=message):
+        dmoc.solve(f, effort(f), **{"steps": 5, **options})
+
+
+def test_wrong_constraints():
+    f, x = cart(), ca.SX.sym("foreign")
+    wrong = [
+        (dmoc.Constraint("alien", x, upper=1.0), "'foreign' is neither a symbol of this map"),
+        (dmoc.Constraint("empty", f.symbols.x[0]), "constraint empty: it has no limit"),
+        (dmoc.Constraint("late", f.symbols.u[0], upper=1.0, where="end"), "may depend on the state only"),
+    ]
+    for constraint, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            dmoc.Phase(f, 5, constraints=[constraint])
+    with pytest.raises(ValueError, match="two have the name 'a'"):
+        dmoc.Phase(f, 5, constraints=[dmoc.Constraint("a", f.symbols.x[0], 0.0)] * 2)
+    with pytest.raises(ValueError, match="where is one of"):
+        dmoc.Constraint("a", f.symbols.x[0], 0.0, where="middle")
+    with pytest.raises(ValueError, match="radius > 0"):
+        dmoc.obstacle(f, "pole", (0.0, 0.0), -1.0, axes="xz")
+    with pytest.raises(ValueError, match="centre of 2 numbers"):
+        dmoc.obstacle(f, "pole", (0.0, 0.0, 0.0), 1.0, axes="xz")
+
+
+def test_wrong_phases_and_costs():
+    f, g = cart(), double_integrator()
+    with pytest.raises(TypeError, match="expected a Cost"):
+        dmoc.Phase(f, 5, cost=ca.sumsqr(f.symbols.u))
+    with pytest.raises(ValueError, match="built on a map with other states"):
+        dmoc.Phase(f, 5, effort(g))
+    with pytest.raises(TypeError, match="expected a Phase"):
+        dmoc.Problem([f])
+    with pytest.raises(ValueError, match="jumps: expected 0"):
+        dmoc.Problem(dmoc.Phase(f, 5), jumps=[None])
+    with pytest.raises(ValueError, match="unknown state 'a'"):
+        dmoc.Problem([dmoc.Phase(f, 5), dmoc.Phase(f, 5)], jumps=[{"a": 0.0}]).solve()
+    with pytest.raises(ValueError, match="unknown parameter 'a'"):
+        dmoc.Problem(dmoc.Phase(f, 5)).with_parameters(a=1.0)
+    with pytest.raises(ValueError, match="factor: expected a whole number"):
+        dmoc.Problem(dmoc.Phase(f, 5)).refined(1.5)
+
+
+def test_time_of_later_phases():
+    x, u, t = ca.SX.sym("x"), ca.SX.sym("u"), ca.SX.sym("t")
+    f = vioc.CasadiMap(ca.Function("f", [x, u, t], [x + 0.1 * ca.sin(t) + u]), 0.1)
+    with pytest.raises(ValueError, match="an earlier phase has a free duration"):
+        dmoc.Problem([dmoc.Phase(f, 5, duration=(0.1, 1.0)), dmoc.Phase(f, 5)]).solve()
+    with pytest.raises(ValueError, match=r"it starts after 2\.5 of its steps"):
+        dmoc.Problem([dmoc.Phase(f, 5, duration=0.25), dmoc.Phase(f, 5)]).solve()
+    parts = [dmoc.Phase(f, 5, effort(f), initial=[0.0]), dmoc.Phase(f, 5, effort(f), final=[1.0])]
+    two = dmoc.Problem(parts).solve()
+    one = dmoc.solve(f, effort(f), steps=10, initial=[0.0], final=[1.0])
+    assert two.cost == pytest.approx(one.cost, rel=1e-8)
+    assert two.polish(1).gap < 1e-9
+
+
+def test_a_map_without_equations():
+    class Opaque(OneStepMap):
+        """Keeps nothing of the protocol but its names."""
+
+        nx = ndx = nu = 1
+        state_names, input_names, multiplier_names, parameters = ("x",), ("u",), (), {}
+
+    Opaque.__abstractmethods__ = frozenset()
+    with pytest.raises(TypeError, match="neither a residual nor an explicit step"):
+        dmoc.Phase(Opaque(), 5)
+
+
+def test_infeasible_problems_name_what_is_violated():
+    f = cart()
+    with pytest.raises(OptimizationError, match="infeasible after .* Violated: .* at k = ") as caught:
+        dmoc.solve(
+            f, effort(f), steps=10, initial=f.state(theta=np.pi), final=f.state(), bounds={"u.force": 1.0}
+        )
+    best = caught.value.result
+    assert best.status == "infeasible" and not best.converged
+    worst = best.violations[0]
+    assert worst.amount > 1e-3
+    assert worst.amount == max(v.amount for v in best.violations)
+    assert worst.t == pytest.approx(0.05 * worst.k)
+    assert (worst.lower, worst.upper) == (0.0, 0.0) and worst.name.startswith("dynamics.")
+    assert np.isfinite(best.trajectory.x).all()
+    with pytest.raises(OptimizationError):
+        best.sensitivity()
+
+
+def test_contradictory_constraints_name_them():
+    """A constraint of the user's is reported with its own bound."""
+    f = double_integrator()
+    wall = dmoc.Constraint("wall", f.symbols.x[0] - f.symbols.x[1] ** 2, upper=-1.0)
+    found = dmoc.solve(
+        f,
+        effort(f),
+        steps=4,
+        initial=f.state(x=1.0),
+        final=f.state(x=1.0),
+        bounds={"u.force": 0.1},
+        constraints=[wall],
+        raise_on_failure=False,
+    )
+    assert found.status == "infeasible"
+    walls = [v for v in found.violations if v.name == "wall"]
+    assert walls and walls[0].upper == -1.0 and walls[0].value > -1.0
+    assert "limits [-inf, -1]" in str(walls[0])
+
+
+def test_cost_that_is_not_a_number():
+    f = vioc.MidpointVI(pendulum(), 0.05)
+    with pytest.raises(OptimizationError, match="the cost is not finite at the guess, at k = 0"):
+        dmoc.solve(f, Cost(f, ca.log(f.symbols.x[0])), steps=10, initial=f.state())
+    never = dmoc.Constraint("root", ca.sqrt(f.symbols.x[0] - 1.0), upper=1.0)
+    with pytest.raises(OptimizationError, match="root is not finite at the guess"):
+        dmoc.solve(f, effort(f), steps=10, initial=f.state(), constraints=[never])
+
+
+def test_cost_that_stops_being_a_number(capfd):
+    """The square root of an angle that falls below zero: a verdict, no flood of warnings."""
+    f = vioc.MidpointVI(pendulum(), 0.05)
+    cost = Cost(f, ca.sqrt(f.symbols.x[0]) + 1e-6 * f.symbols.u**2)
+    found = dmoc.solve(f, cost, steps=10, initial=f.state(theta=0.1), raise_on_failure=False)
+    assert not found.converged and found.message
+    assert np.isfinite(found.trajectory.x).all()
+    assert capfd.readouterr().out == ""
+
+
+def test_iterations_run_out():
+    f = cart()
+    problem = dmoc.Problem(dmoc.Phase(f, 40, effort(f), initial=f.state(theta=np.pi), final=f.state()))
+    with pytest.raises(OptimizationError, match="max iterations after 3 iterations") as caught:
+        problem.solve(max_iterations=3)
+    cold = problem.solve()
+    assert problem.solve(caught.value.result.trajectory).cost == pytest.approx(cold.cost, rel=1e-6)
+
+
+def test_interrupted():
+    f = cart()
+    problem = dmoc.Problem(dmoc.Phase(f, 40, effort(f), initial=f.state(theta=np.pi), final=f.state()))
+    seen = []
+
+    def press(iteration, cost, violation):
+        seen.append(violation)
+        if iteration == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match="interrupted after 3 iterations") as caught:
+        problem.solve(monitor=press)
+    best = caught.value.result
+    assert signal.getsignal(signal.SIGINT) is before
+    assert best.status == "interrupted"
+    assert best.violations[0].amount == pytest.approx(min(seen), rel=1e-6)
+    kept = problem.solve(monitor=press, raise_on_failure=False)
+    assert kept.status == "interrupted"
+    assert problem.solve(kept).converged
+
+
+def test_works_in_a_thread():
+    f = double_integrator()
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(dmoc.solve(f, effort(f), steps=5, initial=[0, 0], final=[1, 0]))
+    )
+    thread.start()
+    thread.join()
+    assert results[0].converged
+
+
+def test_monitor_prints_a_line_per_iteration(capsys):
+    f = double_integrator()
+    best = dmoc.solve(f, effort(f), steps=5, initial=[0, 0], final=[1, 0], monitor=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["iter", "cost", "violation"]
+    assert len(lines) == best.iterations + 3
+    assert lines[-1] == best.message and lines[-1].startswith("converged after")
+
+
+def test_options_reach_the_solver():
+    f = double_integrator()
+    problem = dmoc.Problem(dmoc.Phase(f, 5, effort(f), initial=[0, 0], final=[1, 0]))
+    exact = problem.solve()
+    for solver, options in (
+        ("ipopt", {"ipopt.hessian_approximation": "limited-memory"}),
+        ("sqp", {"hessian_approximation": "limited-memory"}),
+    ):
+        assert problem.solve(solver=solver, options=options).cost == pytest.approx(exact.cost, rel=1e-6)
+    with pytest.raises(RuntimeError, match="no_such"):
+        problem.solve(options={"no_such_option": 1})
+
+
+def test_what_is_printed():
+    f = vioc.MidpointVI(pendulum(), 0.05)
+    phase = dmoc.Phase(
+        f, 10, quadratic(f, R=1.0, Qf={"theta": 1.0}), initial=f.state(theta=1.0), duration=(0.1, 1.0)
+    )
+    best = dmoc.Problem(phase).solve()
+    assert repr(phase) == "Phase(MidpointVI: 10 steps, 0.1 to 1 s)"
+    assert repr(best).startswith("Solution(converged after")
+    assert "initial.theta" in repr(best.sensitivity())
+
+
+def test_trajectories_of_solutions_are_like_any_other(tmp_path):
+    f = vioc.MidpointVI(pendulum(), 0.05)
+    best = dmoc.solve(f, effort(f), steps=10, initial=f.state(), final=f.state(theta=0.5))
+    again = pickle.loads(pickle.dumps(best.trajectory))
+    assert (again.x == best.trajectory.x).all()
+    loaded = vioc.Trajectory.load(best.trajectory.save(tmp_path / "best"), f)
+    assert (loaded.u == best.trajectory.u).all()
+    regulator = best.stabilize(1.0, 1.0)
+    run = regulator.rollout(f.state(theta=0.05))
+    assert run["theta"][-1] == pytest.approx(0.5, abs=0.05)

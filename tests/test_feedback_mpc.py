@@ -1,0 +1,216 @@
+"""Receding horizons: equal to the regulator without bounds, optimal by another solver with them."""
+
+import pickle
+
+import numpy as np
+import pytest
+from control_maps import double_integrator, midpoint_pendulum
+from scipy.optimize import minimize
+
+from vioc import models
+from vioc.control import dlqr, optimize, quadratic
+from vioc.control.feedback import (
+    ClosedLoop,
+    Horizon,
+    LinearMPC,
+    NonlinearMPC,
+    as_law,
+    descent_solver,
+    dmoc_solver,
+    equilibrium,
+    regulator,
+)
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.errors import OptimizationError
+
+POLE_Q = {"x": 10.0, "theta": 10.0, "p.x": 1.0, "p.theta": 1.0}
+
+
+@pytest.fixture(scope="module")
+def pole():
+    f = MidpointVI(models.load("cart_pole"), 0.02)
+    eq = equilibrium(f, theta=0.0)
+    return f, eq, dlqr(f, eq, POLE_Q, 0.1)
+
+
+# -- linear ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["osqp", "daqp"])
+def test_without_active_bounds_it_is_the_regulator(pole, solver):
+    f, eq, loop = pole
+    mpc = LinearMPC(loop, 15, lower=-100, upper=100, solver=solver)
+    x = eq.x + [0.1, 0.05, 0.02, -0.01]
+    np.testing.assert_allclose(mpc(3, x), as_law(loop)(0, x), rtol=1e-9)
+    plan = mpc.plan(0, x)
+    assert plan.cost == pytest.approx((x - eq.x) @ loop.P @ (x - eq.x), rel=1e-8)
+    A, B = f.linearize(eq.x, eq.u)
+    np.testing.assert_allclose(plan.x[1:], plan.x[:-1] @ A.T + plan.u @ B.T, atol=1e-7)
+    assert f"15 steps ahead by {solver}" in repr(mpc)
+
+
+def test_without_active_bounds_along_a_trajectory():
+    f = midpoint_pendulum(wrap=("theta",))
+    run = f.rollout([1.0, 0.0], 0.3 * np.ones((20, 1)))
+    S = np.array([[0.05], [-0.02]])
+    loop = regulator(f, run, 2.0, 0.1, S=S)
+    mpc, law = LinearMPC(loop, 8, S=S), as_law(loop)
+    for k in (0, 5, 15, 19):  # the horizon shrinks at the end
+        x = run.x[k] + [0.05, -0.1]
+        np.testing.assert_allclose(mpc(k, x), law(k, x), rtol=1e-9, atol=1e-12)
+        assert len(mpc.plan(k, x).u) == min(8, 20 - k)
+    with pytest.raises(ValueError, match="samples 0 .. 19, asked at 20"):
+        mpc(20, run.x[-1])
+    rest = f.rollout([np.pi, 0.0], np.zeros((20, 1)))
+    held = dlqr(f, rest, 2.0, 0.1).hold()
+    for k in (16, 25):  # a horizon that reaches past the end knows that the equilibrium is held for good
+        x = np.array([np.pi + 0.05, 0.1])
+        np.testing.assert_allclose(LinearMPC(held, 8)(k, x), as_law(held.end)(k, x), rtol=1e-7)
+
+
+@pytest.mark.parametrize("solver", ["osqp", "daqp"])
+def test_bounds_rates_and_soft_states_against_scipy(solver):
+    f, n = double_integrator(), 8
+    eq = equilibrium(f, x=0.0)
+    loop = dlqr(f, eq, {"x": 5.0, "v": 0.1}, 0.1)
+    options = dict(lower=-1.5, upper=1.0, state_lower={"v": -0.25}, rate=0.9, soft=30.0, solver=solver)
+    mpc = LinearMPC(loop, n, **options)
+    x0, last = np.array([1.0, 0.0]), np.array([0.0])
+
+    def cost(w):
+        u, s = w[:n], w[n:]
+        z = f.rollout(x0, u[:, None]).x
+        total = sum(z[k] @ loop.Q @ z[k] + 0.1 * u[k] ** 2 for k in range(n)) + z[n] @ loop.P @ z[n]
+        return total + 30 * (s + s**2).sum()
+
+    def inequalities(w):
+        u, s = w[:n], w[n:]
+        change = np.diff(np.concatenate([last, u]))
+        return np.concatenate([f.rollout(x0, u[:, None]).x[1:, 1] + s + 0.25, 0.9 - change, 0.9 + change])
+
+    bounds = [(-1.5, 1.0)] * n + [(0, None)] * n
+    found = minimize(
+        cost,
+        np.concatenate([np.zeros(n), np.ones(n)]),
+        method="SLSQP",
+        bounds=bounds,
+        constraints={"type": "ineq", "fun": inequalities},
+        options={"ftol": 1e-13, "maxiter": 500},
+    )
+    plan = mpc.plan(0, x0, last)
+    assert plan.cost == pytest.approx(found.fun, rel=1e-6)
+    np.testing.assert_allclose(plan.u[:, 0], found.x[:n], atol=2e-4)
+    assert plan.u[0] == pytest.approx(-0.9, abs=1e-6)  # the rate is active
+    with pytest.raises(NotImplementedError, match="has a memory"):
+        mpc(0, x0)
+
+
+def test_hard_bounds_that_cannot_be_kept_are_named(pole):
+    _, eq, loop = pole
+    x = eq.x + [0.1, 0.0, 0.0, 0.0]
+    mpc = LinearMPC(loop, 20, lower=-3, upper=3, state_upper={"x": 0.05})
+    with pytest.raises(OptimizationError, match=r"sample 4: .* x by 0\.0\d+ at sample 5; give soft="):
+        mpc(4, x)
+    soft = LinearMPC(loop, 20, lower=-3, upper=3, state_upper={"x": 0.05}, soft=1e4)
+    plan = soft.plan(0, x)
+    assert plan.slack[0, 0] > 0.04 and np.abs(plan.u).max() <= 3
+    # an exact penalty: no slack where none is needed
+    assert soft.plan(0, eq.x + [0.02, 0, 0, 0]).slack.max() < 1e-6
+
+
+def test_clipping_loses_what_the_horizon_sees(pole):
+    """The cart goes back first, to tilt the pole: a wall behind it stops the program, not the regulator."""
+    f, eq, loop = pole
+    x0 = eq.x + f.state({"x": -0.4})
+    wall = -0.405
+    run = ClosedLoop(f, loop).simulate(x0, 150)
+    assert run["x"].min() < wall - 0.005
+    mpc = LinearMPC(loop, 25, lower=-8, upper=8, state_lower={"x": wall}, soft=1e4)
+    safe = ClosedLoop(f, mpc, lower=-8, upper=8).simulate(x0, 150)
+    assert safe["x"].min() > wall - 1e-4
+    assert np.abs(safe.trajectory.x[-1]).max() < 0.5 * np.abs(x0).max()
+    again = pickle.loads(pickle.dumps(mpc))
+    np.testing.assert_array_equal(again(0, x0), mpc(0, x0))
+
+
+def test_options_are_checked(pole):
+    _, _, loop = pole
+    with pytest.raises(ValueError, match="horizon: expected a whole number"):
+        LinearMPC(loop, 0)
+    with pytest.raises(ValueError, match="no quadratic solver 'mystery'"):
+        LinearMPC(loop, 5, solver="mystery")
+    with pytest.raises(ValueError, match="unknown 'tehta'; did you mean 'theta'"):
+        LinearMPC(loop, 5, state_upper={"tehta": 1.0})
+    with pytest.raises(ValueError, match="soft: expected a weight > 0"):
+        LinearMPC(loop, 5, soft=-1.0)
+    with pytest.raises(TypeError, match="made by dlqr"):
+        LinearMPC(None, 5)
+
+
+# -- nonlinear ------------------------------------------------------------------------------------
+
+
+def test_nonlinear_horizon_follows_its_plan_without_disturbance():
+    """Bellman: to the end of the task with the same terminal cost the first plan is the best one for good."""
+    f, N = midpoint_pendulum(), 30
+    cost = quadratic(f, Q=1.0, R=0.1, Qf=100.0)
+    x0 = np.array([1.5, 0.0])
+    best = optimize(f, cost, x0=x0, steps=N)
+
+    inner = {}
+
+    def solve(k, x, guess):
+        n = N - k
+        inner[k] = descent_solver(f, cost)(k, x, Horizon(guess.x[: n + 1], guess.u[:n]))
+        return inner[k]
+
+    mpc = NonlinearMPC(f, solve, Horizon(best.trajectory.x, best.trajectory.u))
+    run = ClosedLoop(f, mpc).simulate(x0, 12)
+    np.testing.assert_allclose(run.trajectory.u, best.trajectory.u[:12], atol=1e-4)
+    assert len(inner[11].u) == N - 11
+
+
+def test_nonlinear_horizon_by_descent_swings_to_rest():
+    f, n = midpoint_pendulum(), 12
+    cost = quadratic(f, Q=1.0, R=0.1, Qf=50.0)
+    guess = Horizon(np.tile([2.0, 0.0], (n + 1, 1)), np.zeros((n, 1)))
+    mpc = NonlinearMPC(f, descent_solver(f, cost, iterations=5), guess, lower=-6, upper=6)
+    run = ClosedLoop(f, mpc).simulate([2.0, 0.0], 60)
+    assert np.abs(run.trajectory.x[-1]).max() < 0.05 and np.abs(run.trajectory.u).max() <= 6
+
+
+def test_nonlinear_horizon_by_dmoc_keeps_bounds():
+    dmoc = pytest.importorskip("vioc.control.dmoc")
+    f = MidpointVI(models.load("cart_pole"), 0.04)
+    n = 20
+    Q, R = np.diag([1.0, 10.0, 0.1, 0.1]), np.array([[0.01]])
+    end = dlqr(f, equilibrium(f, theta=0.0), f.dt * Q, f.dt * R).P  # what comes behind the horizon
+    cost = quadratic(f, Q=Q, R=R, Qf=end)
+
+    def problem(k, x):
+        return dmoc.Problem(dmoc.Phase(f, n, cost, initial=x, bounds={"u.force": 7.0}))
+
+    x0 = f.state(theta=0.4)
+    first = problem(0, x0).solve().trajectory
+    mpc = NonlinearMPC(f, dmoc_solver(problem), Horizon(first.x, first.u), -7.0, 7.0, "raise")
+    run = ClosedLoop(f, mpc).simulate(x0, 35)
+    assert np.abs(run.trajectory.u).max() > 6.99 and not run.saturated.any()
+    assert np.abs(run["theta"][-1]) < 0.1
+    np.testing.assert_allclose(run.trajectory.u[0], first.u[0], atol=1e-5)
+
+
+def test_a_failed_sample_keeps_the_plan_or_raises():
+    f, n = double_integrator(), 4
+    guess = Horizon(np.zeros((n + 1, 2)), np.array([[1.0], [2.0], [3.0], [4.0]]))
+
+    def fails(k, x, guess):
+        raise OptimizationError("nothing found")
+
+    run = ClosedLoop(f, NonlinearMPC(f, fails, guess)).simulate([0.0, 0.0], 6)
+    np.testing.assert_array_equal(run.trajectory.u[:, 0], [1, 2, 3, 4, 4, 4])
+    with pytest.raises(OptimizationError, match="sample 0: nothing found"):
+        ClosedLoop(f, NonlinearMPC(f, fails, guess, on_failure="raise")).simulate([0.0, 0.0], 6)
+    with pytest.raises(ValueError, match="'keep' or 'raise'"):
+        NonlinearMPC(f, fails, guess, on_failure="shrug")
+    with pytest.raises(ValueError, match="guess of states"):
+        NonlinearMPC(f, fails, Horizon(np.zeros((n, 2)), guess.u))

@@ -1,0 +1,107 @@
+"""O(n) algebra on trees, against dense matrices and CasADi's own derivatives."""
+
+from __future__ import annotations
+
+import casadi as ca
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import systems
+
+import vioc
+from vioc.dynamics.ancestor_pairs import AncestorPairs
+from vioc.dynamics.articulated import ArticulatedInverse
+from vioc.dynamics.compile import Backend
+from vioc.dynamics.lagrangian import Lagrangian
+from vioc.errors import StepError
+
+seeds = st.integers(0, 2**32 - 1)
+few = settings(max_examples=25, deadline=None)
+
+
+@few
+@given(system=systems(max_frames=8, forced=True), seed=seeds)
+def test_articulated_inverse_is_the_mass_matrix_inverse(system, seed):
+    lag, random = Lagrangian(system), np.random.default_rng(seed)
+    nd = lag.nd
+    q, a, diagonal = random.normal(size=lag.nq), random.normal(size=nd), random.uniform(0, 1, nd)
+    M = lag.mass_matrix(q)[:nd, :nd] + np.diag(diagonal)
+    assume(np.linalg.cond(M) < 1e6)
+    solver = ArticulatedInverse(lag.swept.links, nd, [ca.SX(d) for d in diagonal], -0.25)
+    b, w = ca.SX.sym("b", nd), ca.SX.sym("w", len(solver.entries()))
+    g = lag.graph
+    factor = ca.Function("factor", [g.q_vector, g.parameters], [ca.vertcat(ca.SX(0, 1), *solver.entries())])
+    again = solver.with_entries(ca.vertsplit(w))
+    solve = ca.Function("solve", [b, w], [ca.vertcat(*again.solve(ca.vertsplit(b)))])
+    theta = list(system.parameters.values())
+    x = np.array(solve(a, factor(q, theta)))[:, 0]
+    np.testing.assert_allclose(M @ x, -0.25 * a, atol=1e-9 * np.linalg.cond(M))
+
+
+@few
+@given(system=systems(max_frames=7), seed=seeds)
+def test_blocks_are_second_derivatives_of_the_discrete_lagrangian(system, seed):
+    lag, random = Lagrangian(system), np.random.default_rng(seed)
+    g, alpha, h = lag.graph, 0.3, 0.2
+    n, theta = lag.nq, np.array(list(system.parameters.values()))
+    q0, q1 = ca.SX.sym("q0", n), ca.SX.sym("q1", n)
+    # of what the pairs are for: T and gravity
+    L = ca.Function("L", [g.q_vector, g.v_vector, g.parameters], [lag.L + lag._other_potential])
+    Ld = h * L((1 - alpha) * q0 + alpha * q1, (q1 - q0) / h, theta)
+    both = ca.vertcat(q0, q1)
+    d = ca.SX.sym("d", 2 * n)
+    H, _ = ca.hessian(Ld, both)
+    along = ca.reshape(ca.jtimes(ca.vec(H), both, d), 2 * n, 2 * n)
+    exact = ca.Function("exact", [both, d], [H, along])
+    x, y = random.normal(size=(2, 2 * n))
+    H, along = (np.array(e) for e in exact(x, y))
+    pairs = AncestorPairs(lag, alpha, Backend())
+    args = [((1 - alpha) * x[:n] + alpha * x[n:])[None], ((x[n:] - x[:n]) / h)[None], np.array([h]), theta]
+    dq, dv = (1 - alpha) * y[:n] + alpha * y[n:], (y[n:] - y[:n]) / h
+    varied = pairs.blocks_along(*args, dq[None], dv[None])
+    for expected, blocks in ((H, pairs.blocks(*args)), (along, varied)):
+        got = np.block([[blocks.D11[0], blocks.D12[0]], [blocks.D12[0].T, blocks.D22[0]]])
+        np.testing.assert_allclose(got, expected, atol=1e-11 * (1 + np.abs(expected).max()))
+
+
+class TestLongChains:
+    """A step solved by sweeps is the step solved by the exact matrix."""
+
+    def long(self, *more):
+        return vioc.models.load("n_link_pendulum", 16).with_components(*more)
+
+    @pytest.mark.parametrize(
+        ("more", "articulated"),
+        [
+            ((), True),
+            ((vioc.JointDamping("link-3", 5.0), vioc.TorsionalSpring("link-5", 400.0)), True),
+            ((vioc.JointForce("link-2", "tau"),), True),
+            ((vioc.LinearSpring("world", "link-15", 10.0),), False),  # couples all variables
+        ],
+    )
+    def test_agree(self, more, articulated):
+        f = vioc.MidpointVI(self.long(*more), 0.01)
+        assert f._articulated is articulated
+        x0 = f.initial_state({"link-0": 1.0, "link-5": 0.4})
+        U = np.full((60, f.nu), 3.0)
+        run = f.rollout(x0, U)
+        exact = vioc.MidpointVI(f.system, 0.01)
+        exact.__dict__["_articulated"] = False
+        expected = exact.rollout(x0, U).x
+        np.testing.assert_allclose(run.x, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+
+    def test_a_step_that_sweeps_cannot_solve_goes_to_the_exact_matrix(self, monkeypatch):
+        f = vioc.MidpointVI(self.long(), 0.03)
+        x0 = f.initial_state({f"link-{i}": 0.9 * (-1) ** i for i in range(16)})
+        tried = []
+        program = f._program
+        monkeypatch.setattr(f, "_program", lambda *a: (tried.append(a), program(*a))[1])
+        try:
+            run = f.rollout(x0, steps=10)
+        except StepError as error:
+            pytest.fail(f"no way to solve it: {error}")
+        assert (False, True) in tried, "the sweeps were enough: the example tests nothing"
+        for k in range(10):
+            r = f.residual(run.x[k], run.u[k], run.x[k + 1], [], k * 0.03, 0.03, [])
+            assert np.abs(np.array(r)).max() < 1e-9

@@ -1,0 +1,54 @@
+"""What a map can and cannot do: reach, see, oscillate, return. Maths: docs/maths/analysis.md."""
+
+from vioc.control.analysis.accessibility import Accessibility, accessibility
+from vioc.control.analysis.attraction import Attraction, region_of_attraction
+from vioc.control.analysis.gramians import (
+    controllability_gramian,
+    gramian_factor,
+    observability_gramian,
+    steer,
+)
+from vioc.control.analysis.lyapunov import LyapunovLevel, lyapunov_level
+from vioc.control.analysis.modes import Mode, Modes, floquet, modes
+from vioc.control.analysis.rank import (
+    Subspace,
+    controllability_matrix,
+    controllability_rank,
+    hautus_margins,
+    observability_matrix,
+    observability_rank,
+    staircase,
+    undetectable_modes,
+    unstabilizable_modes,
+)
+from vioc.control.analysis.structure import Direction, Structure, controllability, observability
+
+__all__ = [
+    "Accessibility",
+    "Attraction",
+    "Direction",
+    "LyapunovLevel",
+    "Mode",
+    "Modes",
+    "Structure",
+    "Subspace",
+    "accessibility",
+    "controllability",
+    "controllability_gramian",
+    "controllability_matrix",
+    "controllability_rank",
+    "floquet",
+    "gramian_factor",
+    "hautus_margins",
+    "lyapunov_level",
+    "modes",
+    "observability",
+    "observability_gramian",
+    "observability_matrix",
+    "observability_rank",
+    "region_of_attraction",
+    "staircase",
+    "steer",
+    "undetectable_modes",
+    "unstabilizable_modes",
+]

@@ -1,0 +1,289 @@
+"""Accessibility and small-time local controllability by Lie brackets (Sussmann 1987).
+
+Maths: docs/maths/analysis.md. For a mechanism, ``Continuous(system).rates`` or any CasADi function
+(x, u) -> dx/dt gives the vector fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+
+Tree = Any  # an index of a field (0 the drift), or a pair of trees
+MOST_PERMUTATIONS = 6  # inputs: 720 terms of a symmetrized bracket
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """A bracket of a Philip Hall basis at a point.
+
+    Attributes
+    ----------
+    name : str
+        ``[f0,[f0,g1]]``; f0 is the drift.
+    degrees : tuple of int
+        How often f0, g1, g2, ... are in it.
+    value : (n,)
+    symmetrized : (n,)
+        Of a bad bracket: the sum over the permutations of the inputs; else `value`.
+    """
+
+    name: str
+    degrees: tuple[int, ...]
+    value: np.ndarray = field(repr=False)
+    symmetrized: np.ndarray = field(repr=False)
+
+    @property
+    def degree(self) -> int:
+        return sum(self.degrees)
+
+    @property
+    def bad(self) -> bool:
+        """An odd number of f0 and an even one of every input."""
+        return self.degrees[0] % 2 == 1 and not any(d % 2 for d in self.degrees[1:])
+
+
+@dataclass(frozen=True)
+class Accessibility:
+    """What the brackets up to `degree` tell at a point.
+
+    Attributes
+    ----------
+    n : int
+        Size of the state.
+    degree : int
+    ranks : tuple of int
+        Of the brackets of degree 1, up to 2, ... (f0 counts).
+    strong_rank : int
+        Of all brackets but f0 itself.
+    equilibrium : bool
+        f0 vanishes there.
+    obstructions : tuple of str
+        Bad brackets that nothing of lower degree neutralizes (for the best theta that was tried).
+    theta : float
+        The weight, 1/theta for f0, that was best.
+    brackets : tuple of Bracket
+    """
+
+    n: int
+    degree: int
+    ranks: tuple[int, ...]
+    strong_rank: int
+    equilibrium: bool
+    obstructions: tuple[str, ...]
+    theta: float
+    brackets: tuple[Bracket, ...] = field(repr=False)
+
+    @property
+    def accessible(self) -> bool:
+        """The reachable set has an interior; False says: not by brackets up to `degree`."""
+        return self.ranks[-1] == self.n
+
+    @property
+    def strongly_accessible(self) -> bool:
+        return self.strong_rank == self.n
+
+    @property
+    def locally_controllable(self) -> bool | None:
+        """Small-time locally controllable: True, or None where Sussmann's condition does not decide."""
+        return True if self.equilibrium and self.strongly_accessible and not self.obstructions else None
+
+    def __str__(self) -> str:
+        ranks = ", ".join(map(str, self.ranks))
+        lines = [f"rank {self.ranks[-1]} of {self.n} by brackets up to degree {self.degree} (growth {ranks})"]
+        if not self.accessible:
+            lines.append("not accessible by these; a higher degree may show more")
+        elif not self.strongly_accessible:
+            lines.append("accessible, but not at a fixed time: f0 is needed for the rank")
+        elif not self.equilibrium:
+            lines.append(
+                "strongly accessible; f0 does not vanish here, so local controllability is no question"
+            )
+        elif self.locally_controllable:
+            lines.append(f"small-time locally controllable (Sussmann's condition, theta = {self.theta:g})")
+        else:
+            bad = ", ".join(self.obstructions[:4])
+            lines.append(f"strongly accessible; local controllability undecided: not neutralized are {bad}")
+        return "\n".join(lines)
+
+
+def accessibility(
+    rates: ca.Function,
+    x: Any,
+    *,
+    degree: int = 4,
+    tolerance: float = 1e-9,
+    theta: tuple[float, ...] = (1.0, 1e3),
+) -> Accessibility:
+    """Accessibility and small-time local controllability of dx/dt = f0(x) + sum of g_i(x) u_i at a point.
+
+    Parameters
+    ----------
+    rates : casadi.Function
+        (x, u) -> dx/dt, affine in u; further inputs (parameters) are not taken.
+    x : (n,)
+    degree : int
+        Of the longest brackets. Their number grows like (m + 1)^degree / degree.
+    tolerance : float
+        Relative singular values and projections that count as zero, of brackets of length one.
+    theta : numbers >= 1
+        Weights of Sussmann's degree that are tried.
+
+    Returns
+    -------
+    Accessibility
+        Print it.
+
+    Raises
+    ------
+    ValueError
+        Shapes, not affine in u, degree < 1.
+
+    Notes
+    -----
+    The brackets are exact expressions; ranks are decided at the point given.
+    """
+    n, fields = _fields(rates)
+    x = check_array(x, (n,), "x")
+    if degree != int(degree) or degree < 1:
+        raise ValueError(f"degree: expected a whole number >= 1, got {degree}")
+    if not theta or min(theta) < 1:
+        raise ValueError(f"theta: expected numbers >= 1, got {theta}")
+    brackets = _evaluate(fields, n, x, int(degree))
+    size = max((float(np.linalg.norm(b.value)) for b in brackets), default=0.0) or 1.0
+    ranks = tuple(
+        _span([b for b in brackets if b.degree <= d], n, tolerance, size).shape[1]
+        for d in range(1, degree + 1)
+    )
+    drift = brackets[0]
+    strong = _span(brackets[1:], n, tolerance, size).shape[1]
+    tried = [(_obstructions(brackets, n, t, tolerance, size), t) for t in theta]
+    best = min(tried, key=lambda item: len(item[0]))
+    still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
+    return Accessibility(n, int(degree), ranks, strong, still, best[0], best[1], tuple(brackets))
+
+
+def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
+    """n, and f0, g1, ..., gm as functions of x."""
+    if not isinstance(rates, ca.Function) or rates.n_in() != 2 or rates.n_out() != 1:
+        raise ValueError("rates: expected a casadi.Function (x, u) -> dx/dt with two inputs and one output")
+    n, m = rates.numel_in(0), rates.numel_in(1)
+    if rates.numel_out(0) != n:
+        raise ValueError(f"rates: dx/dt has {rates.numel_out(0)} entries, x has {n}")
+    x, u = ca.SX.sym("x", n), ca.SX.sym("u", m)
+    flow = ca.densify(rates(x, u))
+    by_u = ca.jacobian(flow, u)
+    if ca.depends_on(ca.vec(by_u), u) and m:
+        raise ValueError("rates: dx/dt is not affine in u; make the inputs states and their rates the inputs")
+    columns = [ca.substitute(flow, u, ca.SX.zeros(m)), *ca.horzsplit(by_u)]
+    return n, [ca.Function(f"field{i}", [x], [ca.densify(c)], {"cse": True}) for i, c in enumerate(columns)]
+
+
+def hall_basis(count: int, degree: int) -> list[Tree]:
+    """A Philip Hall basis of the free Lie algebra on `count` generators, by degree."""
+    basis: list[Tree] = list(range(count))
+    degrees = [1] * count
+    place: dict[Tree, int] = {t: i for i, t in enumerate(basis)}
+    for d in range(2, degree + 1):
+        for i in range(len(basis)):
+            for j in range(i + 1, len(basis)):
+                if degrees[i] + degrees[j] != d:
+                    continue
+                a, b = basis[i], basis[j]
+                if isinstance(b, tuple) and place[b[0]] > i:
+                    continue
+                place[(a, b)] = len(place)
+        fresh = [t for t in place if t not in set(basis)]
+        basis += fresh
+        degrees += [d] * len(fresh)
+    return basis
+
+
+def _evaluate(fields: list[ca.Function], n: int, x: np.ndarray, degree: int) -> list[Bracket]:
+    m = len(fields) - 1
+    trees = hall_basis(len(fields), degree)
+    z = ca.SX.sym("x", n)
+    known: dict[Tree, ca.SX] = {}
+
+    def value(tree: Tree) -> ca.SX:
+        if tree not in known:
+            if isinstance(tree, tuple):
+                a, b = value(tree[0]), value(tree[1])
+                known[tree] = ca.simplify(ca.jtimes(b, z, a) - ca.jtimes(a, z, b))
+            else:
+                known[tree] = fields[tree](z)
+        return known[tree]
+
+    wanted: list[list[Tree]] = []
+    degrees = [tuple(_count(t, i) for i in range(m + 1)) for t in trees]
+    for tree, d in zip(trees, degrees, strict=True):
+        bad = d[0] % 2 == 1 and not any(k % 2 for k in d[1:])
+        if bad and any(d[1:]) and m > MOST_PERMUTATIONS:
+            raise ValueError(
+                f"accessibility: {m} inputs have too many permutations; at most {MOST_PERMUTATIONS}"
+            )
+        orders = permutations(range(1, m + 1)) if bad and any(d[1:]) else [tuple(range(1, m + 1))]
+        wanted.append([_renamed(tree, (0, *order)) for order in orders])
+    expressions = [
+        ca.horzcat(value(t), sum((value(p) for p in ps), ca.SX.zeros(n)))
+        for t, ps in zip(trees, wanted, strict=True)
+    ]
+    numbers = ca.Function("brackets", [z], expressions, {"cse": True}).call([ca.DM(x)])
+    found = []
+    for tree, d, pair in zip(trees, degrees, numbers, strict=True):
+        both = np.array(ca.densify(pair), float).reshape(n, 2)
+        if not np.isfinite(both).all():
+            raise ValueError(f"the bracket {_name(tree)} is not finite at x = {x}")
+        found.append(Bracket(_name(tree), d, both[:, 0].copy(), both[:, 1].copy()))
+    return found
+
+
+def _obstructions(
+    brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float
+) -> tuple[str, ...]:
+    """Bad brackets whose symmetrized values are not in the span of those of a lower degree."""
+
+    def weighted(b: Bracket) -> float:
+        return b.degrees[0] / theta + sum(b.degrees[1:])
+
+    found = []
+    for b in brackets:
+        if not b.bad:
+            continue
+        lower = [c for c in brackets if weighted(c) < weighted(b) - 1e-12]
+        Q = _span(lower, n, tolerance, size)
+        rest = b.symmetrized - Q @ (Q.T @ b.symmetrized)
+        if np.linalg.norm(rest) > tolerance * max(size, float(np.linalg.norm(b.symmetrized))):
+            found.append(b.name)
+    return tuple(found)
+
+
+def _span(brackets: list[Bracket], n: int, tolerance: float, size: float) -> np.ndarray:
+    """Orthonormal basis (n, r) of the values."""
+    vectors = [
+        b.value / np.linalg.norm(b.value) for b in brackets if np.linalg.norm(b.value) > tolerance * size
+    ]
+    if not vectors:
+        return np.zeros((n, 0))
+    U, singular, _ = np.linalg.svd(np.array(vectors).T, full_matrices=False)
+    return U[:, singular > tolerance * singular[0]]
+
+
+def _count(tree: Tree, i: int) -> int:
+    return sum(_count(t, i) for t in tree) if isinstance(tree, tuple) else int(tree == i)
+
+
+def _renamed(tree: Tree, names: tuple[int, ...]) -> Tree:
+    return tuple(_renamed(t, names) for t in tree) if isinstance(tree, tuple) else names[tree]
+
+
+def _name(tree: Tree) -> str:
+    if isinstance(tree, tuple):
+        return f"[{_name(tree[0])},{_name(tree[1])}]"
+    return f"g{tree}" if tree else "f0"

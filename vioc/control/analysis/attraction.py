@@ -1,0 +1,180 @@
+"""Regions of attraction of closed loops by seeded Monte Carlo. Maths: docs/maths/analysis.md."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_array, near_misses
+from vioc.control.sweep import sweep
+from vioc.errors import StepError
+
+CONFIDENCE = 1.959964  # of a 95 % interval, in standard deviations
+
+
+@dataclass(frozen=True)
+class Attraction:
+    """Which starts a closed loop catches.
+
+    Attributes
+    ----------
+    starts : (n, nx)
+    caught : (n,), bool
+    distances : (n,)
+        Largest error at the end, in units of `goal`; inf where a step had no solution.
+    names : tuple of nx str
+    """
+
+    starts: np.ndarray = field(repr=False)
+    caught: np.ndarray = field(repr=False)
+    distances: np.ndarray = field(repr=False)
+    names: tuple[str, ...]
+
+    @property
+    def fraction(self) -> float:
+        return float(self.caught.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the fraction of the sampled region (Wilson)."""
+        n, p, z = len(self.caught), self.fraction, CONFIDENCE
+        center = (p + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return float(max(0.0, center - half)), float(min(1.0, center + half))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Starts of one state (n,)."""
+        if name not in self.names:
+            raise KeyError(f"unknown state {name!r}; {near_misses(name, self.names)}")
+        return self.starts[:, self.names.index(name)]
+
+    def __repr__(self) -> str:
+        low, high = self.interval
+        return (
+            f"Attraction({int(self.caught.sum())} of {len(self.caught)} starts caught: "
+            f"{100 * self.fraction:.1f} %, 95 % interval {100 * low:.1f} .. {100 * high:.1f} %)"
+        )
+
+
+def region_of_attraction(
+    loop: Any,
+    region: Mapping[str, Any] | Callable[[np.random.Generator], Any],
+    *,
+    samples: int = 200,
+    steps: int = 1000,
+    goal: Any = 1e-2,
+    target: Any = None,
+    seed: int = 0,
+    batch: int = 50,
+    executor: Executor | None = None,
+    workers: int | None = 0,
+    store: str | os.PathLike | None = None,
+    progress: Any = False,
+) -> Attraction:
+    """Monte Carlo: which of random starts a closed loop brings to its equilibrium.
+
+    Parameters
+    ----------
+    loop : SteadyRegulator, Regulator, or any object with `map`, `rollout(x0, steps)`
+        And `x` (nx,), the equilibrium, unless `target` is given.
+    region : dict of str to (low, high) or to float, or callable
+        Intervals of starts by state name, a number h is +-h about the target, other states start there;
+        or a function of a Generator that returns a start (nx,), as constraints demand.
+    samples, steps : int
+    goal : float, (ndx,) or dict of str to float
+        Largest error of each state after `steps` that counts as caught (inf where not named in a dict).
+    target : (nx,), optional
+    seed : int
+        Start i is the same for any number of samples > i with the same batch.
+    batch : int
+        Starts per task of the `sweep` underneath.
+    executor, workers, store, progress
+        As in `sweep`; by default it runs here.
+
+    Returns
+    -------
+    Attraction
+
+    Raises
+    ------
+    ValueError
+        Names, shapes, numbers.
+    """
+    f = loop.map
+    center = f.check_state(loop.x if target is None else target, "target")
+    if isinstance(goal, Mapping):
+        check_names(goal, f.state_names, "goal")
+        goal = [goal.get(n, np.inf) for n in f.state_names]
+    limits = np.asarray(goal, float)
+    limits = np.full(f.ndx, float(limits)) if limits.ndim == 0 else limits
+    if limits.shape != (f.ndx,) or not (limits > 0).all():
+        raise ValueError(f"goal: expected errors > 0 of shape ({f.ndx},), got {goal!r}")
+    if samples < 1 or steps < 1 or batch < 1:
+        raise ValueError(f"expected samples, steps and batch >= 1, got {samples}, {steps} and {batch}")
+    sampler = region if callable(region) else Box.of(f, region, center)
+    points = [{"count": min(batch, samples - i)} for i in range(0, samples, batch)]
+    task = functools.partial(_catch, loop, sampler, center, limits, int(steps))
+    done = sweep(
+        task,
+        points,
+        seed=seed,
+        executor=executor,
+        workers=None if executor else workers,
+        store=store,
+        progress=progress,
+    ).values
+    starts = np.concatenate([d["starts"] for d in done])
+    distances = np.concatenate([d["distances"] for d in done])
+    return Attraction(starts, distances <= 1, distances, f.state_names)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Starts uniform between `low` and `high` (nx,)."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @staticmethod
+    def of(f: Any, region: Mapping[str, Any], center: np.ndarray) -> Box:
+        check_names(region, f.state_names, "region")
+        low, high = center.copy(), center.copy()
+        for name, span in region.items():
+            i = f.state_names.index(name)
+            if np.ndim(span) == 0:
+                low[i], high[i] = center[i] - float(span), center[i] + float(span)
+            else:
+                low[i], high[i] = check_array(span, (2,), f"region of {name!r}")
+            if not low[i] <= high[i]:
+                raise ValueError(f"region: expected low <= high for {name!r}, got {low[i]:g} and {high[i]:g}")
+        return Box(low, high)
+
+    def __call__(self, rng: np.random.Generator) -> np.ndarray:
+        return rng.uniform(self.low, self.high)
+
+
+def _catch(
+    loop, sampler, center, limits, steps: int, *, count: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    starts = np.stack([np.asarray(sampler(rng), float) for _ in range(count)])
+    distances = np.empty(count)
+    for i, x0 in enumerate(starts):
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                end = loop.rollout(x0, steps).x[-1]
+                distances[i] = (np.abs(loop.map.difference(center, end)) / limits).max()
+        except StepError:
+            distances[i] = np.inf
+    return {"starts": starts, "distances": np.where(np.isnan(distances), np.inf, distances)}
+
+
+def check_names(names: Any, known: Sequence[str], what: str) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{what}: unknown name {name!r}; {near_misses(name, known)}")

@@ -1,0 +1,175 @@
+"""Gramians as square-root factors, over finite and infinite horizons and along trajectories.
+
+Maths: docs/maths/analysis.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.analysis.rank import _output_pair, _pair, compressed
+from vioc.errors import OptimizationError
+
+Matrices = Sequence[np.ndarray] | np.ndarray
+REACHABLE = 1e-9  # what of a target may lie outside the range, relative to it
+
+
+def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndarray:
+    """W = sum over k < N of Phi_{N,k+1} B_k B_k' Phi_{N,k+1}'.
+
+    Parameters
+    ----------
+    A, B : (n, n), (n, m); or (N, n, n), (N, n, m) along a trajectory
+    steps : int, optional
+        N of a constant pair; None is without end, which needs a stable A.
+
+    Returns
+    -------
+    (n, n)
+
+    Raises
+    ------
+    ValueError
+        Shapes.
+    OptimizationError
+        Without end, if A has an eigenvalue on or outside the unit circle.
+    """
+    A, B = np.asarray(A, float), np.asarray(B, float)
+    if A.ndim == 3:
+        L = gramian_factor(*_sequences(A, B))
+    else:
+        A, B = _pair(A, B)
+        if steps is None:
+            return _smith(A, B)
+        L = gramian_factor([A] * _whole(steps), [B] * _whole(steps))
+    return L @ L.T
+
+
+def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarray:
+    """W = sum over k of Phi_{k,0}' C_k' C_k Phi_{k,0}, of the state at the start.
+
+    Parameters
+    ----------
+    A, C : (n, n), (p, n); or (N, n, n) with (N+1, p, n) along a trajectory of N steps
+    steps : int, optional
+        Samples of a constant pair, k < steps; None is without end, which needs a stable A.
+
+    Returns
+    -------
+    (n, n)
+
+    Raises
+    ------
+    ValueError, OptimizationError
+        As `controllability_gramian`.
+    """
+    A, C = np.asarray(A, float), np.asarray(C, float)
+    if A.ndim != 3:
+        A, C = _output_pair(A, C)
+        return controllability_gramian(A.T, C.T, steps)
+    if C.ndim != 3 or len(C) != len(A) + 1:
+        raise ValueError(f"expected A (N, n, n) and C (N+1, p, n), got {A.shape} and {C.shape}")
+    L = gramian_factor(*reversed_pair(A, C))
+    return L @ L.T
+
+
+def gramian_factor(A: Matrices, B: Matrices) -> np.ndarray:
+    """L with W = L L' along N steps, by QR decompositions: W itself is never formed.
+
+    Parameters
+    ----------
+    A, B : sequences of N matrices (n_{k+1}, n_k), (n_{k+1}, m)
+
+    Returns
+    -------
+    (n_N, r), r <= n_N
+        Singular values of L are square roots of eigenvalues of W, to rounding relative to the largest.
+    """
+    L = np.zeros((A[0].shape[1], 0))
+    for Ak, Bk in zip(A, B, strict=True):
+        L = compressed(np.hstack([Ak @ L, Bk]))
+    return L
+
+
+def reversed_pair(A: Matrices, C: Matrices) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The pair whose Gramian at its end is the observability Gramian at the start.
+
+    N matrices A and N + 1 matrices C give N + 1 steps, the first of which starts from nothing.
+    """
+    first = np.zeros((C[-1].shape[1], C[-1].shape[1]))
+    return [first, *(a.T for a in reversed(list(A)))], [c.T for c in reversed(list(C))]
+
+
+class Steering(NamedTuple):
+    """Least-energy inputs: `energy` = sum of u'Ru, `u` (N, m), and `missed` (n,), what stays out of reach."""
+
+    energy: float
+    u: np.ndarray
+    missed: np.ndarray
+
+
+def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -> Steering:
+    """The least sum of u_k'u_k with z_N = target, from z_0 = 0, z_{k+1} = A_k z_k + B_k u_k.
+
+    Parameters
+    ----------
+    A, B : sequences of N matrices
+    target : (n,)
+    tolerance : float
+        Of the factor's singular values, relative to the largest, that count as zero; and of what of the
+        target may be missed.
+
+    Returns
+    -------
+    Steering
+        If the target is out of reach, `energy` is inf and `u` leads to the nearest state.
+    """
+    L = gramian_factor(A, B)
+    target = check_array(target, (len(L),), "target")
+    U, singular, _ = np.linalg.svd(L, full_matrices=False)
+    keep = singular > tolerance * singular.max(initial=0.0)
+    U, singular = U[:, keep], singular[keep]
+    coordinates = U.T @ target
+    missed = target - U @ coordinates
+    adjoint = U @ (coordinates / singular**2)
+    u = []
+    for Ak, Bk in zip(reversed(list(A)), reversed(list(B)), strict=True):
+        u.append(Bk.T @ adjoint)
+        adjoint = Ak.T @ adjoint
+    lost = np.linalg.norm(missed) > tolerance * np.linalg.norm(target)
+    energy = np.inf if lost else float(((coordinates / singular) ** 2).sum())
+    return Steering(energy, np.array(u[::-1]), missed)
+
+
+def _smith(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """W = A W A' + B B' by doubling: after j passes the sum of the first 2^j terms."""
+    radius = np.abs(np.linalg.eigvals(A)).max(initial=0.0)
+    if not radius < 1:
+        raise OptimizationError(
+            f"A has an eigenvalue of size {radius:.9g}: the Gramian without end does not exist; "
+            "give `steps`, or stabilize first"
+        )
+    W, F = B @ B.T, A
+    for _ in range(64):
+        more = F @ W @ F.T
+        W = W + more
+        if np.abs(more).max(initial=0.0) <= np.finfo(float).eps * np.abs(W).max(initial=0.0):
+            return 0.5 * (W + W.T)
+        F = F @ F
+    raise OptimizationError(f"the Gramian does not converge: an eigenvalue of A has size {radius:.17g}")
+
+
+def _sequences(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if A.ndim != 3 or B.ndim != 3 or A.shape[1] != A.shape[2] or A.shape[:2] != B.shape[:2] or len(A) == 0:
+        raise ValueError(f"expected A (N, n, n) and B (N, n, m), got {A.shape} and {B.shape}")
+    return A, B
+
+
+def _whole(steps: Any) -> int:
+    if steps != int(steps) or steps < 1:
+        raise ValueError(f"steps: expected a whole number >= 1, got {steps}")
+    return int(steps)

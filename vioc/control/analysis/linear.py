@@ -1,0 +1,147 @@
+"""The linear system of an analysis: about an equilibrium or a trajectory, on the manifold or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_names, check_array, near_misses
+from vioc.control.weights import error_names
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+
+FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
+
+
+@dataclass(frozen=True)
+class LinearSystem:
+    """z_{k+1} = A_k z_k + B_k v_k in the coordinates z = T_k' dx of bases T_k.
+
+    Attributes
+    ----------
+    map : OneStepMap
+    A, B : (N, r, r), (N, r, nu); N = 1 about an equilibrium
+    T : (N+1, ndx, r)
+        Orthonormal; the identity in the full state.
+    x, u : (N+1, nx), (N, nu)
+    steady : bool
+        About an equilibrium.
+    on_manifold : bool
+    """
+
+    map: OneStepMap
+    A: np.ndarray
+    B: np.ndarray
+    T: np.ndarray
+    x: np.ndarray
+    u: np.ndarray
+    steady: bool
+    on_manifold: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return error_names(self.map)
+
+    def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+        """C (N+1, p, r) of named quantities of the state, or of a matrix (p, ndx), and their names."""
+        if isinstance(outputs, str) or (
+            isinstance(outputs, Sequence) and outputs and isinstance(outputs[0], str)
+        ):
+            names = as_names(outputs)
+            return output_jacobians(self.map, names, self.x) @ self.T, names
+        C = np.asarray(outputs, float)
+        if C.ndim != 2 or C.shape[1] != self.map.ndx:
+            raise ValueError(
+                f"outputs: expected names of quantities, or a matrix (p, {self.map.ndx}), got shape {C.shape}"
+            )
+        C = check_array(C, C.shape, "outputs")
+        return C @ self.T, tuple(f"output {i}" for i in range(len(C)))
+
+
+def linear_system(f: OneStepMap, about: Any, manifold: bool | None = None) -> LinearSystem:
+    """Linearize a map about an equilibrium or along a trajectory.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    about : Trajectory, or an equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
+    manifold : bool, optional
+        Coordinates of the reduced tangent space, or of the full state; default: the former where the
+        map has constraints.
+
+    Raises
+    ------
+    ValueError
+        Not an equilibrium, another map's trajectory, shapes.
+    """
+    from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis  # it imports regulators
+
+    manifold = bool(f.multiplier_names) if manifold is None else manifold
+    if isinstance(about, Trajectory):
+        if about.map.state_names != f.state_names or about.map.input_names != f.input_names:
+            raise ValueError("the trajectory's states and inputs are not those of the map")
+        A, B = f.linearize_trajectory(about)
+        T = tangent_bases(f, about) if manifold else np.tile(np.eye(f.ndx), (len(about) + 1, 1, 1))
+        x, u, steady = about.x, about.u, False
+    else:
+        state, held = equilibrium_point(f, about)
+        A, B = (m[None] for m in f.linearize(state, held))
+        basis = tangent_basis(f, state) if manifold else np.eye(f.ndx)
+        T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), held[None], True
+    A, B = restrict(A, B, T)
+    return LinearSystem(f, A, B, T, x, u, steady, manifold)
+
+
+def equilibrium_point(f: OneStepMap, about: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(x, u) of an equilibrium given as a pair or as an object, checked."""
+    if hasattr(about, "x") and hasattr(about, "u"):
+        about = about.x, about.u
+    if not isinstance(about, tuple) or len(about) != 2:
+        raise ValueError(f"expected a trajectory or an equilibrium (x, u), got {about!r}")
+    x = f.check_state(about[0])
+    u = f.check_input(about[1], x)
+    moved = np.abs(f.difference(x, f.step(x, u)))
+    if not moved.max() <= FIXED_POINT * (1 + np.abs(x).max()):
+        worst = int(np.argmax(moved))
+        raise ValueError(
+            f"(x, u) is not an equilibrium: one step moves {error_names(f)[worst]} by {moved[worst]:.3g}; "
+            "give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium first"
+        )
+    return x, u
+
+
+def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:
+    """Derivatives of named quantities by the state (N, p, nx) at states X (N, nx)."""
+    if f.ndx != f.nx:
+        raise ValueError("named outputs need a map whose errors are differences of states; give a matrix")
+    s = f.symbols
+    expressions = ca.vertcat(*(f.quantity(name) for name in names))
+    later = ca.vertcat(s.u, s.multipliers, s.dt)
+    for name, row in zip(names, ca.vertsplit(expressions), strict=True):
+        if ca.depends_on(row, later):
+            raise ValueError(
+                f"outputs: {name!r} belongs to a step, not to a state; give the matrix C instead"
+            )
+    jacobian = ca.Function("C", [s.x, s.parameters], [ca.jacobian(expressions, s.x)], {"cse": True})
+    return Evaluator(jacobian)(np.ascontiguousarray(X), np.array(list(f.parameters.values()), float))[0]
+
+
+def sizes(value: Any, names: Sequence[str], what: str) -> np.ndarray:
+    """Positive sizes (n,) given as a number, an array or by name (1 where not named)."""
+    if isinstance(value, Mapping):
+        unknown = [name for name in value if name not in names]
+        if unknown:
+            raise ValueError(f"{what}: unknown name {unknown[0]!r}; {near_misses(unknown[0], names)}")
+        value = [value.get(name, 1.0) for name in names]
+    array = check_array(
+        np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names
+    )
+    if not (array > 0).all():
+        worst = int(np.argmin(array))
+        raise ValueError(f"{what}: expected sizes > 0, got {array[worst]:g} for {names[worst]!r}")
+    return array

@@ -1,0 +1,251 @@
+"""Levels of V = z'Pz on which a closed loop decreases V at every step.
+
+Maths, and what "verified by sampling" means: docs/maths/analysis.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.analysis.attraction import check_names
+from vioc.control.weights import error_names
+from vioc.errors import OptimizationError, StepError
+
+RISK = 0.05
+NEAR = 1e-6  # root of a level this small is arbitrarily near to the equilibrium
+
+
+@dataclass(frozen=True)
+class LyapunovLevel:
+    """The largest c found with V(F(z)) < V(z) on 0 < z'Pz <= c.
+
+    Attributes
+    ----------
+    level : float
+        c, verified by sampling: not a proof. See `violating_volume`.
+    upper : float
+        No level above it will do: V does not decrease at `violation`. inf if nothing was found up to the
+        largest level that was searched.
+    violation : (ndx,) or None
+        The error z there.
+    samples : int
+        Uniform in {V <= level}, none of which violates.
+    P : (ndx, ndx)
+    names : tuple of ndx str
+    """
+
+    level: float
+    upper: float
+    violation: np.ndarray | None = field(repr=False)
+    samples: int
+    P: np.ndarray = field(repr=False)
+    names: tuple[str, ...]
+
+    certificate = "sampling"
+
+    @property
+    def violating_volume(self) -> float:
+        """Bound on the part of {V <= level} where V does not decrease, at 95 % confidence."""
+        return float(-np.log(RISK) / self.samples)
+
+    @property
+    def reach(self) -> dict[str, float]:
+        """How far each error can be off with all others at their best: (c (P^-1)_ii)^(1/2)."""
+        span = np.sqrt(self.level * np.diag(np.linalg.inv(self.P)))
+        return {n: float(s) for n, s in zip(self.names, span, strict=True)}
+
+    def draw_error(self, rng: np.random.Generator) -> np.ndarray:
+        """An error z (ndx,) uniform in {V <= level}."""
+        w = rng.standard_normal(len(self.P))
+        w *= np.sqrt(self.level) * rng.uniform() ** (1 / len(w)) / np.linalg.norm(w)
+        return np.linalg.solve(np.linalg.cholesky(self.P).T, w)
+
+    def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
+        """The boundary of {V <= level} in the plane of two errors, others 0: (points, 2)."""
+        check_names((first, second), self.names, "ellipse")
+        i = [self.names.index(first), self.names.index(second)]
+        L = np.linalg.cholesky(self.P[np.ix_(i, i)])
+        angle = np.linspace(0, 2 * np.pi, points)
+        circle = np.sqrt(self.level) * np.stack([np.cos(angle), np.sin(angle)])
+        return np.linalg.solve(L.T, circle).T
+
+    def __repr__(self) -> str:
+        return (
+            f"LyapunovLevel({self.level:.6g}, at most {self.upper:.6g}; verified by {self.samples} samples: "
+            f"V increases on less than {100 * self.violating_volume:.2g} % of it with 95 % confidence)"
+        )
+
+
+def lyapunov_level(
+    loop: Any,
+    *,
+    largest: float | None = None,
+    directions: int = 200,
+    samples: int = 10_000,
+    seed: int = 0,
+    margin: float = 0.99,
+) -> LyapunovLevel:
+    """The largest sublevel set of V = z'Pz on which the closed loop decreases V at every step.
+
+    Parameters
+    ----------
+    loop : SteadyRegulator
+        Or any object with `map`, `x`, `u`, `K` and `P`.
+    largest : float, optional
+        Level up to which is searched; default: 1e6 times that at which an error of 1 SI unit of the most
+        weighted state is reached.
+    directions : int
+        Random starts of the search for a violation.
+    samples : int
+        Points of the verification; a level holds when none violates.
+    seed : int
+    margin : float
+        The level that is verified is this times the least violation found.
+
+    Returns
+    -------
+    LyapunovLevel
+
+    Raises
+    ------
+    ValueError
+        A map with constraints: states off the manifold have no meaning (`region_of_attraction` takes a
+        sampler); shapes.
+    OptimizationError
+        If P is not positive definite, or V grows arbitrarily near to the equilibrium.
+    """
+    f = loop.map
+    if f.multiplier_names:
+        raise ValueError(
+            "lyapunov_level: errors of a constrained map do not fill an ellipsoid; use region_of_attraction "
+            "with a sampler of consistent starts"
+        )
+    if not 0 < margin < 1 or directions < 1 or samples < 1:
+        raise ValueError(
+            f"expected 0 < margin < 1, directions and samples >= 1, got {margin}, {directions}, {samples}"
+        )
+    search = _Decrease(loop)
+    if largest is None:
+        largest = 1e6 * float(np.diag(search.P).max())
+    rng = np.random.default_rng(seed)
+    z, upper = search.least_violation(rng, directions, largest)
+    level = largest if z is None else margin * upper
+    while True:
+        worst = search.sample(rng, level, samples)
+        if worst is None:
+            return LyapunovLevel(level, upper, z, samples, search.P, error_names(f))
+        z, upper = search.refine(rng, worst)
+        level = margin * upper
+
+
+class _Decrease:
+    """V(F(z)) - V(z) in coordinates w with V = |w|^2."""
+
+    def __init__(self, loop: Any):
+        self.map, self.x, self.u = loop.map, loop.x, loop.u
+        f = self.map
+        self.K = check_array(loop.K, (f.nu, f.ndx), "K")
+        self.P = check_array(loop.P, (f.ndx, f.ndx), "P")
+        try:
+            self.L = np.linalg.cholesky(0.5 * (self.P + self.P.T))
+        except np.linalg.LinAlgError:
+            raise OptimizationError("P is not positive definite: weigh every state in Q") from None
+        self.inverse = np.linalg.inv(self.L.T)
+
+    def increases(self, w: np.ndarray) -> bool:
+        """Whether V fails to decrease at z = L^-T w; a step without a solution fails too."""
+        z = self.inverse @ w
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                x = self.map.retract(self.x, z)
+                after = self.map.track(x, self.x[None], self.u[None], self.K[None], rescue=False).x[1]
+                value = self.map.difference(self.x, after) @ self.L
+        except StepError:
+            return True
+        return not bool(value @ value < w @ w)
+
+    def radius(self, direction: np.ndarray, far: float) -> float:
+        """The first radius (to 1e-4) along a unit direction at which V fails to decrease; inf beyond `far`.
+
+        On a geometric ladder, then bisection: a violation thinner than a rung can be missed.
+        """
+        low, high = far * 1e-4, far * 1e-4
+        while not self.increases(high * direction):
+            low, high = high, high * 1.1
+            if low >= far:
+                return np.inf
+        if high == low:  # at the first rung
+            low = 0.0
+        while high - low > 1e-4 * high and high > NEAR:
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if self.increases(middle * direction) else (middle, high)
+        return high
+
+    def least_violation(
+        self, rng: np.random.Generator, count: int, largest: float
+    ) -> tuple[np.ndarray | None, float]:
+        """A z with V(F(z)) >= V(z) and V(z) as small as a multi-start search finds it."""
+        far = np.sqrt(largest)
+        found: list[tuple[float, np.ndarray]] = []
+        for _ in range(count):
+            direction = rng.standard_normal(self.map.ndx)
+            direction /= np.linalg.norm(direction)
+            # no need to look farther than the tenth best so far
+            limit = sorted(r for r, _ in found)[9] if len(found) > 9 else far
+            radius = self.radius(direction, limit)
+            if np.isfinite(radius):
+                found.append((radius, direction))
+        if not found:
+            return None, np.inf
+        found.sort(key=lambda item: item[0])
+        best = min((self._descend(rng, r, d) for r, d in found[:3]), key=lambda item: item[0])
+        return self._result(best)
+
+    def refine(self, rng: np.random.Generator, w: np.ndarray) -> tuple[np.ndarray, float]:
+        size = float(np.linalg.norm(w))
+        z, upper = self._result(self._descend(rng, size, w / size))
+        return z, min(upper, size**2)
+
+    def _result(self, best: tuple[float, np.ndarray]) -> tuple[np.ndarray, float]:
+        radius, direction = best
+        if radius <= NEAR:
+            raise OptimizationError(
+                "V does not decrease arbitrarily near to the equilibrium: K does not stabilize it with this P"
+            )
+        return self.inverse @ (radius * direction), radius**2
+
+    def _descend(
+        self, rng: np.random.Generator, radius: float, direction: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """Shorten a violation: random turns of the direction, smaller and smaller ((1+1) search)."""
+        size, failures = 0.3, 0
+        while size > 1e-4 and radius > NEAR:
+            trial = direction + size * rng.standard_normal(len(direction))
+            trial /= np.linalg.norm(trial)
+            if self.increases(0.999 * radius * trial):
+                low, high = 0.9 * radius, 0.999 * radius
+                while self.increases(low * trial) and low > NEAR:
+                    low, high = 0.9 * low, low
+                for _ in range(12):
+                    middle = 0.5 * (low + high)
+                    low, high = (low, middle) if self.increases(middle * trial) else (middle, high)
+                radius, direction, failures = high, trial, 0
+            else:
+                failures += 1
+                if failures > 10 * len(direction):
+                    size, failures = size / 2, 0
+        return radius, direction
+
+    def sample(self, rng: np.random.Generator, level: float, count: int) -> np.ndarray | None:
+        """The first of `count` points uniform in {V <= level} that violates, or None."""
+        n = self.map.ndx
+        for _ in range(count):
+            w = rng.standard_normal(n)
+            w *= np.sqrt(level) * rng.uniform() ** (1 / n) / np.linalg.norm(w)
+            if self.increases(w):
+                return w
+        return None

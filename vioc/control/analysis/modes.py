@@ -1,0 +1,214 @@
+"""Modes of equilibria and Floquet multipliers of periodic trajectories, with named shapes.
+
+Maths: docs/maths/analysis.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.control.analysis.linear import LinearSystem, linear_system
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+
+DEADBEAT = 1e-7  # eigenvalues below it act within a step or two: rates of prescribed motions, artefacts
+CIRCLE = 1e-8  # how near to the unit circle counts as on it
+CLOSED = 1e-8  # how far a periodic trajectory may end from its start, relative to 1 + |x|
+
+
+class Mode(NamedTuple):
+    """One real eigenvalue or a conjugate pair of a linearized map.
+
+    Attributes
+    ----------
+    eigenvalue : complex
+        s, of the pair the one with a positive imaginary part; over a period for a Floquet multiplier.
+    frequency : float
+        Hz.
+    damping_ratio : float
+        -Re lambda/|lambda| with lambda = log(s)/dt; negative for growth, nan for s = 1.
+    time_constant : float
+        -1/Re lambda, s: of the decay, negative for growth; inf on the unit circle.
+    shape : dict of str to complex
+        Right eigenvector by state, SI units; the largest entry is 1.
+    """
+
+    eigenvalue: complex
+    frequency: float
+    damping_ratio: float
+    time_constant: float
+    shape: dict[str, complex]
+
+    @property
+    def stability(self) -> str:
+        """``"decays"``, ``"grows"`` or ``"neutral"`` (within 1e-8 of the unit circle)."""
+        size = abs(self.eigenvalue)
+        return "neutral" if abs(size - 1) <= CIRCLE else "decays" if size < 1 else "grows"
+
+    def largest(self, count: int = 3) -> dict[str, complex]:
+        """The entries of the shape that are largest."""
+        ordered = sorted(self.shape.items(), key=lambda item: -abs(item[1]))
+        return {name: value for name, value in ordered[:count] if abs(value) > 1e-6}
+
+    def __str__(self) -> str:
+        s = self.eigenvalue
+        shape = ", ".join(f"{n} {_number(v)}" for n, v in self.largest().items())
+        return (
+            f"{_number(s, 6):>22}  {abs(s):>9.6f}  {self.frequency:>9.4g}  {self.damping_ratio:>8.3g}  "
+            f"{self.time_constant:>9.3g}  {self.stability:<7}  {shape}"
+        )
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Modes in the order of growing decay: the least stable first.
+
+    Attributes
+    ----------
+    modes : tuple of Mode
+        Deadbeat ones (|s| <= 1e-7) are left out.
+    deadbeat : int
+        How many eigenvalues those are.
+    eigenvalues : (r,), complex
+        All of them.
+    period : float
+        s: of the trajectory, or the time step.
+    """
+
+    modes: tuple[Mode, ...] = field(repr=False)
+    deadbeat: int
+    eigenvalues: np.ndarray = field(repr=False)
+    period: float
+
+    def __iter__(self):
+        return iter(self.modes)
+
+    def __len__(self) -> int:
+        return len(self.modes)
+
+    def __getitem__(self, i: int) -> Mode:
+        return self.modes[i]
+
+    @property
+    def spectral_radius(self) -> float:
+        return float(np.abs(self.eigenvalues).max(initial=0.0))
+
+    @property
+    def stability(self) -> str:
+        """``"asymptotically stable"``, ``"unstable"`` or ``"neutral"`` (undecided by the linearization)."""
+        if self.spectral_radius > 1 + CIRCLE:
+            return "unstable"
+        return "asymptotically stable" if self.spectral_radius < 1 - CIRCLE else "neutral"
+
+    def __str__(self) -> str:
+        header = f"{'eigenvalue':>22}  {'size':>9}  {'Hz':>9}  {'damping':>8}  {'time [s]':>9}  {'':7}  shape"
+        last = f"{self.stability}: largest eigenvalue {self.spectral_radius:.9g}"
+        if self.deadbeat:
+            last += f"; {self.deadbeat} deadbeat eigenvalues (prescribed motions) are not listed"
+        return "\n".join([header, *map(str, self.modes), last])
+
+
+def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any = None) -> Modes:
+    """Frequencies, damping and shapes of the motions about an equilibrium, of the map as it is.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    about : equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
+    manifold : bool, optional
+        On the constraint manifold, or in the full state; default: on it where there are constraints.
+    gain : (nu, ndx), optional
+        Of a feedback u = u_d - K dx: modes of the closed loop.
+
+    Returns
+    -------
+    Modes
+        Print it. A frequency above 1/(2 dt) shows below it.
+
+    Raises
+    ------
+    ValueError
+        Not an equilibrium, shapes.
+    """
+    if isinstance(about, Trajectory):
+        raise ValueError("modes belong to an equilibrium (x, u); of a periodic trajectory use `floquet`")
+    system = linear_system(f, about, manifold)
+    A = system.A[0]
+    if gain is not None:
+        K = np.asarray(gain, float)
+        if K.shape != (f.nu, f.ndx):
+            raise ValueError(f"gain: expected shape {(f.nu, f.ndx)}, got {K.shape}")
+        A = A - system.B[0] @ K @ system.T[0]
+    return _modes(A, system, f.dt)
+
+
+def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = None) -> Modes:
+    """Floquet multipliers of a periodic trajectory: eigenvalues of the product of its A_k.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    trajectory : Trajectory
+        Its last state is its first (up to whole turns of wrapped angles).
+    manifold : bool, optional
+        As in `modes`.
+
+    Returns
+    -------
+    Modes
+        Frequencies and time constants are those of the multipliers over the period. Multipliers smaller
+        than 1e-13 of the norm of the product are noise and count as deadbeat.
+
+    Raises
+    ------
+    ValueError
+        If the trajectory does not close; names the state that is off.
+    """
+    gap = np.abs(f.difference(trajectory.x[0], trajectory.x[-1]))
+    if not gap.max() <= CLOSED * (1 + np.abs(trajectory.x[0]).max()):
+        system = linear_system(f, trajectory, False)
+        worst = int(np.argmax(gap))
+        raise ValueError(
+            f"the trajectory is not periodic: {system.names[worst]} ends {gap[worst]:.3g} from its start"
+        )
+    system = linear_system(f, trajectory, manifold)
+    product = np.eye(system.A.shape[-1])
+    for A in system.A:
+        product = A @ product
+    product = system.T[0].T @ system.T[-1] @ product  # back to the first basis: the same space, turned
+    return _modes(product, system, float(trajectory.t[-1] - trajectory.t[0]))
+
+
+def _modes(A: np.ndarray, system: LinearSystem, period: float) -> Modes:
+    values, vectors = np.linalg.eig(A)
+    values = values.astype(complex)
+    noise = max(DEADBEAT, 1e-13 * np.linalg.norm(A, 2)) if len(A) else DEADBEAT
+    order = np.argsort(-np.abs(values), kind="stable")
+    found = []
+    for i in order:
+        s = values[i]
+        if abs(s) <= noise or s.imag < 0:
+            continue
+        shape = system.T[0] @ vectors[:, i].astype(complex)
+        shape = shape / shape[np.argmax(np.abs(shape))]
+        rate = np.log(s) / period
+        found.append(
+            Mode(
+                complex(s),
+                float(abs(rate.imag) / (2 * np.pi)),
+                float(-rate.real / abs(rate)) if rate != 0 else float("nan"),
+                float(-1 / rate.real) if abs(abs(s) - 1) > CIRCLE else float("inf"),
+                dict(zip(system.names, map(complex, shape), strict=True)),
+            )
+        )
+    return Modes(tuple(found), int((np.abs(values) <= noise).sum()), values, period)
+
+
+def _number(value: complex, digits: int = 3) -> str:
+    value = complex(value)
+    if abs(value.imag) <= 1e-9 * max(1.0, abs(value.real)):
+        return f"{value.real:+.{digits}g}"
+    return f"{value.real:+.{digits}g}{value.imag:+.{digits}g}i"

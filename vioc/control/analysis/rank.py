@@ -1,0 +1,307 @@
+"""What inputs reach and outputs see: Kalman's matrices, the staircase, the test of Hautus.
+
+Maths: docs/maths/analysis.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+TOLERANCE = 1e-9  # singular values below it, relative to the matrices, count as zero
+LONGEST = 10  # doublings of the step that the staircase tries: up to 1024 steps
+ROUNDING = 1e-13  # rows of a factor below it, relative to the largest, are noise
+GROWTH = 1e6  # |A^p|/|A| beyond which longer steps hide what does not grow
+
+
+def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """[B, A B, ..., A^(n-1) B].
+
+    Parameters
+    ----------
+    A : (n, n)
+    B : (n, m)
+
+    Returns
+    -------
+    (n, n m)
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+    """
+    A, B = _pair(A, B)
+    blocks = [B]
+    for _ in range(len(A) - 1):
+        blocks.append(A @ blocks[-1])
+    return np.concatenate(blocks, axis=1)
+
+
+def observability_matrix(A: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """[C; C A; ...; C A^(n-1)], shapes (n, n), (p, n) -> (n p, n)."""
+    A, C = _output_pair(A, C)
+    return controllability_matrix(A.T, C.T).T
+
+
+def controllability_rank(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> int:
+    """Dimension of the subspace that inputs reach, by the staircase algorithm.
+
+    Parameters
+    ----------
+    A : (n, n)
+    B : (n, m)
+    tolerance : float
+        See `staircase`, which also returns the subspace and how clear the decision was.
+    """
+    return staircase(A, B, tolerance).rank
+
+
+def observability_rank(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> int:
+    """Dimension of what outputs C (p, n) see of the state; see `controllability_rank`."""
+    A, C = _output_pair(A, C)
+    return staircase(A.T, C.T, tolerance).rank
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """A subspace found by rank decisions, and how clear they were.
+
+    Attributes
+    ----------
+    basis : (n, rank)
+        Orthonormal.
+    complement : (n, n - rank)
+        Orthonormal, orthogonal to it.
+    accepted, rejected : float
+        The least relative singular value that counted, and the largest that did not: a rank is as
+        credible as the gap between them is wide. inf and 0 where there was none.
+    """
+
+    basis: np.ndarray
+    complement: np.ndarray
+    accepted: float
+    rejected: float
+
+    @property
+    def rank(self) -> int:
+        return self.basis.shape[1]
+
+    def __repr__(self) -> str:
+        n, r = self.basis.shape
+        return f"Subspace(rank {r} of {n}; accepted >= {self.accepted:.1e}, rejected <= {self.rejected:.1e})"
+
+
+def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Subspace:
+    """The smallest A-invariant subspace that holds the columns of B.
+
+    Parameters
+    ----------
+    A : (n, n)
+    B : (n, m)
+    tolerance : float
+        A direction counts where its relative singular value is above this.
+
+    Returns
+    -------
+    Subspace
+        Of the step length (1, 2, 4, ... steps) whose decisions were clearest.
+
+    Notes
+    -----
+    Paige's staircase, by orthogonal transformations, on (A^p, [B, A B, ..., A^(p-1) B]), which has the same
+    subspace for every p: short steps of a slow mechanism move it so little that couplings drown in
+    rounding, long steps of a chain of integrators hide its length. Units of states and inputs do not
+    matter: each state is measured by how far inputs move it.
+    """
+    A, B = _pair(A, B)
+    n = len(A)
+    if n == 0:
+        return Subspace(np.zeros((0, 0)), np.zeros((0, 0)), np.inf, 0.0)
+    powers, factors = [A], [_unit_columns(B)]
+    for _ in range(LONGEST):
+        power, factor = (
+            powers[-1] @ powers[-1],
+            compressed(np.hstack([powers[-1] @ factors[-1], factors[-1]])),
+        )
+        if not np.linalg.norm(power) <= GROWTH * np.linalg.norm(A):
+            break
+        powers.append(power)
+        factors.append(factor)
+    scale = _row_sizes(factors[-1])  # what inputs reach of each state: units drop out
+    balanced = (
+        (M * scale / scale[:, None], L / scale[:, None]) for M, L in zip(powers, factors, strict=True)
+    )
+    best = max((_stairs(M, L, tolerance) for M, L in balanced), key=_clarity)
+    return _completed(scale[:, None] * best.basis, best)
+
+
+def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
+    """The staircase of one pair; the complement is left out."""
+    size, spread = np.linalg.norm(A, 2) or 1.0, np.linalg.norm(B, 2) or 1.0
+    last, accepted, rejected = _range(B / spread, tolerance)
+    basis = last
+    while last.shape[1] and basis.shape[1] < len(A):
+        fresh = A @ last / size
+        for _ in range(2):  # twice: orthogonal to rounding
+            fresh = fresh - basis @ (basis.T @ fresh)
+        last, kept, left = _range(fresh, tolerance)
+        basis = np.hstack([basis, last])
+        accepted, rejected = min(accepted, kept), max(rejected, left)
+    return Subspace(basis, basis[:, :0], accepted, rejected)
+
+
+def reached(
+    A: Sequence[np.ndarray] | np.ndarray, B: Sequence[np.ndarray] | np.ndarray, tolerance: float = TOLERANCE
+) -> Subspace:
+    """What inputs reach along a trajectory: R_{k+1} = A_k R_k + im B_k, R_0 = 0.
+
+    Parameters
+    ----------
+    A, B : sequences of N matrices (n, n), (n, m)
+    tolerance : float
+        As in `staircase`.
+
+    Returns
+    -------
+    Subspace
+        Of the last state; of the number of stretches (1, 2, 4, 8) whose decisions were clearest. Each
+        stretch is one product of its A_k and one Gramian factor; where the motion is very unstable a
+        single one hides what does not grow.
+    """
+    N = len(A)
+    if N == 0 or len(B) != N:
+        raise ValueError(f"expected N >= 1 matrices A and as many B, got {N} and {len(B)}")
+    found = []
+    for count in (1, 2, 4, 8):
+        if count <= N:
+            cuts = np.linspace(0, N, count + 1).round().astype(int)
+            found.append(_stretches(A, B, cuts, tolerance))
+    best = max(found, key=_clarity)
+    return _completed(best.basis, best)
+
+
+def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
+    n = len(A[0])
+    basis, accepted, rejected = np.zeros((n, 0)), np.inf, 0.0
+    for start, stop in pairwise(cuts):
+        power, factor = np.eye(n), np.zeros((n, 0))
+        for k in range(start, stop):
+            power = A[k] @ power
+            factor = compressed(np.hstack([A[k] @ factor, B[k]]))
+        moved = power @ basis
+        scale = _row_sizes(np.hstack([factor, moved]))
+        parts = [M / scale[:, None] for M in (moved, factor)]
+        parts = [M / (np.linalg.norm(M, 2) or 1.0) for M in parts if M.size]
+        basis, kept, rejected = _range(np.hstack(parts) if parts else basis, tolerance)
+        basis, accepted = _orthonormal(scale[:, None] * basis), min(accepted, kept)
+    return Subspace(basis, basis[:, :0], accepted, rejected)
+
+
+def compressed(L: np.ndarray) -> np.ndarray:
+    """A factor with at most as many columns as rows and the same L L'."""
+    return np.asarray(np.linalg.qr(L.T, mode="r")).T if L.shape[1] > L.shape[0] else L
+
+
+def _row_sizes(M: np.ndarray) -> np.ndarray:
+    """Norms of rows, 1 for those that are rounding."""
+    rows = np.linalg.norm(M, axis=1)
+    return np.where(rows > ROUNDING * rows.max(initial=0.0), rows, 1.0)
+
+
+def _clarity(space: Subspace) -> float:
+    """How wide the gap between what counted and what did not is.
+
+    A direction that counted with a singular value s is known to eps/s only, and so is what follows from it.
+    """
+    least = min(space.accepted, 1.0)
+    return least / max(space.rejected, np.finfo(float).eps / least)
+
+
+def _completed(basis: np.ndarray, space: Subspace) -> Subspace:
+    n, rank = basis.shape
+    whole = np.linalg.qr(np.hstack([_orthonormal(basis), np.eye(n)]))[0]
+    return Subspace(whole[:, :rank], whole[:, rank:], space.accepted, space.rejected)
+
+
+def _orthonormal(basis: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(basis, axis=0)
+    return np.linalg.qr(basis / np.where(norms > 0, norms, 1.0))[0]
+
+
+def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far each eigenvalue of A is from being out of the inputs' reach (Popov, Belevitch, Hautus).
+
+    Returns
+    -------
+    eigenvalues : (n,), complex
+    margins : (n,)
+        Smallest over largest singular value of [s I - A, B]; 0 where no input moves the mode.
+    """
+    A, B = _pair(A, B)
+    eigenvalues = np.linalg.eigvals(A).astype(complex)
+    margins = np.empty(len(A))
+    for i, s in enumerate(eigenvalues):
+        singular = np.linalg.svd(np.hstack([s * np.eye(len(A)) - A, B]), compute_uv=False)
+        margins[i] = singular[-1] / singular[0] if singular[0] > 0 else 0.0
+    return eigenvalues, margins
+
+
+def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
+    """Eigenvalues |s| >= 1 of A that no feedback moves.
+
+    Parameters
+    ----------
+    A : (n, n)
+    B : (n, m)
+    tolerance : float
+        [s I - A, B] has lost rank if its smallest singular value is at most this times its largest.
+
+    Returns
+    -------
+    (number of modes,), complex
+    """
+    eigenvalues, margins = hautus_margins(A, B)
+    return eigenvalues[(np.abs(eigenvalues) >= 1 - tolerance) & (margins <= tolerance)]
+
+
+def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
+    """Eigenvalues |s| >= 1 of A that outputs C (p, n) do not see; see `unstabilizable_modes`."""
+    A, C = _output_pair(A, C)
+    return unstabilizable_modes(A.T, C.T, tolerance)
+
+
+def _range(M: np.ndarray, tolerance: float) -> tuple[np.ndarray, float, float]:
+    """Orthonormal basis of the columns, the least singular value kept, the largest dropped."""
+    if not M.size:
+        return np.zeros((len(M), 0)), np.inf, 0.0
+    U, singular, _ = np.linalg.svd(M, full_matrices=False)
+    keep = singular > tolerance
+    return U[:, keep], float(singular[keep].min(initial=np.inf)), float(singular[~keep].max(initial=0.0))
+
+
+def _unit_columns(B: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(B, axis=0)
+    return B / np.where(norms > 0, norms, 1.0)
+
+
+def _pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    A, B = np.asarray(A, float), np.asarray(B, float)
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or B.ndim != 2 or len(B) != len(A):
+        raise ValueError(f"expected A (n, n) and B (n, m), got {A.shape} and {B.shape}")
+    for what, M in (("A", A), ("B", B)):
+        if not np.isfinite(M).all():
+            i, j = np.argwhere(~np.isfinite(M))[0]
+            raise ValueError(f"{what}: expected finite numbers, got {M[i, j]} in row {i}, column {j}")
+    return A, B
+
+
+def _output_pair(A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    A, C = np.asarray(A, float), np.asarray(C, float)
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or C.ndim != 2 or C.shape[1] != len(A):
+        raise ValueError(f"expected A (n, n) and C (p, n), got {A.shape} and {C.shape}")
+    return A, C

@@ -1,0 +1,377 @@
+"""Which motions inputs reach and outputs see, by name: ranks, Gramians and directions of a map.
+
+Maths: docs/maths/analysis.md; how to read a report: docs/analysis.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import null_space, orth, qr
+
+from vioc.checks import as_names, check_array, near_misses
+from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
+from vioc.control.analysis.linear import LinearSystem, linear_system, sizes
+from vioc.control.analysis.rank import TOLERANCE, Subspace, reached, staircase
+from vioc.control.weights import weight_matrix
+from vioc.dynamics.integrators.base import OneStepMap
+
+SHOWN = 6  # names in a line of a report
+SMALL = 1e-6  # shares and weights below it are rounding
+
+
+class Direction(NamedTuple):
+    """A direction of the state's error.
+
+    Attributes
+    ----------
+    gain : float
+        How far (in `scales`) one unit of input energy moves the last state along it; of an observability
+        report, the root of the output energy of a unit step along it at the start.
+    weights : dict of str to float
+        Its entries, in units of `scales`; the sum of squares is 1.
+    """
+
+    gain: float
+    weights: dict[str, float]
+
+    def __str__(self) -> str:
+        return f"{self.gain:10.3g}   {_combination(self.weights)}"
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What `controllability` and `observability` found.
+
+    Attributes
+    ----------
+    what : {"controllable", "observable"}
+    names : tuple of ndx str
+    scales : (ndx,)
+        Size of each error that counts as 1.
+    subspace : Subspace
+        In the coordinates of `basis`: the directions reached; or all but the ones never seen.
+    basis : (ndx, r)
+        Of the tangent space: at the end of the horizon (controllability), or at its start.
+    factor : (r, c)
+        W = basis factor factor' basis' is the Gramian.
+    lost : (size - rank,), complex, or None
+        About an equilibrium: the eigenvalues of A that inputs cannot move, or outputs cannot see.
+    steps : int
+        Of the Gramian's horizon.
+    on_manifold : bool
+    """
+
+    what: str
+    names: tuple[str, ...]
+    scales: np.ndarray = field(repr=False)
+    subspace: Subspace
+    basis: np.ndarray = field(repr=False)
+    factor: np.ndarray = field(repr=False)
+    lost: np.ndarray | None
+    steps: int
+    on_manifold: bool
+    _pair: tuple[Any, Any] = field(repr=False)
+    _root: np.ndarray = field(repr=False)  # (nu, m), R^(-1/2): from weighted inputs to inputs
+
+    @property
+    def rank(self) -> int:
+        return self.subspace.rank
+
+    @property
+    def size(self) -> int:
+        """Dimension of the (reduced) tangent space."""
+        return self.basis.shape[1]
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is reached, or seen."""
+        return self.rank == self.size
+
+    @property
+    def gramian(self) -> np.ndarray:
+        """W (ndx, ndx), SI units."""
+        L = self.basis @ self.factor
+        return L @ L.T
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """How much of each state is out of reach (or sight): 0 nothing, 1 all of it."""
+        Q, N = self._scaled
+        whole = np.linalg.norm(Q, axis=1) ** 2
+        lost = np.linalg.norm(Q @ N, axis=1) ** 2
+        shares = np.divide(lost, whole, out=np.zeros_like(lost), where=whole > SMALL)
+        return {n: float(s) for n, s in zip(self.names, shares, strict=True)}
+
+    def combinations(self) -> list[dict[str, float]]:
+        """Independent combinations of errors (in `scales`) out of reach, with few names each, largest 1.
+
+        Of a controllability report sums that no input changes, of an observability report directions that
+        never show.
+        """
+        Q, N = self._scaled
+        if not N.shape[1]:
+            return []
+        rows = (Q @ N).T
+        _, R, order = qr(rows, mode="economic", pivoting=True)
+        solved = np.linalg.solve(R[:, : len(R)], R)
+        found = []
+        for row in solved:
+            row = row / row[np.argmax(np.abs(row))]
+            weights = {self.names[order[i]]: float(v) for i, v in enumerate(row) if abs(v) > SMALL}
+            found.append(dict(sorted(weights.items(), key=lambda item: -abs(item[1]))))
+        return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
+
+    def directions(self) -> list[Direction]:
+        """All directions of the tangent space, in the order of falling gain."""
+        Q, _ = self._scaled
+        seen = self.what == "observable"
+        # covectors scale the other way: W_o measures dx, W_c is made of it
+        L = Q.T @ self._metric(self.factor, seen)
+        U, singular, _ = np.linalg.svd(L, full_matrices=True)
+        gains = np.zeros(len(U))
+        gains[: len(singular)] = singular
+        vectors = Q @ U
+        vectors *= np.sign(vectors[np.argmax(np.abs(vectors), axis=0), np.arange(len(U))])
+        return [
+            Direction(float(g), dict(zip(self.names, map(float, v), strict=True)))
+            for g, v in zip(gains, vectors.T, strict=True)
+        ]
+
+    def most(self, count: int = 3) -> list[Direction]:
+        """The directions that inputs move (or outputs see) most."""
+        return self.directions()[:count]
+
+    def least(self, count: int = 3) -> list[Direction]:
+        """The directions that inputs move (or outputs see) least, the least first."""
+        return self.directions()[::-1][:count]
+
+    def steer(self, target: Mapping[str, float] | Any) -> Steering:
+        """Least-energy inputs that add `target` to the last state (controllability only).
+
+        Parameters
+        ----------
+        target : dict of str to float (0 where not named), or (ndx,)
+            Error of the last state, SI units; its part off the constraints is dropped.
+
+        Returns
+        -------
+        Steering
+            ``energy`` = sum of u'Ru over the horizon, inf if the target is out of reach; ``u`` (N, nu) is
+            added to the inputs of the trajectory or equilibrium.
+        """
+        if self.what != "controllable":
+            raise ValueError("steer: an observability report has no inputs")
+        if isinstance(target, Mapping):
+            unknown = [n for n in target if n not in self.names]
+            if unknown:
+                raise ValueError(
+                    f"target: unknown name {unknown[0]!r}; {near_misses(unknown[0], self.names)}"
+                )
+            target = [target.get(n, 0.0) for n in self.names]
+        dx = check_array(target, (len(self.names),), "target", self.names)
+        energy, u, missed = steer(*self._pair, self.basis.T @ dx)
+        return Steering(energy, u @ self._root.T, self.basis @ missed)
+
+    def energy(self, target: Mapping[str, float] | Any) -> float:
+        """Least sum of u'Ru that adds `target` to the last state; see `steer`."""
+        return self.steer(target).energy
+
+    def _metric(self, factor: np.ndarray, seen: bool) -> np.ndarray:
+        """The factor in units of `scales` (ndx, c)."""
+        if not seen:
+            return (self.basis @ factor) / self.scales[:, None]
+        # y = C z with z = basis' dx, dx = scales * e
+        return (self.basis @ factor) * self.scales[:, None]
+
+    @property
+    def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
+        """Orthonormal Q (ndx, r) of the tangent space in units of `scales`; N (r, lost) of what is lost."""
+        Q = orth(self.basis / self.scales[:, None], rcond=1e-13)
+        if self.what == "controllable":
+            inside = Q.T @ (self.basis @ self.subspace.basis / self.scales[:, None])
+            return Q, null_space(inside.T, rcond=1e-12) if self.rank else np.eye(self.size)
+        never = Q.T @ (self.basis @ self.subspace.complement / self.scales[:, None])
+        return Q, orth(never, rcond=1e-12) if never.shape[1] else np.zeros((self.size, 0))
+
+    def __str__(self) -> str:
+        space = "the constraint manifold" if self.on_manifold else "the full state"
+        space_found = self.subspace
+        gap = f"counted >= {space_found.accepted:.1e}, did not <= {space_found.rejected:.1e}"
+        lines = [f"{self.what}: {self.rank} of {self.size} directions of {space} ({gap})"]
+        if not self.complete:
+            verb = "no input changes" if self.what == "controllable" else "no output shows"
+            combinations = self.combinations()
+            lines += [f"{verb}:", *(f"  {_combination(c)}" for c in combinations[: 2 * SHOWN])]
+            if len(combinations) > 2 * SHOWN:
+                lines.append(f"  ... ({len(combinations)} in all)")
+            if self.lost is not None:
+                values = ", ".join(f"{s:.6g}" for s in self.lost[: 2 * SHOWN])
+                lines.append(f"their eigenvalues: {values}{', ...' if len(self.lost) > 2 * SHOWN else ''}")
+        per = "per root of input energy" if self.what == "controllable" else "root of output energy"
+        lines.append(f"over {self.steps} steps, {per}:")
+        found = self.directions()
+        last = min(3, len(found) - 3)
+        lines += [f"  {label:5} {d}" for label, d in zip(("most", "", ""), found, strict=False)]
+        lines += [f"  {label:5} {d}" for label, d in zip(("least", "", "")[:last], found[::-1], strict=False)]
+        return "\n".join(lines)
+
+
+def controllability(
+    f: OneStepMap,
+    about: Any,
+    *,
+    inputs: str | Sequence[str] | None = None,
+    manifold: bool | None = None,
+    scales: Any = 1.0,
+    R: Any = 1.0,
+    steps: int = 100,
+    tolerance: float = TOLERANCE,
+) -> Structure:
+    """What inputs reach about an equilibrium or along a trajectory, and at what energy.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    about : Trajectory, or an equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
+    inputs : names, optional
+        The inputs that may be used; default all.
+    manifold : bool, optional
+        On the constraint manifold, or in the full state; default: on it where there are constraints.
+    scales : float, (ndx,) or dict of str to float
+        Size of each state's error that counts as 1 in directions and shares; 1 SI unit where not named.
+        The rank does not depend on it.
+    R : float, (m,), (m, m) or dict of str to float
+        Energy is the sum over the steps of u'Ru; of the inputs used.
+    steps : int
+        Horizon of the Gramian about an equilibrium; a trajectory has its own.
+    tolerance : float
+        Of rank decisions, see `staircase`.
+
+    Returns
+    -------
+    Structure
+        Print it.
+
+    Raises
+    ------
+    ValueError
+        Not an equilibrium, shapes, names; a map without inputs.
+    """
+    if f.nu == 0:
+        raise ValueError("controllability: the map has no inputs")
+    used = f.input_names if inputs is None else as_names(inputs)
+    for name in used:
+        if name not in f.input_names:
+            raise ValueError(f"inputs: unknown name {name!r}; {near_misses(name, f.input_names)}")
+    system = linear_system(f, about, manifold)
+    N = _horizon(system, steps)
+    weight = weight_matrix(R, used, "R", definite=True)
+    columns = np.eye(f.nu)[:, [f.input_names.index(name) for name in used]]
+    root = columns @ np.linalg.inv(np.linalg.cholesky(weight)).T
+    A, B = _repeat(system.A, N, system), _repeat(system.B @ root, N, system)
+    space = _subspace(system, A, B, tolerance)
+    return Structure(
+        "controllable",
+        system.names,
+        sizes(scales, system.names, "scales"),
+        space,
+        system.T[-1],
+        gramian_factor(A, B),
+        _lost(system.A[0], space) if system.steady else None,
+        N,
+        system.on_manifold,
+        (A, B),
+        root,
+    )
+
+
+def observability(
+    f: OneStepMap,
+    about: Any,
+    outputs: Any,
+    *,
+    manifold: bool | None = None,
+    scales: Any = 1.0,
+    noise: Any = 1.0,
+    steps: int = 100,
+    tolerance: float = TOLERANCE,
+) -> Structure:
+    """What outputs tell of the state at the start.
+
+    Parameters
+    ----------
+    f, about, manifold, scales, tolerance
+        As in `controllability`.
+    outputs : name, names, or (p, ndx)
+        Quantities of the state (``"theta"``, ``"hand:x"``, ``"v.theta"``), or the matrix C.
+    noise : float, (p,) or dict of str to float
+        Standard deviation of each output; the Gramian is then the information on the first state.
+    steps : int
+        Horizon of the Gramian about an equilibrium, samples - 1.
+
+    Returns
+    -------
+    Structure
+
+    Raises
+    ------
+    ValueError
+        As `controllability`; a quantity that depends on inputs.
+    """
+    system = linear_system(f, about, manifold)
+    N = _horizon(system, steps)
+    C, names = system.output_matrices(outputs)
+    C = C / sizes(noise, names, "noise")[:, None]
+    A = _repeat(system.A, N, system)
+    C = np.tile(C[:1], (N + 1, 1, 1)) if system.steady else C
+    back = reversed_pair(A, C)
+    space = _subspace(system, *back, tolerance)
+    lost = _lost(system.A[0].T, space) if system.steady else None
+    return Structure(
+        "observable",
+        system.names,
+        sizes(scales, system.names, "scales"),
+        space,
+        system.T[0],
+        gramian_factor(*back),
+        lost,
+        N,
+        system.on_manifold,
+        back,
+        np.eye(len(names)),
+    )
+
+
+def _horizon(system: LinearSystem, steps: int) -> int:
+    if not system.steady:
+        return len(system.A)
+    if steps != int(steps) or steps < 1:
+        raise ValueError(f"steps: expected a whole number >= 1, got {steps}")
+    return int(steps)
+
+
+def _repeat(M: np.ndarray, N: int, system: LinearSystem) -> np.ndarray:
+    return np.broadcast_to(M, (N, *M.shape[1:])) if system.steady else M
+
+
+def _subspace(system: LinearSystem, A: Any, B: Any, tolerance: float) -> Subspace:
+    # the last pair: of an observability analysis the first is its start from nothing
+    return staircase(A[-1], B[-1], tolerance) if system.steady else reached(A, B, tolerance)
+
+
+def _lost(A: np.ndarray, space: Subspace) -> np.ndarray:
+    """Eigenvalues outside an A-invariant subspace, largest first."""
+    N = space.complement
+    values = np.linalg.eigvals(N.T @ A @ N).astype(complex)
+    return values[np.argsort(-np.abs(values), kind="stable")]
+
+
+def _combination(weights: Mapping[str, float]) -> str:
+    """The largest entries as a sum."""
+    ordered = sorted(((n, w) for n, w in weights.items() if abs(w) > 1e-3), key=lambda item: -abs(item[1]))
+    text = " ".join(f"{w:+.3g} {n}" for n, w in ordered[:SHOWN])
+    return text + (f" ... ({len(ordered)} terms)" if len(ordered) > SHOWN else "")

@@ -1,0 +1,114 @@
+"""The equations of one step of any map, as rows that a program sets to zero."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.errors import ModelError
+
+
+class StepRows:
+    """r(x, u, x_next, multipliers, t, dt, parameters) = 0 of a map.
+
+    Its `residual` where it has one; else x_next - f(x, u) with the explicit step.
+
+    Attributes
+    ----------
+    function : casadi.Function
+        (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,).
+    names : tuple of str
+        Of the rows: ``dynamics.STATE``, ``h.CONSTRAINT``.
+    uses_time : bool
+        Whether t matters.
+    implicit : bool
+        Whether a step's own equations are used, with its multipliers as unknowns.
+    """
+
+    def __init__(self, f: OneStepMap):
+        residual = f.residual
+        self.implicit = residual is not None
+        self.function = residual if residual is not None else _explicit(f)
+        rows = self.function.numel_out(0)
+        multipliers = len(f.multiplier_names) if self.implicit else 0
+        if rows != f.nx + multipliers:
+            raise ValueError(
+                f"{type(f).__name__}: its residual has {rows} rows, expected nx + multipliers = "
+                f"{f.nx} + {multipliers}"
+            )
+        self.names = _row_names(self.function, f)
+        self.uses_time = self.function.jac_sparsity(0, 4).nnz() > 0
+
+
+def constraint_values(f: OneStepMap) -> tuple[list[ca.SX], list[set[str]]]:
+    """h of a map with holonomic constraints, and the states that each depends on; empty without."""
+    try:
+        h = [f.quantity(f"h.{name}") for name in f.multiplier_names]
+    except ModelError:
+        return [], []
+    pattern = [np.array(ca.DM(ca.jacobian_sparsity(e, f.symbols.x), 1)).ravel() > 0 for e in h]
+    return h, [{f.state_names[j] for j in np.flatnonzero(p)} for p in pattern]
+
+
+def _explicit(f: OneStepMap) -> ca.Function:
+    """x_next - f(x, u) from the kernel of a map without a residual."""
+    kernel: Any = getattr(f, "_kernel", None)
+    if not isinstance(kernel, ca.Function) or kernel.numel_in(0) != f.nx:
+        raise TypeError(
+            f"{type(f).__name__} has neither a residual nor an explicit step as a CasADi function: define "
+            "the property `residual`, (x, u, x_next, multipliers, t, dt, parameters) -> rows, zero on a step"
+        )
+    with contextlib.suppress(RuntimeError):  # a kernel that solves an equation does not expand
+        kernel = kernel.expand()
+    kind = ca.SX if kernel.is_a("SXFunction") else ca.MX
+    sizes = (f.nx, f.nu, f.nx, 0, 1, 1, len(f.parameters))
+    args = [kind.sym(f"a{i}", n) for i, n in enumerate(sizes)]
+    x, u, x_next, _, t, dt, theta = args
+    step = kernel(x, u, t, dt, theta)[0][: f.nx]
+    return ca.Function("defect", args, [x_next - step])
+
+
+def _row_names(function: ca.Function, f: OneStepMap) -> tuple[str, ...]:
+    """Rows by what they determine: a constraint of the next state alone, or a next state.
+
+    A row in which the next state x_next[j] stands alone, with factor 1, is the one of state j; what is
+    left (the balances of momenta) is given to the states that are left, in order.
+    """
+    rows, nm = function.numel_out(0), function.numel_out(0) - f.nx
+    depends = [_pattern(function, i) for i in range(4)]
+    alone = [
+        r for r in range(rows) if not any(depends[i][r].any() for i in (0, 1, 3)) and depends[2][r].any()
+    ]
+    names: list[str | None] = [None] * rows
+    if len(alone) == nm:
+        for r, name in zip(alone, f.multiplier_names, strict=False):
+            names[r] = f"h.{name}"
+    slopes = _unit_slopes(function)
+    taken: set[int] = set()
+    for j in reversed(range(f.nx)):
+        for r in range(rows):
+            if names[r] is None and slopes[r, j] and j not in taken:
+                names[r] = f"dynamics.{f.state_names[j]}"
+                taken.add(j)
+    left = iter([n for j, n in enumerate(f.state_names) if j not in taken])
+    return tuple(n if n is not None else f"dynamics.{next(left, f'row {r}')}" for r, n in enumerate(names))
+
+
+def _pattern(function: ca.Function, i: int) -> np.ndarray:
+    """Which rows depend on which entries of input i."""
+    if not function.numel_in(i):
+        return np.zeros((function.numel_out(0), 0), bool)
+    return np.array(ca.DM(function.jac_sparsity(0, i), 1).full(), bool)
+
+
+def _unit_slopes(function: ca.Function) -> np.ndarray:
+    """Rows (first axis) whose derivative by x_next[j] is 1 at two points without special values."""
+    random = np.random.default_rng(0)
+    args = function.mx_in()
+    J = ca.Function("J", args, [ca.jacobian(function(*args), args[2])])
+    points = [[random.uniform(0.3, 0.9, a.numel()) for a in args] for _ in range(2)]
+    return np.all([J(*point).full() == 1.0 for point in points], axis=0)

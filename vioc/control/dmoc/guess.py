@@ -1,0 +1,141 @@
+"""Guesses of the unknowns: trivial, from curves and trajectories, from solutions on other meshes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.dmoc.equations import constraint_values
+from vioc.control.dmoc.phase import Phase
+from vioc.dynamics.trajectory import Trajectory
+
+
+class Curve(NamedTuple):
+    """Samples of a phase that need not be a trajectory.
+
+    Attributes
+    ----------
+    x, u, multipliers : (N+1, nx), (N, nu), (N, nm)
+    length : float
+        Of a step, s.
+    """
+
+    x: np.ndarray
+    u: np.ndarray
+    multipliers: np.ndarray
+    length: float
+
+
+def trivial(phase: Phase) -> Curve:
+    """The straight line between what is known of the ends, no force, no multipliers.
+
+    An end that is a range counts with its middle (or its finite side); a state known at one end only is
+    held, one that is known at neither is 0. Loops are closed by the states that are not known at both ends.
+    """
+    n, f = phase.steps, phase.map
+    low, high = phase.state_limits
+    first, last = (_inside(low[k], high[k]) for k in (0, -1))
+    shift = np.array([phase.shifts.get(j, 0.0) for j in range(f.nx)])
+    start = np.where(np.isnan(first), np.where(np.isnan(last), 0.0, last - shift), first)
+    end = np.where(np.isnan(last), start + shift, last)
+    x = _closed(phase, np.linspace(start, end, n + 1))
+    u = np.array([f.rest_input(state) for state in x[1:]]).reshape(n, f.nu)
+    h_low, h_high = phase.length_limits
+    return Curve(
+        x, u, np.zeros((n, phase.multipliers)), h_low if np.isinf(h_high) else 0.5 * (h_low + h_high)
+    )
+
+
+def _closed(phase: Phase, X: np.ndarray, iterations: int = 20) -> np.ndarray:
+    """The states with their loops closed: h = 0 by the least change, each from the one before.
+
+    Where that does not succeed a state stays as near as it came.
+    """
+    f = phase.map
+    h, _ = constraint_values(f) if phase.multipliers else ([], [])
+    if not h:
+        return X
+    value = ca.vertcat(*h)
+    J = ca.jacobian(value, f.symbols.x)
+    evaluate = ca.Function("h", [f.symbols.x, f.symbols.parameters], [value, J], {"cse": True})
+    theta = list(f.parameters.values())
+    driven = (X[0] != X[-1]) & (np.abs(np.diff(X, axis=0)).max(axis=0) > 0)
+    closed = X.copy()
+    for k in range(len(X)):
+        if k:
+            closed[k] = np.where(driven, X[k], closed[k - 1])
+        for _ in range(iterations):
+            error, slope = (np.asarray(v) for v in evaluate(closed[k], theta))
+            if np.abs(error).max() < 1e-12:
+                break
+            slope = np.where(driven, 0.0, slope) if k else slope
+            closed[k] -= np.linalg.lstsq(slope, error[:, 0], rcond=1e-8)[0].clip(-0.5, 0.5)
+    return closed
+
+
+def _inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The middle of each range, its finite side, or NaN."""
+    with np.errstate(invalid="ignore"):
+        middle = 0.5 * (low + high)
+    return np.where(
+        np.isfinite(middle),
+        middle,
+        np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, np.nan)),
+    )
+
+
+def resample(run: Trajectory, phase: Phase) -> Curve:
+    """A trajectory on the phase's mesh, stretched to its duration if that is given.
+
+    States are interpolated linearly in the fraction of time that has passed, inputs are held; multipliers
+    are impulses and scale with the step.
+    """
+    f, n = phase.map, phase.steps
+    if run.x.shape[1] != f.nx or run.u.shape[1] != f.nu:
+        raise ValueError(
+            f"guess: got a trajectory of {run.x.shape[1]} states and {run.u.shape[1]} inputs for a map of "
+            f"{f.nx} and {f.nu}"
+        )
+    old, new = (run.t - run.t[0]) / (run.t[-1] - run.t[0]), np.arange(n + 1) / n
+    low, high = phase.length_limits
+    length = float(np.clip((run.t[-1] - run.t[0]) / n, low, high))
+    multipliers = run.multipliers[:, : phase.multipliers]
+    if len(run) == n:
+        return Curve(run.x, run.u, multipliers, length)
+    x = np.stack([np.interp(new, old, column) for column in run.x.T], axis=1)
+    middles = (new[1:] + new[:-1]) / 2
+    rows = np.clip(np.searchsorted(old, middles, side="right") - 1, 0, len(run) - 1)
+    u = run.u[rows].copy()
+    for j, name in enumerate(f.input_names):
+        state = name.removeprefix("rho.")
+        if state != name and state in f.state_names:  # a prescribed configuration moves, it is not held
+            u[:, j] = x[1:, f.state_names.index(state)]
+    return Curve(x, u, multipliers[rows] * length / run.step_lengths[rows, None], length)
+
+
+def curve(guess: Any, phase: Phase) -> Curve:
+    """A guess of a user's as a curve.
+
+    None is the trivial one; a Trajectory of any mesh; (X, U) with U None for none; or inputs U (N, nu)
+    alone, which are rolled out from the initial state.
+    """
+    base = trivial(phase)
+    if guess is None:
+        return base
+    if isinstance(guess, Curve):
+        return guess
+    if isinstance(guess, Trajectory):
+        return resample(guess, phase)
+    f, n = phase.map, phase.steps
+    if isinstance(guess, tuple) and len(guess) == 2:
+        X = check_array(guess[0], (n + 1, f.nx), "guess of states", f.state_names)
+        if guess[1] is None:
+            U = np.array([f.rest_input(state) for state in X[1:]]).reshape(n, f.nu)
+        else:
+            U = f.check_inputs(guess[1], n, X[0])
+        return base._replace(x=X, u=U)
+    U = f.check_inputs(guess, n, base.x[0])
+    return resample(f.rollout(base.x[0], U, k0=phase.k0, dt=base.length, warn=False), phase)

@@ -1,0 +1,77 @@
+"""Where the unknowns and the parameters of a phase lie in the vectors of the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vioc.control.dmoc.phase import Phase
+
+
+class Layout:
+    """Indices of a phase's unknowns.
+
+    Parameters
+    ----------
+    phase : Phase
+    start : int
+        First entry that is free.
+    staged : bool
+        For solvers that want x[k+1] = F(x[k], c[k]): each sample also holds the step length, and each step
+        a copy W of the state that follows.
+
+    Attributes
+    ----------
+    X, U, L : (N+1, nx), (N, nu), (N, nm) int
+    W : (N, nx) int
+        Of the state at the end of each step: X[1:] unless staged.
+    H : (N+1,) int or None
+        Of the step length, where it is free: one unknown unless staged.
+    end : int
+        One past the last entry.
+    """
+
+    def __init__(self, phase: Phase, start: int, staged: bool):
+        n, nx, nu, nm = phase.steps, phase.map.nx, phase.map.nu, phase.multipliers
+        free = phase.free_duration
+        own_length = int(free and staged)
+        self.staged = staged
+        self.states, self.controls = nx + own_length, nu + nm + nx * staged
+        width = self.states + self.controls
+        at = start + width * np.arange(n + 1)[:, None]
+        self.X = at + np.arange(nx)
+        first = at[:-1] + self.states
+        self.U = first + np.arange(nu)
+        self.L = first + nu + np.arange(nm)
+        self.W = first + nu + nm + np.arange(nx) if staged else self.X[1:]
+        self.end = start + width * n + self.states
+        self.H: np.ndarray | None = None
+        if free:
+            self.H = at[:, 0] + nx if staged else np.full(n + 1, self.end)
+            self.end += not staged
+
+
+class Given:
+    """The parameter vector of a program: named sections, filled with numbers at each solve."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._sections: dict[tuple[int, str], np.ndarray] = {}
+
+    def add(self, phase: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Indices, of `shape`, of a new section."""
+        count = int(np.prod(shape))
+        index = self.size + np.arange(count).reshape(shape)
+        self._sections[phase, name] = index
+        self.size += count
+        return index
+
+    def index(self, phase: int, name: str) -> np.ndarray:
+        return self._sections[phase, name]
+
+    def values(self, numbers: dict[tuple[int, str], Any]) -> np.ndarray:
+        result = np.zeros(self.size)
+        for key, index in self._sections.items():
+            result[index.ravel()] = np.ravel(numbers[key])
+        return result

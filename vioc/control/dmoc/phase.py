@@ -1,0 +1,334 @@
+"""`Phase`: a stretch of motion of one map, with its cost, limits and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array, near_misses
+from vioc.control.costs import Cost
+from vioc.control.dmoc.constraints import Constraint, limits
+from vioc.control.dmoc.equations import StepRows
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.errors import ModelError
+
+QUADRATURES = ("left", "midpoint", "trapezoid")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Phase:
+    """N steps of a map with a cost, limits and conditions at the ends.
+
+    Parameters
+    ----------
+    map : OneStepMap
+    steps : int
+        N.
+    cost : Cost, optional
+        Of this map; default none.
+    initial, final : (nx,) array or dict, optional
+        Of the first and last state: all of it, or by name. A name is any quantity of the state
+        (``theta``, ``v.theta``, ``tip:x``), its value a number or a pair (lower, upper); what is not named
+        is free.
+    bounds : dict, optional
+        Limits by name of any quantity, states, inputs (``u.force``) and multipliers (``lambda.string``)
+        included: a pair (lower, upper) of numbers, arrays over time or None, or b for [-b, b].
+    constraints : sequence of Constraint
+    rates : dict, optional
+        Limits of (u[k+1] - u[k]) / h by input name, per second; a pair, or b for [-b, b].
+    periodic : bool, names, or dict of name to shift
+        States whose last value is the first plus the shift (0 by default); True means all.
+    duration : float or (lower, upper), optional
+        s; a pair makes it free. Default ``steps * map.dt``.
+    quadrature : {"left", "midpoint", "trapezoid"}
+        How the running cost is summed; "left" is the sum that `Cost` itself takes.
+    k0 : int
+        Index of the first step, for maps that depend on time; of the first phase.
+    name : str
+        Of the phase, in reports.
+
+    Raises
+    ------
+    ValueError
+        Wrong shapes and limits, lower > upper, names that do not exist.
+    """
+
+    map: OneStepMap
+    steps: int
+    cost: Cost | None = None
+    initial: Any = None
+    final: Any = None
+    bounds: Mapping[str, Any] | None = None
+    constraints: Sequence[Constraint] = ()
+    rates: Mapping[str, Any] | None = None
+    periodic: Any = None
+    duration: Any = None
+    quadrature: str = "left"
+    k0: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        f = self.map
+        if self.steps != int(self.steps) or self.steps < 1:
+            raise ValueError(f"steps: expected a whole number >= 1, got {self.steps!r}")
+        if self.quadrature not in QUADRATURES:
+            raise ValueError(f"quadrature: expected one of {', '.join(QUADRATURES)}, got {self.quadrature!r}")
+        if self.cost is not None:
+            if not isinstance(self.cost, Cost):
+                raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {self.cost!r}")
+            if self.cost.map.state_names != f.state_names or self.cost.map.input_names != f.input_names:
+                raise ValueError("cost: it was built on a map with other states or inputs")
+            if self.cost._uses_multipliers and not self.equations.implicit:
+                raise ValueError(
+                    f"cost: it uses multipliers, and {type(f).__name__} has no residual with them"
+                )
+        names = [c.name for c in self.constraints]
+        doubled = next((n for n in names if names.count(n) > 1), None)
+        if doubled is not None:
+            raise ValueError(f"constraints: two have the name {doubled!r}")
+        for c in self.constraints:
+            c.check(f)
+        # what is computed when asked for is computed now, so that mistakes show here
+        _ = self.state_limits, self.input_limits, self.multiplier_limits, self.rows, self.rate_limits
+        _ = self.shifts, self.length_limits, self.data
+
+    # -- sizes and times ------------------------------------------------------------------------
+
+    @cached_property
+    def equations(self) -> StepRows:
+        return StepRows(self.map)
+
+    @property
+    def multipliers(self) -> int:
+        """Number of multipliers among the unknowns of a step."""
+        return len(self.map.multiplier_names) if self.equations.implicit else 0
+
+    @cached_property
+    def length_limits(self) -> tuple[float, float]:
+        """Least and greatest length of a step, s."""
+        if self.duration is None:
+            return self.map.dt, self.map.dt
+        low, high = limits(self.duration, 1, "duration", number="equal")
+        if not (low[0] > 0 and np.isfinite(low[0])):
+            raise ValueError(f"duration: expected a time > 0, or a pair of limits > 0, got {self.duration!r}")
+        return float(low[0] / self.steps), float(high[0] / self.steps)
+
+    @property
+    def free_duration(self) -> bool:
+        return self.length_limits[0] != self.length_limits[1]
+
+    # -- limits of the unknowns -----------------------------------------------------------------
+
+    def _named(self, prefix: str, names: Sequence[str]) -> dict[int, Any]:
+        bounds = self.bounds or {}
+        return {i: bounds[prefix + n] for i, n in enumerate(names) if prefix + n in bounds}
+
+    def _limits(self, prefix: str, names: Sequence[str], count: int) -> tuple[np.ndarray, np.ndarray]:
+        low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
+        for i, value in self._named(prefix, names).items():
+            what = f"bounds on {prefix}{names[i]}"
+            low[:, i], high[:, i] = limits(value, count, what, number="symmetric")
+        return low, high
+
+    @cached_property
+    def state_limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N+1, nx) each, the conditions at the ends included."""
+        low, high = self._limits("", self.map.state_names, self.steps + 1)
+        for row, what, end in ((0, "initial", self._ends[0]), (-1, "final", self._ends[1])):
+            for name, value in end.items():
+                if name not in self.map.state_names:
+                    continue
+                i = self.map.state_names.index(name)
+                a, b = (float(v[0]) for v in limits(value, 1, f"{what} {name}", number="equal"))
+                if a > high[row, i] or b < low[row, i]:
+                    raise ValueError(
+                        f"{what} {name}: [{a:g}, {b:g}] is outside of its bounds "
+                        f"[{low[row, i]:g}, {high[row, i]:g}]"
+                    )
+                low[row, i], high[row, i] = max(a, low[row, i]), min(b, high[row, i])
+        return low, high
+
+    @cached_property
+    def input_limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N, nu) each."""
+        return self._limits("u.", self.map.input_names, self.steps)
+
+    @cached_property
+    def multiplier_limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N, nm) each."""
+        if not self.multipliers and self._named("lambda.", self.map.multiplier_names):
+            raise ValueError(f"bounds: {type(self.map).__name__} has no residual with multipliers to bound")
+        return self._limits("lambda.", self.map.multiplier_names[: self.multipliers], self.steps)
+
+    @property
+    def fixed_start(self) -> np.ndarray:
+        """Which entries of the first state are given (nx,)."""
+        return self.state_limits[0][0] == self.state_limits[1][0]
+
+    @property
+    def fixed_end(self) -> np.ndarray:
+        return self.state_limits[0][-1] == self.state_limits[1][-1]
+
+    # -- conditions -----------------------------------------------------------------------------
+
+    @cached_property
+    def _ends(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self._end(self.initial, "initial"), self._end(self.final, "final")
+
+    def _end(self, value: Any, what: str) -> dict[str, Any]:
+        if value is None:
+            return {}
+        if isinstance(value, Mapping):
+            return dict(value)
+        x = check_array(value, (self.map.nx,), f"{what} state", self.map.state_names)
+        return dict(zip(self.map.state_names, x, strict=True))
+
+    def _quantity(self, name: str, what: str) -> ca.SX:
+        try:
+            return self.map.quantity(name)
+        except ModelError as error:
+            if name in self.map.input_names:
+                raise ValueError(f"{what}: {name!r} is an input; write 'u.{name}'") from None
+            raise ValueError(f"{what}: {error}") from None
+
+    @cached_property
+    def rows(self) -> tuple[Constraint, ...]:
+        """All constraints that are not limits of single unknowns."""
+        f = self.map
+        unknowns = {*f.state_names, *(f"u.{n}" for n in f.input_names)}
+        unknowns |= {f"lambda.{n}" for n in f.multiplier_names}
+        rows = list(self.constraints)
+        for name, value in (self.bounds or {}).items():
+            if name not in unknowns:
+                c = Constraint(name, self._quantity(name, "bounds"))
+                count = self.steps + (not c.by_step(f))
+                rows.append(replace_limits(c, limits(value, count, f"bounds on {name}", number="symmetric")))
+        for where, what, end in (("start", "initial", self._ends[0]), ("end", "final", self._ends[1])):
+            for name, value in end.items():
+                if name not in f.state_names:
+                    c = Constraint(f"{what} {name}", self._quantity(name, what), where=where)
+                    c.check(f)
+                    rows.append(replace_limits(c, limits(value, 1, f"{what} {name}", number="equal")))
+        for c in rows:
+            self.row_limits(c)
+        return tuple(rows)
+
+    def row_limits(self, c: Constraint) -> tuple[np.ndarray, np.ndarray]:
+        """Limits (samples, m) of a constraint's rows."""
+        count = 1 if c.where != "path" else self.steps + (not c.by_step(self.map))
+        pair = limits((c.lower, c.upper), count, f"constraint {c.name}", number="equal")
+        if not (np.isfinite(pair[0]) | np.isfinite(pair[1])).any():
+            raise ValueError(f"constraint {c.name}: it has no limit; give lower, upper, or both")
+        low, high = (np.repeat(side[:, None], c.expression.numel(), axis=1) for side in pair)
+        return low, high
+
+    @cached_property
+    def rate_limits(self) -> dict[int, tuple[float, float]]:
+        """Limits of an input's rate, per second, by its index."""
+        result = {}
+        for name, value in (self.rates or {}).items():
+            bare = name.removeprefix("u.")
+            if bare not in self.map.input_names:
+                raise ValueError(f"rates: unknown input {name!r}; {near_misses(bare, self.map.input_names)}")
+            low, high = limits(value, 1, f"rates of {bare}", number="symmetric")
+            result[self.map.input_names.index(bare)] = float(low[0]), float(high[0])
+        return result
+
+    @cached_property
+    def shifts(self) -> dict[int, float]:
+        """last - first of the states that are periodic, by index."""
+        names = self.map.state_names
+        value = self.periodic
+        if value is None or value is False:
+            return {}
+        if value is True:
+            value = names
+        items = (
+            value
+            if isinstance(value, Mapping)
+            else dict.fromkeys((value,) if isinstance(value, str) else value, 0.0)
+        )
+        for name in items:
+            if name not in names:
+                raise ValueError(f"periodic: unknown state {name!r}; {near_misses(name, names)}")
+        return {names.index(name): float(shift) for name, shift in items.items()}
+
+    # -- data over time -------------------------------------------------------------------------
+
+    @cached_property
+    def data(self) -> np.ndarray:
+        """References of the cost and of the constraints side by side, (N+1, total)."""
+        n = self.steps
+        columns = [np.empty((n + 1, 0))]
+        if self.cost is not None:
+            columns.append(self.cost.reference_rows(n))
+        for c in self.rows:
+            for symbol, values in c.references:
+                array = np.asarray(values, float)
+                array = array[:, None] if array.ndim == 1 else array
+                columns.append(
+                    check_array(array, (n + 1, ca.SX(symbol).numel()), f"constraint {c.name}: reference")
+                )
+        return np.concatenate(columns, axis=1)
+
+    def refined(self, factor: int) -> Phase:
+        """The same phase with `factor` times as many steps; data over time are interpolated."""
+        factor = int(factor)
+        n = self.steps
+
+        def finer(values: Any) -> Any:
+            array = None if values is None else np.asarray(values, float)
+            if array is None or array.ndim == 0 or len(array) not in (n, n + 1):
+                return values
+            old = np.arange(len(array))
+            if len(array) == n:  # belongs to steps
+                return np.repeat(array, factor, axis=0)
+            new = np.arange(factor * n + 1) / factor
+            flat = array.reshape(len(array), -1)
+            return np.stack([np.interp(new, old, c) for c in flat.T], axis=1).reshape(-1, *array.shape[1:])
+
+        def pair(value: Any) -> Any:
+            return tuple(finer(v) for v in value) if isinstance(value, (tuple, list)) else finer(value)
+
+        constraints = [
+            replace(
+                c,
+                lower=finer(c.lower),
+                upper=finer(c.upper),
+                references=[(s, finer(values)) for s, values in c.references],
+            )
+            for c in self.constraints
+        ]
+        duration = self.steps * self.map.dt if self.duration is None else self.duration
+        return replace(
+            self,
+            steps=factor * n,
+            cost=_refined_cost(self.cost, finer),
+            bounds={name: pair(value) for name, value in (self.bounds or {}).items()},
+            constraints=constraints,
+            duration=duration,
+            k0=factor * self.k0,
+        )
+
+    def __repr__(self) -> str:
+        low, high = (self.steps * h for h in self.length_limits)
+        time = f"{low:g} s" if low == high else f"{low:g} to {high:g} s"
+        return f"Phase({self.name or type(self.map).__name__}: {self.steps} steps, {time})"
+
+
+def replace_limits(c: Constraint, pair: tuple[np.ndarray, np.ndarray]) -> Constraint:
+    """The constraint with other limits."""
+    return replace(c, lower=pair[0], upper=pair[1])
+
+
+def _refined_cost(cost: Cost | None, finer: Any) -> Cost | None:
+    if cost is None or not cost._references:
+        return cost
+    rebuild, parts = cost.__reduce__()
+    finer_rows = [finer(r) for r in cost._references]
+    return rebuild(*(finer_rows if part is cost._references else part for part in parts))

@@ -1,0 +1,272 @@
+"""`Problem`: phases and how they are joined; `solve`: one phase in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.control.costs import Cost
+from vioc.control.dmoc.guess import curve
+from vioc.control.dmoc.phase import Phase
+from vioc.control.dmoc.separable import Block
+from vioc.control.dmoc.solution import Raw, Solution, solution
+from vioc.control.dmoc.solvers import SOLVERS, Solver
+from vioc.control.dmoc.transcription import Transcription
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.errors import OptimizationError
+
+WARM = {
+    "ipopt.warm_start_init_point": "yes",
+    "ipopt.warm_start_bound_push": 1e-9,
+    "ipopt.warm_start_bound_frac": 1e-9,
+    "ipopt.warm_start_slack_bound_push": 1e-9,
+    "ipopt.warm_start_slack_bound_frac": 1e-9,
+    "ipopt.warm_start_mult_bound_push": 1e-9,
+    "ipopt.mu_init": 1e-6,
+}
+
+
+class Problem:
+    """An optimal-control problem of one or several phases, see docs/maths/dmoc.md.
+
+    Parameters
+    ----------
+    phases : Phase or sequence of Phase
+        In the order of time.
+    jumps : sequence of (dict or None), optional
+        One for each joint: first states of the later phase, by name, that are not those of the same
+        name at the end of the earlier one, as expressions in the earlier map's symbols of the state; None
+        for a name sets it free.
+
+    Examples
+    --------
+    >>> problem = Problem(Phase(f, 200, cost, initial=x0, bounds={"u.force": 20.0}))
+    >>> best = problem.solve()
+    """
+
+    def __init__(
+        self, phases: Phase | Sequence[Phase], jumps: Sequence[Mapping[str, Any] | None] | None = None
+    ):
+        self.phases = (phases,) if isinstance(phases, Phase) else tuple(phases)
+        if not self.phases or not all(isinstance(p, Phase) for p in self.phases):
+            raise TypeError(f"expected a Phase or several, got {phases!r}")
+        self.jumps = [None] * (len(self.phases) - 1) if jumps is None else list(jumps)
+        if len(self.jumps) != len(self.phases) - 1:
+            raise ValueError(
+                f"jumps: expected {len(self.phases) - 1}, one for each joint, got {len(self.jumps)}"
+            )
+        self.maps = tuple(p.map for p in self.phases)
+        self._transcriptions: dict[bool, Transcription] = {}
+        self._solvers: dict[Any, Solver] = {}
+
+    def transcription(self, staged: bool = False) -> Transcription:
+        """The nonlinear program; `staged` in the form that FATROP takes."""
+        if staged not in self._transcriptions:
+            self._transcriptions[staged] = Transcription(self.phases, self.jumps, staged)
+        return self._transcriptions[staged]
+
+    def solve(
+        self,
+        guess: Any = None,
+        *,
+        initial: Any = None,
+        solver: str = "ipopt",
+        tolerance: float = 1e-8,
+        max_iterations: int = 1000,
+        options: Mapping[str, Any] | None = None,
+        monitor: bool | Callable[[int, float, float], Any] | None = None,
+        raise_on_failure: bool = True,
+    ) -> Solution:
+        """The trajectory that (locally) minimizes the cost.
+
+        Parameters
+        ----------
+        guess : optional
+            Of a phase: a Trajectory on any mesh; (X, U) of shapes (N+1, nx), (N, nu), U None for no
+            force; inputs U (N, nu), which are rolled out; None for the straight line between the ends. A
+            list has one for each phase. A Solution of the same problem also gives its multipliers; one
+            of another mesh its trajectories.
+        initial : (nx,) array or dict by name, optional
+            Other values for what the first phase's `initial` gives of the state; nothing is built again, as a
+            receding horizon wants it.
+        solver : {"ipopt", "fatrop", "sqp"}
+        tolerance : float
+            Of the optimality conditions, as the solver scales them.
+        max_iterations : int
+        options : dict, optional
+            For CasADi's `nlpsol` with that solver, e.g. ``{"ipopt.linear_solver": "mumps"}``.
+        monitor : bool or callable, optional
+            True prints a line per iteration; a callable gets (iteration, cost, violation). Not for FATROP.
+        raise_on_failure : bool
+            False returns the best iterate with its status instead of raising.
+
+        Returns
+        -------
+        Solution
+
+        Raises
+        ------
+        ValueError
+            Options and shapes.
+        OptimizationError
+            Not converged (``result`` holds the best iterate), or not a number at the guess.
+        KeyboardInterrupt
+            Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
+            FATROP does not tell its iterates: it ends with its last one, and with nothing at Ctrl-C.
+        """
+        if solver not in SOLVERS:
+            raise ValueError(f"solver: unknown {solver!r}; {near_misses(solver, SOLVERS)}")
+        if not tolerance > 0 or max_iterations < 1:
+            raise ValueError(
+                f"expected tolerance > 0 and max_iterations >= 1, got {tolerance} and {max_iterations}"
+            )
+        staged = solver == "fatrop"
+        if staged:
+            self._check_staged()
+        t = self.transcription(staged)
+        p = t.given_values()
+        limits = self._limits(t, initial)
+        w, mu, nu = self._start(guess, t)
+        w = np.clip(w, *limits)
+        warm = WARM if solver == "ipopt" and mu is not None else {}
+        settings = {**warm, **(options or {})}
+        key = (solver, tolerance, max_iterations, str(sorted(settings.items())))
+        if key not in self._solvers:
+            self._solvers[key] = Solver(t, solver, tolerance, max_iterations, settings)
+        self._check_finite(t, w, p)
+        outcome = self._solvers[key](w, p, limits, mu, nu, monitor)
+        gradient = np.asarray(t.program.grad_f(outcome.w, p)[1]).ravel()
+        J = t.program.jac_g(outcome.w, p)[1].sparse()
+        raw = Raw(t, outcome.w, outcome.mu, -(gradient + J.T @ outcome.mu), p, *limits)
+        found = solution(self, raw, outcome.status, outcome.iterations, outcome.seconds, outcome.stats)
+        if monitor is True:
+            print(found.message)
+        if found.status == "interrupted" and raise_on_failure:
+            stop = KeyboardInterrupt(found.message)
+            stop.result = found  # type: ignore[attr-defined]
+            raise stop
+        return found.raise_for_status() if raise_on_failure else found
+
+    def refined(self, factor: int) -> Problem:
+        """The same problem with `factor` times as many steps in the same time."""
+        if factor != int(factor) or factor < 1:
+            raise ValueError(f"factor: expected a whole number >= 1, got {factor!r}")
+        return Problem([phase.refined(factor) for phase in self.phases], self.jumps)
+
+    def with_parameters(self, **values: float) -> Problem:
+        """The same problem with other values of declared parameters of its maps."""
+        known = {n for phase in self.phases for n in phase.map.parameters}
+        for name in values:
+            if name not in known:
+                raise ValueError(f"unknown parameter {name!r}; {near_misses(name, known)}")
+        phases = []
+        for phase in self.phases:
+            own = {n: v for n, v in values.items() if n in phase.map.parameters}
+            phases.append(replace(phase, map=phase.map.with_parameters(**own)))
+        return Problem(phases, self.jumps)
+
+    # -- starts ---------------------------------------------------------------------------------
+
+    def _start(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """The guess as unknowns, and multipliers where they are known."""
+        if isinstance(guess, Solution):
+            raw = guess._raw
+            shapes = (t.program.size, t.program.rows, t.layouts[0].staged)
+            theirs = (
+                raw.transcription.program.size,
+                raw.transcription.program.rows,
+                raw.transcription.layouts[0].staged,
+            )
+            if shapes == theirs and len(guess.phases) == len(self.phases):
+                return raw.w.copy(), raw.mu.copy(), raw.nu.copy()
+            guess = [part.trajectory for part in guess.phases]
+        guesses = guess if isinstance(guess, list) else [guess]
+        if len(guesses) == 1 and len(self.phases) > 1 and guesses[0] is None:
+            guesses = [None] * len(self.phases)
+        if len(guesses) != len(self.phases):
+            raise ValueError(
+                f"guess: got {len(guesses)} for {len(self.phases)} phases; give a list with one for each"
+            )
+        w = np.zeros(t.program.size)
+        for item, phase, at in zip(guesses, self.phases, t.layouts, strict=True):
+            c = curve(item, phase)
+            w[at.X], w[at.U], w[at.L] = c.x, c.u, c.multipliers
+            if at.staged:
+                w[at.W] = c.x[1:]
+            if at.H is not None:
+                w[at.H] = c.length
+        return w, None, None
+
+    def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of the unknowns, with another initial state."""
+        low, high = t.lower.copy(), t.upper.copy()
+        if initial is not None:
+            phase, at = self.phases[0], t.layouts[0]
+            names = phase.map.state_names
+            if not isinstance(initial, Mapping):
+                x = phase.map.check_state(initial, "initial state")
+                initial = {n: v for n, v, fixed in zip(names, x, phase.fixed_start, strict=True) if fixed}
+            for name, value in initial.items():
+                if name not in names or not phase.fixed_start[names.index(name)]:
+                    raise ValueError(
+                        f"initial: {name!r} is no state that the first phase gives a value at its start"
+                    )
+                low[at.X[0, names.index(name)]] = high[at.X[0, names.index(name)]] = float(value)
+        return low, high
+
+    def _check_staged(self) -> None:
+        reasons = [
+            (len(self.phases) > 1, "several phases"),
+            (any(p.shifts for p in self.phases), "periodic states"),
+            (any(p.rate_limits for p in self.phases), "rate limits"),
+        ]
+        for bad, what in reasons:
+            if bad:
+                raise ValueError(f"solver: FATROP takes one chain of steps, no {what}; use 'ipopt'")
+
+    def _check_finite(self, t: Transcription, w: np.ndarray, p: np.ndarray) -> None:
+        """OptimizationError where the program is not a number at the guess: what, and where."""
+        values = np.concatenate([np.asarray(v).ravel() for v in t.program.values(w, p)])
+        if np.isfinite(values).all():
+            return
+        for block in t.program.blocks:
+            place = _first_bad(block, w, p)
+            if place is not None:
+                what, k = place
+                raise OptimizationError(
+                    f"{what} is not finite at the guess, at k = {k} of phase {block.phase}, unknowns "
+                    f"{w[block.index[list(block.samples).index(k)]]}; give a guess inside its domain"
+                )
+
+
+def _first_bad(block: Block, w: np.ndarray, p: np.ndarray) -> tuple[str, int] | None:
+    cost, rows = (np.asarray(v) for v in block.function.map(len(block))(w[block.index].T, p[block.given].T))
+    bad = np.flatnonzero(~np.isfinite(cost.ravel()))
+    if len(bad):
+        return "the cost", int(block.samples[bad[0]])
+    wrong = np.argwhere(~np.isfinite(rows.T))
+    if len(wrong):
+        return block.names[wrong[0][1]], int(block.samples[wrong[0][0]])
+    return None
+
+
+def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **options: Any) -> Solution:
+    """Optimize one phase: `Phase`'s and `Problem.solve`'s arguments in one call.
+
+    Examples
+    --------
+    >>> best = solve(f, cost, steps=200, initial=hanging, final=upright, bounds={"u.force": 20.0})
+    """
+    names = ("solver", "tolerance", "max_iterations", "options", "monitor", "raise_on_failure")
+    how = {n: options.pop(n) for n in names if n in options}
+    return Problem(Phase(f, steps, cost, **options)).solve(guess, **how)
+
+
+def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
+    """The duration of a phase, s, times a weight; for phases with a free duration."""
+    return Cost(f, ca.SX(weight), per_time=True)

@@ -1,0 +1,173 @@
+"""Derivatives of an optimum by parameters: the implicit function theorem on the KKT conditions.
+
+docs/maths/dmoc.md, "Sensitivity by parameters".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import splu
+
+from vioc.errors import OptimizationError
+
+if TYPE_CHECKING:
+    from vioc.control.dmoc.transcription import Transcription
+
+ACTIVE = 1e-6  # of 1 + |limit|: how near to it an unknown or a row is at its limit
+
+
+@dataclass(frozen=True, repr=False)
+class Sensitivity:
+    """First derivatives of an optimum.
+
+    Attributes
+    ----------
+    names : tuple of str
+        By what: ``param.NAME``, and ``initial.STATE`` of the first phase where that is given.
+    cost : (len(names),)
+        Of the optimal cost.
+    x, u, multipliers : tuple of (N+1, nx, len(names)), ...
+        Of the trajectories, one array for each phase.
+    length : tuple of (len(names),)
+        Of the step length, zero where it is given.
+    weakly_active : tuple of str
+        Limits that are met without a multiplier: there the derivatives hold to one side only.
+    """
+
+    names: tuple[str, ...]
+    cost: np.ndarray
+    x: tuple[np.ndarray, ...]
+    u: tuple[np.ndarray, ...]
+    multipliers: tuple[np.ndarray, ...]
+    length: tuple[np.ndarray, ...]
+    weakly_active: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        costs = ", ".join(f"{n} {c:.6g}" for n, c in zip(self.names, self.cost, strict=True))
+        weak = f"; {len(self.weakly_active)} limits met without a multiplier" if self.weakly_active else ""
+        return f"Sensitivity(of the cost: {costs or 'nothing declared or given'}{weak})"
+
+
+def sensitivity(
+    t: Transcription,
+    w: np.ndarray,
+    mu: np.ndarray,
+    nu: np.ndarray,
+    p: np.ndarray,
+    limits: tuple[np.ndarray, np.ndarray],
+) -> Sensitivity:
+    """Solve the differentiated KKT conditions at a solution."""
+    program = t.program
+    g = np.asarray(program.values(w, p)[1]).ravel()
+    J = program.jac_g(w, p)[1].sparse().tocsr()
+    H = program.hess_lag(w, p, 1.0, mu).sparse().tocsr()
+    H = H + sp.triu(H, 1).T
+    held, weak_w = _active(w, *limits, nu)
+    rows, weak_g = _active(g, t.row_lower, t.row_upper, mu)
+    free = np.flatnonzero(~held)
+    active = np.flatnonzero(rows)
+
+    names, D = _parameters(t)
+    L_p, L_wp, g_p = _by_given(t, w, p, mu)
+    start = t.layouts[0].X[0][t.phases[0].fixed_start]
+    names += tuple(
+        f"initial.{n}"
+        for n, fixed in zip(t.phases[0].map.state_names, t.phases[0].fixed_start, strict=True)
+        if fixed
+    )
+    L_w = np.hstack([(L_wp @ D).toarray(), H[:, start].toarray()])
+    g_t = np.hstack([(g_p @ D).toarray(), J[:, start].toarray()])
+    cost = np.concatenate([L_p @ D, -nu[start]])
+
+    JA = J[active][:, free]
+    KKT = sp.bmat([[H[free][:, free], JA.T], [JA, None]], format="csc")
+    try:
+        change = splu(KKT).solve(-np.vstack([L_w[free], g_t[active]]))
+    except RuntimeError:
+        change = np.full((1, 1), np.nan)
+    if not np.isfinite(change).all():
+        raise OptimizationError(
+            "sensitivity: the KKT matrix is singular: the optimum is not isolated, or active constraints "
+            "depend on each other; give every input a weight, and drop redundant conditions"
+        )
+    dw = np.zeros((program.size, len(names)))
+    dw[free] = change[: len(free)]
+    dw[start, np.arange(len(names) - len(start), len(names))] = 1.0
+    at = t.layouts
+    return Sensitivity(
+        names,
+        cost,
+        tuple(dw[a.X] for a in at),
+        tuple(dw[a.U] for a in at),
+        tuple(dw[a.L] for a in at),
+        tuple(np.zeros(len(names)) if a.H is None else dw[a.H[0]] for a in at),
+        _names_of(t, weak_w, weak_g),
+    )
+
+
+def _active(value: np.ndarray, low: np.ndarray, high: np.ndarray, dual: np.ndarray):
+    """Which entries are at a limit, and which of those without a multiplier.
+
+    At a solution either the distance to a limit or the multiplier is zero, up to the solver's tolerance:
+    what is larger decides.
+    """
+    slack, limit = value - low, np.abs(low)
+    upper = (dual > 0) | ~np.isfinite(low)
+    slack[upper], limit[upper] = (high - value)[upper], np.abs(high)[upper]
+    met = np.isfinite(limit) & (slack <= ACTIVE * (1 + np.where(np.isfinite(limit), limit, 0.0)))
+    pressed = np.abs(dual) > np.maximum(slack, ACTIVE * 1e-3)
+    fixed = low == high
+    return fixed | (met & pressed), met & ~pressed & ~fixed
+
+
+def _parameters(t: Transcription) -> tuple[tuple[str, ...], sp.csr_matrix]:
+    """Names of the declared parameters, and the derivative of the program's parameter vector by them."""
+    names = list(dict.fromkeys(n for phase in t.phases for n in phase.map.parameters))
+    D = sp.lil_matrix((t.given.size, len(names)))
+    for i, phase in enumerate(t.phases):
+        for index, name in zip(t.given.index(i, "theta"), phase.map.parameters, strict=True):
+            D[index, names.index(name)] = 1.0
+    return tuple(f"param.{n}" for n in names), D.tocsr()
+
+
+def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
+    """Derivatives of L, of its gradient and of g by the program's parameter vector."""
+    program = t.program
+    L_p = np.zeros(t.given.size)
+    shape = (program.size, t.given.size), (program.rows, t.given.size)
+    L_wp, g_p = (sp.csr_matrix(s) for s in shape)
+    for i, block in enumerate(program.blocks):
+        n, places = len(block), program.rows_of(i)
+        weights = mu[places].T if block.rows else np.zeros((0, n))
+        scale = np.full((1, n), float(block.has_cost))
+        f = block.by_given
+        values = f.map(n)(w[block.index].T, p[block.given].T, scale, weights)
+        entries = []
+        for j, value in enumerate(values):
+            r, c = (np.array(a, int) for a in f.sparsity_out(j).get_triplet())
+            entries.append((np.array(value.nonzeros()), r, c))
+        numbers, _, c = entries[0]
+        np.add.at(L_p, block.given[:, c].ravel(), numbers)
+        numbers, r, c = entries[1]
+        L_wp += sp.csr_matrix((numbers, (block.index[:, r].ravel(), block.given[:, c].ravel())), shape[0])
+        numbers, r, c = entries[2]
+        if block.rows:
+            g_p += sp.csr_matrix((numbers, (places[:, r].ravel(), block.given[:, c].ravel())), shape[1])
+    return L_p, L_wp, g_p
+
+
+def _names_of(t: Transcription, unknowns: np.ndarray, rows: np.ndarray) -> tuple[str, ...]:
+    names = []
+    for phase, at in zip(t.phases, t.layouts, strict=True):
+        f = phase.map
+        for labels, index in ((f.state_names, at.X), (tuple(f"u.{n}" for n in f.input_names), at.U)):
+            for k, j in np.argwhere(unknowns[index]):
+                names.append(f"{labels[j]} at k = {k}")
+    for i, block in enumerate(t.program.blocks):
+        for k, j in np.argwhere(rows[t.program.rows_of(i)]):
+            names.append(f"{block.names[j]} at k = {block.samples[k]}")
+    return tuple(names)

@@ -1,0 +1,377 @@
+"""What a solve returns: trajectories, multipliers by name, and what is violated where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from vioc.control.dmoc.phase import Phase
+from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
+from vioc.control.dmoc.solvers import ADVICE
+from vioc.control.lqr import Regulator, dlqr
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError
+
+if TYPE_CHECKING:
+    from vioc.control.dmoc.problem import Problem
+    from vioc.control.dmoc.transcription import Transcription
+
+OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from the solution
+
+
+class Violation(NamedTuple):
+    """A row or an unknown outside of its limits.
+
+    Attributes
+    ----------
+    name : str
+    phase, k : int
+        Which phase, and sample of it.
+    t : float
+        s.
+    value, lower, upper : float
+    """
+
+    name: str
+    phase: int
+    k: int
+    t: float
+    value: float
+    lower: float
+    upper: float
+
+    @property
+    def amount(self) -> float:
+        return max(self.lower - self.value, self.value - self.upper)
+
+    def __str__(self) -> str:
+        wanted = (
+            f"expected {self.lower:.6g}"
+            if self.lower == self.upper
+            else f"limits [{self.lower:.6g}, {self.upper:.6g}]"
+        )
+        return f"{self.name} at k = {self.k} (t = {self.t:.4g} s): {self.value:.6g}, {wanted}"
+
+
+class Polished(NamedTuple):
+    """A solution as a rollout of its map.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+    gap : float
+        Largest difference of its states from the solution's.
+    cost : float or None
+        By the phase's `Cost`; None without one.
+    """
+
+    trajectory: Trajectory
+    gap: float
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class PhaseSolution:
+    """One phase of a solution.
+
+    Attributes
+    ----------
+    phase : Phase
+        None in a solution that was pickled.
+    trajectory : Trajectory
+        The samples as the solver found them, a rollout of the map up to `defect`.
+    duals : dict of str to array
+        Multipliers by the name of a constraint, a bound or an equation, over its samples: >= 0 at an upper
+        limit, <= 0 at a lower one; minus the derivative of the optimal cost by the limit. ``dynamics.STATE``
+        and ``h.CONSTRAINT`` are those of the step's equations.
+    defect : float
+        Largest residual of the step's equations, in their units.
+    """
+
+    phase: Phase
+    trajectory: Trajectory
+    duals: dict[str, np.ndarray] = field(repr=False)
+    defect: float
+
+    @property
+    def duration(self) -> float:
+        """s."""
+        return float(self.trajectory.t[-1] - self.trajectory.t[0])
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The outcome of `Problem.solve`.
+
+    Attributes
+    ----------
+    problem : Problem
+    phases : tuple of PhaseSolution
+    cost : float
+    status : str
+        ``"converged"``, ``"acceptable"``, ``"infeasible"``, ``"max_iterations"``, ``"max_time"``,
+        ``"not_finite"``, ``"interrupted"``, ``"no_progress"``, ``"diverging"``, ``"overdetermined"``,
+        ``"failed"``.
+    message : str
+        The verdict in words, with what to try.
+    iterations : int
+    seconds : float
+        Wall-clock time within the solver.
+    violations : list of Violation
+        The worst first; empty for a solution.
+    stats : dict
+        The solver's own.
+    """
+
+    problem: Problem = field(repr=False)
+    phases: tuple[PhaseSolution, ...]
+    cost: float
+    status: str
+    message: str
+    iterations: int
+    seconds: float
+    violations: list[Violation] = field(repr=False)
+    stats: dict[str, Any] = field(repr=False)
+    _raw: Any = field(repr=False, default=None)
+
+    @property
+    def converged(self) -> bool:
+        return self.status == "converged"
+
+    def _only(self) -> PhaseSolution:
+        if len(self.phases) != 1:
+            raise ValueError(
+                f"the solution has {len(self.phases)} phases; ask one of them: solution.phases[0]"
+            )
+        return self.phases[0]
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """Of the only phase."""
+        return self._only().trajectory
+
+    @property
+    def duals(self) -> dict[str, np.ndarray]:
+        """Of the only phase, see `PhaseSolution`."""
+        return self._only().duals
+
+    @property
+    def duration(self) -> float:
+        """Of all phases, s."""
+        return sum(p.duration for p in self.phases)
+
+    @property
+    def defect(self) -> float:
+        """Largest residual of a step's equations in any phase."""
+        return max(p.defect for p in self.phases)
+
+    def raise_for_status(self) -> Solution:
+        """This solution, or `OptimizationError` (with it as ``result``) unless it converged."""
+        if not self.converged:
+            raise OptimizationError(self.message, self)
+        return self
+
+    def polish(self, phase: int = 0) -> Polished:
+        """A phase as a rollout of its map: exactly the motion that its inputs give.
+
+        The inputs are rolled out open loop. Where an unstable motion makes the solver's tolerance grow
+        beyond 1e-6 of the state, they are applied with the feedback of `stabilize(1, 1)`; the inputs then
+        change by as little.
+
+        Raises
+        ------
+        StepError
+            Where the map has no next state.
+        """
+        part = self.phases[phase]
+        run = part.trajectory
+        f, lengths = run.map, run.step_lengths
+        again = f.rollout(run.x[0], run.u, k0=run.k0, dt=lengths, warn=False)
+        if _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max()) and np.allclose(
+            lengths, f.dt, rtol=1e-12
+        ):
+            K = self.stabilize(1.0, 1.0, phase=phase).K
+            again = f.track(run.x[0], run.x, run.u, K, k0=run.k0)
+        cost = part.phase.cost if part.phase is not None else None
+        return Polished(again, _gap(run, again), None if cost is None else cost.value(again))
+
+    def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int = 0) -> Regulator:
+        """The time-varying regulator about a phase's trajectory; weights as in `vioc.control.dlqr`.
+
+        Raises
+        ------
+        ValueError
+            If the steps are not the map's own: a closed loop runs at ``map.dt``.
+        """
+        run = self.phases[phase].trajectory
+        if not np.allclose(run.step_lengths, run.map.dt, rtol=1e-9):
+            raise ValueError(
+                f"stabilize: the phase has steps of {run.step_lengths[0]:g} s and its map of {run.map.dt:g} "
+                "s; solve it again on a map with that time step and this solution as guess"
+            )
+        regulator = dlqr(run.map, run, Q, R, Qf)
+        assert isinstance(regulator, Regulator)
+        return regulator
+
+    def refine(self, factor: int = 2, **options: Any) -> Solution:
+        """The same problem with `factor` times as many steps, solved from this solution.
+
+        `options` are those of `Problem.solve`.
+        """
+        if self.problem is None:
+            raise ValueError("refine: a solution that was pickled has left its problem behind")
+        return self.problem.refined(factor).solve(self, **options)
+
+    def sensitivity(self) -> Sensitivity:
+        """Derivatives of the optimum by the declared parameters and the given initial state.
+
+        Raises
+        ------
+        OptimizationError
+            If it is not an optimum, or not a regular one.
+        """
+        self.raise_for_status()
+        if self._raw is None:
+            raise ValueError(
+                "sensitivity: a solution that was pickled has left its program behind; solve again"
+            )
+        r = self._raw
+        return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper))
+
+    def __reduce__(self):
+        """Trajectories and multipliers travel; the program and its compiled functions do not."""
+        parts = tuple(PhaseSolution(None, q.trajectory, q.duals, q.defect) for q in self.phases)  # type: ignore[arg-type]
+        fields = self.cost, self.status, self.message, self.iterations, self.seconds, self.violations
+        return Solution, (None, parts, *fields, {}, None)
+
+    def __repr__(self) -> str:
+        return f"Solution({self.message}; {', '.join(f'{len(p.trajectory)} steps' for p in self.phases)})"
+
+
+class Raw(NamedTuple):
+    """The vectors that a solution comes from; see `Transcription`."""
+
+    transcription: Transcription
+    w: np.ndarray
+    mu: np.ndarray
+    nu: np.ndarray
+    p: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def _gap(run: Trajectory, other: Trajectory) -> float:
+    return float(np.abs(run.map.difference(run.x, other.x)).max())
+
+
+def solution(
+    problem: Problem, raw: Raw, status: str, iterations: int, seconds: float, stats: dict
+) -> Solution:
+    """Name everything that the vectors hold."""
+    t = raw.transcription
+    cost, g = (np.asarray(v).ravel() for v in t.program.values(raw.w, raw.p))
+    maps = problem.maps
+    phases: list[PhaseSolution] = []
+    times: list[np.ndarray] = []
+    for i, (phase, at) in enumerate(zip(t.phases, t.layouts, strict=True)):
+        h = raw.w[at.H[0]] if at.H is not None else phase.length_limits[0]
+        start = times[-1][-1] if times else phase.k0 * h
+        k0 = round(start / h)  # whole where the map depends on time
+        time = start + h * np.arange(phase.steps + 1)
+        times.append(time)
+        x, u = raw.w[at.X], raw.w[at.U]
+        multipliers = raw.w[at.L]
+        if not phase.equations.implicit and maps[i].multiplier_names:
+            multipliers = _step_multipliers(maps[i], x, u, k0, h)
+        run = Trajectory(maps[i], time, x, u, multipliers, k0=k0)
+        phases.append(PhaseSolution(phase, run, _duals(raw, i), _defect(t, i, g)))
+    found = violations(raw, g, times)
+    message = _message(status, iterations, float(cost[0]), found)
+    return Solution(
+        problem, tuple(phases), float(cost[0]), status, message, iterations, seconds, found, stats, raw
+    )
+
+
+def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -> np.ndarray:
+    steps = [f.rollout(x[k], u[k : k + 1], k0=k0 + k, dt=h, warn=False) for k in range(len(u))]
+    return np.concatenate([s.multipliers for s in steps])
+
+
+def _duals(raw: Raw, i: int) -> dict[str, np.ndarray]:
+    t = raw.transcription
+    phase, at = t.phases[i], t.layouts[i]
+    f = phase.map
+    duals: dict[str, np.ndarray] = {}
+    for b, block in enumerate(t.program.blocks):
+        if block.phase == i and block.stage:
+            for name, row in zip(block.names, t.program.rows_of(b).T, strict=True):
+                duals[name] = raw.mu[row]
+    for names, index in (
+        (f.state_names, at.X),
+        (tuple(f"u.{n}" for n in f.input_names), at.U),
+        (tuple(f"lambda.{n}" for n in f.multiplier_names[: phase.multipliers]), at.L),
+    ):
+        for name, column in zip(names, index.T, strict=True):
+            if np.isfinite(raw.lower[column]).any() or np.isfinite(raw.upper[column]).any():
+                duals[name] = raw.nu[column]
+    if at.H is not None:
+        duals["duration"] = raw.nu[at.H[:1]] / phase.steps
+    return duals
+
+
+def _defect(t: Transcription, i: int, g: np.ndarray) -> float:
+    for b, block in enumerate(t.program.blocks):
+        if block.phase == i and block.names == t.phases[i].equations.names:
+            counted = np.isfinite(block.lower)
+            return float(np.abs(np.where(counted, g[t.program.rows_of(b)], 0.0)).max())
+    raise AssertionError("a phase without steps")
+
+
+def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
+    """Everything outside of its limits by more than `tolerance` of 1 + |limit|, the worst first."""
+    t, w, lower, upper = raw.transcription, raw.w, raw.lower, raw.upper
+    found = []
+
+    def collect(names, phase, samples, values, lower, upper):
+        with np.errstate(invalid="ignore"):
+            amount = np.maximum(lower - values, values - upper)
+            size = 1 + np.minimum(*(np.where(np.isfinite(b), np.abs(b), np.inf) for b in (lower, upper)))
+        size = np.where(np.isfinite(size), size, 1.0)
+        for k, j in np.argwhere(~(amount <= tolerance * size)):
+            sample = int(samples[k])
+            found.append(
+                Violation(
+                    names[j],
+                    phase,
+                    sample,
+                    float(times[phase][sample]),
+                    *(float(a[k, j]) for a in (values, lower, upper)),
+                )
+            )
+
+    for b, block in enumerate(t.program.blocks):
+        if block.rows:
+            values = g[t.program.rows_of(b)]
+            collect(block.names, block.phase, block.samples, values, block.lower, block.upper)
+    for i, (phase, at) in enumerate(zip(t.phases, t.layouts, strict=True)):
+        f = phase.map
+        for names, index in (
+            (f.state_names, at.X),
+            (tuple(f"u.{n}" for n in f.input_names), at.U),
+            (tuple(f"lambda.{n}" for n in f.multiplier_names), at.L),
+        ):
+            collect(names, i, np.arange(len(index)), w[index], lower[index], upper[index])
+    return sorted(found, key=lambda v: -v.amount if np.isfinite(v.amount) else -np.inf)
+
+
+def _message(status: str, iterations: int, cost: float, found: list[Violation]) -> str:
+    text = f"{status.replace('_', ' ')} after {iterations} iterations at cost {cost:.10g}"
+    if ADVICE.get(status):
+        text += f": {ADVICE[status]}"
+    if found:
+        worst = "; ".join(str(v) for v in found[:3])
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        text += f". Violated: {worst}{more}"
+    return text

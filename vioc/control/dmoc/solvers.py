@@ -1,0 +1,269 @@
+"""The solvers of nonlinear programs, behind one interface with verdicts and interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.dmoc.transcription import Transcription
+
+SOLVERS = ("ipopt", "fatrop", "sqp")
+PLUGINS = {"ipopt": "ipopt", "fatrop": "fatrop", "sqp": "sqpmethod"}
+
+STATUS = {
+    "Solve_Succeeded": "converged",
+    "Solved_To_Acceptable_Level": "acceptable",
+    "Feasible_Point_Found": "converged",
+    "Infeasible_Problem_Detected": "infeasible",
+    "Maximum_Iterations_Exceeded": "max_iterations",
+    "Maximum_CpuTime_Exceeded": "max_time",
+    "Maximum_WallTime_Exceeded": "max_time",
+    "Invalid_Number_Detected": "not_finite",
+    "User_Requested_Stop": "interrupted",
+    "Restoration_Failed": "no_progress",
+    "Error_In_Step_Computation": "no_progress",
+    "Search_Direction_Becomes_Too_Small": "no_progress",
+    "Diverging_Iterates": "diverging",
+    "Not_Enough_Degrees_Of_Freedom": "overdetermined",
+    "SOLVER_RET_SUCCESS": "converged",
+    "SOLVER_RET_LIMITED": "max_iterations",
+    "SOLVER_RET_INFEASIBLE": "infeasible",
+    "SOLVER_RET_NAN": "not_finite",
+}
+
+ADVICE = {
+    "converged": "",
+    "acceptable": "only to IPOPT's looser tolerances; scale the cost, or start from a better guess",
+    "infeasible": "no point near keeps all constraints; relax those listed, give more time or a better guess",
+    "max_iterations": "raise max_iterations, or start from a better guess",
+    "max_time": "raise the solver's time limit, or start from a better guess",
+    "not_finite": "give a guess inside the domain of cost and constraints, and bounds that keep to it",
+    "interrupted": "the best iterate so far is kept; start again from it",
+    "no_progress": "perhaps constraints that depend on each other at the solution; relax, or scale them",
+    "diverging": "the cost is perhaps not bounded below; bound the unknowns",
+    "overdetermined": "more equations than unknowns: leave free an end or an input",
+    "failed": "see `stats`; print the solver's own log with options={'ipopt.print_level': 5}",
+}
+
+
+@dataclass
+class Outcome:
+    """What a solver ended with.
+
+    Attributes
+    ----------
+    w : (size,)
+        The solution, or the best iterate.
+    mu : (rows,)
+        Multipliers of the rows there.
+    status : str
+    iterations : int
+    seconds : float
+    stats : dict
+        The solver's own.
+    """
+
+    w: np.ndarray
+    mu: np.ndarray
+    status: str
+    iterations: int
+    seconds: float
+    stats: dict[str, Any] = field(repr=False)
+
+
+class Watch(ca.Callback):
+    """Sees every iterate: keeps the best, prints a line, stops on Ctrl-C."""
+
+    def __init__(self, t: Transcription, tolerance: float):
+        ca.Callback.__init__(self)
+        self._sizes = t.program.size, t.program.rows, t.given.size
+        self._limits = t.row_lower, t.row_upper
+        self._tolerance = tolerance
+        self.monitor: Any = None
+        self.stop = False
+        self.best: tuple[tuple[float, float], np.ndarray, np.ndarray] | None = None
+        self.iterations = 0
+        self.construct("watch", {})
+
+    def get_n_in(self) -> int:
+        return ca.nlpsol_n_out()
+
+    def get_n_out(self) -> int:
+        return 1
+
+    def get_name_in(self, i: int) -> str:
+        return ca.nlpsol_out(i)
+
+    def get_sparsity_in(self, i: int) -> ca.Sparsity:
+        n, m, p = self._sizes
+        sizes = {"x": n, "lam_x": n, "f": 1, "g": m, "lam_g": m, "lam_p": p}
+        return ca.Sparsity.dense(sizes[ca.nlpsol_out(i)], 1)
+
+    def reset(self, monitor: Any) -> None:
+        self.monitor, self.stop, self.best, self.iterations = monitor, False, None, 0
+
+    def eval(self, arg: list[ca.DM]) -> list[int]:
+        named = dict(zip(map(ca.nlpsol_out, range(len(arg))), arg, strict=True))
+        g, cost = np.asarray(named["g"]).ravel(), float(named["f"])
+        low, high = self._limits
+        amount = float(np.maximum(np.maximum(low - g, g - high), 0.0).max(initial=0.0))
+        rank = (amount, 0.0) if amount > self._tolerance else (0.0, cost)
+        if np.isfinite([amount, cost]).all() and (self.best is None or rank < self.best[0]):
+            w, mu = (np.asarray(named[n]).ravel().copy() for n in ("x", "lam_g"))
+            self.best = rank, w, mu
+        if self.monitor is True:
+            if not self.iterations:
+                print(f"{'iter':>4}  {'cost':>14}  {'violation':>11}")
+            print(f"{self.iterations:>4}  {cost:>14.8g}  {amount:>11.3e}")
+        elif self.monitor:
+            self.monitor(self.iterations, cost, amount)
+        self.iterations += 1
+        return [int(self.stop)]
+
+
+@contextlib.contextmanager
+def _interruptible(watch: Watch) -> Iterator[None]:
+    """Ctrl-C ends the solve after the iteration; a second one raises at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def handler(number: int, frame: Any) -> None:
+        if watch.stop and callable(before):
+            before(number, frame)
+        watch.stop = True
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Solver:
+    """One solver of one transcription; solves again with other numbers and guesses."""
+
+    def __init__(
+        self, t: Transcription, name: str, tolerance: float, max_iterations: int, options: Mapping[str, Any]
+    ):
+        self.transcription = t
+        self.name = name
+        program = t.program
+        self.watch = Watch(t, max(tolerance, 1e-8))
+        build: Callable[..., dict[str, Any]] = {"ipopt": _ipopt, "fatrop": _fatrop, "sqp": _sqp}[name]
+        settings = build(t, tolerance, max_iterations)
+        if name != "fatrop":
+            settings["iteration_callback"] = self.watch
+        settings.update(options)
+        if "limited-memory" in (
+            settings.get(n) for n in ("ipopt.hessian_approximation", "hessian_approximation")
+        ):
+            settings.pop("hess_lag")
+        self._solve = ca.nlpsol("dmoc", PLUGINS[name], program.nlp, settings)
+
+    def __call__(
+        self,
+        w: np.ndarray,
+        p: np.ndarray,
+        limits: tuple[np.ndarray, np.ndarray],
+        mu: np.ndarray | None,
+        nu: np.ndarray | None,
+        monitor: Any,
+    ) -> Outcome:
+        """The outcome from guess w within limits, with multipliers (mu, nu) for a warm start."""
+        t, watch = self.transcription, self.watch
+        watch.reset(monitor)
+        args = dict(x0=w, p=p, lbx=limits[0], ubx=limits[1], lbg=t.row_lower, ubg=t.row_upper)
+        if mu is not None and nu is not None:
+            args |= dict(lam_g0=mu, lam_x0=nu)
+        before = time.perf_counter()
+        with contextlib.nullcontext() if self.name == "fatrop" else _interruptible(watch):
+            found = self._solve(**args)
+        seconds = time.perf_counter() - before
+        stats = self._solve.stats()
+        status = self._status(stats)
+        w, mu = (np.asarray(found[n]).ravel() for n in ("x", "lam_g"))
+        if status != "converged" and watch.best is not None:
+            _, w, mu = watch.best
+        iterations = int(stats.get("iter_count", max(watch.iterations - 1, 0)))
+        return Outcome(w, mu, status, iterations, seconds, stats)
+
+    def _status(self, stats: dict[str, Any]) -> str:
+        if self.watch.stop:
+            return "interrupted"
+        if stats.get("success"):
+            return "converged" if stats.get("return_status") != "Solved_To_Acceptable_Level" else "acceptable"
+        for key in ("return_status", "unified_return_status"):
+            status = STATUS.get(str(stats.get(key)))
+            if status not in (None, "converged"):
+                return status
+        return "failed"
+
+
+def _ipopt(t: Transcription, tolerance: float, max_iterations: int) -> dict[str, Any]:
+    program = t.program
+    return {
+        "print_time": False,
+        "show_eval_warnings": False,
+        "ipopt.print_level": 0,
+        "ipopt.sb": "yes",
+        "ipopt.tol": tolerance,
+        "ipopt.max_iter": max_iterations,
+        "ipopt.bound_relax_factor": 0.0,  # limits are kept, not kept up to 1e-8
+        "grad_f": program.grad_f,
+        "jac_g": program.jac_g,
+        "hess_lag": program.hess_lag,
+    }
+
+
+def _fatrop(t: Transcription, tolerance: float, max_iterations: int) -> dict[str, Any]:
+    at, phase = t.layouts[0], t.phases[0]
+    n = phase.steps
+    counts = np.zeros(n + 1, int)
+    for block in t.blocks:
+        if block.stage:
+            np.add.at(counts, block.samples, block.rows)
+    return {
+        "expand": True,
+        "print_time": False,
+        "show_eval_warnings": False,
+        "structure_detection": "manual",
+        "N": n,
+        "nx": [at.states] * (n + 1),
+        "nu": [at.controls] * n + [0],
+        "ng": counts.tolist(),
+        "fatrop.print_level": 0,
+        "fatrop.tol": tolerance,
+        "fatrop.max_iter": max_iterations,
+    }
+
+
+def _sqp(t: Transcription, tolerance: float, max_iterations: int) -> dict[str, Any]:
+    program = t.program
+    w, p, mu, sigma = program.w, program.p, ca.MX.sym("mu", program.rows), ca.MX.sym("sigma")
+    jac_fg = ca.Function("jac_fg", [w, p], [*program.grad_f(w, p), *program.jac_g(w, p)])
+    hessian = ca.triu2symm(program.hess_lag(w, p, sigma, mu))
+    return {
+        "jac_fg": jac_fg,
+        "hess_lag": ca.Function("hess_lag", [w, p, sigma, mu], [hessian]),
+        "print_time": False,
+        "show_eval_warnings": False,
+        "print_header": False,
+        "print_iteration": False,
+        "print_status": False,
+        "error_on_fail": False,
+        "qpsol": "qrqp",
+        "qpsol_options": {"print_iter": False, "print_header": False, "error_on_fail": False},
+        "tol_pr": tolerance,
+        "tol_du": tolerance,
+        "max_iter": max_iterations,
+    }

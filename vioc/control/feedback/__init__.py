@@ -1,0 +1,51 @@
+"""Feedback on any one-step map: equilibria, regulators, observers, closed loops, receding horizons.
+
+Maths: docs/maths/feedback.md; how to: docs/feedback.md.
+"""
+
+from vioc.control.feedback.configurations import ConfigurationObserver
+from vioc.control.feedback.covariance import Covariance, covariance
+from vioc.control.feedback.delay import DelayedMap
+from vioc.control.feedback.equilibrium import Equilibrium, equilibrium
+from vioc.control.feedback.export import c_source, write_c
+from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, KalmanFilter, kalman
+from vioc.control.feedback.law import Law, StateLaw, as_law
+from vioc.control.feedback.loop import ClosedLoop, LoopRun
+from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
+from vioc.control.feedback.measurement import Measurement
+from vioc.control.feedback.mpc import LinearMPC, Plan
+from vioc.control.feedback.nmpc import Horizon, NonlinearMPC, descent_solver, dmoc_solver
+from vioc.control.feedback.tracking import Tracking, regulator, track_curve
+
+__all__ = [
+    "ClosedLoop",
+    "ConfigurationObserver",
+    "Covariance",
+    "DelayedMap",
+    "Equilibrium",
+    "Estimate",
+    "ExtendedKalmanFilter",
+    "Horizon",
+    "KalmanFilter",
+    "Law",
+    "LinearMPC",
+    "LoopRun",
+    "Measurement",
+    "NonlinearMPC",
+    "Plan",
+    "StateLaw",
+    "Tracking",
+    "as_law",
+    "c_source",
+    "covariance",
+    "descent_solver",
+    "dmoc_solver",
+    "equilibrium",
+    "kalman",
+    "regulator",
+    "restrict",
+    "tangent_bases",
+    "tangent_basis",
+    "track_curve",
+    "write_c",
+]

@@ -1,0 +1,101 @@
+"""Feedback from measured configurations alone: the momentum by the discrete Legendre transform ([S] II)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.feedback.kalman import Estimate
+from vioc.control.feedback.measurement import Measurement
+from vioc.dynamics.integrators.base import OneStepMap
+
+
+class ConfigurationEstimate(NamedTuple):
+    """A state with what the next one is computed from: the last configuration and input."""
+
+    x: np.ndarray
+    P: None = None
+    q: np.ndarray | None = None
+    u: np.ndarray | None = None
+
+
+class ConfigurationObserver:
+    """The state from two measured configurations and the input between them; exact without noise.
+
+        p_k = D2 L_d(q_{k-1}, q_k) + F+(q_{k-1}, q_k, u_{k-1})
+
+    Parameters
+    ----------
+    f : OneStepMap
+        That offers ``state_from_configurations(q0, q1, u, k)``; its states begin with the nq configurations.
+    covariance : float, (nq,), (nq, nq) or dict of str to float
+        Of the measured configurations; only for a simulation with noise, which it amplifies by M / dt.
+
+    Attributes
+    ----------
+    measurement : Measurement
+        Of all configurations.
+
+    Raises
+    ------
+    TypeError
+        If the map cannot tell a state from configurations.
+    """
+
+    def __init__(self, f: OneStepMap, covariance: Any = 1e-12):
+        if not hasattr(f, "state_from_configurations"):
+            raise TypeError(
+                f"{type(f).__name__} has no state_from_configurations: the momentum of its state does not "
+                "follow from two configurations; use a Kalman filter"
+            )
+        mechanical: Any = f
+        self.map = mechanical
+        self.measurement = Measurement(f, f.state_names[: mechanical.nq], covariance)
+
+    def state(self, q0: Any, q1: Any, u: Any = None, k: int = 1) -> np.ndarray:
+        """The state at sample k from configurations q0 at k - 1 and q1 at k, and the input u of step k - 1.
+
+        Shapes (nq,), (nq,), (nu,) -> (nx,). Angles in the map's ``wrap`` may jump by turns from q0 to q1.
+        """
+        f, nq = self.map, self.map.nq
+        q0, q1 = (check_array(q, (nq,), "configuration", f.state_names[:nq]) for q in (q0, q1))
+        rest = np.zeros(f.nx - nq)
+        d = f.difference(np.concatenate([q0, rest]), np.concatenate([q1, rest]))[:nq]
+        x = f.state_from_configurations(q0, q0 + d, u, k - 1)
+        return np.concatenate([q1, x[nq:]])
+
+    def start(self, x: np.ndarray, P: Any = None) -> ConfigurationEstimate:
+        """Before the first measurement; the momentum of x is taken for the first sample."""
+        return ConfigurationEstimate(self.map.check_state(x, "estimate"))
+
+    def correct(self, k: int, estimate: ConfigurationEstimate, y: np.ndarray) -> ConfigurationEstimate:
+        """The state at sample k from its configurations y (nq,) and those before."""
+        if estimate.q is None:
+            x = np.concatenate([y, estimate.x[self.map.nq :]])
+        else:
+            x = self.state(estimate.q, y, estimate.u, k)
+        return ConfigurationEstimate(x, None, y)
+
+    def predict(self, k: int, estimate: ConfigurationEstimate, u: np.ndarray) -> ConfigurationEstimate:
+        """Remembers the input of step k; the state itself waits for the next measurement."""
+        return estimate._replace(u=u)
+
+    def __repr__(self) -> str:
+        return f"ConfigurationObserver({', '.join(self.measurement.names)})"
+
+
+class PerfectObserver:
+    """The state as it is: what a law without an observer has."""
+
+    measurement = None
+
+    def start(self, x: np.ndarray, P: Any = None) -> Estimate:
+        return Estimate(x)
+
+    def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
+        return Estimate(y)
+
+    def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
+        return estimate

@@ -1,0 +1,138 @@
+"""Covariance of the state along a trajectory: open loop, with feedback, with feedback through a filter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.feedback.kalman import KalmanFilter
+from vioc.control.feedback.law import StateLaw, as_law
+from vioc.control.feedback.measurement import retract_jacobian
+from vioc.control.weights import error_names, weight_matrix
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """The covariance of the state's error along a trajectory, to first order.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+    P : (N+1, ndx, ndx)
+        Of difference(x_d, x).
+    input : (N, nu, nu)
+        Of the feedback's u - u_d; zero without feedback.
+    estimate : (N+1, ndx, ndx) or None
+        Of the filter's error after each measurement.
+    """
+
+    trajectory: Trajectory
+    P: np.ndarray = field(repr=False)
+    input: np.ndarray = field(repr=False)
+    estimate: np.ndarray | None = field(default=None, repr=False)
+
+    def std(self, name: str) -> np.ndarray:
+        """Standard deviation (N+1,) of any quantity of the state, by name.
+
+        Raises ValueError for a quantity of the step.
+        """
+        f, s = self.trajectory.map, self.trajectory.map.symbols
+        g = f.quantity(name)
+        if ca.depends_on(g, ca.vertcat(s.u, s.multipliers, s.dt)):
+            raise ValueError(f"{name}: depends on more than the state; `input` has the inputs' covariance")
+        gradient = Evaluator(ca.Function("gradient", [s.x, s.parameters], [ca.jacobian(g, s.x)]))
+        X = self.trajectory.x
+        c = gradient(X, np.array(list(f.parameters.values()), float))[0]
+        if f.ndx != f.nx:
+            c = np.stack([row @ retract_jacobian(f, x) for row, x in zip(c, X, strict=True)])
+        variance = (c @ self.P @ np.swapaxes(c, 1, 2))[:, 0, 0]
+        return np.sqrt(np.maximum(variance, 0.0))
+
+    def __repr__(self) -> str:
+        first, last = (np.sqrt(np.trace(self.P[k])) for k in (0, -1))
+        return f"Covariance({len(self.P)} samples; root of the trace {first:.3g} .. {last:.3g})"
+
+
+def covariance(
+    trajectory: Trajectory,
+    P0: Any,
+    W: Any = 0.0,
+    *,
+    W_u: Any = 0.0,
+    law: Any = None,
+    observer: KalmanFilter | None = None,
+) -> Covariance:
+    """Propagate a covariance along a trajectory of a map.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+    P0, W : float, (ndx,), (ndx, ndx) or dict of str to float
+        Covariances of the initial error and of the disturbance added to x[k+1].
+    W_u : float, (nu,), (nu, nu) or dict of str to float
+        Covariance of the inputs' noise.
+    law : StateLaw, Regulator, SteadyRegulator or Tracking, optional
+        Feedback about this trajectory; open loop without.
+    observer : KalmanFilter, optional
+        Through which the law sees the state: starts from the trajectory's first state, so that the
+        estimate's first error is that of the state.
+
+    Returns
+    -------
+    Covariance
+
+    Raises
+    ------
+    ValueError
+        Shapes, names, covariances; an observer without a law.
+    """
+    f, n, N = trajectory.map, trajectory.map.ndx, len(trajectory)
+    P0, W = weight_matrix(P0, error_names(f), "P0"), weight_matrix(W, error_names(f), "W")
+    W_u = weight_matrix(W_u, f.input_names, "W_u")
+    A, B = f.linearize_trajectory(trajectory)
+    K = np.zeros((N, f.nu, n))
+    if law is not None:
+        state_law = as_law(law)
+        if not isinstance(state_law, StateLaw):
+            raise TypeError(f"expected a law with gains, got {type(state_law).__name__}")
+        K = state_law.K[[state_law.row(trajectory.k0 + k) for k in range(N)]]
+    noise = B @ W_u @ np.swapaxes(B, 1, 2) + W
+    if observer is None:
+        F, G = A - B @ K, noise
+        P = _propagate(F, G, P0)
+        return Covariance(trajectory, P, K @ P[:-1] @ np.swapaxes(K, 1, 2))
+    if law is None:
+        raise ValueError("an observer acts through a law: give the law as well")
+
+    # dx and the estimate's error e after the correction, together: u = u_d - K (dx - e)
+    C, V, I = observer.measurement.jacobian(trajectory.x), observer.measurement.V, np.eye(n)
+    rows = np.zeros(N + 1, int) if observer.steady else trajectory.k0 - observer.k0 + np.arange(N + 1)
+    L = observer.L[rows]
+    keep = I - L @ C
+    F, G = np.zeros((N, 2 * n, 2 * n)), np.zeros((N, 2 * n, 2 * n))
+    F[:, :n, :n], F[:, :n, n:], F[:, n:, n:] = A - B @ K, B @ K, keep[1:] @ A
+    both = np.concatenate([np.broadcast_to(I, keep[1:].shape), keep[1:]], axis=1)
+    G[:] = both @ noise @ np.swapaxes(both, 1, 2)
+    G[:, n:, n:] += L[1:] @ V @ np.swapaxes(L[1:], 1, 2)
+    first = np.vstack([I, keep[0]])
+    start = first @ P0 @ first.T
+    start[n:, n:] += L[0] @ V @ L[0].T
+    joint = _propagate(F, G, start)
+    gain = np.concatenate([-K, K], axis=2)
+    inputs = gain @ joint[:-1] @ np.swapaxes(gain, 1, 2)
+    return Covariance(trajectory, joint[:, :n, :n], inputs, joint[:, n:, n:])
+
+
+def _propagate(F: np.ndarray, G: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """P, F P F' + G, ..."""
+    result = [P]
+    for Fk, Gk in zip(F, G, strict=True):
+        P = Fk @ P @ Fk.T + Gk
+        P = 0.5 * (P + P.T)
+        result.append(P)
+    return np.stack(result)

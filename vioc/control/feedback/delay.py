@@ -1,0 +1,210 @@
+"""`DelayedMap`: a map whose input acts one step later, as a map with the command under way as a state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.dynamics.integrators.base import Linearization, OneStepMap, SecondOrder, Symbols
+from vioc.dynamics.trajectory import Trajectory
+
+
+class DelayedMap(OneStepMap):
+    """(x, w) -> (f(x, w), u): the command u of step k acts in step k + 1.
+
+    Every tool for maps works on it: `dlqr` about its equilibria is a regulator that reckons with the delay.
+
+    Parameters
+    ----------
+    inner : OneStepMap
+
+    Notes
+    -----
+    States are the inner map's and ``pending.INPUT``; `inner_trajectory` is the mechanism's part of a run.
+    """
+
+    def __init__(self, inner: OneStepMap):
+        if not isinstance(inner, OneStepMap):
+            raise TypeError(f"expected a one-step map, got {type(inner).__name__}")
+        self.inner = inner
+        self.nx, self.ndx, self.nu = inner.nx + inner.nu, inner.ndx + inner.nu, inner.nu
+        self.dt = inner.dt
+        self.input_names = inner.input_names
+        self.state_names = (*inner.state_names, *(f"pending.{n}" for n in inner.input_names))
+        self.multiplier_names = inner.multiplier_names
+        self.parameters = inner.parameters
+        self.wrap = getattr(inner, "wrap", ())
+        self.backend = inner.backend
+        x, dt = ca.SX.sym("x", self.nx), ca.SX.sym("dt")
+        u, lam, theta = (
+            ca.SX.sym(name, count)
+            for name, count in (
+                ("u", self.nu),
+                ("multipliers", len(self.multiplier_names)),
+                ("theta", len(self.parameters)),
+            )
+        )
+        self.symbols = Symbols(x, u, lam, theta, dt)
+
+    # -- the state space ------------------------------------------------------------------------
+
+    def split(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The inner state and the command under way; (..., nx) -> (..., inner nx), (..., nu)."""
+        x = np.asarray(x, float)
+        return x[..., : self.inner.nx], x[..., self.inner.nx :]
+
+    def join(self, x: Any, pending: Any = None) -> np.ndarray:
+        """A state from the inner one and the command under way, which is `rest_input` if None."""
+        x = self.inner.check_state(x)
+        return np.concatenate([x, self.inner.check_input(pending, x)])
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        (a, v), (b, w) = self.split(x0), self.split(x1)
+        return np.concatenate([self.inner.difference(a, b), w - v], axis=-1)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        (a, w), dx = self.split(x), np.asarray(dx, float)
+        n = self.inner.ndx
+        return np.concatenate([self.inner.retract(a, dx[..., :n]), w + dx[..., n:]], axis=-1)
+
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        return self.inner.rest_input(self.split(x)[0])
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
+        x = self.check_state(x)
+        u = self.check_input(u, x)
+        a, w = self.split(x)
+        return np.concatenate([self.inner.step(a, w, k, dt), u])
+
+    def rollout(
+        self,
+        x0: Any,
+        U: Any = None,
+        steps: int | None = None,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        warn: bool = True,
+    ) -> Trajectory:
+        x0 = self.check_state(x0, "initial state")
+        U = self.check_inputs(U, steps, x0)
+        a, w = self.split(x0)
+        run = self.inner.rollout(a, np.vstack([w, U[:-1]]), k0=k0, dt=dt, warn=warn)
+        return self._outer(run, U)
+
+    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, rescue: bool = True) -> Trajectory:
+        x0 = self.check_state(x0, "initial state")
+        U = self.check_inputs(U, None, x0)
+        n = len(U)
+        X = check_array(np.asarray(X, float)[:n], (n, self.nx), "tracked states", self.state_names)
+        K = check_array(K, (n, self.nu, self.ndx), "gains")
+        # the inner map's own closed loop: its input is the state w, which feedback of one step ago has made
+        x, runs, applied = x0, [], np.empty_like(U)
+        for k in range(n):
+            applied[k] = U[k] - K[k] @ self.difference(X[k], x)
+            a, w = self.split(x)
+            none = np.zeros((1, self.nu, self.inner.ndx))
+            runs.append(self.inner.track(a, a[None], w[None], none, k0=k0 + k, rescue=rescue))
+            x = np.concatenate([runs[-1].x[1], applied[k]])
+        states = np.vstack([runs[0].x[:1], *(r.x[1:] for r in runs)])
+        pending = np.vstack([self.split(x0)[1], applied[:-1]])
+        multipliers = np.vstack([r.multipliers for r in runs])
+        t = (k0 + np.arange(n + 1)) * self.dt
+        return self._outer(Trajectory(self.inner, t, states, pending, multipliers, k0=k0), applied)
+
+    def _outer(self, run: Trajectory, U: np.ndarray) -> Trajectory:
+        x = np.hstack([run.x, np.vstack([run.u, U[-1:]])])
+        return Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0)
+
+    def inner_trajectory(self, run: Trajectory) -> Trajectory:
+        """The inner map's trajectory of a run of this one."""
+        x, w = self.split(run.x)
+        arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1]))
+        return Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0)
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
+        a, w = self.split(self.check_state(x))
+        return self._linearization(self.inner.linearize(a, w, k, dt))
+
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
+        a, w = self.split(X)
+        return self._linearization(self.inner.linearize_points(a, w, k0=k0))
+
+    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
+        return self._linearization(self.inner.linearize_trajectory(self.inner_trajectory(trajectory)))
+
+    def _linearization(self, lin: Linearization) -> Linearization:
+        lead, m, nm = lin.A.shape[:-2], self.nu, lin.C.shape[-2]
+        A = np.zeros((*lead, self.ndx, self.ndx))
+        A[..., : -m or None, :] = np.concatenate([lin.A, lin.B], axis=-1)
+        B = np.zeros((*lead, self.ndx, m))
+        B[..., self.inner.ndx :, :] = np.eye(m)
+        P = np.concatenate([lin.P, np.zeros((*lead, m, lin.P.shape[-1]))], axis=-2)
+        C = np.concatenate([lin.C, lin.D], axis=-1)
+        return Linearization(A, B, P, C, np.zeros((*lead, nm, m)), lin.E)
+
+    def second_order(
+        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
+    ) -> SecondOrder:
+        a, w = self.split(self.check_state(x))
+        z = np.asarray(z, float)[: self.inner.ndx]
+        return self._curvature(self.inner.second_order(a, w, z, k, dt, zeta=zeta))
+
+    def second_order_trajectory(
+        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
+    ) -> SecondOrder:
+        Z = np.ascontiguousarray(np.asarray(Z, float)[:, : self.inner.ndx])
+        run = self.inner_trajectory(trajectory)
+        return self._curvature(self.inner.second_order_trajectory(run, Z, zeta))
+
+    def _curvature(self, H: SecondOrder) -> SecondOrder:
+        """The inner input is a state here, and the input enters linearly."""
+        lead, m, np_ = H.xx.shape[:-2], self.nu, H.pp.shape[-1]
+        top = np.concatenate([H.xx, H.xu], axis=-1)
+        bottom = np.concatenate([np.swapaxes(H.xu, -1, -2), H.uu], axis=-1)
+        xx = np.concatenate([top, bottom], axis=-2)
+        xp = np.concatenate([H.xp, H.up], axis=-2)
+        none = np.zeros((*lead, self.ndx, m)), np.zeros((*lead, m, m)), np.zeros((*lead, m, np_))
+        return SecondOrder(xx, none[0], none[1], xp, none[2], H.pp)
+
+    @cached_property
+    def residual(self) -> ca.Function | None:
+        inner = self.inner.residual
+        if inner is None:
+            return None
+        x, u, lam, theta, dt = self.symbols
+        x1, t, n = ca.SX.sym("x_next", self.nx), ca.SX.sym("t"), self.inner.nx
+        rows = inner(x[:n], x[n:], x1[:n], lam, t, dt, theta)
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [ca.vertcat(rows, x1[n:] - u)])
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def quantity(self, name: str) -> ca.SX:
+        """Quantities of the inner map, whose ``u.NAME`` is what acts; ``pending.NAME`` likewise."""
+        if name in self.state_names:
+            return super().quantity(name)
+        x, _, lam, theta, dt = self.symbols
+        n = self.inner.nx
+        f = ca.Function("quantity", list(self.inner.symbols), [self.inner.quantity(name)])
+        return f(x[:n], x[n:], lam, theta, dt)
+
+    def identity(self) -> dict[str, Any]:
+        return {"map": "DelayedMap", "inner": self.inner.identity(), "dt": self.dt}
+
+    def with_parameters(self, **values: float) -> DelayedMap:
+        return DelayedMap(self.inner.with_parameters(**values))
+
+    def __reduce__(self):
+        return DelayedMap, (self.inner,)
+
+    def __repr__(self) -> str:
+        return f"DelayedMap({self.inner!r})"

@@ -1,0 +1,96 @@
+"""Feedback laws: what a closed loop asks for an input at every sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.lqr import Regulator, SteadyRegulator
+from vioc.dynamics.integrators.base import OneStepMap
+
+
+class Law:
+    """u = law(k, x). A law with a memory overrides `start` and `apply`; it keeps nothing in itself."""
+
+    def start(self) -> Any:
+        """The memory before the first sample."""
+        return None
+
+    def apply(self, k: int, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
+        """The input at sample k, and the memory after it."""
+        return self(k, x), memory
+
+    def __call__(self, k: int, x: Any) -> np.ndarray:
+        raise NotImplementedError(f"{type(self).__name__} has a memory: use start() and apply()")
+
+
+@dataclass(frozen=True)
+class StateLaw(Law):
+    """u = U[k] - K[k] difference(X[k], x), [S] (37).
+
+    Attributes
+    ----------
+    map : OneStepMap
+    X, U, K : (N, nx), (N, nu), (N, nu, ndx)
+    holds : bool
+        Whether the last row is used after sample N - 1 for good; else the law ends there.
+    k0 : int
+        Sample of the first row.
+    """
+
+    map: OneStepMap = field(repr=False)
+    X: np.ndarray
+    U: np.ndarray
+    K: np.ndarray
+    holds: bool = False
+    k0: int = 0
+
+    def __post_init__(self) -> None:
+        f, n = self.map, len(self.U)
+        for name, shape in (("X", (n, f.nx)), ("U", (n, f.nu)), ("K", (n, f.nu, f.ndx))):
+            object.__setattr__(self, name, check_array(getattr(self, name), shape, name))
+
+    def row(self, k: int) -> int:
+        """The row used at sample k. Raises ValueError outside of the law's horizon."""
+        i = k - self.k0
+        if self.holds and i >= len(self.U):
+            return len(self.U) - 1
+        if not 0 <= i < len(self.U):
+            raise ValueError(
+                f"the law is given for samples {self.k0} .. {self.k0 + len(self.U) - 1}, asked at {k}; "
+                "regulator.hold() goes on at the end of a trajectory"
+            )
+        return i
+
+    def __call__(self, k: int, x: Any) -> np.ndarray:
+        i = self.row(k)
+        return self.U[i] - self.K[i] @ self.map.difference(self.X[i], x)
+
+    def __repr__(self) -> str:
+        n = len(self.U)
+        kind = "steady" if self.holds and n == 1 else f"{n} samples" + ", then held" * self.holds
+        return f"StateLaw({kind}; gains {self.K.shape[1]} x {self.K.shape[2]})"
+
+
+def as_law(regulator: Any) -> Law:
+    """A law from a `Regulator`, a `SteadyRegulator`, or what is one already.
+
+    Anything with a method ``as_law`` is asked for it.
+    """
+    if isinstance(regulator, Law):
+        return regulator
+    if hasattr(regulator, "as_law"):
+        return regulator.as_law()
+    if isinstance(regulator, SteadyRegulator):
+        return StateLaw(regulator.map, regulator.x[None], regulator.u[None], regulator.K[None], True)
+    if isinstance(regulator, Regulator):
+        X, U, K = regulator.reference.x[:-1], regulator.reference.u, regulator.K
+        end = regulator.end
+        if end is not None:
+            pairs = ((X, end.x), (U, end.u), (K, end.K))
+            X, U, K = (np.concatenate([rows, last[None]]) for rows, last in pairs)
+        return StateLaw(regulator.map, X, U, K, end is not None, regulator.reference.k0)
+    raise TypeError(f"expected a regulator or a law, got {type(regulator).__name__}")

@@ -1,0 +1,172 @@
+"""`ClosedLoop`: plant, law, observer and actuator bounds in one simulation, with seeded noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.feedback.bounds import named_bounds
+from vioc.control.feedback.configurations import PerfectObserver
+from vioc.control.feedback.law import as_law
+from vioc.control.feedback.measurement import root
+from vioc.control.weights import error_names, weight_matrix
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class LoopRun:
+    """A simulation of a closed loop.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+        What the plant did; its `u` is what was applied. With process noise it is no rollout.
+    estimates : (N, nx)
+        The state that the law was given at each sample.
+    covariances : (N, ndx, ndx) or None
+        Of the estimates' errors, as the observer believes.
+    measurements : (N, ny)
+        Without columns if there is no observer.
+    commands : (N, nu)
+        What the law asked for.
+    saturated : (N, nu), bool
+        Where that was beyond a bound.
+    """
+
+    trajectory: Trajectory
+    estimates: np.ndarray
+    covariances: np.ndarray | None
+    measurements: np.ndarray
+    commands: np.ndarray
+    saturated: np.ndarray
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Any quantity of the plant's trajectory, by name."""
+        return self.trajectory[name]
+
+    def __len__(self) -> int:
+        return len(self.trajectory)
+
+    @property
+    def errors(self) -> np.ndarray:
+        """difference(truth, estimate) at each sample (N, ndx)."""
+        return self.trajectory.map.difference(self.trajectory.x[:-1], self.estimates)
+
+    def __repr__(self) -> str:
+        share = f"{100 * self.saturated.mean():.3g} % of commands clipped"
+        return f"LoopRun({len(self)} steps, {self.measurements.shape[1]} measurements, {share})"
+
+
+@dataclass(frozen=True)
+class ClosedLoop:
+    """Plant, law, observer and actuator bounds.
+
+    At sample k: measure y_k = g(x_k) + v_k, correct the estimate, ask the law for u_k, clip it, predict the
+    estimate under what is applied; the plant steps under u_k + noise and is disturbed.
+
+    Attributes
+    ----------
+    plant : OneStepMap
+        What is simulated. Law and observer may be designed on another map with the same states: other
+        parameters, another integrator. A `DelayedMap` is a plant whose input acts one step late; a law
+        designed without the delay is then given the mechanism's states only.
+    law : Law, Regulator, SteadyRegulator
+    observer : KalmanFilter, ExtendedKalmanFilter, ConfigurationObserver, or None
+        None gives the law the state itself.
+    lower, upper : float, (nu,), dict of str to float, or None
+        What the actuators can do.
+    W : float, (ndx,), (ndx, ndx) or dict of str to float
+        Covariance of the disturbance that is added to x[k+1] as an error.
+    W_u : float, (nu,), (nu, nu) or dict of str to float
+        Covariance of the noise of the applied input.
+    """
+
+    plant: OneStepMap = field(repr=False)
+    law: Any
+    observer: Any = None
+    lower: Any = None
+    upper: Any = None
+    W: Any = 0.0
+    W_u: Any = 0.0
+
+    def simulate(
+        self,
+        x0: Any,
+        steps: int,
+        *,
+        estimate: Any = None,
+        covariance: Any = None,
+        noise: int | np.random.Generator | None = None,
+        k0: int = 0,
+    ) -> LoopRun:
+        """Simulate `steps` steps from x0 (nx,).
+
+        Parameters
+        ----------
+        estimate : (nx,), optional
+            What the observer believes before the first measurement; default x0.
+        covariance : (ndx, ndx), optional
+            Of its error, for an extended filter; default its P0.
+        noise : seed, Generator or None
+            None simulates without any noise. The same seed gives the same run, to the bit.
+        k0 : int
+            First sample.
+
+        Returns
+        -------
+        LoopRun
+
+        Raises
+        ------
+        ValueError
+            Sizes, bounds, covariances; a law that asks for what is not finite.
+        StepError
+            Where the plant has no next state.
+        """
+        f, law = self.plant, as_law(self.law)
+        if steps < 1:
+            raise ValueError(f"steps: expected at least 1, got {steps}")
+        x = f.check_state(x0, "initial state")
+        rng = None if noise is None else np.random.default_rng(noise)
+        push = root(weight_matrix(self.W, error_names(f), "W"))
+        jitter = root(weight_matrix(self.W_u, f.input_names, "W_u"))
+        low, high = named_bounds(f.input_names, self.lower, self.upper, "inputs")
+        observer: Any = PerfectObserver() if self.observer is None else self.observer
+        measure = observer.measurement
+        if measure is not None and observer.map.nx != f.nx:
+            raise ValueError(f"the observer is of a map with {observer.map.nx} states, the plant has {f.nx}")
+        given = getattr(getattr(law, "map", None), "nx", f.nx)
+        belief = observer.start(x if estimate is None else f.check_state(estimate, "estimate"), covariance)
+        memory = law.start()
+        rows = []
+        states = [x]
+        for k in range(k0, k0 + steps):
+            y = x if measure is None else measure.sample(x, rng)
+            belief = observer.correct(k, belief, y)
+            command, memory = law.apply(k, belief.x[:given], memory)
+            command = check_array(command, (f.nu,), f"command at sample {k}", f.input_names)
+            applied = np.clip(command, low, high)
+            real = applied if rng is None else applied + jitter @ rng.standard_normal(f.nu)
+            step = f.rollout(x, real[None], k0=k, warn=False)
+            rows.append(
+                (belief.x, belief.P, y[: 0 if measure is None else None], command, applied, real, step)
+            )
+            belief = observer.predict(k, belief, applied)
+            x = step.x[1] if rng is None else f.retract(step.x[1], push @ rng.standard_normal(f.ndx))
+            states.append(x)
+        estimates, P, y, commands, applied, real, stepped = zip(*rows, strict=True)
+        t = (k0 + np.arange(steps + 1)) * f.dt
+        multipliers = np.vstack([s.multipliers for s in stepped])
+        run = Trajectory(f, t, np.array(states), np.array(real), multipliers, k0=k0)
+        return LoopRun(
+            run,
+            np.array(estimates),
+            None if P[0] is None else np.array(P),
+            np.array(y),
+            np.array(commands),
+            np.array(commands) != np.array(applied),
+        )

@@ -1,0 +1,189 @@
+"""The directions in which a constrained mechanism can move: bases of the reduced tangent space.
+
+A state x = [q, p] of a variational integrator with constraints h(q) = 0 has directions that no motion
+takes (dq off the constraints) and directions that no future sees (dp in the range of Dh', which the next
+step's constraint impulse absorbs; rates of prescribed configurations). What is left is the tangent space
+of the reduced phase space, and the linearization maps these spaces to each other exactly.
+Maths: docs/maths/feedback.md.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import casadi as ca
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from vioc.checks import check_array
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import ModelError
+
+RANK = 1e-9  # singular values below this, of conditions of length one, count as zero
+
+
+def tangent_basis(f: OneStepMap, x: Any) -> np.ndarray:
+    """Orthonormal basis of the errors that a constrained mechanism can have and feel at a state.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        Its constraints are its quantities ``h.NAME`` of the multipliers' names; a state ``p.NAME``
+        beside a state ``NAME`` is the momentum of a dynamic configuration, ``v.NAME`` its rate.
+    x : (nx,)
+        With h(x) = 0.
+
+    Returns
+    -------
+    T : (ndx, r)
+        A consistent error is dx = T z, and z = T' dx are its coordinates: T' also takes away what the
+        future does not see. The identity for a map without constraints and idle states.
+
+    Raises
+    ------
+    ValueError
+        If x has another shape, or the map's errors are not its states (ndx != nx).
+
+    Notes
+    -----
+    T' T = I, Dh(q) dq = 0 and dp orthogonal to the range of Dh'. With r = 2 (number of dynamic
+    configurations - rank of Dh) + number of prescribed configurations.
+    """
+    x = f.check_state(x)
+    return _bases(f, x[None])[0]
+
+
+def tangent_bases(f: OneStepMap, trajectory: Trajectory) -> np.ndarray:
+    """`tangent_basis` at every sample of a trajectory, turned so that they change little from k to k + 1.
+
+    Returns
+    -------
+    (N+1, ndx, r)
+
+    Raises
+    ------
+    ValueError
+        As `tangent_basis`; or if the constraints' rank changes on the way, naming the sample.
+    """
+    X = check_array(trajectory.x, (len(trajectory) + 1, f.nx), "trajectory", f.state_names)
+    return _bases(f, X)
+
+
+def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A linearization in the coordinates z = T' dx: T[k+1]' A[k] T[k] and T[k+1]' B[k].
+
+    Parameters
+    ----------
+    A, B : (N, ndx, ndx), (N, ndx, nu), or without the leading axis
+    T : (N+1, ndx, r), or (ndx, r)
+
+    Returns
+    -------
+    (N, r, r), (N, r, nu), or without the leading axis
+    """
+    A, B, T = np.asarray(A, float), np.asarray(B, float), np.asarray(T, float)
+    lead, n = A.shape[:-2], A.shape[-1]
+    expected = (lead[0] + 1, n) if lead else (n,)
+    if B.shape[:-1] != A.shape[:-1] or T.shape[:-1] != expected:
+        raise ValueError(
+            f"expected A (N, n, n), B (N, n, m) and bases (N+1, n, r), got {A.shape}, {B.shape}, {T.shape}"
+        )
+    before, after = (T[:-1], T[1:]) if lead else (T, T)
+    after = np.swapaxes(after, -1, -2)
+    return after @ A @ before, after @ B
+
+
+def _bases(f: OneStepMap, X: np.ndarray) -> np.ndarray:
+    evaluate, pattern = _conditions(f)
+    if pattern.size1() == 0:
+        return np.tile(np.eye(f.ndx), (len(X), 1, 1))
+    if f.ndx != f.nx:
+        raise ValueError(
+            f"the map's errors ({f.ndx}) are not its states ({f.nx}): bases of its tangent spaces cannot "
+            "be found by name; give a basis of your own"
+        )
+    values = evaluate(X, np.array(list(f.parameters.values()), float))[0]
+    groups = _groups(pattern, f.nx)
+    bases: list[np.ndarray] = []
+    for k, C in enumerate(values):
+        T = _null_space(C, groups)
+        if bases:
+            if T.shape != bases[0].shape:
+                raise ValueError(
+                    f"sample {k}: {T.shape[1]} directions are free, {bases[0].shape[1]} at sample 0: "
+                    "constraints become dependent there"
+                )
+            U, _, V = np.linalg.svd(T.T @ bases[-1])
+            T = T @ (U @ V)  # the nearest basis of the same space
+        bases.append(T)
+    return np.stack(bases)
+
+
+@lru_cache(maxsize=4)
+def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
+    """Rows (c, nx) of (x, parameters), whose null space is the reduced tangent space, and which are not 0."""
+    x, names = f.symbols.x, f.state_names
+    moments = {n[2:]: i for i, n in enumerate(names) if n.startswith("p.") and n[2:] in names}
+    rates = {n[2:]: i for i, n in enumerate(names) if n.startswith("v.") and n[2:] in names}
+    rows = []
+    for name in f.multiplier_names:
+        try:
+            h = f.quantity(f"h.{name}")
+        except ModelError:  # a multiplier that is not a constraint's
+            continue
+        gradient = ca.jacobian(h, x)
+        rows.append(gradient)
+        if moments:  # dp along Dh' is absorbed by the next constraint impulse
+            rows.append(ca.SX(1, f.nx))
+            for n, i in moments.items():
+                rows[-1][0, i] = gradient[0, names.index(n)]
+        elif rates:  # a map of velocities keeps dh/dt as well
+            rate = sum((gradient[0, names.index(n)] * x[i] for n, i in rates.items()), ca.SX(0))
+            rows.append(ca.jacobian(rate, x))
+    rows += [ca.SX(ca.DM.eye(f.nx)[i, :]) for i in _idle(f)]
+    matrix = ca.sparsify(ca.vertcat(*rows)) if rows else ca.SX(0, f.nx)
+    function = ca.Function("conditions", [x, f.symbols.parameters], [matrix])
+    return Evaluator(function), matrix.sparsity()
+
+
+def _idle(f: OneStepMap) -> list[int]:
+    """States on which a step does not depend: the rates of prescribed configurations."""
+    residual = f.residual
+    if residual is None or f.ndx != f.nx:
+        return []
+    used = set(residual.jac_sparsity(0, 0).get_triplet()[1])
+    return [i for i in range(f.nx) if i not in used]
+
+
+def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(rows, states) of the conditions that have states in common, one pair per group.
+
+    Group by group the basis does not mix what the conditions do not mix: states without a condition
+    stay themselves, configurations and momenta stay apart.
+    """
+    i, j = pattern.get_triplet()
+    m = pattern.size1()
+    graph = coo_matrix((np.ones(len(i)), (i, m + np.array(j, int))), (m + n, m + n))
+    labels = connected_components(graph, directed=False)[1]
+    states = labels[m:]
+    order = list(dict.fromkeys(states))
+    return [(np.flatnonzero(labels[:m] == g), np.flatnonzero(states == g)) for g in order]
+
+
+def _null_space(C: np.ndarray, groups: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Orthonormal columns that the conditions C (c, n) take to zero."""
+    columns = []
+    for rows, states in groups:
+        part = C[np.ix_(rows, states)]
+        length = np.linalg.norm(part, axis=1)
+        part = part[length > 0] / length[length > 0, None]
+        _, size, V = np.linalg.svd(part)
+        for v in V[(size > RANK).sum() :]:
+            column = np.zeros(C.shape[1])
+            column[states] = v
+            columns.append(column)
+    return np.array(columns).reshape(-1, C.shape[1]).T

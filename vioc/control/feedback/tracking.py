@@ -1,0 +1,223 @@
+"""Regulators with cross and linear terms, about curves that need not be trajectories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_discrete_are
+
+from vioc.checks import check_array
+from vioc.control.analysis import unstabilizable_modes
+from vioc.control.feedback.kalman import SETTLES
+from vioc.control.feedback.law import StateLaw
+from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
+from vioc.control.lqr import FIXED_POINT, Regulator, SteadyRegulator, riccati
+from vioc.control.weights import error_names, weight_matrix
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """The regulator about a curve: u = u_d - K z - d with z = difference(x_d, x).
+
+    Attributes
+    ----------
+    map : OneStepMap
+    X, U : (N+1, nx), (N, nu)
+        The curve.
+    K, d : (N, nu, ndx), (N, nu)
+        Gains and feedforward.
+    P, p, c : (N+1, ndx, ndx), (N+1, ndx), (N+1,)
+        The cost to go from sample k is z'Pz + p'z + c.
+    defects : (N, ndx)
+        difference(x_d[k+1], f(x_d[k], u_d[k])), zero for a trajectory.
+    k0 : int
+    """
+
+    map: OneStepMap = field(repr=False)
+    X: np.ndarray = field(repr=False)
+    U: np.ndarray = field(repr=False)
+    K: np.ndarray
+    d: np.ndarray
+    P: np.ndarray = field(repr=False)
+    p: np.ndarray = field(repr=False)
+    c: np.ndarray = field(repr=False)
+    defects: np.ndarray = field(repr=False)
+    k0: int = 0
+
+    def as_law(self) -> StateLaw:
+        """The law without its costs, for a `ClosedLoop`."""
+        return StateLaw(self.map, self.X[:-1], self.U - self.d, self.K, k0=self.k0)
+
+    def cost_to_go(self, x: Any, k: int = 0) -> float:
+        """What the linear model promises from state x (nx,) at the k-th sample of the curve."""
+        z = self.map.difference(self.X[k], self.map.check_state(x))
+        return float(z @ self.P[k] @ z + self.p[k] @ z + self.c[k])
+
+    def rollout(self, x0: Any) -> Trajectory:
+        """The closed loop from x0 (nx,) over the curve's N steps."""
+        return self.map.track(x0, self.X[:-1], self.U - self.d, self.K, k0=self.k0)
+
+    def __repr__(self) -> str:
+        n, worst = len(self.U), np.abs(self.defects).max(initial=0.0)
+        return f"Tracking({n} gains {self.K.shape[1]} x {self.K.shape[2]}; largest defect {worst:.3g})"
+
+
+def track_curve(
+    f: OneStepMap,
+    X: Any,
+    U: Any,
+    Q: Any,
+    R: Any,
+    Qf: Any = None,
+    *,
+    S: Any = None,
+    q: Any = None,
+    r: Any = None,
+    qf: Any = None,
+    k0: int = 0,
+) -> Tracking:
+    """The time-varying regulator about a curve, with cross and linear terms.
+
+        minimize  sum over k < N of z'Qz + v'Rv + 2 z'Sv + q'z + r'v  +  z_N' Qf z_N + qf'z_N
+
+    for z = difference(x_d, x), v = u - u_d under the linearization at the curve.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    X, U : (N+1, nx), (N, nu)
+        The curve; its steps need not obey the map.
+    Q, R, Qf
+        Weights as in `dlqr`; Qf is Q unless given.
+    S : (ndx, nu) or (N, ndx, nu), optional
+        Cross weight.
+    q, r : (ndx,) or (N, ndx); (nu,) or (N, nu), optional
+    qf : (ndx,), optional
+        Linear costs.
+    k0 : int
+        Sample of the curve's first row.
+
+    Returns
+    -------
+    Tracking
+
+    Raises
+    ------
+    ValueError
+        Shapes, names, weights.
+    OptimizationError
+        If the problem is not convex; names the sample.
+    StepError
+        If the map has no step from a point of the curve.
+    """
+    U = np.asarray(U, float)
+    U = check_array(U, (len(U), f.nu), "curve of inputs", f.input_names)
+    N, n, m = len(U), f.ndx, f.nu
+    X = check_array(X, (N + 1, f.nx), "curve of states", f.state_names)
+    Q, R = weight_matrix(Q, error_names(f), "Q"), weight_matrix(R, f.input_names, "R", definite=True)
+    Qf = Q if Qf is None else weight_matrix(Qf, error_names(f), "Qf")
+    S = _rows(S, (n, m), N, "S")
+    q, r = _rows(q, (n,), N, "q"), _rows(r, (m,), N, "r")
+    qf = np.zeros(n) if qf is None else check_array(qf, (n,), "qf", error_names(f))
+
+    A, B = f.linearize_points(X[:-1], U, k0=k0)
+    ends = np.array([f.step(x, u, k0 + k) for k, (x, u) in enumerate(zip(X, U, strict=False))])
+    defects = f.difference(X[1:], ends)
+    # the state (z, 1): linear terms and defects are entries of larger matrices
+    A1, B1 = np.zeros((N, n + 1, n + 1)), np.zeros((N, n + 1, m))
+    A1[:, :n, :n], A1[:, :n, n], A1[:, n, n], B1[:, :n] = A, defects, 1.0, B
+    Q1, S1 = np.zeros((N, n + 1, n + 1)), np.zeros((N, n + 1, m))
+    Q1[:, :n, :n], Q1[:, :n, n], Q1[:, n, :n] = Q, q / 2, q / 2
+    S1[:, :n], S1[:, n] = S, r / 2
+    Q1f = np.zeros((n + 1, n + 1))
+    Q1f[:n, :n], Q1f[:n, n], Q1f[n, :n] = Qf, qf / 2, qf / 2
+    K, P = riccati(A1, B1, Q1, R, Q1f, S1)
+    return Tracking(f, X, U, K[..., :n], K[..., n], P[:, :n, :n], 2 * P[:, :n, n], P[:, n, n], defects, k0)
+
+
+def regulator(
+    f: OneStepMap,
+    about: Any,
+    Q: Any,
+    R: Any,
+    Qf: Any = None,
+    *,
+    S: Any = None,
+    on_manifold: bool = False,
+) -> Regulator | SteadyRegulator:
+    """`dlqr` with a cross weight, on the tangent space of the constraints if asked.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    about : Trajectory, (x, u), or an object with `x` and `u`
+    Q, R, Qf
+        As in `dlqr`.
+    S : (ndx, nu), optional
+        Cross weight: the cost has 2 z'Sv.
+    on_manifold : bool
+        Weigh and feed back only what constraints let move and what the future sees: gains K_red T'
+        (`tangent_bases`). `P` is then T P_red T', and `poles` are the r of the reduced loop.
+
+    Returns
+    -------
+    Regulator, or for an equilibrium SteadyRegulator
+
+    Raises
+    ------
+    ValueError, OptimizationError
+        As `dlqr`.
+    """
+    Q, R = weight_matrix(Q, error_names(f), "Q"), weight_matrix(R, f.input_names, "R", definite=True)
+    S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
+    if isinstance(about, Trajectory):
+        Qf = Q if Qf is None else weight_matrix(Qf, error_names(f), "Qf")
+        n = len(about)
+        T = tangent_bases(f, about) if on_manifold else np.tile(np.eye(f.ndx), (n + 1, 1, 1))
+        Tt = np.swapaxes(T, 1, 2)
+        lin = f.linearize_trajectory(about)
+        A, B = restrict(lin.A, lin.B, T)
+        K, P = riccati(A, B, Tt[:-1] @ Q @ T[:-1], R, Tt[-1] @ Qf @ T[-1], Tt[:-1] @ S)
+        return Regulator(f, about, K @ Tt[:-1], T @ P @ Tt, Q, R, Qf)
+    if Qf is not None:
+        raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
+    x, u = (about.x, about.u) if hasattr(about, "x") else about
+    return _steady(f, f.check_state(x), u, Q, R, S, on_manifold)
+
+
+def _steady(f, x, u, Q, R, S, on_manifold: bool) -> SteadyRegulator:
+    u = f.check_input(u, x)
+    moved = np.abs(f.difference(x, f.step(x, u))).max()
+    if not moved <= FIXED_POINT * (1 + np.abs(x).max()):
+        raise ValueError(f"(x, u) is not an equilibrium: one step moves it by {moved:.3g}; see equilibrium()")
+    T = tangent_basis(f, x) if on_manifold else np.eye(f.ndx)
+    lin = f.linearize(x, u)
+    A, B = restrict(lin.A, lin.B, T)
+    try:
+        P = solve_discrete_are(A, B, T.T @ Q @ T, R, s=T.T @ S)
+        K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A + S.T @ T)
+        poles = np.linalg.eigvals(A - B @ K)
+        if not np.abs(poles).max(initial=0.0) < SETTLES:
+            raise np.linalg.LinAlgError(f"a closed-loop pole is {np.abs(poles).max():.6g}")
+    except np.linalg.LinAlgError as error:
+        stuck = ", ".join(f"{s:.6g}" for s in unstabilizable_modes(A, B))
+        advice = "weigh in Q every mode on the unit circle; [Q S; S' R] must not be indefinite"
+        if stuck:
+            advice = f"the inputs cannot move the eigenvalues {stuck}; add an input that acts on them"
+        raise OptimizationError(f"no stabilizing regulator at this equilibrium ({error}): {advice}") from None
+    return SteadyRegulator(f, x, u, K @ T.T, T @ P @ T.T, Q, R, poles)
+
+
+def _rows(value: Any, shape: tuple[int, ...], N: int, what: str) -> np.ndarray:
+    """A term given once or for every step, for every step."""
+    if value is None:
+        return np.zeros((N, *shape))
+    array = np.asarray(value, float)
+    if array.shape == shape:
+        array = np.broadcast_to(array, (N, *shape))
+    return check_array(array, (N, *shape), what)

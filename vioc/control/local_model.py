@@ -1,0 +1,143 @@
+"""The cost on the trajectory manifold to second order about an iterate, and directions of descent on it.
+
+See docs/maths/optimal_control.md, "The projection operator" and "Descent".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vioc.control.costs import Cost
+from vioc.control.lqr import affine_riccati, riccati
+from vioc.control.projection import adjoint
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError
+
+Blocks = tuple[np.ndarray, np.ndarray, np.ndarray]
+Weights = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A tangent trajectory dx (N+1, ndx), du (N, nu), slope = Dg.zeta, and the shift of its Hessian."""
+
+    method: str
+    shift: float
+    dx: np.ndarray
+    du: np.ndarray
+    slope: float
+
+
+class LocalModel:
+    """The cost on the trajectory manifold to second order about an iterate.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    run : Trajectory
+    weights : (ndx, ndx), (nu, nu), or None
+        Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost itself.
+    """
+
+    def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None):
+        self.map, self.run = f, run
+        self.lin = f.linearize_trajectory(run)
+        self.expansion = cost.expand(run, self.lin)
+        self.gains = self._gains(weights)
+        self._newton: Blocks | None = None
+
+    def _gains(self, weights: Weights | None) -> np.ndarray:
+        A, B = self.lin
+        if weights is None:
+            e = self.expansion
+            xx, xu, uu = convex_part(e.lxx, e.lxu, e.luu)
+            try:
+                return riccati(A, B, xx[:-1], uu, xx[-1], xu)[0]
+            except OptimizationError:  # an input without a weight
+                weights = np.eye(self.map.ndx), np.eye(self.map.nu)
+        Q, R = weights
+        return riccati(A, B, Q, R, Q)[0]
+
+    def hessian(self, method: str) -> Blocks:
+        """H as blocks xx (N+1, ndx, ndx), xu (N, ndx, nu), uu (N, nu, nu).
+
+        For ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
+        ``"gauss-newton"`` leaves out the curvature of the map, ``"steepest"`` is the identity with
+        the cost's step weights.
+        """
+        e = self.expansion
+        if method == "gauss-newton":
+            return e.lxx, e.lxu, e.luu
+        if method == "steepest":
+            w = np.append(e.weights, 1.0)[:, None, None]
+            return w * np.eye(self.map.ndx), np.zeros_like(e.lxu), w[:-1] * np.eye(self.map.nu)
+        if self._newton is None:
+            self._newton = self._newton_blocks()
+        return self._newton
+
+    def _newton_blocks(self) -> Blocks:
+        e = self.expansion
+        z = adjoint(self.lin, self.gains, e.lx, e.lu)
+        second = self.map.second_order_trajectory(self.run, z[1:], e.zeta)
+        xx = e.lxx.copy()
+        xx[:-1] += second.xx
+        return xx, e.lxu + second.xu, e.luu + second.uu
+
+    def direction(self, method: str, shift: float = 0.0) -> Direction | None:
+        """argmin of Dg.zeta + 1/2 <zeta, H zeta>; None where H has no minimum or nothing descends.
+
+        `shift` adds that multiple of the identity (by step weights), in units of the inputs' mean
+        weight. ``"gauss-newton"`` makes a cost that is not convex so.
+        """
+        H = self.hessian(method)
+        if shift > 0:
+            ix, _, iu = self.hessian("steepest")
+            H = H[0] + shift * self._unit * ix, H[1], H[2] + shift * self._unit * iu
+        for candidate in (H, convex_part(*H)) if method == "gauss-newton" else (H,):
+            try:
+                return self._minimize(method, shift, candidate)
+            except OptimizationError:
+                continue
+        return None
+
+    @property
+    def _unit(self) -> float:
+        """The mean weight of the inputs per unit step weight, or of the last state where they have none."""
+        e = self.expansion
+        mean = np.trace(e.luu.sum(axis=0)) / (e.weights.sum() * self.map.nu)
+        return mean if mean > 0 else float(np.abs(e.lxx[-1]).max())
+
+    def _minimize(self, method: str, shift: float, H: Blocks) -> Direction | None:
+        xx, xu, uu = H
+        e, (A, B) = self.expansion, self.lin
+        K, d, _, _ = affine_riccati(A, B, xx[:-1], uu, xu, e.lx[:-1], e.lu, xx[-1], e.lx[-1])
+        closed, pushed = A - B @ K, -np.einsum("kxu,ku->kx", B, d)
+        dx = np.zeros((len(d) + 1, self.map.ndx))
+        for k in range(len(d)):
+            dx[k + 1] = closed[k].dot(dx[k]) + pushed[k]
+        du = -np.einsum("kux,kx->ku", K, dx[:-1]) - d
+        slope = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
+        return Direction(method, shift, dx, du, slope) if slope <= 0 else None
+
+
+def convex_part(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:
+    """The blocks with their eigenvalues' signs dropped: steps stay short where curvature is negative."""
+    n = xx.shape[1]
+    H = absolute(joined(xx[:-1], xu, uu))
+    return np.concatenate([H[:, :n, :n], absolute(xx[-1:])]), H[:, :n, n:], H[:, n:, n:]
+
+
+def absolute(H: np.ndarray) -> np.ndarray:
+    """Symmetric matrices (..., n, n) with the absolute values of their eigenvalues."""
+    values, vectors = np.linalg.eigh(H)
+    return (vectors * np.abs(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+
+
+def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
+    """[[xx, xu], [xu', uu]] of stacks of blocks."""
+    below = np.concatenate([np.swapaxes(xu, 1, 2), uu], axis=2)
+    return np.concatenate([np.concatenate([xx, xu], axis=2), below], axis=1)

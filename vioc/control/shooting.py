@@ -1,0 +1,156 @@
+"""Multiple shooting: Newton's method on states, inputs and multipliers at once, from a curve with gaps.
+
+The iterate need not be a trajectory. Each step linearizes the implicit equations of all steps where the
+iterate stands, without solving any, and one Riccati sweep solves the subproblem exactly. See
+docs/maths/optimal_control.md, "Multiple shooting".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vioc.control.costs import Cost
+from vioc.control.projection import project
+from vioc.control.result import Record
+from vioc.control.stages.sweeps import Sweeps
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError, StepError
+
+CLOSE = 1e-4  # a full step of the states this short, relative to 1 + |x|, ends the shooting
+KEEP = 0.5, 2.0, 0.1  # curvature kept: factor down, factor up in the next iteration, least before none
+SHIFT = 1e-3, 4.0, 1e8  # of the Hessian where even the convex part has no minimum: least, factor, most
+SUFFICIENT = 1e-4  # share of the promised decrease of the merit that a step must reach
+PROMISE = 0.7  # share of the gap's decrease that may be paid for by a higher cost
+MEMORY = 8  # iterates, the guess not among them, whose largest merit a trial is compared with
+SHORTEST = 1e-6  # step length
+FAILURES = 3  # line searches that may fail
+
+
+@dataclass
+class Shooting:
+    """The state of a multiple-shooting search: a curve and the multipliers of its steps.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    sweeps : Sweeps
+    X, U : (N+1, nx), (N, nu)
+        The guess; X[0] stays.
+
+    Attributes
+    ----------
+    gains : (N, nu, nx) or None
+        Of the last subproblem's feedback.
+    status : str
+        ``"close"``, ``"line_search"``, ``"no_descent"``, ``"max_iterations"``; empty while it runs.
+    """
+
+    f: OneStepMap
+    cost: Cost
+    sweeps: Sweeps
+    X: np.ndarray
+    U: np.ndarray
+    gains: np.ndarray | None = None
+    status: str = ""
+    penalty: float = 0.0
+    failures: int = 0
+    keep: float = 1.0
+    history: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self):
+        N = len(self.U)
+        e = self.sweeps.equations
+        self.grid, self._reversed = self.sweeps.grids(self.f, self.cost, N)
+        self._last_reference = self.cost.reference_rows(N)[N]
+        self.multipliers, self.duals = np.zeros((N, e.nm)), np.zeros((N, e.nz))
+        self.value, self.gap, self._end = self._evaluate(self.X, self.U, self.multipliers)
+        if not np.isfinite([self.value, self.gap]).all():
+            self.status = "no_descent"
+
+    def iterate(self, max_iterations: int, record: Callable[[Record], None]) -> None:
+        """Steps until the iterate is nearly stationary, or nothing helps; see `status`."""
+        for i in range(max_iterations):
+            if self.status:
+                return
+            self._advance(i, record)
+        self.status = self.status or "max_iterations"
+
+    def trajectory(self, f: OneStepMap) -> Trajectory | None:
+        """The trajectory that follows the curve under the subproblem's feedback; None where there is none."""
+        if self.gains is None:
+            return None
+        try:
+            run = project(f, self.X, self.U, self.gains)
+            self.cost.value(run)
+        except (StepError, OptimizationError):
+            return None
+        return run
+
+    def _evaluate(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray):
+        """Cost, |r| and the terminal cost's expansion of a curve."""
+        running, gap = self.sweeps.value(X, U, lam, self.grid)
+        end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
+        return running + end[0], gap**0.5, end
+
+    def _advance(self, i: int, record: Callable[[Record], None]) -> None:
+        found = self._direction()
+        if found is None:
+            self.status = "no_descent"
+            return
+        (dX, dU, dlam, duals), self.gains, slope, shift = found
+        slope += float(self._end[1] @ dX[-1])
+        short = np.abs(dX).max() <= CLOSE * (1 + np.abs(self.X).max())
+        if slope > 0 and self.gap > 0:  # the least penalty with which the step descends
+            self.penalty = max(self.penalty, slope / (PROMISE * self.gap))
+        promise = slope - self.penalty * self.gap
+        merit = self.value + self.penalty * self.gap
+        bound = merit
+        if self.penalty > 0:  # what a penalty hinders is full steps along curved constraints
+            bound = max([merit, *(v + self.penalty * g for v, g in self.history[-MEMORY:])])
+        before, step, trials, gap = self.value, 1.0, 0, self.gap
+        while step > SHORTEST:
+            trials += 1
+            X, U, lam = self.X + step * dX, self.U + step * dU, self.multipliers + step * dlam
+            value, new_gap, end = self._evaluate(X, U, lam)
+            lower = value + self.penalty * new_gap <= bound + SUFFICIENT * step * min(promise, 0.0)
+            if (short or lower) and np.isfinite([value, new_gap]).all():
+                break
+            step /= 2
+        else:  # cost and gap cannot both be had at this penalty: pay more for the gap
+            step, self.failures = 0.0, self.failures + 1
+            if self.failures > FAILURES or not self.gap > 0:
+                self.status = "line_search"
+            else:
+                self.penalty = max(4 * self.penalty, abs(self.value) / self.gap)
+        if step:
+            self.X, self.U, self.multipliers = X, U, lam
+            self.duals = self.duals + step * (duals - self.duals)
+            self.value, self.gap, self._end = value, new_gap, end
+            self.history.append((value, new_gap))
+            if short:
+                self.status = "close"
+        method = "newton" if self.keep == 1 else "gauss-newton" if self.keep == 0 else "blend"
+        record(Record(i, f"ms {method}", shift, before, promise, step, trials, gap))
+        self.keep = max(self.keep, KEEP[2])
+
+    def _direction(self):
+        """The step with as much of the exact curvature as leaves a minimum: (steps, gains, slope, shift)."""
+        point = [self.X, self.U, self.multipliers, self.duals]
+        _, gradient, hessian, convex = self._end
+        down, up, least = KEEP
+        self.keep, shift = min(1.0, up * self.keep), 0.0
+        while shift <= SHIFT[2]:
+            last = [convex + self.keep * (hessian - convex) + shift * np.eye(len(gradient)), gradient]
+            found = self.sweeps.newton(point, self._reversed, last, np.array([self.keep, shift]))
+            if found is not None:
+                return *found, shift
+            if self.keep > 0:
+                self.keep = down * self.keep if self.keep >= 2 * least else 0.0
+            else:
+                shift = max(SHIFT[1] * shift, SHIFT[0])
+        return None

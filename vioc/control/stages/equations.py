@@ -1,0 +1,133 @@
+"""One stage of an optimal-control problem in symbols: a step's implicit equations and its running cost.
+
+With s = (x, u) and z = (x_next, multipliers), a step is r(s, z) = 0. About any s, z, solution or not,
+
+    dz = Y ds + z0,    Y = -r_z^-1 r_s,    z0 = -r_z^-1 r,
+
+so that the first rows of Y are A and B where r = 0, and z0 is how far z is from the step's solution.
+See docs/maths/optimal_control.md, "Stages".
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.costs import Cost
+from vioc.control.stages.elimination import SymbolicLU, pivot_order
+from vioc.dynamics.integrators.base import OneStepMap
+
+SMALL = 15_000  # operations of a stage, roughly, below which one pass in symbols beats numpy's BLAS
+LARGEST = 200_000  # beyond which the functions take too long to build
+
+
+class StageEquations:
+    """Expressions of a stage.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        With a `residual`.
+    cost : Cost
+
+    Attributes
+    ----------
+    nx, nu, nm, ns, nz : int
+        Sizes; ns = nx + nu of s, nz = nx + nm of z.
+    arguments : list of SX
+        ``x, u, x_next, multipliers, t, dt, parameters, reference, w``; w is the weight of the step.
+    s, z : (ns,), (nz,)
+    r, l : (nz,), scalar
+        Residual; running cost times w.
+
+    Raises
+    ------
+    np.linalg.LinAlgError
+        If r_z is singular where it should not be.
+    """
+
+    def __init__(self, f: OneStepMap, cost: Cost):
+        assert f.residual is not None
+        x, u, lam, theta, dt = f.symbols
+        self.nx, self.nu, self.nm = f.nx, f.nu, lam.numel()
+        self.ns, self.nz = self.nx + self.nu, self.nx + self.nm
+        x1, t, w = ca.SX.sym("x_next", self.nx), ca.SX.sym("t"), ca.SX.sym("w")
+        reference = ca.SX.sym("reference", cost.reference_size)
+        self.arguments = [x, u, x1, lam, t, dt, theta, reference, w]
+        self.s, self.z = ca.vertcat(x, u), ca.vertcat(x1, lam)
+        step = [x, u, x1, lam, t, dt, theta]
+        self.r = f.residual(*step)
+        self.l = w * cost.running_at(x, u, lam, theta, dt, reference)
+        self._convex = cost.convex_running_at(x, u, lam, theta, dt, reference)
+        r_z = ca.jacobian(self.r, self.z)
+        rng = np.random.default_rng(0)
+        point = rng.uniform(0.3, 1.2, self.nx)
+        near = point + 0.01 * rng.standard_normal(self.nx)
+        numbers = [point, rng.standard_normal(self.nu), near, rng.standard_normal(self.nm), 0.3, f.dt]
+        values = list(f.parameters.values())
+        self._lu = SymbolicLU(r_z, pivot_order(ca.Function("r_z", step, [r_z])(*numbers, values).full()))
+
+    @property
+    def w(self) -> ca.SX:
+        return self.arguments[-1]
+
+    @cached_property
+    def Y(self) -> ca.SX:
+        """(nz, ns): derivative of z by s."""
+        return self._lu.solve(-ca.jacobian(self.r, self.s))
+
+    @cached_property
+    def z0(self) -> ca.SX:
+        """(nz,): Newton's correction of z at the same s."""
+        return self._lu.solve(-self.r)
+
+    @cached_property
+    def gradient(self) -> tuple[ca.SX, ca.SX]:
+        """l_s, l_z."""
+        g = ca.gradient(self.l, ca.vertcat(self.s, self.z))
+        return g[: self.ns], g[self.ns :]
+
+    def dual(self, weights: ca.SX) -> ca.SX:
+        """-r_z^-T weights (nz,) or (nz, any): the multipliers of r whose sum with `weights` . dz is free."""
+        return self._lu.solve_transposed(-weights)
+
+    def hessian(self, function: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
+        """Blocks ss, sz, zz of a scalar's second derivatives."""
+        H = ca.hessian(function, ca.vertcat(self.s, self.z))[0]
+        n = self.ns
+        return H[:n, :n], H[:n, n:], H[n:, n:]
+
+    @cached_property
+    def convex(self) -> tuple[ca.SX, ca.SX, ca.SX]:
+        """Blocks ss, sz, zz of the convex part of l's Hessian, where the cost knows one; else of all."""
+        if self._convex is None:
+            return self.hessian(self.l)
+        nx, nu = self.nx, self.nu
+        order = [*range(nx + nu), *range(2 * nx + nu, 2 * nx + nu + self.nm)]  # x, u, multipliers of (s, z)
+        n = self.ns + self.nz
+        E = ca.SX(ca.DM.eye(n))[:, order]
+        H = E @ (self.w * self._convex) @ E.T
+        return H[: self.ns, : self.ns], H[: self.ns, self.ns :], H[self.ns :, self.ns :]
+
+    def condense(self, blocks: tuple[ca.SX, ca.SX, ca.SX]) -> ca.SX:
+        """The quadratic form in (s, z) along dz = Y ds, as a form in s."""
+        ss, sz, zz = blocks
+        cross = sz @ self.Y
+        return ss + cross + cross.T + self.Y.T @ (zz @ self.Y)
+
+
+def operations(f: OneStepMap, cost: Cost) -> float:
+    """A rough count of a stage's operations; infinite where it cannot be written in symbols."""
+    residual: Any = f.residual
+    if residual is None or f.ndx != f.nx or f.nu == 0:
+        return np.inf
+    if type(cost).value is not Cost.value or type(cost).expand is not Cost.expand:
+        return np.inf  # a cost that computes something else than its expressions say
+    nz = f.nx + len(f.multiplier_names)
+    if residual.numel_out(0) != nz:
+        return np.inf
+    n = nz + f.nu
+    return 4 * n**3 + n * (residual.n_instructions() + cost.operations)

@@ -1,0 +1,27 @@
+"""The points of a sweep: dicts of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+
+def grid(**axes: Iterable[Any]) -> list[dict[str, Any]]:
+    """Every combination of the values of each argument; the last argument varies fastest.
+
+    Examples
+    --------
+    >>> grid(mass=[1.0, 2.0], length=[0.5])
+    [{'mass': 1.0, 'length': 0.5}, {'mass': 2.0, 'length': 0.5}]
+    """
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+def zipped(**axes: Iterable[Any]) -> list[dict[str, Any]]:
+    """The values of each argument side by side; ValueError if there are not equally many."""
+    columns = {name: list(values) for name, values in axes.items()}
+    if len({len(column) for column in columns.values()}) > 1:
+        sizes = ", ".join(f"{len(column)} of {name}" for name, column in columns.items())
+        raise ValueError(f"zipped: expected equally many values of every argument, got {sizes}")
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

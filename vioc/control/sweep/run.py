@@ -1,0 +1,385 @@
+"""`sweep`: the same function at many points, in parallel, resumable, the same to the bit however it runs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.control.sweep.store import Store, dumps
+
+AHEAD = 2  # tasks per worker that wait in the queue: enough to keep them busy, few to lose
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one task.
+
+    Attributes
+    ----------
+    index : int
+    point : object
+    value : object
+        What the function returned; None if it failed.
+    error : str or None
+        ``"StepError: step 3 ..."``, or None.
+    traceback : str
+        Of the error; empty if there was none.
+    seconds : float
+        In the worker.
+    """
+
+    index: int
+    point: Any
+    value: Any = None
+    error: str | None = None
+    traceback: str = field(default="", repr=False)
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+class Sweep(Sequence):
+    """Outcomes in the order of the points, however they finished."""
+
+    def __init__(self, outcomes: Sequence[Outcome]):
+        self.outcomes = tuple(outcomes)
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def __getitem__(self, i):
+        return self.outcomes[i]
+
+    @property
+    def failures(self) -> list[Outcome]:
+        return [o for o in self.outcomes if not o.ok]
+
+    @property
+    def values(self) -> list[Any]:
+        """What the function returned at every point.
+
+        Raises
+        ------
+        RuntimeError
+            If a task failed; names the first.
+        """
+        for outcome in self.failures:
+            raise RuntimeError(
+                f"{len(self.failures)} of {len(self)} tasks failed; the first, {outcome.index} at "
+                f"{outcome.point}: {outcome.error}; see `failures`, or `succeeded` for the others\n"
+                + outcome.traceback
+            )
+        return [o.value for o in self.outcomes]
+
+    @property
+    def succeeded(self) -> list[Outcome]:
+        return [o for o in self.outcomes if o.ok]
+
+    def column(self, name: str) -> np.ndarray:
+        """Entry `name` of points or values that are dicts, nan where a task failed."""
+        column = []
+        for o in self.outcomes:
+            source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)
+            if source is None and o.ok:
+                raise KeyError(f"task {o.index} has no {name!r} in its point or value")
+            column.append(np.nan if source is None else source[name])
+        return np.array(column)
+
+    def best(self, key: Callable[[Any], float]) -> Outcome:
+        """The outcome whose value has the least `key`; RuntimeError if every task failed."""
+        good = [o for o in self.outcomes if o.ok and not np.isnan(key(o.value))]
+        if not good:
+            first = self.failures[0].error if self.failures else "no number"
+            raise RuntimeError(f"none of {len(self)} tasks has a result: {first}")
+        return min(good, key=lambda o: key(o.value))
+
+    def __repr__(self) -> str:
+        seconds = sum(o.seconds for o in self.outcomes)
+        return f"Sweep({len(self)} tasks, {len(self.failures)} failed, {seconds:.3g} s of work)"
+
+
+class Progress(NamedTuple):
+    """After each task: counts (`resumed` came from the store), seconds since the start, the outcome."""
+
+    done: int
+    total: int
+    failed: int
+    resumed: int
+    elapsed: float
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        left = self.elapsed / (self.done - self.resumed) * (self.total - self.done)
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.done}/{self.total}{failed}, {self.elapsed:.0f} s, {left:.0f} s left"
+
+
+def sweep(
+    function: Callable[..., Any],
+    points: Sequence[Any],
+    *,
+    seed: int | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    store: str | os.PathLike | None = None,
+    name: str | None = None,
+    retry_failures: bool = False,
+    progress: bool | Callable[[Progress], Any] = False,
+) -> Sweep:
+    """Call a function at every point, in parallel.
+
+    Parameters
+    ----------
+    function : callable
+        Called with a point's entries by keyword where the point is a dict, else with the point. For other
+        processes it must be importable (defined in a module, not in a console). What does not change from
+        point to point is bound by `functools.partial`; a map pickles.
+    points : sequence
+        See `grid` and `zipped`; ``range(n)`` for n repetitions.
+    seed : int, optional
+        The function then gets ``rng``, a Generator of its own: child i of ``SeedSequence(seed)`` at point
+        i, whatever runs it and in which order.
+    executor : concurrent.futures.Executor, optional
+        Where the tasks run: a thread or process pool, ``dask.distributed.Client().get_executor()``,
+        ``mpi4py.futures.MPIPoolExecutor()``. It is not shut down. Default: a process pool of this call.
+    workers : int, optional
+        Processes of that pool; default one per core that this process may use. 0 runs here, in order.
+    store : path, optional
+        File that every result is appended to as it comes. A sweep that was interrupted goes on where it
+        stopped when it is called again with the same store; points and results must be plain data.
+    name : str, optional
+        What the store calls the sweep; default the function's name. Change it when the function changes.
+    retry_failures : bool
+        Run tasks again whose failure is in the store.
+    progress : bool or callable
+        True prints a line to stderr; a callable gets a `Progress` after each task.
+
+    Returns
+    -------
+    Sweep
+        A failed task is an `Outcome` with its error; the others are not disturbed.
+
+    Raises
+    ------
+    FileFormatError
+        If the store is another sweep's.
+    TypeError
+        If a result cannot be kept in the store.
+
+    Notes
+    -----
+    A task whose worker dies runs again: a pool of this call's own is built anew, and tasks that were in it
+    are tried once more one at a time, so that the one that kills is found (its outcome is the error);
+    Dask moves tasks of a lost worker by itself. The results are the same to the bit as long as the
+    function's are: libraries that sum in another order on another number of threads do not count.
+    """
+    points = list(points)
+    if workers is not None and (workers != int(workers) or workers < 0):
+        raise ValueError(f"workers: expected a whole number >= 0, got {workers}")
+    if executor is not None and workers is not None:
+        raise ValueError("workers: an executor brings its own; give one of the two")
+    children: Sequence[np.random.SeedSequence | None]
+    children = np.random.SeedSequence(seed).spawn(len(points)) if seed is not None else [None] * len(points)
+    done: dict[int, Outcome] = {}
+    kept = None
+    if store is not None:
+        kept = Store(store, _header(function, points, seed, name))
+        for record in kept.records:
+            outcome = Outcome(record["index"], points[record["index"]], **record["outcome"])
+            done[outcome.index] = outcome
+        if retry_failures:
+            done = {i: o for i, o in done.items() if o.ok}
+    todo = [i for i in range(len(points)) if i not in done]
+    tell = _Teller(progress, len(points), len(done), sum(not o.ok for o in done.values()))
+    here = workers == 0 or isinstance(executor, ThreadPoolExecutor)
+    call = functools.partial(_call, function) if here else functools.partial(_call_sent, *_packed(function))
+    tasks = {i: (points[i], children[i]) for i in todo}
+    try:
+        for i, result in _results(call, tasks, executor, workers):
+            outcome = Outcome(i, points[i], **result)
+            if kept is not None:
+                kept.append({"index": i, "outcome": result})
+            done[i] = outcome
+            tell(outcome)
+    finally:
+        tell.close()
+        if kept is not None:
+            kept.close()
+    return Sweep([done[i] for i in range(len(points))])
+
+
+def _call(function: Callable[..., Any], point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
+    """One task, in the worker; never raises for what the function does."""
+    before = time.perf_counter()
+    more = {} if child is None else {"rng": np.random.default_rng(child)}
+    result: dict[str, Any] = {"value": None, "error": None, "traceback": ""}
+    try:
+        result["value"] = function(**point, **more) if isinstance(point, Mapping) else function(point, **more)
+    except Exception as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+        result["traceback"] = traceback.format_exc()
+    result["seconds"] = time.perf_counter() - before
+    return result
+
+
+def _packed(function: Callable[..., Any]) -> tuple[str, bytes]:
+    """The function pickled once, with its digest: a worker unpacks it at the first task only."""
+    try:
+        data = pickle.dumps(function)
+    except Exception as error:
+        raise TypeError(
+            f"the function cannot be sent to other processes ({error}); define it in a module and bind "
+            "what it needs by functools.partial, or give workers=0 to run here"
+        ) from None
+    return hashlib.sha256(data).hexdigest(), data
+
+
+@functools.lru_cache(maxsize=4)
+def _unpacked(digest: str, data: bytes) -> Callable[..., Any]:
+    return pickle.loads(data)
+
+
+def _call_sent(digest: str, data: bytes, point: Any, child: np.random.SeedSequence | None) -> dict[str, Any]:
+    return _call(_unpacked(digest, data), point, child)
+
+
+def _results(
+    call: Callable, tasks: dict[int, tuple], executor: Executor | None, workers: int | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(index, result) as they come."""
+    if executor is not None:
+        width = AHEAD * max(8, os.cpu_count() or 1, _width(executor))
+        yield from _through(executor, call, tasks, width, [])
+    elif workers == 0:
+        for i, task in tasks.items():
+            yield i, call(*task)
+    elif tasks:
+        count = min(workers or _cores(), len(tasks))
+        suspects: list[int] = []
+        yield from _own_pool(call, tasks, count, suspects)
+        for i in suspects:  # each alone: a pool that breaks now convicts it
+            again: list[int] = []
+            yield from _own_pool(call, {i: tasks[i]}, 1, again)
+            if again:
+                error = "WorkerLost: the process died while it ran this task (out of memory, or a crash)"
+                yield i, {"value": None, "error": error, "traceback": "", "seconds": 0.0}
+
+
+def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: list[int]) -> Iterator:
+    """Run in process pools, a new one after each break; what was in flight goes to `suspects`."""
+    left = dict(tasks)
+    while left:
+        lost: list[int] = []
+        pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+        try:
+            for i, result in _through(pool, call, left, AHEAD * count, lost):
+                left.pop(i)
+                yield i, result
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+        for i in lost:
+            left.pop(i)
+        suspects += lost
+        if not lost:
+            return
+
+
+def _through(
+    executor: Executor, call: Callable, tasks: dict[int, tuple], width: int, lost: list[int]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Results through an executor, `width` tasks at a time; where it breaks, `lost` gets those in it."""
+    queue = iter(list(tasks.items()))
+    pending: dict[Future, int] = {}
+    try:
+        while True:
+            while len(pending) < width and (item := next(queue, None)) is not None:
+                try:
+                    pending[executor.submit(call, *item[1])] = item[0]
+                except BrokenExecutor:
+                    lost += [*pending.values(), item[0]]
+                    pending.clear()
+                    return
+            if not pending:
+                return
+            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+            for future in sorted(finished, key=lambda f: pending[f]):
+                i = pending[future]
+                try:
+                    result = future.result()
+                except BrokenExecutor:
+                    lost += pending.values()
+                    pending.clear()
+                    return
+                except Exception as error:  # not of the function: it could not be sent, or came back broken
+                    text = f"{type(error).__name__}: {error}"
+                    result = {"value": None, "error": text, "traceback": "", "seconds": 0.0}
+                del pending[future]
+                yield i, result
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def _header(function: Callable, points: list, seed: int | None, name: str | None) -> dict[str, Any]:
+    try:
+        digest = hashlib.sha256(dumps(points).encode()).hexdigest()
+    except TypeError as error:
+        raise TypeError(f"points of a sweep with a store must be plain data: {error}") from None
+    bare = function
+    while isinstance(bare, functools.partial):
+        bare = bare.func
+    given = f"{getattr(bare, '__module__', '')}.{getattr(bare, '__qualname__', type(bare).__name__)}"
+    return {"name": given if name is None else name, "tasks": len(points), "points": digest, "seed": seed}
+
+
+def _width(executor: Executor) -> int:
+    return int(getattr(executor, "_max_workers", 0) or getattr(executor, "num_workers", 0) or 0)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Teller:
+    """Progress to a terminal or to a callable."""
+
+    def __init__(self, progress: bool | Callable[[Progress], Any], total: int, done: int, failed: int):
+        self.progress, self.total, self.resumed, self.failed = progress, total, done, failed
+        self.done, self.start, self.last = done, time.monotonic(), 0.0
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.done += 1
+        self.failed += not outcome.ok
+        now = time.monotonic()
+        report = Progress(self.done, self.total, self.failed, self.resumed, now - self.start, outcome)
+        if callable(self.progress):
+            self.progress(report)
+        elif self.progress and (now - self.last > 0.2 or self.done == self.total):
+            self.last = now
+            print(f"\r{report}   ", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self.progress is True and self.last:
+            print(file=sys.stderr)

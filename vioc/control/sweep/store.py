@@ -1,0 +1,178 @@
+"""A file of results that only grows: one JSON line per finished task, safe against crashes.
+
+The first line says what sweep it is. A line counts when its newline is on the disk; what a crash leaves
+behind the last newline is cut off when the file is opened again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.errors import FileFormatError
+
+FORMAT = "vioc-sweep-1"
+ARRAY = "__array__"
+
+
+class Store:
+    """Results of one sweep on disk.
+
+    Parameters
+    ----------
+    path : path
+        Made where it does not exist.
+    header : dict
+        What tells this sweep from others; plain data.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is not a store, is damaged before its end, or belongs to another sweep.
+    BlockingIOError
+        If another process has it open for writing.
+
+    Attributes
+    ----------
+    records : list of dict
+        What was there when it was opened.
+    """
+
+    def __init__(self, path: str | os.PathLike, header: Mapping[str, Any]):
+        self.path = Path(path)
+        ours: dict[str, Any] = json.loads(dumps({"format": FORMAT, **header}))
+        self._file = open(self.path, "a+b")  # noqa: SIM115, closed by close()
+        try:
+            _lock(self._file, self.path)
+            self._file.seek(0)
+            whole = self._file.read()
+            complete = whole[: whole.rfind(b"\n") + 1]
+            lines = complete.decode("utf-8", "replace").splitlines()
+            if lines:
+                found, *self.records = _parse(lines, self.path)
+                _compare(found, ours, self.path)
+                if len(complete) < len(whole):  # a line that a crash tore
+                    self._file.truncate(len(complete))
+            else:
+                if whole and not dumps(ours).encode().startswith(whole):
+                    raise FileFormatError(f"{self.path}: not the results of a sweep; give another path")
+                self.records = []
+                self._file.truncate(0)
+                self._write(ours)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write a record; it is on the disk when this returns.
+
+        Raises
+        ------
+        TypeError
+            If it holds something else than None, bool, numbers, str, lists, tuples, dicts with str keys
+            and numpy arrays.
+        """
+        self._write(record)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        self._file.write(dumps(record).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def read_store(path: str | os.PathLike) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Header and records of a store, without opening it for writing (it may be growing)."""
+    whole = Path(path).read_bytes()
+    lines = whole[: whole.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines()
+    if not lines:
+        raise FileFormatError(f"{path}: not the results of a sweep")
+    header, *records = _parse(lines, Path(path))
+    return header, records
+
+
+def dumps(value: Any) -> str:
+    """One line of JSON; floats and arrays come back to the bit."""
+    return json.dumps(_plain(value, "value"), separators=(",", ":"))
+
+
+def loads(text: str) -> Any:
+    return json.loads(text, object_hook=_array)
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, np.generic)):
+        return value
+    if isinstance(value, np.generic):
+        return _plain(value.item(), where)
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biufc":
+            raise TypeError(f"{where}: arrays of {value.dtype} are not kept in files; give arrays of numbers")
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {ARRAY: [value.dtype.str, list(value.shape), data]}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) or key == ARRAY:
+                raise TypeError(f"{where}: expected names as keys, got {key!r}")
+        return {k: _plain(v, f"{where}[{k!r}]") for k, v in value.items()}
+    raise TypeError(
+        f"{where}: {type(value).__name__} is not kept in files; return numbers, text, arrays, lists and "
+        "dicts of them, or sweep without `store`"
+    )
+
+
+def _array(item: dict[str, Any]) -> Any:
+    if set(item) != {ARRAY}:
+        return item
+    dtype, shape, data = item[ARRAY]
+    return np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()
+
+
+def _parse(lines: list[str], path: Path) -> list[dict[str, Any]]:
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = loads(line)
+        except (ValueError, TypeError):
+            record = None
+        if not isinstance(record, dict) or (number == 1 and record.get("format") != FORMAT):
+            what = "not the results of a sweep" if number == 1 else "damaged"
+            raise FileFormatError(f"{path}: line {number} is {what}; restore the file, or give another path")
+        records.append(record)
+    return records
+
+
+def _compare(found: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
+    differ = [k for k in dict.fromkeys([*ours, *found]) if dumps(found.get(k)) != dumps(ours.get(k))]
+    if differ:
+        raise FileFormatError(
+            f"{path}: holds another sweep: {', '.join(differ)} "
+            f"{'differs' if len(differ) == 1 else 'differ'}; give another path, or the same sweep"
+        )
+
+
+def _lock(file: Any, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # no advisory locks on this system
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BlockingIOError(f"{path}: another sweep is writing to it") from None

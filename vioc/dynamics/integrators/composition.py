@@ -1,0 +1,398 @@
+"""`Composition`: symmetric compositions of a symmetric step, of order 4 and 6.
+
+One step is s steps of a base map, of lengths gamma_i dt. Maths: docs/maths/composition.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.compile.backend import Backend
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
+from vioc.dynamics.integrators.kernel import KernelMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.dynamics.vectors import part
+from vioc.errors import ModelError, StepError
+
+# What a base map knows of its mechanism, the composition knows as it is.
+FORWARDED = (
+    *("system", "lagrangian", "nq", "nd", "nk", "nm", "conjugate", "strings"),
+    *("initial_state", "inputs", "frame_positions", "unit", "force_rounding", "_charts"),
+)
+
+
+class Composition(KernelMap):
+    """A symmetric composition of a symmetric second-order map, as a one-step map.
+
+    Parameters
+    ----------
+    base : KernelMap
+        Such as ``MidpointVI(system, dt)`` with alpha 1/2 and symmetric forcing. Its dt is the length of
+        a whole step, its names, states and inputs are those of the composition.
+    method : int, str or sequence of float
+        An order, 4 or 6; a name of `composition_coefficients.METHODS`; or coefficients gamma_1 ... gamma_s
+        of your own, which sum to 1 and read alike in both directions.
+
+    Attributes
+    ----------
+    base : KernelMap
+    coefficients : (s,) tuple of float
+        Lengths of the stages as fractions of the step.
+    order : int
+
+    Raises
+    ------
+    ModelError
+        If the base is not symmetric or cannot be composed, or the method is unknown or not symmetric.
+
+    Notes
+    -----
+    Some stages run backwards in time, where damping feeds energy: a damper must be slow against a step.
+    Inputs are constant over a step and kinematic variables move linearly, so that inputs which vary are
+    met to order 2. ``lambda.NAME`` is stage 1's impulse over gamma_1, which belongs to the start of the
+    step as it does for the base. There is no `residual`: the unknowns of a step are those of its stages.
+
+    What the base knows of its mechanism (``system``, ``initial_state``, ``quantity``, ...) is at hand here
+    under the same names.
+
+    Examples
+    --------
+    >>> import vioc
+    >>> f = Composition(vioc.MidpointVI(vioc.models.load("pendulum"), dt=0.1), 6)
+    >>> f.order, len(f.coefficients)
+    (6, 11)
+    """
+
+    def __init__(self, base: KernelMap, method: int | str | Sequence[float] = 4):
+        if not isinstance(base, KernelMap):
+            raise TypeError(f"expected a one-step map of vioc, got {type(base).__name__}")
+        self.method, self.coefficients = coefficients_of(method)
+        self.order = order_of(self.coefficients)
+        self.base = base
+        for name in ("nx", "ndx", "nu", "dt", "state_names", "input_names", "multiplier_names"):
+            setattr(self, name, getattr(base, name))
+        self.parameters, self.symbols = dict(base.parameters), base.symbols
+        self.wrap, self._tolerance = base.wrap, base._tolerance
+        _check_symmetric(base)
+        self.backend = Backend(base.backend.name, self._blueprint())
+        self._seeded = getattr(base, "nd", 0) if hasattr(base, "solved_step") else 0
+        if not self._seeded and base._kernel.numel_in(0) != base.nx:
+            raise ModelError(f"{base!r} cannot be composed: its steps need those before them")
+
+    def _blueprint(self) -> dict[str, Any] | None:
+        """Plain data that determines the map's functions, None where the base has none."""
+        blueprint = getattr(self.base, "_blueprint", lambda: None)()
+        if blueprint is None:
+            return None
+        gammas = list(self.coefficients)
+        return {**blueprint, "composition": gammas, "title": f"Composition, {blueprint['title']}"}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in FORWARDED:
+            return getattr(self.base, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self):
+        return Composition, (self.base, self.method)
+
+    def __repr__(self) -> str:
+        return f"Composition(order {self.order}, {len(self.coefficients)} stages, of {self.base!r})"
+
+    def identity(self) -> dict[str, Any]:
+        return {**self.base.identity(), "composition": list(self.coefficients)}
+
+    def with_parameters(self, **values: float) -> Composition:
+        result = super().with_parameters(**values)
+        result.base = self.base.with_parameters(**values)
+        return result
+
+    def with_system(self, system: Any) -> Composition:
+        """The same composition of the same integrator, of another system."""
+        return Composition(self.base.with_system(system), self.method)  # type: ignore[attr-defined]
+
+    # -- what is the base's own -------------------------------------------------------------------
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        return self.base.difference(x0, x1)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        return self.base.retract(x, dx)
+
+    def _difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
+        return self.base._difference_expression(x0, x1)
+
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        return self.base.rest_input(x)
+
+    def quantity(self, name: str) -> ca.SX:
+        return self.base.quantity(name)
+
+    def _check_start(self, x: np.ndarray, k: int) -> None:
+        self.base._check_start(x, k)
+
+    def _review(self, trajectory: Trajectory) -> None:
+        self.base._review(trajectory)
+
+    # -- one step ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _stage_starts(self) -> np.ndarray:
+        """c_0 ... c_s: where stages start and end, as fractions of the step (s + 1,)."""
+        return np.concatenate([[0.0], np.cumsum(self.coefficients)[:-1], [1.0]])
+
+    @cached_property
+    def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
+        """(s, nu, nx) and (s, nu, nu): the input of stage i is the first times x_k + the second times u_k.
+
+        Kinematic configurations, states ``nd ... nq`` and the last inputs, move linearly over the step.
+        """
+        s, nk = len(self.coefficients), getattr(self.base, "nk", 0)
+        by_x, by_u = np.zeros((s, self.nu, self.nx)), np.tile(np.eye(self.nu), (s, 1, 1))
+        for i, c in enumerate(self._stage_starts[1:]):
+            for j in range(nk):
+                row = self.nu - nk + j
+                by_x[i, row, self.base.nd + j] = 1 - c  # type: ignore[attr-defined]
+                by_u[i, row, row] = c
+        return by_x, by_u
+
+    def _stage_input(self, i: int, x: Any, u: Any) -> Any:
+        by_x, by_u = (m[i] for m in self._stage_inputs)
+        if isinstance(x, ca.MX):
+            return ca.sparsify(ca.DM(by_x)) @ x + ca.sparsify(ca.DM(by_u)) @ u if by_x.any() else u
+        return by_x @ x + by_u @ u
+
+    @cached_property
+    def _chain(self) -> ca.Function:
+        """(x, rates, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), rates, error.
+
+        `rates` (nd s,) are mean velocities: of the stages of the step before, and of these.
+        """
+        n, starts, weights = self._seeded, self._stage_starts, seed_weights(self.coefficients)
+        stage = self.base.solved_step if n else self.base._kernel  # type: ignore[attr-defined]
+        x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
+        t, dt = ca.MX.sym("t"), ca.MX.sym("dt")
+        theta = ca.MX.sym("theta", len(self.parameters))
+        before = ca.MX.sym("rates", n * len(self.coefficients))
+        rates = ca.vertsplit(before, n) if n else []
+        states, multipliers, errors = [x], [], []
+        for i, gamma in enumerate(self.coefficients):
+            h, now, seed = gamma * dt, states[-1], []
+            q = part(now, 0, n)
+            if n:
+                seed = [q + h * ca.horzcat(*rates) @ ca.DM(weights[i, : len(rates)])]
+            ui = self._stage_input(i, x, u)
+            after, impulse, error = stage(now, *seed, ui, t + float(starts[i]) * dt, h, theta)
+            states.append(after)
+            multipliers.append(impulse)
+            errors.append(error)
+            if n:
+                rates.append((part(after, 0, n) - q) / h)
+        done = ca.vertcat(ca.MX(0, 1), *rates[len(self.coefficients) :])
+        outputs = [ca.horzcat(*states[1:]), ca.horzcat(*multipliers), done]
+        # the 2-norm: a NaN anywhere stays one
+        return ca.Function("chain", [x, before, u, t, dt, theta], [*outputs, ca.norm_2(ca.vertcat(*errors))])
+
+    @cached_property
+    def _kernel(self) -> ca.Function:
+        """The carry is x, then the rates of the stages in the step before."""
+        carry = ca.MX.sym("carry", self.nx + self._seeded * len(self.coefficients))
+        _, _, u, t, dt, theta = self._chain.mx_in()
+        x, before = part(carry, 0, self.nx), part(carry, self.nx)
+        states, impulses, rates, error = self._chain(x, before, u, t, dt, theta)
+        outputs = [ca.vertcat(states[:, -1], rates), impulses[:, 0] / self.coefficients[0], error]
+        return ca.Function("step", [carry, u, t, dt, theta], outputs)
+
+    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+        return np.concatenate([x, np.tile(self._rate(x), len(self.coefficients))])
+
+    def _rate(self, x: np.ndarray) -> np.ndarray:
+        """Velocity of what is seeded."""
+        if not self._seeded:
+            return np.zeros(0)
+        v = self.base._velocity(x, self._theta)[0][:, 0]  # type: ignore[attr-defined]
+        return v if np.isfinite(v).all() else np.zeros(self._seeded)
+
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        states, impulses = self._rescued_stages(x, u, k, t, dt)
+        return states[-1], impulses[0] / self.coefficients[0]
+
+    def _rescued_stages(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """Every stage by every means of the base: states (s, nx) and multipliers (s, nm)."""
+        states, impulses, now = [], [], x
+        for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):
+            try:
+                ui = self._stage_input(i, x, u)
+                now, impulse = self.base._rescue(now, ui, k, t + start * dt, gamma * dt)
+            except StepError as error:
+                raise self._of_stage(error, k, i) from None
+            states.append(now)
+            impulses.append(impulse)
+        return np.stack(states), np.stack(impulses)
+
+    def _of_stage(self, error: StepError, k: int, i: int) -> StepError:
+        where = f"stage {i + 1} of {len(self.coefficients)} (of length {self.coefficients[i]:.3g} dt)"
+        return StepError(f"step {k}, {where}: {error}", k, error.residual, error.cause)
+
+    # -- derivatives ------------------------------------------------------------------------------
+
+    def _stage_run(self, X: np.ndarray, U: np.ndarray, t: np.ndarray, h: np.ndarray, k0: int) -> _StageRun:
+        """The stages of N steps through the states X (N+1, nx), as a trajectory of the base."""
+        n, s, nx, nm = len(U), len(self.coefficients), self.nx, len(self.multiplier_names)
+        slopes = self.base.difference(X[:-1], X[1:])[:, : self._seeded] / h[:, None]
+        found = self._chain_numbers(X[:-1], np.tile(slopes, s), U, t[:, None], h[:, None], self._theta)
+        states = np.swapaxes(found[0], 1, 2)  # (N, s, nx)
+        impulses = np.swapaxes(found[1], 1, 2)
+        for i in np.flatnonzero(~(found[3][:, 0, 0] <= self._tolerance)):
+            states[i], impulses[i] = self._rescued_stages(X[i], U[i], k0 + i, float(t[i]), float(h[i]))
+        rows = np.concatenate([X[:-1, None], states[:, :-1]], axis=1).reshape(n * s, nx)
+        by_x, by_u = self._stage_inputs
+        inputs = np.einsum("sij,nj->nsi", by_x, X[:-1]) + np.einsum("sij,nj->nsi", by_u, U)
+        times = (t[:, None] + self._stage_starts[:-1] * h[:, None]).ravel()
+        return _StageRun(
+            self.base,
+            np.append(times, t[-1] + h[-1]),
+            np.vstack([rows, X[-1]]),
+            inputs.reshape(n * s, self.nu),
+            impulses.reshape(n * s, nm),
+            k0=0,
+            lengths=(h[:, None] * self.coefficients).ravel(),
+        )
+
+    @cached_property
+    def _chain_numbers(self) -> Evaluator:
+        return Evaluator(self.backend.program(lambda: self._chain, "chain"))
+
+    def _first(self, run: _StageRun, k0: int) -> _FirstOrder:
+        s, ndx, nu, np_ = len(self.coefficients), self.ndx, self.nu, len(self.parameters)
+        try:
+            flat = self.base.linearize_trajectory(run)
+        except StepError as error:
+            raise self._of_stage(error, k0 + error.k // s, error.k % s) from None
+        n = len(run) // s
+        A, B, P, C, D, E = (
+            np.asarray(getattr(flat, name)).reshape(n, s, *getattr(flat, name).shape[1:]) for name in "ABPCDE"
+        )
+        x, u, p = slice(0, ndx), slice(ndx, ndx + nu), slice(ndx + nu, None)
+        Y = np.zeros((n, s, ndx + nu + np_, ndx + nu + np_))
+        by_x, by_u = self._stage_inputs
+        if by_x.any():  # kinematic variables: then errors are differences
+            Y[:, :, u, x] = by_x
+        Y[:, :, u, u] = by_u
+        Y[:, :, p, p] = np.eye(np_)
+        now = np.broadcast_to(np.eye(ndx, ndx + nu + np_), (n, ndx, ndx + nu + np_))
+        for i in range(s):
+            Y[:, i, x] = now
+            now = np.concatenate([A[:, i], B[:, i], P[:, i]], axis=2) @ Y[:, i]
+        along = np.concatenate([C[:, 0], D[:, 0], E[:, 0]], axis=2) @ Y[:, 0] / self.coefficients[0]
+        blocks = (np.ascontiguousarray(m[:, :, c]) for m in (now, along) for c in (x, u, p))
+        return _FirstOrder(Linearization(*blocks), A, Y)
+
+    def _second(self, run: _StageRun, first: _FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        n, s = first.A.shape[:2]
+        weights, on_impulse = np.empty((n, s, self.ndx)), np.zeros((n, s, zeta.shape[1]))
+        on_impulse[:, 0] = zeta / self.coefficients[0]
+        z = Z
+        for i in reversed(range(s)):
+            weights[:, i] = z
+            z = np.einsum("nij,ni->nj", first.A[:, i], z)
+        H = self.base.second_order_trajectory(run, weights.reshape(n * s, -1), on_impulse.reshape(n * s, -1))
+        xt, ut, pt = (np.swapaxes(m, 1, 2) for m in (H.xu, H.xp, H.up))
+        whole = np.concatenate(
+            [np.concatenate(row, axis=2) for row in ((H.xx, H.xu, H.xp), (xt, H.uu, H.up), (ut, pt, H.pp))],
+            axis=1,
+        ).reshape(first.Y.shape)
+        result = (np.swapaxes(first.Y, 2, 3) @ whole @ first.Y).sum(axis=1)
+        x, u, p = slice(0, self.ndx), slice(self.ndx, self.ndx + self.nu), slice(self.ndx + self.nu, None)
+        pairs = ((x, x), (x, u), (u, u), (x, p), (u, p), (p, p))
+        return SecondOrder(*(np.ascontiguousarray(result[:, a, b]) for a, b in pairs))
+
+    def _along(self, trajectory: Trajectory) -> tuple[_StageRun, int]:
+        X, U, h = trajectory.x, trajectory.u, trajectory.step_lengths
+        return self._stage_run(X, U, trajectory.t[:-1], h, trajectory.k0), trajectory.k0
+
+    def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> tuple[_StageRun, int]:
+        x = self.check_state(x)
+        u = self.check_input(u, x)
+        h = self._step_lengths(dt, 1)
+        X = self._steps(x, u[None], k, h)[0]
+        return self._stage_run(X, u[None], k * h, h, k), k
+
+    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
+        lin = self._first(*self._one_step(x, u, k, dt)).linearization
+        return Linearization(*(getattr(lin, name)[0] for name in "ABPCDE"))
+
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
+        each = [self.linearize(x, u, k0 + i) for i, (x, u) in enumerate(zip(X, U, strict=True))]
+        return Linearization(*(np.stack([getattr(lin, name) for lin in each]) for name in "ABPCDE"))
+
+    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
+        return self._first(*self._along(trajectory)).linearization
+
+    def second_order(
+        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
+    ) -> SecondOrder:
+        run, k = self._one_step(x, u, k, dt)
+        zeta = np.zeros(len(self.multiplier_names)) if zeta is None else np.asarray(zeta, float)
+        H = self._second(run, self._first(run, k), np.asarray(z, float)[None], zeta[None])
+        return SecondOrder(*(getattr(H, name)[0] for name in ("xx", "xu", "uu", "xp", "up", "pp")))
+
+    def second_order_trajectory(
+        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
+    ) -> SecondOrder:
+        run, k0 = self._along(trajectory)
+        if zeta is None:
+            zeta = np.zeros((len(trajectory), len(self.multiplier_names)))
+        return self._second(run, self._first(run, k0), np.asarray(Z, float), np.asarray(zeta, float))
+
+
+@dataclass(frozen=True)
+class _StageRun(Trajectory):
+    """Stages as a trajectory of the base, whose steps go back and forth in time."""
+
+    lengths: np.ndarray = field(kw_only=True)
+
+    @property
+    def step_lengths(self) -> np.ndarray:
+        return self.lengths
+
+
+class _FirstOrder(NamedTuple):
+    """Derivatives of N steps, of their stages A (N, s, ndx, ndx), and Y (N, s, ns, ns) of the docs."""
+
+    linearization: Linearization
+    A: np.ndarray
+    Y: np.ndarray
+
+
+def _check_symmetric(base: KernelMap) -> None:
+    """Raise `ModelError` unless a step by dt and one by -dt undo each other."""
+    if not _is_symmetric(base):
+        raise ModelError(
+            f"{base!r} is not symmetric: a step by -dt does not undo a step by dt. Compose a symmetric map "
+            "of order 2, such as MidpointVI with alpha = 1/2 and symmetric forcing"
+        )
+
+
+def _is_symmetric(base: Any) -> bool:
+    if hasattr(base, "symmetric"):
+        return bool(base.symmetric)
+    if hasattr(base, "forcing"):  # a generalized midpoint rule
+        return base.alpha == 0.5 and (base.forcing == "symmetric" or not base.system.forces)
+    if hasattr(base, "tableau"):
+        A, b = np.array(base.tableau.A, float), np.array(base.tableau.b, float)
+        return bool(np.allclose(A + A[::-1, ::-1], b, rtol=0, atol=1e-14))
+    # any other map is asked at some state: an error of a step is far above rounding
+    rng = np.random.default_rng(0)
+    x = base.retract(np.zeros(base.nx), 0.1 * rng.standard_normal(base.ndx))
+    u, dt, theta, none = np.ones(base.nu), base.dt, base._theta, np.zeros((0, base.nx))
+    there = base._kernel(base._carry(x, none, dt), u, 0.0, dt, theta)[0].full()[: base.nx, 0]
+    back = base._kernel(base._carry(there, none, -dt), u, dt, -dt, theta)[0].full()[: base.nx, 0]
+    return bool(np.abs(base.difference(x, back)).max(initial=0.0) <= 1e-10)

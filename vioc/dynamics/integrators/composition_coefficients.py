@@ -1,0 +1,123 @@
+"""Coefficients of symmetric compositions, and their order. Sources: docs/maths/composition.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.errors import ModelError
+
+
+def _palindrome(*half: float) -> tuple[float, ...]:
+    """gamma_1, ..., gamma_s from the coefficients before the middle one; they sum to 1."""
+    return (*half, 1 - 2 * sum(half), *half[::-1])
+
+
+def _suzuki(outer: int) -> tuple[float, ...]:
+    """`outer` equal coefficients on each side of the middle one, of order 4."""
+    return _palindrome(*[1 / (2 * outer - (2 * outer) ** (1 / 3))] * outer)
+
+
+METHODS: dict[str, tuple[float, ...]] = {
+    "yoshida-4": _suzuki(1),
+    "suzuki-4": _suzuki(2),
+    "suzuki-4-7": _suzuki(3),
+    "mclachlan-4": _palindrome(0.28, 0.62546642846767004501),
+    "yoshida-6": _palindrome(0.78451361047755726382, 0.23557321335935813368, -1.17767998417887100695),
+    "kahan-li-6": _palindrome(
+        0.39216144400731413928, 0.33259913678935943860, -0.70624617255763935981, 0.082213596293550800230
+    ),
+    "sofroniou-spaletta-6": _palindrome(
+        0.21375583945878254555,
+        0.18329381407425713911,
+        0.17692819473098943795,
+        -0.44329082681170215850,
+        0.11728560432865935385,
+    ),
+}
+DEFAULTS = {4: "suzuki-4-7", 6: "sofroniou-spaletta-6"}
+DEGREE = 2  # of the velocity that seeds extrapolate
+NOISE = 0.1  # what a stage adds to it, in units of its third derivative times dt^3
+
+
+def order_of(coefficients: Sequence[float]) -> int:
+    """Order of a symmetric composition of a symmetric second-order map: 2, 4 or (at least) 6.
+
+    Parameters
+    ----------
+    coefficients : (s,)
+        Lengths of the stages as fractions of the step; they sum to 1 and read alike in both directions.
+
+    Notes
+    -----
+    The conditions of docs/maths/composition.md, to rounding.
+    """
+    g = np.asarray(coefficients, float)
+    before = np.cumsum(g) - g
+    powers = np.sum(g**3), np.sum(g**5), np.sum(g**3 * (before**2 + before * g + g**2 / 3))
+    if abs(powers[0]) > 1e-13:
+        return 2
+    return 6 if max(abs(powers[1]), abs(powers[2])) <= 1e-13 else 4
+
+
+def coefficients_of(method: Any) -> tuple[str | tuple[float, ...], tuple[float, ...]]:
+    """The method by its name, or as it is given, and its coefficients.
+
+    Parameters
+    ----------
+    method : int, str or sequence of float
+        As of `Composition`.
+
+    Raises
+    ------
+    ModelError
+        If it is none of these, or the coefficients do not sum to 1 and read alike in both directions.
+    """
+    if isinstance(method, int) and method in DEFAULTS:
+        method = DEFAULTS[method]
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise ModelError(f"unknown method {method!r}; {near_misses(method, METHODS)}")
+        return method, METHODS[method]
+    try:
+        g = np.array(method, float)
+    except (TypeError, ValueError):
+        g = np.zeros(0)
+    if g.ndim != 1 or not len(g) or not np.isfinite(g).all():
+        orders = ", ".join(map(str, DEFAULTS))
+        raise ModelError(
+            f"method: expected an order ({orders}), one of {', '.join(METHODS)}, or coefficients; "
+            f"got {method!r}"
+        )
+    if abs(g.sum() - 1) > 1e-12 or np.abs(g - g[::-1]).max() > 1e-12 or not g.all():
+        raise ModelError(
+            "method: expected coefficients that sum to 1, read alike in both directions and are not zero; "
+            f"got {g.tolist()}, which sum to {g.sum():.15g}"
+        )
+    return tuple(g.tolist()), tuple(g.tolist())
+
+
+def seed_weights(coefficients: Sequence[float]) -> np.ndarray:
+    """Weights (s, 2 s) that predict the mean velocity of each stage from those before it.
+
+    Columns are the stages of the step before, then those of the step itself. A velocity that is quadratic
+    in time is predicted exactly; of all weights that do so, these have the least squares, each counted
+    with what its stage is apart in time, cubed, and with the stages' own errors.
+    """
+    g = np.asarray(coefficients, float)
+    s, ends = len(g), np.cumsum(g)
+    low = np.concatenate([ends - g - 1, ends - g])
+    high = low + np.tile(g, 2)
+    powers = np.arange(1, DEGREE + 2)[:, None]
+    weights = np.zeros((s, 2 * s))
+    for i in range(s):
+        centre = (low[s + i] + high[s + i]) / 2
+        a, b = low[: s + i + 1] - centre, high[: s + i + 1] - centre
+        means = (b**powers - a**powers) / (powers * (b - a))  # of 1, t, t^2 over each stage
+        cost = NOISE**2 + ((a + b) / 2)[:-1] ** (2 * DEGREE + 2)
+        known = means[:, :-1] / cost
+        weights[i, : s + i] = known.T @ np.linalg.solve(known @ means[:, :-1].T, means[:, -1])
+    return weights
