@@ -11,6 +11,7 @@ import pytest
 import vioc
 from vioc import ry, tx
 from vioc.cli import main
+from vioc.dynamics.compile import find_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -244,6 +245,27 @@ def test_linearize_without_inputs(vioc_prints):
 
 
 # -- demo ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+def test_compiled_models_are_kept_shown_and_cleared(vioc_prints, monkeypatch, tmp_path):
+    monkeypatch.setenv("VIOC_CACHE", str(tmp_path / "kept"))
+    assert "0 libraries" in vioc_prints("cache")
+    virtual, compiled = (
+        vioc_prints("simulate", "pendulum", "--set", "theta=1", "--backend", backend)
+        for backend in ("virtual", "compiled")
+    )
+    assert virtual == compiled
+    text = vioc_prints("cache")
+    assert "MidpointVI of pendulum: step" in text and str(tmp_path / "kept") in text
+    assert "freed" in vioc_prints("cache", "--clear")
+    assert "0 libraries" in vioc_prints("cache")
+
+
+def test_without_a_compiler(vioc_prints, vioc_fails, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert "none found" in vioc_prints("cache")
+    assert "no-such-compiler" in vioc_fails("simulate", "pendulum", "--backend", "compiled")
 
 
 def test_quick_demo(vioc_prints, tmp_path):

@@ -34,6 +34,7 @@ from vioc.dynamics.description.urdf_model import UrdfModel, UrdfWarning
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.composition import Composition
+from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.dynamics.integrators.tableau import Tableau
@@ -102,6 +103,7 @@ __all__ = [
     "Lagrangian",
     "LinearDamper",
     "LinearSpring",
+    "LinearTimeVI",
     "Mass",
     "MassGravity",
     "MidpointVI",

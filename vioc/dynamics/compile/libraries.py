@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,9 +35,11 @@ def require_compiler() -> Compiler:
     """The compiler, or a `CompileError` that says how to get one."""
     compiler = find_compiler()
     if compiler is None:
+        chosen = os.environ.get("CC")
+        sought = f"CC = {chosen!r} of the environment fails" if chosen else "neither cc, gcc nor clang works"
         raise CompileError(
-            "no C compiler was found: expected cc, gcc or clang on the path, or one in the environment "
-            'variable CC. Install one, or use backend="virtual", which needs none'
+            f"no C compiler: {sought}. Install one (and have CC name it, if it is none of these), or use "
+            'backend="virtual", which needs none'
         )
     return compiler
 

@@ -53,7 +53,7 @@ class VirtualProgram(Program):
         return self._function
 
     @cached_property
-    def sizes_out(self) -> list[int]:  # type: ignore[override]
+    def sizes_out(self) -> list[int]:
         return [r * c for r, c in self.shapes_out]
 
     @cached_property

@@ -1,0 +1,376 @@
+"""The linear-time variational integrator: DRNEA, its inverse in O(n), and the map."""
+
+import pickle
+from pathlib import Path
+
+import casadi as ca
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from linear_time_models import random_tree, start_near
+from mechanisms import everything, hold, state_near
+from strategies import systems
+
+import vioc
+from studies.linear_time_chain import chain
+from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
+from vioc.dynamics.compile.compiler import find_compiler
+from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
+from vioc.dynamics.integrators.linear_time.drnea import Bodies
+from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
+from vioc.errors import ModelError
+
+DATA = Path(__file__).parent / "data" / "linear_time"
+H = 0.03
+compiled = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+
+
+def case(seed, joint=""):
+    """Bodies of a random tree, two configurations a step apart, and T_d as a CasADi expression."""
+    system = random_tree(7, seed, joint=joint)
+    bodies, random = Bodies(system, float), np.random.default_rng(seed)
+    q0 = 0.6 * random.normal(size=bodies.nq)
+    q1 = q0 + 2 * H * random.normal(size=bodies.nq)
+    a, b = ca.SX.sym("a", bodies.nq), ca.SX.sym("b", bodies.nq)
+    X = bodies.displacements(bodies.places(ca.vertsplit(a)), bodies.places(ca.vertsplit(b)))
+    total = ca.SX(0)
+    for i, x in enumerate(X):
+        if x is not None:
+            P = bodies.momentum(i, x, H)
+            total += sum(s * t for k in (0, 1) for s, t in zip(x[k], P[k], strict=True)) / 2
+    return system, bodies, q0, q1, (a, b, total)
+
+
+def numbers(values):
+    return np.array(values, float)
+
+
+@pytest.mark.parametrize(("seed", "joint"), [(0, ""), (1, ""), (2, "free")])
+def test_drnea_and_its_derivative_against_the_discrete_lagrangian(seed, joint):
+    """Algorithms 2 and 4 against AD of T_d, which knows log and the transforms only."""
+    _, bodies, q0, q1, (a, b, T) = case(seed, joint)
+    slots = [ca.gradient(T, a), ca.gradient(T, b)]
+    f = ca.Function("f", [a, b], [*slots, ca.jacobian(slots[0], b)])
+    D1, D2, D21 = (np.array(o) for o in f(q0, q1))
+    first, second = bodies.slots(list(q0), list(q1), H)
+    scale = np.abs(D1).max()
+    assert np.abs(numbers(first) - D1[:, 0]).max() < 1e-10 * scale
+    assert np.abs(numbers(second) - D2[:, 0]).max() < 1e-10 * scale
+    J = numbers(bodies.jacobian(bodies.places(list(q0)), bodies.places(list(q1)), H))
+    assert np.abs(J + D21).max() < 1e-10 * np.abs(J).max()
+    assert np.abs(J - J.T).max() > 1e-5 * np.abs(J).max()  # it is not symmetric
+
+
+@pytest.mark.parametrize(("seed", "joint"), [(0, ""), (1, ""), (2, "free"), (3, "free")])
+def test_newton_direction_in_linear_time(seed, joint):
+    """The recursion without symmetry against numpy's solution of the dense system; the transpose too."""
+    system, bodies, q0, q1, _ = case(seed, joint)
+    places = [bodies.places(list(q)) for q in (q0, q1)]
+    damping = np.random.default_rng(seed).uniform(0, 5, bodies.nd)
+    J = numbers(bodies.jacobian(*places, H)) + np.diag(damping)
+    inverse = bodies.newton_inverse(*places, H, list(damping))
+    b = np.random.default_rng(seed + 1).normal(size=bodies.nd)
+    for transposed, matrix in ((False, J), (True, J.T)):
+        x = np.linalg.solve(matrix, b)
+        assert np.abs(numbers(inverse.solve(list(b), transposed)) - x).max() < 1e-10 * np.abs(x).max()
+    M = vioc.Lagrangian(system).mass_matrix(q0)
+    x = np.linalg.solve(M / H + np.diag(damping), b)
+    riqn = bodies.impulse_inverse(places[0], H, list(damping))
+    assert np.abs(numbers(riqn.solve(list(b))) - x).max() < 1e-10 * np.abs(x).max()
+
+
+def test_joints_of_several_freedoms_are_massless_links():
+    bodies = Bodies(random_tree(7, 2, joint="free"), float)
+    assert bodies.heavy[:6] == (False,) * 5 + (True,)
+    assert len(bodies) == bodies.nq > sum(bodies.heavy) == 7
+
+
+@pytest.mark.parametrize("gravity", ["0", "9.81"])
+@pytest.mark.parametrize("backend", ["virtual", pytest.param("compiled", marks=compiled)])
+def test_the_authors_trajectory(gravity, backend):
+    """Their first step, full SE(3): 1e-10 over 500 steps, 1e-9 over 1000.
+
+    A good seed would stop the iteration early and leave 1e-10; so a plain seed and a tight tolerance.
+    """
+    with np.load(DATA / f"vi_drnea_riqn_n5_g{gravity}.npz") as stored:
+        d = dict(stored)
+    options = dict(guess="IG2", tolerance=1e-12, backend=backend)
+    f = LinearTimeVI(chain(5, float(d["gravity"])), float(d["dt"]), **options)
+    run = f.rollout(f.initial_state(d["q"][0], d["dq0"], start="authors"), steps=1000)
+    error = np.abs(run.x[:, :5] - d["q"]).max(axis=1)
+    assert error[:501].max() < 1e-10
+    assert error.max() < 1e-9
+
+
+def test_order_of_the_starts():
+    """Legendre: order 2 in q and p, against the midpoint rule at a fine step; the authors': order 1."""
+    system = random_tree(4, 5)
+    system = system.with_components(JointDamping(system.dynamic[0], 0.8), JointForce(system.dynamic[1], "u"))
+    q, v = np.random.default_rng(0).normal(size=(2, len(system.variables)))
+    fine = MidpointVI(system, 1 / 2048)
+    reference = fine.rollout(fine.initial_state(q, v), np.ones((512, 1))).x[-1]
+    steps = [1 / 64, 1 / 128, 1 / 256]
+
+    f = LinearTimeVI(system, steps[0])
+
+    def errors(start):
+        found = []
+        for h in steps:
+            x0 = LinearTimeVI(system, h).initial_state(q, v, start=start)
+            end = f.rollout(x0, np.ones((round(0.25 / h), 1)), dt=h).x[-1]
+            found.append(np.abs(end - reference).reshape(2, -1).max(axis=1))
+        return [np.polyfit(np.log(steps), np.log(e), 1)[0] for e in np.array(found).T]
+
+    assert errors("legendre") == pytest.approx([2, 2], abs=0.2)
+    assert errors("authors")[0] == pytest.approx(1, abs=0.2)
+
+
+def test_linearization_of_a_tree_is_exact_and_symplectic():
+    f = LinearTimeVI(random_tree(4, 6), 0.01)
+    x, n = start_near(f, 1), f.nq
+    A, _ = f.linearize(x)
+    J = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
+    assert np.abs(A.T @ J @ A - J).max() < 1e-9 * max(1, np.abs(A).max() ** 2)
+    e = 1e-6
+    expected = np.stack([(f.step(x + e * d) - f.step(x - e * d)) / (2 * e) for d in np.eye(f.nx)], 1)
+    assert np.abs(A - expected).max() < 1e-6 * np.abs(A).max()
+
+
+def test_derivatives_with_everything():
+    """Kinematic variables, a pulled string, springs, damping, inputs, parameters: A to E, and Hessians."""
+    f = LinearTimeVI(everything(), 0.01)
+    x = state_near(f, 0)
+    u = hold(f, x)
+    random = np.random.default_rng(0)
+    z, zeta, e = random.normal(size=f.nx), random.normal(size=f.nm), 1e-5
+    lin = f.linearize(x, u)
+    names = list(f.parameters)
+
+    def moved(d):
+        g = f.with_parameters(**{n: f.parameters[n] + d[f.nx + f.nu + i] for i, n in enumerate(names)})
+        return g, x + d[: f.nx], u + d[f.nx : f.nx + f.nu]
+
+    def end(d):
+        g, a, b = moved(d)
+        return g.step(a, b)
+
+    def gradient(d):
+        g, a, b = moved(d)
+        m = g.linearize(a, b)
+        return np.concatenate([M.T @ z + C.T @ zeta for M, C in ((m.A, m.C), (m.B, m.D), (m.P, m.E))])
+
+    S = f.second_order(x, u, z, zeta=zeta)
+    rows = [[S.xx, S.xu, S.xp], [S.xu.T, S.uu, S.up], [S.xp.T, S.up.T, S.pp]]
+    hessian, jacobian = np.block(rows), np.hstack([lin.A, lin.B, lin.P])
+    assert np.abs(hessian - hessian.T).max() < 1e-9 * np.abs(hessian).max()
+    for d in random.normal(size=(3, len(hessian))):
+        rate = (end(e * d) - end(-e * d)) / (2 * e)
+        assert np.abs(rate - jacobian @ d).max() < 1e-6 * np.abs(jacobian).max()
+        bend = (gradient(e * d) - gradient(-e * d)) / (2 * e)
+        assert np.abs(bend - hessian @ d).max() < 1e-6 * np.abs(hessian).max()
+    run = f.rollout(x, np.tile(u, (3, 1)))
+    along = f.linearize_trajectory(run)
+    assert np.abs(along.A[0] - lin.A).max() < 1e-8
+    check = f.residual(run.x[1], u, run.x[2], run.multipliers[1], run.t[1], f.dt, list(f.parameters.values()))
+    assert np.abs(np.array(check)).max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [("closed_chain", None), ("scissor_lift_5", vioc.models.scissor_lift_configuration(5, 0.6))],
+)
+def test_loop_closures(name, guess):
+    """Constraints to 1e-10 at every step, by m solutions in O(n) each; the motion of the midpoint rule."""
+    system = vioc.models.load(name)
+    q = vioc.consistent_configuration(system, guess or np.full(len(system.variables), 0.4))
+    f, m = LinearTimeVI(system, 0.002), MidpointVI(system, 0.002)
+    run, other = (g.rollout(g.initial_state(q), steps=100) for g in (f, m))
+    assert max(np.abs(run["h." + n]).max() for n in f.multiplier_names) < 1e-10
+    assert np.abs(run.x[:, : f.nq] - other.x[:, : f.nq]).max() < 1e-4
+    assert np.abs(run.x[-1, : f.nq] - run.x[0, : f.nq]).max() > 1e-2  # it moves
+    force, expected = (r["force." + f.multiplier_names[0]][1:] for r in (run, other))
+    assert np.abs(force - expected).max() < 1e-2 * np.abs(expected).max()
+
+
+def angular_momentum(run):
+    """p . (generalized velocity of a rotation of the whole about the world's axes), (N+1, 3)."""
+    q, p = run.x[:, :6], run.x[:, run.map.nq : run.map.nq + 6]
+    result = []
+    for (x, y, z, a, b, _), (*linear, pa, pb, pc) in zip(q, p, strict=True):
+        first = np.array([0, 0, 1.0])
+        second = np.array([-np.sin(a), np.cos(a), 0])
+        third = np.array([np.cos(a) * np.cos(b), np.sin(a) * np.cos(b), -np.sin(b)])
+        rates = np.linalg.inv(np.stack([first, second, third], axis=1))
+        result.append(np.cross([x, y, z], linear) + rates.T @ np.array([pa, pb, pc]))
+    return np.array(result)
+
+
+@compiled
+def test_momenta_of_a_floating_tree():
+    """All six hold to rounding over 1e4 steps, in Euler angles too: bodies move in SE(3)."""
+    f = LinearTimeVI(random_tree(4, 8, gravity=0.0, kinds=3, joint="free"), 1e-3, backend="compiled")
+    random = np.random.default_rng(3)
+    q, v = 0.2 * random.normal(size=f.nq), 0.3 * random.normal(size=f.nq)
+    run = f.rollout(f.initial_state(q, v), steps=10000)
+    linear = run.x[:, f.nq : f.nq + 3]
+    assert np.abs(linear - linear[0]).max() < 1e-10
+    L = angular_momentum(run)
+    assert np.abs(L - L[0]).max() < 1e-10
+    assert np.ptp(run.x[:, f.nq + 3]) > 1e-3  # a single p is not constant
+
+
+@compiled
+def test_compiled_core_as_the_virtual_machine():
+    system = random_tree(5, 9)
+    f = LinearTimeVI(system, 0.005)
+    x0 = start_near(f, 2)
+    expected = f.rollout(x0, steps=20).x
+    for solver in SOLVERS:
+        for guess in GUESSES:
+            g = LinearTimeVI(system, 0.005, solver=solver, guess=guess, backend="compiled")
+            assert np.abs(g.rollout(x0, steps=20).x - expected).max() < 1e-9 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("solver", ["riqn", "newton", "dense"])
+@pytest.mark.parametrize("guess", ["IG2", "IG3"])
+def test_solvers_in_the_virtual_machine(solver, guess):
+    system = random_tree(3, 10)
+    x0 = start_near(LinearTimeVI(system, 0.01), 2)
+    runs = [
+        f.rollout(x0, steps=10).x
+        for f in (LinearTimeVI(system, 0.01), LinearTimeVI(system, 0.01, solver=solver, guess=guess))
+    ]
+    assert np.abs(runs[0] - runs[1]).max() < 1e-9 * np.abs(runs[0]).max()
+
+
+@compiled
+def test_compiled_core_with_other_forces_feedback_and_parameters():
+    whole = everything()
+    system = System(*whole.frames, *whole.potentials, *whole.forces, name="open")
+    f, g = (LinearTimeVI(system, 0.01, backend=b, wrap="a") for b in ("virtual", "compiled"))
+    random = np.random.default_rng(0)
+    x = 0.5 * random.normal(size=f.nx)
+    U = np.tile(hold(f, x), (30, 1)) + 0.1 * random.normal(size=(30, f.nu))
+    K = 0.1 * random.normal(size=(30, f.nu, f.nx))
+    K[:, -1] = 0.0  # the trolley's place is prescribed
+    target = x + 0.1 * random.normal(size=(31, f.nx))
+    changed = {"m": 2.5, "stiffness": 8.0}
+    for a, b in ((f, g), (f.with_parameters(**changed), g.with_parameters(**changed))):
+        one, two = a.track(x, target, U, K), b.track(x, target, U, K)
+        assert np.abs(one.x - two.x).max() < 1e-9
+        assert np.abs(one.u - two.u).max() < 1e-9
+    assert np.abs(f.rollout(x, U).x - f.with_parameters(**changed).rollout(x, U).x).max() > 1e-3
+
+
+@compiled
+@pytest.mark.parametrize("turn", [0.02, 0.3, 1.2])
+def test_closed_forms_in_c(turn):
+    """Algorithm 4 in C against that on scalars, which is checked against AD; small and large turns."""
+    f = LinearTimeVI(random_tree(7, 4), 0.1, backend="compiled")
+    random = np.random.default_rng(2)
+    q0 = random.normal(size=f.nq)
+    q1 = q0 + turn * random.uniform(-1, 1, size=f.nq)
+    bodies = Bodies(f.system, float)
+    expected = numbers(bodies.jacobian(bodies.places(list(q0)), bodies.places(list(q1)), 0.1))
+    K = Core(f, f._theta).jacobian(q0, q1, 0.1)
+    assert np.abs(K - expected).max() < 1e-12 * np.abs(K).max()
+
+
+@compiled
+def test_newton_converges_quadratically_and_riqn_linearly():
+    system, n = chain(10), 10
+    q, v = np.random.default_rng(0).uniform(-1.5, 1.5, size=(2, n))
+    history = {}
+    for solver in ("riqn", "newton"):
+        f = LinearTimeVI(system, 1e-2, solver=solver, guess="IG1", backend="compiled")
+        history[solver] = Core(f, f._theta).history(f.initial_state(q, v), np.zeros(0), 0.0, f.dt, 12)
+    e = history["newton"]
+    assert e[3] < 1e-8 * e[0]
+    assert e[2] / e[1] < 10 * e[1] / e[0]
+    r = history["riqn"]
+    assert r[3] / r[0] > 1e-12
+    assert r[4] / r[3] < 0.2
+
+
+@pytest.mark.parametrize("backend", ["virtual", pytest.param("compiled", marks=compiled)])
+def test_variable_steps(backend):
+    """A rollout over unequal steps is the composition of its steps."""
+    f = LinearTimeVI(random_tree(3, 11), 0.01, backend=backend)
+    x0 = start_near(f, 0)
+    lengths = np.array([0.01, 0.004, 0.013, 0.008])
+    run = f.rollout(x0, steps=4, dt=lengths)
+    x = x0
+    for k, h in enumerate(lengths):
+        x = f.step(x, k=k, dt=h)
+    assert np.abs(run.x[-1] - x).max() < 1e-9
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    systems(max_frames=10, forced=True, kinematic=True, parameters=True, vocabulary=True), st.integers(0, 99)
+)
+def test_any_open_tree(system, seed):
+    """The midpoint rule's motion over 20 ms, and a linearization that is a derivative."""
+    system = System(*system.frames, *system.potentials, *system.forces)
+    f, m = LinearTimeVI(system, 1e-3), MidpointVI(system, 1e-3)
+    random = np.random.default_rng(seed)
+    x = f.initial_state(0.5 * random.normal(size=f.nq))
+    u = hold(f, x, seed)
+    a, b = (g.rollout(x, np.tile(u, (20, 1))).x for g in (f, m))
+    assert np.abs(a - b).max() < 1e-4 * (1 + np.abs(a).max())
+    A, d, e = f.linearize(a[3], u).A, random.normal(size=f.nx), 1e-6
+    rate = (f.step(a[3] + e * d, u) - f.step(a[3] - e * d, u)) / (2 * e)
+    assert np.abs(rate - A @ d).max() < 1e-5 * (1 + np.abs(A).max())
+
+
+def test_coupled_damping_is_solved_densely():
+    system = random_tree(3, 12)
+    one, two = system.dynamic[:2]
+
+    def force(k):
+        return {one: -3 * (k.v(one) + k.v(two)), two: -3 * (k.v(one) + k.v(two))}
+
+    system = system.with_components(vioc.UserForce(force))
+    f, m = LinearTimeVI(system, 0.002), MidpointVI(system, 0.002)
+    assert f.graphs.coupled
+    x0 = start_near(f, 1)
+    assert np.abs(f.rollout(x0, steps=50).x - m.rollout(x0, steps=50).x).max() < 1e-3
+
+
+def test_control_works_on_it():
+    """LQR about the upright pendulum, and the closed loop."""
+    system = System(
+        Gravity(0, 0, -9.8), vioc.ry("theta")[vioc.tz(1.0, mass=1.0)], JointForce("theta", "torque")
+    )
+    f = LinearTimeVI(system, 0.02)
+    steady = vioc.control.dlqr_steady(f, f.state(), [0.0], Q=np.eye(2), R=np.eye(1))
+    n = 400
+    run = f.track(f.state(theta=0.3), np.zeros((n, 2)), np.zeros((n, 1)), np.tile(steady.K, (n, 1, 1)))
+    assert np.abs(run.x[-1]).max() < 1e-3
+
+
+def test_a_step_that_is_too_long_is_an_error():
+    f = LinearTimeVI(chain(3, 9.81), 5.0)
+    with pytest.raises(StepError):
+        f.rollout(f.initial_state([1.0, -2.0, 0.5], [9.0, -20.0, 15.0]), steps=5)
+
+
+def test_options_and_pickling():
+    system = chain(2, 9.81)
+    with pytest.raises(ModelError, match="solver"):
+        LinearTimeVI(system, 0.01, solver="chrod")
+    with pytest.raises(ModelError, match="guess"):
+        LinearTimeVI(system, 0.01, guess="IG4")
+    with pytest.raises(ModelError, match="broyden"):
+        LinearTimeVI(system, 0.01, solver="broyden")
+    f = LinearTimeVI(system, 0.01, solver="newton", guess="IG3", wrap="q0", tolerance=1e-10)
+    with pytest.raises(ModelError, match="start"):
+        f.initial_state(start="author")
+    g = pickle.loads(pickle.dumps(f))
+    assert (repr(g), g.wrap, g._tolerance) == (repr(f), f.wrap, f._tolerance)
+    assert "LinearTimeVI(chain_2" in repr(f)
+    q0, q1 = [0.1, 0.2], [0.12, 0.19]
+    x = f.state_from_configurations(q0, q1)
+    back = f.rollout(x, steps=1)
+    assert np.isfinite(back.x).all()

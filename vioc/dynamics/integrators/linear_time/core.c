@@ -1,0 +1,319 @@
+/* The linear-time variational integrator on any tree: DRNEA, the articulated-body recursion without
+   symmetry, and whole rollouts ([L] Algorithms 2-4, docs/maths/linear_time.md).
+
+   Links come parents first, one per variable. Frames are chosen such that every joint turns about, or slides
+   along, its link's z axis: S = (0, 0, slide, 0, 0, turn). Nothing here knows a model: it comes as arrays. */
+
+typedef int (*callback)(const double **, double **, long long *, double *, int);
+
+typedef struct {
+  long long n, nq, nd, nf;
+  const long long *parent, *index, *row; /* place in q; among the dynamic variables, or -1 */
+  const long long *heavy, *plain;        /* has an inertia; its joint is not rotated in the parent */
+  const double *fixed;                   /* 12: rotation by rows and position of the joint in the parent */
+  const double *turn, *slide;            /* of one unit of q */
+  const double *inertia;                 /* 10: m, m c, xx, yy, zz, xy, xz, yz */
+  const double *damping;                 /* (nd) */
+  const long long *drive;                /* (nf) dynamic variable of an input, -1 for none */
+  double gravity[3];
+  callback extra; /* (q0, q1, u, t, dt, parameters) -> shares of other forces at both ends, or null */
+  long long n_arg, n_res, n_iw, n_w;
+  const double *parameters;
+} model;
+
+typedef struct {
+  long long solver, guess; /* the enumerations below */
+  long long limit;         /* iterations */
+  double correction;       /* of q relative to 1 + |q|, below which a step is solved */
+  double residual;         /* or its 2-norm; negative for none */
+  double tolerance;        /* largest correction that is accepted where it does not shrink any more */
+} options;
+
+enum { CHORD, RIQN, NEWTON, DENSE, BROYDEN };
+enum { IG1, IG2, IG3, EXTRAPOLATED };
+enum { PAST = 4 };
+
+typedef struct {
+  double c0, s0, p0[3], c1, s1, p1[3]; /* joint at both ends of the step */
+  double R[9], d[3];                   /* displacement D */
+  double X[6], b[3], P[6], mu[6];
+  double F[6];
+  double U[6], W[6], inverse, rest;
+  double V[6];
+
+} link;
+
+typedef struct {
+  const model *m;
+  link *L;
+  double *phi; /* 36 numbers a link: M_i, then the articulated inertia */
+  double h, *q0, *q1, *base, *r, *c, *minus, *plus, *matrix, *aux;
+  long long *pivot;
+  const double **arg;
+  double **res, *w;
+  long long *iw;
+  const double *u;
+  double t;
+  long long fresh; /* whether the Broyden matrix has to be made */
+  long long kept;  /* whether the chord's factors of an earlier step are good enough */
+} step;
+
+/* -- transforms of one joint ---------------------------------------------------------------------- */
+
+static void place(const model *m, long long i, double q, double *c, double *s, double *p) {
+  const double *f = m->fixed + 12 * i, z = m->slide[i] * q;
+  if (m->turn[i] != 0) {
+    *c = cos(m->turn[i] * q), *s = sin(m->turn[i] * q);
+  } else {
+    *c = 1, *s = 0;
+  }
+  for (int k = 0; k < 3; k++) p[k] = f[9 + k] + z * f[3 * k + 2];
+}
+
+/* the same near a known place: sine and cosine of the difference by their series */
+static void place_near(const model *m, long long i, double q, double q0, link *l) {
+  const double x = m->turn[i] * (q - q0), y = x * x;
+  if (y > 0.01) {
+    place(m, i, q, &l->c1, &l->s1, l->p1);
+    return;
+  }
+  const double *f = m->fixed + 12 * i, z = m->slide[i] * q;
+  const double s = x * (1 - y / 6 * (1 - y / 20 * (1 - y / 42 * (1 - y / 72))));
+  const double v = y / 2 * (1 - y / 12 * (1 - y / 30 * (1 - y / 56 * (1 - y / 90)))); /* 1 - cos */
+  l->c1 = l->c0 - (l->c0 * v + l->s0 * s);
+  l->s1 = l->s0 - (l->s0 * v - l->c0 * s);
+  for (int k = 0; k < 3; k++) l->p1[k] = f[9 + k] + z * f[3 * k + 2];
+}
+
+static inline void up(const model *m, long long i, double c, double s, const double *p, const double *F,
+                      double *out) {
+  double f[6], g[6], *a = f;
+  memcpy(f, F, sizeof f);
+  vector_by_z(f, c, s);
+  vector_by_z(f + 3, c, s);
+  if (!m->plain[i]) {
+    apply(m->fixed + 12 * i, f, g);
+    apply(m->fixed + 12 * i, f + 3, g + 3);
+    a = g;
+  }
+  double x[3];
+  cross(p, a, x);
+  for (int k = 0; k < 3; k++) out[k] += a[k], out[3 + k] += a[3 + k] + x[k];
+}
+
+static inline void down(const model *m, long long i, double c, double s, const double *p, const double *V,
+                        double *out) {
+  double x[3], g[6];
+  cross(V + 3, p, x);
+  for (int k = 0; k < 3; k++) g[k] = V[k] + x[k], g[3 + k] = V[3 + k];
+  if (m->plain[i]) {
+    memcpy(out, g, sizeof g);
+  } else {
+    apply_transposed(m->fixed + 12 * i, g, out);
+    apply_transposed(m->fixed + 12 * i, g + 3, out + 3);
+  }
+  vector_by_z(out, c, -s);
+  vector_by_z(out + 3, c, -s);
+}
+
+static inline double along(const model *m, long long i, const double *F) {
+  return m->slide[i] * F[2] + m->turn[i] * F[5];
+}
+
+/* -- DRNEA ---------------------------------------------------------------------------------------- */
+
+/* displacements, average twists and momenta of the bodies for a step to q1 */
+static void forward(step *w, const double *q1) {
+  const model *m = w->m;
+  const double inverse = 1 / w->h;
+  for (long long i = 0; i < m->n; i++) {
+    link *l = w->L + i;
+    const double *f = m->fixed + 12 * i;
+    double t[3];
+    place_near(m, i, q1[m->index[i]], w->q0[m->index[i]], l);
+    if (m->parent[i] < 0) {
+      for (int k = 0; k < 3; k++) t[k] = l->p1[k] - l->p0[k];
+      memset(l->R, 0, sizeof l->R);
+      l->R[0] = l->R[4] = l->R[8] = 1;
+    } else {
+      const link *p = w->L + m->parent[i];
+      apply(p->R, l->p1, t);
+      for (int k = 0; k < 3; k++) t[k] += p->d[k] - l->p0[k];
+      if (m->plain[i])
+        memcpy(l->R, p->R, sizeof l->R);
+      else
+        turned_back(f, p->R, l->R);
+    }
+    if (m->plain[i])
+      memcpy(l->d, t, sizeof t);
+    else
+      apply_transposed(f, t, l->d);
+    if (m->turn[i] != 0) {
+      columns_by_z(l->R, l->c1, l->s1);
+      rows_by_z(l->R, l->c0, l->s0);
+      vector_by_z(l->d, l->c0, -l->s0);
+    }
+    if (m->heavy[i]) {
+      double P[6];
+      logarithm(l->R, l->d, l->X, l->b);
+      momentum(m->inertia + 10 * i, l->X, P);
+      for (int k = 0; k < 6; k++) l->P[k] = inverse * P[k];
+      dlog_transposed(l->X, l->b, l->P, l->mu);
+    }
+  }
+}
+
+/* S . (sum over the subtree) of the wrenches in F, by dynamic variable; at the start or the end */
+static void gather(step *w, int end, double *out) {
+  const model *m = w->m;
+  for (long long i = m->n - 1; i >= 0; i--) {
+    link *l = w->L + i;
+    if (m->row[i] >= 0) out[m->row[i]] = along(m, i, l->F);
+    if (m->parent[i] >= 0) {
+      if (end)
+        up(m, i, l->c1, l->s1, l->p1, l->F, w->L[m->parent[i]].F);
+      else
+        up(m, i, l->c0, l->s0, l->p0, l->F, w->L[m->parent[i]].F);
+    }
+  }
+}
+
+static void other_forces(step *w, const double *q1) {
+  const model *m = w->m;
+  memset(w->minus, 0, m->nd * sizeof(double));
+  memset(w->plus, 0, m->nd * sizeof(double));
+  if (!m->extra) return;
+  w->arg[0] = w->q0, w->arg[1] = q1, w->arg[2] = w->u, w->arg[3] = &w->t, w->arg[4] = &w->h;
+  w->arg[5] = m->parameters;
+  w->res[0] = w->minus, w->res[1] = w->plus;
+  m->extra(w->arg, w->res, w->iw, w->w, 0);
+}
+
+/* r = p + D1 L_d + F- at q1; base holds what does not depend on q1 */
+static void residual(step *w, const double *q1) {
+  const model *m = w->m;
+  forward(w, q1);
+  for (long long i = 0; i < m->n; i++) {
+    if (m->heavy[i])
+      memcpy(w->L[i].F, w->L[i].mu, sizeof w->L[i].F);
+    else
+      memset(w->L[i].F, 0, sizeof w->L[i].F);
+  }
+  gather(w, 0, w->r);
+  other_forces(w, q1);
+  for (long long i = 0; i < m->n; i++) {
+    const long long j = m->row[i], k = m->index[i];
+    if (j >= 0) w->r[j] = w->base[j] - w->r[j] + w->minus[j] - 0.5 * m->damping[j] * (q1[k] - w->q0[k]);
+  }
+}
+
+/* F = scale times the bodies' weights, at the start or the end */
+static void weigh(step *w, int end, double scale) {
+  const model *m = w->m;
+  for (long long i = 0; i < m->n; i++) {
+    link *l = w->L + i;
+    const double *g = m->parent[i] < 0 ? m->gravity : w->L[m->parent[i]].V, *G = m->inertia + 10 * i;
+    if (m->plain[i])
+      memcpy(l->V, g, 3 * sizeof *g);
+    else
+      apply_transposed(m->fixed + 12 * i, g, l->V);
+    vector_by_z(l->V, end ? l->c1 : l->c0, end ? -l->s1 : -l->s0);
+    cross(G + 1, l->V, l->F + 3);
+    for (int k = 0; k < 3; k++) l->F[k] = scale * G[0] * l->V[k], l->F[3 + k] *= scale;
+  }
+}
+
+/* -- the articulated-body recursion ----------------------------------------------------------------- */
+
+static void factorize(step *w, int start) {
+  const model *m = w->m;
+  for (long long i = 0; i < m->n; i++) {
+    link *l = w->L + i;
+    if (!m->heavy[i])
+      memset((w->phi + 36 * i), 0, 36 * sizeof(double));
+    else if (start)
+      inertia_blocks(m->inertia + 10 * i, w->h, (w->phi + 36 * i));
+    else
+      momentum_derivative(m->inertia + 10 * i, l->X, l->b, l->P, w->h, (w->phi + 36 * i));
+  }
+  for (long long i = m->n - 1; i >= 0; i--) {
+    link *l = w->L + i;
+    double *phi = (w->phi + 36 * i);
+    const double a = m->turn[i], b = m->slide[i];
+    if (m->row[i] >= 0) {
+      for (int k = 0; k < 3; k++) {
+        l->U[k] = b * phi[3 * k + 2] + a * phi[9 + 3 * k + 2];
+        l->U[3 + k] = b * phi[18 + 3 * k + 2] + a * phi[27 + 3 * k + 2];
+        l->W[k] = b * phi[6 + k] + a * phi[18 + 6 + k];
+        l->W[3 + k] = b * phi[9 + 6 + k] + a * phi[27 + 6 + k];
+      }
+      l->inverse = 1 / (along(m, i, l->U) + 0.5 * m->damping[m->row[i]]);
+    }
+    if (m->parent[i] < 0) continue;
+    double t[36], *to = (w->phi + 36 * m->parent[i]);
+    memcpy(t, phi, sizeof t);
+    if (m->row[i] >= 0)
+      for (int k = 0; k < 2; k++)
+        for (int j = 0; j < 2; j++) outer_add(t + 18 * k + 9 * j, -l->inverse, l->U + 3 * k, l->W + 3 * j);
+    const double c1 = start ? l->c0 : l->c1, s1 = start ? l->s0 : l->s1, *p1 = start ? l->p0 : l->p1;
+    for (int k = 0; k < 4; k++) {
+      double *x = t + 9 * k, y[9];
+      columns_by_z(x, c1, -s1);
+      rows_by_z(x, l->c0, -l->s0);
+      if (!m->plain[i]) {
+        turned(m->fixed + 12 * i, x, y);
+        memcpy(x, y, sizeof y);
+      }
+    }
+    /* [[a, b], [c, d]] -> [[1, 0], [p0^, 1]] [[a, b], [c, d]] [[1, -p1^], [0, 1]] */
+    for (int k = 0; k < 3; k++) { /* row x of a block times p^ is the cross product x x p */
+      double x[3];
+      cross(t + 3 * k, p1, x);
+      for (int j = 0; j < 3; j++) t[9 + 3 * k + j] -= x[j];
+      cross(t + 18 + 3 * k, p1, x);
+      for (int j = 0; j < 3; j++) t[27 + 3 * k + j] -= x[j];
+    }
+    const double *p = l->p0;
+    for (int j = 0; j < 3; j++) {
+      for (int k = 0; k < 2; k++) {
+        const double *x = t + 9 * k + j;
+        double *y = t + 18 + 9 * k + j;
+        y[0] += p[1] * x[6] - p[2] * x[3];
+        y[3] += p[2] * x[0] - p[0] * x[6];
+        y[6] += p[0] * x[3] - p[1] * x[0];
+      }
+    }
+    for (int k = 0; k < 36; k++) to[k] += t[k];
+  }
+}
+
+/* c = K^-1 b; `start` says that the factors have the start's transforms on both sides */
+static void solve(step *w, const double *b, double *c, int start) {
+  const model *m = w->m;
+  for (long long i = 0; i < m->n; i++) memset(w->L[i].F, 0, sizeof w->L[i].F);
+  for (long long i = m->n - 1; i >= 0; i--) {
+    link *l = w->L + i;
+    if (m->row[i] >= 0) {
+      l->rest = (b[m->row[i]] - along(m, i, l->F)) * l->inverse;
+      for (int k = 0; k < 6; k++) l->F[k] += l->rest * l->U[k];
+    }
+    if (m->parent[i] >= 0) up(m, i, l->c0, l->s0, l->p0, l->F, w->L[m->parent[i]].F);
+  }
+  for (long long i = 0; i < m->n; i++) {
+    link *l = w->L + i;
+    if (m->parent[i] < 0)
+      memset(l->V, 0, sizeof l->V);
+    else if (start)
+      down(m, i, l->c0, l->s0, l->p0, w->L[m->parent[i]].V, l->V);
+    else
+      down(m, i, l->c1, l->s1, l->p1, w->L[m->parent[i]].V, l->V);
+    if (m->row[i] >= 0) {
+      double x = 0;
+      for (int k = 0; k < 6; k++) x += l->W[k] * l->V[k];
+      x = l->rest - x * l->inverse;
+      c[m->row[i]] = x;
+      l->V[2] += m->slide[i] * x;
+      l->V[5] += m->turn[i] * x;
+    }
+  }
+}

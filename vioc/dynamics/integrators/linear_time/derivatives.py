@@ -1,0 +1,183 @@
+"""Exact first and second derivatives of a step of `LinearTimeVI`, for whole trajectories at once.
+
+With y = (q_k, q_k+1, u, parameters, lambda_k) a step is
+
+    r(y) + p_k = 0,    h(q_k+1) = 0,    p_k+1 = P(y)
+
+and everything follows by the implicit function theorem ([S] (10)-(32)). The functions are O(n), so one
+directional derivative of them is too: a Jacobian costs O(n^2), a Hessian of z . P + mu . r + nu . h, one
+column at a time, as well. Nothing n x n x n is ever formed. Maths: docs/maths/linear_time.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.newton import singular_linearization
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
+
+SINGULAR_M = 1e12  # dq/dp over dt M^-1 beyond which K counts as singular
+SINGULAR_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
+ROWS = 1 << 15  # directional derivatives evaluated at once: bounds the memory
+
+
+@dataclass(frozen=True)
+class FirstOrder:
+    """First derivatives along N steps, with what the second order needs of them.
+
+    Attributes
+    ----------
+    linearization : Linearization
+    args : list of arrays
+        y in its five parts, t, dt, by rows.
+    y_s : (N, ny, ns)
+        Derivative of y by s = (x, u, parameters).
+    momentum_z, saddle : (N, nd, nd), (N, nd + nm, nd + nm)
+        Derivatives of P by q_k+1 and of (r, h) by (q_k+1, lambda).
+    """
+
+    linearization: Linearization
+    args: list[np.ndarray]
+    y_s: np.ndarray
+    momentum_z: np.ndarray
+    saddle: np.ndarray
+
+    def row(self, i: int) -> Linearization:
+        lin = self.linearization
+        return Linearization(*(getattr(lin, name)[i] for name in ("A", "B", "P", "C", "D", "E")))
+
+
+class StepDerivatives:
+    """Derivatives of a `LinearTimeVI`'s steps."""
+
+    def __init__(self, f: LinearTimeVI):
+        self.f = f
+        sizes = {"q0": f.nq, "q1": f.nq, "u": len(f.system.inputs), "theta": len(f.parameters), "lam": f.nm}
+        parts = [ca.SX.sym(name, size) for name, size in sizes.items()]
+        t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
+        self.ny = sum(sizes.values())
+        y, d = ca.vertcat(ca.SX(0, 1), *parts), ca.SX.sym("d", self.ny)
+        q0, q1, u, theta, lam = parts
+        step = f.graphs.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
+        h1, _ = f._constraint(q1, theta)
+        balance = step.balance - ca.mtimes(f._constraint(q0, theta)[1][:, : f.nd].T, lam)
+        rows = ca.vertcat(balance, step.momentum, h1)
+        weights = [ca.SX.sym(name, size) for name, size in (("mu", f.nd), ("z", f.nd), ("nu", f.nm))]
+        args = [*parts, t, dt]
+
+        def first() -> ca.Function:
+            return ca.Function("first", [*args, d], [ca.jtimes(rows, y, d)], {"cse": True})
+
+        def second() -> ca.Function:
+            total = ca.dot(ca.vertcat(*weights), rows)
+            along = ca.jtimes(ca.gradient(total, y), y, d)
+            return ca.Function("second", [*args, *weights, d], [along], {"cse": True})
+
+        self._first = Evaluator(f.backend.program(first, "first"))
+        self._second = Evaluator(f.backend.program(second, "second"))
+
+    def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
+        """Directional derivatives along every unit vector of y as columns: (N, rows, ny)."""
+        n, ny = len(args[0]), self.ny
+        unit = np.eye(ny)
+        pieces = []
+        for i in range(0, n, max(1, ROWS // ny)):
+            some = [a[i : i + max(1, ROWS // ny)] for a in args]
+            m = len(some[0])
+            out = evaluate(*(np.repeat(a, ny, axis=0) for a in some), np.tile(unit, (m, 1)))[0][..., 0]
+            pieces.append(np.swapaxes(out.reshape(m, ny, -1), 1, 2))
+        return np.concatenate(pieces) if pieces else np.empty((0, evaluate.program.sizes_out[0], ny))
+
+    def first(self, X0, X1, U, multipliers, t, h, theta, k0: int) -> FirstOrder:
+        """Derivatives at N solved steps from states X0 to X1; t and h (N,) or (1,).
+
+        Raises
+        ------
+        StepError
+            Where K or Dh K^-1 Dh' is singular ([S] VII).
+        """
+        f = self.f
+        nq, nd, nk, nm, nx = f.nq, f.nd, f.nk, f.nm, f.nx
+        nf, np_, n = len(f.system.inputs), len(theta), len(U)
+        ns = nx + f.nu + np_
+        h = np.broadcast_to(np.asarray(h, float), (n,))
+        t = np.broadcast_to(np.asarray(t, float), (n,))
+        args = [X0[:, :nq], X1[:, :nq], U[:, :nf], np.tile(theta, (n, 1)), multipliers]
+        args += [t[:, None], h[:, None]]
+        J = self._columns(self._first, args)
+        r, P, h1 = J[:, :nd], J[:, nd : 2 * nd], J[:, 2 * nd :]
+
+        # columns of y, and of s: q_d, q_k | p | v_k | forces | rho | parameters
+        edges = np.cumsum([0, nq, nq, nf, np_, nm])
+        y0, y1, yu, yt, yl = (slice(a, b) for a, b in pairwise(edges))
+        y1d = slice(nq, nq + nd)
+        sq, sp = slice(0, nq), slice(nq, nq + nd)
+        sf, srho, st = slice(nx, nx + nf), slice(nx + nf, nx + nf + nk), slice(nx + nf + nk, ns)
+
+        known = np.zeros((n, self.ny, ns))  # y by s but for (q_k+1 dynamic, lambda)
+        known[:, y0, sq] = np.eye(nq)
+        known[:, nq + nd : 2 * nq, srho] = np.eye(nk)
+        known[:, yu, sf] = np.eye(nf)
+        known[:, yt, st] = np.eye(np_)
+        rhs = np.concatenate([r @ known, h1 @ known], axis=1)
+        rhs[:, :nd, sp] += np.eye(nd)
+        saddle = np.zeros((n, nd + nm, nd + nm))
+        saddle[:, :nd, :nd], saddle[:, :nd, nd:] = r[:, :, y1d], r[:, :, yl]
+        saddle[:, nd:, :nd] = h1[:, :, y1d]
+        try:
+            z_s = -np.linalg.solve(saddle, rhs)
+        except np.linalg.LinAlgError:
+            z_s = np.full(rhs.shape, np.nan)
+        self._check_regular(z_s[:, :, sp], r[:, :, yl], h, saddle, k0)
+
+        y_s = known
+        y_s[:, y1d], y_s[:, yl] = z_s[:, :nd], z_s[:, nd:]
+        rates = (y_s[:, nq + nd : 2 * nq] - y_s[:, nd:nq]) / h[:, None, None]
+        x_s = np.concatenate([y_s[:, y1], P @ y_s, rates], axis=1)
+        by_x, by_u = slice(0, nx), slice(nx, nx + f.nu)
+        lin = Linearization(
+            *(np.ascontiguousarray(d[:, :, c]) for d in (x_s, z_s[:, nd:]) for c in (by_x, by_u, st))
+        )
+        return FirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
+
+    def _check_regular(self, z_p, force, h, saddle, k0: int) -> None:
+        """Raise where an impulse is amplified beyond what a regular step does ([S] VII)."""
+        f = self.f
+        root = np.sqrt(f.lagrangian.mass_scale)
+        q_p = np.abs(z_p[:, : f.nd] * root[:, None] * root).max(axis=(1, 2), initial=0.0) / h
+        impulse = force @ z_p[:, f.nd :] / root[:, None] * root
+        lam_p = np.abs(impulse).max(axis=(1, 2), initial=0.0)
+        for size, limit, cause in (
+            (q_p, SINGULAR_M, "singular M"),
+            (lam_p, SINGULAR_CONSTRAINTS, "singular constraints"),
+        ):
+            bad = np.flatnonzero(~(size <= limit))
+            if len(bad):
+                i = int(bad[0])
+                raise singular_linearization(f, saddle[i], k0 + i, float(size[i]), cause)  # type: ignore[arg-type]
+
+    def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(32)).
+
+        With (mu, nu) the adjoint of the implicit equations, the second derivatives of q_k+1 and lambda_k
+        drop out of it, and what is left is the Hessian of mu . r + z_p . P + nu . h along y_s.
+        """
+        f = self.f
+        nq, nd, nx = f.nq, f.nd, f.nx
+        z_q, z_p = Z[:, :nd], Z[:, nq : nq + nd]
+        weights = np.concatenate([z_q + np.einsum("nij,ni->nj", first.momentum_z, z_p), zeta], axis=1)
+        adjoint = -np.linalg.solve(np.swapaxes(first.saddle, 1, 2), weights[..., None])[..., 0]
+        inner = self._columns(self._second, [*first.args, adjoint[:, :nd], z_p, adjoint[:, nd:]])
+        result = np.swapaxes(first.y_s, 1, 2) @ inner @ first.y_s
+        x, u, t = slice(0, nx), slice(nx, nx + f.nu), slice(nx + f.nu, None)
+        pairs = ((x, x), (x, u), (u, u), (x, t), (u, t), (t, t))
+        return SecondOrder(*(np.ascontiguousarray(result[:, i, j]) for i, j in pairs))

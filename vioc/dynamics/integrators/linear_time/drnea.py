@@ -1,0 +1,248 @@
+"""The discrete recursive Newton-Euler algorithm on a system's links ([L] Algorithms 2 and 4).
+
+Kinetic part of the discrete Lagrangian over a step from q0 to q1 of length h,
+
+    T_d = 1/(2h) sum over bodies of  X_i . G_i X_i,     X_i = log D_i = h V_i,  D_i = T_i(q0)^-1 T_i(q1),
+
+its slot derivatives in one pass from the root and one back, the derivative M_i of a body's momentum in
+closed form, and with it the Jacobian in O(n^2) or its inverse in O(n). Everything on scalars: floats or
+CasADi SX. Maths: docs/maths/linear_time.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.linear_time import se3
+from vioc.dynamics.integrators.linear_time.articulated import (
+    NO_BLOCKS,
+    ArticulatedInverse,
+    Blocks,
+    Place,
+    Twist,
+    Wrench,
+    pair,
+    twist_to_child,
+    wrench_to_parent,
+)
+from vioc.dynamics.sweeps import Link, gather_links
+from vioc.dynamics.vectors import Matrix
+
+
+class Bodies:
+    """The links of a system, one per configuration variable, parents first.
+
+    Frames that no variable moves against each other are one body with a composite inertia. A link
+    without mass is an intermediate one of a joint with several degrees of freedom (spherical, free): it
+    hands transforms and impulses on, and costs no logarithm.
+
+    Parameters
+    ----------
+    system : System
+    number : callable
+        Turns a description's number into a float or a symbol.
+
+    Attributes
+    ----------
+    links : list of `vioc.dynamics.sweeps.Link`
+    parents : tuple of int
+    rows : tuple of int or None
+        Place of each link's variable among the dynamic ones.
+    heavy : tuple of bool
+        Whether a link has an inertia.
+    """
+
+    def __init__(self, system: System, number: Any):
+        self.links, _ = gather_links(system, number)
+        self.nq, self.nd = len(system.variables), len(system.dynamic)
+        self.parents = tuple(link.parent for link in self.links)
+        self.rows = tuple(link.index if link.index < self.nd else None for link in self.links)
+        self.heavy = tuple(not _massless(link) for link in self.links)
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    @property
+    def axes(self) -> list[Twist]:
+        return [(link.Sv, link.Sw) for link in self.links]
+
+    def places(self, q: Sequence[Any]) -> list[Place]:
+        """Pose of each link in its parent at a configuration."""
+        result = []
+        for link in self.links:
+            R, p = vec.exponential(link.Sv, link.Sw, q[link.index])
+            result.append(
+                (
+                    vec.matmul(link.rotation, R),
+                    vec.add(link.position, vec.apply(link.rotation, p)),
+                )
+            )
+        return result
+
+    # -- Algorithm 2 ------------------------------------------------------------------------------
+
+    def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
+        """X_i = log D_i with D_i = X_start^-1 D_parent X_end ([L] (19)); None for massless links."""
+        D: list[Place] = []
+        for parent, (R0, p0), (R1, p1) in zip(self.parents, start, end, strict=True):
+            R, p = D[parent] if parent >= 0 else (vec.IDENTITY, vec.ZERO)
+            back = vec.transpose(R0)
+            moved = vec.sub(vec.add(vec.apply(R, p1), p), p0)
+            D.append((vec.matmul(back, vec.matmul(R, R1)), vec.apply(back, moved)))
+        return [se3.logarithm(*d) if heavy else None for d, heavy in zip(D, self.heavy, strict=True)]
+
+    def momentum(self, i: int, X: Twist, h: Any) -> Wrench:
+        """G_i X_i / h."""
+        link, inverse = self.links[i], 1.0 / h
+        v, w = (vec.scale(inverse, a) for a in X)
+        linear = vec.add(vec.scale(link.mass, v), vec.cross(w, link.moment))
+        return linear, vec.add(vec.apply(link.inertia, w), vec.cross(link.moment, v))
+
+    def impulses(self, X: Sequence[Twist | None], h: Any, sign: float = 1.0) -> list[Wrench]:
+        """mu_i = dlog_X^T G X / h ([L] (21b)); with sign -1 the momentum at the end, Ad_D^T mu_i."""
+        return [
+            (vec.ZERO, vec.ZERO) if x is None else se3.dlog_transposed(x, self.momentum(i, x, h), sign)
+            for i, x in enumerate(X)
+        ]
+
+    def gathered(self, places: Sequence[Place], wrenches: Sequence[Wrench]) -> list[Any]:
+        """S_i . (sum of the wrenches of the subtree), in the order of q."""
+        total, result = list(wrenches), [0.0] * self.nq
+        for i in reversed(range(len(total))):
+            link = self.links[i]
+            result[link.index] = pair((link.Sv, link.Sw), total[i])
+            if link.parent >= 0:
+                up = wrench_to_parent(places[i], total[i])
+                mine = total[link.parent]
+                total[link.parent] = (vec.add(mine[0], up[0]), vec.add(mine[1], up[1]))
+        return result
+
+    def slots(self, q0: Sequence[Any], q1: Sequence[Any], h: Any) -> tuple[list[Any], list[Any]]:
+        """D1 T_d and D2 T_d, in the order of q."""
+        start, end = self.places(q0), self.places(q1)
+        X = self.displacements(start, end)
+        first = [vec.minus(0.0, a) for a in self.gathered(start, self.impulses(X, h))]
+        return first, self.gathered(end, self.impulses(X, h, -1.0))
+
+    # -- Algorithm 4, and its inverse -------------------------------------------------------------
+
+    def derivative(self, i: int, X: Twist, h: Any) -> Blocks:
+        """M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X."""
+        link = self.links[i]
+        h = 1.0 * h
+        A, Q = se3.dlog_blocks(X)
+        E, N = se3.dlog_blocks(X, -1.0)
+        At, Qt = vec.transpose(A), vec.transpose(Q)
+        moment = vec.skew(link.moment)
+        minus = _times(-1.0, moment)
+        P = self.momentum(i, X, 1.0)
+        k, K = se3.momentum_slope(X, P)
+        a = _times(link.mass, At)
+        b = vec.matadd(vec.matmul(At, minus), k)
+        c = vec.matadd(vec.matadd(_times(link.mass, Qt), vec.matmul(At, moment)), k)
+        d = vec.matadd(vec.matadd(vec.matmul(Qt, minus), vec.matmul(At, link.inertia)), K)
+        s = 1.0 / h
+        return Blocks(
+            _times(s, vec.matmul(a, E)),
+            _times(s, vec.matadd(vec.matmul(a, N), vec.matmul(b, E))),
+            _times(s, vec.matmul(c, E)),
+            _times(s, vec.matadd(vec.matmul(c, N), vec.matmul(d, E))),
+        )
+
+    def newton_inverse(
+        self, start: Sequence[Place], end: Sequence[Place], h: Any, damping: Sequence[Any]
+    ) -> ArticulatedInverse:
+        """Inverse of -D2 D1 T_d + diag(damping): the exact Newton direction in O(n)."""
+        X = self.displacements(start, end)
+        M = [NO_BLOCKS if x is None else self.derivative(i, x, h) for i, x in enumerate(X)]
+        return ArticulatedInverse(self.parents, self.axes, self.rows, end, start, M, self._by_link(damping))
+
+    def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
+        """h M(q)^-1 by the articulated-body recursion, of which RIQN is made ([L] (25))."""
+        M = [
+            self._inertia(link, h) if heavy else NO_BLOCKS
+            for link, heavy in zip(self.links, self.heavy, strict=True)
+        ]
+        return ArticulatedInverse(
+            self.parents, self.axes, self.rows, places, places, M, self._by_link(damping)
+        )
+
+    def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
+        """-D2 D1 T_d (nd, nq) column by column in O(n^2), rows first ([L] Algorithm 4)."""
+        X = self.displacements(start, end)
+        M = [NO_BLOCKS if x is None else self.derivative(i, x, h) for i, x in enumerate(X)]
+        columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
+        for j, link in enumerate(self.links):
+            eta: dict[int, Twist] = {j: (link.Sv, link.Sw)}
+            for i in range(j + 1, len(self.links)):
+                if self.parents[i] in eta:
+                    eta[i] = twist_to_child(end[i], eta[self.parents[i]])
+            wrenches: list[Wrench] = [(vec.ZERO, vec.ZERO)] * len(self.links)
+            for i, V in eta.items():
+                m = M[i]
+                wrenches[i] = (
+                    vec.add(vec.apply(m.a, V[0]), vec.apply(m.b, V[1])),
+                    vec.add(vec.apply(m.c, V[0]), vec.apply(m.d, V[1])),
+                )
+            columns[link.index] = self.gathered(start, wrenches)
+        return [[columns[j][i] for j in range(self.nq)] for i in range(self.nd)]
+
+    def _by_link(self, damping: Sequence[Any]) -> list[Any]:
+        return [damping[row] if row is not None else 0.0 for row in self.rows]
+
+    def _inertia(self, link: Link, h: Any) -> Blocks:
+        s = 1.0 / h
+        moment = vec.skew(link.moment)
+        diagonal = _times(vec.times(s, link.mass), vec.IDENTITY)
+        return Blocks(diagonal, _times(-s, moment), _times(s, moment), _times(s, link.inertia))
+
+    # -- rounding ---------------------------------------------------------------------------------
+
+    def reach(self, places: Sequence[Place], h: Any) -> list[Any]:
+        """Bounds of the diagonal of M(q)/h over the dynamic variables, by norms alone.
+
+        One unit in the last place of q_i changes the residual of joint i by up to this much of it: the
+        rounding floor of DRNEA.
+        """
+        m: list[Any] = [link.mass for link in self.links]
+        a: list[Any] = [_norm(link.moment) for link in self.links]
+        J: list[Any] = [
+            vec.plus(vec.plus(link.inertia[0][0], link.inertia[1][1]), link.inertia[2][2])
+            for link in self.links
+        ]
+        result: list[Any] = [0.0] * self.nd
+        for i in reversed(range(len(self.links))):
+            link, row = self.links[i], self.rows[i]
+            if row is not None:
+                linear, angular = _norm(link.Sv), _norm(link.Sw)
+                size = vec.plus(
+                    vec.plus(vec.times(linear * linear, m[i]), vec.times(2 * linear * angular, a[i])),
+                    vec.times(angular * angular, J[i]),
+                )
+                result[row] = vec.times(1.0 / h, size)
+            if link.parent >= 0:
+                r, up = _norm(places[i][1]), link.parent
+                J[up] = vec.plus(
+                    J[up], vec.plus(J[i], vec.times(r, vec.plus(vec.times(2.0, a[i]), vec.times(r, m[i]))))
+                )
+                a[up] = vec.plus(a[up], vec.plus(a[i], vec.times(r, m[i])))
+                m[up] = vec.plus(m[up], m[i])
+        return result
+
+
+def _massless(link: Link) -> bool:
+    return vec.is_zero(link.mass) and all(vec.is_zero(e) for row in link.inertia for e in row)
+
+
+def _times(s: Any, m: Matrix) -> Matrix:
+    return tuple(vec.scale(s, row) for row in m)  # type: ignore[return-value]
+
+
+def _norm(a: Any) -> Any:
+    square = vec.dot(a, a)
+    if vec.is_zero(square):
+        return 0.0
+    return square**0.5
