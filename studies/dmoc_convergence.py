@@ -142,7 +142,9 @@ def across(k: Any) -> dict[str, Any]:
 def brachistochrone(n: int) -> float:
     bead = tx("x")[tz("z", name="bead", mass=1.0)]
     f = vioc.MidpointVI(System(bead, Gravity(0, 0, -G), UserForce(across, ("turn",))), cycloid_time() / n)
-    guess = np.linspace(f.state(), f.state({"x": DROP[0], "z": DROP[1], "p.x": 2.0, "p.z": -1.0}), n + 1)
+    along = np.linspace(0.0, 1.0, n + 1)[:, None]
+    guess = along * f.state({"p.x": 2.0, "p.z": -1.0})  # straight down, from rest with constant acceleration
+    guess += along**2 * f.state({"x": DROP[0], "z": DROP[1]})
     best = dmoc.solve(
         f,
         dmoc.minimum_time(f),

@@ -57,6 +57,10 @@ def claims(name: str, text: str) -> dict[str, Claim]:
     return {
         f"{name}_iterations": Claim(f"{text}: iterations of IPOPT"),
         f"{name}_seconds": Claim(f"{text}: time in the solver", unit="s"),
+        f"{name}_states": Claim(f"{text}: iterations with the momenta as unknowns"),
+        f"{name}_forms": Claim(
+            f"{text}: the optimum in that form, relative difference of the costs", at_most(1e-8)
+        ),
         f"{name}_cost": Claim(f"{text}: effort"),
         f"{name}_limit": Claim(f"{text}: largest input over its limit", at_most(1.0)),
         f"{name}_gap": Claim(
@@ -94,9 +98,13 @@ def run(report: Report) -> None:
         offsets = np.zeros((count, f.nx))
         offsets[:, :nq] = rng.uniform(-case.offset, case.offset, (count, nq))
         found = disturb(regulator, best.trajectory.x[0] + offsets)
+        form = {"form": "states", "raise_on_failure": False}
+        cold, warm = best.problem.solve(**form), best.problem.solve(best, tolerance=1e-10, **form)
         report.measure(
             **{
                 f"{name}_iterations": best.iterations,
+                f"{name}_states": cold.iterations,
+                f"{name}_forms": abs(warm.cost / best.cost - 1),
                 f"{name}_seconds": best.seconds,
                 f"{name}_cost": best.cost,
                 f"{name}_limit": np.abs(best.trajectory.u).max() / case.limit,

@@ -21,6 +21,7 @@ from vioc.dynamics.compile.native import NativeProgram
 from vioc.dynamics.compile.virtual import VirtualProgram
 from vioc.errors import CompileError, ModelError, StepError
 
+RNG = np.random.default_rng
 compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 
 
@@ -75,6 +76,51 @@ class TestPrograms:
         u[7] = np.nan
         (carry, *_), done, _ = program.accumulate(np.zeros(2), [u, np.zeros(1)], 20, 2, 1e9)
         assert done == 7 and np.isfinite(carry).all()
+
+    @pytest.mark.parametrize("count", [20, 1500])  # in one piece, and in several
+    def test_bound_to_arrays(self, program, count):
+        """The same numbers, from arrays of any layout that change between calls."""
+        auto = AutoProgram(counter, NativeProgram(counter, "never asked"))
+        rows, t, start = np.zeros((count, 3)), np.array([2.0]), np.array([0.0, 1.0])
+        back = rows[::-1, 1:2]
+        for bound in (p.bind_accumulate(start, [back, t], count, 2, 1e9) for p in (program, auto)):
+            for seed in (0, 1):
+                rows[:], start[1], t[0] = RNG(seed).standard_normal(rows.shape), 1.0 + seed, 2.0 - seed
+                plain, done, _ = program.accumulate(start, [np.ascontiguousarray(back), t], count, 2, 1e9)
+                assert bound.call() == done == count
+                for mine, theirs in zip(bound.outputs, plain, strict=True):
+                    np.testing.assert_array_equal(mine, theirs)
+            rows[count - 5, 1] = np.nan  # the fifth from the start
+            assert bound.call() == 4
+        short = program.bind_accumulate(start, [back, t], count, 0, 2.0)
+        assert short.call() == 2
+        carries = np.linspace(0, 1, 2 * count).reshape(count, 2)
+        for bound in (p.bind_map([carries[::-1], back, t], count) for p in (program, auto)):
+            for seed in (0, 1):
+                rows[:] = RNG(seed).standard_normal(rows.shape)
+                args = [np.ascontiguousarray(a) for a in (carries[::-1], back, t)]
+                assert bound.call() == count
+                for mine, theirs in zip(bound.outputs, program.map(args, count), strict=True):
+                    np.testing.assert_array_equal(mine.reshape(-1), theirs)
+
+    @pytest.mark.parametrize("native", [False, pytest.param(True, marks=compiler)])
+    @pytest.mark.parametrize("count", [1, 5, 16, 37])
+    def test_accumulates_matrices(self, native, count):
+        """Column by column, also where the virtual machine writes several evaluations out as one."""
+        c, M, w = ca.SX.sym("c", 2), ca.SX.sym("M", 2, 3), ca.SX.sym("w", 3)
+        after = 0.5 * c + M @ w
+        f = ca.Function("f", [c, M, w], [after, M * ca.repmat(c, 1, 3), ca.SX(0)])
+        f = ca.Function("f", [c, M, w], [ca.densify(o) for o in f(c, M, w)])
+        program = NativeProgram(lambda: f, "f") if native else VirtualProgram(lambda: f)
+        rows, shared = RNG(1).standard_normal((count, 6)), np.array([1.0, -2.0, 0.3])
+        (carries, products, _), done, _ = program.accumulate(np.ones(2), [rows, shared], count, 2, np.inf)
+        x = np.ones(2)
+        for k, row in enumerate(rows):
+            M = row.reshape(3, 2).T
+            np.testing.assert_allclose(products[k].reshape(3, 2).T, M * x[:, None], rtol=1e-15)
+            x = 0.5 * x + M @ shared
+            np.testing.assert_allclose(carries[k], x, rtol=0, atol=1e-14)
+        assert done == count
 
     def test_several_threads_share_one(self, program):
         from concurrent.futures import ThreadPoolExecutor

@@ -6,6 +6,7 @@ import pytest
 from control_maps import cart_pole, double_integrator, midpoint_pendulum
 from scipy.linalg import solve_discrete_are
 
+import vioc
 from vioc.control import (
     controllability_matrix,
     controllability_rank,
@@ -164,6 +165,17 @@ def test_holding_the_end():
     tilted = dlqr(f, f.rollout([0.5, -0.05 * torque], np.full((5, 1), torque)), 1.0, 1.0)
     assert tilted.hold().end.u[0] == pytest.approx(torque, rel=1e-10)
     assert tilted.hold([0.5, -0.05 * torque]).end.u[0] == pytest.approx(torque, rel=1e-10)
+
+
+def test_a_reference_of_another_step_length():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    run = f.rollout(f.state(), 0.1 * np.ones((40, f.nu)), dt=f.dt / 2)
+    regulator = dlqr(f, run, 1.0, 1.0)
+    assert regulator.map.dt == f.dt / 2
+    np.testing.assert_allclose(regulator.rollout(run.x[0]).x, run.x, rtol=0, atol=1e-9)
+    uneven = f.rollout(f.state(), 0.1 * np.ones((2, f.nu)), dt=[f.dt, f.dt / 2])
+    with pytest.raises(ValueError, match="not equal"):
+        dlqr(f, uneven, 1.0, 1.0)
 
 
 def test_equilibrium():

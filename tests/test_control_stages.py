@@ -1,5 +1,7 @@
 """Stages in symbols: elimination, and the same local model as numpy's."""
 
+import pickle
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ import vioc
 from vioc.control import Cost, optimize, quadratic
 from vioc.control.local_model import LocalModel
 from vioc.control.stages.elimination import SymbolicLU, pivot_order, symmetric_solve
-from vioc.control.stages.model import StageModel, local_model
+from vioc.control.stages.model import LocalModels, StageModel
+from vioc.control.stages.passes import Passes
 from vioc.control.stages.sweeps import Sweeps
+from vioc.dynamics.compile import find_compiler
 from vioc.errors import StepError
 
 RNG = np.random.default_rng(7)
@@ -83,7 +87,7 @@ def not_convex():
 
 
 def close(a, b, tolerance=1e-9):
-    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1.0, np.abs(b).max()))
+    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(initial=1.0))
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -93,9 +97,11 @@ def test_the_model_of_the_stages_is_numpys(make, weights):
     f = run.map
     weights = (np.eye(f.nx), 2 * np.eye(f.nu)) if weights else None
     shift = 0.3
-    sweeps = Sweeps.of(f, cost)
-    model, plain = StageModel(f, cost, run, weights, sweeps, shift), LocalModel(f, cost, run, weights)
-    assert model.sound
+    with Sweeps.of(f, cost).passes(f, cost, len(run), run.k0) as passes:
+        passes.begin(run.x[0], weights)
+        model, plain = StageModel(f, cost, run, passes, shift), LocalModel(f, cost, run, weights)
+        assert model.sound
+        assert passes.value == pytest.approx(cost.value(run), rel=1e-12)
     close(model.lin.A, plain.lin.A)
     close(model.lin.B, plain.lin.B)
     close(model.gains, plain.gains)
@@ -122,9 +128,12 @@ def test_large_maps_and_maps_without_equations_are_left_to_numpy():
     f = vioc.MidpointVI(everything(), 0.01)
     x, cost = state_near(f, 3), quadratic(f, R=1.0)
     run = f.rollout(x, np.tile(hold(f, x), (2, 1)))
-    assert type(local_model(f, cost, run, None, 0.0)) is LocalModel and Sweeps.of(f, cost) is not None
+    with LocalModels(f, cost, run, None) as models:
+        assert type(models.about(run, 0.0)) is LocalModel and Sweeps.of(f, cost) is not None
     f = vioc.MidpointVI(pendulum(), 0.1)
-    assert type(local_model(f, quadratic(f, R=1.0), f.rollout([0, 0], steps=2), None, 0.0)) is StageModel
+    run = f.rollout([0, 0], steps=2)
+    with LocalModels(f, quadratic(f, R=1.0), run, None) as models:
+        assert type(models.about(run, 0.0)) is StageModel
 
     class NoEquations(vioc.MidpointVI):
         residual = None
@@ -145,8 +154,8 @@ def test_other_parameters_use_the_same_functions():
     for g in (f, f.with_parameters(m=3.0)):
         run = g.rollout(x, np.tile(hold(f, x), (6, 1)))
         assert Sweeps.of(g, cost) is sweeps
-        model = StageModel(g, cost, run, None, sweeps, 0.0)
-        close(model.lin.A, g.linearize_trajectory(run).A)
+        with LocalModels(g, cost, run, None) as models:
+            close(models.about(run, 0.0).lin.A, g.linearize_trajectory(run).A)
 
 
 def test_a_step_that_is_singular_is_named_by_the_map():
@@ -158,5 +167,153 @@ def test_a_step_that_is_singular_is_named_by_the_map():
     run = f.rollout([q, p], steps=1)
     if abs(run.x[1, 0] - q) > 1e-9:
         pytest.skip("the step took another branch")
-    with pytest.raises(StepError, match="singular"):
-        local_model(f, quadratic(f, Q=1.0, R=1.0), run, None, 0.0)
+    cost = quadratic(f, Q=1.0, R=1.0)
+    with pytest.raises(StepError, match="singular"), LocalModels(f, cost, run, None) as models:
+        models.about(run, 0.0)
+
+
+# -- trials and what the passes share -------------------------------------------------------------
+
+
+def wrapped():
+    f = vioc.MidpointVI(pendulum(), 0.1, wrap=("theta",))
+    run = f.rollout([3.0, 4.0], RNG.standard_normal((30, 1)), k0=2)
+    return run, quadratic(f, Q={"theta": 1}, R=0.1, Qf={"theta": 10}, goal={"theta": 2.0})
+
+
+@pytest.mark.parametrize("make", [swinging_pendulum, wrapped, cart_pole, with_multipliers, not_convex])
+def test_a_trial_is_the_projection_and_its_cost(make):
+    run, cost = make()
+    f = run.map
+    with Sweeps.of(f, cost).passes(f, cost, len(run), run.k0) as passes:
+        passes.begin(run.x[0], None)
+        model = StageModel(f, cost, run, passes, 0.0)
+        assert passes.can_try
+        for method, gamma in (("gauss-newton", 0.3), ("steepest", 1e-3), ("gauss-newton", 0.01)):
+            zeta = model.direction(method)
+            moved, value = model.trial(zeta, gamma, np.inf)
+            expected, expected_value = LocalModel.trial(model, zeta, gamma, np.inf)
+            assert value == pytest.approx(expected_value, rel=1e-9)
+            for name in ("t", "x", "u", "multipliers"):
+                close(getattr(moved, name), getattr(expected, name))
+            assert (moved.map, moved.k0) == (f, run.k0)
+            assert model.trial(zeta, gamma, value * (1 - 1e-9)) is None
+            again = model.trial(zeta, gamma, value)[0]
+            np.testing.assert_array_equal(again.x, moved.x)
+        far = type(zeta)("newton", 0.0, zeta.dx, np.full_like(zeta.du, np.inf), -1.0)
+        assert model.trial(far, 1.0, np.inf) is None
+        np.testing.assert_array_equal(model.trial(zeta, gamma, np.inf)[0].x, moved.x)
+
+
+def swing(f, **options):
+    rows = np.column_stack([np.linspace(0, 3, 31), np.zeros(31)])
+    return quadratic(f, Q=[100, 1], R=5, Qf=[100, 1], reference=rows, per_time=False, **options)
+
+
+def test_searches_within_searches_and_in_threads():
+    """The passes' arrays belong to one search at a time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    f = vioc.MidpointVI(pendulum(), 0.1)
+    cost = swing(f)
+    starts = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 2.0]])
+
+    def solve(x0, **options):
+        return optimize(f, cost, x0=x0, steps=30, **options).trajectory.x
+
+    plain = [solve(x0) for x0 in starts]
+    within = []
+    outer = solve(starts[0], monitor=lambda record: within.append(solve(starts[record.iteration % 3])))
+    np.testing.assert_array_equal(outer, plain[0])
+    for i, x in enumerate(within):
+        np.testing.assert_array_equal(x, plain[i % 3])
+    with ThreadPoolExecutor(3) as pool:
+        for x, expected in zip(pool.map(solve, np.tile(starts, (4, 1))), plain * 4, strict=True):
+            np.testing.assert_array_equal(x, expected)
+
+
+def test_passes_know_parameters_weights_time_and_length():
+    f = vioc.MidpointVI(everything(), 0.02)
+    x = state_near(f, 3)
+    cost = quadratic(f, Q={"a": 1}, R=0.1, Qf={"a": 10})
+
+    def value(g, cost, steps, k0=0):
+        run = g.rollout(x, np.tile(hold(f, x), (steps, 1)), k0=k0)
+        with Sweeps.of(g, cost).passes(g, cost, steps, k0) as passes:
+            passes.begin(x, None)
+            passes.load(run)
+            model = StageModel(g, cost, run, passes, 0.0)
+            zeta = model.direction("gauss-newton")
+            return passes.value, model.trial(zeta, 1e-3, np.inf)[1], cost.value(run)
+
+    heavy = f.with_parameters(m=3.0)
+    for g, steps, k0 in ((f, 6, 0), (heavy, 6, 0), (f, 8, 0), (f, 6, 5), (f, 6, 0)):
+        mine, moved, expected = value(g, cost, steps, k0)
+        assert mine == pytest.approx(expected, rel=1e-12)
+        fresh = value(g, quadratic(f, Q={"a": 1}, R=0.1, Qf={"a": 10}), steps, k0)
+        assert (mine, moved) == fresh[:2]
+    p = vioc.MidpointVI(pendulum(), 0.1)
+    cost = swing(p)
+    gains = [
+        optimize(p, cost, x0=[0, 0], steps=30, projection=w).gains[0] for w in (None, (1, 1), (9, 1), None)
+    ]
+    np.testing.assert_array_equal(gains[0], gains[3])
+    assert len({g.tobytes() for g in gains}) == 3
+
+
+def test_what_has_been_solved_pickles():
+    f = vioc.MidpointVI(pendulum(), 0.1)
+    cost = swing(f)
+    best = optimize(f, cost, x0=[0, 0], steps=30)
+    again = pickle.loads(pickle.dumps(cost))
+    g = again.map
+    np.testing.assert_array_equal(optimize(g, again, x0=[0, 0], steps=30).trajectory.x, best.trajectory.x)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+def test_every_backend_takes_the_same_steps(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIOC_CACHE", str(tmp_path))
+    found = []
+    for backend in ("virtual", "compiled", "auto"):
+        f = vioc.MidpointVI(pendulum(), 0.1, backend=backend)
+        found.append(optimize(f, swing(f), x0=[0, 0], steps=30))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.history.cost, found[0].history.cost)
+        np.testing.assert_array_equal(other.trajectory.x, found[0].trajectory.x)
+
+
+def test_a_search_makes_few_calls(monkeypatch):
+    """One call each for model, direction, retry and trial, and one for the terminal cost of each point."""
+    f = vioc.MidpointVI(pendulum(), 0.1)
+    cost = swing(f)
+    optimize(f, cost, x0=[0, 0], steps=30)
+    calls = []
+    for name in ("model", "minimize", "direction", "attempt"):
+        method = getattr(Passes, name)
+        monkeypatch.setattr(
+            Passes, name, lambda *args, _m=method, _n=name, **kw: (calls.append(_n), _m(*args, **kw))[1]
+        )
+    monkeypatch.setattr("vioc.control.local_model.project", None)  # numpy's way is not taken
+    best = optimize(f, cost, x0=[0, 0], steps=30)
+    assert calls.count("attempt") == best.history.trials.sum()
+    assert calls.count("model") == len(best.history.cost) == best.iterations + 1
+    assert calls.count("direction") <= calls.count("model") + calls.count("minimize")
+
+
+@pytest.mark.parametrize("make", [swinging_pendulum, cart_pole, not_convex])
+def test_models_one_after_another(make):
+    """Nothing of an iterate stays with the passes when the next one comes."""
+    run, cost = make()
+    f = run.map
+    others = [f.rollout(run.x[0], run.u + d, k0=run.k0) for d in (0.3, -0.5)]
+    with LocalModels(f, cost, run, None) as models:
+        for now in (run, *others, run):
+            assert models.value(now) == pytest.approx(cost.value(now), rel=1e-12)
+            model, plain = models.about(now, 0.1), LocalModel(f, cost, now, None)
+            assert type(model) is StageModel
+            close(model.gains, plain.gains)
+            for method in ("gauss-newton", "newton"):
+                mine, theirs = model.direction(method, 0.1), plain.direction(method, 0.1)
+                assert (mine is None) == (theirs is None)
+                if mine is not None:
+                    close(mine.du, theirs.du, 1e-7)

@@ -91,6 +91,19 @@ class TestLongChains:
         expected = exact.rollout(x0, U).x
         np.testing.assert_allclose(run.x, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
 
+    def test_agree_with_both_ends_held(self):
+        end = vioc.coincident("tip-15", "anchor", "yz")
+        system = vioc.System(*self.long().frames, vioc.ty(9.0, name="anchor"), vioc.Gravity(0, 0, -9.8), end)
+        guess = {f"link-{i}": 1.9 / 16 for i in range(16)} | {"link-0": -2.5}
+        f, exact = vioc.MidpointVI(system, 0.01), vioc.MidpointVI(system, 0.01)
+        exact.__dict__["_articulated"] = False
+        assert f._articulated and f.nm == 2
+        x0 = f.initial_state(vioc.consistent_configuration(system, guess))
+        run, expected = f.rollout(x0, steps=40), exact.rollout(x0, steps=40)
+        np.testing.assert_allclose(run.x, expected.x, rtol=0, atol=1e-11 * np.abs(expected.x).max())
+        np.testing.assert_allclose(run.multipliers, expected.multipliers, rtol=0, atol=1e-10)
+        assert max(np.abs(run[f"h.{name}"]).max() for name in f.multiplier_names) < 1e-13 * 16
+
     def test_a_step_that_sweeps_cannot_solve_goes_to_the_exact_matrix(self, monkeypatch):
         f = vioc.MidpointVI(self.long(), 0.03)
         x0 = f.initial_state({f"link-{i}": 0.9 * (-1) ** i for i in range(16)})

@@ -161,10 +161,13 @@ def test_every_real_robot_can_be_read():
         assert {model.renamed.get(name, name) for name in links} == set(model.system.frame_names)
         assert set(model.joints) == {e.get("name") for e in root.findall("joint")}
     assert len(paths) > 50
-    assert refused == {
+    broken = {  # in one version of the package or another
+        "falcon.urdf": "joint 'top_propeller_joint': unknown link 'Z_propeller'; did you mean "
+        "'FR_propeller'?",
         "ur3.urdf": "robot 'robot': expected one link without a parent, got no links",
         "alex_psyonic_hands.urdf": "joint 'Left_index_q2': mimics 'index_q1', which there is not",
     }
+    assert refused.items() <= broken.items()
 
 
 def test_a_humanoid_takes_a_step():

@@ -18,9 +18,8 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
     if array.shape != shape:
         order = f" in the order {', '.join(names)}" if names else ""
         raise ValueError(f"{what}: expected shape {shape}{order}, got {array.shape}")
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        at = tuple(int(i) for i in bad[0])
+    if not np.isfinite(array).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         label = f" ({names[at[-1]]})" if names else ""
         row = f" at step {at[0]}" if len(at) > 1 else ""
         raise ValueError(f"{what}: expected finite numbers, got {array[at]} in entry {at[-1]}{label}{row}")

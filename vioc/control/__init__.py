@@ -24,7 +24,9 @@ from vioc.control.analysis import (
     unstabilizable_modes,
 )
 from vioc.control.check import DerivativeCheck, check_derivatives
+from vioc.control.constrained import Augmented, Barrier, ConstrainedResult, optimize_constrained, polish
 from vioc.control.costs import Cost
+from vioc.control.ddp import optimize_ddp
 from vioc.control.descent import Armijo, optimize
 from vioc.control.feedback import (
     ClosedLoop,
@@ -42,7 +44,10 @@ from vioc.control.result import Result
 
 __all__ = [
     "Armijo",
+    "Augmented",
+    "Barrier",
     "ClosedLoop",
+    "ConstrainedResult",
     "Cost",
     "DerivativeCheck",
     "LinearMPC",
@@ -73,6 +78,9 @@ __all__ = [
     "observability_matrix",
     "observability_rank",
     "optimize",
+    "optimize_constrained",
+    "optimize_ddp",
+    "polish",
     "project",
     "projection_gains",
     "quadratic",

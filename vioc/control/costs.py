@@ -16,7 +16,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.evaluate import Bound, Evaluator
 from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
@@ -147,6 +147,33 @@ class Cost:
         """`convex`'s first at the same arguments; None where the cost was given none."""
         return None if self._convex is None else self._convex[0](*args)
 
+    def terminal_at(self, *args: Any) -> ca.SX:
+        """The terminal cost at the same arguments, of which x, parameters and reference matter."""
+        return self._terminal(*args)
+
+    def convex_terminal_at(self, *args: Any) -> ca.SX | None:
+        """`convex`'s second at the same arguments; None where the cost was given none."""
+        return None if self._convex is None else self._convex[1](*args)
+
+    @property
+    def uses_multipliers(self) -> bool:
+        """Whether the running cost depends on the multipliers."""
+        return self._uses_multipliers
+
+    def with_references(self, *rows: np.ndarray) -> Cost:
+        """The same cost with other reference values, in the order of `references`; nothing is built again."""
+        if len(rows) != len(self._references):
+            raise ValueError(f"references: expected {len(self._references)}, got {len(rows)}")
+        again = object.__new__(type(self))  # `copy` would go through pickling, which builds functions
+        again.__dict__.update(self.__dict__)
+        again._references = [
+            check_array(new, (len(new), old.shape[1]), "reference")
+            for new, old in zip(rows, self._references, strict=True)
+        ]
+        again._stacked = None
+        again.sweeps = {key: s and s.without_grids() for key, s in self.sweeps.items()}
+        return again
+
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
         """The Hessian of the running cost by (x, u) where it is the same everywhere, else None."""
@@ -175,6 +202,10 @@ class Cost:
         """The terminal cost at a state: value, gradient (nx,), Hessian and its convex part (nx, nx)."""
         m, gradient, hessian, convex = self._end(x, parameters, reference)
         return float(m[0, 0]), gradient[:, 0], hessian, convex
+
+    def bind_end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray) -> Bound:
+        """`end` on these arrays, read anew at each call; outputs flat, in rows of one."""
+        return self._end.program.bind_map([x, parameters, reference], 1)
 
     # -- along a trajectory ---------------------------------------------------------------------
 
@@ -299,8 +330,6 @@ class Cost:
                 columns.append(values if len(values) > n else np.concatenate([values, values[-1:]]))
             self._stacked = np.concatenate(columns, axis=1) if columns else np.empty((n + 1, 0))
         return self._stacked
-
-    _reference = reference_rows
 
     def __repr__(self) -> str:
         x = self.map.symbols

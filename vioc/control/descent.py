@@ -20,7 +20,7 @@ from vioc.control.local_model import Direction, LocalModel, Weights
 from vioc.control.projection import project, projection_gains
 from vioc.control.result import ADVICE, HEADER, History, Record, Result
 from vioc.control.shooting import Shooting
-from vioc.control.stages.model import local_model, value_of
+from vioc.control.stages.model import LocalModels
 from vioc.control.stages.sweeps import Sweeps
 from vioc.control.weights import error_names, weight_matrix
 from vioc.dynamics.integrators.base import OneStepMap
@@ -147,13 +147,14 @@ def optimize(
                 run = shooting.trajectory(f)
             if run is None:
                 run = _start(f, guess, x0, steps, weights)
-            search = _Search(f, cost, weights, tolerance, armijo, run, cost.value(run), log)
-            search.iterate(method if method in FALLBACKS else "newton", max_iterations, warmup)
+            with LocalModels(f, cost, run, weights) as models:
+                search = _Search(f, tolerance, armijo, run, models.value(run), log)
+                search.iterate(models, method if method in FALLBACKS else "newton", max_iterations, warmup)
         except KeyboardInterrupt as stop:
             interrupt = stop
             if search is None:  # stopped between curves: what they lead to
                 run = (shooting and shooting.trajectory(f)) or _start(f, guess, x0, steps, weights)
-                search = _Search(f, cost, weights, tolerance, armijo, run, cost.value(run), log)
+                search = _Search(f, tolerance, armijo, run, cost.value(run), log)
             search.status, search.note = "interrupted", ""
     result = search.result()
     if monitor is True:
@@ -224,20 +225,17 @@ class _Log:
 
     monitor: Any
     records: list[Record] = field(default_factory=list)
+    steps: int = 0  # taken
 
     def __call__(self, record: Record) -> None:
         if self.monitor is True and not self.records:
             print(HEADER)
         self.records.append(record)
+        self.steps += record.step > 0
         if self.monitor is True:
             print(record)
         elif self.monitor:
             self.monitor(record)
-
-    @property
-    def steps(self) -> int:
-        """Steps taken."""
-        return sum(r.step > 0 for r in self.records)
 
 
 @dataclass
@@ -245,8 +243,6 @@ class _Search:
     """The state of an optimization: at any moment `run` is the best iterate."""
 
     map: OneStepMap
-    cost: Cost
-    weights: Weights | None
     tolerance: float
     armijo: Armijo
     run: Trajectory
@@ -257,10 +253,10 @@ class _Search:
     note: str = ""
     shift: float = 0.0
 
-    def iterate(self, method: str, max_iterations: int, warmup: int) -> None:
+    def iterate(self, models: LocalModels, method: str, max_iterations: int, warmup: int) -> None:
         for i in range(min(self.log.steps, max_iterations), max_iterations + 1):
             try:
-                model = local_model(self.map, self.cost, self.run, self.weights, self.shift)
+                model = models.about(self.run, self.shift)
             except (StepError, OptimizationError) as error:  # no derivatives here; keep the iterate
                 self.status, self.note = "no_descent", str(error)
                 return
@@ -297,8 +293,8 @@ class _Search:
         floor = ROUNDING * abs(self.value)
         for attempt, direction in enumerate(self._directions(model, methods)):
             if -direction.slope < self.tolerance:
-                if attempt:  # short because of what came before, not because there is nothing to gain
-                    return
+                if attempt:  # short because its Hessian was shifted, not because there is nothing to gain
+                    continue
                 self.status = "converged"
                 exact = direction.method == "newton" and direction.shift <= SMALL_SHIFT
                 if methods[0] == "newton" and not exact:
@@ -330,17 +326,11 @@ class _Search:
         self, model: LocalModel, direction: Direction
     ) -> tuple[tuple[Trajectory, float] | None, float, int]:
         """Armijo backtracking: (trajectory, cost) or None, step length, number of trials."""
-        f, run, gamma = self.map, self.run, 1.0
+        gamma, alpha = 1.0, self.armijo.alpha
         for trial in range(1, self.armijo.trials + 1):
-            X = f.retract(run.x, gamma * direction.dx)
-            U = run.u + gamma * direction.du
-            try:
-                moved = project(f, X, U, model.gains, run.x[0], k0=run.k0, rescue=False)
-                value = value_of(self.cost, moved)
-                if value <= self.value + self.armijo.alpha * gamma * direction.slope:
-                    return (moved, value), gamma, trial
-            except (StepError, OptimizationError):
-                pass  # too long a step for the map or the cost: a shorter one may do
+            found = model.trial(direction, gamma, self.value + alpha * gamma * direction.slope)
+            if found is not None:
+                return found, gamma, trial
             gamma *= self.armijo.beta
         return None, 0.0, self.armijo.trials
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from vioc.control.costs import Cost
 from vioc.control.lqr import affine_riccati, riccati
-from vioc.control.projection import adjoint
+from vioc.control.projection import adjoint, project
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError
+from vioc.errors import OptimizationError, StepError
 
 Blocks = tuple[np.ndarray, np.ndarray, np.ndarray]
 Weights = tuple[np.ndarray, np.ndarray]
@@ -44,7 +44,7 @@ class LocalModel:
     """
 
     def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None):
-        self.map, self.run = f, run
+        self.map, self.cost, self.run = f, cost, run
         self.lin = f.linearize_trajectory(run)
         self.expansion = cost.expand(run, self.lin)
         self.gains = self._gains(weights)
@@ -97,12 +97,15 @@ class LocalModel:
         if shift > 0:
             ix, _, iu = self.hessian("steepest")
             H = H[0] + shift * self._unit * ix, H[1], H[2] + shift * self._unit * iu
-        for candidate in (H, convex_part(*H)) if method == "gauss-newton" else (H,):
-            try:
-                return self._minimize(method, shift, candidate)
-            except OptimizationError:
-                continue
-        return None
+        try:
+            return self._minimize(method, shift, H)
+        except OptimizationError:
+            if method != "gauss-newton":
+                return None
+        try:
+            return self._minimize(method, shift, convex_part(*H))
+        except OptimizationError:
+            return None
 
     @property
     def _unit(self) -> float:
@@ -122,6 +125,20 @@ class LocalModel:
         du = -np.einsum("kux,kx->ku", K, dx[:-1]) - d
         slope = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
         return Direction(method, shift, dx, du, slope) if slope <= 0 else None
+
+    def trial(self, direction: Direction, gamma: float, limit: float) -> tuple[Trajectory, float] | None:
+        """The projection of the iterate plus gamma times a direction, and its cost; None if above `limit`.
+
+        None too where the step is too long for the map or the cost: a shorter one may do.
+        """
+        f, run = self.map, self.run
+        X, U = f.retract(run.x, gamma * direction.dx), run.u + gamma * direction.du
+        try:
+            moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, rescue=False)
+            value = self.cost.value(moved)
+        except (StepError, OptimizationError):
+            return None
+        return (moved, value) if value <= limit else None
 
 
 def convex_part(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:

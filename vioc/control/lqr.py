@@ -316,6 +316,11 @@ def dlqr(f: OneStepMap, about: Any, Q: Any, R: Any, Qf: Any = None) -> Regulator
             f"the trajectory's states {', '.join(about.map.state_names)} and inputs "
             f"{', '.join(about.map.input_names)} are not those of the map"
         )
+    h = about.step_lengths
+    if not np.allclose(h, f.dt, rtol=1e-9):
+        if not np.allclose(h, h[0], rtol=1e-9):
+            raise ValueError("the trajectory's steps are not equal; a closed loop runs at one step length")
+        f = f.with_dt(float(h[0]))
     Q, R = _weights(f, Q, R)
     Qf = Q if Qf is None else weight_matrix(Qf, error_names(f), "Qf")
     A, B = f.linearize_trajectory(about)

@@ -126,7 +126,7 @@ class Shooting:
             if self.failures > FAILURES or not self.gap > 0:
                 self.status = "line_search"
             else:
-                self.penalty = max(4 * self.penalty, abs(self.value) / self.gap)
+                self.penalty = max(4 * self.penalty, max(abs(self.value), 1.0) / self.gap)
         if step:
             self.X, self.U, self.multipliers = X, U, lam
             self.duals = self.duals + step * (duals - self.duals)

@@ -45,7 +45,8 @@ def weight_matrix(value: Any, names: Sequence[str], what: str, *, definite: bool
         matrix = np.diag(check_array(value, (n,), what, names))
     else:
         matrix = check_array(value, (n, n), what, names)
-    if not np.allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12 * float(np.abs(matrix).max(initial=0.0))):
+    size = np.abs(matrix)
+    if (np.abs(matrix - matrix.T) > 1e-9 * size.T + 1e-12 * size.max(initial=0.0)).any():
         i, j = divmod(int(np.argmax(np.abs(matrix - matrix.T))), n)
         raise ValueError(
             f"{what}: expected a symmetric matrix, got {matrix[i, j]:g} at ({names[i]}, {names[j]}) "

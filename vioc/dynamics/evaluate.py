@@ -7,10 +7,10 @@ from collections.abc import Callable
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.compile.programs import Program
+from vioc.dynamics.compile.programs import Bound, Program
 from vioc.dynamics.compile.virtual import VirtualProgram, run_buffered
 
-__all__ = ["Evaluator", "run_buffered"]
+__all__ = ["Bound", "Evaluator", "run_buffered"]
 
 
 class Evaluator:

@@ -27,6 +27,11 @@ class StepRows:
         Whether t matters.
     implicit : bool
         Whether a step's own equations are used, with its multipliers as unknowns.
+    eliminated : tuple of int
+        Entries e of the next state that a row each gives, x_next[e] = g(...) with g free of the entries e of
+        both states: of a mechanism the momenta, by the discrete Legendre transform.
+    solved_rows : tuple of int
+        Those rows.
     """
 
     def __init__(self, f: OneStepMap):
@@ -40,8 +45,14 @@ class StepRows:
                 f"{type(f).__name__}: its residual has {rows} rows, expected nx + multipliers = "
                 f"{f.nx} + {multipliers}"
             )
-        self.names = _row_names(self.function, f)
+        slopes = _unit_slopes(self.function)
+        self.names = _row_names(self.function, f, slopes)
         self.uses_time = self.function.jac_sparsity(0, 4).nnz() > 0
+        self.eliminated, self.solved_rows = _solved(self.function, slopes)
+
+    def given_next(self, *args: ca.SX) -> ca.SX:
+        """g at the arguments of `function`; the entries e of x_next are to be 0."""
+        return -self.function(*args)[list(self.solved_rows)]
 
 
 def constraint_values(f: OneStepMap) -> tuple[list[ca.SX], list[set[str]]]:
@@ -72,7 +83,26 @@ def _explicit(f: OneStepMap) -> ca.Function:
     return ca.Function("defect", args, [x_next - step])
 
 
-def _row_names(function: ca.Function, f: OneStepMap) -> tuple[str, ...]:
+def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Entries of x_next that rows give explicitly, and those rows; see `StepRows`."""
+    if not function.is_a("SXFunction"):
+        return (), ()
+    found = {int(j): int(np.argmax(slopes[:, j])) for j in np.flatnonzero(slopes.sum(axis=0) == 1)}
+    found = {j: r for j, r in found.items() if slopes[r].sum() == 1}
+    now, after = _pattern(function, 0), _pattern(function, 2)
+    needed = set()
+    for j, r in found.items():
+        needed |= {*np.flatnonzero(now[r]), *np.flatnonzero(after[r])} - {j}
+        needed |= {j} & {*np.flatnonzero(now[r])}
+    entries = tuple(j for j in found if j not in needed)
+    rows = tuple(found[j] for j in entries)
+    args = function.sx_in()
+    slope = ca.jacobian(function(*args)[list(rows)], args[2][list(entries)])
+    exact = slope.is_constant() and (ca.DM(slope).full() == np.eye(len(rows))).all()
+    return (entries, rows) if entries and exact else ((), ())
+
+
+def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tuple[str, ...]:
     """Rows by what they determine: a constraint of the next state alone, or a next state.
 
     A row in which the next state x_next[j] stands alone, with factor 1, is the one of state j; what is
@@ -87,7 +117,6 @@ def _row_names(function: ca.Function, f: OneStepMap) -> tuple[str, ...]:
     if len(alone) == nm:
         for r, name in zip(alone, f.multiplier_names, strict=False):
             names[r] = f"h.{name}"
-    slopes = _unit_slopes(function)
     taken: set[int] = set()
     for j in reversed(range(f.nx)):
         for r in range(rows):

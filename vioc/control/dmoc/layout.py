@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,17 @@ class Layout:
     staged : bool
         For solvers that want x[k+1] = F(x[k], c[k]): each sample also holds the step length, and each step
         a copy W of the state that follows.
+    eliminated : sequence of int
+        Entries of the state that are unknowns at the first sample only.
 
     Attributes
     ----------
     X, U, L : (N+1, nx), (N, nu), (N, nm) int
+        X is -1 where the state is no unknown.
+    kept, eliminated : lists of int
+        Entries of the state that are unknowns at every sample, and the others.
+    unknown : (N+1, nx) bool
+        Where X is an index.
     W : (N, nx) int
         Of the state at the end of each step: X[1:] unless staged.
     H : (N+1,) int or None
@@ -32,20 +40,25 @@ class Layout:
         One past the last entry.
     """
 
-    def __init__(self, phase: Phase, start: int, staged: bool):
+    def __init__(self, phase: Phase, start: int, staged: bool, eliminated: Sequence[int] = ()):
         n, nx, nu, nm = phase.steps, phase.map.nx, phase.map.nu, phase.multipliers
+        self.eliminated = list(eliminated)
+        self.kept = [j for j in range(nx) if j not in self.eliminated]
         free = phase.free_duration
         own_length = int(free and staged)
         self.staged = staged
-        self.states, self.controls = nx + own_length, nu + nm + nx * staged
+        self.states, self.controls = len(self.kept) + own_length, nu + nm + nx * staged
         width = self.states + self.controls
-        at = start + width * np.arange(n + 1)[:, None]
-        self.X = at + np.arange(nx)
+        at = start + len(self.eliminated) + width * np.arange(n + 1)[:, None]
+        self.X = np.full((n + 1, nx), -1)
+        self.X[0, self.eliminated] = start + np.arange(len(self.eliminated))
+        self.X[:, self.kept] = at + np.arange(len(self.kept))
         first = at[:-1] + self.states
         self.U = first + np.arange(nu)
         self.L = first + nu + np.arange(nm)
         self.W = first + nu + nm + np.arange(nx) if staged else self.X[1:]
-        self.end = start + width * n + self.states
+        self.end = int(at[-1, 0]) + self.states
+        self.unknown = self.X >= 0
         self.H: np.ndarray | None = None
         if free:
             self.H = at[:, 0] + nx if staged else np.full(n + 1, self.end)

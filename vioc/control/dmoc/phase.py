@@ -103,6 +103,16 @@ class Phase:
     def equations(self) -> StepRows:
         return StepRows(self.map)
 
+    @cached_property
+    def costs_eliminated(self) -> bool:
+        """Whether the cost depends on entries of the state that could be eliminated, see `StepRows`."""
+        c, gone = self.cost, list(self.equations.eliminated)
+        if c is None or not gone:
+            return False
+        args = [*self.map.symbols, ca.SX.sym("reference", c.reference_size)]
+        both = ca.vertcat(c.running_at(*args), c._terminal(*args))
+        return bool(ca.depends_on(both, args[0][gone]))
+
     @property
     def multipliers(self) -> int:
         """Number of multipliers among the unknowns of a step."""

@@ -12,14 +12,16 @@ import numpy as np
 from vioc.checks import near_misses
 from vioc.control.costs import Cost
 from vioc.control.dmoc.guess import curve
+from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import Block
-from vioc.control.dmoc.solution import Raw, Solution, solution
+from vioc.control.dmoc.solution import Solution, solution
 from vioc.control.dmoc.solvers import SOLVERS, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import OptimizationError
 
+FORMS = "auto", "positions", "states", "staged"
 WARM = {
     "ipopt.warm_start_init_point": "yes",
     "ipopt.warm_start_bound_push": 1e-9,
@@ -61,14 +63,16 @@ class Problem:
                 f"jumps: expected {len(self.phases) - 1}, one for each joint, got {len(self.jumps)}"
             )
         self.maps = tuple(p.map for p in self.phases)
-        self._transcriptions: dict[bool, Transcription] = {}
+        self._transcriptions: dict[str, Transcription] = {}
         self._solvers: dict[Any, Solver] = {}
 
-    def transcription(self, staged: bool = False) -> Transcription:
-        """The nonlinear program; `staged` in the form that FATROP takes."""
-        if staged not in self._transcriptions:
-            self._transcriptions[staged] = Transcription(self.phases, self.jumps, staged)
-        return self._transcriptions[staged]
+    def transcription(self, form: str = "auto") -> Transcription:
+        """The nonlinear program in a form, see `solve`; "staged" is FATROP's."""
+        if form not in FORMS:
+            raise ValueError(f"form: expected one of {', '.join(FORMS)}, got {form!r}")
+        if form not in self._transcriptions:
+            self._transcriptions[form] = Transcription(self.phases, self.jumps, form)
+        return self._transcriptions[form]
 
     def solve(
         self,
@@ -76,6 +80,7 @@ class Problem:
         *,
         initial: Any = None,
         solver: str = "ipopt",
+        form: str = "auto",
         tolerance: float = 1e-8,
         max_iterations: int = 1000,
         options: Mapping[str, Any] | None = None,
@@ -95,6 +100,10 @@ class Problem:
             Other values for what the first phase's `initial` gives of the state; nothing is built again, as a
             receding horizon wants it.
         solver : {"ipopt", "fatrop", "sqp"}
+        form : {"auto", "positions", "states"}
+            Whether the momenta (all that a step's equations give explicitly) are eliminated, so that three
+            configurations meet in a row, or are unknowns. "auto" eliminates them in phases whose cost
+            depends neither on them nor on velocities; FATROP takes states.
         tolerance : float
             Of the optimality conditions, as the solver scales them.
         max_iterations : int
@@ -125,17 +134,14 @@ class Problem:
             raise ValueError(
                 f"expected tolerance > 0 and max_iterations >= 1, got {tolerance} and {max_iterations}"
             )
-        staged = solver == "fatrop"
-        if staged:
-            self._check_staged()
-        t = self.transcription(staged)
+        t = self.transcription(self._form(solver, form))
         p = t.given_values()
         limits = self._limits(t, initial)
         w, mu, nu = self._start(guess, t)
         w = np.clip(w, *limits)
         warm = WARM if solver == "ipopt" and mu is not None else {}
         settings = {**warm, **(options or {})}
-        key = (solver, tolerance, max_iterations, str(sorted(settings.items())))
+        key = (solver, t.form, tolerance, max_iterations, str(sorted(settings.items())))
         if key not in self._solvers:
             self._solvers[key] = Solver(t, solver, tolerance, max_iterations, settings)
         self._check_finite(t, w, p)
@@ -176,13 +182,13 @@ class Problem:
         """The guess as unknowns, and multipliers where they are known."""
         if isinstance(guess, Solution):
             raw = guess._raw
-            shapes = (t.program.size, t.program.rows, t.layouts[0].staged)
-            theirs = (
-                raw.transcription.program.size,
-                raw.transcription.program.rows,
-                raw.transcription.layouts[0].staged,
+            theirs = raw.transcription
+            same = (t.program.size, t.program.rows, t.form) == (
+                theirs.program.size,
+                theirs.program.rows,
+                theirs.form,
             )
-            if shapes == theirs and len(guess.phases) == len(self.phases):
+            if same and len(guess.phases) == len(self.phases):
                 return raw.w.copy(), raw.mu.copy(), raw.nu.copy()
             guess = [part.trajectory for part in guess.phases]
         guesses = guess if isinstance(guess, list) else [guess]
@@ -195,7 +201,8 @@ class Problem:
         w = np.zeros(t.program.size)
         for item, phase, at in zip(guesses, self.phases, t.layouts, strict=True):
             c = curve(item, phase)
-            w[at.X], w[at.U], w[at.L] = c.x, c.u, c.multipliers
+            w[at.X[at.unknown]] = c.x[at.unknown]
+            w[at.U], w[at.L] = c.u, c.multipliers
             if at.staged:
                 w[at.W] = c.x[1:]
             if at.H is not None:
@@ -218,6 +225,20 @@ class Problem:
                     )
                 low[at.X[0, names.index(name)]] = high[at.X[0, names.index(name)]] = float(value)
         return low, high
+
+    def _form(self, solver: str, form: str) -> str:
+        if solver == "fatrop":
+            self._check_staged()
+            if form == "positions":
+                raise ValueError("form: FATROP's stages are states; use form='states', or 'ipopt'")
+            return "staged"
+        whole = next((p.map for p in self.phases if not p.equations.eliminated), None)
+        if form == "positions" and whole is not None:
+            raise ValueError(
+                f"form: no row of the residual of {type(whole).__name__} gives a part of the next state by "
+                "the rest of both states, so nothing can be eliminated; use form='states'"
+            )
+        return form
 
     def _check_staged(self) -> None:
         reasons = [
@@ -245,11 +266,11 @@ class Problem:
 
 
 def _first_bad(block: Block, w: np.ndarray, p: np.ndarray) -> tuple[str, int] | None:
-    cost, rows = (np.asarray(v) for v in block.function.map(len(block))(w[block.index].T, p[block.given].T))
-    bad = np.flatnonzero(~np.isfinite(cost.ravel()))
+    cost, rows = block.values(w, p)
+    bad = np.flatnonzero(~np.isfinite(cost))
     if len(bad):
         return "the cost", int(block.samples[bad[0]])
-    wrong = np.argwhere(~np.isfinite(rows.T))
+    wrong = np.argwhere(~np.isfinite(rows))
     if len(wrong):
         return block.names[wrong[0][1]], int(block.samples[wrong[0][0]])
     return None
@@ -262,7 +283,7 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
     --------
     >>> best = solve(f, cost, steps=200, initial=hanging, final=upright, bounds={"u.force": 20.0})
     """
-    names = ("solver", "tolerance", "max_iterations", "options", "monitor", "raise_on_failure")
+    names = ("solver", "form", "tolerance", "max_iterations", "options", "monitor", "raise_on_failure")
     how = {n: options.pop(n) for n in names if n in options}
     return Problem(Phase(f, steps, cost, **options)).solve(guess, **how)
 

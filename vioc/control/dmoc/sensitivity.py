@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
+from vioc.control.dmoc.eliminated import state_changes
 from vioc.errors import OptimizationError
 
 if TYPE_CHECKING:
@@ -97,11 +98,11 @@ def sensitivity(
     dw = np.zeros((program.size, len(names)))
     dw[free] = change[: len(free)]
     dw[start, np.arange(len(names) - len(start), len(names))] = 1.0
-    at = t.layouts
+    at, dp = t.layouts, np.hstack([D.toarray(), np.zeros((t.given.size, len(start)))])
     return Sensitivity(
         names,
         cost,
-        tuple(dw[a.X] for a in at),
+        tuple(state_changes(t, i, w, p, dw, dp) for i in range(len(at))),
         tuple(dw[a.U] for a in at),
         tuple(dw[a.L] for a in at),
         tuple(np.zeros(len(names)) if a.H is None else dw[a.H[0]] for a in at),
@@ -164,8 +165,11 @@ def _names_of(t: Transcription, unknowns: np.ndarray, rows: np.ndarray) -> tuple
     names = []
     for phase, at in zip(t.phases, t.layouts, strict=True):
         f = phase.map
-        for labels, index in ((f.state_names, at.X), (tuple(f"u.{n}" for n in f.input_names), at.U)):
-            for k, j in np.argwhere(unknowns[index]):
+        for labels, weak in (
+            (f.state_names, unknowns[at.X] & at.unknown),
+            (tuple(f"u.{n}" for n in f.input_names), unknowns[at.U]),
+        ):
+            for k, j in np.argwhere(weak):
                 names.append(f"{labels[j]} at k = {k}")
     for i, block in enumerate(t.program.blocks):
         for k, j in np.argwhere(rows[t.program.rows_of(i)]):

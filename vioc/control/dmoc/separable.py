@@ -14,6 +14,7 @@ from typing import Any
 
 import casadi as ca
 import numpy as np
+import scipy.sparse as sp
 
 OPTIONS = {"cse": True}
 
@@ -118,6 +119,43 @@ class Block:
         rows = self.function(v, p)[1]
         outputs = [ca.jacobian(value, p), ca.jacobian(ca.gradient(value, v), p), ca.jacobian(rows, p)]
         return ca.Function("by_given", args, outputs, OPTIONS)
+
+    # -- in numbers -----------------------------------------------------------------------------
+
+    def values(self, w: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Costs (n,) and rows (n, m) at every place."""
+        cost, rows = self.function.map(len(self))(w[self.index].T, p[self.given].T)
+        return np.asarray(cost).ravel(), np.asarray(rows).T
+
+    def slopes(self, w: np.ndarray, p: np.ndarray, size: int, given: int) -> tuple[Any, Any]:
+        """Derivatives of the stacked rows by w (n m, size) and by p (n m, given), sparse."""
+        v, g = self._symbols
+        rows = self.function(v, g)[1]
+        found = []
+        for by, index, count in ((v, self.index, size), (g, self.given, given)):
+            f = ca.Function("slopes", [v, g], [ca.jacobian(rows, by)], OPTIONS)
+            r, c = (np.array(a, int) for a in f.sparsity_out(0).get_triplet())
+            numbers = np.array(f.map(len(self))(w[self.index].T, p[self.given].T).nonzeros())
+            at = (np.arange(len(self))[:, None] * self.rows + r).ravel(), index[:, c].ravel()
+            found.append(sp.csr_matrix((numbers, at), (len(self) * self.rows, count)))
+        return found[0], found[1]
+
+    @cached_property
+    def _given_slope(self) -> ca.Function:
+        """(v, p, mu) -> gradient by p of cost + mu'c (np,)."""
+        v, p = self._symbols
+        mu = type(v).sym("mu", self.rows)
+        cost, rows = self.function(v, p)
+        value = cost * float(self.has_cost) + ca.dot(mu, rows)
+        return ca.Function("given_slope", [v, p, mu], [ca.densify(ca.gradient(value, p))], OPTIONS)
+
+    def slope_by_given(self, w: np.ndarray, p: np.ndarray, mu: np.ndarray, size: int) -> np.ndarray:
+        """Derivative (size,) of the costs and of mu'rows, mu (n, m), by the program's parameters."""
+        total = np.zeros(size)
+        if self.given.size:
+            slope = self._given_slope.map(len(self))(w[self.index].T, p[self.given].T, mu.T)
+            np.add.at(total, self.given.ravel(), np.asarray(slope).T.ravel())
+        return total
 
 
 class Program:

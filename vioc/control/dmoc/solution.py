@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vioc.control.dmoc import eliminated
+from vioc.control.dmoc.named import Raw, Violation, defect, duals, violations
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.solvers import ADVICE
@@ -16,43 +18,8 @@ from vioc.errors import OptimizationError
 
 if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem
-    from vioc.control.dmoc.transcription import Transcription
 
 OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from the solution
-
-
-class Violation(NamedTuple):
-    """A row or an unknown outside of its limits.
-
-    Attributes
-    ----------
-    name : str
-    phase, k : int
-        Which phase, and sample of it.
-    t : float
-        s.
-    value, lower, upper : float
-    """
-
-    name: str
-    phase: int
-    k: int
-    t: float
-    value: float
-    lower: float
-    upper: float
-
-    @property
-    def amount(self) -> float:
-        return max(self.lower - self.value, self.value - self.upper)
-
-    def __str__(self) -> str:
-        wanted = (
-            f"expected {self.lower:.6g}"
-            if self.lower == self.upper
-            else f"limits [{self.lower:.6g}, {self.upper:.6g}]"
-        )
-        return f"{self.name} at k = {self.k} (t = {self.t:.4g} s): {self.value:.6g}, {wanted}"
 
 
 class Polished(NamedTuple):
@@ -187,30 +154,19 @@ class Solution:
         """
         part = self.phases[phase]
         run = part.trajectory
-        f, lengths = run.map, run.step_lengths
-        again = f.rollout(run.x[0], run.u, k0=run.k0, dt=lengths, warn=False)
-        if _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max()) and np.allclose(
-            lengths, f.dt, rtol=1e-12
-        ):
-            K = self.stabilize(1.0, 1.0, phase=phase).K
-            again = f.track(run.x[0], run.x, run.u, K, k0=run.k0)
+        again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
+        if _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max()):
+            regulator = self.stabilize(1.0, 1.0, phase=phase)
+            again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
         cost = part.phase.cost if part.phase is not None else None
         return Polished(again, _gap(run, again), None if cost is None else cost.value(again))
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int = 0) -> Regulator:
         """The time-varying regulator about a phase's trajectory; weights as in `vioc.control.dlqr`.
 
-        Raises
-        ------
-        ValueError
-            If the steps are not the map's own: a closed loop runs at ``map.dt``.
+        Its map is the phase's with the step length of the solution (`OneStepMap.with_dt`).
         """
-        run = self.phases[phase].trajectory
-        if not np.allclose(run.step_lengths, run.map.dt, rtol=1e-9):
-            raise ValueError(
-                f"stabilize: the phase has steps of {run.step_lengths[0]:g} s and its map of {run.map.dt:g} "
-                "s; solve it again on a map with that time step and this solution as guess"
-            )
+        run = _with_its_steps(self.phases[phase].trajectory)
         regulator = dlqr(run.map, run, Q, R, Qf)
         assert isinstance(regulator, Regulator)
         return regulator
@@ -250,18 +206,6 @@ class Solution:
         return f"Solution({self.message}; {', '.join(f'{len(p.trajectory)} steps' for p in self.phases)})"
 
 
-class Raw(NamedTuple):
-    """The vectors that a solution comes from; see `Transcription`."""
-
-    transcription: Transcription
-    w: np.ndarray
-    mu: np.ndarray
-    nu: np.ndarray
-    p: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-
-
 def _gap(run: Trajectory, other: Trajectory) -> float:
     return float(np.abs(run.map.difference(run.x, other.x)).max())
 
@@ -273,6 +217,7 @@ def solution(
     t = raw.transcription
     cost, g = (np.asarray(v).ravel() for v in t.program.values(raw.w, raw.p))
     maps = problem.maps
+    gone = eliminated.multipliers(t, raw.w, raw.p, raw.mu)
     phases: list[PhaseSolution] = []
     times: list[np.ndarray] = []
     for i, (phase, at) in enumerate(zip(t.phases, t.layouts, strict=True)):
@@ -281,12 +226,12 @@ def solution(
         k0 = round(start / h)  # whole where the map depends on time
         time = start + h * np.arange(phase.steps + 1)
         times.append(time)
-        x, u = raw.w[at.X], raw.w[at.U]
+        x, u = eliminated.states(t, i, raw.w, raw.p), raw.w[at.U]
         multipliers = raw.w[at.L]
         if not phase.equations.implicit and maps[i].multiplier_names:
             multipliers = _step_multipliers(maps[i], x, u, k0, h)
         run = Trajectory(maps[i], time, x, u, multipliers, k0=k0)
-        phases.append(PhaseSolution(phase, run, _duals(raw, i), _defect(t, i, g)))
+        phases.append(PhaseSolution(phase, run, duals(raw, i, gone[i]), defect(t, i, g)))
     found = violations(raw, g, times)
     message = _message(status, iterations, float(cost[0]), found)
     return Solution(
@@ -294,76 +239,17 @@ def solution(
     )
 
 
+def _with_its_steps(run: Trajectory) -> Trajectory:
+    """The trajectory on its map with its step length as the map's own."""
+    f, h = run.map, float(run.step_lengths[0])
+    if abs(h - f.dt) <= 1e-12 * f.dt:
+        return run
+    return Trajectory(f.with_dt(h), run.t, run.x, run.u, run.multipliers, k0=run.k0)
+
+
 def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -> np.ndarray:
     steps = [f.rollout(x[k], u[k : k + 1], k0=k0 + k, dt=h, warn=False) for k in range(len(u))]
     return np.concatenate([s.multipliers for s in steps])
-
-
-def _duals(raw: Raw, i: int) -> dict[str, np.ndarray]:
-    t = raw.transcription
-    phase, at = t.phases[i], t.layouts[i]
-    f = phase.map
-    duals: dict[str, np.ndarray] = {}
-    for b, block in enumerate(t.program.blocks):
-        if block.phase == i and block.stage:
-            for name, row in zip(block.names, t.program.rows_of(b).T, strict=True):
-                duals[name] = raw.mu[row]
-    for names, index in (
-        (f.state_names, at.X),
-        (tuple(f"u.{n}" for n in f.input_names), at.U),
-        (tuple(f"lambda.{n}" for n in f.multiplier_names[: phase.multipliers]), at.L),
-    ):
-        for name, column in zip(names, index.T, strict=True):
-            if np.isfinite(raw.lower[column]).any() or np.isfinite(raw.upper[column]).any():
-                duals[name] = raw.nu[column]
-    if at.H is not None:
-        duals["duration"] = raw.nu[at.H[:1]] / phase.steps
-    return duals
-
-
-def _defect(t: Transcription, i: int, g: np.ndarray) -> float:
-    for b, block in enumerate(t.program.blocks):
-        if block.phase == i and block.names == t.phases[i].equations.names:
-            counted = np.isfinite(block.lower)
-            return float(np.abs(np.where(counted, g[t.program.rows_of(b)], 0.0)).max())
-    raise AssertionError("a phase without steps")
-
-
-def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
-    """Everything outside of its limits by more than `tolerance` of 1 + |limit|, the worst first."""
-    t, w, lower, upper = raw.transcription, raw.w, raw.lower, raw.upper
-    found = []
-
-    def collect(names, phase, samples, values, lower, upper):
-        with np.errstate(invalid="ignore"):
-            amount = np.maximum(lower - values, values - upper)
-            size = 1 + np.minimum(*(np.where(np.isfinite(b), np.abs(b), np.inf) for b in (lower, upper)))
-        size = np.where(np.isfinite(size), size, 1.0)
-        for k, j in np.argwhere(~(amount <= tolerance * size)):
-            sample = int(samples[k])
-            found.append(
-                Violation(
-                    names[j],
-                    phase,
-                    sample,
-                    float(times[phase][sample]),
-                    *(float(a[k, j]) for a in (values, lower, upper)),
-                )
-            )
-
-    for b, block in enumerate(t.program.blocks):
-        if block.rows:
-            values = g[t.program.rows_of(b)]
-            collect(block.names, block.phase, block.samples, values, block.lower, block.upper)
-    for i, (phase, at) in enumerate(zip(t.phases, t.layouts, strict=True)):
-        f = phase.map
-        for names, index in (
-            (f.state_names, at.X),
-            (tuple(f"u.{n}" for n in f.input_names), at.U),
-            (tuple(f"lambda.{n}" for n in f.multiplier_names), at.L),
-        ):
-            collect(names, i, np.arange(len(index)), w[index], lower[index], upper[index])
-    return sorted(found, key=lambda v: -v.amount if np.isfinite(v.amount) else -np.inf)
 
 
 def _message(status: str, iterations: int, cost: float, found: list[Violation]) -> str:

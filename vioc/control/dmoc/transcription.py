@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import casadi as ca
@@ -14,12 +14,22 @@ from vioc.control.dmoc.equations import constraint_values
 from vioc.control.dmoc.layout import Given, Layout
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import Block, Program
+from vioc.control.dmoc.stencil import Node, Stencil
 
 GAP, REST = 0, 1
 
 
 class Transcription:
     """The program of some phases.
+
+    Parameters
+    ----------
+    phases : sequence of Phase
+    jumps : sequence of (dict or None)
+        See `Problem`.
+    form : {"auto", "positions", "states", "staged"}
+        Whether what the equations give of a state is eliminated; "auto" where the phase's cost has no use
+        for it, "staged" is the form of FATROP.
 
     Attributes
     ----------
@@ -29,23 +39,36 @@ class Transcription:
     lower, upper : (size,)
         Bounds of the unknowns.
     row_lower, row_upper : (rows,)
+    step_names : list of tuple of str
+        Names of the rows of a step, by phase.
     """
 
     def __init__(
-        self, phases: Sequence[Phase], jumps: Sequence[Mapping[str, Any] | None], staged: bool = False
+        self, phases: Sequence[Phase], jumps: Sequence[Mapping[str, Any] | None], form: str = "auto"
     ):
         self.phases = tuple(phases)
+        self.form = form
         self.given = Given()
         self.layouts: list[Layout] = []
+        self._step_rows: list[list[int]] = []
         end = 0
-        for phase in phases:
-            self.layouts.append(Layout(phase, end, staged))
+        for i, phase in enumerate(phases):
+            eq = phase.equations
+            positions = form == "positions" or (form == "auto" and not phase.costs_eliminated)
+            gone, solved = (eq.eliminated, eq.solved_rows) if positions else ((), ())
+            self.layouts.append(Layout(phase, end, form == "staged", gone))
+            self._step_rows.append([r for r in range(len(eq.names)) if r not in solved])
             end = self.layouts[-1].end
+            self._parameters(i)
+        self.step_names = [
+            tuple(p.equations.names[r] for r in rows) for p, rows in zip(phases, self._step_rows, strict=True)
+        ]
         self.blocks: list[Block] = []
+        self.next_blocks: dict[int, Block] = {}  # of `eliminated`
         for i in range(len(phases)):
             linked = self._link(i, jumps[i - 1]) if i else frozenset()
             self._phase(i, linked)
-        order = self._staged_order() if staged else None
+        order = self._staged_order() if form == "staged" else None
         self.program = Program(self.blocks, end, self.given.size, order)
         self.lower, self.upper = self._bounds(end)
         self.row_lower = np.empty(self.program.rows)
@@ -74,17 +97,30 @@ class Transcription:
             numbers[i, "t0"] = self.start_time(i) if i else 0.0
             numbers[i, "k"] = np.arange(phase.steps + 1) + (0 if i else phase.k0)
             numbers[i, "data"] = phase.data
+            numbers[i, "delta"] = np.zeros((phase.steps, len(self.layouts[i].eliminated)))
         return self.given.values(numbers)
+
+    def _parameters(self, i: int) -> None:
+        phase = self.phases[i]
+        for name, shape in (
+            ("theta", (len(phase.map.parameters),)),
+            ("h", (1,)),
+            ("t0", (1,)),
+            ("k", (phase.steps + 1, 1)),
+            ("data", phase.data.shape),
+            ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # 0, for what it would change
+        ):
+            self.given.add(i, name, shape)
 
     def _bounds(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         low, high = np.full(size, -np.inf), np.full(size, np.inf)
         for phase, at in zip(self.phases, self.layouts, strict=True):
-            for index, pair in (
-                (at.X, phase.state_limits),
-                (at.U, phase.input_limits),
-                (at.L, phase.multiplier_limits),
+            for index, known, pair in (
+                (at.X, at.unknown, phase.state_limits),
+                (at.U, ..., phase.input_limits),
+                (at.L, ..., phase.multiplier_limits),
             ):
-                low[index], high[index] = pair
+                low[index[known]], high[index[known]] = (side[known] for side in pair)
             if at.H is not None:
                 low[at.H], high[at.H] = phase.length_limits
         return low, high
@@ -100,26 +136,43 @@ class Transcription:
 
     # -- blocks ---------------------------------------------------------------------------------
 
-    def _add(self, i: int, local: _Local, cost: Any, rows: Any, names, samples, lower, upper, stage=REST):
-        shape = (len(samples), rows.numel())
-        function = ca.Function("block", [local.v, local.p], [cost, rows], {"cse": True})
-        self.blocks.append(
-            Block(
-                function,
-                local.index(samples),
-                local.given(samples),
-                tuple(names),
-                np.asarray(samples),
-                np.broadcast_to(lower, shape).copy(),
-                np.broadcast_to(upper, shape).copy(),
-                i,
-                not (isinstance(cost, type(local.v)) and cost.is_zero()),
-                stage,
-            )
-        )
+    def _add(
+        self,
+        i: int,
+        build: Callable[[Stencil, Node], tuple[Any, Any]],
+        samples: Any,
+        names: Sequence[str] = (),
+        lower: Any = 0.0,
+        upper: Any = 0.0,
+        stage: int = REST,
+        kind: Any = ca.SX,
+    ) -> None:
+        """A cost and rows, by the stencil and the node of the place, at some samples.
+
+        Where they need a state in which something is eliminated the first sample is a block of its own.
+        """
+        samples = np.asarray(samples)
+        lower, upper = (np.broadcast_to(side, (len(samples), len(names))) for side in (lower, upper))
+
+        def make(at: int | None) -> tuple[Stencil, ca.Function, bool] | None:
+            stencil = Stencil(self, kind, at)
+            cost, rows = build(stencil, stencil.node(i))
+            costs = not cost.is_zero()
+            return (stencil, stencil.function(cost, rows), costs) if costs or rows.numel() else None
+
+        made = make(None)
+        if made is None:
+            return
+        early = samples + made[0].reach < 0
+        for which, found in ((early, make(0) if early.any() else None), (~early, made)):
+            if found is not None and which.any():
+                stencil, function, costs = found
+                at, limits = samples[which], (lower[which].copy(), upper[which].copy())
+                index, given = stencil.index(at), stencil.given_index(at)
+                self.blocks.append(Block(function, index, given, tuple(names), at, *limits, i, costs, stage))
 
     def _phase(self, i: int, linked: frozenset[str]) -> None:
-        phase, at = self.phases[i], self.layouts[i]
+        phase = self.phases[i]
         if i and phase.equations.uses_time and any(p.free_duration for p in self.phases[:i]):
             raise ValueError(f"{phase!r}: its map depends on time, and an earlier phase has a free duration")
         before = self.start_time(i) / phase.length_limits[0]
@@ -128,14 +181,6 @@ class Transcription:
                 f"{phase!r}: its map depends on time, and it starts after {before:.6g} of its steps; "
                 "choose steps so that it is a whole number"
             )
-        for name, shape in (
-            ("theta", (len(phase.map.parameters),)),
-            ("h", (1,)),
-            ("t0", (1,)),
-            ("k", (phase.steps + 1, 1)),
-            ("data", phase.data.shape),
-        ):
-            self.given.add(i, name, shape)
         self._steps(i)
         self._gaps(i)
         offset = 0 if phase.cost is None else phase.cost.reference_size
@@ -146,50 +191,54 @@ class Transcription:
             offset += c.symbols().numel()
         for (where, by_step), members in groups.items():
             self._rows(i, where, by_step, members)
+        self._state_limits(i)
         self._terminal(i)
         self._consistent_start(i, linked)
         n = phase.steps
         if phase.rate_limits and n > 1:
             self._rates(i)
         if phase.shifts:
-            states = np.array(list(phase.shifts), int)
-            local = _Local(ca.SX, self, i, [("first", at.X[:1, states]), ("last", at.X[-1:, states])])
-            rows = local["last"] - local["first"]
-            names = [f"periodic.{phase.map.state_names[s]}" for s in states]
+            states = list(phase.shifts)
+
+            def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+                return ca.SX(0), stencil.fixed(i, n).x[states] - stencil.fixed(i, 0).x[states]
+
             shift = np.array(list(phase.shifts.values()))
-            self._add(i, local, ca.SX(0), rows, names, [0], shift, shift)
+            self._add(i, rows, [0], [f"periodic.{phase.map.state_names[s]}" for s in states], shift, shift)
 
     def _steps(self, i: int) -> None:
         """The equations of each step, and the running cost beside them: each has less to differentiate."""
         phase, at = self.phases[i], self.layouts[i]
         eq, n = phase.equations, phase.steps
-        kind = ca.SX if eq.function.is_a("SXFunction") else ca.MX
-        unknowns = [("x", at.X[:-1]), ("u", at.U), ("lam", at.L), ("x1", at.W)]
-        local = _Local(kind, self, i, unknowns, ["theta", "t0", "k"])
-        x, u, lam, x1, h, theta = (local[s] for s in ("x", "u", "lam", "x1", "h", "theta"))
-        t = local["t0"] + local["k"] * h if eq.uses_time else kind.zeros(1)
-        rows = eq.function(x, u, x1, lam, t, h, theta)
-        lower = np.zeros((n, rows.numel()))
-        upper = lower.copy()
-        loose = self._given_end_rows(phase)  # constraints at an end that is given: satisfied or not
-        lower[-1, loose], upper[-1, loose] = -np.inf, np.inf
-        self._add(i, local, kind(0), rows, eq.names, np.arange(n), lower, upper)
-        if phase.cost is None:
-            return
-        ahead = phase.quadrature != "left"
-        local = _Local(
-            ca.SX, self, i, unknowns if ahead else unknowns[:3], ["theta", "data"] + ["data1"] * ahead
-        )
-        self._add(i, local, self._running(phase, local), ca.SX(0, 1), (), np.arange(n), 0.0, 0.0)
+        which, names = self._step_rows[i], self.step_names[i]
 
-    @staticmethod
-    def _running(phase: Phase, local: _Local) -> ca.SX:
+        def after(stencil: Stencil, node: Node) -> Any:
+            return node.w if at.staged else stencil.node(i, 1).x
+
+        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            args = node.x, node.u, after(stencil, node), node.multipliers, node.t, node.h, node.theta
+            return stencil.kind(0), eq.function(*args)[which]
+
+        def cost(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            x1 = None if phase.quadrature == "left" else after(stencil, node)
+            return self._running(i, stencil, node, x1), ca.SX(0, 1)
+
+        lower = np.zeros((n, len(names)))
+        upper = lower.copy()
+        loose = self._given_end_rows(i)  # constraints at an end that is given: satisfied or not
+        lower[-1, loose], upper[-1, loose] = -np.inf, np.inf
+        kind = ca.SX if eq.function.is_a("SXFunction") else ca.MX
+        self._add(i, rows, np.arange(n), names, lower, upper, kind=kind)
+        if phase.cost is not None:
+            self._add(i, cost, np.arange(n))
+
+    def _running(self, i: int, stencil: Stencil, node: Node, x1: Any) -> ca.SX:
+        phase = self.phases[i]
         assert phase.cost is not None
-        c, nm = phase.cost, len(phase.map.multiplier_names)
+        c = phase.cost
         width = c.reference_size
-        x, u, h, theta = (local[name] for name in ("x", "u", "h", "theta"))
-        lam = local["lam"] if local["lam"].numel() == nm else ca.SX.zeros(nm)
-        now = local["data"][:width]
+        x, u, lam, h, theta = node.x, node.u, self._multipliers(i, node), node.h, node.theta
+        now = node.data[:width]
 
         def at(state: ca.SX, data: ca.SX) -> ca.SX:
             return c.running_at(state, u, lam, theta, h, data)
@@ -197,110 +246,127 @@ class Transcription:
         weight = h if c.per_time else 1
         if phase.quadrature == "left":
             return weight * at(x, now)
-        x1, after = local["x1"], local["data1"][:width]
+        later = stencil.node(i, 1).data[:width]
         if phase.quadrature == "midpoint":
-            return weight * at((x + x1) / 2, (now + after) / 2)
-        return weight * (at(x, now) + at(x1, after)) / 2
+            return weight * at((x + x1) / 2, (now + later) / 2)
+        return weight * (at(x, now) + at(x1, later)) / 2
+
+    def _multipliers(self, i: int, node: Node) -> Any:
+        """Those of a step, 0 where they are no unknowns."""
+        nm = len(self.phases[i].map.multiplier_names)
+        return node.multipliers if self.phases[i].multipliers == nm else ca.SX.zeros(nm)
 
     def _gaps(self, i: int) -> None:
         """x[k+1] = w[k], and equal step lengths, of a staged program."""
         phase, at = self.phases[i], self.layouts[i]
         if not at.staged:
             return
-        names = [f"gap.{n}" for n in phase.map.state_names]
-        unknowns = [("w", at.W), ("x1", at.X[1:])]
-        if at.H is not None:
-            names.append("gap.step")
-            unknowns = [
-                ("w", np.hstack([at.W, at.H[:-1, None]])),
-                ("x1", np.hstack([at.X, at.H[:, None]])[1:]),
-            ]
-        local = _Local(ca.SX, self, i, unknowns, length=False)
-        samples = np.arange(phase.steps)
-        self._add(i, local, ca.SX(0), local["x1"] - local["w"], names, samples, 0.0, 0.0, GAP)
+
+        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            after = stencil.node(i, 1)
+            gap = after.x - node.w
+            return ca.SX(0), gap if at.H is None else ca.vertcat(gap, after.h - node.h)
+
+        names = [f"gap.{n}" for n in phase.map.state_names] + ["gap.step"] * (at.H is not None)
+        self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
     def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[Constraint, int]]) -> None:
         """Constraints with the same samples."""
-        phase, at = self.phases[i], self.layouts[i]
+        phase = self.phases[i]
         f, n = phase.map, phase.steps
         samples = {"start": np.array([0]), "end": np.array([n]), "path": np.arange(n + (not by_step))}[where]
-        unknowns = [("x", at.X), ("u", at.U), ("lam", at.L)] if by_step else [("x", at.X)]
-        local = _Local(ca.SX, self, i, unknowns, ["theta", "data"])
-        zero = [ca.SX.zeros(f.nu), ca.SX.zeros(len(f.multiplier_names))]
-        u, lam = (local["u"], local["lam"]) if by_step else zero
-        if lam.numel() != len(f.multiplier_names):
-            lam = zero[1]
-        rows: list[ca.SX] = []
-        names: list[str] = []
-        lows, highs = [], []
-        for c, offset in members:
-            reference = c.symbols()
-            g = ca.Function("g", [*f.symbols, reference], [c.expression], {"allow_free": False})
-            data = local["data"][offset : offset + reference.numel()]
-            rows.append(g(local["x"], u, lam, local["theta"], local["h"] if by_step else 0, data))
-            names += c.row_names
-            low, high = phase.row_limits(c)
-            lows.append(low)
-            highs.append(high)
-        lower, upper = np.hstack(lows), np.hstack(highs)
-        self._add(i, local, ca.SX(0), ca.vertcat(*rows), names, samples, lower, upper)
+
+        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            u, lam, h = ca.SX.zeros(f.nu), ca.SX.zeros(len(f.multiplier_names)), ca.SX(0)
+            if by_step:
+                u, lam, h = node.u, self._multipliers(i, node), node.h
+            found = []
+            for c, offset in members:
+                reference = c.symbols()
+                g = ca.Function("g", [*f.symbols, reference], [c.expression], {"allow_free": False})
+                data = node.data[offset : offset + reference.numel()]
+                found.append(g(node.x, u, lam, node.theta, h, data))
+            return ca.SX(0), ca.vertcat(*found)
+
+        limits = [phase.row_limits(c) for c, _ in members]
+        lower, upper = (np.hstack(sides) for sides in zip(*limits, strict=True))
+        self._add(i, rows, samples, [name for c, _ in members for name in c.row_names], lower, upper)
+
+    def _state_limits(self, i: int) -> None:
+        """Bounds and given ends of what is eliminated."""
+        phase, at = self.phases[i], self.layouts[i]
+        low, high = phase.state_limits
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for j in at.eliminated:
+            limited = np.isfinite(low[:, j]) | np.isfinite(high[:, j])
+            limited[0] = False
+            groups.setdefault(tuple(np.flatnonzero(limited)), []).append(j)
+        for samples, columns in groups.items():
+            if samples:
+                names, which = [phase.map.state_names[j] for j in columns], np.ix_(samples, columns)
+                rows = partial(_entries, columns)
+                self._add(i, rows, samples, names, low[which], high[which])
 
     def _terminal(self, i: int) -> None:
-        phase, at = self.phases[i], self.layouts[i]
+        phase = self.phases[i]
         c, f = phase.cost, phase.map
         if c is None:
             return
-        local = _Local(ca.SX, self, i, [("x", at.X)], ["theta", "data"], length=False)
-        zero = [ca.SX.zeros(f.nu), ca.SX.zeros(len(f.multiplier_names))]
-        cost = c._terminal(local["x"], *zero, local["theta"], 0, local["data"][: c.reference_size])
-        self._add(i, local, cost, ca.SX(0, 1), (), [phase.steps], 0.0, 0.0)
+        zero = ca.SX.zeros(f.nu), ca.SX.zeros(len(f.multiplier_names))
+
+        def cost(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            data = node.data[: c.reference_size]
+            return c._terminal(node.x, *zero, node.theta, 0, data), ca.SX(0, 1)
+
+        self._add(i, cost, [phase.steps])
 
     def _rates(self, i: int) -> None:
         """lower h <= u[k+1] - u[k] <= upper h."""
-        phase, at = self.phases[i], self.layouts[i]
+        phase = self.phases[i]
         names, n = phase.map.input_names, phase.steps
-        which = np.array(list(phase.rate_limits), int)
-        local = _Local(ca.SX, self, i, [("u", at.U[:-1, which]), ("u1", at.U[1:, which])])
-        rate = (local["u1"] - local["u"]) / local["h"]
+        which = list(phase.rate_limits)
+
+        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            return ca.SX(0), (stencil.node(i, 1).u[which] - node.u[which]) / node.h
+
         low, high = np.array(list(phase.rate_limits.values())).T
-        labels = [f"rate.{names[j]}" for j in which]
-        self._add(i, local, ca.SX(0), rate, labels, np.arange(n - 1), low, high)
+        self._add(i, rows, np.arange(n - 1), [f"rate.{names[j]}" for j in which], low, high)
 
     # -- ends of constrained mechanisms ---------------------------------------------------------
 
-    def _given_end_rows(self, phase: Phase) -> list[int]:
+    def _given_end_rows(self, i: int) -> list[int]:
         """Rows h(x_N) = 0 that only depend on what is given at the end."""
+        phase = self.phases[i]
         _, depends = constraint_values(phase.map) if phase.multipliers else ([], [])
         given = {n for n, fixed in zip(phase.map.state_names, phase.fixed_end, strict=True) if fixed}
-        names = phase.equations.names
+        names = self.step_names[i]
         settled = [c for c, d in zip(phase.map.multiplier_names, depends, strict=False) if d <= given]
         return [names.index(f"h.{c}") for c in settled if f"h.{c}" in names]
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
         """h(q_0) = 0 and Dh(q_0) p_0 = 0 where a free start leaves them open."""
-        phase, at = self.phases[i], self.layouts[i]
+        phase = self.phases[i]
         f = phase.map
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
         given |= {f.state_names[j] for j in phase.shifts}
         before = set(self.phases[i - 1].map.multiplier_names) if i else set()
         h, depends = constraint_values(f) if phase.multipliers else ([], [])
-        x, rows, names = f.symbols.x, [], []
+        x, values, names = f.symbols.x, [], []
         for name, value, states in zip(f.multiplier_names, h, depends, strict=False):
             carried = name in before and states <= linked
             if not (states <= given or carried):
-                rows.append(value)
+                values.append(value)
                 names.append(f"initial h.{name}")
             momenta = {f"p.{s}" for s in states if f"p.{s}" in f.state_names}
             if momenta and not momenta & (given | linked):
                 slopes = ca.jacobian(value, x)
                 pairs = [(f.state_names.index(p[2:]), f.state_names.index(p)) for p in sorted(momenta)]
-                rows.append(sum((slopes[q] * x[p] for q, p in pairs), ca.SX(0)))
+                values.append(sum((slopes[q] * x[p] for q, p in pairs), ca.SX(0)))
                 names.append(f"initial momentum across {name}")
-        if not rows:
+        if not values:
             return
-        local = _Local(ca.SX, self, i, [("x", at.X)], ["theta"], length=False)
-        e = ca.Function("start", [x, f.symbols.parameters], [ca.vertcat(*rows)])
-        self._add(i, local, ca.SX(0), e(local["x"], local["theta"]), names, [0], 0.0, 0.0)
+        e = ca.Function("start", [x, f.symbols.parameters], [ca.vertcat(*values)])
+        self._add(i, lambda stencil, node: (ca.SX(0), e(node.x, node.theta)), [0], names)
 
     # -- joints between phases ------------------------------------------------------------------
 
@@ -317,78 +383,15 @@ class Transcription:
         x, theta = before.symbols.x, before.symbols.parameters
         target = ca.Function("jump", [x, theta], [ca.vertcat(*(ca.SX(v) for v in values.values()))])
         columns = [after.state_names.index(n) for n in values]
-        unknowns = [("x", self.layouts[i - 1].X[-1:]), ("x0", self.layouts[i].X[:1, columns])]
-        local = _Local(ca.SX, self, i - 1, unknowns, ["theta"], length=False)
-        rows = local["x0"] - target(local["x"], local["theta"])
-        names = [f"joint.{n}" for n in values]
-        self._add(i, local, ca.SX(0), rows, names, [0], 0.0, 0.0)
+
+        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            end = stencil.fixed(i - 1, self.phases[i - 1].steps)
+            return ca.SX(0), stencil.fixed(i, 0).x[columns] - target(end.x, end.theta)
+
+        self._add(i - 1, rows, [0], [f"joint.{n}" for n in values])
         return frozenset(values)
 
 
-class _Local:
-    """The symbols of a block and where their values come from.
-
-    Parameters
-    ----------
-    kind : SX or MX
-    owner : Transcription
-    phase : int
-    unknowns : list of (name, (rows, size) int)
-        Tables by sample; a table with one row serves all samples.
-    data : list of str
-        Sections of the parameter vector: "theta", "t0", "k", "data", "data1" (of the next sample).
-    length : bool
-        Whether the step length "h" is among the symbols.
-    """
-
-    def __init__(self, kind, owner: Transcription, phase: int, unknowns, data=(), length: bool = True):
-        at, given = owner.layouts[phase], owner.given
-        data = list(data)
-        unknowns = list(unknowns)
-        if length and at.H is not None:
-            unknowns.append(("h", at.H[:, None]))
-        elif length:
-            data.append("h")
-        self._unknowns = [table for _, table in unknowns]
-        self._data: list[tuple[np.ndarray, int]] = []
-        self._symbols = {}
-        v = [kind.sym(name, table.shape[1]) for name, table in unknowns]
-        p = []
-        for name in data:
-            index = given.index(phase, name.rstrip("1"))
-            table = index[None] if index.ndim == 1 else index
-            self._data.append((table, int(name.endswith("1"))))
-            p.append(kind.sym(name, table.shape[1]))
-        if kind is ca.MX:  # an MX function's input is one symbol
-            self.v = ca.MX.sym("v", sum(s.numel() for s in v))
-            self.p = ca.MX.sym("p", sum(s.numel() for s in p))
-            v, p = (_split(whole, parts) for whole, parts in ((self.v, v), (self.p, p)))
-        else:
-            self.v, self.p = (ca.vertcat(ca.SX(0, 1), *parts) for parts in (v, p))
-        for (name, _), s in zip(unknowns, v, strict=True):
-            self._symbols[name] = s
-        for name, s in zip(data, p, strict=True):
-            self._symbols[name] = s
-
-    def __getitem__(self, name: str) -> Any:
-        return self._symbols[name]
-
-    def index(self, samples: Any) -> np.ndarray:
-        return _rows_at([(table, 0) for table in self._unknowns], samples)
-
-    def given(self, samples: Any) -> np.ndarray:
-        return _rows_at(self._data, samples)
-
-
-def _split(whole: Any, parts: list[Any]) -> list[Any]:
-    edges = np.concatenate([[0], np.cumsum([s.numel() for s in parts])]).astype(int)
-    return [whole[a:b] for a, b in pairwise(edges)]
-
-
-def _rows_at(tables: list[tuple[np.ndarray, int]], samples: Any) -> np.ndarray:
-    """The tables' rows of each sample, side by side (samples, total)."""
-    samples = np.asarray(samples, int)
-    columns = [np.empty((len(samples), 0), int)]
-    for table, ahead in tables:
-        columns.append(table[(samples + ahead) if len(table) > 1 else np.zeros(len(samples), int)])
-    return np.hstack(columns)
+def _entries(columns: list[int], stencil: Stencil, node: Node) -> tuple[Any, Any]:
+    """Entries of a state as rows."""
+    return ca.SX(0), node.x[columns]

@@ -1,46 +1,79 @@
-"""`LocalModel` by one pass over the stages in symbols; the same numbers to rounding."""
+"""`LocalModel` by passes over the stages in symbols; the same numbers to rounding."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import cached_property
+from types import TracebackType
 
 import numpy as np
 
 from vioc.control.costs import Cost, Expansion
-from vioc.control.local_model import Blocks, Direction, LocalModel, Weights, absolute, joined
+from vioc.control.local_model import Blocks, Direction, LocalModel, Weights, joined
 from vioc.control.stages.equations import SMALL
+from vioc.control.stages.passes import Passes
 from vioc.control.stages.sweeps import Sweeps
 from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
 
-REGULAR = 1e8  # entries of A, B beyond which the map itself is asked whether the step is singular
 
+class LocalModels:
+    """Models about the iterates of a search, by the faster way: passes in symbols where the map is small.
 
-def local_model(f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None, shift: float):
-    """The model about an iterate by the faster way; `shift` is the one that is likely to be asked for."""
-    sweeps = Sweeps.of(f, cost, SMALL)
-    if sweeps is not None:
-        model = StageModel(f, cost, run, weights, sweeps, shift)
-        if model.sound:
-            return model
-    return LocalModel(f, cost, run, weights)
+    A context: the passes and their arrays are borrowed meanwhile.
 
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    first : Trajectory
+        The first iterate; all have its x_0, time index and number of steps.
+    weights : (ndx, ndx), (nu, nu), or None
+        As `LocalModel`'s.
+    """
 
-def value_of(cost: Cost, run: Trajectory) -> float:
-    """The cost of a rollout of equal steps by the faster way; `Cost.value` names what is not finite."""
-    f = run.map
-    sweeps = Sweeps.of(f, cost, SMALL)
-    if sweeps is None:
-        return cost.value(run)
-    grid = sweeps.grids(f, cost, len(run), run.k0)[0]
-    last = cost.end(run.x[-1], grid.parameters, cost.reference_rows(len(run))[-1])[0]
-    value = sweeps.running(run, grid) + last
-    return value if np.isfinite(value) else cost.value(run)
+    def __init__(self, f: OneStepMap, cost: Cost, first: Trajectory, weights: Weights | None):
+        self.map, self.cost, self._first, self._weights = f, cost, first, weights
+        self._passes: Passes | None = None
+        self._borrowed = ExitStack()
+
+    def __enter__(self) -> LocalModels:
+        sweeps = Sweeps.of(self.map, self.cost, SMALL)
+        if sweeps is not None:
+            run = self._first
+            self._passes = self._borrowed.enter_context(sweeps.passes(self.map, self.cost, len(run), run.k0))
+            self._passes.begin(run.x[0], self._weights)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._passes = None
+        self._borrowed.close()
+
+    def value(self, run: Trajectory) -> float:
+        """The cost of an iterate; `Cost.value` names what is not finite."""
+        if self._passes is not None:
+            self._passes.load(run)
+            value = self._passes.value
+            if np.isfinite(value):
+                return value
+        return self.cost.value(run)
+
+    def about(self, run: Trajectory, shift: float) -> LocalModel:
+        """The model about an iterate, until the next one; `shift` is likely to be asked for."""
+        if self._passes is not None:
+            model = StageModel(self.map, self.cost, run, self._passes, shift)
+            if model.sound:
+                return model
+        return LocalModel(self.map, self.cost, run, self._weights)
 
 
 class StageModel(LocalModel):
     """A `LocalModel` whose gains, Newton Hessian and Newton direction come from one backward pass.
+
+    Its arrays are views of the passes', which the next model writes to.
 
     Attributes
     ----------
@@ -48,106 +81,73 @@ class StageModel(LocalModel):
         Whether every number is finite and the step regular; if not, `LocalModel` says what is wrong.
     """
 
-    def __init__(
-        self,
-        f: OneStepMap,
-        cost: Cost,
-        run: Trajectory,
-        weights: Weights | None,
-        sweeps: Sweeps,
-        shift: float,
-    ):
-        self.map, self.run = f, run
-        self._sweeps, self._shift, self._newton = sweeps, shift, None
-        N, n = len(run), f.nx
-        grid, self._grid = sweeps.grids(f, cost, N, run.k0)
-        reference = cost.reference_rows(N)[N]
-        _, self._lx_end, self._lxx_end, _ = cost.end(run.x[-1], grid.parameters, reference)
-        steps = [run.x[:-1], run.u, run.x[1:], run.multipliers]
-        back = [np.ascontiguousarray(a[::-1]) for a in steps]
-        constant = cost.constant_hessian
-        if constant is None:
-            self._L = sweeps.cost_hessian(back, self._grid)
-        else:
-            self._L = self._grid.w[:, :, None] * constant
-        self.sound = bool(np.isfinite(self._L).all() and np.isfinite(self._lxx_end).all())
-        if not self.sound:
-            return
-        if weights is not None:
-            regulator, end = np.zeros((n + f.nu, n + f.nu)), weights[0]
-            regulator[:n, :n], regulator[n:, n:] = weights
-        else:
-            end = sweeps.kept("end", self._lxx_end, absolute)
-            regulator = (
-                absolute(self._L) if constant is None else self._grid.w[:, :, None] * absolute(constant)
-            )
-        shift = shift * self._unit
-        last = end, self._lxx_end + shift * np.eye(n), self._lx_end
-        self._parts = sweeps.about(back, self._grid, regulator, last, shift)
-        self.sound = (
-            self._parts is not None
-            and all(np.isfinite(self._parts[k]).all() for k in ("g", "H", "K"))
-            and all(np.abs(self._parts[k]).max() < REGULAR for k in "AB")  # false for nan too
-        )
+    def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, passes: Passes, shift: float):
+        self.map, self.cost, self.run = f, cost, run
+        self._passes, self._shift, self._newton = passes, shift, None
+        self._aim: Direction | None = None
+        passes.load(run)
+        self.sound, self._minimum = passes.model(shift)
         if self.sound:
-            self.gains = np.ascontiguousarray(self._parts["K"][::-1])
-
-    @property
-    def _unit(self) -> float:
-        n, L = self.map.nx, self._L
-        mean = sum(L[:, i, i].sum() for i in range(n, L.shape[1])) / (self._grid.w.sum() * self.map.nu)
-        return mean if mean > 0 else float(np.abs(self._lxx_end).max())
+            self.gains = passes.blocks["K"].copy()
 
     @cached_property
     def lin(self) -> Linearization:  # type: ignore[override]
-        A, B = self._parts["A"][::-1], self._parts["B"][::-1]
+        A, B = self._passes.blocks["A"], self._passes.blocks["B"]
         none = [np.empty((len(A), 0, 0))] * 4
         return Linearization(A, B, *none)
 
     @cached_property
     def expansion(self) -> Expansion:  # type: ignore[override]
-        n, g, L = self.map.nx, self._parts["g"][::-1], self._L[::-1]
+        n, passes = self.map.nx, self._passes
+        g, L = passes.blocks["g"], passes.L
         return Expansion(
-            lx=np.concatenate([g[:, :n], self._lx_end[None]]),
+            lx=np.concatenate([g[:, :n], passes.lx_end[None]]),
             lu=g[:, n:],
-            lxx=np.concatenate([L[:, :n, :n], self._lxx_end[None]]),
+            lxx=np.concatenate([L[:, :n, :n], passes.lxx_end[None]]),
             lxu=L[:, :n, n:],
             luu=L[:, n:, n:],
             zeta=None,
-            weights=self._grid.w[::-1, 0],
+            weights=passes.w,
         )
 
+    @property
+    def _unit(self) -> float:
+        return self._passes.unit
+
     def _newton_blocks(self) -> Blocks:
-        n, H = self.map.nx, self._parts["H"][::-1]
-        return np.concatenate([H[:, :n, :n], self._lxx_end[None]]), H[:, :n, n:], H[:, n:, n:]
+        n, H = self.map.nx, self._passes.blocks["H"]
+        return np.concatenate([H[:, :n, :n], self._passes.lxx_end[None]]), H[:, :n, n:], H[:, n:, n:]
 
     def direction(self, method: str, shift: float = 0.0) -> Direction | None:
+        if method == "gauss-newton" and not shift:
+            which = self._passes.minimize_other(self._passes.L, self._passes.lxx_end)
+            if which is not None:
+                return self._along(method, shift, which)
         if method != "newton":
             return super().direction(method, shift)
         if shift == self._shift:
-            affine = self._parts["affine"]
-        else:
-            affine = self._lq(self._parts["H"], self._lxx_end, shift * self._unit)
-        return None if affine is None else self._along(method, shift, affine)
+            return self._along(method, shift, 0 if self._minimum else None)
+        return self._along(method, shift, self._passes.minimize(shift))
 
     def _minimize(self, method: str, shift: float, H: Blocks) -> Direction | None:
         xx, xu, uu = H
-        affine = self._lq(joined(xx[:-1], xu, uu)[::-1], xx[-1], 0.0)
-        if affine is None:
+        which = self._passes.minimize_other(joined(xx[:-1], xu, uu), xx[-1])
+        if which is None:
             raise OptimizationError(f"the {method} subproblem has no minimum")
-        return self._along(method, shift, affine)
+        return self._along(method, shift, which)
 
-    def _lq(self, H: np.ndarray, P: np.ndarray, add: float) -> np.ndarray | None:
-        """The minimizer for stage blocks H in reversed order, P at the end, and a shift of all."""
-        parts, N = self._parts, len(H)
-        rows = [np.ascontiguousarray(a.reshape(N, -1)) for a in (parts["A"], parts["B"], H, parts["g"])]
-        return self._sweeps.lq(rows, add * self._grid.w, P + add * np.eye(len(P)), self._lx_end)
-
-    def _along(self, method: str, shift: float, affine: np.ndarray) -> Direction | None:
+    def _along(self, method: str, shift: float, which: int | None) -> Direction | None:
         """The tangent trajectory of a minimizer's feedback; None where it does not descend."""
-        n, m = self.map.nx, self.map.nu
-        y = self._sweeps.forward(affine, m, n)
-        du, dx = np.ascontiguousarray(y[:, :m]), np.concatenate([np.zeros((1, n)), y[:, m:]])
-        g = self._parts["g"][::-1]
-        slope = float(np.vdot(g[:, :n], dx[:-1]) + np.vdot(g[:, n:], du) + self._lx_end @ dx[-1])
+        if which is None:
+            return None
+        dx, du, slope = self._passes.direction(which)
         return Direction(method, shift, dx, du, slope) if slope <= 0 else None
+
+    def trial(self, direction: Direction, gamma: float, limit: float) -> tuple[Trajectory, float] | None:
+        if not self._passes.can_try:
+            return super().trial(direction, gamma, limit)
+        if direction is not self._aim:
+            self._passes.aim(direction.dx, direction.du)
+            self._aim = direction
+        value = self._passes.attempt(gamma)
+        return (self._passes.attempted(self.run), value) if value <= limit else None

@@ -1,4 +1,4 @@
-"""The passes of an optimizer over a horizon, each one call: backward, forward, trial.
+"""The programs of a problem, and the passes of multiple shooting over a horizon, each one call.
 
 Rows are samples; a backward pass takes and gives them in reversed order. Matrices travel row by row in
 C order.
@@ -6,7 +6,9 @@ C order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import casadi as ca
@@ -14,11 +16,10 @@ import numpy as np
 
 from vioc.control.costs import Cost
 from vioc.control.stages.equations import LARGEST, SMALL, StageEquations, operations
+from vioc.control.stages.kernels import OPTIONS, by_rows
+from vioc.control.stages.passes import Passes
 from vioc.control.stages.riccati import riccati_step
 from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
-
-OPTIONS = {"cse": True}
 
 
 class Grid(NamedTuple):
@@ -59,7 +60,7 @@ class Sweeps:
         # unrolled code of this size is quick to build, but would compile for minutes
         self._backend = f.backend if operations(f, cost) <= SMALL else type(f.backend)()
         self._programs: dict[str, Any] = {}
-        self._grids: dict[tuple, tuple[Grid, Grid]] = {}
+        self._grids: dict[tuple, tuple[Grid, Grid, list[Passes]]] = {}
         self._kept: dict[str, tuple[np.ndarray, Any]] = {}
 
     @staticmethod
@@ -77,21 +78,47 @@ class Sweeps:
 
     def grids(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0) -> tuple[Grid, Grid]:
         """The grid of a horizon, and it in reversed order."""
+        return self._horizon(f, cost, steps, k0)[:2]
+
+    @contextmanager
+    def passes(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0) -> Iterator[Passes]:
+        """Newton's passes over a horizon; nobody else works in their arrays meanwhile."""
+        grid, _, free = self._horizon(f, cost, steps, k0)
+        try:
+            passes = free.pop()
+        except IndexError:
+            passes = Passes(self, f, cost, grid)
+        try:
+            yield passes
+        finally:
+            free.append(passes)
+
+    def _horizon(self, f: OneStepMap, cost: Cost, steps: int, k0: int):
+        """Grids of a horizon, and passes over it that nobody works in."""
         key = (steps, k0, f.dt, *f.parameters.values())
-        if key not in self._grids:
+        found = self._grids.get(key)
+        if found is None:
             grid = Grid.of(f, cost, steps, k0)
-            self._grids = {key: (grid, grid.backward())}  # the last one only
-        return self._grids[key]
+            found = grid, grid.backward(), []
+            self._grids = {key: found}  # the last one only
+        return found
+
+    def without_grids(self) -> Sweeps:
+        """The same functions and programs, without the data of horizons that they have worked on."""
+        again = copy.copy(self)
+        again._grids, again._kept = {}, {}
+        return again
 
     def kept(self, name: str, matrix: np.ndarray, function: Callable[[np.ndarray], Any]) -> Any:
         """function(matrix), computed again only where the matrix is another one than last time."""
         known, value = self._kept.get(name, (None, None))
         if known is None or not np.array_equal(known, matrix):
             value = function(matrix)
-            self._kept[name] = matrix, value
+            self._kept[name] = matrix.copy(), value  # the matrix may be written to
         return value
 
-    def _program(self, name: str, build: Callable[[], ca.Function]) -> Any:
+    def program(self, name: str, build: Callable[[], ca.Function]) -> Any:
+        """The function as a program on the backend, built once."""
         if name not in self._programs:
             self._programs[name] = self._backend.prepare(build())
         return self._programs[name]
@@ -106,7 +133,7 @@ class Sweeps:
             return ca.Function("curve", e.arguments, [e.l, ca.dot(e.r, e.r)], OPTIONS)
 
         args = [np.ascontiguousarray(X[:-1]), U, np.ascontiguousarray(X[1:]), lam, *grid]
-        running, gap = self._program("curve", build).map(args, len(U))
+        running, gap = self.program("curve", build).map(args, len(U))
         return float(running.sum()), float(gap.sum())
 
     def newton(self, point: list[np.ndarray], grid: Grid, last: list[np.ndarray], knobs: np.ndarray):
@@ -133,7 +160,7 @@ class Sweeps:
         X, U, lam, dual = point
         N = len(U)
         rows = [_back(X[:-1]), _back(U), _back(X[1:]), _back(lam), _back(dual), *grid, knobs]
-        program = self._program("newton", self._newton_kernel)
+        program = self.program("newton", self._newton_kernel)
         carry = np.concatenate([last[0].reshape(-1), last[1]])
         (_, affine, _, gradient), done, _ = program.accumulate(carry, rows, N, 0, 0.5)
         if done < N:
@@ -182,156 +209,17 @@ class Sweeps:
         args = [carry, x, u, x1, lam, dual, *grid, ca.vertcat(tau, shift)]
         return ca.Function("newton", args, [ca.densify(o) for o in outputs], OPTIONS)
 
-    # -- about a trajectory -------------------------------------------------------------------------
-
-    def running(self, run: Trajectory, grid: Grid) -> float:
-        """Running cost of a trajectory."""
-        e = self.equations
-
-        def build() -> ca.Function:
-            args = [a for i, a in enumerate(e.arguments) if i not in (2, 4)]  # neither x_next nor t
-            return ca.Function("running", args, [e.l], OPTIONS)
-
-        args = [run.x[:-1], run.u, run.multipliers, *grid[1:]]
-        return float(self._program("running", build).map(args, len(run))[0].sum())
-
-    def cost_hessian(self, run: list[np.ndarray], grid: Grid) -> np.ndarray:
-        """The running cost's Hessian (N, ns, ns) along a trajectory, its multipliers chained."""
-        e = self.equations
-
-        def build() -> ca.Function:
-            H = e.condense(e.hessian(e.l))
-            return ca.Function("cost_hessian", e.arguments, [ca.densify(H)], OPTIONS)
-
-        return self._program("cost_hessian", build).map([*run, *grid], len(run[1]))[0].reshape(-1, e.ns, e.ns)
-
-    def about(
-        self,
-        run: list[np.ndarray],
-        grid: Grid,
-        weights: np.ndarray,
-        last: tuple[np.ndarray, np.ndarray, np.ndarray],
-        shift: float,
-    ):
-        """Gains, adjoint, Newton Hessian and its minimizer about a trajectory, in one pass.
-
-        Parameters
-        ----------
-        run : x, u, x_next, multipliers
-            Rows in reversed order, as `grid`.
-        weights : (ns, ns) or (N, ns, ns)
-            Of the regulator whose gains project.
-        last : (nx, nx), (nx, nx), (nx,)
-            The regulator's terminal weight; Hessian and gradient of the terminal cost.
-        shift : float
-            Of the Newton Hessian, per step weight.
-
-        Returns
-        -------
-        dict of str to array, or None where the regulator's sweep fails
-            In reversed order A, B, g (N, ns), L (N, ns, ns) the cost's Hessian, H Newton's, K; affine
-            rows of the Newton step in `forward`'s order, None where it has no minimum.
-        """
-        e = self.equations
-        nx, nu, ns, N = e.nx, e.nu, e.ns, len(run[1])
-        program = self._program("about", self._about_kernel)
-        flat = weights.reshape(*weights.shape[:-2], -1)
-        carry = np.concatenate([last[0].reshape(-1), last[2], last[1].reshape(-1), last[2]])
-        rows = [*run, *grid, flat, np.array([shift])]
-        (_, blocks, _, affine), done, _ = program.accumulate(carry, rows, N, 0, 0.5)
-        if done < N:
-            return None
-        shapes = {"A": (nx, nx), "B": (nx, nu), "g": (ns,), "L": (ns, ns), "H": (ns, ns), "K": (nu, nx)}
-        parts, at = {}, 0
-        for name, shape in shapes.items():
-            size = int(np.prod(shape))
-            parts[name] = blocks[:, at : at + size].reshape(N, *shape)
-            at += size
-        found = not affine[:, -1].any()  # the last column says where the Hessian was not definite
-        parts["affine"] = _back(affine[:, :-1]) if found else None
-        return parts
-
-    def _about_kernel(self) -> ca.Function:
-        e = self.equations
-        nx, ns, nz = e.nx, e.ns, e.nz
-        square = nx * nx
-        carry = ca.SX.sym("carry", 2 * square + 2 * nx)
-        weights, shift = ca.SX.sym("weights", ns * ns), ca.SX.sym("shift")
-        G, adjoint, P, p = ca.vertsplit(carry, [0, square, square + nx, 2 * square + nx, carry.numel()])
-        G, P = ca.reshape(G, nx, nx), ca.reshape(P, nx, nx)
-        AB = e.Y[:nx, :]
-        l_s, l_z = e.gradient
-        g = l_s + e.Y.T @ l_z
-        regulator = riccati_step(ca.reshape(weights, ns, ns) + AB.T @ (G @ AB), ca.SX(ns, 1), nx)
-        K = regulator.K
-        L = e.condense(e.hessian(e.l))
-        force = ca.vertcat(adjoint, ca.SX(nz - nx, 1)) + l_z
-        rho = ca.SX.sym("rho", nz)
-        curvature = e.condense(e.hessian(ca.dot(rho, e.r)))
-        curvature = ca.substitute(curvature, rho, e.dual(force))
-        H = L + curvature
-        step = riccati_step(H + shift * e.w * ca.SX.eye(ns) + AB.T @ (P @ AB), g + AB.T @ p, nx)
-        moved = g + AB.T @ adjoint
-        z = moved[:nx] - K.T @ moved[nx:]
-        closed = AB @ ca.vertcat(ca.SX.eye(nx), -step.K)
-        affine = ca.vertcat(-step.K, closed)
-        offset = ca.vertcat(-step.d, -AB[:, nx:] @ step.d)
-        blocks = [AB[:, :nx].T, AB[:, nx:].T, g, L.T, H.T, K.T]
-        outputs = [
-            ca.vertcat(ca.vec(regulator.P), z, ca.vec(step.P), step.p),
-            ca.vertcat(*(ca.vec(b) for b in blocks)),
-            regulator.bad,
-            ca.vertcat(ca.vec(affine.T), offset, step.bad),
-        ]
-        args = [carry, *e.arguments, weights, shift]
-        return ca.Function("about", args, [ca.densify(o) for o in outputs], OPTIONS)
-
-    def lq(
-        self, rows: list[np.ndarray], shift: np.ndarray, P: np.ndarray, p: np.ndarray
-    ) -> np.ndarray | None:
-        """Affine rows of the minimizer of 1/2 (x, u)'(H + shift I)(x, u) + g'(x, u) along A, B.
-
-        `rows` are A, B, H, g in reversed order, flat, `shift` a column likewise, P and p the terminal
-        cost; None where there is no minimum.
-        """
-        e = self.equations
-        nx, ns = e.nx, e.ns
-
-        def build() -> ca.Function:
-            carry, g = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("g", ns)
-            A, B, H = ca.SX.sym("A", nx * nx), ca.SX.sym("B", nx * e.nu), ca.SX.sym("H", ns * ns)
-            shift = ca.SX.sym("shift")
-            P, p = ca.reshape(carry[: nx * nx], nx, nx), carry[nx * nx :]
-            AB = ca.horzcat(_matrix(A, nx), _matrix(B, nx))
-            whole = _matrix(H, ns) + shift * ca.SX.eye(ns) + AB.T @ (P @ AB)
-            step = riccati_step(whole, g + AB.T @ p, nx)
-            affine = ca.vertcat(-step.K, AB @ ca.vertcat(ca.SX.eye(nx), -step.K))
-            offset = ca.vertcat(-step.d, -AB[:, nx:] @ step.d)
-            outputs = [ca.vertcat(ca.vec(step.P), step.p), ca.vertcat(ca.vec(affine.T), offset), step.bad]
-            return ca.Function("lq", [carry, A, B, H, g, shift], [ca.densify(o) for o in outputs], OPTIONS)
-
-        carry, N = np.concatenate([P.reshape(-1), p]), len(shift)
-        (_, affine, _), done, _ = self._program("lq", build).accumulate(carry, [*rows, shift], N, 0, 0.5)
-        return _back(affine) if done == N else None
-
-    # -- both ---------------------------------------------------------------------------------------
-
     def forward(self, affine: np.ndarray, nu: int, nx: int) -> np.ndarray:
         """y_k = M_k dx_k + m_k with dx_0 = 0 and dx_k+1 the rows nu .. nu + nx of y_k."""
         size = affine.shape[1] // (nx + 1)
 
         def build() -> ca.Function:
             dx, row = ca.SX.sym("dx", nx), ca.SX.sym("row", affine.shape[1])
-            y = _matrix(row[: size * nx], size) @ dx + row[size * nx :]
+            y = by_rows(row[: size * nx], size) @ dx + row[size * nx :]
             return ca.Function("forward", [dx, row], [y[nu : nu + nx], y, ca.SX(0)], OPTIONS)
 
-        program = self._program(f"forward{size}", build)
+        program = self.program(f"forward{size}", build)
         return program.accumulate(np.zeros(nx), [affine], len(affine), 0, np.inf)[0][1]
-
-
-def _matrix(entries: ca.SX, rows: int) -> ca.SX:
-    """A matrix from its entries row by row."""
-    return ca.reshape(entries, entries.numel() // rows, rows).T
 
 
 def _back(a: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.compile.libraries import key_of, load_keyed, load_library, require_compiler
-from vioc.dynamics.compile.programs import CHUNK, Program, dense
+from vioc.dynamics.compile.programs import CHUNK, Bound, Program, dense
 from vioc.errors import CompileError
 
 Long = ctypes.c_longlong
@@ -129,6 +129,34 @@ class NativeProgram(Program):
             raise MemoryError(f"{self._title}: no memory for the workspace of a rollout")
         return [o[:done] for o in outputs], done, float(outputs[2][done, 0]) if done < count else 0.0
 
+    def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
+        outputs = [np.empty((count, size)) for size in self.sizes_out]
+        loop, struct = _loops().vioc_map, ctypes.byref(self._struct)
+        arguments = struct, 0, count, _pointers(args), _steps(args), _pointers(outputs)
+
+        def call(_held=(args, outputs)) -> int:  # whose addresses are in `arguments`
+            failed = loop(*arguments)
+            if failed:
+                raise CompileError(f"{self._title}: the compiled function returned {failed}")
+            return count
+
+        return Bound(call, outputs)
+
+    def bind_accumulate(self, carry, rows, count, keep, tolerance):
+        outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
+        loop, struct = _loops().vioc_accumulate, ctypes.byref(self._struct)
+        start = carry.__array_interface__["data"][0]
+        pointers = start, _pointers(rows), _steps(rows), _pointers(outputs)
+        arguments = struct, count, keep, float(tolerance), *pointers
+
+        def call(_held=(carry, rows, outputs)) -> int:
+            done = loop(*arguments)
+            if done < 0:
+                raise MemoryError(f"{self._title}: no memory for the workspace of a rollout")
+            return done
+
+        return Bound(call, outputs)
+
 
 def _shape(sparsity) -> tuple[int, int]:
     return sparsity[0], sparsity[1]
@@ -136,6 +164,17 @@ def _shape(sparsity) -> tuple[int, int]:
 
 def _inputs(args: Sequence[np.ndarray]):
     return _pointers(args), _strides(tuple([a.shape[1] if a.ndim == 2 else 0 for a in args]))
+
+
+def _steps(args: Sequence[np.ndarray]) -> Any:
+    """From row to row, in numbers; negative where an array is read backwards."""
+    for a in args:
+        if a.dtype != np.float64 or (a.shape[-1] > 1 and a.strides[-1] != a.itemsize):
+            raise ValueError(
+                f"expected float64 arrays with contiguous rows, got {a.dtype}, shape {a.shape}, "
+                f"strides {a.strides}"
+            )
+    return _strides(tuple([a.strides[0] // a.itemsize if a.ndim == 2 else 0 for a in args]))
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -18,6 +19,21 @@ def dense(function: ca.Function) -> ca.Function:
     args = function.mx_in()
     outputs = [ca.densify(o) for o in function.call(args)]
     return ca.Function(function.name(), args, outputs)
+
+
+class Bound(NamedTuple):
+    """A program with arrays of its own: a call reads and writes them where they lie.
+
+    Attributes
+    ----------
+    call : callable
+        Evaluates; returns how many evaluations went well.
+    outputs : list of (count, size) arrays
+        Written by `call`. Rows from where it stopped on are arbitrary.
+    """
+
+    call: Callable[[], int]
+    outputs: list[np.ndarray]
 
 
 class Program(ABC):
@@ -87,3 +103,35 @@ class Program(ABC):
         error : float
             The third output where it stopped.
         """
+
+    def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
+        """`map` with arguments that are read anew at each call.
+
+        Any float64 arrays whose rows are contiguous will do, also views in steps or in reversed order.
+        """
+        outputs = [np.empty((count, size)) for size in self.sizes_out]
+
+        def call() -> int:
+            for mine, theirs in zip(outputs, self.map(_contiguous(args), count), strict=True):
+                mine[:] = theirs.reshape(mine.shape)
+            return count
+
+        return Bound(call, outputs)
+
+    def bind_accumulate(
+        self, carry: np.ndarray, rows: Sequence[np.ndarray], count: int, keep: int, tolerance: float
+    ) -> Bound:
+        """`accumulate` with arguments that are read anew at each call; see `bind_map`."""
+        outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
+
+        def call() -> int:
+            found, done, _ = self.accumulate(carry, _contiguous(rows), count, keep, tolerance)
+            for mine, theirs in zip(outputs, found, strict=True):
+                mine[:done] = theirs
+            return done
+
+        return Bound(call, outputs)
+
+
+def _contiguous(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [np.ascontiguousarray(a) for a in arrays]

@@ -10,9 +10,13 @@ from threading import Lock
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.compile.programs import CHUNK, Program, dense
+from vioc.dynamics.compile.programs import CHUNK, Bound, Program, dense
 
 KEPT = 24  # functions mapped or strung to a certain length
+UNROLLED = (
+    16,
+    2500,
+)  # evaluations written out as one function: most, and most operations (longer ones run slower)
 
 
 def run_buffered(
@@ -94,6 +98,34 @@ class VirtualProgram(Program):
             size = min(2 * size, CHUNK)
         return kept, done, 0.0
 
+    def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
+        shared = tuple(i for i, a in enumerate(args) if a.ndim < 2 or count == 1)
+        outputs = [np.empty((count, size)) for size in self.sizes_out]
+        evaluate = _bound(self._strung("map", count, shared), _inputs(args), outputs)
+
+        def call() -> int:
+            evaluate()
+            return count
+
+        return Bound(call, outputs)
+
+    def bind_accumulate(self, carry, rows, count, keep, tolerance):
+        if count > CHUNK:  # in pieces
+            return super().bind_accumulate(carry, rows, count, keep, tolerance)
+        outputs = [np.empty((count, size)) for size in self.sizes_out]
+        evaluate = _bound(self._strung("mapaccum", count), _inputs([carry[None], *rows], count), outputs)
+        carries, errors = outputs[0][:, :keep], outputs[2][:, 0]
+
+        def call() -> int:
+            evaluate()
+            # false for what is not a number
+            if errors.max() <= tolerance and (not keep or np.isfinite(carries).all()):
+                return count
+            good = (errors <= tolerance) & np.isfinite(carries).all(axis=1)
+            return count if good.all() else int(np.argmin(good))
+
+        return Bound(call, [carries, *outputs[1:]])
+
     def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
         """The function mapped, with `shared` arguments the same for all, or accumulated n times."""
         key, f = (how, n, shared), self.function
@@ -104,13 +136,85 @@ class VirtualProgram(Program):
             if how == "map":
                 self._long[key] = f.map(f"{f.name()}_{n}", "serial", n, list(shared), []) if n > 1 else f
             else:
-                self._long[key] = f.mapaccum(f"{f.name()}_{n}", n)
+                self._long[key] = _accumulated(f, n)
             if len(self._long) > KEPT:
                 self._long.popitem(last=False)
             return self._long[key]
+
+
+def _accumulated(f: ca.Function, n: int) -> ca.Function:
+    """f strung n times; several evaluations of a small f in one, as a call costs some 100 operations."""
+    most, operations = UNROLLED
+    m = min(most, operations // max(f.n_instructions(), 1), n)
+    name = f"{f.name()}_{n}"
+    if m < 2 or not f.is_a("SXFunction"):
+        return f.mapaccum(name, n)
+    start = now = ca.MX.sym("start", f.numel_in(0))
+    rows = [ca.MX.sym("rows", f.numel_in(i), n) for i in range(1, f.n_in())]
+    whole, pieces = n - n % m, []
+    for first, last, count in ((0, whole, m), (whole, n, n - whole)):
+        if count:
+            strung = _written_out(f, count).mapaccum("strung", (last - first) // count)
+            now, *outputs = strung(now, *(a[:, first:last] for a in rows))
+            now = now[:, -1]
+            pieces.append(outputs)
+    return ca.Function(name, [start, *rows], [ca.horzcat(*parts) for parts in zip(*pieces, strict=True)])
+
+
+def _written_out(f: ca.Function, m: int) -> ca.Function:
+    """(carry, rows) -> (last carry, all carries, other outputs), a column for each of m evaluations."""
+    start = now = ca.SX.sym("start", f.numel_in(0))
+    rows = [ca.SX.sym("rows", f.numel_in(i), m) for i in range(1, f.n_in())]
+    found = []
+    for k in range(m):
+        args = [now, *(a[:, k] for a in rows)]
+        outputs = f.call([ca.reshape(a, f.size_in(i)) for i, a in enumerate(args)])
+        now = ca.vec(outputs[0])
+        found.append([ca.vec(o) for o in outputs])
+    return ca.Function(
+        "some", [start, *rows], [now, *(ca.horzcat(*parts) for parts in zip(*found, strict=True))]
+    )
 
 
 def _tiled(a: np.ndarray, count: int) -> np.ndarray:
     if a.ndim < 2:
         a = np.broadcast_to(a.reshape(-1), (count, a.size))
     return np.ascontiguousarray(a)
+
+
+def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Arrays that a buffer can read, each with what must be copied to it before, if it is another.
+
+    With a count, a one-dimensional argument is repeated that often.
+    """
+    found: list[tuple[np.ndarray, np.ndarray | None]] = []
+    for a in args:
+        repeated = count if a.ndim == 1 else 0
+        if a.flags.c_contiguous and not repeated:
+            found.append((a, None))
+        else:
+            found.append((np.empty((repeated, *a.shape) if repeated else a.shape), a))
+    return found
+
+
+def _bound(
+    function: ca.Function,
+    args: Sequence[tuple[np.ndarray, np.ndarray | None]],
+    outputs: Sequence[np.ndarray],
+) -> Callable[[], None]:
+    """Evaluates the function on these arrays; `args` as of `_inputs`."""
+    buffer, evaluate = function.buffer()
+    copies = [(own, source) for own, source in args if source is not None and own.size]
+    for i, (a, _) in enumerate(args):
+        if a.size:
+            buffer.set_arg(i, a.reshape(-1).data)
+    for i, o in enumerate(outputs):
+        if o.size:
+            buffer.set_res(i, o.reshape(-1).data)
+
+    def call(_held=(buffer, args, outputs)) -> None:  # `evaluate` holds none of them
+        for own, source in copies:
+            own[...] = source
+        evaluate()
+
+    return call

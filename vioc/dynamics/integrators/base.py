@@ -7,7 +7,7 @@ one, and so is any CasADi function of a user's (`vioc.CasadiMap`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +43,19 @@ class Symbols(NamedTuple):
     multipliers: ca.SX
     parameters: ca.SX
     dt: ca.SX
+
+
+class Kernel(NamedTuple):
+    """A step with its solver: (carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
+
+    A carry begins with the state and may go on with seeds for the solver; `start` makes the first one. A
+    step is solved if `error` is within `tolerance`. `difference` is the map's, on SX columns.
+    """
+
+    function: ca.Function
+    start: Callable[[np.ndarray], np.ndarray]
+    tolerance: float
+    difference: Callable[[ca.SX, ca.SX], ca.SX]
 
 
 @dataclass(frozen=True)
@@ -296,6 +309,11 @@ class OneStepMap(ABC):
         """
         return None
 
+    @property
+    def kernel(self) -> Kernel | None:
+        """The step that `track` strings together, where it is one function; else None."""
+        return None
+
     def identity(self) -> dict[str, Any]:
         """What a saved trajectory must share with the map that reads it (numbers and text)."""
         return {"map": type(self).__name__, "dt": self.dt}
@@ -303,6 +321,13 @@ class OneStepMap(ABC):
     @abstractmethod
     def with_parameters(self, **values: float) -> OneStepMap:
         """The same map with other values of declared parameters; nothing is compiled again."""
+
+    def with_dt(self, dt: float) -> OneStepMap:
+        """The same map with another default time step, s; nothing is compiled again.
+
+        Trajectories of free duration belong to such a map, so that they can be stabilized.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no with_dt; build it again with dt = {dt:g}")
 
     # -- named quantities -----------------------------------------------------------------------
 

@@ -114,6 +114,11 @@ class Composition(KernelMap):
         result.base = self.base.with_parameters(**values)
         return result
 
+    def with_dt(self, dt: float) -> Composition:
+        result = super().with_dt(dt)
+        result.base = self.base.with_dt(dt)
+        return result
+
     def with_system(self, system: Any) -> Composition:
         """The same composition of the same integrator, of another system."""
         return Composition(self.base.with_system(system), self.method)  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ import numpy as np
 
 from vioc.checks import check_array, near_misses
 from vioc.dynamics.compile.programs import CHUNK, Program
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.integrators.base import Kernel, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError, StepError
 
@@ -69,7 +69,7 @@ class KernelMap(OneStepMap):
             return d
         return np.where(self._wrapped, d - 2 * np.pi * np.round(d / (2 * np.pi)), d)
 
-    def _difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
+    def _difference_expression(self, x0: Any, x1: Any) -> Any:
         d = x1 - x0
         if not self.wrap:
             return d
@@ -118,14 +118,36 @@ class KernelMap(OneStepMap):
         states, multipliers, applied = self._steps(x0, U, k0, lengths, X, K, rescue)
         return self._trajectory(states, applied, multipliers, k0, lengths)
 
+    @property
+    def kernel(self) -> Kernel | None:
+        own = type(self)
+        if self._robust_kernel is not None or own.track is not KernelMap.track:
+            return None  # a rollout is more than this kernel
+
+        def start(x: np.ndarray) -> np.ndarray:
+            return self._carry(x, x[None][:0], self.dt)
+
+        return Kernel(self._kernel, start, self._tolerance, self._difference_expression)
+
     def with_parameters(self: Self, **values: float) -> Self:
         for name in values:
             if name not in self.parameters:
                 raise ModelError(f"unknown parameter {name!r}; {near_misses(name, self.parameters)}")
-        result = object.__new__(type(self))  # not copy.copy, which would build everything again
-        result.__dict__.update(self.__dict__)
+        result = self._twin()
         result.parameters = {**self.parameters, **{n: float(v) for n, v in values.items()}}
         check_array(list(result.parameters.values()), (len(self.parameters),), "parameters", list(values))
+        return result
+
+    def with_dt(self: Self, dt: float) -> Self:
+        self._step_lengths(dt, 1)
+        result = self._twin()
+        result.dt = float(dt)
+        return result
+
+    def _twin(self: Self) -> Self:
+        """Another map that shares everything that was built; not copy.copy, which would build it again."""
+        result = object.__new__(type(self))
+        result.__dict__.update(self.__dict__)
         return result
 
     # -- the work -------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from vioc.dynamics.vectors import part
 from vioc.errors import ModelError
 
 FORCING = ("symmetric", "left")
+FEW = 8  # variables for each constraint, whose column takes a sweep of its own
 LONG = 1200  # sum of squared depths of a tree from which its exact Newton matrix costs more than it saves
 
 
@@ -174,12 +175,12 @@ class MidpointVI(MechanicalMap):
 
     @cached_property
     def _articulated(self) -> bool:
-        """Whether a step is solved by articulated-body sweeps: long open chains with soft terms only."""
+        """Whether a step is solved by articulated-body sweeps: long chains, few constraints, soft terms."""
         depth: list[int] = []
         for link in self.lagrangian.swept.links:
             above = depth[link.parent] if link.parent >= 0 else 0
             depth.append(above + (link.index < self.nd))
-        if self.nm or sum(d * d for d in depth) < LONG:
+        if FEW * self.nm > self.nd or sum(d * d for d in depth) < LONG:
             return False
         rows, columns = self.newton_matrix_of_terms(ca.SX.sym("dt")).sparsity().get_triplet()
         return list(rows) == list(columns)

@@ -1,0 +1,456 @@
+"""`vioc.control.constrained`: barrier and augmented Lagrangian against QP and NLP solvers, their verdicts."""
+
+import functools
+import pickle
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import RailedMap, double_integrator, midpoint_pendulum
+from mechanisms import everything, state_near
+
+import vioc
+from vioc.control import Cost, dmoc, optimize, quadratic, straight_line
+from vioc.control.constrained import Augmented, Barrier, optimize_constrained, polish
+from vioc.control.constrained.penalized import Penalized
+from vioc.control.constrained.penalties import augmented, barrier, barrier_multiplier, updated_multiplier
+from vioc.control.constrained.rows import Rows
+from vioc.control.dmoc import Constraint
+from vioc.errors import OptimizationError
+
+STEPS = 60
+LIMIT = 10.0
+RNG = np.random.default_rng(7)
+EXACT = Augmented(feasibility=1e-9, tolerance=1e-11)
+
+
+@functools.cache
+def swing_up():
+    """The cart-pole in two seconds: map, cost, start, optimum without limits."""
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 2.0 / STEPS)
+    weights = {"x": 0.1, "theta": 0.1, "v.x": 0.01, "v.theta": 0.01}
+    end = {"x": 1e3, "theta": 1e3, "v.x": 1e2, "v.theta": 1e2}
+    cost = quadratic(f, Q=weights, R=0.01, Qf=end)
+    x0 = f.initial_state({"theta": np.pi})
+    free = optimize(f, cost, (straight_line(x0, np.zeros(4), STEPS), None))
+    return f, cost, x0, free
+
+
+@functools.cache
+def swing_up_by_ipopt():
+    """The same with a bounded force as an NLP on the map's residual: cost, inputs, duals of the bound."""
+    f, _, x0, free = swing_up()
+    X, U = ca.MX.sym("X", f.nx, STEPS + 1), ca.MX.sym("U", f.nu, STEPS)
+    x, u = f.symbols[:2]
+    # the cost written anew, in the states' own names
+    v = [f.quantity(n) for n in ("x", "theta", "v.x", "v.theta")]
+    stage = 0.05 * (v[0] ** 2 + v[1] ** 2) + 0.005 * (v[2] ** 2 + v[3] ** 2)
+    end = 500 * (v[0] ** 2 + v[1] ** 2) + 50 * (v[2] ** 2 + v[3] ** 2)
+    running = ca.Function("l", [x, u], [f.dt * (stage + 0.005 * ca.sumsqr(u))])
+    terminal = ca.Function("m", [x], [end])
+    none = ca.MX(0, 1)
+    rows = [f.residual(X[:, k], U[:, k], X[:, k + 1], none, k * f.dt, f.dt, none) for k in range(STEPS)]
+    total = sum(running(X[:, k], U[:, k]) for k in range(STEPS)) + terminal(X[:, STEPS])
+    w = ca.veccat(X, U)
+    nlp = {"x": w, "f": total, "g": ca.vertcat(*rows)}
+    quiet = {"ipopt.print_level": 0, "print_time": 0, "expand": True, "ipopt.sb": "yes", "ipopt.tol": 1e-11}
+    solver = ca.nlpsol("s", "ipopt", nlp, {**quiet, "ipopt.bound_relax_factor": 0})
+    low, high = np.full(w.numel(), -np.inf), np.full(w.numel(), np.inf)
+    low[:4] = high[:4] = x0
+    low[4 * STEPS + 4 :], high[4 * STEPS + 4 :] = -LIMIT, LIMIT
+    guess = np.concatenate([free.trajectory.x.ravel(), np.clip(free.trajectory.u.ravel(), -9, 9)])
+    found = solver(x0=guess, lbx=low, ubx=high, lbg=0, ubg=0)
+    assert solver.stats()["success"]
+    tail = slice(4 * STEPS + 4, None)
+    return float(found["f"]), found["x"].full()[tail, 0], found["lam_x"].full()[tail, 0]
+
+
+# -- penalties ------------------------------------------------------------------------------------
+
+
+def test_penalties_have_the_derivatives_that_the_multipliers_say():
+    h, weight, shift = (ca.SX.sym(n) for n in ("h", "weight", "shift"))
+    z = np.linspace(-2, 2, 81)
+    for delta in (0.1, 1.0):
+        phi = barrier(h, weight, shift)
+        slope, curve = ca.gradient(phi, h), ca.hessian(phi, h)[0]
+        fn = ca.Function("phi", [h, weight, shift], [phi, slope, curve])
+        np.testing.assert_allclose(
+            [float(fn(-v, 0.3, delta)[1]) for v in z],
+            barrier_multiplier(-z, np.full(81, 0.3), np.full(81, delta)),
+            rtol=1e-13,
+        )
+        # C2 where the logarithm ends, finite and convex everywhere
+        below, above = fn(-delta * (1 - 1e-9), 1, delta), fn(-delta * (1 + 1e-9), 1, delta)
+        np.testing.assert_allclose([float(b) for b in below], [float(a) for a in above], rtol=1e-7, atol=1e-8)
+        assert float(fn(-delta * 2, 1, delta)[0]) == pytest.approx(-np.log(2 * delta))
+        assert min(float(fn(-v, 1, delta)[2]) for v in z) > 0
+        assert float(fn(-1.0, 0, delta)[0]) == 0
+    fn = ca.Function("phi", [h, weight, shift], [ca.gradient(augmented(h, weight, shift), h)])
+    for mu in (0.0, 0.5):
+        expected = updated_multiplier(z, np.full(81, 2.0), np.full(81, mu), np.array(False))
+        np.testing.assert_allclose([float(fn(v, 2, mu)) for v in z], expected, atol=1e-14)
+
+
+def test_weights_are_data_of_one_cost():
+    f, cost, _, free = swing_up()
+    rows = Rows(f, STEPS, {"u.force": LIMIT}, (), None)
+    penalized = Penalized(cost, rows, barrier)
+    shape = (STEPS + 1, len(rows))
+    run = free.trajectory
+    values = []
+    for weight in (1.0, 2.0):
+        with_weight = penalized.at(np.full(shape, weight), np.full(shape, 0.1))
+        begun = optimize(f, with_weight, run, max_iterations=1, raise_on_failure=False)
+        assert begun.history.cost[0] == pytest.approx(with_weight.value(run), rel=1e-12)  # by either route
+        values.append(with_weight)
+    first, second = values
+    assert rows.residuals(run).max() > 0.1  # some samples are outside
+    assert second._running is first._running
+    for key, sweeps in first.sweeps.items():  # whatever the first one built serves the second
+        assert second.sweeps[key]._programs is sweeps._programs
+    gained = [c.value(run) - cost.value(run) for c in values]
+    assert gained[1] == pytest.approx(2 * gained[0], rel=1e-10) and first.sweeps
+
+
+@pytest.mark.parametrize("penalty", [barrier, augmented])
+def test_the_convex_part_is_the_hessian_where_all_is_convex(penalty):
+    """Multiple shooting steps along it: linear limits of a quadratic cost leave nothing out."""
+    f = double_integrator()
+    limits = {"u.force": 1.0, "x": (None, 2.0)}
+    rows = Rows(f, 5, limits, (), {"v": 0.0})
+    cost = Penalized(quadratic(f, Q=1, R=1, Qf=3), rows, penalty).at(np.ones((6, 4)), np.full((6, 4), 0.1))
+    x, u = f.symbols[:2]
+    args = [*f.symbols, ca.SX.sym("reference", cost.reference_size)]
+    for k, expression, part, by in (
+        (3, cost.running_at(*args), cost.convex_running_at(*args), ca.vertcat(x, u)),
+        (5, cost._terminal(*args), cost._convex[1](*args), x),
+    ):
+        both = ca.Function("both", args, [ca.hessian(expression, by)[0], part])
+        for _ in range(20):
+            values = [RNG.standard_normal(a.numel()) for a in args[:-1]]
+            exact, convex = both(*values, cost.reference_rows(5)[k])
+            np.testing.assert_allclose(convex.full(), exact.full(), rtol=1e-12, atol=1e-12)
+    assert exact.full().max() > 3.5  # of the quadratic cost alone: 3
+
+
+# -- against other solvers --------------------------------------------------------------------------
+
+
+def constrained_lq():
+    """Cost, bounds, and the QP's optimum with its multipliers, of a double integrator."""
+    f = double_integrator()
+    N, x0 = 30, np.array([1.0, 0.0])
+    cost = quadratic(f, Q=[1, 0.1], R=0.05, Qf=10, per_time=False)
+    A, B = f.linearize(x0)
+    n = 2 * (N + 1) + N
+    H = np.kron(np.eye(N + 1), np.diag([1, 0.1]))
+    H[-2:, -2:] = 10 * np.eye(2)
+    H = np.block([[H, np.zeros((2 * N + 2, N))], [np.zeros((N, 2 * N + 2)), 0.05 * np.eye(N)]])
+    G = np.zeros((2 * N, n))
+    for k in range(N):
+        G[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = A
+        G[2 * k : 2 * k + 2, 2 * k + 2 : 2 * k + 4] = -np.eye(2)
+        G[2 * k : 2 * k + 2, 2 * N + 2 + k] = B[:, 0]
+    low, high = np.full(n, -np.inf), np.full(n, np.inf)
+    low[:2] = high[:2] = x0
+    low[3 : 2 * N + 2 : 2] = -0.65  # speed
+    low[2 * N + 2 :], high[2 * N + 2 :] = -1.0, 1.5
+    quiet = {"print_iter": False, "print_header": False, "print_info": False, "error_on_fail": True}
+    sparse = {"h": ca.DM(H).sparsity(), "a": ca.sparsify(ca.DM(G)).sparsity()}
+    qp = ca.conic("qp", "qrqp", sparse, quiet)
+    found = qp(h=H, a=ca.sparsify(ca.DM(G)), lbx=low, ubx=high, lba=0, uba=0)
+    duals = found["lam_x"].full()[:, 0]
+    bounds = {"u.force": (-1.0, 1.5), "v": (-0.65, None)}
+    solution = float(found["cost"]), found["x"].full()[-N:, 0], duals[2 * N + 2 :], duals[1 : 2 * N + 2 : 2]
+    return f, cost, x0, N, bounds, solution
+
+
+def test_a_linear_quadratic_problem_with_bounds_is_the_qp():
+    f, cost, x0, N, bounds, (value, u, of_force, of_speed) = constrained_lq()
+    best = optimize_constrained(f, cost, x0=x0, steps=N, bounds=bounds, method=EXACT)
+    assert best.method == "augmented" and best.feasible
+    assert best.cost == pytest.approx(value, rel=1e-8)
+    np.testing.assert_allclose(best.trajectory.u[:, 0], u, atol=1e-7)
+    np.testing.assert_allclose(best.multipliers["u.force"], of_force, atol=1e-6)
+    np.testing.assert_allclose(best.multipliers["v"][1:], of_speed[1:], atol=1e-6)
+    assert np.abs(of_force).max() > 0.1 and np.abs(of_speed[1:]).max() > 0.1  # both limits matter
+    inner = optimize_constrained(f, cost, x0=x0, steps=N, bounds=bounds, method=Barrier(accuracy=1e-8))
+    assert inner.margin > 0 and value < inner.cost < value + 1e-8 * (
+        1 + value
+    )  # the bound of a convex problem
+    np.testing.assert_allclose(inner.trajectory.u[:, 0], u, atol=1e-4)
+    np.testing.assert_allclose(inner.multipliers["u.force"], of_force, atol=1e-5)
+
+
+def test_swing_up_with_a_bounded_force_is_that_of_ipopt():
+    f, cost, x0, free = swing_up()
+    value, u, duals = swing_up_by_ipopt()
+    assert np.abs(free.trajectory.u).max() > 1.3 * LIMIT
+    bounds = {"u.force": LIMIT}
+    exact = optimize_constrained(f, cost, free.trajectory, bounds=bounds, method=EXACT)
+    assert exact.cost == pytest.approx(value, rel=1e-8)
+    np.testing.assert_allclose(exact.trajectory.u[:, 0], u, atol=1e-5)
+    np.testing.assert_allclose(exact.multipliers["u.force"], duals, atol=1e-6 * np.abs(duals).max())
+    inner = optimize_constrained(f, cost, free.trajectory, bounds=bounds, method="barrier")
+    assert inner.margin > 0 and not inner.violations
+    assert np.abs(inner.trajectory.u).max() < LIMIT
+    np.testing.assert_array_equal(inner.trajectory.x, f.rollout(x0, inner.trajectory.u).x)
+    levels = [p for p in inner.path if p.violation < 0]
+    errors = np.array([p.cost / value - 1 for p in levels])
+    assert 0 < errors[-1] < 1e-5
+    eps = np.array([p.weight for p in levels])
+    slope = np.polyfit(np.log(eps[-4:]), np.log(errors[-4:]), 1)[0]
+    assert slope == pytest.approx(1, abs=0.05)
+
+
+def test_from_inputs_the_barrier_is_chosen_and_finds_the_same():
+    f, cost, x0, _ = swing_up()
+    value, _, _ = swing_up_by_ipopt()
+    best = optimize_constrained(f, cost, x0=x0, steps=STEPS, bounds={"u.force": LIMIT})
+    assert best.method == "barrier" and best.margin > 0
+    assert best.cost == pytest.approx(value, rel=1e-5)
+
+
+CASES = {
+    "state": dict(bounds={"u.force": 12.0, "x": 0.6}),
+    "velocity": dict(bounds={"v.x": (-2.0, 2.0)}),
+    "end": dict(bounds={"u.force": 12.0}, final=np.zeros(4)),
+    "range at the end": dict(bounds={"u.force": 12.0}, final={"x": (0.2, 0.3), "v.theta": 0.0}),
+    "over time": dict(bounds={"u.force": (-12.0, np.linspace(14, 8, STEPS)), "theta": (-9.0, None)}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_limits_of_all_kinds_are_those_of_dmoc(name):
+    f, cost, x0, free = swing_up()
+    best = optimize_constrained(f, cost, free.trajectory, method=Augmented(tolerance=1e-11), **CASES[name])
+    sol = dmoc.solve(f, cost, best.trajectory, steps=STEPS, initial=x0, tolerance=1e-10, **CASES[name])
+    assert best.cost == pytest.approx(sol.cost, rel=1e-6)
+    assert best.cost > free.cost * (1 + 1e-4)  # the limits matter
+    for limit, nu in best.multipliers.items():
+        if limit in sol.duals:
+            other = sol.duals[limit]
+            np.testing.assert_allclose(nu[1:-1], other[1:-1], atol=1e-4 * (1e-2 + np.abs(other).max()))
+
+
+def test_the_tension_of_a_string_is_bounded():
+    """A limit on a multiplier of a mechanism with kinematic inputs, through the stages in symbols."""
+    f = vioc.MidpointVI(everything(), 0.02)
+    x0 = state_near(f, 1)
+    rest = f.rollout(x0, steps=30)
+    weights = {"torque": 0.1, "rho.trolley": 1e4, "rho.string": 1e5}
+    goal = {"Q": {"a": 1.0, "b": 1.0}, "Qf": {"tip:x": 50.0, "b": 10.0}, "goal": {"tip:x": 0.3}}
+    cost = quadratic(f, R=weights, u_reference=rest.u, **goal)
+    free = optimize(f, cost, rest)
+    bounds = {"tension.string": (None, 0.9 * free.trajectory["tension.string"].max())}
+    best = optimize_constrained(f, cost, free.trajectory, bounds=bounds)
+    assert best.method == "augmented" and best.feasible  # it starts outside
+    sol = dmoc.solve(f, cost, best.trajectory, steps=30, initial=x0, bounds=bounds, tolerance=1e-9)
+    assert sol.cost > free.cost * (1 + 1e-6) and best.cost == pytest.approx(sol.cost, rel=1e-8)
+    np.testing.assert_allclose(
+        best.multipliers["tension.string"], sol.duals["tension.string"], rtol=1e-3, atol=1e-7
+    )
+
+
+def power(f, upper, **options):
+    return Constraint("power", f.quantity("u.force") * f.quantity("v.x"), upper=upper, **options)
+
+
+@pytest.mark.parametrize("method", ["barrier", EXACT])
+def test_a_path_constraint(method):
+    f, cost, x0, free = swing_up()
+    limits = [power(f, 10.0)]
+    best = optimize_constrained(f, cost, free.trajectory, constraints=limits, method=method)
+    assert (best.trajectory["u.force"] * best.trajectory["v.x"][:-1]).max() == pytest.approx(10, abs=1e-4)
+    sol = dmoc.solve(f, cost, best.trajectory, steps=STEPS, initial=x0, constraints=limits, tolerance=1e-10)
+    assert best.cost == pytest.approx(sol.cost, rel=2e-6)
+    np.testing.assert_allclose(best.multipliers["power"], sol.duals["power"], atol=1e-5)
+
+
+def test_limits_and_costs_with_data_over_time():
+    f = midpoint_pendulum()
+    N = 30
+    ramp = np.linspace(0, 1, N + 1)
+    r = ca.SX.sym("r")
+    ceiling = Constraint("ceiling", f.quantity("theta") - r, upper=0.0, references=[(r, 0.8 * ramp + 0.1)])
+    cost = quadratic(f, Q={"theta": 100}, R=0.1, reference={"theta": 2 * ramp}, per_time=False)
+    best = optimize_constrained(f, cost, x0=[0, 0], steps=N, constraints=[ceiling], method=EXACT)
+    excess = best.trajectory["theta"] - (0.8 * ramp + 0.1)
+    assert excess.max() < 1e-8 and (excess > -1e-7).sum() > 10
+    sol = dmoc.solve(
+        f, cost, best.trajectory, steps=N, initial=[0, 0], constraints=[ceiling], tolerance=1e-10
+    )
+    assert best.cost == pytest.approx(sol.cost, rel=1e-7)
+
+
+@pytest.mark.parametrize("name", ["u.u0", "theta", "lambda.rail", "final theta"])
+def test_multipliers_are_derivatives_of_the_optimal_cost(name):
+    f = RailedMap()
+    name = name.replace("u0", f.input_names[0])
+    cost = quadratic(f, R=1, Qf=20, goal={"theta": 1.0})
+    limit = {"theta": 0.2, "lambda.rail": 0.15, "final theta": 0.9}.get(name, 0.6)
+
+    def solve(change):
+        where = {"final": {"theta": limit + change}}
+        if name != "final theta":
+            where = {"bounds": {name: (None, limit + change)}}
+        return optimize_constrained(f, cost, x0=[0, 0], steps=12, method=EXACT, **where)
+
+    best, h = solve(0.0), 1e-4
+    total = best.multipliers[name].sum()  # all samples' limits move together
+    slope = (solve(h).cost - solve(-h).cost) / (2 * h)
+    assert abs(slope) > 1e-3
+    assert total == pytest.approx(-slope, rel=1e-4)
+
+
+# -- polishing and warm starts ----------------------------------------------------------------------
+
+
+def test_polish_makes_a_dmoc_solution_a_stationary_rollout():
+    f, cost, x0, free = swing_up()
+    limits = dict(bounds={"u.force": LIMIT}, final={"theta": 0.0})
+    sol = dmoc.solve(f, cost, free.trajectory, steps=STEPS, initial=x0, tolerance=1e-7, **limits)
+    best = polish(f, cost, sol)
+    assert best.iterations <= 6 and best.converged
+    assert repr(pickle.loads(pickle.dumps(best))) == repr(best)
+    assert best.cost == pytest.approx(sol.cost, rel=1e-6)
+    np.testing.assert_array_equal(best.trajectory.x, f.rollout(x0, best.trajectory.u).x)
+    cold = optimize_constrained(f, cost, free.trajectory, method=EXACT, **limits)
+    assert best.cost == pytest.approx(cold.cost, rel=1e-8)
+    assert best.multipliers.keys() == {"u.force", "final theta"}
+    again = polish(f, cost, best, **limits)
+    assert again.iterations <= 1
+
+
+def test_polish_without_limits():
+    f, cost, x0, free = swing_up()
+    rough = free.trajectory.x + 1e-4 * np.sin(np.arange(STEPS + 1))[:, None]
+    rough[0] = x0
+    best = polish(f, cost, (rough, free.trajectory.u))
+    assert best.cost == pytest.approx(free.cost, rel=1e-9) and -best.history.descent[-1] < 1e-10
+    sol = dmoc.solve(f, cost, free.trajectory, steps=STEPS, initial=x0)
+    assert polish(f, cost, sol).cost == pytest.approx(free.cost, rel=1e-9)
+    periodic = dmoc.Phase(f, STEPS, cost, rates={"force": 1e4}, initial=x0)
+    with pytest.raises(ValueError, match="use DMOC"):
+        polish(f, cost, dmoc.Problem(periodic).solve(free.trajectory))
+
+
+def test_multipliers_warm_start():
+    f, cost, _, free = swing_up()
+    bounds = {"u.force": LIMIT}
+    best = optimize_constrained(f, cost, free.trajectory, bounds=bounds, method=EXACT)
+    again = optimize_constrained(
+        f, cost, best.trajectory, bounds=bounds, multipliers=best.multipliers, method=EXACT
+    )
+    assert again.iterations <= 1 and again.cost == pytest.approx(best.cost, rel=1e-9)
+    with pytest.raises(ValueError, match=r"multipliers of u.force: expected shape \(60,\)"):
+        optimize_constrained(f, cost, best.trajectory, bounds=bounds, multipliers={"u.force": [1.0]})
+
+
+# -- verdicts ---------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_met_is_named():
+    f = double_integrator()
+    cost = quadratic(f, R=1)
+    limits = dict(bounds={"u.force": 0.1}, final={"x": 5.0, "v": 0.0})
+    with pytest.raises(OptimizationError, match="infeasible after .* Violated: .*final x at k = 20") as error:
+        optimize_constrained(f, cost, x0=[0, 0], steps=20, **limits)
+    result = error.value.result
+    assert result.status == "infeasible" and not result.feasible
+    names = {v.name for v in result.violations}
+    assert names >= {"final x", "u.force"}
+    worst = result.violations[0]
+    assert worst.name == "final x" and worst.k == 20 and worst.t == pytest.approx(2.0)
+    assert worst.value == pytest.approx(result.trajectory["x"][-1]) and worst.lower == worst.upper == 5.0
+    assert "infeasible" in repr(result)
+
+
+def test_limits_without_an_interior():
+    f, cost, _, free = swing_up()
+    # theta ends near 0, so two limits on the last state exclude each other
+    limits = [
+        Constraint("above", f.quantity("x"), lower=0.2, where="end"),
+        Constraint("below", f.quantity("x"), upper=0.1, where="end"),
+    ]
+    best = optimize_constrained(
+        f, cost, free.trajectory, constraints=limits, method="barrier", raise_on_failure=False
+    )
+    assert best.status == "not_interior" and best.margin < 0 and best.violations
+
+
+def test_an_interrupt_keeps_the_best_iterate():
+    f, cost, _, free = swing_up()
+
+    def stop(level):
+        if level.level == 2:
+            raise KeyboardInterrupt
+
+    for method in ("barrier", "augmented"):
+        options = dict(bounds={"u.force": LIMIT}, method=method, monitor=stop)
+        with pytest.raises(KeyboardInterrupt) as error:
+            optimize_constrained(f, cost, free.trajectory, **options)
+        kept = error.value.result
+        assert kept.status == "interrupted" and len(kept.path) >= 2
+        assert kept.multipliers["u.force"].any()
+        again = optimize_constrained(f, cost, free.trajectory, raise_on_failure=False, **options)
+        assert again.status == "interrupted" and "start again" in again.message
+        assert method == "augmented" or again.margin > 0
+
+
+def test_monitor_prints_levels_and_a_verdict(capsys):
+    f = double_integrator()
+    best = optimize_constrained(
+        f, quadratic(f, Q=1, R=1), x0=[1, 0], steps=10, bounds={"u.force": 0.3}, monitor=True
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["level", "method"] and lines[-1] == best.message
+    assert len(lines) == len(best.path) + 2
+    assert len(best.history.cost) >= best.iterations
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(), "no constraint"),
+        (dict(bounds={"force": 1.0}), "write 'u.force'"),
+        (dict(bounds={"y": 1.0}), "bounds: unknown quantity 'y'"),
+        (dict(bounds={"u.force": (2.0, 1.0)}), "lower limit 2 > upper limit 1"),
+        (dict(bounds={"u.force": np.ones(3)}), "expected a number or 10 of them"),
+        (dict(bounds={"x": (None, None)}), "x: it has no limit"),
+        (dict(bounds={"x": 0.5}), r"x0: x = 1 is outside of its limits \[-0.5, 0.5\]"),
+        (dict(bounds={"x": 2.0}, method="sqp"), "method: expected 'auto', 'barrier', 'augmented'"),
+        (dict(final={"x": 0.0}, method="barrier"), "'final x' is an equation"),
+        (dict(bounds={"x": 2.0}, method=Barrier(accuracy=0)), "accuracy > 0"),
+        (dict(bounds={"x": 2.0}, method=Augmented(feasibility=0)), "feasibility > 0"),
+        (dict(bounds={"x": 2.0}, method="barrier", multipliers={"x": 0}), "barrier method has no use"),
+        (dict(bounds={"x": 2.0}, x0=None), "needs the initial state"),
+        (dict(final=[0.0]), r"final state: expected shape \(2,\)"),
+    ],
+)
+def test_bad_options(options, message):
+    f = double_integrator()
+    with pytest.raises(ValueError, match=message):
+        optimize_constrained(f, quadratic(f, R=1), **{"x0": [1, 0], "steps": 10, **options})
+
+
+def test_bad_constraints():
+    f = double_integrator()
+    cost = quadratic(f, R=1)
+
+    def solve(*constraints):
+        return optimize_constrained(f, cost, x0=[0, 0], steps=10, constraints=constraints)
+
+    x = f.quantity("x")
+    with pytest.raises(ValueError, match="initial state is given"):
+        solve(Constraint("c", x, upper=1, where="start"))
+    with pytest.raises(ValueError, match="two have the name 'c'"):
+        solve(Constraint("c", x, upper=1), Constraint("c", x, lower=1))
+    with pytest.raises(ValueError, match="neither a symbol"):
+        solve(Constraint("c", ca.SX.sym("other"), upper=1))
+    with pytest.raises(TypeError, match="expected Constraint objects"):
+        solve(x)
+    bad = Cost(f, ca.log(x - 0.5), 0)
+    with pytest.raises(OptimizationError, match="running cost"):
+        optimize_constrained(f, bad, x0=[0, 0], steps=10, bounds={"u.force": 1})

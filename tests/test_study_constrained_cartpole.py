@@ -1,0 +1,9 @@
+"""The quick form of the study of constrained descent holds what it claims."""
+
+from studies.constrained_cartpole import STUDY
+
+
+def test_quick_form(tmp_path):
+    report = STUDY.execute(quick=True, out=tmp_path)
+    assert report.all_hold and report.pictures == ["constrained_cartpole.png"]
+    assert 0 < report.measured["barrier_cost"] < 1e-6

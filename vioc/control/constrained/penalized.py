@@ -1,0 +1,84 @@
+"""A cost plus penalties of rows, whose weights are data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.constrained.penalties import equation
+from vioc.control.constrained.rows import Rows
+from vioc.control.costs import Cost
+
+Penalty = Callable[[ca.SX, ca.SX, ca.SX], ca.SX]
+
+
+class Penalized:
+    """One cost for all weights: limits, weights and shifts of the rows are references.
+
+    Parameters
+    ----------
+    cost : Cost
+    rows : Rows
+    penalty : callable
+        phi of `penalties` for the inequalities; equations have their own.
+    """
+
+    def __init__(self, cost: Cost, rows: Rows, penalty: Penalty):
+        self.cost, self.rows, f, n = cost, rows, rows.map, rows.steps
+        x, u, lam, theta, dt = f.symbols
+        own = ca.SX.sym("reference", cost.reference_size)
+        limit, weight, shift = (ca.SX.sym(name, len(rows)) for name in ("limit", "weight", "shift"))
+        self._fixed = np.concatenate(
+            [cost.reference_rows(n), *rows.data, np.column_stack([r.limit for r in rows.rows])], axis=1
+        )
+        h, phi, s = ca.SX.sym("h"), ca.SX.sym("weight"), ca.SX.sym("shift")
+        functions = []
+        for kind in (penalty, equation):
+            value = kind(h, phi, s)
+            functions.append(ca.Function("phi", [h, phi, s], [value, ca.hessian(value, h)[0]]))
+        stage = ca.vertcat(x, u, lam)
+        running, terminal = [ca.SX(0)], [ca.SX(0)]
+        curved, curved_end = [ca.SX(stage.numel(), stage.numel())], [ca.SX(f.nx, f.nx)]
+        end_weight = f.dt if cost.per_time else 1.0
+        for i, row in enumerate(rows.rows):
+            c = rows.constraints[row.group]
+            residual = row.sign * (c.expression[row.entry] - limit[i]) / row.scale
+            value, curvature = functions[row.side == 0](residual, weight[i], shift[i])
+            if c.where != "end":
+                J = ca.jacobian(residual, stage)
+                running.append(value)
+                curved.append(curvature * (J.T @ J))
+            if row.present[n]:
+                J, w = ca.jacobian(residual, x), 1.0 if c.where == "end" else end_weight
+                terminal.append(w * value)
+                curved_end.append(w * curvature * (J.T @ J))
+        args = [x, u, lam, theta, dt, own]
+        convex = None
+        if cost.convex_running_at(*args) is not None:
+            running_part, end_part = cost.convex_running_at(*args), cost.convex_terminal_at(*args)
+            convex = running_part + _sum(curved), end_part + _sum(curved_end)
+        symbols = ca.vertcat(own, *rows.symbols, limit, weight, shift)
+        first = np.ones((n + 1, symbols.numel()))
+        self._latest = Cost(
+            f,
+            cost.running_at(*args) + _sum(running),
+            cost.terminal_at(*args) + _sum(terminal),
+            references=[(symbols, first)],
+            per_time=cost.per_time,
+            convex=convex,
+        )
+
+    def at(self, weight: np.ndarray, shift: np.ndarray) -> Cost:
+        """The cost with weights and shifts (N+1, rows); absent samples of a row are left out."""
+        weight = np.where(self.rows.present, weight, 0.0)
+        self._latest = self._latest.with_references(np.concatenate([self._fixed, weight, shift], axis=1))
+        return self._latest
+
+
+def _sum(parts: list[ca.SX]) -> ca.SX:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total

@@ -1,0 +1,131 @@
+"""What a constrained optimization returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from vioc.control.dmoc.solution import Violation
+from vioc.control.result import Result
+
+LEVEL_HEADER = (
+    f"{'level':>5}  {'method':<9}  {'weight':>9}  {'iter':>4}  {'cost':>14}  {'violation':>10}  "
+    f"{'gap':>9}  status"
+)
+
+ADVICE = {
+    "converged": "",
+    "max_iterations": "raise max_iterations, or start from a better guess",
+    "max_levels": "raise `levels` of the method, or start from a better guess",
+    "infeasible": (
+        "the violation stays whatever it costs: a stationary point of it. Loosen the limits named below, "
+        "give more time, or start from another guess"
+    ),
+    "not_interior": (
+        "no point strictly within the limits was found along the path: the limits leave no interior, or the "
+        'guess is far from it; try method="augmented"'
+    ),
+    "line_search": (
+        "no step along any direction lowers the penalized cost enough: check the derivatives "
+        "(vioc.control.check_derivatives), or loosen the accuracy"
+    ),
+    "no_descent": (
+        "no descent direction could be computed: give every input a weight R > 0, and see whether the "
+        "trajectory has grown out of bounds"
+    ),
+    "interrupted": "the best iterate so far is kept; start again from its trajectory and multipliers",
+}
+
+
+class Level(NamedTuple):
+    """One minimization on the way.
+
+    Attributes
+    ----------
+    level : int
+    method : str
+        ``"barrier"`` or ``"augmented"``.
+    weight : float
+        eps of the barrier, or the largest rho.
+    shift : float
+        delta of the barrier, or the largest |mu|.
+    iterations : int
+        Steps that it took.
+    cost : float
+        Without penalties.
+    violation : float
+        The largest one in units of the rows' scales; negative is the least distance from a limit.
+    gap : float
+        eps Omega, the barrier's price of the limits; or the largest violation of a row or of its
+        complementarity.
+    status : str
+        Of the minimization, as in `Result`.
+    """
+
+    level: int
+    method: str
+    weight: float
+    shift: float
+    iterations: int
+    cost: float
+    violation: float
+    gap: float
+    status: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.level:>5}  {self.method:<9}  {self.weight:>9.2e}  {self.iterations:>4}  "
+            f"{self.cost:>14.8g}  {self.violation:>10.2e}  {self.gap:>9.2e}  {self.status}"
+        )
+
+
+@dataclass(frozen=True)
+class ConstrainedResult(Result):
+    """An optimized trajectory under constraints.
+
+    Beside the fields of `Result` (``cost`` is without penalties, ``history`` that of all levels in a row, its
+    costs with the penalties of their level):
+
+    Attributes
+    ----------
+    status : str
+        ``"converged"``, ``"infeasible"``, ``"not_interior"``, ``"max_levels"``, or one of `Result`.
+    multipliers : dict of str to array
+        By the name of a constraint over its samples: >= 0 at an upper limit, <= 0 at a lower one; minus the
+        derivative of the optimal cost by the limit, as `vioc.control.dmoc` reports it.
+    margin : float
+        Least distance from a limit in units of the limits' scales (half a range, or the limit where it is
+        one-sided), over inequalities and samples; > 0 where the trajectory is strictly feasible.
+    violations : list of Violation
+        Samples outside of their limits: name, k, t, value, limits; the worst first.
+    method : str
+        ``"barrier"`` or ``"augmented"``.
+    path : tuple of Level
+    """
+
+    multipliers: dict[str, np.ndarray] = field(repr=False)
+    margin: float
+    violations: list[Violation] = field(repr=False)
+    method: str
+    path: tuple[Level, ...] = field(repr=False)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether no sample is outside of its limits (by more than the method's tolerance)."""
+        return not self.violations
+
+    def __repr__(self) -> str:
+        return f"ConstrainedResult({self.message}; {len(self.trajectory)} steps)"
+
+
+def verdict(status: str, levels: int, iterations: int, cost: float, found: list[Violation]) -> str:
+    text = f"{status.replace('_', ' ')} after {iterations} iterations on {levels} levels at cost {cost:.10g}"
+    if ADVICE.get(status):
+        text += f": {ADVICE[status]}"
+    if found:
+        worst = "; ".join(str(v) for v in found[:3])
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        text += f". Violated: {worst}{more}"
+    return text

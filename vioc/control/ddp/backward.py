@@ -1,0 +1,112 @@
+"""The backward pass: cost and map to second order along a run, and the step that they suggest.
+
+docs/maths/constrained_descent.md, "DDP and iLQR".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vioc.control.costs import Cost
+from vioc.control.ddp.box_qp import box_qp
+from vioc.dynamics.integrators.base import OneStepMap, SecondOrder
+from vioc.dynamics.trajectory import Trajectory
+
+CHUNK = 2_000_000  # numbers in the second derivatives that are kept at a time
+Box = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass
+class Pass:
+    """What a backward pass gives: feedforward (N, nu), gains (N, nu, nx), k'Q_u and k'Q_uu k summed."""
+
+    k: np.ndarray
+    K: np.ndarray
+    linear: float
+    quadratic: float
+
+    def promise(self, alpha: float) -> float:
+        """The decrease of the cost that a step of length alpha is worth by the model."""
+        return -(alpha * self.linear + 0.5 * alpha**2 * self.quadratic)
+
+
+class Model:
+    """Cost and map to second order along a run; `curved` False leaves the map's second derivatives out."""
+
+    def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, curved: bool):
+        self.f, self.run, self.curved = f, run, curved
+        self.lin = f.linearize_trajectory(run)
+        self.e = cost.expand(run, self.lin)
+        self._extra: np.ndarray | None = None
+        self._chunk: tuple[int, np.ndarray] = 0, np.empty(0)
+
+    def curvature(self, k: int) -> np.ndarray:
+        """Second derivatives of step k by (x, u), (nx, ns, ns); those of a chunk of steps are kept."""
+        start, tensor = self._chunk
+        if not start <= k < start + len(tensor):
+            f, run = self.f, self.run
+            start = max(0, k + 1 - max(1, CHUNK // (f.nx * (f.nx + f.nu) ** 2)))
+            part = Trajectory(
+                f,
+                run.t[start : k + 2],
+                run.x[start : k + 2],
+                run.u[start : k + 1],
+                run.multipliers[start : k + 1],
+                k0=run.k0 + start,
+            )
+            each = [f.second_order_trajectory(part, np.tile(z, (len(part), 1))) for z in np.eye(f.nx)]
+            tensor = np.stack([_blocks(second) for second in each], axis=1)
+            self._chunk = start, tensor
+        return tensor[k - start]
+
+    def _of_multipliers(self) -> np.ndarray | None:
+        """The multipliers' own curvature, contracted with the cost's derivative by them."""
+        if self.e.zeta is None or not self.curved:
+            return None
+        if self._extra is None:
+            none = np.zeros((len(self.run), self.f.nx))
+            self._extra = _blocks(self.f.second_order_trajectory(self.run, none, self.e.zeta))
+        return self._extra
+
+    def backward(self, r: float, box: Box | None) -> Pass | None:
+        """The backward pass with regularization r; None where it has no minimum."""
+        e, (A, B), n, m = self.e, self.lin, self.f.nx, self.f.nu
+        N = len(self.run)
+        v, V = e.lx[-1], e.lxx[-1]
+        k_all, K_all = np.zeros((N, m)), np.zeros((N, m, n))
+        linear = quadratic = 0.0
+        extra = self._of_multipliers()
+        for k in range(N - 1, -1, -1):
+            AB = np.hstack([A[k], B[k]])
+            q = np.concatenate([e.lx[k], e.lu[k]]) + AB.T @ v
+            Q = np.block([[e.lxx[k], e.lxu[k]], [e.lxu[k].T, e.luu[k]]])
+            if self.curved:
+                Q = Q + np.tensordot(v, self.curvature(k), 1)
+            if extra is not None:
+                Q = Q + extra[k]
+            Q = Q + AB.T @ V @ AB
+            shifted = Q[n:] + r * B[k].T @ AB
+            low, high = (-np.inf, np.inf) if box is None else (b[k] - self.run.u[k] for b in box)
+            step = box_qp(shifted[:, n:], q[n:], low, high, shifted[:, :n])
+            if step is None:
+                return None
+            feed, K = step
+            Qxx, Qxu, Quu = Q[:n, :n], Q[:n, n:], Q[n:, n:]
+            linear += float(feed @ q[n:])
+            quadratic += float(feed @ Quu @ feed)
+            v = q[:n] - K.T @ q[n:] + (Qxu - K.T @ Quu) @ feed
+            V = Qxx - Qxu @ K - K.T @ Qxu.T + K.T @ Quu @ K
+            V = 0.5 * (V + V.T)
+            k_all[k], K_all[k] = feed, K
+        if not (np.isfinite(linear) and np.isfinite(quadratic)):
+            return None
+        return Pass(k_all, K_all, linear, quadratic)
+
+
+def _blocks(second: SecondOrder) -> np.ndarray:
+    """The z-contracted second derivatives by (x, u) as one matrix each."""
+    xx, xu, uu = second
+    below = np.concatenate([np.swapaxes(xu, 1, 2), uu], axis=2)
+    return np.concatenate([np.concatenate([xx, xu], axis=2), below], axis=1)

@@ -1,0 +1,272 @@
+"""Differential dynamic programming and iterative LQR, with bounds on the inputs.
+
+Each backward pass gives a feedback, which is rolled out through the map itself. For comparison with
+`optimize`; see docs/maths/constrained_descent.md, "DDP and iLQR".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.control.costs import Cost
+from vioc.control.ddp.backward import Box, Model, Pass
+from vioc.control.dmoc.constraints import limits
+from vioc.control.projection import project, projection_gains
+from vioc.control.result import ADVICE, HEADER, History, Record, Result
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError, StepError
+
+METHODS = ("ddp", "ilqr")
+LEAST, FACTOR, MOST = 1e-6, 2.0, 1e10  # of the regularization: least, first factor, most
+TRIALS = 11
+SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
+ROUNDING = 1e-12  # of the cost: a promise below this cannot be seen in it
+
+
+def optimize_ddp(
+    f: OneStepMap,
+    cost: Cost,
+    guess: Any = None,
+    *,
+    method: str = "ddp",
+    bounds: Mapping[str, Any] | None = None,
+    x0: Any = None,
+    steps: int | None = None,
+    tolerance: float = 1e-6,
+    max_iterations: int = 500,
+    monitor: bool | Callable[[Record], Any] | None = None,
+    raise_on_failure: bool = True,
+) -> Result:
+    """The trajectory from x_0 that (locally) minimizes a cost, by DDP or iLQR.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    guess, x0, steps
+        As in `vioc.control.optimize`; a curve (X, U) is projected first.
+    method : {"ddp", "ilqr"}
+        With the curvature of the map, or without.
+    bounds : dict, optional
+        Of inputs, by name (``u.force``): a pair (lower, upper) of numbers, arrays (N,) or None; b means
+        [-b, b]. The guess is clipped to them. For other limits see `optimize_constrained`.
+    tolerance : float
+        Stop where the sum of -k'Q_u, what the next step promises, is below, in units of the cost.
+    max_iterations : int
+    monitor, raise_on_failure
+        As in `optimize`.
+
+    Returns
+    -------
+    Result
+        ``history.shift`` is the regularization of V', ``history.descent`` the promise, negative;
+        ``gains`` are those of the last backward pass, rows of inputs at their bounds 0.
+
+    Raises
+    ------
+    ValueError
+        Shapes, options, bounds.
+    OptimizationError
+        Not converged (``result`` holds the best iterate), or a guess that leads to no trajectory.
+    KeyboardInterrupt
+        Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
+    """
+    if not isinstance(cost, Cost):
+        raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
+    if cost.map.state_names != f.state_names or cost.map.input_names != f.input_names:
+        raise ValueError("cost: it was built on a map with other states or inputs")
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {', '.join(map(repr, METHODS))}, got {method!r}")
+    if not tolerance > 0 or max_iterations < 1:
+        raise ValueError(
+            f"expected tolerance > 0 and max_iterations >= 1, got {tolerance} and {max_iterations}"
+        )
+    run = _start(f, guess, x0, steps)
+    box = _box(f, bounds, len(run))
+    if box is not None and ((run.u < box[0]) | (run.u > box[1])).any():
+        run = _rollout(f, run.x[0], np.clip(run.u, *box), run.k0)
+    search = _Search(f, cost, method, box, tolerance, run, cost.value(run), monitor)
+    interrupt = None
+    with np.errstate(over="ignore", invalid="ignore"):  # trials are judged by their value
+        try:
+            search.iterate(max_iterations)
+        except KeyboardInterrupt as stop:
+            interrupt, search.status, search.note = stop, "interrupted", ""
+    result = search.result()
+    if monitor is True:
+        print(result.message)
+    if interrupt is not None and raise_on_failure:
+        interrupt.result = result  # type: ignore[attr-defined]
+        raise interrupt
+    return result.raise_for_status() if raise_on_failure else result
+
+
+def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None) -> Trajectory:
+    if isinstance(guess, Trajectory):
+        if not np.allclose(np.diff(guess.t), f.dt, rtol=1e-9):
+            raise ValueError(f"the guess has step lengths other than the map's dt = {f.dt:g} s")
+        x0 = guess.x[0] if x0 is None else x0
+        return _rollout(f, x0, guess.u, guess.k0)
+    if not isinstance(guess, tuple):
+        if x0 is None:
+            raise ValueError("x0: a guess of inputs needs the initial state")
+        return _rollout(f, x0, f.check_inputs(guess, steps, f.check_state(x0, "x0")), 0)
+    X, U = guess
+    U = f.check_inputs(U, len(X) - 1, X[0])
+    try:
+        return project(f, X, U, projection_gains(f, X, U), x0)
+    except StepError as error:
+        raise OptimizationError(f"the guess leads to no trajectory: {error}") from error
+
+
+def _rollout(f: OneStepMap, x0: Any, U: np.ndarray, k0: int) -> Trajectory:
+    try:
+        return f.rollout(x0, U, k0=k0, warn=False)
+    except StepError as error:
+        raise OptimizationError(f"the guess leads to no trajectory: {error}; try other inputs") from error
+
+
+def _box(f: OneStepMap, bounds: Mapping[str, Any] | None, n: int) -> Box | None:
+    """Lower and upper limits (N, nu) of the inputs."""
+    if not bounds:
+        return None
+    low, high = np.full((n, f.nu), -np.inf), np.full((n, f.nu), np.inf)
+    for name, value in bounds.items():
+        if name.removeprefix("u.") not in f.input_names or not name.startswith("u."):
+            names = ", ".join(f"u.{i}" for i in f.input_names)
+            raise ValueError(
+                f"bounds: DDP takes those of inputs ({names}), got {name!r}; use optimize_constrained"
+            )
+        i = f.input_names.index(name.removeprefix("u."))
+        low[:, i], high[:, i] = limits(value, n, f"bounds on {name}", number="symmetric")
+    return low, high
+
+
+@dataclass
+class _Search:
+    """The state of a search: at any moment `run` is the best iterate."""
+
+    map: OneStepMap
+    cost: Cost
+    method: str
+    box: Box | None
+    tolerance: float
+    run: Trajectory
+    value: float
+    monitor: Any
+    records: list[Record] = field(default_factory=list)
+    gains: np.ndarray | None = None
+    r: float = 0.0
+    factor: float = 1.0
+    status: str = ""
+    note: str = ""
+
+    @property
+    def steps(self) -> int:
+        return sum(record.step > 0 for record in self.records)
+
+    def _harder(self) -> None:
+        self.factor = max(FACTOR, FACTOR * self.factor)
+        self.r = max(LEAST, self.factor * self.r)
+
+    def _easier(self) -> None:
+        self.factor = min(1 / FACTOR, self.factor / FACTOR)
+        self.r = self.factor * self.r if self.factor * self.r > LEAST else 0.0
+
+    def iterate(self, max_iterations: int) -> None:
+        for i in range(max_iterations + 1):
+            try:
+                model = Model(self.map, self.cost, self.run, self.method == "ddp")
+            except (StepError, OptimizationError) as error:
+                self.status, self.note = "no_descent", str(error)
+                return
+            while not self.status and not self._advance(model, last=i == max_iterations):
+                self._harder()
+                if self.r > MOST:
+                    self.status = "line_search" if self.records else "no_descent"
+            if self.status:
+                return
+
+    def _advance(self, model: Model, last: bool) -> bool:
+        """Try one step at the present regularization; False where it must grow."""
+        found = model.backward(self.r, self.box)
+        if found is None:
+            return False
+        self.gains = found.K
+        if -found.linear < self.tolerance:
+            if self.r > LEAST:  # a strong regularization makes any step short: weaken it before believing
+                self.r, self.factor = 0.0, 1.0
+                weaker = model.backward(0.0, self.box)
+                if weaker is not None and -weaker.linear >= self.tolerance:
+                    return self._advance(model, last)
+                self.note = "" if weaker is not None else "stationary, but perhaps no minimum"
+            self.status = "converged"
+        elif last:
+            self.status = "max_iterations"
+        if self.status:
+            self._record(found, 0.0, 0)
+            return True
+        for trial in range(TRIALS):
+            alpha = 0.5**trial
+            try:
+                moved = self._forward(found, alpha)
+                value = self.cost.value(moved)
+            except (StepError, OptimizationError):
+                continue  # too long a step for the map or the cost
+            if value <= self.value - SUFFICIENT * found.promise(alpha) and value < self.value:
+                self._record(found, alpha, trial + 1)
+                self.run, self.value = moved, value
+                self._easier()
+                return True
+        self._record(found, 0.0, TRIALS)
+        if -found.linear <= ROUNDING * abs(self.value):
+            self.status = "converged"
+            self.note = f"to rounding: a promise of {-found.linear:.2g} cannot be seen in the cost"
+            return True
+        return False
+
+    def _forward(self, found: Pass, alpha: float) -> Trajectory:
+        """The closed loop about the run with the feedforward scaled, inputs clipped."""
+        f, run = self.map, self.run
+        U = run.u + alpha * found.k
+        if self.box is None:
+            return f.track(run.x[0], run.x, U, found.K, k0=run.k0, rescue=False)
+        low, high = self.box
+        x, applied = run.x[0], np.empty_like(U)
+        for k in range(len(U)):
+            u = U[k] - found.K[k] @ f.difference(run.x[k], x)
+            applied[k] = np.clip(u, low[k], high[k])
+            x = f.step(x, applied[k], run.k0 + k)
+        return f.rollout(run.x[0], applied, k0=run.k0, warn=False)
+
+    def _record(self, found: Pass, alpha: float, trials: int) -> None:
+        record = Record(self.steps, self.method, self.r, self.value, found.linear, alpha, trials)
+        if self.monitor is True and not self.records:
+            print(HEADER)
+        self.records.append(record)
+        if self.monitor is True:
+            print(record)
+        elif self.monitor:
+            self.monitor(record)
+
+    def result(self) -> Result:
+        f, run = self.map, self.run
+        gap = 0.0
+        try:
+            again = f.rollout(run.x[0], run.u, k0=run.k0, warn=False)
+            gap = float(np.abs(f.difference(run.x, again.x)).max())
+            run = again if gap <= 1e-6 * (1 + np.abs(run.x).max()) else run
+        except StepError:
+            gap = float("inf")
+        gains = np.zeros((len(run), f.nu, f.ndx)) if self.gains is None else self.gains
+        advice = "; ".join(t for t in (self.note, ADVICE[self.status]) if t)
+        promise = f", promise {-self.records[-1].descent:.3g}" if self.records else ""
+        message = f"{self.status.replace('_', ' ')} after {self.steps} iterations at cost {self.value:.10g}"
+        message += promise + (f": {advice}" if advice else "")
+        history = History.of(self.records)
+        return Result(run, self.value, self.status, message, self.steps, history, gains, gap)

@@ -1,0 +1,62 @@
+"""What is eliminated of the states of a program, in numbers: values, changes, multipliers.
+
+docs/maths/dmoc.md, "Positions only, boundary momenta".
+"""
+
+from __future__ import annotations
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.dmoc.separable import Block
+from vioc.control.dmoc.stencil import Stencil
+from vioc.control.dmoc.transcription import Transcription
+
+
+def states(t: Transcription, i: int, w: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """The states (N+1, nx) of phase i."""
+    at = t.layouts[i]
+    x = np.where(at.unknown, w[at.X], 0.0)
+    if at.eliminated:
+        x[1:, at.eliminated] = _block(t, i).values(w, p)[1]
+    return x
+
+
+def state_changes(
+    t: Transcription, i: int, w: np.ndarray, p: np.ndarray, dw: np.ndarray, dp: np.ndarray
+) -> np.ndarray:
+    """Of the states of phase i, (N+1, nx, m), where w and p change by dw (size, m) and dp (given, m)."""
+    at = t.layouts[i]
+    dx = np.where(at.unknown[..., None], dw[at.X], 0.0)
+    if at.eliminated:
+        block = _block(t, i)
+        by_w, by_p = block.slopes(w, p, len(dw), len(dp))
+        dx[1:, at.eliminated] = (by_w @ dw + by_p @ dp).reshape(len(block), block.rows, -1)
+    return dx
+
+
+def multipliers(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray) -> list[np.ndarray]:
+    """Multipliers of the equations that gave what is eliminated, (N, number of them) for each phase."""
+    total = np.zeros(t.given.size)
+    if any(at.eliminated for at in t.layouts):
+        for b, block in enumerate(t.program.blocks):
+            total += block.slope_by_given(w, p, mu[t.program.rows_of(b)], t.given.size)
+    return [-total[t.given.index(i, "delta")] for i in range(len(t.phases))]
+
+
+def _block(t: Transcription, i: int) -> Block:
+    """What is eliminated of the states 1 ... N, as rows of a block."""
+    if i not in t.next_blocks:
+        t.next_blocks[i] = _make_block(t, i)
+    return t.next_blocks[i]
+
+
+def _make_block(t: Transcription, i: int) -> Block:
+    at, n = t.layouts[i], t.phases[i].steps
+    stencil = Stencil(t)
+    function = stencil.function(ca.SX(0), stencil.node(i).x[at.eliminated])
+    samples, none = np.arange(1, n + 1), np.zeros((n, len(at.eliminated)))
+    names = tuple(t.phases[i].map.state_names[j] for j in at.eliminated)
+    return Block(
+        function, stencil.index(samples), stencil.given_index(samples), names, samples, none, none, i
+    )

@@ -1,0 +1,141 @@
+"""What the vectors of a program mean: multipliers by name, and what is violated where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from vioc.control.dmoc.transcription import Transcription
+
+
+class Violation(NamedTuple):
+    """A row or an unknown outside of its limits.
+
+    Attributes
+    ----------
+    name : str
+    phase, k : int
+        Which phase, and sample of it.
+    t : float
+        s.
+    value, lower, upper : float
+    """
+
+    name: str
+    phase: int
+    k: int
+    t: float
+    value: float
+    lower: float
+    upper: float
+
+    @property
+    def amount(self) -> float:
+        return max(self.lower - self.value, self.value - self.upper)
+
+    def __str__(self) -> str:
+        wanted = (
+            f"expected {self.lower:.6g}"
+            if self.lower == self.upper
+            else f"limits [{self.lower:.6g}, {self.upper:.6g}]"
+        )
+        return f"{self.name} at k = {self.k} (t = {self.t:.4g} s): {self.value:.6g}, {wanted}"
+
+
+class Raw(NamedTuple):
+    """The vectors that a solution comes from; see `Transcription`."""
+
+    transcription: Transcription
+    w: np.ndarray
+    mu: np.ndarray
+    nu: np.ndarray
+    p: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def duals(raw: Raw, i: int, gone: np.ndarray) -> dict[str, np.ndarray]:
+    """Multipliers of phase i over their samples, by name; `gone` are those of what is eliminated."""
+    t = raw.transcription
+    phase, at = t.phases[i], t.layouts[i]
+    f, n = phase.map, phase.steps
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for b, block in enumerate(t.program.blocks):
+        if block.phase == i and block.stage:
+            for name, row in zip(block.names, t.program.rows_of(b).T, strict=True):
+                parts.setdefault(name, []).append((block.samples, raw.mu[row]))
+    states = {f.state_names[j]: parts.pop(f.state_names[j], []) for j in at.eliminated}
+    named = {name: np.concatenate([mu for _, mu in found]) for name, found in parts.items()}
+    for r, dual in zip(phase.equations.solved_rows, gone.T, strict=False):
+        named[phase.equations.names[r]] = dual
+    for names, index, known in (
+        (f.state_names, at.X, at.unknown),
+        (tuple(f"u.{n}" for n in f.input_names), at.U, np.ones(at.U.shape, bool)),
+        (
+            tuple(f"lambda.{n}" for n in f.multiplier_names[: phase.multipliers]),
+            at.L,
+            np.ones(at.L.shape, bool),
+        ),
+    ):
+        for name, column, is_unknown in zip(names, index.T, known.T, strict=True):
+            limited = is_unknown & (np.isfinite(raw.lower[column]) | np.isfinite(raw.upper[column]))
+            if limited.any() or states.get(name):
+                named[name] = np.where(is_unknown, raw.nu[column], 0.0)
+    for name, found in states.items():  # limits of what is eliminated are rows
+        for samples, mu in found:
+            named[name][samples] = mu
+    if at.H is not None:
+        named["duration"] = raw.nu[at.H[:1]] / n
+    return named
+
+
+def defect(t: Transcription, i: int, g: np.ndarray) -> float:
+    """Largest residual of the steps of phase i."""
+    worst = 0.0
+    for b, block in enumerate(t.program.blocks):
+        if block.phase == i and block.names == t.step_names[i]:
+            amounts = np.abs(g[t.program.rows_of(b)])[np.isfinite(block.lower)]
+            worst = max(worst, float(amounts.max(initial=0.0)))
+    return worst
+
+
+def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
+    """Everything outside of its limits by more than `tolerance` of 1 + |limit|, the worst first."""
+    t, w, lower, upper = raw.transcription, raw.w, raw.lower, raw.upper
+    found = []
+
+    def collect(names, phase, samples, values, lower, upper):
+        with np.errstate(invalid="ignore"):
+            amount = np.maximum(lower - values, values - upper)
+            size = 1 + np.minimum(*(np.where(np.isfinite(b), np.abs(b), np.inf) for b in (lower, upper)))
+        size = np.where(np.isfinite(size), size, 1.0)
+        for k, j in np.argwhere(~(amount <= tolerance * size)):
+            sample = int(samples[k])
+            found.append(
+                Violation(
+                    names[j],
+                    phase,
+                    sample,
+                    float(times[phase][sample]),
+                    *(float(a[k, j]) for a in (values, lower, upper)),
+                )
+            )
+
+    for b, block in enumerate(t.program.blocks):
+        if block.rows:
+            values = g[t.program.rows_of(b)]
+            collect(block.names, block.phase, block.samples, values, block.lower, block.upper)
+    for i, (phase, at) in enumerate(zip(t.phases, t.layouts, strict=True)):
+        f = phase.map
+        for names, index in (
+            (f.state_names, at.X),
+            (tuple(f"u.{n}" for n in f.input_names), at.U),
+            (tuple(f"lambda.{n}" for n in f.multiplier_names), at.L),
+        ):
+            low, high = (
+                np.where(index >= 0, side[index], s) for side, s in ((lower, -np.inf), (upper, np.inf))
+            )
+            collect(names, i, np.arange(len(index)), w[index], low, high)
+    return sorted(found, key=lambda v: -v.amount if np.isfinite(v.amount) else -np.inf)

@@ -1,0 +1,204 @@
+"""The few unknowns that a block of a program is written in, made as they are asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+if TYPE_CHECKING:
+    from vioc.control.dmoc.transcription import Transcription
+
+
+class Stencil:
+    """The symbols of a block and where their values come from.
+
+    Parameters
+    ----------
+    owner : Transcription
+    kind : casadi.SX or casadi.MX
+    at : int or None
+        The only sample that the block is for; None for a block whose places are counted from theirs.
+    """
+
+    def __init__(self, owner: Transcription, kind: Any = ca.SX, at: int | None = None):
+        self.owner, self.kind, self._at = owner, kind, at
+        self._nodes: dict[Any, Node] = {}
+        self._unknowns: dict[Any, _Entry] = {}
+        self._given: dict[Any, _Entry] = {}
+
+    def node(self, phase: int, ahead: int = 0) -> Node:
+        """What there is at the sample `ahead` of the place."""
+        return self._node(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
+
+    def fixed(self, phase: int, sample: int) -> Node:
+        """What there is at a sample, whatever the place."""
+        return self._node(phase, sample, True)
+
+    def _node(self, phase: int, k: int, fixed: bool) -> Node:
+        return self._nodes.setdefault((phase, k, fixed), Node(self, phase, k, fixed))
+
+    def unknown(self, node: Node, name: str, table: np.ndarray) -> Any:
+        """The unknowns in a row of `table` (samples, size); a table with one row serves all samples."""
+        return self._symbol(self._unknowns, node, name, table)
+
+    def given(self, node: Node, name: str, table: np.ndarray) -> Any:
+        """Likewise entries of the program's parameter vector."""
+        return self._symbol(self._given, node, name, table)
+
+    def _symbol(self, entries: dict[Any, _Entry], node: Node, name: str, table: np.ndarray) -> Any:
+        k, fixed = (0, True) if len(table) == 1 else (node.k, node.is_fixed)
+        key = node.phase, name, k, fixed
+        if key not in entries:
+            entries[key] = _Entry(self.kind.sym(name, table.shape[1]), table, k, fixed)
+        return entries[key].symbol
+
+    def function(self, cost: Any, rows: Any) -> ca.Function:
+        """(v, p) -> cost, rows; of what they depend on, which is what is kept here."""
+        self._unknowns = _used(self._unknowns, cost, rows, least=1)
+        self._given = _used(self._given, cost, rows)
+        parts = [[e.symbol for e in group.values()] for group in (self._unknowns, self._given)]
+        if self.kind is ca.SX:
+            args = [ca.vertcat(ca.SX(0, 1), *symbols) for symbols in parts]
+            return ca.Function("block", args, [cost, rows], {"cse": True})
+        # an MX function's input is one symbol
+        inner = ca.Function("inner", [*parts[0], *parts[1]], [cost, rows], {"cse": True})
+        args = [ca.MX.sym(name, sum(s.numel() for s in p)) for name, p in zip("vp", parts, strict=True)]
+        split = [_split(whole, p) for whole, p in zip(args, parts, strict=True)]
+        return ca.Function("block", args, inner(*split[0], *split[1]))
+
+    @property
+    def reach(self) -> int:
+        """How far behind its place the block looks, <= 0."""
+        entries = [*self._unknowns.values(), *self._given.values()]
+        return min((e.k for e in entries if not e.fixed), default=0)
+
+    def index(self, samples: np.ndarray) -> np.ndarray:
+        """Unknowns (samples, numel) of each place."""
+        return _rows_at(self._unknowns, samples)
+
+    def given_index(self, samples: np.ndarray) -> np.ndarray:
+        """Parameters (samples, numel) of each place."""
+        return _rows_at(self._given, samples)
+
+
+class Node:
+    """The symbols that belong to one sample of a phase.
+
+    Attributes
+    ----------
+    x : (nx,)
+        The state. What is eliminated of it (see `StepRows`) is written out in the sample before.
+    u, multipliers : (nu,), (nm,)
+        Of the step that starts here.
+    w : (nx,)
+        The copy of the next state that a staged program has.
+    t, h, theta, data
+        Time, step length, the map's parameters, references.
+    """
+
+    def __init__(self, stencil: Stencil, phase: int, k: int, fixed: bool):
+        self.stencil, self.phase, self.k, self.is_fixed = stencil, phase, k, fixed
+        self._layout = stencil.owner.layouts[phase]
+        self._of = stencil.owner.phases[phase]
+
+    def _unknown(self, name: str, table: np.ndarray) -> Any:
+        return self.stencil.unknown(self, name, table)
+
+    def _section(self, name: str) -> Any:
+        table = self.stencil.owner.given.index(self.phase, name)
+        return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
+
+    @cached_property
+    def x(self) -> Any:
+        at, f = self._layout, self._of.map
+        kept = self._kept
+        if not at.eliminated:
+            return kept
+        if self.is_fixed and self.k == 0:
+            rest = self._unknown("start", at.X[:1, at.eliminated])
+        else:
+            before = self.stencil._node(self.phase, self.k - 1, self.is_fixed)
+            rest = before.given_next(kept) + before._section("delta")
+        return _placed(f.nx, (at.kept, kept), (at.eliminated, rest))
+
+    @property
+    def _kept(self) -> Any:
+        return self._unknown("q", self._layout.X[:, self._layout.kept])
+
+    def given_next(self, kept: Any) -> Any:
+        """The eliminated entries of the next state, whose other ones are `kept`."""
+        at, f = self._layout, self._of.map
+        x, x1 = (_placed(f.nx, (at.kept, values)) for values in (self._kept, kept))
+        return self._of.equations.given_next(x, self.u, x1, self.multipliers, self.t, self.h, self.theta)
+
+    @property
+    def u(self) -> Any:
+        return self._unknown("u", self._layout.U)
+
+    @property
+    def multipliers(self) -> Any:
+        return self._unknown("lam", self._layout.L)
+
+    @property
+    def w(self) -> Any:
+        return self._unknown("w", self._layout.W)
+
+    @property
+    def h(self) -> Any:
+        H = self._layout.H
+        if H is None:
+            return self._section("h")
+        return self._unknown("h", H[:, None] if self._layout.staged else H[:1, None])
+
+    @property
+    def theta(self) -> Any:
+        return self._section("theta")
+
+    @property
+    def t(self) -> Any:
+        if not self._of.equations.uses_time:
+            return self.stencil.kind.zeros(1)
+        return self._section("t0") + self._section("k") * self.h
+
+    @property
+    def data(self) -> Any:
+        return self._section("data")
+
+
+class _Entry:
+    """A symbol, its table, and the row: of a sample, or ahead of the place."""
+
+    def __init__(self, symbol: Any, table: np.ndarray, k: int, fixed: bool):
+        self.symbol, self.table, self.k, self.fixed = symbol, table, k, fixed
+
+
+def _placed(size: int, *parts: tuple[list[int], Any]) -> Any:
+    """The column with values at some entries, 0 elsewhere."""
+    column = ca.SX.zeros(size)
+    for entries, values in parts:
+        column[entries] = values
+    return column
+
+
+def _used(entries: dict[Any, _Entry], cost: Any, rows: Any, least: int = 0) -> dict[Any, _Entry]:
+    """Those that an expression depends on; `least` 1 keeps one of them in any case."""
+    expression = ca.vertcat(cost, rows)
+    used = {key: e for key, e in entries.items() if ca.depends_on(expression, e.symbol)}
+    return used or dict(list(entries.items())[:least])
+
+
+def _split(whole: Any, parts: list[Any]) -> list[Any]:
+    edges = np.concatenate([[0], np.cumsum([s.numel() for s in parts])]).astype(int)
+    return [whole[a:b] for a, b in pairwise(edges)]
+
+
+def _rows_at(entries: dict[Any, _Entry], samples: np.ndarray) -> np.ndarray:
+    """The tables' rows of each sample, side by side (samples, total)."""
+    columns = [np.empty((len(samples), 0), int)]
+    for e in entries.values():
+        columns.append(e.table[np.full(len(samples), e.k) if e.fixed else samples + e.k])
+    return np.hstack(columns)

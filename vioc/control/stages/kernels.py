@@ -1,0 +1,158 @@
+"""One stage of each pass about a trajectory in symbols: model, direction, trial.
+
+See docs/maths/optimal_control.md, "Stages". Matrices travel row by row; the first argument and the first
+output are what is carried from stage to stage, the third output is above 1/2 where a pass must stop.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import casadi as ca
+
+from vioc.control.stages.equations import StageEquations
+from vioc.control.stages.riccati import riccati_step
+from vioc.dynamics.integrators.base import Kernel
+
+OPTIONS = {"cse": True}
+REGULAR = 1e8  # sum of the entries of A, B beyond which the map itself is asked whether the step is singular
+FINITE = 1e300
+
+
+class Layout(NamedTuple):
+    """Where the blocks of a stage lie in a row of `about`'s second output."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    starts: tuple[int, ...]
+
+    @staticmethod
+    def of(e: StageEquations) -> Layout:
+        nx, nu, ns = e.nx, e.nu, e.ns
+        shapes = {"A": (nx, nx), "B": (nx, nu), "g": (ns,), "K": (nu, nx), "L": (ns, ns), "H": (ns, ns)}
+        starts = [0]
+        for shape in shapes.values():
+            starts.append(starts[-1] + shape[0] * (shape[1] if len(shape) > 1 else 1))
+        return Layout(tuple(shapes), tuple(shapes.values()), tuple(starts))
+
+    def part(self, first: str, last: str = "") -> slice:
+        """The columns of one block, or from one to another."""
+        i, j = self.names.index(first), self.names.index(last or first)
+        return slice(self.starts[i], self.starts[j + 1])
+
+
+def about_kernel(e: StageEquations) -> ca.Function:
+    """The model, backwards: projection gains, adjoint, Newton Hessian and its minimizer.
+
+    The carry is (count of stages whose Hessian by u is not positive definite, G, adjoint, P, p).
+    """
+    nx, ns, nz = e.nx, e.ns, e.nz
+    square = nx * nx
+    carry = ca.SX.sym("carry", 1 + 2 * square + 2 * nx)
+    weights, shift = ca.SX.sym("weights", ns * ns), ca.SX.sym("shift")
+    ends = [0, 1, 1 + square, 1 + square + nx, 1 + 2 * square + nx, carry.numel()]
+    count, G, adjoint, P, p = ca.vertsplit(carry, ends)
+    G, P = ca.reshape(G, nx, nx), ca.reshape(P, nx, nx)
+    AB = e.Y[:nx, :]
+    l_s, l_z = e.gradient
+    g = l_s + e.Y.T @ l_z
+    regulator = riccati_step(ca.reshape(weights, ns, ns) + AB.T @ (G @ AB), ca.SX(ns, 1), nx)
+    K = regulator.K
+    L = e.condense(e.hessian(e.l))
+    force = ca.vertcat(adjoint, ca.SX(nz - nx, 1)) + l_z
+    rho = ca.SX.sym("rho", nz)
+    curvature = e.condense(e.hessian(ca.dot(rho, e.r)))
+    H = L + ca.substitute(curvature, rho, e.dual(force))
+    step = riccati_step(H + shift * e.w * ca.SX.eye(ns) + AB.T @ (P @ AB), g + AB.T @ p, nx)
+    moved = g + AB.T @ adjoint
+    z = moved[:nx] - K.T @ moved[nx:]
+    blocks = [AB[:, :nx].T, AB[:, nx:].T, g, K.T, L.T, H.T]
+    # what is not a number is not below anything
+    regular = ca.sum1(ca.fabs(ca.vec(ca.densify(AB)))) < REGULAR
+    finite = ca.sum1(ca.fabs(ca.densify(ca.vertcat(g, ca.vec(K), ca.vec(H))))) < FINITE
+    sound = ca.logic_and(regulator.bad < 1, ca.logic_and(regular, finite))
+    outputs = [
+        ca.vertcat(count + step.bad, ca.vec(regulator.P), z, ca.vec(step.P), step.p),
+        ca.vertcat(*(ca.vec(b) for b in blocks)),
+        ca.if_else(sound, 0.0, 1.0),
+        _affine(AB, step.K, step.d),
+    ]
+    args = [carry, *e.arguments, weights, shift]
+    return ca.Function("about", args, [ca.densify(o) for o in outputs], OPTIONS)
+
+
+def lq_kernel(e: StageEquations) -> ca.Function:
+    """Minimizer of 1/2 (x, u)'(H + shift w I)(x, u) + g'(x, u) along A, B, backwards: carry (P, p)."""
+    nx, ns = e.nx, e.ns
+    carry, row = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("row", nx * ns + ns)
+    H, w, shift = ca.SX.sym("H", ns * ns), ca.SX.sym("w"), ca.SX.sym("shift")
+    A, B, g = ca.vertsplit(row, [0, nx * nx, nx * ns, row.numel()])
+    P, p = ca.reshape(carry[: nx * nx], nx, nx), carry[nx * nx :]
+    AB = ca.horzcat(by_rows(A, nx), by_rows(B, nx))
+    whole = by_rows(H, ns) + shift * w * ca.SX.eye(ns) + AB.T @ (P @ AB)
+    step = riccati_step(whole, g + AB.T @ p, nx)
+    outputs = [ca.vertcat(ca.vec(step.P), step.p), _affine(AB, step.K, step.d), step.bad]
+    return ca.Function("lq", [carry, row, H, w, shift], [ca.densify(o) for o in outputs], OPTIONS)
+
+
+def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
+    """(du, dx_next) = M dx + m for du = -K dx - d: M by rows, then m."""
+    nx = AB.shape[0]
+    M = ca.vertcat(-K, AB @ ca.vertcat(ca.SX.eye(nx), -K))
+    return ca.vertcat(ca.vec(M.T), -d, -AB[:, nx:] @ d)
+
+
+def direction_kernel(e: StageEquations) -> ca.Function:
+    """The tangent trajectory of affine rows, forwards: carry (Dg.zeta, dx); gives du too."""
+    nx, nu = e.nx, e.nu
+    carry, g = ca.SX.sym("carry", 1 + nx), ca.SX.sym("g", e.ns)
+    row = ca.SX.sym("row", (nu + nx) * (nx + 1))
+    dx = carry[1:]
+    y = by_rows(row[: -(nu + nx)], nu + nx) @ dx + row[-(nu + nx) :]
+    slope = carry[0] + ca.dot(g, ca.vertcat(dx, y[:nu]))
+    outputs = [ca.vertcat(slope, y[nu:]), y[:nu], ca.SX(0)]
+    return ca.Function("direction", [carry, row, g], [ca.densify(o) for o in outputs], OPTIONS)
+
+
+def trial_kernel(e: StageEquations, kernel: Kernel) -> ca.Function:
+    """A step under feedback and its cost, forwards: carry (cost, carry of the map's kernel)."""
+    nx, nu = e.nx, e.nu
+    x, u, _, lam, t, dt, theta, reference, w = e.arguments
+    dx, du, gains = (ca.SX.sym(name, n) for name, n in (("dx", nx), ("du", nu), ("K", nu * nx)))
+    carry, gamma = ca.SX.sym("carry", 1 + kernel.function.numel_in(0)), ca.SX.sym("gamma")
+    error = kernel.difference(x + gamma * dx, carry[1 : 1 + nx])
+    curve = [x, u, dx, du, gains, gamma]
+    applied = u + gamma * du - by_rows(gains, nu) @ error
+    feedback = ca.Function("feedback", [carry, *curve], [applied], OPTIONS)
+    cost = ca.substitute(e.l, x, carry[1 : 1 + nx])
+    after = ca.SX.sym("after", carry.numel() - 1)
+    total = ca.vertcat(carry[0] + cost, after)
+    add = ca.Function("add", [carry, u, lam, after, dt, theta, reference, w], [total], OPTIONS)
+
+    def mx(*symbols: ca.SX) -> list[ca.MX]:
+        return [ca.MX.sym("a", s.numel()) for s in symbols]
+
+    c, *rows = mx(carry, *curve)
+    grid = mx(t, dt, theta, reference, w)
+    v = feedback(c, *rows)
+    inline = True  # one level of calls less
+    moved, multipliers, residual = kernel.function.call([c[1:], v, *grid[:3]], inline, False)
+    outputs = [add(c, v, multipliers, moved, *grid[1:]), v, residual, multipliers]
+    return ca.Function("trial", [c, *rows, *grid], [ca.densify(o) for o in outputs])
+
+
+def running_kernel(e: StageEquations) -> ca.Function:
+    """The running cost of a step."""
+    x, u, _, lam, _, dt, theta, reference, w = e.arguments
+    return ca.Function("running", [x, u, lam, dt, theta, reference, w], [ca.densify(e.l)], OPTIONS)
+
+
+def curvature_kernel(e: StageEquations) -> ca.Function:
+    """The running cost's Hessian by (x, u), its multipliers chained."""
+    H = e.condense(e.hessian(e.l))
+    return ca.Function("curvature", e.arguments, [ca.densify(H)], OPTIONS)
+
+
+def by_rows(entries: ca.SX, rows: int) -> ca.SX:
+    """A matrix from its entries row by row."""
+    return ca.reshape(entries, entries.numel() // rows, rows).T

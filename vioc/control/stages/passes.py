@@ -1,0 +1,245 @@
+"""The passes of Newton's method about a trajectory, bound to arrays: model, direction, trial.
+
+See docs/maths/optimal_control.md, "Stages". Everything here is in the order of time; backward passes
+read and write views in reversed order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vioc.control.costs import Cost
+from vioc.control.local_model import Weights, absolute
+from vioc.control.stages import kernels
+from vioc.control.stages.kernels import Layout
+from vioc.dynamics.evaluate import Bound
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from vioc.control.stages.sweeps import Grid, Sweeps
+
+STOP = 0.5  # between the 0 and 1 that say whether a stage went well
+
+
+class Passes:
+    """The passes over one horizon, with their arrays; one optimization at a time works in them.
+
+    Parameters
+    ----------
+    sweeps : Sweeps
+    f : OneStepMap
+    cost : Cost
+    grid : Grid
+
+    Attributes
+    ----------
+    x, u, multipliers : (N+1, nx), (N, nu), (N, nm)
+        The iterate.
+    lx_end, lxx_end : (nx,), (nx, nx)
+        Derivatives of the terminal cost there.
+    blocks : dict of str to (N, ...) array
+        Of the last model: A, B, g the cost's gradient by (x, u), K the projection's gains, L the cost's
+        Hessian and H Newton's.
+    L : (N, ns, ns)
+        The cost's Hessian, known before the model.
+    unit : float
+        Mean weight of the inputs per step weight, or of the last state where they have none.
+    """
+
+    def __init__(self, sweeps: Sweeps, f: OneStepMap, cost: Cost, grid: Grid):
+        e = sweeps.equations
+        self._sweeps, self._map, self._cost, self._grid = sweeps, f, cost, grid
+        N, nx, nu, ns = len(grid.w), e.nx, e.nu, e.ns
+        self.x, self.u, self.multipliers = np.zeros((N + 1, nx)), np.zeros((N, nu)), np.zeros((N, e.nm))
+        iterate = [self.x[:-1], self.u, self.x[1:], self.multipliers]
+        self._last_reference = np.ascontiguousarray(cost.reference_rows(N)[N])
+        self._end = self._terminal(self.x[-1])
+        self.lx_end, self.lxx_end = self._end.outputs[1][0], self._end.outputs[2].reshape(nx, nx)
+        rows = [self.x[:-1], self.u, self.multipliers, *grid[1:]]
+        self._running = sweeps.program("running", lambda: kernels.running_kernel(e)).bind_map(rows, N)
+
+        # the model
+        self._regulator, self._shift = np.zeros((N, ns * ns)), np.zeros(1)
+        self._carry = np.zeros(1 + 2 * nx * nx + 2 * nx)
+        program = sweeps.program("about", lambda: kernels.about_kernel(e))
+        back = [_back(a) for a in (*iterate, *grid, self._regulator)]
+        self._about = program.bind_accumulate(self._carry, [*back, self._shift], N, 1, STOP)
+        layout, reversed_rows = Layout.of(e), self._about.outputs[1]
+        natural = reversed_rows[::-1]
+        self.blocks = {
+            name: natural[:, layout.part(name)].reshape(N, *shape)
+            for name, shape in zip(layout.names, layout.shapes, strict=True)
+        }
+
+        # directions: of the model, of its blocks with another shift, of another Hessian
+        self._other = np.zeros((N, ns * ns))
+        self._lq_carry, self._lq_shift = np.zeros(nx * nx + nx), np.zeros(1)
+        program = sweeps.program("lq", lambda: kernels.lq_kernel(e))
+        start, linear, w = self._lq_carry, reversed_rows[:, layout.part("A", "g")], grid.w[::-1]
+        self._lq = [
+            program.bind_accumulate(start, [linear, H, w, self._lq_shift], N, 0, STOP)
+            for H in (reversed_rows[:, layout.part("H")], self._other[::-1])
+        ]
+        program = sweeps.program("direction", lambda: kernels.direction_kernel(e))
+        affine = [self._about.outputs[3], *(bound.outputs[1] for bound in self._lq)]
+        g = natural[:, layout.part("g")]
+        self._directions = [
+            program.bind_accumulate(np.zeros(1 + nx), [a[::-1], g], N, 1 + nx, np.inf) for a in affine
+        ]
+
+        # trials
+        self._dx, self._du, self._gamma = np.zeros((N, nx)), np.zeros((N, nu)), np.zeros(1)
+        self._trial: Bound | None = None
+        if (kernel := f.kernel) is not None:
+            self._start = np.zeros(1 + kernel.function.numel_in(0))
+            program = sweeps.program("trial", lambda: kernels.trial_kernel(e, kernel))
+            gains = natural[:, layout.part("K")]
+            rows = [self.x[:-1], self.u, self._dx, self._du, gains, self._gamma, *grid]
+            self._trial = program.bind_accumulate(self._start, rows, N, 1 + nx, kernel.tolerance)
+            self._trial_end = self._terminal(self._trial.outputs[0][-1, 1:])
+
+        # what does not change from iterate to iterate
+        self._constant = cost.constant_hessian
+        if self._constant is None:
+            program = sweeps.program("curvature", lambda: kernels.curvature_kernel(e))
+            self._curvature = program.bind_map([*iterate, *grid], N)
+            self.L = self._curvature.outputs[0].reshape(N, ns, ns)
+        else:
+            self.L = grid.w[:, :, None] * self._constant
+            self._convex = (grid.w[:, :, None] * absolute(self._constant)).reshape(N, -1)
+            self._mean = np.trace(self._constant[nx:, nx:]) / nu
+        self._weights: Weights | None = None
+
+    # -- the iterate --------------------------------------------------------------------------------
+
+    def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
+        """Get ready for trajectories from x0; `weights` of the regulator that projects as `LocalModel`'s."""
+        self._weights = weights
+        if (kernel := self._map.kernel) is not None:
+            self._start[1:] = kernel.start(x0)
+        if weights is not None:
+            Q, R = weights
+            n = len(Q)
+            whole = np.zeros((n + len(R), n + len(R)))
+            whole[:n, :n], whole[n:, n:] = Q, R
+            self._regulator[:] = whole.reshape(-1)
+        elif self._constant is not None:
+            self._regulator[:] = self._convex
+
+    @property
+    def w(self) -> np.ndarray:
+        """Weights of the steps (N,)."""
+        return self._grid.w[:, 0]
+
+    def load(self, run: Trajectory) -> None:
+        """Make a trajectory the iterate."""
+        self.x[:], self.u[:], self.multipliers[:] = run.x, run.u, run.multipliers
+        self._end.call()
+
+    @property
+    def value(self) -> float:
+        """The cost of the iterate."""
+        self._running.call()
+        return float(self._running.outputs[0].sum() + self._end.outputs[0][0, 0])
+
+    def _terminal(self, x: np.ndarray) -> Bound:
+        return self._cost.bind_end(x, self._grid.parameters, self._last_reference)
+
+    # -- model and directions -----------------------------------------------------------------------
+
+    def model(self, shift: float) -> tuple[bool, bool]:
+        """The model about the iterate, for the Newton Hessian shifted by `shift` units.
+
+        Returns
+        -------
+        sound, minimum : bool
+            Whether all numbers are finite, the steps regular and the regulator exists; whether the
+            shifted Hessian has a minimum.
+        """
+        nx = len(self.lx_end)
+        if self._constant is None:
+            self._curvature.call()
+            if not np.isfinite(self.L).all():
+                return False, False
+            if self._weights is None:
+                self._regulator[:] = absolute(self.L).reshape(len(self.L), -1)
+            curvature = self.L.sum(axis=0)[nx:, nx:] / self._grid.w.sum()
+            self._mean = np.trace(curvature) / len(curvature)
+        if not np.isfinite(self.lxx_end).all():
+            return False, False
+        self.unit = float(self._mean if self._mean > 0 else np.abs(self.lxx_end).max())
+        own = self._weights
+        G = self._sweeps.kept("end", self.lxx_end, absolute) if own is None else own[0]
+        self._shift[0] = add = shift * self.unit
+        carry, square = self._carry[1:], nx * nx
+        carry[:square] = G.reshape(-1)
+        carry[square : square + nx] = self.lx_end
+        self._shifted_end(carry[square + nx :], self.lxx_end, add)
+        if self._about.call() < len(self.u):
+            return False, False
+        return True, bool(self._about.outputs[0][-1, 0] == 0)
+
+    def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: float) -> None:
+        """(P + add I, p) of the last sample, into `carry`."""
+        nx = len(P)
+        carry[: nx * nx] = P.reshape(-1)
+        carry[: nx * nx : nx + 1] += add
+        carry[nx * nx :] = self.lx_end
+
+    def minimize(self, shift: float) -> int | None:
+        """Newton's subproblem with another shift; see `direction`. None where there is no minimum."""
+        return self._minimize(0, self.lxx_end, shift * self.unit)
+
+    def minimize_other(self, H: np.ndarray, P: np.ndarray) -> int | None:
+        """The subproblem of another Hessian: (N, ns, ns), and (nx, nx) at the end."""
+        self._other[:] = H.reshape(len(H), -1)
+        return self._minimize(1, P, 0.0)
+
+    def _minimize(self, which: int, P: np.ndarray, add: float) -> int | None:
+        self._lq_shift[0] = add
+        self._shifted_end(self._lq_carry, P, add)
+        return which + 1 if self._lq[which].call() == len(self.u) else None
+
+    def direction(self, which: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """dx (N+1, nx), du (N, nu) and Dg.zeta of the model's minimizer (0) or what `minimize` found."""
+        bound = self._directions[which]
+        bound.call()
+        carries, du = bound.outputs[:2]
+        dx = np.zeros(self.x.shape)
+        dx[1:] = carries[:, 1:]
+        return dx, du.copy(), float(carries[-1, 0] + self.lx_end.dot(dx[-1]))
+
+    # -- trials -------------------------------------------------------------------------------------
+
+    @property
+    def can_try(self) -> bool:
+        """Whether the map has a kernel."""
+        return self._trial is not None
+
+    def aim(self, dx: np.ndarray, du: np.ndarray) -> None:
+        """The direction of the trials that follow, from the iterate along the model's gains."""
+        self._dx[:], self._du[:] = dx[:-1], du
+
+    def attempt(self, gamma: float) -> float:
+        """The cost of a trial; not a number where it leads to no trajectory."""
+        assert self._trial is not None
+        self._gamma[0] = gamma
+        if self._trial.call() < len(self.u):
+            return np.nan
+        self._trial_end.call()
+        return float(self._trial.outputs[0][-1, 0] + self._trial_end.outputs[0][0, 0])
+
+    def attempted(self, run: Trajectory) -> Trajectory:
+        """The last trial; `run` is the iterate."""
+        assert self._trial is not None
+        states, u, _, multipliers = self._trial.outputs
+        x = np.concatenate([self.x[:1], states[:, 1:]])
+        return Trajectory(run.map, run.t, x, u.copy(), multipliers.copy(), k0=run.k0)
+
+
+def _back(a: np.ndarray) -> np.ndarray:
+    """Rows in reversed order; what serves all rows stays."""
+    return a[::-1] if a.ndim == 2 else a
