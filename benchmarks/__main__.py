@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench, rows = Bench(args.quick), {}
     if not args.json:
         print(machine())
+        if args.quick:
+            print("quick: small problems, hardly repeated; it shows that everything runs, not how fast")
     for name in args.group or GROUPS:
         with contextlib.nullcontext() if name in ALL_CORES else one_core():
             rows[name] = list(GROUPS[name](bench))

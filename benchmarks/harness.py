@@ -63,6 +63,7 @@ class Row:
         peers = [
             f"{name} {_short(v)} = {_short(v / self.best)}x" if not isinstance(v, str) else f"{name}: {v}"
             for name, v in self.peers.items()
+            if isinstance(v, str) or np.isfinite(v)
         ]
         return self.name, self.unit, *figures, "; ".join(peers), self.note
 

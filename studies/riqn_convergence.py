@@ -1,8 +1,9 @@
 """Convergence of the root finders on DRNEA ([L] Fig. 4): a chain of 10 bodies, 1 ms steps.
 
-The left picture is one step of 50 ms from the seed q_k: RIQN converges linearly, the Newton direction by
-the recursion without symmetry quadratically, and iterate for iterate as the dense one.
-Counts are residual evaluations to a 2-norm of 1e-8 N, over 10,000 steps.
+The left picture is one step of 50 ms from the seed q_k: the Newton direction by the recursion without
+symmetry converges quadratically, and iterate for iterate as the dense one. RIQN, linear in [L], is
+superlinear here by Broyden's updates. Counts are residual evaluations to a 2-norm of 1e-8 N or the rounding
+floor, over 10,000 steps, from seeds extrapolated with the degree that the last step asked for.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STUDY = Study(
     ),
     riqn_40=Claim("the same, N = 40", at_most(4.1), full_only=True),
     riqn_100=Claim("the same, N = 100", at_most(5.2), full_only=True),
-    heavy_100=Claim(f"the same, N = 100, gravity {G}", full_only=True),
+    heavy_100=Claim(f"the same, N = 100, gravity {G}", at_most(5.2), full_only=True),
     newton_10=Claim("residual evaluations of Newton, N = 10", published=4, source="[L] Fig. 4b"),
     failed=Claim("steps that failed in these runs", at_most(0)),
 )
@@ -89,17 +90,20 @@ def draw(report: Report, history: dict[str, np.ndarray], counts: dict[str, np.nd
         ylabel="2-norm of the residual",
         title="one step of 50 ms from q = q_k ([L] Fig. 4a)",
     )
-    for key, style in (("riqn_10", "C0"), ("newton_10", "C3")):
-        right.plot(
-            counts[key][:1000],
-            style,
-            lw=0.8,
-            label=f"{SOLVERS[key.split('_')[0]]}: mean {counts[key].mean():.2f}",
-        )
-    right.set(xlabel="step", ylabel="residual evaluations", title="10 bodies, 1 ms ([L] Fig. 4b)")
+    window = np.full(100, 0.01)
+    for key, n in counts.items():
+        solver, label = key.split("_")
+        name = {"riqn": "RIQN, N = ", "newton": "Newton, N = "}.get(solver, f"RIQN, g = {G}, N = ") + label
+        right.plot(np.convolve(n, window, "valid"), lw=0.8, label=f"{name}: mean {n.mean():.2f}")
+    right.set(
+        xlabel="step",
+        ylabel="residual evaluations",
+        title="1 ms steps, mean over 100 of them ([L] Fig. 4b)",
+    )
+    right.set_ylim(1, 1.5 * right.get_ylim()[1])  # room for the legend
     for axes in (left, right):
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(fontsize=8)
     report.save(figure)
 
 

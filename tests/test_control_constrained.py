@@ -414,7 +414,6 @@ def test_monitor_prints_levels_and_a_verdict(capsys):
     ("options", "message"),
     [
         (dict(), "no constraint"),
-        (dict(bounds={"force": 1.0}), "write 'u.force'"),
         (dict(bounds={"y": 1.0}), "bounds: unknown quantity 'y'"),
         (dict(bounds={"u.force": (2.0, 1.0)}), "lower limit 2 > upper limit 1"),
         (dict(bounds={"u.force": np.ones(3)}), "expected a number or 10 of them"),
@@ -449,8 +448,22 @@ def test_bad_constraints():
         solve(Constraint("c", x, upper=1), Constraint("c", x, lower=1))
     with pytest.raises(ValueError, match="neither a symbol"):
         solve(Constraint("c", ca.SX.sym("other"), upper=1))
-    with pytest.raises(TypeError, match="expected Constraint objects"):
+    with pytest.raises(TypeError, match="expected a Constraint"):
         solve(x)
     bad = Cost(f, ca.log(x - 0.5), 0)
     with pytest.raises(OptimizationError, match="running cost"):
         optimize_constrained(f, bad, x0=[0, 0], steps=10, bounds={"u.force": 1})
+
+
+def test_inputs_by_their_own_names_and_a_single_constraint():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.05)
+    cost = vioc.control.quadratic(f, Q={"theta": 1.0}, R=0.1, Qf={"theta": 5.0})
+    x0 = f.initial_state({"theta": 0.1})
+    track = Constraint("track", f.quantity("x"), lower=-1.0, upper=1.0)
+    found = [
+        optimize_constrained(f, cost, x0=x0, steps=20, bounds=bounds, constraints=constraints)
+        for bounds, constraints in (({"force": 5.0}, track), ({"u.force": 5.0}, [track]))
+    ]
+    assert found[0].cost == found[1].cost and found[0].multipliers.keys() == found[1].multipliers.keys()
+    again = polish(f, cost, found[0].trajectory, bounds={"force": 5.0})
+    assert abs(again.cost - found[0].cost) < 1e-4

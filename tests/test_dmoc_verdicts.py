@@ -33,7 +33,7 @@ def effort(f):
         (dict(bounds={"u.force": ([0, 0], [1, 1])}), r"expected a number or 5 of them as lower limit"),
         (dict(bounds={"u.force": -1.0}), r"means \[-b, b\]"),
         (dict(bounds={"u.force": (np.nan, 1)}), "lower limit is not a number at k = 0"),
-        (dict(bounds={"force": 1}), "'force' is an input; write 'u.force'"),
+        (dict(bounds={"force": 1, "u.force": 1}), "'force' and 'u.force' are the same input"),
         (dict(bounds={"tehta": 1}), "bounds: unknown quantity 'tehta'; did you mean 'theta'"),
         (dict(bounds={"v.theta": (2, 1)}), "bounds on v.theta: lower limit 2 > upper limit 1"),
         (dict(initial=[0, 0, 0]), r"initial state: expected shape \(4,\) in the order x, theta"),

@@ -139,7 +139,7 @@ def test_options_are_checked(pole):
         LinearMPC(loop, 0)
     with pytest.raises(ValueError, match="no quadratic solver 'mystery'"):
         LinearMPC(loop, 5, solver="mystery")
-    with pytest.raises(ValueError, match="unknown 'tehta'; did you mean 'theta'"):
+    with pytest.raises(ValueError, match="unknown name 'tehta'; did you mean 'theta'"):
         LinearMPC(loop, 5, state_upper={"tehta": 1.0})
     with pytest.raises(ValueError, match="soft: expected a weight > 0"):
         LinearMPC(loop, 5, soft=-1.0)

@@ -306,7 +306,7 @@ def test_lqg_balances_from_angles_alone_and_bounds_are_kept(pole):
     assert np.abs(run["theta"][-100:]).max() < 0.1
     with pytest.raises(ValueError, match="lower 1 is above upper -1"):
         ClosedLoop(f, loop, lower=1.0, upper=-1.0).simulate(eq.x, 1)
-    with pytest.raises(ValueError, match="unknown 'forc'; did you mean 'force'"):
+    with pytest.raises(ValueError, match="unknown name 'forc'; did you mean 'force'"):
         ClosedLoop(f, loop, lower={"forc": 1.0}).simulate(eq.x, 1)
 
 

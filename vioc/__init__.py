@@ -35,6 +35,7 @@ from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
+from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.dynamics.integrators.tableau import Tableau
@@ -106,6 +107,7 @@ __all__ = [
     "LinearTimeVI",
     "Mass",
     "MassGravity",
+    "MaximalVI",
     "MidpointVI",
     "ModelError",
     "OneStepMap",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from vioc.errors import ModelError
 
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
@@ -14,7 +16,7 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
     try:
         array = np.ascontiguousarray(value, dtype=float)
     except (TypeError, ValueError):
-        raise ValueError(f"{what}: expected numbers of shape {shape}, got {value!r}") from None
+        raise ValueError(f"{what}: expected numbers of shape {shape}, got {_shown(value)}") from None
     if array.shape != shape:
         order = f" in the order {', '.join(names)}" if names else ""
         raise ValueError(f"{what}: expected shape {shape}{order}, got {array.shape}")
@@ -24,6 +26,36 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
         row = f" at step {at[0]}" if len(at) > 1 else ""
         raise ValueError(f"{what}: expected finite numbers, got {array[at]} in entry {at[-1]}{label}{row}")
     return array
+
+
+def _shown(value: Any) -> str:
+    """What was given instead of numbers, short, with where the numbers are."""
+    if hasattr(value, "x"):
+        return f"an object of type {type(value).__name__}; use its .x"
+    if isinstance(value, Mapping):
+        return f"{value!r}; make an array of it with f.initial_state or f.state"
+    return repr(value)
+
+
+def by_name(
+    values: Mapping[str, Any], names: Sequence[str], what: str, *, prefix: str = ""
+) -> dict[str, Any]:
+    """`values` with keys among `names`, which may be written with `prefix` (``"u."`` for inputs).
+
+    Raises
+    ------
+    ModelError
+        If a name is unknown or is given in both ways.
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = key.removeprefix(prefix) if key not in names else key
+        if name not in names:
+            raise ModelError(f"{what}: unknown name {key!r}; {near_misses(name, names)}")
+        if name in found:
+            raise ModelError(f"{what}: {name!r} is given twice, also as {prefix + name!r}")
+        found[name] = value
+    return found
 
 
 def near_misses(name: str, known: Iterable[str]) -> str:

@@ -332,11 +332,24 @@ class Cost:
         return self._stacked
 
     def __repr__(self) -> str:
-        x = self.map.symbols
-        refs = ca.SX.sym("ref", self._running.numel_in(5))
-        parts = [str(fn(*x, refs)) for fn in (self._running, self._terminal)]
-        running, terminal = (p if len(p) <= 60 else p[:57] + "..." for p in parts)
+        f, references = self.map, [f"reference {i}" for i in range(self.reference_size)]
+        groups = [f.state_names, f.input_names, f.multiplier_names, f.parameters, ["dt"], references]
+        prefixes = ["", "u.", "lambda.", "param.", "", ""]
+        args = [
+            ca.vertcat(ca.SX(0, 1), *(ca.SX.sym(prefix + n) for n in names))
+            for prefix, names in zip(prefixes, groups, strict=True)
+        ]
+        running, terminal = (_described(part(*args)) for part in (self._running, self._terminal))
         return f"Cost(running: {running}{' per second' * self.per_time}; terminal: {terminal})"
+
+
+def _described(expression: ca.SX) -> str:
+    """A short expression as it is, of a long one what it depends on."""
+    text = str(expression)
+    if len(text) <= 60 and "@" not in text:  # @1 is CasADi's name of a shared part
+        return text
+    names = sorted({s.name() for s in ca.symvar(expression)})
+    return f"of {', '.join(names[:8])}" + f", ... ({len(names)} in all)" * (len(names) > 8)
 
 
 def _reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:

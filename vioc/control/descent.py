@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import check_array
 from vioc.control.costs import Cost
-from vioc.control.local_model import Direction, LocalModel, Weights
-from vioc.control.projection import project, projection_gains
+from vioc.control.guess import begin, far_away, guess_curve, guess_trajectory
+from vioc.control.local_model import Direction, LocalModel
 from vioc.control.result import ADVICE, HEADER, History, Record, Result
 from vioc.control.shooting import Shooting
 from vioc.control.stages.model import LocalModels
 from vioc.control.stages.sweeps import Sweeps
-from vioc.control.weights import error_names, weight_matrix
+from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
@@ -100,7 +99,9 @@ def optimize(
     monitor : bool or callable, optional
         True prints one line per iteration and a verdict; a callable gets each `Record`.
     raise_on_failure : bool
-        False returns the best iterate with its status instead of raising.
+        False returns the best iterate with its status instead of raising; a guess that leads to no
+        trajectory is then replaced by the rollout of its inputs, or else of none, from its start, which the
+        result's `message` says.
 
     Returns
     -------
@@ -111,8 +112,8 @@ def optimize(
     ValueError
         Shapes and options.
     OptimizationError
-        Not converged (``result`` holds the best iterate), a guess that cannot be projected, a cost that
-        is not finite at an iterate.
+        Not converged (``result`` holds the best iterate); a guess that cannot be projected; also if not
+        `raise_on_failure`: no trajectory to begin with at all, or a cost that is not finite on it.
     KeyboardInterrupt
         Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
     """
@@ -133,12 +134,13 @@ def optimize(
     weights = None
     if projection is not None:
         weights = (
-            weight_matrix(projection[0], error_names(f), "projection Q"),
-            weight_matrix(projection[1], f.input_names, "projection R", definite=True),
+            state_weight(f, projection[0], "projection Q"),
+            input_weight(f, projection[1], "projection R", definite=True),
         )
     log = _Log(monitor)
     shooting = _shooting(f, cost, guess, x0, steps, method)
     search = interrupt = None
+    begun = ""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # trials are judged by their value
         try:
             run = None
@@ -146,17 +148,21 @@ def optimize(
                 shooting.iterate(max_iterations, log)
                 run = shooting.trajectory(f)
             if run is None:
-                run = _start(f, guess, x0, steps, weights)
+                run, begun = begin(f, guess, x0, steps, weights, strict=raise_on_failure)
             with LocalModels(f, cost, run, weights) as models:
                 search = _Search(f, tolerance, armijo, run, models.value(run), log)
                 search.iterate(models, method if method in FALLBACKS else "newton", max_iterations, warmup)
         except KeyboardInterrupt as stop:
             interrupt = stop
             if search is None:  # stopped between curves: what they lead to
-                run = (shooting and shooting.trajectory(f)) or _start(f, guess, x0, steps, weights)
+                run = None if shooting is None else shooting.trajectory(f)
+                if run is None:
+                    run, begun = begin(f, guess, x0, steps, weights, strict=raise_on_failure)
                 search = _Search(f, tolerance, armijo, run, cost.value(run), log)
             search.status, search.note = "interrupted", ""
-    result = search.result()
+    if search.status in ("line_search", "no_descent"):
+        search.far = far_away(f, guess, search.run)
+    result = search.result(begun)
     if monitor is True:
         print(result.message)
     if interrupt is not None and raise_on_failure:
@@ -180,43 +186,13 @@ def _shooting(
             f'{f!r} is none; use "newton"'
         )
     if not isinstance(guess, tuple):
-        run = _start(f, guess, x0, steps, None)
+        run = guess_trajectory(f, guess, x0, steps, None)
         guess = run.x, run.u
-    X, U = _curve(f, guess)
+    X, U = guess_curve(f, guess)
     if x0 is not None:
         X = X.copy()
         X[0] = f.check_state(x0, "x0")
     return Shooting(f, cost, sweeps, X, U)
-
-
-def _curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """A guess of states and inputs, checked; k = 0 at its start."""
-    X, U = guess
-    X = check_array(X, (len(X), f.nx), "guess of states", f.state_names)
-    return np.ascontiguousarray(X), np.ascontiguousarray(f.check_inputs(U, len(X) - 1, X[0]))
-
-
-def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None) -> Trajectory:
-    """The guess as a trajectory of f."""
-    k0 = 0
-    if isinstance(guess, Trajectory):
-        if not np.allclose(np.diff(guess.t), f.dt, rtol=1e-9):
-            raise ValueError(f"the guess has step lengths other than the map's dt = {f.dt:g} s")
-        if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
-            return guess
-        guess, k0 = (guess.x, guess.u), guess.k0
-    try:
-        if not isinstance(guess, tuple):
-            if x0 is None:
-                raise ValueError("x0: a guess of inputs needs the initial state")
-            return f.rollout(x0, guess, steps)
-        X, U = _curve(f, guess)
-        return project(f, X, U, projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0), x0, k0=k0)
-    except StepError as error:
-        raise OptimizationError(
-            f"the guess leads to no trajectory: {error}. Try one nearer to a trajectory, other weights in "
-            "`projection`, or no guess at all: optimize(f, cost, x0=..., steps=...)"
-        ) from error
 
 
 @dataclass
@@ -251,6 +227,7 @@ class _Search:
     gains: np.ndarray | None = None
     status: str = ""
     note: str = ""
+    far: str = ""
     shift: float = 0.0
 
     def iterate(self, models: LocalModels, method: str, max_iterations: int, warmup: int) -> None:
@@ -338,14 +315,14 @@ class _Search:
         method, shift, slope = direction.method, direction.shift, direction.slope
         self.log(Record(self.log.steps, method, shift, cost, slope, gamma, trials))
 
-    def result(self) -> Result:
+    def result(self, begun: str = "") -> Result:
         run = self.run
         if self.gains is None:
             self.gains = np.zeros((len(run), self.map.nu, self.map.ndx))
         run, gap = _open_loop(self.map, run)
         iterations, records = self.log.steps, self.log.records
         descent = f", Dg.zeta = {records[-1].descent:.3g}" if records else ""
-        advice = "; ".join(t for t in (self.note, ADVICE[self.status]) if t)
+        advice = "; ".join(t for t in (begun, self.note, self.far or ADVICE[self.status]) if t)
         message = (
             f"{self.status.replace('_', ' ')} after {iterations} iterations at cost "
             f"{self.value:.10g}{descent}" + (f": {advice}" if advice else "")

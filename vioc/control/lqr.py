@@ -9,12 +9,13 @@ import numpy as np
 from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array
-from vioc.control.analysis import unstabilizable_modes
-from vioc.control.weights import error_names, weight_matrix
+from vioc.control.analysis.rank import stuck_modes
+from vioc.control.weights import error_names, input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
 
+SETTLES = 1 - 1e-7  # poles nearer to the circle are rounding of what does not settle at all
 FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
 
 
@@ -322,7 +323,7 @@ def dlqr(f: OneStepMap, about: Any, Q: Any, R: Any, Qf: Any = None) -> Regulator
             raise ValueError("the trajectory's steps are not equal; a closed loop runs at one step length")
         f = f.with_dt(float(h[0]))
     Q, R = _weights(f, Q, R)
-    Qf = Q if Qf is None else weight_matrix(Qf, error_names(f), "Qf")
+    Qf = Q if Qf is None else state_weight(f, Qf, "Qf")
     A, B = f.linearize_trajectory(about)
     K, P = riccati(A, B, Q, R, Qf)
     return Regulator(f, about, K, P, Q, R, Qf)
@@ -364,13 +365,12 @@ def dlqr_steady(
         P = solve_discrete_are(A, B, Q, R)
         K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
         poles = np.linalg.eigvals(A - B @ K)
-        if not np.abs(poles).max() < 1:
+        if not np.abs(poles).max() < SETTLES:
             raise np.linalg.LinAlgError(f"a closed-loop pole is {np.abs(poles).max():.6g}")
     except np.linalg.LinAlgError as error:
-        stuck = unstabilizable_modes(A, B)
-        if len(stuck):
-            modes = ", ".join(f"{s:.6g}" for s in stuck)
-            advice = f"the inputs cannot move the eigenvalues {modes}; add an input that acts on them"
+        stuck = stuck_modes(A, B, error_names(f))
+        if stuck:
+            advice = f"the inputs cannot move the eigenvalues {stuck}; add an input that acts on them"
         else:
             advice = "weigh in Q every mode on the unit circle (a drifting coordinate, an undamped swing)"
         raise OptimizationError(f"no stabilizing regulator at this equilibrium ({error}): {advice}") from None
@@ -380,7 +380,7 @@ def dlqr_steady(
 def _weights(f: OneStepMap, Q: Any, R: Any) -> tuple[np.ndarray, np.ndarray]:
     if f.nu == 0:
         raise ValueError("a regulator needs at least one input, the map has none")
-    return weight_matrix(Q, error_names(f), "Q"), weight_matrix(R, f.input_names, "R", definite=True)
+    return state_weight(f, Q, "Q"), input_weight(f, R, "R", definite=True)
 
 
 def _holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:

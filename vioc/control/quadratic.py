@@ -8,9 +8,9 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import by_name, check_array
 from vioc.control.costs import Cost
-from vioc.control.weights import weight_matrix
+from vioc.control.weights import INPUTS, input_weight, weight_matrix
 from vioc.dynamics.integrators.base import OneStepMap
 
 
@@ -35,18 +35,20 @@ def quadratic(
         frame positions, multipliers), or an array on the state. Errors of angles that the map wraps
         are taken the short way round.
     R : dict of str to float, or float, (nu,), (nu, nu)
-        Weight > 0 of every input, by the input's name or as an array.
+        Weight > 0 of every input, by the input's name (``NAME`` or ``u.NAME``) or as an array.
     goal : dict of str to float, optional
         Constant values to reach, by quantity; 0 where not named.
     reference : (N+1, nx), or dict of str to float or (N+1,), optional
         Values to follow, of the states or by quantity.
     u_reference : (N, nu), (nu,), or dict of str to float or (N,), optional
-        Inputs to follow, by the input's name; default 0.
+        Inputs to follow, by the input's name as in R; default 0.
     per_time : bool
         w_k = dt_k, else 1.
 
     Raises
     ------
+    ModelError
+        Unknown names.
     ValueError
         Shapes, numbers that are not finite, Q or Qf not symmetric positive semi-definite, R not
         positive definite, a goal or reference of a quantity that has no weight.
@@ -60,11 +62,12 @@ def quadratic(
     terminal, convex_end = targets.form(Qf, "Qf", x)
     if R is not None:
         if isinstance(R, Mapping):
+            R = by_name(R, f.input_names, "R", prefix=INPUTS)
             missing = [n for n in f.input_names if n not in R]
             if missing:
                 raise ValueError(f"R: input {missing[0]!r} has no weight; every input needs one > 0")
-        weight = weight_matrix(R, f.input_names, "R", definite=True)
-        cost, part = _half_form(weight, [targets.error(f"u.{n}") for n in f.input_names], stage)
+        weight = input_weight(f, R, "R", definite=True)
+        cost, part = _half_form(weight, [targets.error(INPUTS + n) for n in f.input_names], stage)
         running, convex = running + cost, convex + part
     targets.check_used()
     return Cost(
@@ -88,7 +91,7 @@ class _Targets:
         self._symbols: dict[str, ca.SX] = {}
         self._add({} if goal is None else goal, "goal", f.state_names)
         self._add(reference, "reference", f.state_names)
-        self._add(u_reference, "u_reference", f.input_names, prefix="u.")
+        self._add(u_reference, "u_reference", f.input_names, prefix=INPUTS)
 
     def _add(self, given: Any, what: str, names: tuple[str, ...], prefix: str = "") -> None:
         if given is None:
@@ -96,6 +99,8 @@ class _Targets:
         if what == "goal" and not isinstance(given, Mapping):
             raise ValueError(f"goal: expected a dict of values by quantity, got {given!r}; see `reference`")
         if isinstance(given, Mapping):
+            if prefix:
+                given = by_name(given, names, what, prefix=prefix)
             given = {prefix + name: value for name, value in given.items()}
             self._named += given
         else:
@@ -142,8 +147,9 @@ class _Targets:
         return _half_form(weight_matrix(weights, names, what), errors, by)
 
     def check_used(self) -> None:
-        if self._named:
-            raise ValueError(f"{self._named[0]!r} has a goal or a reference, but no weight")
+        for name in self._named:
+            self.f.quantity(name)  # says so where there is none
+            raise ValueError(f"{name!r} has a goal or a reference, but no weight")
 
 
 def _half_form(weight: np.ndarray, errors: Sequence[ca.SX], by: ca.SX) -> tuple[ca.SX, ca.SX]:

@@ -16,7 +16,7 @@ ADVICE = {
     "max_iterations": "raise max_iterations, or start from a better guess",
     "line_search": (
         "no step along any direction lowers the cost enough: check the derivatives "
-        "(vioc.control.check_derivatives), or loosen the tolerance"
+        "(vioc.control.check_derivatives), start from another guess, or loosen the tolerance"
     ),
     "no_descent": (
         "no descent direction could be computed: give every input a weight R > 0, and see whether the "

@@ -112,11 +112,13 @@ class Shooting:
         bound = merit
         if self.penalty > 0:  # what a penalty hinders is full steps along curved constraints
             bound = max([merit, *(v + self.penalty * g for v, g in self.history[-MEMORY:])])
-        before, step, trials, gap = self.value, 1.0, 0, self.gap
+        before, step, trials, gap, scale = self.value, 1.0, 0, self.gap, abs(self.value)
         while step > SHORTEST:
             trials += 1
             X, U, lam = self.X + step * dX, self.U + step * dU, self.multipliers + step * dlam
             value, new_gap, end = self._evaluate(X, U, lam)
+            if trials == 1 and np.isfinite(value):  # what the cost of a trajectory may be like
+                scale = max(scale, abs(value))
             lower = value + self.penalty * new_gap <= bound + SUFFICIENT * step * min(promise, 0.0)
             if (short or lower) and np.isfinite([value, new_gap]).all():
                 break
@@ -126,7 +128,7 @@ class Shooting:
             if self.failures > FAILURES or not self.gap > 0:
                 self.status = "line_search"
             else:
-                self.penalty = max(4 * self.penalty, max(abs(self.value), 1.0) / self.gap)
+                self.penalty = max(4 * self.penalty, scale / self.gap)
         if step:
             self.X, self.U, self.multipliers = X, U, lam
             self.duals = self.duals + step * (duals - self.duals)

@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array, near_misses
+from vioc.checks import by_name, check_array
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.errors import ModelError
+
+INPUTS = "u."  # prefix of inputs among a map's quantities; names of inputs are taken with and without
 
 
-def weight_matrix(value: Any, names: Sequence[str], what: str, *, definite: bool = False) -> np.ndarray:
+def weight_matrix(
+    value: Any, names: Sequence[str], what: str, *, definite: bool = False, prefix: str = ""
+) -> np.ndarray:
     """A symmetric weight on the quantities `names`.
 
     Parameters
@@ -23,6 +28,8 @@ def weight_matrix(value: Any, names: Sequence[str], what: str, *, definite: bool
         What messages call it: ``"Q"``, ``"R"``.
     definite : bool
         Demand positive definite, else positive semi-definite.
+    prefix : str
+        May stand before a name in a dict.
 
     Returns
     -------
@@ -30,15 +37,15 @@ def weight_matrix(value: Any, names: Sequence[str], what: str, *, definite: bool
 
     Raises
     ------
+    ModelError
+        Unknown name.
     ValueError
-        Wrong shape, unknown name, not finite, not symmetric, not (semi-)definite.
+        Wrong shape, not finite, not symmetric, not (semi-)definite.
     """
     n = len(names)
     if isinstance(value, Mapping):
-        unknown = [name for name in value if name not in names]
-        if unknown:
-            raise ValueError(f"{what}: unknown name {unknown[0]!r}; {near_misses(unknown[0], names)}")
-        value = [value.get(name, 0.0) for name in names]
+        given = by_name(value, names, what, prefix=prefix)
+        value = [given.get(name, 0.0) for name in names]
     if np.ndim(value) == 0:
         value = np.full(n, value)
     if np.ndim(value) == 1:
@@ -67,6 +74,31 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
         raise ValueError(
             f"{what}: expected a positive {kind} weight, got eigenvalue {values[0]:g} along {at!r}"
         )
+
+
+def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
+    """A semi-definite weight on a map's error coordinates (ndx, ndx), as `weight_matrix`."""
+    names = error_names(f)
+    for name in value if isinstance(value, Mapping) else ():
+        if name not in names and _is_quantity(f, name):
+            raise ModelError(
+                f"{what}: {name!r} is no state; weights of regulators and filters are on states "
+                f"({', '.join(names)}), velocities and other quantities are for costs, see `quadratic`"
+            )
+    return weight_matrix(value, names, what)
+
+
+def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False) -> np.ndarray:
+    """A weight on a map's inputs (nu, nu), as `weight_matrix`; names are ``NAME`` or ``u.NAME``."""
+    return weight_matrix(value, f.input_names, what, definite=definite, prefix=INPUTS)
+
+
+def _is_quantity(f: OneStepMap, name: str) -> bool:
+    try:
+        f.quantity(name)
+    except ValueError:
+        return False
+    return True
 
 
 def error_names(f: OneStepMap) -> tuple[str, ...]:

@@ -162,6 +162,11 @@ class Kinematics:
             raise ValueError(f"unknown parameters {unknown}; known are {list(system.parameters)}")
         self._functions: dict[tuple, Evaluator] = {}
 
+    def __repr__(self) -> str:
+        system = self.system
+        frames = len(system.frame_names)
+        return f"Kinematics({system.name}: {len(system.variables)} variables, {frames} frames)"
+
     def pose(self, frame: str, q: Any, order: int = 0) -> np.ndarray:
         """g_{s,k} (4, 4) and its derivatives by q ([T] (2)-(4)).
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vioc.checks import near_misses
+from vioc.errors import ModelError
+
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.base import OneStepMap
 
@@ -33,7 +36,7 @@ def inputs(
     f : OneStepMap
     steps : int
         N >= 1.
-    signals : dict by input name
+    signals : dict by input name (``NAME`` or ``u.NAME``)
         Each is a number (held), an array, or a function of time in s: any callable of a float, or one of
         scipy's (`CubicSpline`, `PPoly`, `BSpline`, `interp1d`, ...).
     k0, dt
@@ -50,8 +53,10 @@ def inputs(
 
     Raises
     ------
+    ModelError
+        If a name is unknown or given twice.
     ValueError
-        If a name is unknown, a kinematic variable has no signal, a shape does not fit, a value is not
+        If a kinematic variable has no signal, a shape does not fit, a value is not
         finite, or a spline is asked for times outside its knots. The message names the input.
 
     Examples
@@ -108,16 +113,22 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
 
 
 def _collect(f: OneStepMap, signals: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    given = dict(signals)
+    given: dict[str, Any] = {}
+    for key, value in signals.items():
+        bare = key.removeprefix("u.")
+        name = bare if key not in f.input_names and bare in f.input_names else key
+        if name in given:
+            raise ModelError(f"inputs: {name!r} has two signals")
+        given[name] = value
     for key, value in named.items():
         dotted = key.replace("rho_", PRESCRIBED, 1) if key.startswith("rho_") else key
         name = dotted if key not in f.input_names and dotted in f.input_names else key
         if name in given:
-            raise ValueError(f"inputs: {name!r} has two signals")
+            raise ModelError(f"inputs: {name!r} has two signals")
         given[name] = value
     for name in given:
         if name not in f.input_names:
-            raise ValueError(f"unknown input {name!r}; known are {', '.join(f.input_names) or 'none'}")
+            raise ModelError(f"inputs: unknown input {name!r}; {near_misses(name, f.input_names)}")
     return given
 
 

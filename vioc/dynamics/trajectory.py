@@ -158,9 +158,16 @@ class Trajectory:
 
         The file appears whole or not at all: an interrupted save leaves what was there before. A path
         without a suffix gets ``.npz``.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the path's folder does not exist.
         """
         path = Path(path)
         path = path if path.suffix else path.with_suffix(".npz")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path}: no such folder {path.parent}; make it first")
         header = {
             "format": FORMAT,
             "identity": self.map.identity(),

@@ -13,7 +13,7 @@ import numpy as np
 
 from vioc.checks import check_array, near_misses
 from vioc.control.sweep import sweep
-from vioc.errors import StepError
+from vioc.errors import ModelError, StepError
 
 CONFIDENCE = 1.959964  # of a 95 % interval, in standard deviations
 
@@ -177,4 +177,4 @@ def _catch(
 def check_names(names: Any, known: Sequence[str], what: str) -> None:
     for name in names:
         if name not in known:
-            raise ValueError(f"{what}: unknown name {name!r}; {near_misses(name, known)}")
+            raise ModelError(f"{what}: unknown name {name!r}; {near_misses(name, known)}")

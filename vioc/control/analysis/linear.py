@@ -9,7 +9,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, check_array, near_misses
+from vioc.checks import as_names, by_name, check_array
 from vioc.control.weights import error_names
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
@@ -134,10 +134,8 @@ def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.n
 def sizes(value: Any, names: Sequence[str], what: str) -> np.ndarray:
     """Positive sizes (n,) given as a number, an array or by name (1 where not named)."""
     if isinstance(value, Mapping):
-        unknown = [name for name in value if name not in names]
-        if unknown:
-            raise ValueError(f"{what}: unknown name {unknown[0]!r}; {near_misses(unknown[0], names)}")
-        value = [value.get(name, 1.0) for name in names]
+        given = by_name(value, names, what)
+        value = [given.get(name, 1.0) for name in names]
     array = check_array(
         np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vioc.checks import check_array
 from vioc.control.analysis.linear import LinearSystem, linear_system
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
@@ -120,8 +121,8 @@ def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any 
     about : equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
     manifold : bool, optional
         On the constraint manifold, or in the full state; default: on it where there are constraints.
-    gain : (nu, ndx), optional
-        Of a feedback u = u_d - K dx: modes of the closed loop.
+    gain : SteadyRegulator, or (nu, ndx), optional
+        Of a feedback u = u_d - K dx (a regulator's own is its ``K``): modes of the closed loop.
 
     Returns
     -------
@@ -138,9 +139,7 @@ def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any 
     system = linear_system(f, about, manifold)
     A = system.A[0]
     if gain is not None:
-        K = np.asarray(gain, float)
-        if K.shape != (f.nu, f.ndx):
-            raise ValueError(f"gain: expected shape {(f.nu, f.ndx)}, got {K.shape}")
+        K = check_array(getattr(gain, "K", gain), (f.nu, f.ndx), "gain")
         A = A - system.B[0] @ K @ system.T[0]
     return _modes(A, system, f.dt)
 

@@ -269,6 +269,19 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
     return eigenvalues[(np.abs(eigenvalues) >= 1 - tolerance) & (margins <= tolerance)]
 
 
+def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str]) -> str:
+    """Eigenvalues |s| >= 1 that no feedback moves, each with the states that its motion is made of.
+
+    The w with w' [s I - A, B] = 0 is the combination w'z of states that the inputs do not reach.
+    """
+    found = []
+    for s in unstabilizable_modes(A, B):
+        w = np.abs(np.linalg.svd(np.hstack([s * np.eye(len(A)) - A, B]))[0][:, -1])
+        states = ", ".join(name for name, size in zip(names, w, strict=True) if size > 0.1 * w.max())
+        found.append(f"{s if s.imag else s.real:.6g} (of {states})")
+    return ", ".join(found)
+
+
 def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
     """Eigenvalues |s| >= 1 of A that outputs C (p, n) do not see; see `unstabilizable_modes`."""
     A, C = _output_pair(A, C)

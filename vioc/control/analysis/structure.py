@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import null_space, orth, qr
 
-from vioc.checks import as_names, check_array, near_misses
+from vioc.checks import as_names, by_name, check_array
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
 from vioc.control.analysis.linear import LinearSystem, linear_system, sizes
 from vioc.control.analysis.rank import TOLERANCE, Subspace, reached, staircase
-from vioc.control.weights import weight_matrix
+from vioc.control.weights import INPUTS, weight_matrix
 from vioc.dynamics.integrators.base import OneStepMap
 
 SHOWN = 6  # names in a line of a report
@@ -166,12 +166,8 @@ class Structure:
         if self.what != "controllable":
             raise ValueError("steer: an observability report has no inputs")
         if isinstance(target, Mapping):
-            unknown = [n for n in target if n not in self.names]
-            if unknown:
-                raise ValueError(
-                    f"target: unknown name {unknown[0]!r}; {near_misses(unknown[0], self.names)}"
-                )
-            target = [target.get(n, 0.0) for n in self.names]
+            given = by_name(target, self.names, "target")
+            target = [given.get(n, 0.0) for n in self.names]
         dx = check_array(target, (len(self.names),), "target", self.names)
         energy, u, missed = steer(*self._pair, self.basis.T @ dx)
         return Steering(energy, u @ self._root.T, self.basis @ missed)
@@ -263,13 +259,12 @@ def controllability(
     """
     if f.nu == 0:
         raise ValueError("controllability: the map has no inputs")
-    used = f.input_names if inputs is None else as_names(inputs)
-    for name in used:
-        if name not in f.input_names:
-            raise ValueError(f"inputs: unknown name {name!r}; {near_misses(name, f.input_names)}")
+    used = f.input_names
+    if inputs is not None:
+        used = tuple(by_name(dict.fromkeys(as_names(inputs)), f.input_names, "inputs", prefix=INPUTS))
     system = linear_system(f, about, manifold)
     N = _horizon(system, steps)
-    weight = weight_matrix(R, used, "R", definite=True)
+    weight = weight_matrix(R, used, "R", definite=True, prefix=INPUTS)
     columns = np.eye(f.nu)[:, [f.input_names.index(name) for name in used]]
     root = columns @ np.linalg.inv(np.linalg.cholesky(weight)).T
     A, B = _repeat(system.A, N, system), _repeat(system.B @ root, N, system)

@@ -7,6 +7,7 @@ from typing import Any
 
 from vioc.control.constrained.augmented import Augmented
 from vioc.control.constrained.optimize import near_trajectory, optimize_constrained
+from vioc.control.constrained.result import ConstrainedResult
 from vioc.control.costs import Cost
 from vioc.control.descent import optimize
 from vioc.control.dmoc.constraints import Constraint
@@ -64,7 +65,7 @@ def polish(
     --------
     >>> best = polish(f, cost, dmoc.solve(f, cost, steps=200, initial=x0, bounds={"u.force": 10.0}))
     """
-    known: Mapping[str, Any] = getattr(solution, "multipliers", {})
+    known: Mapping[str, Any] = solution.multipliers if isinstance(solution, ConstrainedResult) else {}
     if isinstance(solution, Solution):
         solution = solution._only()
     if isinstance(solution, PhaseSolution):

@@ -10,6 +10,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.control.dmoc.access import as_constraints, full_names
 from vioc.control.dmoc.constraints import Constraint, limits
 from vioc.control.dmoc.solution import Violation
 from vioc.dynamics.evaluate import Evaluator
@@ -227,6 +228,7 @@ def _collected(
     final: Any,
 ) -> list[Constraint]:
     """Bounds, constraints and final conditions as constraints."""
+    bounds, constraints = full_names(f, bounds), as_constraints(constraints)
     found = []
     for name, value in (bounds or {}).items():
         c = Constraint(name, _quantity(f, name, "bounds"))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vioc.control.dmoc.access import Duals
+
 if TYPE_CHECKING:
     from vioc.control.dmoc.transcription import Transcription
 
@@ -56,7 +58,7 @@ class Raw(NamedTuple):
     upper: np.ndarray
 
 
-def duals(raw: Raw, i: int, gone: np.ndarray) -> dict[str, np.ndarray]:
+def duals(raw: Raw, i: int, gone: np.ndarray) -> Duals:
     """Multipliers of phase i over their samples, by name; `gone` are those of what is eliminated."""
     t = raw.transcription
     phase, at = t.phases[i], t.layouts[i]
@@ -88,7 +90,7 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> dict[str, np.ndarray]:
             named[name][samples] = mu
     if at.H is not None:
         named["duration"] = raw.nu[at.H[:1]] / n
-    return named
+    return Duals(named)
 
 
 def defect(t: Transcription, i: int, g: np.ndarray) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 
 from vioc.checks import check_array, near_misses
 from vioc.control.costs import Cost
+from vioc.control.dmoc.access import as_constraints, full_names, quantity_name
 from vioc.control.dmoc.constraints import Constraint, limits
 from vioc.control.dmoc.equations import StepRows
 from vioc.dynamics.integrators.base import OneStepMap
@@ -36,9 +37,10 @@ class Phase:
         (``theta``, ``v.theta``, ``tip:x``), its value a number or a pair (lower, upper); what is not named
         is free.
     bounds : dict, optional
-        Limits by name of any quantity, states, inputs (``u.force``) and multipliers (``lambda.string``)
-        included: a pair (lower, upper) of numbers, arrays over time or None, or b for [-b, b].
-    constraints : sequence of Constraint
+        Limits by name of any quantity, states, inputs (``u.force``, or ``force`` where nothing else has that
+        name) and multipliers (``lambda.string``) included: a pair (lower, upper) of numbers, arrays over time
+        or None, or b for [-b, b].
+    constraints : Constraint or sequence of Constraint
     rates : dict, optional
         Limits of (u[k+1] - u[k]) / h by input name, per second; a pair, or b for [-b, b].
     periodic : bool, names, or dict of name to shift
@@ -54,8 +56,12 @@ class Phase:
 
     Raises
     ------
+    ModelError
+        Names that do not exist (a ValueError).
     ValueError
-        Wrong shapes and limits, lower > upper, names that do not exist.
+        Wrong shapes and limits, lower > upper; a cost of time alone where the duration is given.
+    TypeError
+        Not a Cost, not a Constraint.
     """
 
     map: OneStepMap
@@ -64,7 +70,7 @@ class Phase:
     initial: Any = None
     final: Any = None
     bounds: Mapping[str, Any] | None = None
-    constraints: Sequence[Constraint] = ()
+    constraints: Any = ()
     rates: Mapping[str, Any] | None = None
     periodic: Any = None
     duration: Any = None
@@ -87,6 +93,8 @@ class Phase:
                 raise ValueError(
                     f"cost: it uses multipliers, and {type(f).__name__} has no residual with them"
                 )
+        object.__setattr__(self, "bounds", full_names(f, self.bounds))
+        object.__setattr__(self, "constraints", as_constraints(self.constraints))
         names = [c.name for c in self.constraints]
         doubled = next((n for n in names if names.count(n) > 1), None)
         if doubled is not None:
@@ -96,6 +104,11 @@ class Phase:
         # what is computed when asked for is computed now, so that mistakes show here
         _ = self.state_limits, self.input_limits, self.multiplier_limits, self.rows, self.rate_limits
         _ = self.shifts, self.length_limits, self.data
+        if self._costs_only_time and not self.free_duration:
+            raise ValueError(
+                f"cost: it is the duration, which is given, {self.steps * self.length_limits[0]:g} s; make "
+                "it free by duration=(low, high), or leave the cost out to ask for any motion in that time"
+            )
 
     # -- sizes and times ------------------------------------------------------------------------
 
@@ -112,6 +125,18 @@ class Phase:
         args = [*self.map.symbols, ca.SX.sym("reference", c.reference_size)]
         both = ca.vertcat(c.running_at(*args), c._terminal(*args))
         return bool(ca.depends_on(both, args[0][gone]))
+
+    @property
+    def _costs_only_time(self) -> bool:
+        """Whether the cost is a constant per second, as that of `minimum_time`."""
+        if self.cost is None:
+            return False
+        s = self.map.symbols
+        data = ca.SX.sym("reference", self.cost.reference_size)
+        args = (*s, data)
+        running, terminal = self.cost.running_at(*args), self.cost.terminal_at(*args)
+        motion = ca.vertcat(s.x, s.u, s.multipliers, s.dt, data)
+        return not running.is_zero() and not ca.depends_on(ca.vertcat(running, terminal), motion)
 
     @property
     def multipliers(self) -> int:
@@ -200,11 +225,9 @@ class Phase:
 
     def _quantity(self, name: str, what: str) -> ca.SX:
         try:
-            return self.map.quantity(name)
+            return self.map.quantity(quantity_name(self.map, name))
         except ModelError as error:
-            if name in self.map.input_names:
-                raise ValueError(f"{what}: {name!r} is an input; write 'u.{name}'") from None
-            raise ValueError(f"{what}: {error}") from None
+            raise ModelError(f"{what}: {error}") from None
 
     @cached_property
     def rows(self) -> tuple[Constraint, ...]:
@@ -244,7 +267,7 @@ class Phase:
         for name, value in (self.rates or {}).items():
             bare = name.removeprefix("u.")
             if bare not in self.map.input_names:
-                raise ValueError(f"rates: unknown input {name!r}; {near_misses(bare, self.map.input_names)}")
+                raise ModelError(f"rates: unknown input {name!r}; {near_misses(bare, self.map.input_names)}")
             low, high = limits(value, 1, f"rates of {bare}", number="symmetric")
             result[self.map.input_names.index(bare)] = float(low[0]), float(high[0])
         return result
@@ -265,7 +288,7 @@ class Phase:
         )
         for name in items:
             if name not in names:
-                raise ValueError(f"periodic: unknown state {name!r}; {near_misses(name, names)}")
+                raise ModelError(f"periodic: unknown state {name!r}; {near_misses(name, names)}")
         return {names.index(name): float(shift) for name, shift in items.items()}
 
     # -- data over time -------------------------------------------------------------------------
@@ -319,7 +342,7 @@ class Phase:
             self,
             steps=factor * n,
             cost=_refined_cost(self.cost, finer),
-            bounds={name: pair(value) for name, value in (self.bounds or {}).items()},
+            bounds=self.bounds and {name: pair(value) for name, value in self.bounds.items()},
             constraints=constraints,
             duration=duration,
             k0=factor * self.k0,

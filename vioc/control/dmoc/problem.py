@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import casadi as ca
@@ -19,9 +19,11 @@ from vioc.control.dmoc.solution import Solution, solution
 from vioc.control.dmoc.solvers import SOLVERS, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.dynamics.integrators.base import OneStepMap
-from vioc.errors import OptimizationError
+from vioc.errors import ModelError, OptimizationError
 
 FORMS = "auto", "positions", "states", "staged"
+OF_PHASE = tuple(field.name for field in fields(Phase) if field.name not in ("map", "steps", "cost"))
+OF_SOLVER = "solver", "form", "tolerance", "max_iterations", "options", "monitor", "raise_on_failure"
 WARM = {
     "ipopt.warm_start_init_point": "yes",
     "ipopt.warm_start_bound_push": 1e-9,
@@ -63,6 +65,12 @@ class Problem:
                 f"jumps: expected {len(self.phases) - 1}, one for each joint, got {len(self.jumps)}"
             )
         self.maps = tuple(p.map for p in self.phases)
+        for i, (f, jump) in enumerate(zip(self.maps[1:], self.jumps, strict=True), 1):
+            for name in jump or ():
+                if name not in f.state_names:
+                    raise ModelError(
+                        f"jump into phase {i}: unknown state {name!r}; {near_misses(name, f.state_names)}"
+                    )
         self._transcriptions: dict[str, Transcription] = {}
         self._solvers: dict[Any, Solver] = {}
 
@@ -169,7 +177,7 @@ class Problem:
         known = {n for phase in self.phases for n in phase.map.parameters}
         for name in values:
             if name not in known:
-                raise ValueError(f"unknown parameter {name!r}; {near_misses(name, known)}")
+                raise ModelError(f"unknown parameter {name!r}; {near_misses(name, known)}")
         phases = []
         for phase in self.phases:
             own = {n: v for n, v in values.items() if n in phase.map.parameters}
@@ -219,9 +227,11 @@ class Problem:
                 x = phase.map.check_state(initial, "initial state")
                 initial = {n: v for n, v, fixed in zip(names, x, phase.fixed_start, strict=True) if fixed}
             for name, value in initial.items():
-                if name not in names or not phase.fixed_start[names.index(name)]:
+                if name not in names:
+                    raise ModelError(f"initial: {name!r} is no state; {near_misses(name, names)}")
+                if not phase.fixed_start[names.index(name)]:
                     raise ValueError(
-                        f"initial: {name!r} is no state that the first phase gives a value at its start"
+                        f"initial: {name!r} is free at the start of the first phase; give it there"
                     )
                 low[at.X[0, names.index(name)]] = high[at.X[0, names.index(name)]] = float(value)
         return low, high
@@ -277,17 +287,51 @@ def _first_bad(block: Block, w: np.ndarray, p: np.ndarray) -> tuple[str, int] | 
 
 
 def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **options: Any) -> Solution:
-    """Optimize one phase: `Phase`'s and `Problem.solve`'s arguments in one call.
+    """Optimize one phase in one call.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost or None
+        None asks for any motion within the limits.
+    guess : optional
+        See `Problem.solve`; default the straight line between the ends.
+    steps : int
+        N.
+    initial, final, bounds, constraints, rates, periodic, duration, quadrature, k0, name
+        The problem, see `Phase`.
+    solver, form, tolerance, max_iterations, options, monitor, raise_on_failure
+        The solver, see `Problem.solve`.
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    TypeError
+        An option that there is not; says which was perhaps meant.
+    ValueError, OptimizationError, KeyboardInterrupt
+        As `Phase` and `Problem.solve`.
 
     Examples
     --------
     >>> best = solve(f, cost, steps=200, initial=hanging, final=upright, bounds={"u.force": 20.0})
     """
-    names = ("solver", "form", "tolerance", "max_iterations", "options", "monitor", "raise_on_failure")
-    how = {n: options.pop(n) for n in names if n in options}
+    unknown = [n for n in options if n not in (*OF_PHASE, *OF_SOLVER)]
+    if unknown:
+        raise TypeError(
+            f"dmoc.solve: unknown option {unknown[0]!r}; {near_misses(unknown[0], (*OF_PHASE, *OF_SOLVER))}"
+        )
+    how = {n: options.pop(n) for n in OF_SOLVER if n in options}
     return Problem(Phase(f, steps, cost, **options)).solve(guess, **how)
 
 
 def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
-    """The duration of a phase, s, times a weight; for phases with a free duration."""
+    """The duration of a phase, s, times a weight; the phase needs ``duration=(low, high)``.
+
+    Examples
+    --------
+    >>> best = solve(f, minimum_time(f), steps=50, initial=x0, final=x1, duration=(0.5, 5), bounds=limits)
+    """
     return Cost(f, ca.SX(weight), per_time=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vioc.control.dmoc import eliminated
+from vioc.control.dmoc.access import AsTrajectory, Duals
 from vioc.control.dmoc.named import Raw, Violation, defect, duals, violations
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
@@ -40,8 +41,8 @@ class Polished(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PhaseSolution:
-    """One phase of a solution.
+class PhaseSolution(AsTrajectory):
+    """One phase of a solution; reads like its trajectory.
 
     Attributes
     ----------
@@ -52,14 +53,15 @@ class PhaseSolution:
     duals : dict of str to array
         Multipliers by the name of a constraint, a bound or an equation, over its samples: >= 0 at an upper
         limit, <= 0 at a lower one; minus the derivative of the optimal cost by the limit. ``dynamics.STATE``
-        and ``h.CONSTRAINT`` are those of the step's equations.
+        and ``h.CONSTRAINT`` are those of the step's equations. An unknown name raises a
+        ModelError with those known.
     defect : float
         Largest residual of the step's equations, in their units.
     """
 
     phase: Phase
     trajectory: Trajectory
-    duals: dict[str, np.ndarray] = field(repr=False)
+    duals: Duals = field(repr=False)
     defect: float
 
     @property
@@ -69,8 +71,8 @@ class PhaseSolution:
 
 
 @dataclass(frozen=True)
-class Solution:
-    """The outcome of `Problem.solve`.
+class Solution(AsTrajectory):
+    """The outcome of `Problem.solve`; with one phase it reads like its trajectory, ``best["theta"]``.
 
     Attributes
     ----------
@@ -115,12 +117,12 @@ class Solution:
         return self.phases[0]
 
     @property
-    def trajectory(self) -> Trajectory:
+    def trajectory(self) -> Trajectory:  # type: ignore[override]
         """Of the only phase."""
         return self._only().trajectory
 
     @property
-    def duals(self) -> dict[str, np.ndarray]:
+    def duals(self) -> Duals:
         """Of the only phase, see `PhaseSolution`."""
         return self._only().duals
 

@@ -374,9 +374,6 @@ class Transcription:
         """x_0 of phase i from the last state of the one before; the names that it determines."""
         before, after = self.phases[i - 1].map, self.phases[i].map
         jump = dict(jump or {})
-        unknown = [n for n in jump if n not in after.state_names]
-        if unknown:
-            raise ValueError(f"jump into phase {i}: unknown state {unknown[0]!r}")
         values = {n: before.symbols.x[before.state_names.index(n)] for n in before.state_names}
         values = {n: jump.get(n, values.get(n)) for n in after.state_names}
         values = {n: v for n, v in values.items() if v is not None}

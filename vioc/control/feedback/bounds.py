@@ -7,10 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import near_misses
+from vioc.checks import by_name
+from vioc.control.weights import INPUTS
+from vioc.dynamics.integrators.base import OneStepMap
 
 
-def named_bounds(names: tuple[str, ...], lower: Any, upper: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+def input_bounds(
+    f: OneStepMap, lower: Any, upper: Any, what: str = "inputs"
+) -> tuple[np.ndarray, np.ndarray]:
+    """`named_bounds` of a map's inputs; their names are ``NAME`` or ``u.NAME``."""
+    return named_bounds(f.input_names, lower, upper, what, prefix=INPUTS)
+
+
+def named_bounds(
+    names: tuple[str, ...], lower: Any, upper: Any, what: str, *, prefix: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper bounds (n,), infinite where none is given.
 
     Parameters
@@ -19,21 +30,26 @@ def named_bounds(names: tuple[str, ...], lower: Any, upper: Any, what: str) -> t
     lower, upper : float, (n,), dict of str to float, or None
     what : str
         What messages call them: ``"inputs"``.
+    prefix : str
+        May stand before a name in a dict.
 
     Raises
     ------
+    ModelError
+        Unknown name.
     ValueError
-        Unknown name, wrong size, or a lower bound above the upper one.
+        Wrong size, or a lower bound above the upper one.
     """
     both = []
     for side, value, default in (("lower", lower, -np.inf), ("upper", upper, np.inf)):
         if isinstance(value, Mapping):
-            for name in value:
-                if name not in names:
-                    raise ValueError(f"{side} bound of {what}: unknown {name!r}; {near_misses(name, names)}")
-            value = [value.get(n, default) for n in names]
-        array = np.asarray(default if value is None else value, float)
-        if array.ndim == 0:
+            given = by_name(value, names, f"{side} bounds of {what}", prefix=prefix)
+            value = [given.get(n, default) for n in names]
+        try:
+            array = np.asarray(default if value is None else value, float)
+        except (TypeError, ValueError):
+            array = np.array(np.nan)
+        if array.ndim == 0 and not np.isnan(array):
             array = np.full(len(names), array)
         if array.shape != (len(names),) or np.isnan(array).any():
             raise ValueError(f"{side} bounds of {what}: expected {len(names)} numbers, got {value!r}")

@@ -11,7 +11,7 @@ import numpy as np
 from vioc.control.feedback.kalman import KalmanFilter
 from vioc.control.feedback.law import StateLaw, as_law
 from vioc.control.feedback.measurement import retract_jacobian
-from vioc.control.weights import error_names, weight_matrix
+from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.trajectory import Trajectory
 
@@ -92,8 +92,8 @@ def covariance(
         Shapes, names, covariances; an observer without a law.
     """
     f, n, N = trajectory.map, trajectory.map.ndx, len(trajectory)
-    P0, W = weight_matrix(P0, error_names(f), "P0"), weight_matrix(W, error_names(f), "W")
-    W_u = weight_matrix(W_u, f.input_names, "W_u")
+    P0, W = state_weight(f, P0, "P0"), state_weight(f, W, "W")
+    W_u = input_weight(f, W_u, "W_u")
     A, B = f.linearize_trajectory(trajectory)
     K = np.zeros((N, f.nu, n))
     if law is not None:

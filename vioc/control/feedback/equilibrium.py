@@ -11,6 +11,7 @@ import numpy as np
 
 from vioc.checks import as_names, near_misses
 from vioc.control.analysis.modes import Modes, modes
+from vioc.control.weights import INPUTS
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError, OptimizationError, StepError
@@ -132,16 +133,15 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, set[str]]:
     """(x, u) to start from, and the names that are held."""
     names = (*f.state_names, *f.input_names)
 
-    def check(given: Iterable[str]) -> tuple[str, ...]:
-        given = tuple(given)
-        for name in given:
-            if name not in names:
-                raise ModelError(f"unknown state or input {name!r}; {near_misses(name, names)}")
-        return given
+    def plain(name: str) -> str:
+        bare = name.removeprefix(INPUTS)
+        if name not in names and bare not in f.input_names:
+            raise ModelError(f"unknown state or input {name!r}; {near_misses(name, names)}")
+        return name if name in names else bare
 
-    check(hold)
+    hold = {plain(n): v for n, v in hold.items()}
     if isinstance(guess, Mapping):
-        check(guess)
+        guess = {plain(n): v for n, v in guess.items()}
         x = f.state({n: v for n, v in guess.items() if n in f.state_names})
         u = None
     elif isinstance(guess, tuple):
@@ -159,9 +159,9 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, set[str]]:
             u[f.input_names.index(name)] = value
     if not np.isfinite([*x, *u]).all():
         raise ValueError(f"expected finite values, got {values}")
-    held = set(hold) | set(check(as_names(fixed)))
+    held = set(hold) | set(map(plain, as_names(fixed)))
     if free is not None:
-        held |= set(names) - set(check(as_names(free)))
+        held |= set(names) - set(map(plain, as_names(free)))
     if f.ndx != f.nx and held & set(f.state_names):
         raise ValueError("states cannot be held by name where the map's errors are not its states")
     return np.concatenate([x, u]), held

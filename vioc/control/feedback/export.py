@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.feedback.bounds import named_bounds
+from vioc.control.feedback.bounds import input_bounds
 from vioc.control.feedback.law import StateLaw, as_law
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -48,7 +48,7 @@ def c_source(law: Any, name: str = "feedback", *, lower: Any = None, upper: Any 
     f = state_law.map
     if f.ndx != f.nx:
         raise ValueError(f"the map's errors ({f.ndx}) are not its states ({f.nx}): no C source for it")
-    bounds = named_bounds(f.input_names, lower, upper, "inputs")
+    bounds = input_bounds(f, lower, upper)
     wrapped = [n in getattr(f, "wrap", ()) for n in f.state_names]
     N, k0 = len(state_law.U), state_law.k0
     up = name.upper()

@@ -11,12 +11,11 @@ from scipy.linalg import solve_discrete_are
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.feedback.measurement import Measurement
-from vioc.control.weights import error_names, weight_matrix
+from vioc.control.lqr import SETTLES
+from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
-
-SETTLES = 1 - 1e-7  # poles nearer to the circle are rounding of what does not settle at all
 
 
 class Estimate(NamedTuple):
@@ -126,10 +125,10 @@ def kalman(
     OptimizationError
         If there is no steady filter: a mode that does not decay is not seen, or not excited.
     """
-    W = weight_matrix(W, error_names(f), "W")
-    W_u = weight_matrix(W_u, f.input_names, "W_u")
+    W = state_weight(f, W, "W")
+    W_u = input_weight(f, W_u, "W_u")
     if isinstance(about, Trajectory):
-        P0 = W if P0 is None else weight_matrix(P0, error_names(f), "P0")
+        P0 = W if P0 is None else state_weight(f, P0, "P0")
         return _along(f, about, measurement, W, W_u, P0, on_manifold)
     if P0 is not None:
         raise ValueError("P0: a steady filter has forgotten its start; give P0 with a trajectory")
@@ -204,14 +203,13 @@ class ExtendedKalmanFilter:
     on_manifold: bool = False
 
     def __post_init__(self) -> None:
-        names = error_names(self.map)
-        P0 = self.W if self.P0 is None else self.P0
-        for key, value, of in (
-            ("W", self.W, names),
-            ("W_u", self.W_u, self.map.input_names),
-            ("P0", P0, names),
+        f, P0 = self.map, self.W if self.P0 is None else self.P0
+        for key, value, weight in (
+            ("W", self.W, state_weight),
+            ("W_u", self.W_u, input_weight),
+            ("P0", P0, state_weight),
         ):
-            object.__setattr__(self, key, weight_matrix(value, of, key))
+            object.__setattr__(self, key, weight(f, value, key))
 
     def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Estimate:
         """The estimate before the first measurement."""
@@ -232,6 +230,10 @@ class ExtendedKalmanFilter:
         x = self.map.step(estimate.x, u, k)
         P = A @ estimate.P @ A.T + self.W + B @ self.W_u @ B.T
         return Estimate(x, self._restricted(x, 0.5 * (P + P.T)))
+
+    def __repr__(self) -> str:
+        where = "; on the constraint manifold" * self.on_manifold
+        return f"ExtendedKalmanFilter({len(self.P0)} errors of the state{where}; {self.measurement!r})"
 
     def _restricted(self, x: np.ndarray, P: np.ndarray) -> np.ndarray:
         if not self.on_manifold:

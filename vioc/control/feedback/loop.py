@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.feedback.bounds import named_bounds
+from vioc.control.feedback.bounds import input_bounds
 from vioc.control.feedback.configurations import PerfectObserver
 from vioc.control.feedback.law import as_law
 from vioc.control.feedback.measurement import root
-from vioc.control.weights import error_names, weight_matrix
+from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
@@ -52,13 +52,37 @@ class LoopRun:
         return len(self.trajectory)
 
     @property
+    def t(self) -> np.ndarray:
+        """Times of the plant's trajectory (N+1,), s."""
+        return self.trajectory.t
+
+    @property
+    def x(self) -> np.ndarray:
+        """States of the plant's trajectory (N+1, nx)."""
+        return self.trajectory.x
+
+    @property
+    def u(self) -> np.ndarray:
+        """What was applied (N, nu)."""
+        return self.trajectory.u
+
+    @property
+    def energy(self) -> np.ndarray:
+        """Of the plant at each sample (N+1,), J, where it has one."""
+        return self.trajectory.energy
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """`Trajectory.plot` of the plant's trajectory."""
+        return self.trajectory.plot(*names, ax=ax)
+
+    @property
     def errors(self) -> np.ndarray:
         """difference(truth, estimate) at each sample (N, ndx)."""
         return self.trajectory.map.difference(self.trajectory.x[:-1], self.estimates)
 
     def __repr__(self) -> str:
         share = f"{100 * self.saturated.mean():.3g} % of commands clipped"
-        return f"LoopRun({len(self)} steps, {self.measurements.shape[1]} measurements, {share})"
+        return f"LoopRun({len(self)} steps, {self.measurements.shape[1]} measured quantities, {share})"
 
 
 @dataclass(frozen=True)
@@ -78,11 +102,16 @@ class ClosedLoop:
     observer : KalmanFilter, ExtendedKalmanFilter, ConfigurationObserver, or None
         None gives the law the state itself.
     lower, upper : float, (nu,), dict of str to float, or None
-        What the actuators can do.
+        What the actuators can do; names as ``NAME`` or ``u.NAME``.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float
         Covariance of the noise of the applied input.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A law or an observer that is none or is of another mechanism, bounds, covariances, names.
     """
 
     plant: OneStepMap = field(repr=False)
@@ -92,6 +121,38 @@ class ClosedLoop:
     upper: Any = None
     W: Any = 0.0
     W_u: Any = 0.0
+
+    def __post_init__(self) -> None:
+        f = self.plant
+        if not isinstance(f, OneStepMap):
+            raise TypeError(f"plant: expected a map, got {type(f).__name__}")
+        law_map = getattr(as_law(self.law), "map", f)
+        n = law_map.nx
+        if law_map.input_names != f.input_names or law_map.state_names != f.state_names[:n]:
+            raise ValueError(
+                f"law: it is of a map with the states {', '.join(law_map.state_names)} and the inputs "
+                f"{', '.join(law_map.input_names)}, the plant has {', '.join(f.state_names)} and "
+                f"{', '.join(f.input_names)}"
+            )
+        missing = [n for n in ("measurement", "start", "correct", "predict") if not hasattr(self.observer, n)]
+        if self.observer is not None and missing:
+            raise TypeError(
+                f"observer: expected a KalmanFilter, an ExtendedKalmanFilter or a ConfigurationObserver, got "
+                f"{type(self.observer).__name__} without {missing[0]!r}"
+            )
+        measured = getattr(self.observer, "map", f)
+        if measured.nx != f.nx:
+            raise ValueError(f"the observer is of a map with {measured.nx} states, the plant has {f.nx}")
+        self._actuators()
+        self._noise()
+
+    def _actuators(self) -> tuple[np.ndarray, np.ndarray]:
+        return input_bounds(self.plant, self.lower, self.upper)
+
+    def _noise(self) -> tuple[np.ndarray, np.ndarray]:
+        """Roots of the covariances of disturbance and input noise."""
+        f = self.plant
+        return root(state_weight(f, self.W, "W")), root(input_weight(f, self.W_u, "W_u"))
 
     def simulate(
         self,
@@ -123,7 +184,7 @@ class ClosedLoop:
         Raises
         ------
         ValueError
-            Sizes, bounds, covariances; a law that asks for what is not finite.
+            Sizes; a law that asks for what is not finite.
         StepError
             Where the plant has no next state.
         """
@@ -132,13 +193,10 @@ class ClosedLoop:
             raise ValueError(f"steps: expected at least 1, got {steps}")
         x = f.check_state(x0, "initial state")
         rng = None if noise is None else np.random.default_rng(noise)
-        push = root(weight_matrix(self.W, error_names(f), "W"))
-        jitter = root(weight_matrix(self.W_u, f.input_names, "W_u"))
-        low, high = named_bounds(f.input_names, self.lower, self.upper, "inputs")
+        push, jitter = self._noise()
+        low, high = self._actuators()
         observer: Any = PerfectObserver() if self.observer is None else self.observer
         measure = observer.measurement
-        if measure is not None and observer.map.nx != f.nx:
-            raise ValueError(f"the observer is of a map with {observer.map.nx} states, the plant has {f.nx}")
         given = getattr(getattr(law, "map", None), "nx", f.nx)
         belief = observer.start(x if estimate is None else f.check_state(estimate, "estimate"), covariance)
         memory = law.start()

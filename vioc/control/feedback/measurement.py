@@ -23,7 +23,9 @@ class Measurement:
     quantities : names, or dict of str to float
         Quantities of the state that are measured (``"theta"``, ``"hand:x"``), or their variances.
     covariance : float, (ny,), (ny, ny) or dict of str to float, optional
-        V of the noise, as `weight_matrix`; > 0. Default 1.
+        V of the noise, in squares of the quantities' units (rad^2, m^2, ...), > 0; a number, a diagonal, a
+        matrix or by name. Default 1 for each quantity, which suits no sensor: give variances wherever a
+        filter or noise is to be more than tried.
     wrap : names
         Measured angles that are known modulo 2 pi; states in the map's own ``wrap`` always are.
 

@@ -9,7 +9,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.feedback.bounds import named_bounds
+from vioc.control.feedback.bounds import input_bounds, named_bounds
 from vioc.control.feedback.law import Law
 from vioc.control.feedback.prediction import Prediction, predict, reference
 from vioc.control.lqr import Regulator, SteadyRegulator
@@ -130,13 +130,13 @@ class LinearMPC(Law):
         self.soft = soft
         self.solver = solver
         self._options = dict(OPTIONS.get(solver, {}) if options is None else options)
-        self.lower, self.upper = named_bounds(f.input_names, lower, upper, "inputs")
+        self.lower, self.upper = input_bounds(f, lower, upper)
         low, high = named_bounds(f.state_names, state_lower, state_upper, "states")
         self._bounded = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
         if len(self._bounded) and f.ndx != f.nx:
             raise ValueError("bounds on states need a map whose errors are its states")
         self.state_lower, self.state_upper = low[self._bounded], high[self._bounded]
-        self.rate = named_bounds(f.input_names, None, rate, "input rates")[1]
+        self.rate = input_bounds(f, None, rate, "input rates")[1]
         self._rated = bool(np.isfinite(self.rate).any())
         self.S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S")
         self._reference = reference(regulator)

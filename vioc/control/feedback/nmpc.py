@@ -12,7 +12,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.costs import Cost
 from vioc.control.descent import optimize
-from vioc.control.feedback.bounds import named_bounds
+from vioc.control.feedback.bounds import input_bounds
 from vioc.control.feedback.law import Law
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import OptimizationError, StepError
@@ -62,7 +62,7 @@ class NonlinearMPC(Law):
         u = check_array(guess.u, (n, self.map.nu), "guess of inputs", self.map.input_names)
         x = check_array(guess.x, (n + 1, self.map.nx), "guess of states", self.map.state_names)
         object.__setattr__(self, "guess", Horizon(x, u))
-        named_bounds(self.map.input_names, self.lower, self.upper, "inputs")
+        input_bounds(self.map, self.lower, self.upper)
 
     @property
     def horizon(self) -> int:
@@ -85,7 +85,7 @@ class NonlinearMPC(Law):
             if self.on_failure == "raise":
                 raise OptimizationError(f"sample {k}: {error}", getattr(error, "result", None)) from error
             plan = guess
-        low, high = named_bounds(self.map.input_names, self.lower, self.upper, "inputs")
+        low, high = input_bounds(self.map, self.lower, self.upper)
         return np.clip(plan.u[0], low, high), self.shifted(plan, k)
 
     def shifted(self, plan: Horizon, k: int) -> Horizon:

@@ -10,11 +10,10 @@ from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array
 from vioc.control.analysis import unstabilizable_modes
-from vioc.control.feedback.kalman import SETTLES
 from vioc.control.feedback.law import StateLaw
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
-from vioc.control.lqr import FIXED_POINT, Regulator, SteadyRegulator, riccati
-from vioc.control.weights import error_names, weight_matrix
+from vioc.control.lqr import FIXED_POINT, SETTLES, Regulator, SteadyRegulator, riccati
+from vioc.control.weights import error_names, input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
@@ -119,8 +118,8 @@ def track_curve(
     U = check_array(U, (len(U), f.nu), "curve of inputs", f.input_names)
     N, n, m = len(U), f.ndx, f.nu
     X = check_array(X, (N + 1, f.nx), "curve of states", f.state_names)
-    Q, R = weight_matrix(Q, error_names(f), "Q"), weight_matrix(R, f.input_names, "R", definite=True)
-    Qf = Q if Qf is None else weight_matrix(Qf, error_names(f), "Qf")
+    Q, R = state_weight(f, Q, "Q"), input_weight(f, R, "R", definite=True)
+    Qf = Q if Qf is None else state_weight(f, Qf, "Qf")
     S = _rows(S, (n, m), N, "S")
     q, r = _rows(q, (n,), N, "q"), _rows(r, (m,), N, "r")
     qf = np.zeros(n) if qf is None else check_array(qf, (n,), "qf", error_names(f))
@@ -173,10 +172,10 @@ def regulator(
     ValueError, OptimizationError
         As `dlqr`.
     """
-    Q, R = weight_matrix(Q, error_names(f), "Q"), weight_matrix(R, f.input_names, "R", definite=True)
+    Q, R = state_weight(f, Q, "Q"), input_weight(f, R, "R", definite=True)
     S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
     if isinstance(about, Trajectory):
-        Qf = Q if Qf is None else weight_matrix(Qf, error_names(f), "Qf")
+        Qf = Q if Qf is None else state_weight(f, Qf, "Qf")
         n = len(about)
         T = tangent_bases(f, about) if on_manifold else np.tile(np.eye(f.ndx), (n + 1, 1, 1))
         Tt = np.swapaxes(T, 1, 2)

@@ -6,7 +6,8 @@
 
 with the shapes of the protocol, C and D the multipliers' derivatives, z and zeta the weights of
 `OneStepMap.second_order`. `residual` is the norm of the step's equations where they were solved: check it,
-a function cannot raise.
+a function cannot raise. The parameters have no defaults: give ``list(header["parameters"].values())``;
+CasADi takes an empty list as zeros.
 """
 
 from __future__ import annotations
@@ -222,6 +223,10 @@ def _comment(f: OneStepMap) -> str:
         ("parameters", tuple(f"{n} = {v:.17g}" for n, v in f.parameters.items())),
     ]
     lines = [f" * {what:<12} {', '.join(names) or 'none'}" for what, names in rows]
+    if f.parameters:
+        lines.append(
+            " * The parameters must be passed: they are zero, not the values above, where arg[4] is NULL."
+        )
     return "\n".join(
         [f"/* One step of a map, dt = {f.dt:.17g} s unless another is given.", *lines, " */", ""]
     )

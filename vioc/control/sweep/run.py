@@ -28,6 +28,10 @@ import numpy as np
 from vioc.control.sweep.store import Store, dumps
 
 AHEAD = 2  # tasks per worker that wait in the queue: enough to keep them busy, few to lose
+LOST = (
+    "WorkerLost: the process died while it ran this task (out of memory, or a crash; or a script that calls "
+    "sweep without `if __name__ == '__main__':` around it, for every worker imports the script)"
+)
 
 
 @dataclass(frozen=True)
@@ -283,7 +287,7 @@ def _results(
             again: list[int] = []
             yield from _own_pool(call, {i: tasks[i]}, 1, again)
             if again:
-                error = "WorkerLost: the process died while it ran this task (out of memory, or a crash)"
+                error = LOST
                 yield i, {"value": None, "error": error, "traceback": "", "seconds": 0.0}
 
 

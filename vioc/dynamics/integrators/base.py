@@ -58,7 +58,7 @@ class Kernel(NamedTuple):
     difference: Callable[[ca.SX, ca.SX], ca.SX]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Linearization:
     """First derivatives of a step; unpacks as ``A, B``.
 
@@ -83,6 +83,10 @@ class Linearization:
 
     def __iter__(self):
         return iter((self.A, self.B))
+
+    def __repr__(self) -> str:
+        sizes = f"{self.C.shape[-2]} multipliers, {self.P.shape[-1]} parameters"
+        return f"Linearization(A {self.A.shape}, B {self.B.shape}, {sizes})"
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from vioc.dynamics.vectors import part
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
 
-# Correction of q relative to 1 + |q_k|: a little above rounding, and what it leaves is no drift; 1e-12
-# would save one step in twenty.
+# Correction of q relative to 1 + |q_k|, for up to ten variables and in proportion for more: a little above
+# rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
 CONVERGED = 3e-14
 ITERATIONS = 20
 EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2: jumps of inputs are not amplified much
@@ -72,8 +72,8 @@ def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
         residual,
         {
             "jacobian_function": identity,
-            "abstol": CONVERGED,
-            "abstolStep": CONVERGED,
+            "abstol": CONVERGED * max(1, nd / 10),
+            "abstolStep": CONVERGED * max(1, nd / 10),
             "max_iter": ITERATIONS,
             "error_on_fail": False,
         },

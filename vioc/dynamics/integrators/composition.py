@@ -85,7 +85,10 @@ class Composition(KernelMap):
         self.backend = Backend(base.backend.name, self._blueprint())
         self._seeded = getattr(base, "nd", 0) if hasattr(base, "solved_step") else 0
         if not self._seeded and base._kernel.numel_in(0) != base.nx:
-            raise ModelError(f"{base!r} cannot be composed: its steps need those before them")
+            raise ModelError(
+                f"{base!r} cannot be composed: its solver starts from the steps before, and "
+                "stages have none of equal length; compose a MidpointVI of the system instead"
+            )
 
     def _blueprint(self) -> dict[str, Any] | None:
         """Plain data that determines the map's functions, None where the base has none."""

@@ -116,7 +116,8 @@ class LinearSpring(Potential):
     stiffness : number
         N/m, >= 0.
     rest_length : number
-        m, >= 0. At zero rest length V = 1/2 k |p1 - p2|^2, smooth also where the points meet.
+        m, >= 0. At zero rest length V = 1/2 k |p1 - p2|^2, smooth also where the points meet; at any other
+        V has a kink there, a push without a direction, and the force is taken as zero at that point.
     """
 
     keyword: ClassVar[str] = "LINEAR-SPRING"

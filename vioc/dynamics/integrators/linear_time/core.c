@@ -31,27 +31,31 @@ typedef struct {
 
 enum { CHORD, RIQN, NEWTON, DENSE, BROYDEN };
 enum { IG1, IG2, IG3, EXTRAPOLATED };
-enum { PAST = 4 };
+/* configurations before q_k in a carry; highest degree of a seed; Broyden's updates in a step */
+enum { PAST = 4, DEGREES = 9, SECANTS = 8 };
 
 typedef struct {
   double c0, s0, p0[3], c1, s1, p1[3]; /* joint at both ends of the step */
   double R[9], d[3];                   /* displacement D */
-  double X[6], b[3], P[6], mu[6];
-  double F[6];
+  double F[6], V[6], A[6];
   double U[6], W[6], inverse, rest;
-  double V[6];
-
 } link;
 
 typedef struct {
   const model *m;
   link *L;
+  block *B;        /* bodies with an inertia, in their order */
+  long long *slot; /* of a link among them, or -1 */
+  void *memory;
   double *phi; /* 36 numbers a link: M_i, then the articulated inertia */
   double h, *q0, *q1, *base, *r, *c, *minus, *plus, *matrix, *aux;
-  long long *pivot;
+  long long blocks, *pivot;
   const double **arg;
   double **res, *w;
   long long *iw;
+  double *past;                     /* backward differences of q, see rollout.c */
+  long long rows, degree;
+  double *secants, squares[SECANTS];
   const double *u;
   double t;
   long long fresh; /* whether the Broyden matrix has to be made */
@@ -153,13 +157,28 @@ static void forward(step *w, const double *q1) {
       rows_by_z(l->R, l->c0, l->s0);
       vector_by_z(l->d, l->c0, -l->s0);
     }
-    if (m->heavy[i]) {
-      double P[6];
-      logarithm(l->R, l->d, l->X, l->b);
-      momentum(m->inertia + 10 * i, l->X, P);
-      for (int k = 0; k < 6; k++) l->P[k] = inverse * P[k];
-      dlog_transposed(l->X, l->b, l->P, l->mu);
+    const long long slot = w->slot[i], lane = slot % LANES;
+    if (slot >= 0) {
+      block *B = w->B + slot / LANES;
+      for (int k = 0; k < 9; k++) B->R[k][lane] = l->R[k];
+      for (int k = 0; k < 3; k++) B->d[k][lane] = l->d[k];
     }
+  }
+  for (long long i = 0; i < w->blocks; i++) {
+    block *B = w->B + i;
+    lanes P[6];
+    logarithm(B->R, B->d, B->X, B->b);
+    momentum(B->inertia, B->X, P);
+    for (int k = 0; k < 6; k++) B->P[k] = inverse * P[k];
+    dlog_transposed(B->X, B->b, B->P, B->mu);
+  }
+}
+
+/* the wrenches mu of the bodies to F */
+static void collect(step *w) {
+  for (long long i = 0; i < w->m->n; i++) {
+    const long long slot = w->slot[i], lane = slot % LANES;
+    for (int k = 0; k < 6; k++) w->L[i].F[k] = slot < 0 ? 0 : w->B[slot / LANES].mu[k][lane];
   }
 }
 
@@ -193,12 +212,7 @@ static void other_forces(step *w, const double *q1) {
 static void residual(step *w, const double *q1) {
   const model *m = w->m;
   forward(w, q1);
-  for (long long i = 0; i < m->n; i++) {
-    if (m->heavy[i])
-      memcpy(w->L[i].F, w->L[i].mu, sizeof w->L[i].F);
-    else
-      memset(w->L[i].F, 0, sizeof w->L[i].F);
-  }
+  collect(w);
   gather(w, 0, w->r);
   other_forces(w, q1);
   for (long long i = 0; i < m->n; i++) {
@@ -207,7 +221,7 @@ static void residual(step *w, const double *q1) {
   }
 }
 
-/* F = scale times the bodies' weights, at the start or the end */
+/* F += scale times the bodies' weights, at the start or the end */
 static void weigh(step *w, int end, double scale) {
   const model *m = w->m;
   for (long long i = 0; i < m->n; i++) {
@@ -218,24 +232,36 @@ static void weigh(step *w, int end, double scale) {
     else
       apply_transposed(m->fixed + 12 * i, g, l->V);
     vector_by_z(l->V, end ? l->c1 : l->c0, end ? -l->s1 : -l->s0);
-    cross(G + 1, l->V, l->F + 3);
-    for (int k = 0; k < 3; k++) l->F[k] = scale * G[0] * l->V[k], l->F[3 + k] *= scale;
+    double lever[3];
+    cross(G + 1, l->V, lever);
+    for (int k = 0; k < 3; k++) l->F[k] += scale * G[0] * l->V[k], l->F[3 + k] += scale * lever[k];
   }
 }
 
 /* -- the articulated-body recursion ----------------------------------------------------------------- */
 
-static void factorize(step *w, int start) {
+/* the M_i at the iterate, or G_i / h, into phi */
+static void stiffen(step *w, int start) {
   const model *m = w->m;
   for (long long i = 0; i < m->n; i++) {
-    link *l = w->L + i;
     if (!m->heavy[i])
-      memset((w->phi + 36 * i), 0, 36 * sizeof(double));
+      memset(w->phi + 36 * i, 0, 36 * sizeof(double));
     else if (start)
-      inertia_blocks(m->inertia + 10 * i, w->h, (w->phi + 36 * i));
-    else
-      momentum_derivative(m->inertia + 10 * i, l->X, l->b, l->P, w->h, (w->phi + 36 * i));
+      inertia_blocks(m->inertia + 10 * i, w->h, w->phi + 36 * i);
   }
+  if (start) return;
+  lanes M[36];
+  for (long long i = 0; i < m->n; i++) {
+    const long long slot = w->slot[i], lane = slot % LANES;
+    if (slot < 0) continue;
+    if (lane == 0) momentum_derivative(w->B + slot / LANES, w->h, M);
+    for (int k = 0; k < 36; k++) w->phi[36 * i + k] = M[k][lane];
+  }
+}
+
+static void factorize(step *w, int start) {
+  const model *m = w->m;
+  stiffen(w, start);
   for (long long i = m->n - 1; i >= 0; i--) {
     link *l = w->L + i;
     double *phi = (w->phi + 36 * i);

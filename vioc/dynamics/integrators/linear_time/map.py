@@ -48,13 +48,15 @@ class LinearTimeVI(MechanicalMap):
     solver : {"chord", "riqn", "newton", "dense", "broyden"}
         How a step's equations are solved. ``"newton"`` takes the exact Newton direction at every iterate
         by the articulated-body recursion without symmetry, O(n); ``"chord"`` factors it once, at the
-        seed; ``"riqn"`` is [L]'s Algorithm 3, with the articulated inertias of q_k; ``"dense"`` factors
+        seed; ``"riqn"`` is [L]'s Algorithm 3, with the articulated inertias of q_k (the compiled core adds
+        Broyden's updates to both); ``"dense"`` factors
         the matrix of [L]'s Algorithm 4, O(n^3); ``"broyden"`` updates a dense inverse from step to step,
         in the compiled core only. All solve the same equations. Where a force on one variable depends on
         the velocity of another, which no tree carries, ``"dense"`` is taken.
     guess : {"extrapolated", "IG1", "IG2", "IG3"}
-        Where the iteration starts: q extrapolated with fourth order, or [L] 3.3: q_k, explicit Euler,
-        semi-implicit Euler with the acceleration of the continuous system.
+        Where the iteration starts: q extrapolated with degree 4 (in the compiled core with the degree that
+        the last step asked for, at most 9), or [L] 3.3: q_k, explicit Euler, semi-implicit Euler with the
+        acceleration of the continuous system.
     wrap : sequence of str
         Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float

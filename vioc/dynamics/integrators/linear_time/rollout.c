@@ -1,121 +1,37 @@
-/* Root finders and rollouts on what algebra.c and core.c give. */
-
-/* K by columns in O(n^2) ([L] Algorithm 4); phi holds the M_i, V and F are overwritten */
-static void jacobian(step *w) {
-  const model *m = w->m;
-  for (long long i = 0; i < m->n; i++) {
-    if (m->heavy[i])
-      momentum_derivative(m->inertia + 10 * i, w->L[i].X, w->L[i].b, w->L[i].P, w->h, (w->phi + 36 * i));
-    else
-      memset((w->phi + 36 * i), 0, 36 * sizeof(double));
-  }
-  for (long long j = 0; j < m->n; j++) {
-    if (m->row[j] < 0) continue;
-    for (long long i = 0; i < m->n; i++) {
-      link *l = w->L + i;
-      if (m->parent[i] < 0 || i <= j)
-        memset(l->V, 0, sizeof l->V);
-      else
-        down(m, i, l->c1, l->s1, l->p1, w->L[m->parent[i]].V, l->V);
-      if (i == j) l->V[2] = m->slide[i], l->V[5] = m->turn[i];
-      for (int k = 0; k < 3; k++) {
-        l->F[k] = dot(w->phi + 36 * i + 3 * k, l->V) + dot(w->phi + 36 * i + 9 + 3 * k, l->V + 3);
-        l->F[3 + k] = dot(w->phi + 36 * i + 18 + 3 * k, l->V) + dot(w->phi + 36 * i + 27 + 3 * k, l->V + 3);
-      }
-    }
-    gather(w, 0, w->aux);
-    for (long long i = 0; i < m->nd; i++) w->matrix[i * m->nd + m->row[j]] = w->aux[i];
-    w->matrix[m->row[j] * (m->nd + 1)] += 0.5 * m->damping[m->row[j]];
-  }
-}
-
-static void lu(double *a, long long n, long long *pivot) {
-  for (long long k = 0; k < n; k++) {
-    long long best = k;
-    for (long long i = k + 1; i < n; i++)
-      if (fabs(a[i * n + k]) > fabs(a[best * n + k])) best = i;
-    pivot[k] = best;
-    if (best != k)
-      for (long long j = 0; j < n; j++) {
-        const double x = a[k * n + j];
-        a[k * n + j] = a[best * n + j], a[best * n + j] = x;
-      }
-    for (long long i = k + 1; i < n; i++) {
-      const double x = a[i * n + k] /= a[k * n + k];
-      for (long long j = k + 1; j < n; j++) a[i * n + j] -= x * a[k * n + j];
-    }
-  }
-}
-
-static void lu_solve(const double *a, long long n, const long long *pivot, const double *b, double *x) {
-  memcpy(x, b, n * sizeof *x);
-  for (long long k = 0; k < n; k++) {
-    const double y = x[pivot[k]];
-    x[pivot[k]] = x[k], x[k] = y;
-  }
-  for (long long i = 0; i < n; i++)
-    for (long long j = 0; j < i; j++) x[i] -= a[i * n + j] * x[j];
-  for (long long i = n - 1; i >= 0; i--) {
-    for (long long j = i + 1; j < n; j++) x[i] -= a[i * n + j] * x[j];
-    x[i] /= a[i * n + i];
-  }
-}
-
-/* H = K^-1 into `matrix`, by RIQN's inverse of each unit vector */
-static void broyden_start(step *w) {
-  const long long n = w->m->nd;
-  for (long long j = 0; j < n; j++) {
-    memset(w->aux, 0, n * sizeof *w->aux);
-    w->aux[j] = 1;
-    solve(w, w->aux, w->aux + n, 1);
-    for (long long i = 0; i < n; i++) w->matrix[i * n + j] = w->aux[n + i];
-  }
-}
-
-/* Broyden's good update: H += (s - H y) (s' H) / (s' H y) for the step s = H r_old, y = r_old - r_new, so
-   that H y = s - H r_new. aux: s, then H r_new. */
-static void broyden_update(step *w, const double *s) {
-  const long long n = w->m->nd;
-  double *Hr = w->aux, *sH = w->aux + n, below = 0;
-  for (long long i = 0; i < n; i++) {
-    Hr[i] = 0;
-    for (long long j = 0; j < n; j++) Hr[i] += w->matrix[i * n + j] * w->r[j];
-  }
-  memset(sH, 0, n * sizeof *sH);
-  for (long long i = 0; i < n; i++) {
-    below += s[i] * (s[i] - Hr[i]);
-    for (long long j = 0; j < n; j++) sH[j] += s[i] * w->matrix[i * n + j];
-  }
-  for (long long i = 0; i < n; i++)
-    for (long long j = 0; j < n; j++) w->matrix[i * n + j] += Hr[i] * sH[j] / below;
-}
+/* Steps and rollouts on what algebra.c, core.c and roots.c give. */
 
 /* M^-1 (-C + Q) at (q0, v) times h^2, by Newton-Euler and the factors of the start ([L] 3.3, IG3) */
 static void accelerate(step *w, const double *v, double *c) {
   const model *m = w->m;
   for (long long i = 0; i < m->n; i++) {
     link *l = w->L + i;
-    const double *G = m->inertia + 10 * i, rate = v[m->index[i]];
-    double s[6] = {0, 0, m->slide[i] * rate, 0, 0, m->turn[i] * rate}, x[6], A[6] = {0}, P[6], Q[6];
+    const double rate = v[m->index[i]];
+    double s[6] = {0, 0, m->slide[i] * rate, 0, 0, m->turn[i] * rate}, x[6], A[6] = {0};
     if (m->parent[i] < 0) {
       memset(l->V, 0, sizeof l->V);
-      memset(l->P, 0, sizeof l->P);
-    } else { /* P holds accelerations here */
+      memset(l->A, 0, sizeof l->A);
+    } else {
       down(m, i, l->c0, l->s0, l->p0, w->L[m->parent[i]].V, l->V);
-      down(m, i, l->c0, l->s0, l->p0, w->L[m->parent[i]].P, l->P);
+      down(m, i, l->c0, l->s0, l->p0, w->L[m->parent[i]].A, l->A);
     }
     for (int k = 0; k < 6; k++) l->V[k] += s[k];
     cross(l->V + 3, s, x); /* ad_V S dq */
     cross(l->V, s + 3, A);
     cross(l->V + 3, s + 3, x + 3);
-    for (int k = 0; k < 3; k++) l->P[k] += x[k] + A[k], l->P[3 + k] += x[3 + k];
-    momentum(G, l->V, P);
-    momentum(G, l->P, Q);
-    cross(l->V + 3, P, x); /* - ad_V^T P */
-    cross(l->V, P, A);
-    cross(l->V + 3, P + 3, x + 3);
-    for (int k = 0; k < 3; k++) l->F[k] = Q[k] + x[k], l->F[3 + k] = Q[3 + k] + A[k] + x[3 + k];
+    for (int k = 0; k < 3; k++) l->A[k] += x[k] + A[k], l->A[3 + k] += x[3 + k];
+    const long long slot = w->slot[i], lane = slot % LANES;
+    for (int k = 0; k < 6 && slot >= 0; k++)
+      w->B[slot / LANES].X[k][lane] = l->V[k], w->B[slot / LANES].mu[k][lane] = l->A[k];
   }
+  for (long long i = 0; i < w->blocks; i++) { /* G A - ad_V^T G V */
+    block *B = w->B + i;
+    lanes P[6], Q[6];
+    momentum(B->inertia, B->X, P);
+    momentum(B->inertia, B->mu, Q);
+    for (int k = 0; k < 6; k++) P[k] = -P[k];
+    momentum_at_end(B->X, P, Q, B->mu);
+  }
+  collect(w);
   gather(w, 0, w->aux);
   for (long long i = 0; i < m->n; i++) w->q1[m->index[i]] = w->q0[m->index[i]] + w->h * v[m->index[i]];
   other_forces(w, w->q1);
@@ -129,7 +45,7 @@ static void accelerate(step *w, const double *v, double *c) {
 }
 
 /* One step from x under u to y. Returns evaluations of the residual, and the last correction. */
-static long long advance(step *w, const options *o, const double *x, const double *past, double t, double *y,
+static long long advance(step *w, const options *o, const double *x, double t, double *y,
                          double *error, double *history) {
   const model *m = w->m;
   const long long nd = m->nd, nq = m->nq;
@@ -142,6 +58,7 @@ static long long advance(step *w, const options *o, const double *x, const doubl
   memset(w->base, 0, nd * sizeof *w->base);
   const int heavy = m->gravity[0] != 0 || m->gravity[1] != 0 || m->gravity[2] != 0;
   if (heavy) {
+    for (long long i = 0; i < m->n; i++) memset(w->L[i].F, 0, sizeof w->L[i].F);
     weigh(w, 0, 0.5 * w->h);
     gather(w, 0, w->base);
   }
@@ -150,19 +67,17 @@ static long long advance(step *w, const options *o, const double *x, const doubl
   for (long long k = nd; k < nq; k++) w->q1[k] = w->u[m->nf + k - nd];
 
   if (start || o->guess == IG3) factorize(w, 1);
-  const double *a = past, *b = past + nd, *c = past + 2 * nd, *d = past + 3 * nd;
   if (o->guess == IG3) {
     double *v = w->aux + 2 * nd, *move = w->c;
-    for (long long k = 0; k < nd; k++) v[k] = (x[k] - a[k]) / w->h;
+    for (long long k = 0; k < nd; k++) v[k] = w->past[nd + k] / w->h;
     for (long long k = nd; k < nq; k++) v[k] = (w->u[m->nf + k - nd] - x[k]) / w->h;
     accelerate(w, v, move);
     for (long long k = 0; k < nd; k++) w->q1[k] = x[k] + w->h * v[k] + move[k];
   } else {
-    for (long long k = 0; k < nd; k++) {
-      if (o->guess == IG1) w->q1[k] = x[k];
-      if (o->guess == IG2) w->q1[k] = 2 * x[k] - a[k];
-      if (o->guess == EXTRAPOLATED) w->q1[k] = 5 * x[k] - 10 * a[k] + 10 * b[k] - 5 * c[k] + d[k];
-    }
+    const long long degree = o->guess == IG1 ? 0 : o->guess == IG2 ? 1 : w->degree;
+    memcpy(w->q1, x, nd * sizeof *x);
+    for (long long j = 1; j <= degree; j++)
+      for (long long k = 0; k < nd; k++) w->q1[k] += w->past[j * nd + k];
   }
   for (long long k = nd; k < nq; k++) w->q1[k] = w->u[m->nf + k - nd];
   for (long long k = 0; k < nd; k++) w->base[k] += p[k];
@@ -171,6 +86,7 @@ static long long advance(step *w, const options *o, const double *x, const doubl
     w->fresh = 0;
   }
 
+  long long factored = 1; /* the evaluation of K */
   double norm = NAN, before = INFINITY;
   for (;;) {
     residual(w, w->q1);
@@ -182,6 +98,7 @@ static long long advance(step *w, const options *o, const double *x, const doubl
     memset(w->c, 0, nd * sizeof *w->c);
     *error = 0;
     if (norm <= o->residual) break;
+    if (o->residual > 0 && evaluations > 1 && norm <= rounding_floor(w)) break;
     if (o->solver == BROYDEN) {
       if (evaluations > 1) broyden_update(w, w->aux + 2 * nd);
       for (long long i = 0; i < nd; i++)
@@ -192,8 +109,13 @@ static long long advance(step *w, const options *o, const double *x, const doubl
       lu(w->matrix, nd, w->pivot);
       lu_solve(w->matrix, nd, w->pivot, w->r, w->c);
     } else {
-      if (!start && (o->solver == NEWTON || (evaluations == 1 && !w->kept) || evaluations == 3)) factorize(w, 0);
+      const int first = evaluations == 1 && !w->kept;
+      if (!start && (o->solver == NEWTON || first || evaluations == 6)) {
+        factorize(w, 0);
+        factored = evaluations;
+      }
       solve(w, w->r, w->c, (int)start);
+      if (o->solver != NEWTON) secant(w, evaluations - factored, w->c);
     }
     for (long long k = 0; k < nd; k++) {
       const double e = w->c[k] / (1 + fabs(w->q0[k]));
@@ -209,14 +131,12 @@ static long long advance(step *w, const options *o, const double *x, const doubl
   w->kept = o->solver == CHORD && o->guess != IG3 && evaluations <= 2;
 
   /* the momentum at the end, with what is left of the balance; see step.py */
-  for (long long i = 0; i < m->n; i++) memset(w->L[i].F, 0, sizeof w->L[i].F);
+  for (long long i = 0; i < w->blocks; i++) {
+    block *B = w->B + i;
+    momentum_at_end(B->X, B->P, B->mu, B->mu);
+  }
+  collect(w);
   if (heavy) weigh(w, 1, 0.5 * w->h);
-  for (long long i = 0; i < m->n; i++)
-    if (m->heavy[i]) {
-      double nu[6];
-      momentum_at_end(w->L[i].X, w->L[i].P, w->L[i].mu, nu);
-      for (int k = 0; k < 6; k++) w->L[i].F[k] += nu[k];
-    }
   double *p1 = y + nq;
   gather(w, 1, p1);
   for (long long i = 0; i < m->n; i++) {
@@ -240,21 +160,39 @@ static int reserve(step *w, const model *m, const options *o) {
   memset(w, 0, sizeof *w);
   w->m = m;
   w->fresh = 1;
+  long long heavy = 0;
+  for (long long i = 0; i < m->n; i++) heavy += m->heavy[i] != 0;
+  w->blocks = (heavy + LANES - 1) / LANES;
+  w->memory = calloc(w->blocks + 1, sizeof *w->B);
   w->L = calloc(m->n + 1, sizeof *w->L);
+  w->slot = calloc(m->n + 1, sizeof *w->slot);
   w->phi = calloc(36 * m->n + 1, sizeof *w->phi);
-  w->q0 = calloc(3 * nq + 7 * nd + square, sizeof(double));
+  w->q0 = calloc(3 * nq + 7 * nd + square + (DEGREES + 1 + SECANTS) * nd, sizeof(double));
   w->pivot = calloc(nd + 1, sizeof *w->pivot);
   w->arg = calloc(m->n_arg + 8, sizeof *w->arg);
   w->res = calloc(m->n_res + 4, sizeof *w->res);
   w->iw = calloc(m->n_iw + 1, sizeof *w->iw);
   w->w = calloc(m->n_w + 1, sizeof *w->w);
-  if (!(w->L && w->phi && w->q0 && w->pivot && w->arg && w->res && w->iw && w->w)) return 0;
+  if (!(w->memory && w->L && w->slot && w->phi && w->q0 && w->pivot)) return 0;
+  if (!(w->arg && w->res && w->iw && w->w)) return 0;
   w->q1 = w->q0 + nq, w->base = w->q1 + nq, w->r = w->base + nd, w->c = w->r + nd, w->minus = w->c + nd;
   w->plus = w->minus + nd, w->aux = w->plus + nd, w->matrix = w->aux + 2 * nd + nq;
+  w->past = w->matrix + square, w->secants = w->past + (DEGREES + 1) * nd;
+  w->B = (block *)(((uintptr_t)w->memory + sizeof(lanes) - 1) / sizeof(lanes) * sizeof(lanes)); /* aligned */
+  for (long long i = 0; i < w->blocks; i++) /* places of the last block that stay empty */
+    for (int k = 0; k < 9; k += 4) w->B[i].R[k] += 1;
+  heavy = 0;
+  for (long long i = 0; i < m->n; i++) {
+    w->slot[i] = m->heavy[i] ? heavy++ : -1;
+    for (int k = 0; k < 10 && m->heavy[i]; k++)
+      w->B[w->slot[i] / LANES].inertia[k][w->slot[i] % LANES] = m->inertia[10 * i + k];
+  }
   return 1;
 }
 
 static void release(step *w) {
+  free(w->memory);
+  free(w->slot);
   free(w->L);
   free(w->phi);
   free(w->q0);
@@ -275,11 +213,11 @@ EXPORT long long vioc_lt_rollout(const model *m, const options *o, long long cou
   const long long nd = m->nd, nq = m->nq, nx = nq + nd + (nq - nd), nu = m->nf + (nq - nd);
   step w;
   long long k = -1;
-  double *past = malloc((PAST * nd + 2 * nx + nu + 1) * sizeof *past);
-  if (reserve(&w, m, o) && past) {
-    double *x = past + PAST * nd, *y = x + nx, *u = y + nx;
+  double *x = malloc((2 * nx + nu + 1) * sizeof *x);
+  if (reserve(&w, m, o) && x) {
+    double *y = x + nx, *u = y + nx;
     memcpy(x, carry, nx * sizeof *x);
-    memcpy(past, carry + nx, PAST * nd * sizeof *past);
+    start_differences(&w, carry, carry + nx);
     for (k = 0; k < count; k++) {
       memcpy(u, U + k * nu, nu * sizeof *u);
       if (gains)
@@ -291,19 +229,18 @@ EXPORT long long vioc_lt_rollout(const model *m, const options *o, long long cou
       w.u = u;
       if (w.h != h[k]) w.kept = 0, w.fresh = 1; /* K is of one step length */
       w.h = h[k];
-      evaluations[k] = advance(&w, o, x, past, t[k], y, errors + k, 0);
+      evaluations[k] = advance(&w, o, x, t[k], y, errors + k, 0);
       int good = errors[k] <= tolerance;
       for (long long j = 0; j < nx; j++) good &= isfinite(y[j]) != 0;
       if (!good) break;
-      memmove(past + nd, past, (PAST - 1) * nd * sizeof *past);
-      memcpy(past, x, nd * sizeof *past);
+      next_differences(&w, y);
       memcpy(x, y, nx * sizeof *x);
       memcpy(states + k * nx, x, nx * sizeof *x);
       if (applied) memcpy(applied + k * nu, u, nu * sizeof *u);
     }
   }
   release(&w);
-  free(past);
+  free(x);
   return k;
 }
 
@@ -316,7 +253,8 @@ EXPORT long long vioc_lt_history(const model *m, const options *o, const double 
   if (reserve(&w, m, o)) {
     w.u = u;
     w.h = h;
-    n = advance(&w, o, carry, carry + 2 * m->nq, t, state, &error, history);
+    start_differences(&w, carry, carry + 2 * m->nq);
+    n = advance(&w, o, carry, t, state, &error, history);
   }
   release(&w);
   return n;

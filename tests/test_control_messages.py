@@ -1,0 +1,183 @@
+"""What a newcomer is told: names of inputs, what was given instead of numbers, where a search began."""
+
+import casadi as ca
+import numpy as np
+import pytest
+
+import vioc
+from vioc.control import dlqr, dmoc, feedback, optimize, quadratic
+from vioc.control.analysis import modes
+from vioc.control.interop import export_c, load_functions, save_functions
+from vioc.control.sweep import run as sweep_run
+from vioc.dynamics.signals import inputs
+from vioc.errors import ModelError, OptimizationError
+
+WEIGHTS = {"x": 10, "theta": 10, "p.x": 1, "p.theta": 1}
+
+
+def linear(A, B):
+    A, B = np.asarray(A, float), np.asarray(B, float)
+    x, u = ca.SX.sym("x", len(A)), ca.SX.sym("u", B.shape[1])
+    return vioc.CasadiMap(ca.Function("f", [x, u], [ca.DM(A) @ x + ca.DM(B) @ u]), 0.1)
+
+
+@pytest.fixture(scope="module")
+def f():
+    return vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02, wrap=("theta",))
+
+
+@pytest.fixture(scope="module")
+def upright(f):
+    return feedback.equilibrium(f, theta=0.0)
+
+
+@pytest.fixture(scope="module")
+def loop(f, upright):
+    return dlqr(f, upright, WEIGHTS, {"force": 0.1})
+
+
+def test_inputs_are_named_with_and_without_prefix(f, upright, loop):
+    run = f.rollout(upright.x, np.ones((5, 1)))
+    costs = [
+        quadratic(f, R={p + "force": 2.0}, u_reference={p + "force": 3.0}).value(run) for p in ("", "u.")
+    ]
+    assert costs[0] == costs[1] == pytest.approx(0.5 * 2 * (1 - 3) ** 2 * 5 * f.dt)
+    np.testing.assert_array_equal(dlqr(f, upright, WEIGHTS, {"u.force": 0.1}).K, loop.K)
+    start = f.state(x=1.0)
+    clipped = feedback.ClosedLoop(f, loop, lower={"u.force": -2}, upper={"force": 2}).simulate(start, 5)
+    assert np.abs(clipped.u).max() == 2
+    assert feedback.LinearMPC(loop, 3, lower={"u.force": -2}, rate={"u.force": 1}).lower == [-2]
+    assert feedback.equilibrium(f, {"u.force": 0.0}, guess={"theta": 3.0})["theta"] == pytest.approx(np.pi)
+    np.testing.assert_array_equal(inputs(f, 3, {"u.force": 2}), inputs(f, 3, force=2))
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda f, up, loop: quadratic(f, R={"forc": 1}), "R: unknown name 'forc'; did you mean 'force'"),
+        (lambda f, up, loop: quadratic(f, R={"u.force": 1, "force": 2}), "R: 'force' is given twice"),
+        (lambda f, up, loop: quadratic(f, R=1, u_reference={"forc": 1}), "u_reference: unknown name 'forc'"),
+        (lambda f, up, loop: quadratic(f, Q=1, goal={"thetta": 1}), "'thetta'; did you mean 'theta'"),
+        (lambda f, up, loop: dlqr(f, up, {"thetta": 1}, 1), "Q: unknown name 'thetta'; did you mean 'theta'"),
+        (lambda f, up, loop: dlqr(f, up, {"v.theta": 1}, 1), "'v.theta' is no state.*p.theta.*`quadratic`"),
+        (lambda f, up, loop: feedback.ClosedLoop(f, loop, lower={"forc": 1}), "unknown name 'forc'"),
+        (lambda f, up, loop: feedback.ClosedLoop(f, loop, W={"q": 1}), "W: unknown name 'q'"),
+        (lambda f, up, loop: inputs(f, 3, forc=1), "unknown input 'forc'; did you mean 'force'"),
+        (lambda f, up, loop: inputs(f, 3, {"u.force": 1}, force=2), "'force' has two signals"),
+    ],
+)
+def test_unknown_names(f, upright, loop, call, message):
+    with pytest.raises(ModelError, match=message):
+        call(f, upright, loop)
+
+
+def test_objects_instead_of_states(f, upright, loop):
+    for call in (lambda x: f.rollout(x, steps=2), f.linearize, lambda x: loop.rollout(x, 2)):
+        with pytest.raises(ValueError, match=r"object of type Equilibrium; use its \.x"):
+            call(upright)
+        with pytest.raises(ValueError, match=r"\{'theta': 1\}; make .* f.initial_state or f.state"):
+            call({"theta": 1})
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        (dict(law=np.eye(4)), TypeError, "expected a regulator or a law, got ndarray"),
+        (dict(observer=3), TypeError, "observer: expected a KalmanFilter.*got int"),
+        (dict(lower=[1, 2]), ValueError, "lower bounds of inputs: expected 1 numbers"),
+        (dict(lower="low"), ValueError, "lower bounds of inputs: expected 1 numbers, got 'low'"),
+        (dict(lower=1, upper=-1), ValueError, "bounds of force: lower 1 is above upper -1"),
+        (dict(plant=linear([[0.5]], [[1.0]])), ValueError, "law: it is of a map with the states x, th"),
+        (dict(plant=None), TypeError, "plant: expected a map, got NoneType"),
+    ],
+)
+def test_a_closed_loop_is_checked_when_built(f, loop, options, error, message):
+    with pytest.raises(error, match=message):
+        feedback.ClosedLoop(**{"plant": f, "law": loop, **options})
+
+
+def test_modes_of_a_regulator(f, upright, loop):
+    closed = modes(f, upright, gain=loop)
+    assert closed.spectral_radius == pytest.approx(np.abs(loop.poles).max(), rel=1e-9)
+    with pytest.raises(ValueError, match=r"gain: expected shape \(1, 4\)"):
+        modes(f, upright, gain=np.eye(4))
+
+
+def test_a_marginal_mode_out_of_reach_is_refused():
+    """A pole that is 1 but for rounding settles nowhere; the state it is made of is named."""
+    f = linear(np.diag([2.0, 1 - 1e-12, 0.5]), [[1.0], [0.0], [1.0]])
+    with pytest.raises(OptimizationError, match=rf"cannot move the eigenvalues 1 \(of {f.state_names[1]}\)"):
+        dlqr(f, (np.zeros(3), None), 1.0, 1.0)
+
+
+def test_optimize_without_a_start(f):
+    cost = quadratic(f, Q=1, R=1)
+    with pytest.raises(ValueError, match="give x0 and steps, .* or a guess"):
+        optimize(f, cost)
+    with pytest.raises(ValueError, match="steps: give their number with x0, or a guess"):
+        optimize(f, cost, x0=f.state())
+
+
+def test_a_guess_without_trajectory_is_replaced_on_request():
+    x, u = ca.SX.sym("x"), ca.SX.sym("u")
+    f = vioc.CasadiMap(ca.Function("f", [x, u], [1.01 * x + ca.sqrt(1 - u**2) * u]), 0.1)
+    cost = quadratic(f, Q=1, R=1)
+    X = np.ones((11, 1))
+    with pytest.raises(OptimizationError, match="the guess leads to no trajectory.*optimize"):
+        optimize(f, cost, (X, np.full((10, 1), 2.0)), method="newton")
+    found = optimize(f, cost, (X, np.full((10, 1), 2.0)), method="newton", raise_on_failure=False)
+    assert "began with zero inputs" in found.message
+    assert found.cost == pytest.approx(optimize(f, cost, x0=[1.0], steps=10).cost, rel=1e-9)
+    again = optimize(f, cost, x0=[1.0], guess=np.full((10, 1), 2.0), raise_on_failure=False)
+    assert "began with zero inputs" in again.message
+
+
+def test_a_projection_that_leads_far_away_is_named():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    X = np.linspace(f.state(theta=np.pi), f.state(x=np.pi), 51)
+    cost = quadratic(f, R=1e-3, Qf=1e3, goal={"x": np.pi})
+    far = optimize(f, cost, (X, None), raise_on_failure=False, max_iterations=6)
+    assert far.status == "line_search" and far.cost > 1e9
+    assert "is far from it (p.x by" in far.message and "vioc.control.dmoc.solve" in far.message
+    assert callable(dmoc.solve)
+
+
+def test_reprs_are_readable(f, upright, loop):
+    assert repr(quadratic(f, R={"force": 1})) == "Cost(running: (0.5*sq(u.force)) per second; terminal: 0)"
+    rich = repr(quadratic(f, Q=1.0, R=1.0, Qf={"v.theta": 1.0}))
+    assert "of p.theta, p.x, theta, u.force, x per second" in rich and "@" not in rich and "_0" not in rich
+    ekf = feedback.ExtendedKalmanFilter(f, feedback.Measurement(f, {"x": 1e-6}), on_manifold=True)
+    assert (
+        repr(ekf) == "ExtendedKalmanFilter(4 errors of the state; on the constraint manifold; "
+        "Measurement(x +- 0.001))"
+    )
+
+
+def test_a_run_of_a_loop_is_read_as_a_trajectory(f, upright, loop):
+    run = feedback.ClosedLoop(f, loop, feedback.ConfigurationObserver(f)).simulate(upright.x + 0.01, 4)
+    for name in ("t", "x", "u", "energy"):
+        np.testing.assert_array_equal(getattr(run, name), getattr(run.trajectory, name))
+    assert len(run.plot("theta").lines) == 1
+    assert "2 measured quantities" in repr(run)
+
+
+def test_saving_into_no_folder(f, upright, tmp_path):
+    run = f.rollout(upright.x, steps=2)
+    with pytest.raises(FileNotFoundError, match=f"no such folder {tmp_path / 'none'}; make"):
+        run.save(tmp_path / "none" / "a.npz")
+
+
+def test_exported_parameters_have_no_defaults(tmp_path):
+    """An empty list is zeros in CasADi; the header's values are what the map declares."""
+    x, u, t, dt, p = (ca.SX.sym(n) for n in ("x", "u", "t", "dt", "p"))
+    f = vioc.CasadiMap(ca.Function("f", [x, u, t, dt, p], [p * x + u]), 0.1, parameters={"gain": 3.0})
+    functions, header = load_functions(save_functions(f, tmp_path / "m.json"))
+    given = [2.0], [0.0], 0.0, f.dt
+    assert functions["step"](*given, list(header["parameters"].values()))[0] == 6
+    assert functions["step"](*given, [])[0] == 0
+    export_c(f, tmp_path / "m.c")
+    assert "parameters must be passed: they are zero" in (tmp_path / "m.h").read_text()
+
+
+def test_a_lost_worker_names_the_guard():
+    assert "if __name__ == '__main__':" in sweep_run.LOST

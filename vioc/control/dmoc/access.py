@@ -1,0 +1,121 @@
+"""What a user writes and reads by name: constraints, names of bounds, results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.control.dmoc.constraints import Constraint
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import ModelError
+
+
+def as_constraints(value: Any) -> tuple[Constraint, ...]:
+    """One constraint, several or None as a tuple; TypeError says what to write instead."""
+    if value is None:
+        return ()
+    several = not isinstance(value, (Constraint, ca.SX, ca.MX, ca.DM, str, Mapping)) and np.iterable(value)
+    items = tuple(value) if several else (value,)
+    for i, item in enumerate(items):
+        if not isinstance(item, Constraint):
+            place = f" in entry {i}" if several else ""
+            raise TypeError(
+                f"constraints: expected a Constraint or several of them, got {type(item).__name__} "
+                f'{item!s:.60}{place}; write Constraint("name", expression, lower=..., upper=...)'
+            )
+    return items
+
+
+def quantity_name(f: OneStepMap, name: str) -> str:
+    """The full name: ``u.force`` for the input ``force``, unless ``force`` is another quantity itself."""
+    if name not in f.input_names:
+        return name
+    try:
+        f.quantity(name)
+    except ModelError:
+        return f"u.{name}"
+    return name
+
+
+def full_names(f: OneStepMap, bounds: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Bounds with the full names of quantities.
+
+    Raises
+    ------
+    ModelError
+        If two names mean the same input.
+    """
+    if bounds is None:
+        return None
+    if not isinstance(bounds, Mapping):
+        raise TypeError(f'bounds: expected a dict of limits by name, {{"u.NAME": 2.0}}, got {bounds!r}')
+    named: dict[str, Any] = {}
+    for name, value in bounds.items():
+        full = quantity_name(f, name)
+        if full in named:
+            raise ModelError(f"bounds: {full.removeprefix('u.')!r} and {full!r} are the same input; give one")
+        named[full] = value
+    return named
+
+
+class NoMultiplier(ModelError, KeyError):
+    """There is no multiplier of this name."""
+
+    __str__ = Exception.__str__  # that of KeyError quotes the message
+
+
+class Duals(dict):
+    """Multipliers by name: a dict whose `NoMultiplier` says what there is."""
+
+    def __missing__(self, name: str) -> Any:
+        raise NoMultiplier(
+            f"no multiplier {name!r}: equations and what has a limit have one; {near_misses(str(name), self)}"
+        )
+
+
+class AsTrajectory:
+    """Reads like its `trajectory`: ``best["theta"]``, ``best.x``, ``best.plot()``, `vioc.viz`."""
+
+    trajectory: Trajectory
+
+    @property
+    def map(self) -> OneStepMap:
+        """The trajectory's map."""
+        return self.trajectory.map
+
+    @property
+    def t(self) -> np.ndarray:
+        """Times (N+1,), s."""
+        return self.trajectory.t
+
+    @property
+    def x(self) -> np.ndarray:
+        """States (N+1, nx)."""
+        return self.trajectory.x
+
+    @property
+    def u(self) -> np.ndarray:
+        """Inputs (N, nu)."""
+        return self.trajectory.u
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """Constraint impulses of the mechanism (N, nm); those of the optimum are `duals`."""
+        return self.trajectory.multipliers
+
+    @property
+    def energy(self) -> np.ndarray:
+        """Total energy at each sample, J (N+1,), where the map has one."""
+        return self.trajectory.energy
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.trajectory[name]
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """Plot named quantities over time (all states without names); returns the axes."""
+        return self.trajectory.plot(*names, ax=ax)

@@ -1,0 +1,96 @@
+"""Where an optimization begins: a guess as a trajectory, and what is said where it is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.control.local_model import Weights
+from vioc.control.projection import project, projection_gains
+from vioc.control.weights import error_names
+from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import OptimizationError, StepError
+
+FAR = 10.0  # relative to 1 + |x|: a trajectory this far from its guess does not follow it
+
+
+def begin(
+    f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None, *, strict: bool
+) -> tuple[Trajectory, str]:
+    """Where the search begins, and what to say where that is not the guess."""
+    try:
+        return guess_trajectory(f, guess, x0, steps, weights), ""
+    except OptimizationError:
+        if strict or guess is None:
+            raise
+        k0, N = 0, steps or len(guess)
+        attempts: list[tuple[np.ndarray | None, str]] = [(None, "zero inputs")]
+        if isinstance(guess, Trajectory):
+            guess, k0 = (guess.x, guess.u), guess.k0
+        if isinstance(guess, tuple):
+            X, U = guess_curve(f, guess)
+            x0, N = X[0] if x0 is None else x0, len(U)
+            attempts.insert(0, (U, "its inputs alone"))
+        for inputs, words in attempts:
+            try:
+                run = f.rollout(x0, inputs, N, k0=k0)
+            except StepError:
+                continue
+            return run, f"the guess leads to no trajectory, so the search began with {words}"
+        raise
+
+
+def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
+    """What to say of a search that is stuck where the projection of a curve has led, far from the curve."""
+    if not isinstance(guess, tuple):
+        return ""
+    X = guess_curve(f, guess)[0]
+    away = np.abs(f.difference(X, run.x)).max(axis=0)
+    worst = int(np.argmax(away))
+    if away[worst] <= FAR * (1 + np.abs(X).max()):
+        return ""
+    state = error_names(f)[worst]
+    return (
+        f"the trajectory that follows the guess is far from it ({state} by {away[worst]:.3g}); "
+        "try no guess (x0=..., steps=...), a running Q in the cost, weights in `projection`, or "
+        "vioc.control.dmoc.solve"
+    )
+
+
+def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
+    """A guess of states and inputs, checked; k = 0 at its start."""
+    X, U = guess
+    X = check_array(X, (len(X), f.nx), "guess of states", f.state_names)
+    return np.ascontiguousarray(X), np.ascontiguousarray(f.check_inputs(U, len(X) - 1, X[0]))
+
+
+def guess_trajectory(
+    f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None
+) -> Trajectory:
+    """The guess as a trajectory of f."""
+    k0 = 0
+    if isinstance(guess, Trajectory):
+        if not np.allclose(np.diff(guess.t), f.dt, rtol=1e-9):
+            raise ValueError(f"the guess has step lengths other than the map's dt = {f.dt:g} s")
+        if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
+            return guess
+        guess, k0 = (guess.x, guess.u), guess.k0
+    try:
+        if not isinstance(guess, tuple):
+            if x0 is None:
+                raise ValueError(
+                    "no initial state: give x0 and steps, x0 and a guess of inputs, or a guess (X, U)"
+                )
+            if guess is None and steps is None:
+                raise ValueError("steps: give their number with x0, or a guess")
+            return f.rollout(x0, guess, steps)
+        X, U = guess_curve(f, guess)
+        return project(f, X, U, projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0), x0, k0=k0)
+    except (StepError, OptimizationError) as error:
+        raise OptimizationError(
+            f"the guess leads to no trajectory: {error}. Try one nearer to a trajectory, other weights in "
+            "`projection`, or no guess at all: optimize(f, cost, x0=..., steps=...)"
+        ) from error

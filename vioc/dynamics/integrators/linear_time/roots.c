@@ -1,0 +1,169 @@
+/* What root finders are made of: K by columns, Broyden's updates, seeds, the rounding floor. */
+
+/* K by columns in O(n^2) ([L] Algorithm 4); phi holds the M_i, V and F are overwritten */
+static void jacobian(step *w) {
+  const model *m = w->m;
+  stiffen(w, 0);
+  for (long long j = 0; j < m->n; j++) {
+    if (m->row[j] < 0) continue;
+    for (long long i = 0; i < m->n; i++) {
+      link *l = w->L + i;
+      if (m->parent[i] < 0 || i <= j)
+        memset(l->V, 0, sizeof l->V);
+      else
+        down(m, i, l->c1, l->s1, l->p1, w->L[m->parent[i]].V, l->V);
+      if (i == j) l->V[2] = m->slide[i], l->V[5] = m->turn[i];
+      for (int k = 0; k < 3; k++) {
+        l->F[k] = dot(w->phi + 36 * i + 3 * k, l->V) + dot(w->phi + 36 * i + 9 + 3 * k, l->V + 3);
+        l->F[3 + k] = dot(w->phi + 36 * i + 18 + 3 * k, l->V) + dot(w->phi + 36 * i + 27 + 3 * k, l->V + 3);
+      }
+    }
+    gather(w, 0, w->aux);
+    for (long long i = 0; i < m->nd; i++) w->matrix[i * m->nd + m->row[j]] = w->aux[i];
+    w->matrix[m->row[j] * (m->nd + 1)] += 0.5 * m->damping[m->row[j]];
+  }
+}
+
+static void lu(double *a, long long n, long long *pivot) {
+  for (long long k = 0; k < n; k++) {
+    long long best = k;
+    for (long long i = k + 1; i < n; i++)
+      if (fabs(a[i * n + k]) > fabs(a[best * n + k])) best = i;
+    pivot[k] = best;
+    if (best != k)
+      for (long long j = 0; j < n; j++) {
+        const double x = a[k * n + j];
+        a[k * n + j] = a[best * n + j], a[best * n + j] = x;
+      }
+    for (long long i = k + 1; i < n; i++) {
+      const double x = a[i * n + k] /= a[k * n + k];
+      for (long long j = k + 1; j < n; j++) a[i * n + j] -= x * a[k * n + j];
+    }
+  }
+}
+
+static void lu_solve(const double *a, long long n, const long long *pivot, const double *b, double *x) {
+  memcpy(x, b, n * sizeof *x);
+  for (long long k = 0; k < n; k++) {
+    const double y = x[pivot[k]];
+    x[pivot[k]] = x[k], x[k] = y;
+  }
+  for (long long i = 0; i < n; i++)
+    for (long long j = 0; j < i; j++) x[i] -= a[i * n + j] * x[j];
+  for (long long i = n - 1; i >= 0; i--) {
+    for (long long j = i + 1; j < n; j++) x[i] -= a[i * n + j] * x[j];
+    x[i] /= a[i * n + i];
+  }
+}
+
+/* H = K^-1 into `matrix`, by RIQN's inverse of each unit vector */
+static void broyden_start(step *w) {
+  const long long n = w->m->nd;
+  for (long long j = 0; j < n; j++) {
+    memset(w->aux, 0, n * sizeof *w->aux);
+    w->aux[j] = 1;
+    solve(w, w->aux, w->aux + n, 1);
+    for (long long i = 0; i < n; i++) w->matrix[i * n + j] = w->aux[n + i];
+  }
+}
+
+/* Broyden's good update: H += (s - H y) (s' H) / (s' H y) for the step s = H r_old, y = r_old - r_new, so
+   that H y = s - H r_new. aux: s, then H r_new. */
+static void broyden_update(step *w, const double *s) {
+  const long long n = w->m->nd;
+  double *Hr = w->aux, *sH = w->aux + n, below = 0;
+  for (long long i = 0; i < n; i++) {
+    Hr[i] = 0;
+    for (long long j = 0; j < n; j++) Hr[i] += w->matrix[i * n + j] * w->r[j];
+  }
+  memset(sH, 0, n * sizeof *sH);
+  for (long long i = 0; i < n; i++) {
+    below += s[i] * (s[i] - Hr[i]);
+    for (long long j = 0; j < n; j++) sH[j] += s[i] * w->matrix[i * n + j];
+  }
+  for (long long i = 0; i < n; i++)
+    for (long long j = 0; j < n; j++) w->matrix[i * n + j] += Hr[i] * sH[j] / below;
+}
+
+/* Broyden's good update of a fixed K, in O(n) from the corrections s alone (Kelley, Iterative Methods for
+   Linear and Nonlinear Equations, 7.3): K_j+1^-1 = (1 + s_j+1 s_j' / s_j's_j) K_j^-1. Turns c = K^-1 r into
+   the correction s_j. Where c hardly shrinks, as on the rounding floor, the last update is left out. */
+static void secant(step *w, long long j, double *c) {
+  const long long nd = w->m->nd;
+  double *s = w->secants;
+  if (j >= SECANTS) return;
+  for (long long i = 0; i < j; i++, s += nd) {
+    double along = 0;
+    for (long long k = 0; k < nd; k++) along += s[k] * c[k];
+    along /= w->squares[i];
+    if (i == j - 1) {
+      const double scale = fabs(along) < 0.5 ? 1 / (1 - along) : 1;
+      for (long long k = 0; k < nd; k++) c[k] *= scale;
+    } else {
+      for (long long k = 0; k < nd; k++) c[k] += along * s[nd + k];
+    }
+  }
+  memcpy(s, c, nd * sizeof *c);
+  w->squares[j] = 1e-300;
+  for (long long k = 0; k < nd; k++) w->squares[j] += c[k] * c[k];
+}
+
+/* -- seeds ------------------------------------------------------------------------------------------
+
+   Row j of `past` holds the j-th backward difference of q. A polynomial of degree m through the last m + 1
+   configurations continues as the sum of rows 0 to m, and misses by the next row m + 1. */
+
+static void start_differences(step *w, const double *x, const double *before) {
+  const long long nd = w->m->nd;
+  memcpy(w->past, x, nd * sizeof *x);
+  memcpy(w->past + nd, before, PAST * nd * sizeof *x);
+  for (long long j = 1; j <= PAST; j++)
+    for (long long i = PAST; i >= j; i--)
+      for (long long k = i * nd; k < (i + 1) * nd; k++) w->past[k] = w->past[k - nd] - w->past[k];
+  w->rows = w->degree = PAST;
+}
+
+/* append q; the degree is that which would have continued best to q */
+static void next_differences(step *w, const double *q) {
+  const long long nd = w->m->nd;
+  double *d = w->aux, best = INFINITY;
+  memcpy(d, q, nd * sizeof *q);
+  for (long long j = 0; j <= w->rows; j++) {
+    double *row = w->past + j * nd, sum = 0;
+    for (long long k = 0; k < nd; k++) {
+      const double x = d[k] - row[k];
+      row[k] = d[k];
+      d[k] = x;
+      sum += x * x;
+    }
+    if (j && sum < best) best = sum, w->degree = j;
+  }
+  if (w->rows < DEGREES) {
+    w->rows++;
+    memcpy(w->past + w->rows * nd, d, nd * sizeof *d);
+  }
+}
+
+/* An estimate of the 2-norm of the residual that rounding alone leaves: a unit roundoff of q, times the
+   diagonal of K were the tree stretched out (mass, first and second moments of each subtree). */
+static double rounding_floor(step *w) {
+  const model *m = w->m;
+  double sum = 0;
+  for (long long i = 0; i < m->n; i++) {
+    const double *G = m->inertia + 10 * i;
+    double *s = w->L[i].V;
+    s[0] = G[0], s[1] = sqrt(dot(G + 1, G + 1)), s[2] = G[4] + G[5] + G[6];
+  }
+  for (long long i = m->n - 1; i >= 0; i--) {
+    const double *s = w->L[i].V, *p = w->L[i].p0, a = fabs(m->slide[i]), b = fabs(m->turn[i]);
+    if (m->row[i] >= 0) {
+      const double q = fmax(1, fabs(w->q1[m->index[i]]));
+      const double size = q * (a * a * s[0] + 2 * a * b * s[1] + b * b * s[2]);
+      sum += size * size;
+    }
+    if (m->parent[i] < 0) continue;
+    double *up = w->L[m->parent[i]].V, length = sqrt(dot(p, p));
+    up[0] += s[0], up[1] += s[1] + length * s[0], up[2] += s[2] + length * (2 * s[1] + length * s[0]);
+  }
+  return DBL_EPSILON * sqrt(sum) / w->h;
+}

@@ -1,0 +1,160 @@
+"""Named quantities of `MaximalVI` as expressions of its symbols."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.integrators.maximal.step import STATE
+from vioc.dynamics.integrators.maximal.terms import TWIST, unpack_pose
+from vioc.dynamics.lagrangian import OPTIONS
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.maximal.map import MaximalVI
+
+ENERGIES = ("kinetic", "potential", "energy")
+TOTALS = ("momentum", "angular")
+
+
+class Quantities:
+    """What a map's `quantity` knows beside states, inputs, multipliers and parameters.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    """
+
+    def __init__(self, f: MaximalVI):
+        self.f, self.terms = f, f.graph.terms
+
+    def find(self, name: str) -> Any:
+        """The expression, or None."""
+        f, terms = self.f, self.terms
+        kind, _, rest = name.partition(".")
+        if name in f.system.variables:
+            return self._at(terms.q(name))
+        if kind == "v" and rest in f.system.variables:
+            return self._at(terms.v(rest), self.velocities)
+        if kind == "g" and rest in f.multiplier_names:
+            return self._violations[f.multiplier_names.index(rest)]
+        if kind == "force" and rest in f.multiplier_names:
+            return -f.symbols.multipliers[f.multiplier_names.index(rest)] / f.symbols.dt
+        if name == "potential":
+            return self._at(terms.potential)
+        if name in ENERGIES:
+            nu = self.velocities
+            kinetic = 0.5 * ca.dot(nu, f.graph.momenta(nu, f.symbols.parameters))
+            return kinetic if name == "kinetic" else kinetic + self._at(terms.potential)
+        owner, _, axis = name.rpartition(":")
+        if axis in ("x", "y", "z") and owner in TOTALS:
+            return self._totals[3 * TOTALS.index(owner) + "xyz".index(axis)]
+        if axis in ("x", "y", "z") and owner in f.system.frame_names:
+            return self._at(terms.position(owner)["xyz".index(axis)])
+        return None
+
+    def names(self) -> list[str]:
+        f = self.f
+        return [
+            *f.system.variables,
+            *(f"v.{n}" for n in f.system.variables),
+            *ENERGIES,
+            *(f"{owner}:{axis}" for owner in (*TOTALS, *f.system.frame_names) for axis in "xyz"),
+            *(f"{kind}.{n}" for kind in ("g", "force") for n in f.multiplier_names),
+        ]
+
+    def unit(self, name: str) -> str:
+        kind, dot, rest = name.partition(".")
+        base = rest if kind == "v" and dot else name
+        if base in self.f.system.variables:
+            unit = "rad" if base in self.f.states.periods else "m"
+            return unit + "/s" * (base != name)
+        if name in ENERGIES:
+            return "J"
+        if name.startswith("momentum:"):
+            return "kg m/s"
+        if name.startswith("angular:"):
+            return "kg m^2/s"
+        if ":" in name:
+            return "m"
+        if dot and rest in self.f.bodies and name in self.f.state_names:
+            return {"x": "m", "y": "m", "z": "m", "v": "m/s", "w": "rad/s"}.get(kind[0], "")
+        driver = rest if kind == "u" and dot else name
+        units = (
+            f.input_unit(self.f.states.periods) for f in self.f.system.forces if driver in f.input_names()
+        )
+        return next(units, "")
+
+    # -- expressions ------------------------------------------------------------------------------------
+
+    @cached_property
+    def arrivals(self) -> tuple[list[Any], list[Any]]:
+        """Poses of the bodies, and their momenta D2 L_d, in a state."""
+        f, x, theta = self.f, self.f.symbols.x, self.f.symbols.parameters
+        n = f.graph.n
+        outputs = []
+        for i in range(n):
+            V = x[STATE * n + TWIST * i : STATE * n + TWIST * i + TWIST]
+            outputs.append(f.graph.arrival(i)(x[STATE * i : STATE * i + STATE], V, f.dt, theta))
+        return [o[0] for o in outputs], [o[1] for o in outputs]
+
+    def _at(self, expression: Any, twists: Any = None) -> ca.SX:
+        g, poses = self.terms, ca.vertcat(*self.arrivals[0])
+        twists = ca.SX(g.twists.numel(), 1) if twists is None else twists
+        f = ca.Function("at", [g.poses, g.twists, g.parameters], [expression], OPTIONS)
+        return f(poses, twists, self.f.symbols.parameters)
+
+    @cached_property
+    def velocities(self) -> ca.SX:
+        """Twists at the sample (6 n,): the half kick given back, tangent to the constraints."""
+        f, theta = self.f, self.f.symbols.parameters
+        poses, momenta = (ca.vertcat(*a) for a in self.arrivals)
+        n, u = f.graph.n, ca.SX(f.nu, 1)
+        F = f.graph.still_force(poses, u, 0, theta)
+        if f.graph.coupled:
+            F = F + f.graph.moving_force(poses, f.symbols.x[STATE * n :], u, 0, theta)
+        return f.graph.project(poses, momenta + 0.5 * f.dt * F, theta)
+
+    @cached_property
+    def _totals(self) -> ca.SX:
+        linear, angular = ca.SX(3, 1), ca.SX(3, 1)
+        for pose, p in zip(*self.arrivals, strict=True):
+            x, R = unpack_pose(pose, 0)
+            linear = linear + p[:3]
+            own = tuple(p[3 + i] for i in range(3))
+            angular = angular + ca.cross(vec.column(x), p[:3]) + vec.column(vec.apply(R, own))
+        return ca.vertcat(linear, angular)
+
+    @cached_property
+    def _violations(self) -> ca.SX:
+        poses, theta = self.arrivals[0], self.f.symbols.parameters
+        return ca.vertcat(
+            *(g.rows.function.call([*(poses[i] for i in g.bodies), theta])[0] for g in self.f.graph.groups)
+        )
+
+    @cached_property
+    def variations(self) -> ca.Function:
+        """(x, parameters) -> G, the variations of the constraints by (dx, phi) of every body (rows, 6 n)."""
+        f, theta = self.f, self.f.symbols.parameters
+        G, row = ca.SX(len(f.multiplier_names), TWIST * f.graph.n), 0
+        for group, held in zip(f.graph.groups, f.graph.held(self.arrivals[0], theta), strict=True):
+            for i, columns in zip(group.bodies, held, strict=True):
+                G[row : row + len(group.names), TWIST * i : TWIST * i + TWIST] = columns.T
+            row += len(group.names)
+        return ca.Function("variations", [f.symbols.x, theta], [ca.densify(G)], OPTIONS)
+
+    @cached_property
+    def frame_positions(self) -> ca.Function:
+        """(x, parameters) -> positions of every node (3 nodes,)."""
+        f, g, model = self.f, self.terms, self.terms.model
+        places = []
+        for i in range(len(f.system.nodes)):
+            if i in model.inside:
+                x, R = g.body_pose(model.inside[i])
+                places.append(vec.add(x, vec.apply(R, model.bodies[model.inside[i]].joint.at_b)))
+            else:
+                places.append(g.node_pose(i)[1])
+        flat = self._at(ca.vertcat(*(ca.SX(c) for p in places for c in p)))
+        return ca.Function("frames", [f.symbols.x, f.symbols.parameters], [ca.densify(flat)], OPTIONS)

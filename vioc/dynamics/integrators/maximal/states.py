@@ -1,0 +1,174 @@
+"""States from minimal coordinates, and minimal coordinates from states."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.maximal import rotations as rot
+from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
+from vioc.dynamics.kinematics import FrameGraph, as_configuration
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ConstraintError, ModelError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.maximal.map import MaximalVI
+
+START = ("legendre", "given")
+CONSISTENT = 1e-8  # largest constraint value and rate of a start
+
+
+class States:
+    """Conversions of states of a map.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    """
+
+    def __init__(self, f: MaximalVI):
+        self.f = f
+
+    @cached_property
+    def _forward(self) -> Evaluator:
+        """(q, v, parameters) -> poses, twists of the bodies, by the tree of frames."""
+        graph, g = self.f.graph, FrameGraph(self.f.system)
+        swap = ca.Function("com", [graph.terms.parameters], [_stack([b.com for b in graph.bodies])])
+        coms = ca.vertsplit(swap(g.parameters))
+        poses, twists = [], []
+        for i, body in enumerate(graph.bodies):
+            R, p = g.node_pose(body.root)
+            v, w = g.node_velocity(body.root)
+            com = tuple(coms[3 * i : 3 * i + 3])
+            poses += [*vec.add(p, vec.apply(R, com)), *(e for row in R for e in row)]
+            twists += [*vec.apply(R, vec.add(v, vec.cross(w, com))), *w]
+        args, outputs = [g.q_vector, g.v_vector, g.parameters], [ca.vertcat(*poses), ca.vertcat(*twists)]
+        return Evaluator(ca.Function("forward", args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS))
+
+    def poses(self, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Poses (12 n,) and twists (6 n,) of the bodies at minimal coordinates and rates."""
+        Z, V = self._forward(q, v, self.f._theta)
+        return Z[:, 0], V[:, 0]
+
+    def initial(self, q: Any, v: Any, u: Any, start: str) -> np.ndarray:
+        f = self.f
+        if start not in START:
+            raise ModelError(f"start: unknown {start!r}; {near_misses(str(start), START)}")
+        q = as_configuration(f.system, q, "configuration")
+        Z, V = self.poses(q, as_configuration(f.system, v, "velocity"))
+        self._check(Z, V)
+        if start == "legendre":
+            V = self.before(Z, V, f.check_input(u))
+        return np.concatenate([self.packed(Z), V])
+
+    def packed(self, Z: np.ndarray) -> np.ndarray:
+        """Positions and quaternions (7 n,) of poses (12 n,)."""
+        Z = Z.reshape(-1, POSE)
+        return np.concatenate([Z[:, :3], rot.from_matrix(Z[:, 3:].reshape(-1, 3, 3))], axis=1).ravel()
+
+    def before(self, Z: np.ndarray, V: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """V_-1 of a start at the twists V: half an impulse of the forces off, D2 L_d inverted."""
+        twists = self._half_kick(Z, V, u, self.f._theta)[0][:, 0].reshape(-1, TWIST)
+        if not np.isfinite(twists).all():
+            light = [b.name for b, bad in zip(self.f.graph.bodies, self.f.graph.light, strict=True) if bad]
+            spin = f", or {', '.join(light)} can spin about an axis without inertia" * bool(light)
+            raise ConstraintError(
+                f"{self.f.system.name}: velocities are not determined at the start: the constraints are "
+                f"dependent there{spin}; move it off the singular position, remove redundant constraints, or "
+                "give inertia"
+            )
+        half = 0.5 * self.f.dt
+        value = self.f.graph.terms.model._value
+        for body, row in zip(self.f.graph.bodies, twists, strict=True):
+            J = np.array([[value(e) for e in line] for line in body.inertia])
+            row[3:] = _of_momentum(J, row[3:], half, body.name)
+        return twists.ravel()
+
+    @cached_property
+    def _half_kick(self) -> Evaluator:
+        """(poses, twists, u, parameters) -> the twists with M nu = M V - dt/2 F, tangent."""
+        f, graph = self.f, self.f.graph
+        Z, V, u = (ca.SX.sym(n, s) for n, s in (("Z", POSE * graph.n), ("V", TWIST * graph.n), ("u", f.nu)))
+        theta = f.symbols.parameters
+        still = graph.still_force(Z, u, 0, theta)
+        F = still + graph.moving_force(Z, V, u, 0, theta) if graph.coupled else still
+        nu = graph.project(Z, graph.momenta(V, theta) - 0.5 * f.dt * F, theta)
+        return Evaluator(ca.Function("half", [Z, V, u, theta], [ca.densify(nu)], OPTIONS))
+
+    def _check(self, Z: np.ndarray, V: np.ndarray) -> None:
+        if not self.f.system.constraints:
+            return
+        h, rate = (a[:, 0] for a in self._violation(Z, V, self.f._theta))
+        for values, what in ((h, "h(q)"), (rate, "Dh(q) v")):
+            worst = int(np.argmax(np.abs(values)))
+            if not abs(values[worst]) <= CONSISTENT:
+                name = self.f.system.constraint_names[worst]
+                raise ConstraintError(
+                    f"{self.f.system.name}: {what} of {name} is {values[worst]:.3g} at the start, expected "
+                    "0; use consistent_configuration and project_velocity"
+                )
+
+    @cached_property
+    def _violation(self) -> Evaluator:
+        g = self.f.graph.terms
+        h = ca.vertcat(*g.constraint_values)
+        rate = ca.jtimes(h, g.poses, g.pose_rates)
+        args = [g.poses, g.twists, g.parameters]
+        return Evaluator(ca.Function("violation", args, [ca.densify(h), ca.densify(rate)], OPTIONS))
+
+    def minimal(self, x: np.ndarray, near: Any) -> tuple[np.ndarray, np.ndarray]:
+        f = self.f
+        names = f.system.variables
+        values = self._minimal(x, f._theta)
+        q, v = values[0][:, 0], values[1][:, 0]
+        if near is not None:
+            period = np.array([self.periods.get(n, np.inf) for n in names])
+            turns = np.round((as_configuration(f.system, near, "near") - q) / period)
+            q = q + np.where(np.isfinite(period), period, 0.0) * turns
+        return q, v
+
+    @cached_property
+    def periods(self) -> dict[str, float]:
+        """What a turn adds to the variables that are angles."""
+        found: dict[str, float] = {}
+        for b in self.f.graph.bodies:
+            names = b.variables[len(b.joint.directions) :]
+            found.update({n: 2 * np.pi / rate for n, rate in zip(names, b.joint.rates, strict=True)})
+        return found
+
+    @cached_property
+    def _minimal(self) -> Evaluator:
+        f = self.f
+        names = f.system.variables
+        columns = [ca.vertcat(*(f.quantity(prefix + n) for n in names)) for prefix in ("", "v.")]
+        args = [f.symbols.x, f.symbols.parameters]
+        return Evaluator(ca.Function("minimal", args, [ca.densify(c) for c in columns], OPTIONS))
+
+
+def _of_momentum(J: np.ndarray, w: np.ndarray, half: float, name: str) -> np.ndarray:
+    """The angular velocity whose pi+ is J w, by Newton's iteration; what J does not feel stays."""
+    goal, free = J @ w, w.copy()
+    back = np.linalg.pinv(J, rcond=1e-9, hermitian=True)
+    for _ in range(50):
+        square = 1 - half**2 * (free @ free)
+        if not square > 0:
+            break
+        error = np.sqrt(square) * (J @ free) - half * np.cross(free, J @ free) - goal
+        step = back @ error
+        free = free - step
+        if np.abs(step).max() <= 1e-15 * (1 + np.abs(free).max()):
+            return free
+    raise ConstraintError(
+        f"the body {name!r} turns by pi or more within a step at {np.linalg.norm(w):.3g} rad/s; use a "
+        "smaller dt"
+    )
+
+
+def _stack(vectors: list[Any]) -> ca.SX:
+    return ca.densify(ca.SX(ca.vertcat(*(c for v in vectors for c in v))))

@@ -1,0 +1,224 @@
+"""Potentials, forces and constraints written on bodies instead of on configurations.
+
+`BodyGraph` is to `MaximalVI` what `vioc.dynamics.kinematics.FrameGraph` is to the others: the same
+components are written on it. A pose is twelve numbers, x and R by rows; derivatives by (dx, phi) are those
+of R (1 + phi^).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.description.numbers import Number, Parameter
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.maximal.model import Model
+from vioc.dynamics.terms.forces import LinearDamper
+from vioc.dynamics.terms.wrenches import Wrench, WrenchInput
+from vioc.dynamics.vectors import Matrix, Vector
+from vioc.errors import ModelError
+
+POSE, TWIST = 12, 6
+
+
+def unpack_pose(z: ca.SX, i: int) -> tuple[Vector, Matrix]:
+    """x and R of body i in a vector of poses."""
+    e = [z[POSE * i + k] for k in range(POSE)]
+    return tuple(e[:3]), (tuple(e[3:6]), tuple(e[6:9]), tuple(e[9:12]))
+
+
+class BodyGraph:
+    """Symbolic kinematics of the bodies of a system.
+
+    Attributes
+    ----------
+    system : System
+    model : Model
+    poses, twists : casadi.SX
+        (x, R by rows) and (v, w) of every body: (12 n,), (6 n,).
+    q_vector, v_vector, u_vector, parameters, t : casadi.SX
+        The first two are `poses` and `twists`: a term of a user's own takes coordinates by name.
+    """
+
+    def __init__(self, system: System):
+        self.system = system
+        self.parameters = ca.SX.sym("theta", len(system.parameters))
+        self.model = Model(system, self.parameters)
+        n = len(self.model.bodies)
+        self.poses, self.twists = ca.SX.sym("Z", POSE * n), ca.SX.sym("V", TWIST * n)
+        # what terms are functions of, under the names by which they are asked for it
+        self.q_vector, self.v_vector = self.poses, self.twists
+        self.u_vector = ca.SX.sym("u", len(system.inputs))
+        self.t = ca.SX.sym("t")
+
+    # -- what terms are written with -----------------------------------------------------------------
+
+    def number(self, value: Number) -> Any:
+        if not isinstance(value, Parameter):
+            return value
+        names = list(self.system.parameters)
+        if value.name not in names:
+            raise ModelError(f"undeclared parameter {value.name!r}; {near_misses(value.name, names)}")
+        return self.parameters[names.index(value.name)]
+
+    def u(self, name: str) -> ca.SX:
+        if name not in self.system.inputs:
+            raise ModelError(f"undeclared input {name!r}; {near_misses(name, self.system.inputs)}")
+        return self.u_vector[self.system.inputs.index(name)]
+
+    def q(self, name: str) -> ca.SX:
+        """A minimal coordinate by name."""
+        self.system.variable_index(name)
+        return self._coordinates[name]
+
+    def v(self, name: str) -> ca.SX:
+        """The rate of a minimal coordinate by name."""
+        return ca.jtimes(self.q(name), self.poses, self.pose_rates)
+
+    def position(self, name: str) -> ca.SX:
+        return vec.column(self.node_pose(self.system.frame_index(name))[1])
+
+    def pose(self, name: str) -> ca.SX:
+        R, p = self.node_pose(self.system.frame_index(name))
+        top = ca.horzcat(vec.matrix(R), vec.column(p))
+        return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
+
+    def body_velocity(self, name: str) -> ca.SX:
+        i = self.system.frame_index(name)
+        if i < 0 or self.model.places[i].body == -1:
+            return ca.SX.zeros(6)
+        place = self._place(i)
+        v, w = self._twist(place.body)
+        R = self.node_pose(i)[0]
+        _, Rb = unpack_pose(self.poses, place.body)
+        linear = vec.add(v, vec.apply(Rb, vec.cross(w, place.position)))
+        angular = vec.apply(vec.transpose(place.rotation), w)
+        return ca.vertcat(vec.column(vec.apply(vec.transpose(R), linear)), vec.column(angular))
+
+    def masses(self) -> Iterator[tuple[Any, ca.SX]]:
+        for i, node in enumerate(self.system.nodes):
+            if node.frame.mass is not None:
+                R, p = self.node_pose(i)
+                com = tuple(self.number(c) for c in node.frame.mass.com)
+                yield self.number(node.frame.mass.mass), vec.column(vec.add(p, vec.apply(R, com)))
+
+    def node_pose(self, i: int) -> tuple[Matrix, Vector]:
+        """Rotation and position of node i in the world; -1 is the world."""
+        if i < 0:
+            return vec.IDENTITY, vec.ZERO
+        place = self._place(i)
+        if place.body == -1:
+            return place.rotation, place.position
+        x, R = unpack_pose(self.poses, place.body)
+        return vec.matmul(R, place.rotation), vec.add(x, vec.apply(R, place.position))
+
+    def _place(self, i: int) -> Any:
+        place = self.model.places[i]
+        if place.body is None:
+            name = self.system.nodes[i].frame.label()
+            raise ModelError(
+                f"{self.system.name}: the frame {name} lies inside a joint and has no mass, so it has no "
+                "pose in maximal coordinates; give it a mass, or refer to a body's frame"
+            )
+        return place
+
+    def _twist(self, body: int) -> tuple[Vector, Vector]:
+        e = [self.twists[TWIST * body + k] for k in range(TWIST)]
+        return tuple(e[:3]), tuple(e[3:])
+
+    def body_pose(self, i: int) -> tuple[Vector, Matrix]:
+        return unpack_pose(self.poses, i) if i >= 0 else (vec.ZERO, vec.IDENTITY)
+
+    @cached_property
+    def _coordinates(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for i, body in enumerate(self.model.bodies):
+            a, b = self.body_pose(body.parent), self.body_pose(i)
+            values = [*body.joint.travels(a, b), *body.joint.angles(a, b)]
+            found.update(zip(body.variables, values, strict=True))
+        return found
+
+    # -- derivatives -----------------------------------------------------------------------------------
+
+    @cached_property
+    def pose_rates(self) -> ca.SX:
+        """d/dt of the poses (12 n,): (v, R w^)."""
+        rates: list[Any] = []
+        for i in range(len(self.model.bodies)):
+            v, w = self._twist(i)
+            _, R = unpack_pose(self.poses, i)
+            rates += [*v, *(e for row in vec.matmul(R, vec.skew(w)) for e in row)]
+        return ca.vertcat(*rates)
+
+    @cached_property
+    def variations(self) -> ca.SX:
+        """The poses' derivatives by (dx, phi) of every body (12 n, 6 n)."""
+        return ca.jacobian(self.pose_rates, self.twists)
+
+    def varied(self, value: ca.SX) -> ca.SX:
+        """Derivatives of scalars by (dx, phi) of every body (rows, 6 n)."""
+        return ca.mtimes(ca.jacobian(value, self.poses), self.variations)
+
+    # -- all terms of the system -------------------------------------------------------------------------
+
+    @cached_property
+    def potential(self) -> ca.SX:
+        return sum((p.energy(self) for p in self.system.potentials), ca.SX(0))
+
+    @cached_property
+    def wrenches(self) -> tuple[ca.SX, ca.SX]:
+        """(f, tau) of every body (6 n,): of what depends on poses, inputs and time; of what on velocities."""
+        still, moving = -self.varied(self.potential).T, ca.SX(TWIST * len(self.model.bodies), 1)
+        for force in self.system.forces:
+            wrench = self._wrench(force)
+            if ca.depends_on(wrench, self.twists):
+                moving = moving + wrench
+            else:
+                still = still + wrench
+        return still, moving
+
+    def _wrench(self, force: Any) -> ca.SX:
+        if isinstance(force, LinearDamper):
+            distance = ca.sqrt(ca.sumsqr(self.position(force.frame1) - self.position(force.frame2)))
+            slope = self.varied(distance)
+            return -self.number(force.coefficient) * ca.mtimes(slope, self.twists) * slope.T
+        if isinstance(force, (Wrench, WrenchInput)):
+            size = self.u(force.input) if isinstance(force, WrenchInput) else 1.0
+            return self._applied(force, size)
+        result = ca.SX(self.twists.numel(), 1)
+        for name, value in force.generalized(self).items():
+            result = result + self.varied(self.q(name)).T * value
+        return result
+
+    def _applied(self, force: Wrench | WrenchInput, size: Any) -> ca.SX:
+        """A wrench on a frame, as virtual work along the frame's velocity."""
+        f, m = (size * ca.vertcat(*map(self.number, v)) for v in (force.force, force.moment))
+        if force.axes != "body":
+            back, p = self.pose(force.frame)[:3, :3].T, self.position(force.frame)
+            if force.axes == "spatial":
+                m = m - ca.cross(p, f)
+            f, m = ca.mtimes(back, f), ca.mtimes(back, m)
+        return ca.jtimes(self.body_velocity(force.frame), self.twists, ca.vertcat(f, m), True)
+
+    @cached_property
+    def loops(self) -> list[tuple[tuple[int, ...], list[int]]]:
+        """The system's constraints by the bodies that they act on: (bodies, indices of constraints)."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for index, h in enumerate(self.constraint_values):
+            which = ca.which_depends(h, self.poses, 1, False)
+            bodies = tuple(sorted({i // POSE for i, used in enumerate(which) if used}))
+            if not bodies:
+                name = self.system.constraint_names[index]
+                raise ModelError(f"{self.system.name}: the constraint {name} acts on no body")
+            groups.setdefault(bodies, []).append(index)
+        return list(groups.items())
+
+    @cached_property
+    def constraint_values(self) -> list[ca.SX]:
+        return [c.value(self) for c in self.system.constraints]
