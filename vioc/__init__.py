@@ -9,6 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vioc.dynamics.batch import Batch
+from vioc.dynamics.cables.cable import Cable, cable
+from vioc.dynamics.cables.modes import NormalModes, longest_step, normal_modes
+from vioc.dynamics.cables.section import Section, beam_stiffness, rectangular_section, round_section
+from vioc.dynamics.cables.shapes import catenary
+from vioc.dynamics.cables.statics import StaticEquilibrium, static_equilibrium
 from vioc.dynamics.charts import change_chart, charts, rollout_charts
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.continuous import Continuous
@@ -43,6 +48,7 @@ from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.reference import reference_solution
 from vioc.dynamics.signals import inputs
+from vioc.dynamics.terms.cables import BendingSpring, LineDrag, MassDamping, SheaveString
 from vioc.dynamics.terms.constraints import (
     DistanceConstraint,
     PointConstraint,
@@ -82,6 +88,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "BendingSpring",
+    "Cable",
     "CamConstraint",
     "CasadiMap",
     "ChartWarning",
@@ -102,14 +110,17 @@ __all__ = [
     "K",
     "Kinematics",
     "Lagrangian",
+    "LineDrag",
     "LinearDamper",
     "LinearSpring",
     "LinearTimeVI",
     "Mass",
+    "MassDamping",
     "MassGravity",
     "MaximalVI",
     "MidpointVI",
     "ModelError",
+    "NormalModes",
     "OneStepMap",
     "OptimizationError",
     "P",
@@ -119,7 +130,10 @@ __all__ = [
     "ReadError",
     "RungeKutta",
     "ScrewConstraint",
+    "Section",
+    "SheaveString",
     "SlackWarning",
+    "StaticEquilibrium",
     "StepError",
     "StringConstraint",
     "System",
@@ -133,7 +147,10 @@ __all__ = [
     "UserPotential",
     "Wrench",
     "WrenchInput",
+    "beam_stiffness",
+    "cable",
     "cam",
+    "catenary",
     "chain",
     "change_chart",
     "charts",
@@ -144,7 +161,9 @@ __all__ = [
     "free",
     "helical",
     "inputs",
+    "longest_step",
     "models",
+    "normal_modes",
     "planar",
     "prismatic",
     "project_velocity",
@@ -152,15 +171,18 @@ __all__ = [
     "read_text",
     "read_urdf",
     "read_urdf_text",
+    "rectangular_section",
     "reference_solution",
     "revolute",
     "rollout_charts",
+    "round_section",
     "rx",
     "ry",
     "rz",
     "screw",
     "se3",
     "spherical",
+    "static_equilibrium",
     "twist",
     "tx",
     "ty",

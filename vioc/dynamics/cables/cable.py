@@ -1,0 +1,302 @@
+"""`cable`: a chain of segments as frames, springs and dampers of a description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.dynamics.cables.chain import direction, frames, hinge_stiffness, terms, variables
+from vioc.dynamics.cables.section import Section
+from vioc.dynamics.description.component import Component
+from vioc.dynamics.description.frame import Frame
+from vioc.dynamics.description.numbers import check_name
+from vioc.dynamics.terms.cables import BendingSpring
+from vioc.dynamics.terms.constraints import coincident
+from vioc.errors import ModelError
+
+STARTS = ("pinned", "clamped", "free")
+MASSES = ("rods", "nodes")
+STIFFNESS = ("beam", "paper")
+
+
+class Cable(tuple):
+    """The first frame of a cable and its springs and dampers, as (frame, *terms); made by `cable`.
+
+    A `System` takes it as it is, and then it starts at the world's origin. Elsewhere its `frame` goes into
+    the tree and its `terms` into the system; square brackets put children on its far end::
+
+        rope = cable("rope", 20, 1.5, Section(0.1))[tz(0, name="load", mass=5.0)]
+        System(Gravity(0, 0, -9.81), tx(K("trolley"))[rope.frame], rope.terms)
+
+    Attributes
+    ----------
+    name : str
+    segments : int
+    length : float
+        m.
+    section : Section
+    hinges : tuple of tuple of str
+        Variables of each segment's hinge, in their order.
+    extensions : tuple of str
+        Variables of the segments' elongations; empty where the cable is inextensible.
+    """
+
+    _options: dict[str, Any]
+    name: str
+    segments: int
+    length: float
+    section: Section
+    hinges: tuple[tuple[str, ...], ...]
+    extensions: tuple[str, ...]
+
+    @property
+    def frame(self) -> Frame:
+        return next(iter(self))
+
+    @property
+    def terms(self) -> tuple[Component, ...]:
+        return tuple(self)[1:]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the frames at the ends of segments, from start (NAME-0) to far end."""
+        return tuple(f"{self.name}-{i}" for i in range(self.segments + 1))
+
+    def __getitem__(self, children: Any) -> Cable:
+        """The cable with children on its far end."""
+        items = children if isinstance(children, tuple) else (children,)
+        return cable(**{**self._options, "end": (*self._options["end"], *items)})
+
+    def __reduce__(self):
+        return _again, (self._options,)
+
+    def __repr__(self) -> str:
+        parts = [f"{k}={v!r}" for k, v in self._options.items() if k != "end" or v]
+        return f"cable({', '.join(parts)})"
+
+    def attach(
+        self,
+        to: str,
+        node: int | None = None,
+        *,
+        clamped: bool = False,
+        axes: str | None = None,
+        axes_of: str = "world",
+        name: str | None = None,
+    ) -> tuple[Component, ...]:
+        """Constraints that hold a node at a frame's origin, for the system.
+
+        Parameters
+        ----------
+        to : str
+            A frame, or ``"world"``.
+        node : int, optional
+            Which one; by default the far end.
+        clamped : bool
+            Whether the far end keeps the direction of the frame, whose axes are those of a straight
+            cable's segments; by a stiffness of 2 E I / l, as at a clamped start.
+        axes : str, optional
+            Directions that are held, by default those in which the cable moves.
+        axes_of : str
+            The frame whose axes these are.
+        name : str, optional
+            Of the constraints, NAME-x ...; by default CABLE-NODE.
+
+        Raises
+        ------
+        ModelError
+            For a node that there is not, or an inner one clamped.
+        """
+        index = self.segments if node is None else node
+        if not 0 <= index <= self.segments:
+            raise ModelError(f"cable {self.name!r}: node: expected 0 ... {self.segments}, got {node!r}")
+        frame = self.nodes[index]
+        held = coincident(
+            frame, to, axes or self._moves(), direction_in=axes_of, name=name or f"{frame}-at-{to}"
+        )
+        if not clamped:
+            return held
+        if index < self.segments:
+            raise ModelError(
+                f"cable {self.name!r}: only the far end is clamped here, got node {node}; start='clamped'"
+            )
+        stiffness = [0.0, 0.0, 0.0]
+        for axis, k in hinge_stiffness(self._options, 1).items():
+            stiffness["xyz".index(axis)] = k
+        return (*held, BendingSpring(to, frame, tuple(stiffness)))  # type: ignore[arg-type]
+
+    def _moves(self) -> str:
+        """Axes in which the nodes of the cable move."""
+        turned = self._options["hinges"].replace(self._options["along"][-1], "")
+        return "xyz".replace(turned, "") if len(turned) == 1 else "xyz"
+
+    def configuration(self, points: Any) -> dict[str, float]:
+        """Variables, by name, with the nodes at given points: a start, or a guess of one.
+
+        Parameters
+        ----------
+        points : (segments + 1, 3)
+            In the axes of the frame that the cable starts on, m. An inextensible cable takes only their
+            directions; a torsional variable stays zero.
+
+        Raises
+        ------
+        ModelError
+            For points that leave the plane of a planar cable.
+        """
+        points = check_array(points, (self.segments + 1, 3), f"cable {self.name!r}: points")
+        along = self._options["along"]
+        t = direction(along)
+        letters = self._options["hinges"]
+        bending = [np.eye(3)["xyz".index(a)] for a in letters if a != along[-1]]
+        i, j = (bending[0], bending[-1])
+        rest = self.length / self.segments
+        result: dict[str, float] = {}
+        if self._options["start"] == "free":
+            result.update((f"{self.name}-{a}", float(points[0]["xyz".index(a)])) for a in self._moves())
+        R = np.eye(3)
+        for k, step in enumerate(np.diff(points, axis=0)):
+            size = np.linalg.norm(step)
+            if not size > 0:
+                raise ModelError(f"cable {self.name!r}: points: {k} and {k + 1} coincide at {points[k]}")
+            u = R.T @ step / size
+            if len(bending) == 1 and abs(u @ i) > 1e-6:
+                raise ModelError(
+                    f"cable {self.name!r}: points: segment {k + 1} leaves the plane across its hinges' axis "
+                    f"{letters!r} by {abs(u @ i):.2g} of its length"
+                )
+            angles = [float(np.arctan2(u @ np.cross(i, t), u @ t))]
+            if len(bending) == 2:
+                angles.append(float(np.arcsin(np.clip((u @ i) / (np.cross(j, t) @ i), -1, 1))))
+            supply = iter(angles)
+            for letter, variable in zip(letters, self.hinges[k], strict=True):
+                result[variable] = 0.0 if letter == along[-1] else next(supply)
+                R = R @ _rotation("xyz".index(letter), result[variable])
+            if self.extensions:
+                result[self.extensions[k]] = float(size - rest)
+        return result
+
+
+def _again(options: dict[str, Any]) -> Cable:
+    return cable(**options)
+
+
+def _rotation(axis: int, angle: float) -> np.ndarray:
+    c, s = np.cos(angle), np.sin(angle)
+    i, j = (axis + 1) % 3, (axis + 2) % 3
+    R = np.eye(3)
+    R[i, i] = R[j, j] = c
+    R[i, j], R[j, i] = -s, s
+    return R
+
+
+def cable(
+    name: str,
+    segments: int,
+    length: float,
+    section: Section,
+    *,
+    along: str = "-z",
+    hinges: str = "y",
+    start: str = "pinned",
+    extensible: bool = False,
+    damping: tuple[float, float] = (0.0, 0.0),
+    drag: tuple[float, float] = (0.0, 0.0),
+    masses: str = "rods",
+    stiffness: str = "beam",
+    end: Any = (),
+) -> Cable:
+    """A cable of equal segments.
+
+    Parameters
+    ----------
+    name : str
+        Nodes are frames NAME-0 ... NAME-n, variables NAME-i (one hinge axis), NAME-i-x (several) and NAME-i-e
+        (elongation).
+    segments : int
+    length : float
+        Rest length, m.
+    section : Section
+        What it is made of; `round_section`, `rectangular_section`.
+    along : {"x", "y", "z", "-x", "-y", "-z"}
+        Where the straight cable runs, in the frame that it starts on.
+    hinges : str
+        Axes about which segments turn against each other, in order: one across `along` for a planar
+        cable, two for one in space; the axis of `along` among them is torsion.
+    start : {"pinned", "clamped", "free"}
+        Free puts translations before the first hinge (NAME-x, ...).
+    extensible : bool
+        Whether segments have an elongation, by the section's E A.
+    damping : 2 floats
+        Rayleigh's alpha (1/s) and beta (s): C = alpha M + beta K.
+    drag : 2 floats
+        Linear drag per length along and across the segments, N s/m^2; for masses as rods.
+    masses : {"rods", "nodes"}
+        Segments as uniform rods, or masses at the nodes (trapezoidal rule).
+    stiffness : {"beam", "paper"}
+        Hinges of E I / l that converge to the beam, or [C]'s reduction 4 E I / l, which does not.
+    end : Frame or frames
+        Children of the far end.
+
+    Returns
+    -------
+    Cable
+
+    Raises
+    ------
+    ModelError
+        For options that are wrong or do not fit together.
+    """
+    options: dict[str, Any] = dict(locals())
+    _check(options)
+    options["length"] = float(length)
+    options["end"] = end if isinstance(end, tuple) else (end,)
+    names = variables(options)
+    result = Cable((frames(options, *names), *terms(options, *names)))
+    result._options = options
+    result.name, result.segments, result.length, result.section = name, segments, float(length), section
+    result.hinges, result.extensions = names
+    return result
+
+
+def _check(o: dict[str, Any]) -> None:
+    name = check_name(o["name"], "cable")
+
+    def refuse(what: str, expected: str) -> None:
+        raise ModelError(f"cable {name!r}: {what}: expected {expected}, got {o[what]!r}")
+
+    if (
+        isinstance(o["segments"], bool)
+        or not isinstance(o["segments"], (int, np.integer))
+        or o["segments"] < 1
+    ):
+        refuse("segments", "an integer >= 1")
+    try:
+        positive = 0 < float(o["length"]) < np.inf
+    except (TypeError, ValueError):
+        positive = False
+    if not positive:
+        refuse("length", "a finite number > 0 (m)")
+    if not isinstance(o["section"], Section):
+        refuse("section", "a Section, as of round_section")
+    if o["along"] not in ("x", "y", "z", "-x", "-y", "-z"):
+        refuse("along", "x, y, z, -x, -y or -z")
+    hinges, axis = o["hinges"], o["along"][-1]
+    if not hinges or set(hinges) - set("xyz") or len(set(hinges)) < len(hinges) or hinges == axis:
+        refuse("hinges", f"different letters of x, y, z, not {axis!r} alone, along which it runs")
+    for what, known in (("start", STARTS), ("masses", MASSES), ("stiffness", STIFFNESS)):
+        if o[what] not in known:
+            refuse(what, " or ".join(map(repr, known)))
+    for what in ("damping", "drag"):
+        check_array(o[what], (2,), f"cable {name!r}: {what}")
+        if min(o[what]) < 0:
+            refuse(what, "two numbers >= 0")
+    section = o["section"]
+    if o["extensible"] and not section.axial > 0:
+        refuse("section", "axial > 0 (E A) for an extensible cable")
+    if axis in hinges and not section.polar > 0:
+        refuse("section", "polar > 0 for a cable with torsion, whose mass matrix is singular without")
+    if any(o["drag"]) and o["masses"] != "rods":
+        refuse("masses", "'rods' with drag, which acts on rods")

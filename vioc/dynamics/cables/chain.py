@@ -1,0 +1,132 @@
+"""What a cable's options amount to: its variables, frames, springs and dampers.
+
+The options are those of `vioc.dynamics.cables.cable.cable`, checked there, as a dict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.component import Component
+from vioc.dynamics.description.frame import Frame, Transform, Twist, chain
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.numbers import Variable
+from vioc.dynamics.terms.cables import LineDrag, MassDamping
+from vioc.dynamics.terms.forces import JointDamping
+from vioc.dynamics.terms.potentials import TorsionalSpring
+
+
+def direction(along: str) -> np.ndarray:
+    return (-1.0 if along.startswith("-") else 1.0) * np.eye(3)["xyz".index(along[-1])]
+
+
+def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, float]:
+    """Spring of each hinge axis; `ends` is 1 at a clamp, which stands for half a segment."""
+    section, along = options["section"], options["along"][-1]
+    share = options["segments"] / options["length"] * (1 + ends)
+    supply = iter(section.bending)
+    result = {}
+    for axis in options["hinges"]:
+        rigidity = section.torsion if axis == along else next(supply)
+        paper = options["stiffness"] == "paper" and axis != along
+        result[axis] = 4 * rigidity * options["segments"] / options["length"] if paper else rigidity * share
+    return result
+
+
+def variables(o: dict[str, Any]) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Variables of the hinges, and of the extensions."""
+    numbers = range(1, o["segments"] + 1)
+    several = len(o["hinges"]) > 1
+    hinges = tuple(tuple(f"{o['name']}-{i}" + f"-{a}" * several for a in o["hinges"]) for i in numbers)
+    return hinges, tuple(f"{o['name']}-{i}-e" for i in numbers) if o["extensible"] else ()
+
+
+def frames(o: dict[str, Any], hinges, extensions) -> Frame:
+    """The tree from the first frame, NAME-0 or a free start's translation, to the far end."""
+    name, n, axis = o["name"], o["segments"], o["along"][-1]
+    sign, rest = (-1.0 if o["along"].startswith("-") else 1.0), o["length"] / o["segments"]
+    slide = f"T{axis.upper()}"
+
+    def moved(distance: float, label: str | None = None, mass: Mass | None = None) -> Frame:
+        return Frame(Transform(slide, sign * distance), label, mass)
+
+    links = [moved(0.0, f"{name}-0")]
+    if o["start"] == "free":
+        turned = o["hinges"].replace(axis, "")
+        moves = "xyz".replace(turned, "") if len(turned) == 1 else "xyz"
+        links = [Frame(Transform(f"T{a.upper()}", Variable(f"{name}-{a}"))) for a in moves] + links
+    if o["masses"] == "nodes":
+        links[-1] = moved(0.0, f"{name}-0", _body(o, 0.5, 0.0))
+    for i in range(n):
+        turns = [
+            Frame(Transform(f"R{a.upper()}", Variable(v)))
+            for a, v in zip(o["hinges"], hinges[i], strict=True)
+        ]
+        node = f"{name}-{i + 1}"
+        rods = o["masses"] == "rods"
+        at_node = None if rods else _body(o, 1.0 if i < n - 1 else 0.5, 0.0)
+        if not extensions:
+            if rods:
+                turns[-1] = Frame(turns[-1].transform, None, _body(o, 1.0, rest))
+            links += [*turns, moved(rest, node, at_node)]
+            continue
+        variable = Variable(extensions[i])
+        stretch = _stretch(slide, sign, variable)
+        if rods:
+            turns[-1] = Frame(turns[-1].transform, None, _body(o, 0.5, rest / 2))
+            links += [
+                *turns,
+                moved(rest / 2),
+                Frame(stretch, None, _body(o, 0.5, rest / 2)),
+                moved(rest / 2, node),
+            ]
+        else:
+            links += [*turns, moved(rest), Frame(stretch, node, at_node)]
+    links[-1] = links[-1][o["end"]] if o["end"] else links[-1]
+    return chain(*links)
+
+
+def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
+    """The translation by an elongation; along a negative axis it needs a twist of its own."""
+    if sign > 0:
+        return Transform(slide, variable)
+    backward = tuple(-float(a == slide[1]) for a in "XYZ")
+    return Transform("TWIST", Twist(variable, backward, (0.0, 0.0, 0.0)))
+
+
+def _body(o: dict[str, Any], share: float, length: float) -> Mass:
+    """A share of a segment's mass: a uniform rod of `length` that starts at the frame, or a point."""
+    section, rest = o["section"], o["length"] / o["segments"]
+    m = share * section.density * rest
+    along = "xyz".index(o["along"][-1])
+    inertia = np.full(3, m * length**2 / 12)
+    # a body's principal moments satisfy the triangle inequality: a rod that spins has the width for it
+    spin = share * section.polar * rest if o["along"][-1] in o["hinges"] else 0.0
+    inertia += spin / 2
+    inertia[along] = spin
+    return Mass(m, tuple(inertia), tuple(length / 2 * direction(o["along"])))
+
+
+def terms(o: dict[str, Any], hinges, extensions) -> list[Component]:
+    """Springs with their dampers, drag and mass damping."""
+    alpha, beta = o["damping"]
+    springs: list[tuple[str, float]] = []
+    for i, names in enumerate(hinges):
+        if i == 0 and o["start"] != "clamped":
+            continue
+        k = hinge_stiffness(o, 1 if i == 0 else 0)
+        springs += [(v, k[a]) for a, v in zip(o["hinges"], names, strict=True) if k[a] > 0]
+    rest = o["length"] / o["segments"]
+    springs += [(v, o["section"].axial / rest) for v in extensions]
+    parts: list[Component] = [TorsionalSpring(v, k) for v, k in springs]
+    if beta > 0:
+        parts += [JointDamping(v, beta * k) for v, k in springs]
+    first, last = f"{o['name']}-0", f"{o['name']}-{o['segments']}"
+    if alpha > 0:
+        parts.append(MassDamping(first, last, alpha))
+    if any(o["drag"]):
+        piece = rest / 2 if extensions else rest
+        parts.append(LineDrag(first, last, piece, tuple(direction(o["along"])), *o["drag"]))
+    return parts

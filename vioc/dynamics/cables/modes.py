@@ -1,0 +1,102 @@
+"""Natural frequencies and shapes about a static equilibrium (docs/maths/cables.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from vioc.dynamics.cables.statics import StaticEquilibrium, Statics, kernel
+from vioc.errors import ModelError
+
+
+@dataclass(frozen=True)
+class NormalModes:
+    """Undamped modes of a mechanism about an equilibrium, slowest first.
+
+    Attributes
+    ----------
+    omega : (count,)
+        rad/s; the square root of a negative eigenvalue, a direction that falls away, is given as negative.
+    shapes : (count, nd)
+        Rows of displacements of the dynamic variables with shape' M shape = 1.
+    names : tuple of str
+        The dynamic variables.
+    """
+
+    omega: np.ndarray
+    shapes: np.ndarray = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)
+
+    @property
+    def frequency(self) -> np.ndarray:
+        """Hz (count,)."""
+        return self.omega / (2 * np.pi)
+
+    def shape(self, mode: int) -> dict[str, float]:
+        """Displacements of one mode by name."""
+        return dict(zip(self.names, map(float, self.shapes[mode]), strict=True))
+
+    def __len__(self) -> int:
+        return len(self.omega)
+
+
+def normal_modes(
+    equilibrium: StaticEquilibrium, count: int | None = None, **parameters: float
+) -> NormalModes:
+    """Frequencies and shapes of small free motions on the constraints.
+
+    Parameters
+    ----------
+    equilibrium : StaticEquilibrium
+        Of `static_equilibrium`.
+    count : int, optional
+        How many, slowest first; by default all.
+    **parameters : float
+        Values of declared parameters, those of the equilibrium.
+
+    Raises
+    ------
+    ModelError
+        If it is not a `StaticEquilibrium`.
+    """
+    statics, Z, M = _about(equilibrium, parameters)
+    lag = statics.lagrangian
+    K = Z.T @ statics.hessian(equilibrium.q, equilibrium.multipliers) @ Z
+    last = len(K) if count is None else min(count, len(K))
+    squares, vectors = scipy.linalg.eigh(K, M, subset_by_index=[0, last - 1])
+    omega = np.sign(squares) * np.sqrt(np.abs(squares))
+    return NormalModes(omega, (Z @ vectors).T, lag.system.dynamic)
+
+
+def longest_step(equilibrium: StaticEquilibrium, **parameters: float) -> float:
+    """The step up to which `MidpointVI` is stable about an equilibrium, s; inf without pulling constraints.
+
+    The forces of constraints act at the start of a step, so that what stiffness they give to a taut cable
+    is explicit: dt < 2/omega, omega^2 the largest eigenvalue of sum_i lambda_i h_i,qq on the constraints
+    against M. A motion needs a shorter one.
+
+    Parameters
+    ----------
+    equilibrium : StaticEquilibrium
+    **parameters : float
+        Values of declared parameters, those of the equilibrium.
+    """
+    statics, Z, M = _about(equilibrium, parameters)
+    q, lam = equilibrium.q, equilibrium.multipliers
+    K = Z.T @ (statics.hessian(q, lam) - statics.hessian(q, 0 * lam)) @ Z
+    largest = float(scipy.linalg.eigh(K, M, eigvals_only=True)[-1])
+    return 2 / np.sqrt(largest) if largest > 0 else np.inf
+
+
+def _about(equilibrium: StaticEquilibrium, parameters: dict[str, float]) -> tuple[Statics, Any, Any]:
+    """Statics, a basis Z of the motions that the constraints leave, and Z' M Z."""
+    if not isinstance(equilibrium, StaticEquilibrium):
+        raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")
+    statics = Statics(equilibrium.system, **parameters)
+    Z, _ = kernel(statics.first(equilibrium.q)[3])
+    lag = statics.lagrangian
+    M = Z.T @ lag.mass_matrix(equilibrium.q, **parameters)[: lag.nd, : lag.nd] @ Z
+    return statics, Z, (M + M.T) / 2

@@ -1,0 +1,219 @@
+"""Static equilibrium: a minimum of the potential energy under constraints (docs/maths/cables.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_names
+from vioc.dynamics.description.system import System
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.errors import ConstraintError, ModelError
+
+LONGEST = 1.0  # rad or m that one variable may move in a step
+TINY = 1e-200
+TRIALS = 40  # halvings of a step
+SETTLED = 1e-7  # relative step below which Newton's method has at least halved digits: it ends when it stalls
+
+
+@dataclass(frozen=True)
+class StaticEquilibrium:
+    """A configuration at rest.
+
+    Attributes
+    ----------
+    system : System
+    q : (nq,)
+        In the order of ``system.variables``; ``f.initial_state(equilibrium)`` takes it.
+    multipliers : (m,)
+        lambda in V_q + Dh' lambda = 0; over a step of length dt the impulse dt lambda of [S] (28a).
+    energy : float
+        V, J.
+    stiffness : float
+        Least eigenvalue of the energy's second derivative on the constraints.
+    residual : float
+        Largest entry of V_q + Dh' lambda by the dynamic variables that may move, N or N m.
+    violation : float
+        Largest |h|.
+    iterations : int
+    """
+
+    system: System = field(repr=False)
+    q: np.ndarray
+    multipliers: np.ndarray
+    energy: float
+    stiffness: float
+    residual: float
+    violation: float
+    iterations: int
+
+    @property
+    def stable(self) -> bool:
+        """Whether it is a strict minimum."""
+        return self.stiffness > 0
+
+    def __getitem__(self, name: str) -> float:
+        """A configuration variable, or a constraint's multiplier by the constraint's name."""
+        if name in self.system.constraint_names:
+            return float(self.multipliers[self.system.constraint_names.index(name)])
+        return float(self.q[self.system.variable_index(name)])
+
+    def __repr__(self) -> str:
+        kind = "stable" if self.stable else "not a strict minimum"
+        return (
+            f"StaticEquilibrium({self.system.name}: V = {self.energy:.9g} J, {kind}, residual "
+            f"{self.residual:.1e}, |h| <= {self.violation:.1e}, {self.iterations} iterations)"
+        )
+
+
+class Statics:
+    """Energy, constraints and their derivatives by q of the dynamic variables that may move.
+
+    Parameters
+    ----------
+    system : System or Lagrangian
+    free : array of int
+        Indices of those variables, all dynamic ones by default.
+    **parameters : float
+    """
+
+    def __init__(self, system: System | Lagrangian, free: Any = None, **parameters: float):
+        self.lagrangian = lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
+        self.free = np.arange(lag.nd) if free is None else np.asarray(free, int)
+        g = lag.graph
+        unknown = sorted(set(parameters) - set(lag.system.parameters))
+        if unknown:
+            raise ModelError(f"unknown parameters {unknown}; known are {list(lag.system.parameters)}")
+        self._theta = np.array(list({**lag.system.parameters, **parameters}.values()), float)
+        lam, d = ca.SX.sym("lambda", lag.h.numel()), ca.SX.sym("d", lag.nq)
+        args = [g.q_vector, g.v_vector, g.parameters]
+        self._first = Evaluator(ca.Function("statics", args, [lag.V, lag.L_q, lag.h, lag.Dh], OPTIONS))
+        # one directional derivative, evaluated along each variable: the whole matrix as one graph is O(n^2)
+        slope = ca.jtimes(lag.h, g.q_vector, lam, True) - lag.L_q
+        along = [ca.densify(ca.jtimes(slope, g.q_vector, d))]
+        self._along = Evaluator(ca.Function("stiffness", [*args, lam, d], along, OPTIONS))
+        self._still = np.zeros(lag.nq)
+
+    def first(self, q: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """V, V_q (nf,), h (m,), Dh (m, nf)."""
+        V, L_q, h, Dh = self._first(q, self._still, self._theta)
+        return float(V[0, 0]), -L_q[self.free, 0], h[:, 0], Dh[:, self.free]
+
+    def hessian(self, q: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
+        """V_qq + sum_i lambda_i h_i,qq (nf, nf)."""
+        directions = np.eye(self.lagrangian.nq)[self.free]
+        rows = self._along(q, self._still, self._theta, multipliers, directions)[0][:, self.free, 0]
+        return (rows + rows.T) / 2
+
+
+def kernel(J: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An orthonormal basis of ker J, and the pseudo-inverse of J; dependent rows are left out."""
+    if not len(J):
+        return np.eye(J.shape[1]), np.zeros((J.shape[1], 0))
+    U, s, Vt = np.linalg.svd(J)
+    rank = int((s > 1e-10 * s[0]).sum()) if s.size else 0
+    return Vt[rank:].T, (Vt[:rank].T / s[:rank]) @ U[:, :rank].T
+
+
+def static_equilibrium(
+    system: System | Lagrangian,
+    guess: Mapping[str, float] | Any = None,
+    *,
+    fixed: str | Iterable[str] = (),
+    tolerance: float = 1e-12,
+    iterations: int = 200,
+    **parameters: float,
+) -> StaticEquilibrium:
+    """A local minimum of the potential energy with h(q) = 0, downhill from a guess.
+
+    Kinematic variables and those named in `fixed` keep the guess's values; forces that are no potential
+    are left out.
+
+    Parameters
+    ----------
+    system : System or Lagrangian
+    guess : array (nq,) or dict by name
+        `Cable.configuration` makes one of a curve. It need not satisfy the constraints.
+    fixed : name or names of variables
+    tolerance : float
+        Largest |h| accepted, and the last step's length relative to 1 + |q|.
+    iterations : int
+        At most so many.
+    **parameters : float
+        Values of declared parameters.
+
+    Returns
+    -------
+    StaticEquilibrium
+        Where the energy has no minimum (a mechanism without weight or springs) a stationary point.
+
+    Raises
+    ------
+    ConstraintError
+        If the constraints cannot be met from the guess.
+    ModelError
+        If the search does not converge; it says what is left.
+    """
+    lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
+    q = as_configuration(lag.system, guess, "guess").copy()
+    held = {lag.system.variable_index(name) for name in as_names(fixed)}
+    statics = Statics(lag, [i for i in range(lag.nd) if i not in held], **parameters)
+    free = statics.free
+    weight, before = 0.0, np.inf
+    V, g, h, J = statics.first(q)
+    for count in range(iterations + 1):
+        Z, pseudo = kernel(J)
+        lam = -pseudo.T @ g
+        reduced = Z.T @ (W := statics.hessian(q, lam)) @ Z
+        normal = -pseudo @ h
+        values, vectors = np.linalg.eigh(reduced)
+        slope = vectors.T @ (Z.T @ (g + W @ normal))
+        # flat directions are taken as far as a step may go
+        floor = 1e-12 * max(np.abs(values).max(initial=0.0), np.abs(slope).max(initial=0.0), TINY)
+        step = normal - Z @ (vectors @ (slope / np.maximum(np.abs(values), floor)))
+        size = np.abs(step).max(initial=0.0)
+        small = size / (1 + np.abs(q).max())
+        met = np.abs(h).max(initial=0.0) <= tolerance
+        if met and (small <= tolerance or (small <= SETTLED and small >= before / 2)):
+            residual = np.abs(g + J.T @ lam).max(initial=0.0)
+            least = float(values[0]) if values.size else np.inf
+            return StaticEquilibrium(
+                lag.system, q, lam, V, least, residual, np.abs(h).max(initial=0.0), count
+            )
+        before = small
+        step *= min(1.0, LONGEST / max(size, TINY))
+        weight = max(weight, 2 * np.abs(lam).max(initial=0.0))
+        merit, length = V + weight * np.abs(h).sum(), 1.0
+        descent = g @ step - weight * np.abs(h).sum() * min(1.0, LONGEST / max(size, TINY))
+        slack = 1e-13 * (abs(V) + abs(merit) + np.abs(g).max(initial=0.0)) if small < 1e-4 else 0.0
+        for _ in range(TRIALS):
+            trial = q.copy()
+            trial[free] += length * step
+            found = statics.first(trial)
+            if (
+                found[0] + weight * np.abs(found[2]).sum()
+                <= merit + 1e-4 * length * min(descent, 0.0) + slack
+            ):
+                break
+            length /= 2
+        else:
+            break
+        q, (V, g, h, J) = trial, found
+    worst = np.abs(h).max(initial=0.0)
+    if worst > 1e-8:
+        names = lag.system.constraint_names
+        raise ConstraintError(
+            f"{lag.system.name}: no equilibrium: the constraint {names[int(np.argmax(np.abs(h)))]} stays "
+            f"violated by {worst:.3g}; expected ends within reach of the cable, or another guess"
+        )
+    raise ModelError(
+        f"{lag.system.name}: no equilibrium after {count} iterations: the next step would still move "
+        f"{lag.system.variables[free[int(np.argmax(np.abs(step)))]]} by {size:.3g}; expected a potential "
+        "energy with a minimum (gravity, springs), or another guess"
+    )

@@ -1,0 +1,199 @@
+"""Terms of cables: clamped ends, strings over sheaves, drag along a chain (docs/maths/cables.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+
+from vioc.dynamics import vectors as vec
+from vioc.dynamics.description.component import Force, Potential, frame, number, vector
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.numbers import Number
+from vioc.dynamics.terms.constraints import StringConstraint, in_world
+from vioc.errors import ModelError
+
+
+@dataclass(frozen=True, repr=False)
+class BendingSpring(Potential):
+    """A spring against the turning of two frames: V = 1/2 phi' diag(k) phi.
+
+    phi lies along the axis of the relative rotation R = R1' R2 and is 2 tan(angle/2) long, so V is
+    smooth up to half a turn. At a far end of a cable it is a clamp (`Cable.attach`).
+
+    Parameters
+    ----------
+    frame1, frame2 : str
+    stiffness : 3 numbers
+        About the axes of frame1, N m/rad, each >= 0.
+    """
+
+    keyword: ClassVar[str] = "BENDING-SPRING"
+
+    frame1: str = frame()
+    frame2: str = frame()
+    stiffness: tuple[Number, Number, Number] = vector()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(float(s) < 0 for s in self.stiffness):
+            raise ModelError(f"{self.label()}: stiffness: expected numbers >= 0, got {self.stiffness}")
+
+    def energy(self, k: Any) -> ca.SX:
+        R = ca.mtimes(k.pose(self.frame1)[:3, :3].T, k.pose(self.frame2)[:3, :3])
+        twice = ca.vertcat(R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1])
+        phi = 2 * twice / (1 + ca.trace(R))
+        return 0.5 * ca.dot(ca.vertcat(*map(k.number, self.stiffness)), phi**2)
+
+
+@dataclass(frozen=True, repr=False)
+class SheaveString(StringConstraint):
+    """A taut string from one point over a sheave to another: h = s(q) - L.
+
+    The string goes counter-clockwise about the sheave's axis from frame1 to frame2; both points lie in the
+    sheave's plane and outside it. It can only pull, like every `StringConstraint`, and its
+    ``tension.NAME`` is its multiplier over the step. A length given by a kinematic variable is a winch.
+
+    Parameters
+    ----------
+    frame1, frame2 : str
+    length : number, `Variable` or str
+        From point to point along the string, m.
+    sheave : str
+        The frame at its centre.
+    radius : number
+        m; 0 is an eye.
+    axis : 3 numbers
+        In the axes of the sheave's frame.
+    """
+
+    keyword: ClassVar[str] = "SHEAVE-STRING"
+
+    sheave: str = frame()
+    radius: Number = number(0.0, minimum=0.0)
+    axis: tuple[Number, Number, Number] = vector((0.0, 1.0, 0.0))
+
+    def value(self, k: Any) -> ca.SX:
+        size = k.q(self.length.name) if self.own_variables() else k.number(self.length)  # type: ignore[union-attr]
+        return self.path(k) - size
+
+    def path(self, k: Any) -> ca.SX:
+        """Length of the string from point to point, m."""
+        a = in_world(k, self.axis, self.sheave)
+        a = a / ca.sqrt(ca.sumsqr(a))
+        center, r = k.position(self.sheave), k.number(self.radius)
+        arms = [k.position(f) - center for f in (self.frame1, self.frame2)]
+        if self.radius == 0.0:
+            return sum(ca.sqrt(ca.sumsqr(d)) for d in arms)
+        first, last = (d - a * ca.dot(a, d) for d in arms)
+        far = [ca.sqrt(ca.sumsqr(d)) for d in (first, last)]
+        # pi + atan2(-s, -c) is the angle in (0, 2 pi): its cut lies where the string leaves the sheave
+        angle = ca.pi + ca.atan2(-ca.dot(a, ca.cross(first, last)), -ca.dot(first, last))
+        wrap = angle - ca.acos(r / far[0]) - ca.acos(r / far[1])
+        return ca.sqrt(far[0] ** 2 - r**2) + ca.sqrt(far[1] ** 2 - r**2) + r * wrap
+
+    def tension(self, k: Any, impulse: Any, dt: Any) -> ca.SX:
+        return impulse / dt
+
+
+class _Along(Force):
+    """A force from a dissipation on every mass of the chain from frame `first` to frame `last`."""
+
+    first: str
+    last: str
+
+    def check(self, system: Any) -> None:
+        if not list(self._bodies(system)):
+            raise ModelError(
+                f"no mass lies between {self.first!r} and {self.last!r}; expected a frame, and one that "
+                "descends from it"
+            )
+
+    def _bodies(self, system: Any) -> Iterator[tuple[int, Mass]]:
+        """Index and mass of the frames with mass from `last` up to `first`; none if `first` is not above."""
+        found, i, top = [], system.frame_index(self.last), system.frame_index(self.first)
+        while i >= 0 and i != top:
+            found.append(i)
+            i = system.nodes[i].parent
+        if i != top:
+            return
+        for j in (*found, *([top] if top >= 0 else [])):
+            mass = system.nodes[j].frame.mass
+            if mass is not None:
+                yield j, mass
+
+    def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
+        """D of one body: a quadratic form of the velocities, W."""
+        raise TypeError(f"{type(self).__name__} must define dissipation")
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        total = sum((self.dissipation(k, i, mass) for i, mass in self._bodies(k.system)), ca.SX(0))
+        forces = ca.vertsplit(-ca.gradient(total, k.v_vector))
+        return {n: f for n, f in zip(k.system.variables, forces, strict=True) if not f.is_zero()}
+
+
+@dataclass(frozen=True, repr=False)
+class MassDamping(_Along):
+    """Drag in proportion to the mass of a chain of frames: F = -a dT/dv, the mass part of Rayleigh damping.
+
+    Parameters
+    ----------
+    first, last : str
+        The chain: `last` descends from `first`.
+    coefficient : number
+        a >= 0, 1/s.
+    """
+
+    keyword: ClassVar[str] = "MASS-DAMPING"
+
+    first: str = frame()
+    last: str = frame()
+    coefficient: Number = number(minimum=0.0)
+
+    def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
+        v, w = k.node_velocity(i)
+        m, xx, yy, zz, xy, xz, yz, *com = (k.number(c) for c in mass.numbers())
+        center = vec.add(v, vec.cross(w, tuple(com)))
+        spin = vec.apply(((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)), w)
+        return k.number(self.coefficient) / 2 * (m * vec.dot(center, center) + vec.dot(w, spin))
+
+
+@dataclass(frozen=True, repr=False)
+class LineDrag(_Along):
+    """Linear drag on the rods of a cable: per length -c_t v along each rod and -c_n v across it.
+
+    Every frame with mass from `first` to `last` carries a rod along `direction` about its centre of mass.
+
+    Parameters
+    ----------
+    first, last : str
+        The chain: `last` descends from `first`.
+    length : number
+        Of each rod, m.
+    direction : 3 numbers
+        Of the rods, in their frames.
+    along, across : number
+        c_t, c_n >= 0, N s/m^2.
+    """
+
+    keyword: ClassVar[str] = "LINE-DRAG"
+
+    first: str = frame()
+    last: str = frame()
+    length: Number = number(minimum=0.0)
+    direction: tuple[Number, Number, Number] = vector()
+    along: Number = number(0.0, minimum=0.0)
+    across: Number = number(0.0, minimum=0.0)
+
+    def dissipation(self, k: Any, i: int, mass: Mass) -> Any:
+        v, w = k.node_velocity(i)
+        length, c_t, c_n = (k.number(c) for c in (self.length, self.along, self.across))
+        center = vec.add(v, vec.cross(w, tuple(k.number(c) for c in mass.com)))
+        size = sum(float(c) ** 2 for c in self.direction) ** 0.5
+        t = tuple(k.number(c) / size for c in self.direction)
+        slide, roll = vec.dot(t, center), vec.dot(t, w)
+        across = vec.dot(center, center) - slide**2
+        turning = length**2 / 12 * (vec.dot(w, w) - roll**2)
+        return length / 2 * (c_t * slide**2 + c_n * (across + turning))
