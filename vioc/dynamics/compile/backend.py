@@ -31,7 +31,7 @@ class Backend:
     name : {"virtual", "compiled", "auto"}
         ``"virtual"`` runs in CasADi's virtual machine, ``"compiled"`` compiles on first use,
         ``"auto"`` takes what is compiled already, and compiles what has run for as long as compiling
-        would take. Results are the same to the bit.
+        would take. Rollouts of generated functions are the same to the bit.
     identity : dict, optional
         Plain data that determines every function of a map; makes keys for the cache.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
 CONVERGED = 3e-14
 ITERATIONS = 20
-EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2: jumps of inputs are not amplified much
+EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2
 
 
 def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
