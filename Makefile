@@ -3,13 +3,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out
+DIST ?= dist
 PYTEST_ARGS ?= -n 2
 
 RUN := $(VENV)/bin/python
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench studies clean
+.PHONY: help demo test lint types bench studies docs wheel clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,15 +28,28 @@ lint: $(VENV)/.installed-dev ## Check style, formatting and the layers
 
 types: $(VENV)/.installed-dev ## Check the types
 	$(RUN) -m mypy
+	$(RUN) -m mypy tests/editor_types.py
 
 bench: $(VENV)/.installed ## Run the benchmarks
 	$(RUN) -m benchmarks
 
 studies: $(VENV)/.installed ## Run every study on a small problem
-	$(RUN) -m studies --run --quick --out $(OUT)/studies
+	$(RUN) -m vioc study run --all --quick --out $(OUT)/studies
+
+wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and try the wheel in an environment of its own
+	rm -rf $(DIST) $(VENV)-wheel
+	$(RUN) -m build --outdir $(DIST) .
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $(DIST)/*.whl
+	cd / && env -u PYTHONPATH $(abspath $(VENV)-wheel)/bin/python $(abspath tests/installed_smoke.py)
+
+docs: $(VENV)/.installed-docs ## Build the documentation site in out/docs, with the gallery and what studies left
+	rm -rf docs/generated $(OUT)/docs
+	VIOC_STUDIES=$(abspath $(OUT)/studies) $(RUN) -m sphinx --quiet --fail-on-warning docs $(OUT)/docs
+	@echo "open $(OUT)/docs/index.html"
 
 clean: ## Remove the environment, outputs and caches
-	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-wheel out build docs/generated $(DIST) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps say for which pyproject.toml the environment was made; `venv` also mends a half-made one.
@@ -48,4 +62,8 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@

@@ -15,6 +15,7 @@ import time
 import numpy as np
 
 import vioc
+from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc.control import Result
 from vioc.errors import OptimizationError
@@ -138,20 +139,15 @@ def draw(report: Report, f: vioc.MidpointVI, line: np.ndarray, best: Result, oth
 
     run = best.trajectory
     torque.stairs(run["u.torque"], run.t, baseline=None, color="k", lw=1.5)
-    torque.set(xlabel="t [s]", ylabel="elbow torque [N m]", title=f"Optimum, dt = {DT:g} s")
+    torque.set(xlabel="t (s)", ylabel="elbow torque (N m)", title=f"Optimum, dt = {DT:g} s")
 
     for name, color in (("q1", "tab:blue"), ("q2", "tab:orange")):
         angles.plot(run.t, run[name], color=color, label=name)
         angles.plot(run.t, line[:, f.state_names.index(name)], color=color, ls="--", lw=1)
-    angles.set(xlabel="t [s]", ylabel="angle [rad]", title="Optimum, and the guess (dashed)")
+    angles.set(xlabel="t (s)", ylabel="angle (rad)", title="Optimum, and the guess (dashed)")
     angles.legend(fontsize="small")
 
-    positions = f.frame_positions(run.x)
-    places = [[node.frame.name for node in f.system.nodes].index(n) for n in ("upper", "elbow", "tip")]
-    for k in range(0, len(run) + 1, 6):
-        x, _, z = positions[k, places].T
-        motion.plot(x, z, "-", color=plt.get_cmap("viridis")(k / len(run)), lw=1)
-    motion.set(xlabel="x [m]", ylabel="z [m]", title="The motion (dark to light)", aspect="equal")
+    poses(run, np.linspace(0.0, run.t[-1], 10), ax=motion)
     for ax in axes.flat:
         ax.grid(alpha=0.3)
     report.save(figure)

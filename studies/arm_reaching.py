@@ -12,8 +12,9 @@ import casadi as ca
 import numpy as np
 
 import vioc
+from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
-from studies.motions import Disturbed, descent_gap, disturb, plot_disturbed, plot_inputs, strobe
+from studies.motions import Disturbed, descent_gap, disturb, plot_disturbed, plot_inputs
 from vioc.control import Cost, dmoc
 from vioc.dynamics.description.frame import ry, rz, tz
 from vioc.dynamics.description.inertia import Mass
@@ -142,7 +143,7 @@ def draw(report: Report, best: dmoc.Solution, found: Disturbed) -> None:
 
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for panel, plane in zip(axes[0], ("xz", "xy"), strict=True):
-        strobe(panel, best.trajectory, 8, plane)
+        poses(best.trajectory, np.linspace(0.0, DURATION, 5), ax=panel, view=plane)
         panel.plot(
             GOAL["xyz".index(plane[0])], GOAL["xyz".index(plane[1])], "r*", ms=12, label="goal", zorder=20
         )

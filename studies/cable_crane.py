@@ -14,6 +14,7 @@ import time
 import numpy as np
 
 import vioc
+from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
 from vioc.dynamics.cables.cable import Cable, cable
 from vioc.dynamics.cables.section import Section
@@ -114,21 +115,16 @@ def draw(report: Report, moved: vioc.Trajectory, closed: vioc.Trajectory, loose:
     import matplotlib.pyplot as plt
 
     figure, (path, place, error) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    frames = moved.map.frame_positions(moved.x)
-    for k in np.linspace(0, len(moved), 13).astype(int):
-        path.plot(frames[k, :, 0], frames[k, :, 2], color="tab:blue", lw=0.8)
-        path.plot(frames[k, -1, 0], frames[k, -1, 2], "o", color="tab:red", ms=4)
-    path.set(xlabel="x [m]", ylabel="z [m]", title="the move")
-    path.axis("equal")
+    poses(moved, np.linspace(0.0, DURATION, 9), ax=path)
     place.plot(moved.t, moved["trolley"], label="trolley")
     place.plot(moved.t, moved["load:x"], label="load")
-    place.plot(moved.t[:-1], moved["u.force"] / 50, color="0.6", lw=0.8, label="force / 50 N")
-    place.set(xlabel="t [s]", ylabel="x [m]", title="optimum")
+    place.plot(moved.t[:-1], moved["u.force"] / 50, color="0.6", lw=0.8, label="force (50 N)")
+    place.set(xlabel="t (s)", ylabel="x (m)", title="optimum")
     for run, name in ((loose, "open loop"), (closed, "DLQR")):
         error.semilogy(run.t, np.maximum(np.abs(run["load:x"] - DISTANCE), 1e-6), lw=0.8, label=name)
     error.axhline(1e-3, color="k", lw=0.8, ls=":")
     error.axvline(DURATION, color="k", lw=0.8, ls=":")
-    error.set(xlabel="t [s]", ylabel="|load - goal| [m]", title="load starts 0.1 m off")
+    error.set(xlabel="t (s)", ylabel="|load - goal| (m)", title="load starts 0.1 m off")
     for axes in (path, place, error):
         axes.grid(alpha=0.3)
     place.legend()

@@ -90,16 +90,17 @@ def draw(report: Report, run: vioc.Trajectory, rope: Cable, errors: dict[str, np
     for t, color in ((0.0, "0.6"), (1.5, "tab:blue"), (3.0, "tab:red")):
         p = places[round(t / DT)]
         shapes.plot(p[:, 0], p[:, 2], ".-", color=color, label=f"t = {t:g} s")
-    shapes.set(xlabel="x [m]", ylabel="z [m]", title="[C] Fig. 5")
+    shapes.set(xlabel="x (m)", ylabel="z (m)", title="[C] Fig. 5")
     shapes.axis("equal")
     for name, values in errors.items():
         error.semilogy(run.t, np.maximum(values, 1e-18), ".", ms=2, label=f"{name} stiffness")
     error.axhline(1e-14, color="k", lw=0.8, ls=":", label="claimed")
-    error.set(xlabel="t [s]", ylabel="|h| / L", title="constraint error ([C] Fig. 6)")
+    error.set(xlabel="t (s)", ylabel="|h| / L", title="constraint error ([C] Fig. 6)")
     for axes in (shapes, error):
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     report.save(figure)
+    report.frame(run, (0.0, 1.5, 3.0))
 
 
 if __name__ == "__main__":

@@ -125,17 +125,19 @@ def draw(report: Report, t, truth, angle, paper, low) -> None:
     figure, (one, two, three) = plt.subplots(3, 1, figsize=(7, 8), sharex=True, layout="constrained")
     one.plot(t, angle, color="tab:red", label="explicit Euler")
     one.plot(paper.t + DT, paper["theta"], color="tab:blue", label="variational")
-    one.set(ylabel="theta [rad]", title=f"dt = {DT:g} s ([C] Fig. 1)")
+    one.set(ylabel="theta (rad)", title=f"dt = {DT:g} s ([C] Fig. 1)")
     two.semilogy(t[1:], np.abs(angle - truth)[1:], color="tab:red", label="explicit Euler")
     two.semilogy(t[2:], np.abs(paper["theta"] - truth[1:])[1:], color="tab:blue", label="variational")
-    two.set(ylabel="|error| [rad]", ylim=(1e-9, None), title="error ([C] Fig. 2)")
+    two.set(ylabel="|error| (rad)", ylim=(1e-9, None), title="error ([C] Fig. 2)")
     three.plot(t, truth, color="0.6", label="exact")
     three.plot(low.t + LOW, low["theta"], ".-", color="tab:blue", label="variational")
-    three.set(xlabel="t [s]", ylabel="theta [rad]", title=f"dt = {LOW:g} s ([C] Fig. 3)")
+    three.set(xlabel="t (s)", ylabel="theta (rad)", title=f"dt = {LOW:g} s ([C] Fig. 3)")
     for axes in (one, two, three):
         axes.grid(alpha=0.3)
-        axes.legend(loc="upper left", fontsize="small")
+    lines = [*one.lines, three.lines[0]]
+    figure.legend(lines, [line.get_label() for line in lines], loc="outside lower center", ncols=3)
     report.save(figure)
+    report.frame(paper, np.linspace(0.0, 1.2, 5))
 
 
 if __name__ == "__main__":

@@ -78,15 +78,16 @@ def draw(report: Report, runs, places: np.ndarray, change) -> None:
     for t, color in ((0.0, "0.6"), (2.0, "tab:blue"), (4.0, "tab:red")):
         p = places[round(t / DT)]
         shapes.plot(p[:, 0], p[:, 2], ".-", color=color, label=f"t = {t:g} s")
-    shapes.set(xlabel="x [m]", ylabel="z [m]", title="[C] Fig. 4")
+    shapes.set(xlabel="x (m)", ylabel="z (m)", title="[C] Fig. 4")
     shapes.axis("equal")
     for dt, values in change.items():
         energy.plot(runs[dt].t, values, lw=0.8, label=f"dt = {dt:g} s")
-    energy.set(xlabel="t [s]", ylabel="|energy - its start| / (m g L)", title="energy")
+    energy.set(xlabel="t (s)", ylabel="|energy - its start| / (m g L)", title="energy")
     for axes in (shapes, energy):
         axes.grid(alpha=0.3)
         axes.legend()
     report.save(figure)
+    report.frame(runs[DT], (0.0, 0.8, 1.6, 2.4, 3.2, 4.0))
 
 
 if __name__ == "__main__":

@@ -193,7 +193,7 @@ def draw(report: Report, shapes, beams, closed) -> None:
     left.plot(*hanging_curve(), color="0.6", lw=3, label="catenary")
     for n in (min(shapes), max(shapes)):
         left.plot(shapes[n][0][:, 0], shapes[n][0][:, 2], ".-", lw=0.8, ms=4, label=f"{n} segments")
-    left.set(xlabel="x [m]", ylabel="z [m]", title="hanging between two points")
+    left.set(xlabel="x (m)", ylabel="z (m)", title="hanging between two points")
     for load, (coarse, _, fine) in beams.items():
         (line,) = right.plot(fine[:, 0], fine[:, 2], lw=1, label=f"$P L^2/EI$ = {load:g}")
         right.plot(coarse[:, 0], coarse[:, 2], ".", color=line.get_color(), ms=4)

@@ -189,14 +189,14 @@ def draw(report: Report, found: dict[str, Result], outcomes: list[tuple[vioc.Tra
 
     best = found["linear"].trajectory
     force.stairs(best["u.force"], best.t, baseline=None, color="k", lw=1.5, label="force")
-    force.set(xlabel="t [s]", ylabel="force [N]", title=f"Optimum, dt = {DT:g} s")
+    force.set(xlabel="t (s)", ylabel="force (N)", title=f"Optimum, dt = {DT:g} s")
 
     colors = {True: "tab:blue", False: "tab:red"}
     for run, held in outcomes:
         angle.plot(run.t, run["theta"], color=colors[held], lw=0.5, alpha=0.5)
     angle.plot(best.t, best["theta"], color="k", lw=2, label="optimum")
     angle.axvline(DURATION, color="0.5", ls=":", lw=1)
-    angle.set(xlabel="t [s]", ylabel="theta [rad]", title=f"Feedback from {len(outcomes)} disturbed starts")
+    angle.set(xlabel="t (s)", ylabel="theta (rad)", title=f"Feedback from {len(outcomes)} disturbed starts")
     angle.set_ylim(-2.5 * np.pi, 2.5 * np.pi)
     angle.legend(loc="lower right")
 
@@ -207,12 +207,13 @@ def draw(report: Report, found: dict[str, Result], outcomes: list[tuple[vioc.Tra
     region.plot(0, np.pi, "k+", ms=12, label="start of the optimum")
     low, size = (-BOX[0], np.pi - BOX[1]), 2 * BOX
     region.add_patch(plt.Rectangle(low, *size, fill=False, ls="--", color="0.4", label="box of the claim"))
-    region.set(xlabel="x(0) [m]", ylabel="theta(0) [rad]", title="Which starts are caught")
+    region.set(xlabel="x(0) (m)", ylabel="theta(0) (rad)", title="Which starts are caught")
     region.set_ylim(np.pi - 1.1 * WIDE[1], np.pi + 1.55 * WIDE[1])
     region.legend(loc="upper center", ncols=2, fontsize="small")
     for axes in (convergence, force, angle, region):
         axes.grid(alpha=0.3)
     report.save(figure)
+    report.frame(best, np.linspace(0.0, DURATION, 10), title="The optimum")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def run(report: Report) -> None:
     judged = judge(paper)
     report.measure(band=judged.band, drift_raw=judged.raw, drift_shadow=judged.shadow)
     if report.quick:
-        report.measure(drift_half=np.median(np.abs(ensemble(device, start, DT / 2, 4))))
+        report.measure(drift_half=np.median(np.abs(ensemble(device, start, DT / 2, 2))))
     else:
         drifts = ensemble(device, start, DT, 24)
         deviation = drifts.std(ddof=1)
@@ -207,18 +207,19 @@ def draw(
     for (name, rival), color in zip(rivals.items(), ("tab:red", "tab:purple"), strict=False):
         whole.plot(rival.t, rival.energy, color=color, lw=0.8, label=name)
     whole.plot(paper.t, paper["potential"], color="0.7", lw=0.6, zorder=0, label="potential")
-    whole.set(ylabel="energy [J]", title=f"Closed-chain device, dt = {DT:g} s ([T] Fig. 8)")
-    whole.legend(loc="center right", framealpha=1)
+    whole.set(ylabel="energy (J)", title=f"Closed-chain device, dt = {DT:g} s ([T] Fig. 8)")
+    figure.legend(*whole.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     for run, color in ((paper, "tab:blue"), (fine, "tab:orange")):
         offset = run.energy[0]
         band.plot(run.t, run.energy - offset, color=color, lw=0.5, alpha=0.5)
         label = f"shadow energy, dt = {run.map.dt:g} s"
         band.plot(shadow_energy(run)[0], shadow_energy(run)[1] - offset, color=color, lw=1.5, label=label)
-    band.set(xlabel="t [s]", ylabel="energy - its start [J]", title="the band (faint: energy at the samples)")
+    band.set(xlabel="t (s)", ylabel="energy - its start (J)", title="the band (faint: energy at the samples)")
     band.legend(loc="lower left")
     for axes in (whole, band):
         axes.grid(alpha=0.3)
     report.save(figure)
+    report.frame(paper, np.linspace(0.0, 1.2, 4), title="Closed-chain device, released at rest ([T] Fig. 6)")
 
 
 if __name__ == "__main__":

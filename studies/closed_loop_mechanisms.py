@@ -14,8 +14,18 @@ import casadi as ca
 import numpy as np
 
 import vioc
-from studies.harness import Claim, Report, Study, at_least, at_most
-from studies.motions import Disturbed, descent_gap, disturb, plot_disturbed, plot_inputs, strobe
+from studies.frames import poses
+from studies.harness import Claim, Report, Study, at_most
+from studies.motions import (
+    STARTS,
+    Disturbed,
+    claims,
+    descent_gap,
+    disturb,
+    measure,
+    plot_disturbed,
+    plot_inputs,
+)
 from vioc.control import Cost, dmoc
 from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.description.frame import ry, tx
@@ -25,7 +35,6 @@ from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
 
 DT = 0.01  # s
-STARTS = 20
 OFFSET = 0.05  # rad, of the driven joints
 CAUGHT = 0.02  # rad, kg m^2/s: largest error of a success at the end
 
@@ -63,30 +72,15 @@ def four_bar() -> Case:
     return Case(system, q, {"crank": q[0] - 2 * np.pi}, 1.2, 2.0)
 
 
-def claims(name: str, text: str) -> dict[str, Claim]:
-    return {
-        f"{name}_iterations": Claim(f"{text}: iterations of IPOPT"),
-        f"{name}_seconds": Claim(f"{text}: time in the solver", unit="s"),
-        f"{name}_limit": Claim(f"{text}: largest torque over its limit", at_most(1.0)),
-        f"{name}_loops": Claim(f"{text}: largest |h| along the solution", at_most(1e-8), unit="m"),
-        f"{name}_gap": Claim(
-            f"{text}: polished rollout against the solution", at_most(1e-5), unit="rad, ..."
-        ),
-        f"{name}_caught": Claim(
-            f"{text}: of {STARTS} disturbed starts, at the goal at T with feedback",
-            at_least(0.9 * STARTS),
-            full_only=True,
-        ),
-        f"{name}_open": Claim(f"{text}: likewise without feedback", full_only=True),
-        f"{name}_same": Claim(f"{text}: DMOC against projection descent, cost without bounds", at_most(1e-6)),
-    }
+def loop_claims(name: str, text: str) -> dict[str, Claim]:
+    return claims(name, text, loops=Claim(f"{text}: largest |h| along the solution", at_most(1e-8), unit="m"))
 
 
 STUDY = Study(
     __file__,
     "closed-loop mechanisms by DMOC, stabilized by the time-varying DLQR",
-    **claims("device", "closed-chain device"),
-    **claims("four_bar", "four-bar linkage"),
+    **loop_claims("device", "closed-chain device"),
+    **loop_claims("four_bar", "four-bar linkage"),
 )
 
 
@@ -107,19 +101,8 @@ def run(report: Report) -> None:
         regulator = best.stabilize(weights(f, case), 1.0)
         found = disturb(regulator, starts(f, case, 3 if report.quick else STARTS))
         h = np.stack([best.trajectory[f"h.{n}"] for n in f.multiplier_names])
-        report.measure(
-            **{
-                f"{name}_iterations": best.iterations,
-                f"{name}_seconds": best.seconds,
-                f"{name}_limit": np.abs(best.trajectory.u).max() / case.limit,
-                f"{name}_loops": np.abs(h).max(),
-                f"{name}_gap": best.polish().gap,
-                f"{name}_same": same_optimum(f, case, best),
-            }
-        )
-        if not report.quick:
-            caught, alone = ((errors < CAUGHT).sum() for errors in (found.ends, found.drifts))
-            report.measure(**{f"{name}_caught": caught, f"{name}_open": alone})
+        same = same_optimum(f, case, best)
+        measure(report, name, best, case.limit, found, CAUGHT, loops=np.abs(h).max(), same=same)
         drawn.append((case, best, found))
     draw(report, drawn)
 
@@ -156,8 +139,8 @@ def draw(report: Report, drawn: list[tuple[Case, dmoc.Solution, Disturbed]]) -> 
 
     figure, panels = plt.subplots(len(drawn), 3, figsize=(12, 7), layout="constrained")
     for row, (case, best, found) in zip(panels, drawn, strict=True):
-        strobe(row[0], best.trajectory, 8)
-        row[0].set_title(case.system.name)
+        poses(best.trajectory, np.linspace(0.0, case.duration, 5), ax=row[0])
+        row[0].set_title(case.system.name.replace("_", " "))
         plot_inputs(row[1], best.trajectory, case.limit)
         plot_disturbed(row[2], found, best.trajectory, next(iter(case.goal)))
         row[2].set_title(f"{len(found.runs)} starts off by {OFFSET:g} rad, fed back")

@@ -23,7 +23,7 @@ from scipy.integrate import quad, solve_bvp
 from scipy.optimize import brentq
 
 import vioc
-from studies.harness import Claim, Report, Study, at_most, near
+from studies.harness import Claim, Report, Study, at_most, count_ticks, near
 from vioc.control import Cost, dmoc
 from vioc.dynamics.description.frame import rz, tx, tz
 from vioc.dynamics.description.system import System
@@ -281,7 +281,7 @@ def collocation(n: int, scheme: str) -> float:
 def draw(report: Report, curves: dict, peers: dict[str, list[float]]) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
     for name, (counts, _, error) in curves.items():
         axes.loglog(counts, error, "o-", label=f"DMOC: {name}")
     counts = curves["orbital transfer"][0]
@@ -289,10 +289,9 @@ def draw(report: Report, curves: dict, peers: dict[str, list[float]]) -> None:
         axes.loglog(counts, error, "x--", lw=1, label=f"orbital transfer, {name} collocation")
     axes.loglog(counts, 0.15 / counts**2.0, color="0.6", lw=1, label="slope 2")
     axes.set(xlabel="steps (per layer / 4 for the boundary layers)", ylabel="relative error of the optimum")
-    axes.set_xticks(counts, [str(n) for n in counts])
-    axes.minorticks_off()
+    count_ticks(axes, counts)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
     report.save(figure)
 
 

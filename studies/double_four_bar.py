@@ -174,21 +174,23 @@ def draw(report: Report, results: dict, angle: np.ndarray) -> None:
         axes[0, 1].plot(run.t, energy, lw=1, label=f"dt {dt:g} s")
     coarse = results[STEPS[0]][0]
     axes[0, 0].plot(coarse.t, np.cos(angle), "k:", lw=1, label="regular branch")
-    axes[0, 0].set(title="B0", xlabel="t, s", ylabel="x, m")
-    axes[0, 1].set(title="energy error", xlabel="t, s", ylabel="J")
+    axes[0, 0].set(title="Point B0", xlabel="t (s)", ylabel="x (m)")
+    axes[0, 1].set(title="Error of the energy", xlabel="t (s)", ylabel="energy (J)")
     f = coarse.map
     worst = np.max([np.abs(coarse["g." + n]) for n in f.multiplier_names], axis=0)
-    axes[1, 0].semilogy(coarse.t, np.maximum(worst, 1e-18), lw=0.8, label="|g|, m")
-    for projected, name in ((False, "|Dg v| of the step, m/s"), (True, "|Dg v| projected, m/s")):
+    axes[1, 0].semilogy(coarse.t, np.maximum(worst, 1e-18), lw=0.8, label="|g| (m)")
+    for projected, name in ((False, "|Dg v| of the step (m/s)"), (True, "|Dg v| projected (m/s)")):
         values = velocity_violations(f, coarse.x, projected)
         axes[1, 0].semilogy(coarse.t, np.maximum(values, 1e-18), lw=0.8, label=name)
-    axes[1, 0].set(title="constraint violation, dt 0.01 s", xlabel="t, s")
+    axes[1, 0].set(title="Constraints, dt = 0.01 s", xlabel="t (s)", ylabel="largest violation")
     for name in ("kinetic", "potential", "energy"):
         axes[1, 1].plot(coarse.t, coarse[name], lw=1, label=name)
-    axes[1, 1].set(title="energies, dt 0.01 s", xlabel="t, s", ylabel="J")
+    axes[1, 1].set(title="Energies, dt = 0.01 s", xlabel="t (s)", ylabel="energy (J)")
     for ax in axes.flat:
-        ax.legend(frameon=False, fontsize=8)
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize=8)
     report.save(figure)
+    report.frame(coarse, np.linspace(0.0, 0.8, 5), trace=["B0"])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from studies.harness import Claim, Report, Study, at_least, at_most
+from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks
 from vioc.dynamics.graph_ldu import BlockLDU
 
 BLOCK = 6
@@ -163,11 +163,13 @@ def draw(report: Report, results: dict[str, dict[int, dict[str, float]]]) -> Non
         nodes = sorted(by_nodes)
         for who in (DENSE, NUMPY, SUPERLU, CASADI, OURS):
             shown = [n for n in nodes if who in by_nodes[n]]
-            ax.loglog(shown, [1e6 * by_nodes[n][who] for n in shown], "o-", ms=4, label=who)
+            if shown:
+                ax.loglog(shown, [1e6 * by_nodes[n][who] for n in shown], "o-", ms=4, label=who)
+        count_ticks(ax, nodes)
         ax.set(title=f"{name} ({SOURCES[name]})", xlabel="nodes of 6 rows")
         ax.grid(True, which="major", alpha=0.3)
-    axes[0].set_ylabel("factorize and solve, us")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].set_ylabel("factorize and solve (us)")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     report.save(figure)
 
 

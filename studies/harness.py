@@ -16,7 +16,7 @@ A study is one file::
     if __name__ == "__main__":
         STUDY.main()
 
-and runs as ``python -m studies.NAME [--quick] [--out DIR]``.
+and runs as ``vioc study run NAME [--quick] [--out DIR]`` or ``python -m studies.NAME``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ import importlib
 import json
 import math
 import pkgutil
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from typing import Any
 import matplotlib
 
 import vioc
+from vioc.progress import Progress, paused
 
 OUT = Path("out") / "studies"
 QUICK_SKIP = "not measured in quick form"
@@ -132,6 +135,7 @@ class Report:
     measured: dict[str, float] = field(default_factory=dict)
     pictures: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    progress: Progress = field(default_factory=lambda: Progress(""), repr=False)
 
     def measure(self, **figures: Any) -> None:
         """Figures by the keys of their claims. Raises KeyError for a key that is not declared."""
@@ -139,6 +143,7 @@ class Report:
             if key not in self.study.claims:
                 raise KeyError(f"{self.study.name} declares no claim {key!r}")
             self.measured[key] = float(value)
+        self.progress.to(len(self.measured))
 
     def save(self, figure: Any, suffix: str = "") -> Path:
         """Write a matplotlib figure as NAME.png, or NAME_SUFFIX.png, and close it."""
@@ -149,6 +154,17 @@ class Report:
         plt.close(figure)
         self.pictures.append(path.name)
         return path
+
+    def frame(
+        self, run: Any, at: Any = None, *, suffix: str = "frame", title: str = "", **options: Any
+    ) -> Path:
+        """Write a mechanism at some times as NAME_frame.png; the arguments are those of `frames.poses`."""
+        from studies.frames import poses
+
+        axes = poses(run, at, **options)
+        if title:
+            axes.set_title(f"{title}\n{axes.get_title()}")
+        return self.save(axes.figure, suffix)
 
     def verdict(self, key: str) -> str:
         """``"holds"``, ``"fails"``, ``"reported"`` (no bound), or why there is no figure."""
@@ -197,8 +213,8 @@ class Report:
             rows.append(
                 (
                     claim.text + f" [{claim.unit}]" * bool(claim.unit),
-                    _text(claim.published),
-                    _text(value),
+                    figure_text(claim.published),
+                    figure_text(value),
                     str(claim.bound or "-"),
                     self.verdict(key),
                     claim.source,
@@ -209,8 +225,7 @@ class Report:
         lines = [
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
-        verdicts = [self.verdict(key) for key in self.study.claims]
-        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
+        counts = tally(self.verdict(key) for key in self.study.claims)
         form = "quick form" if self.quick else "full form"
         head = f"{self.study.name}: {self.study.title} ({form}, {self.seconds:.1f} s)"
         return "\n".join([head, "", *lines, "", f"{'OK' if self.all_hold else 'FAILED'}: {counts}"])
@@ -248,11 +263,14 @@ class Study:
         path = report.out / f"{self.name}.json"
         path.unlink(missing_ok=True)
         before = time.perf_counter()
-        self._body(report)
+        with Progress(self.name, sum(not (quick and c.full_only) for c in self.claims.values())) as bar:
+            report.progress = bar
+            self._body(report)
         report.seconds = time.perf_counter() - before
         path.write_text(json.dumps(report.as_dict(), indent=1, allow_nan=False) + "\n")
-        print(report.table())
-        print("wrote " + ", ".join(str(report.out / name) for name in (*report.pictures, path.name)))
+        with paused():
+            print(report.table())
+            print("wrote " + ", ".join(str(report.out / name) for name in (*report.pictures, path.name)))
         return report
 
     def main(self, argv: Sequence[str] | None = None) -> None:
@@ -262,16 +280,30 @@ class Study:
         args = parser.parse_args(argv)
         sys.exit(0 if self.execute(quick=args.quick, out=args.out).all_hold else 1)
 
+    @property
+    def papers(self) -> tuple[str, ...]:
+        """Letters of the papers that its claims cite (``"T"`` of ``[T] Fig. 7``), most cited first."""
+        texts = [self.title, *(f"{claim.source} {claim.published}" for claim in self.claims.values())]
+        cited = Counter(re.findall(r"\[([A-Z])\]", " ".join(texts)))
+        return tuple(tag for tag, _ in cited.most_common())
+
     def listing(self) -> str:
         """Name, title and claims as text."""
         lines = [f"{self.name}: {self.title}"]
         for claim in self.claims.values():
             unit = f" {claim.unit}" * bool(claim.unit)
             bound = f" {claim.bound}{unit}" if claim.bound else " (reported)"
-            published = f"; published: {_text(claim.published)}" if claim.published is not None else ""
+            published = f"; published: {figure_text(claim.published)}" if claim.published is not None else ""
             source = f" ({claim.source})" if claim.source else ""
             lines.append(f"  - {claim.text}{bound}{published}{source}")
         return "\n".join(lines)
+
+
+def count_ticks(axes: Any, counts: Iterable[int]) -> None:
+    """Ticks of a logarithmic x axis at these counts, in plain digits."""
+    shown = sorted(counts)
+    axes.set_xticks(shown, [str(n) for n in shown])
+    axes.set_xticks([], minor=True)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -294,7 +326,15 @@ def _plain(value: float | None) -> float | str | None:
     return str(value) if value is not None and not math.isfinite(value) else value
 
 
-def _text(value: float | str | None) -> str:
+def tally(verdicts: Iterable[str]) -> str:
+    """How many of each verdict, the worst first: ``"1 fails, 3 holds, 2 reported"``."""
+    counts = Counter(verdicts)
+    order = ("not measured", "fails", "holds", "reported", QUICK_SKIP)
+    return ", ".join(f"{counts[v]} {v}" for v in order if counts[v])
+
+
+def figure_text(value: float | str | None) -> str:
+    """A figure as the tables show it."""
     if value is None:
         return "-"
     return value if isinstance(value, str) else f"{value:.6g}"

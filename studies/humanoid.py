@@ -108,25 +108,7 @@ def run(report: Report) -> None:
     )
     if "compiled" in runs:
         report.measure(real_time=steps * DT / seconds["compiled"], agree=np.abs(x - runs["compiled"].x).max())
-    draw(report, runs["virtual"])
-
-
-def draw(report: Report, run: vioc.Trajectory) -> None:
-    """The robot's frames at the start and the end, from the front."""
-    import matplotlib.pyplot as plt
-
-    system = run.map.system  # type: ignore[attr-defined]
-    places = run.map.frame_positions(run.x[[0, -1]])  # type: ignore[attr-defined]
-    figure, axes = plt.subplots(figsize=(4.4, 4.4), layout="constrained")
-    for points, style, label in zip(places, ("0.6", "C0"), (0.0, run.t[-1]), strict=True):
-        for i, node in enumerate(system.nodes):
-            if node.parent >= system.frame_index("pelvis"):
-                a, b = points[node.parent], points[i]
-                axes.plot([a[1], b[1]], [a[2], b[2]], color=style, lw=2)
-        axes.plot([], [], color=style, lw=2, label=f"t = {label:g} s")
-    axes.set(aspect="equal", xlim=(-0.8, 0.8), xlabel="y [m]", ylabel="z [m]", title="humanoid in free fall")
-    axes.legend(loc="lower left", fontsize=8)
-    report.save(figure)
+    report.frame(runs["virtual"], [0.0, t[-1]], view="3d", suffix="", title="humanoid in free fall")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import time
 import casadi as ca
 import numpy as np
 
-from studies.harness import Claim, Report, Study, at_least, at_most
+from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks
 from studies.linear_time_chain import chain, start
 from studies.n_link_caching import Mechanics, pendulum
 from vioc.dynamics.compile.compiler import find_compiler
@@ -134,14 +134,15 @@ def draw(report: Report, times: dict[str, dict[int, float]]) -> None:
     """[L] Fig. 3, with the authors' C++ on a machine like this."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
     for (solver, values), marker in zip(times.items(), "o^sDv", strict=True):
         axes.loglog(list(values), list(values.values()), marker=marker, ms=4, label=LABELS[solver])
     for (name, values), style in zip(AUTHORS.items(), ("k-", "k--", "k:"), strict=True):
         axes.loglog((10, 40, 100), values, style, lw=1, label=f"authors' C++: {name}")
-    axes.set(xlabel="degrees of freedom", ylabel="time of a step [us]", title="chain, 1 ms ([L] Fig. 3)")
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=8)
+    axes.set(xlabel="degrees of freedom", ylabel="time of a step (us)", title="chain, 1 ms ([L] Fig. 3)")
+    count_ticks(axes, COUNTS["riqn"])
+    axes.grid(alpha=0.3)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     report.save(figure)
 
 

@@ -102,6 +102,7 @@ def run(report: Report) -> None:
             "\n".join("  " + " ".join(f"{w:+.3g} {n}" for n, w in list(c.items())[:8]) for c in mixed) + "\n"
         )
     draw(report, found, partial["one_string"])
+    report.frame(motion, motion.t[-1], view="3d")
 
 
 def gradients(f: vioc.MidpointVI, x: np.ndarray) -> np.ndarray:
@@ -113,7 +114,7 @@ def gradients(f: vioc.MidpointVI, x: np.ndarray) -> np.ndarray:
 def draw(report: Report, found: dict[tuple[str, str], Structure], arm: Structure) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 2, figsize=(12, 9), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(13, 12), layout="constrained")
     (names, spectrum), (weak, alone) = axes
     shares = {n: s for n, s in found["rest", "off"].shares.items() if s > 0.02}
     order = sorted(shares, key=lambda n: shares[n])
@@ -130,14 +131,14 @@ def draw(report: Report, found: dict[tuple[str, str], Structure], arm: Structure
         space = "manifold" if place == "on" else "full state"
         label = f"{space}, {where}: {found[where, place].rank} of {len(gains)}"
         spectrum.semilogy(np.arange(1, len(gains) + 1), gains, mark, ms=3, color=color, label=label)
-    spectrum.set(title="Directions of the Gramian", xlabel="direction", ylabel="gain [SI per root of energy]")
+    spectrum.set(title="Directions of the Gramian", xlabel="direction", ylabel="gain (SI per root of energy)")
     spectrum.legend(fontsize="small")
     direction = found["rest", "on"].least(1)[0]
     shown = sorted(direction.weights, key=lambda n: abs(direction.weights[n]))[-10:]
     weak.barh(shown, [direction.weights[n] for n in shown], color="tab:blue")
     weak.set(
         title=f"Manifold, at rest: the least controllable direction ({direction.gain:.2g})",
-        xlabel="weight [SI]",
+        xlabel="weight (SI)",
     )
     lost = {n: s for n, s in arm.shares.items() if s > 0.02}
     order = sorted(lost, key=lambda n: lost[n])[-30:]
@@ -146,7 +147,7 @@ def draw(report: Report, found: dict[tuple[str, str], Structure], arm: Structure
         title=f"Left arm's string only ({arm.rank} of {arm.size}): out of reach", xlabel="share", xlim=(0, 1)
     )
     for ax in (names, weak, alone):
-        ax.tick_params(axis="y", labelsize=7)
+        ax.tick_params(axis="y", labelsize=8)
     for ax in axes.flat:
         ax.grid(alpha=0.3)
     report.save(figure)

@@ -1,9 +1,10 @@
-"""Physical accuracy of the integrator in maximal coordinates ([M] Fig. 7 a-c).
+"""Physical accuracy of the integrator in maximal coordinates ([M] Fig. 7).
 
 (a) A three-link loop over 1000 s: constraint drift against the explicit fourth-order Runge-Kutta-Munthe-Kaas
 rule on the same bodies, whose constraints act on accelerations. (b) A double pendulum: energy against Heun's
-rule. (c) A damped pendulum with a large step: energy against Euler's explicit rule. What [M] leaves open is
-ours: the loop's ground link of 1 m, uniform rods, and the starts.
+rule. (c) A damped pendulum with a large step: energy against Euler's explicit rule. (d) A cube dropped on the
+ground: how far it enters it, against MuJoCo where its package is installed. What [M] leaves open is ours: the
+loop's ground link of 1 m, uniform rods, the starts, and the friction of the ground.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import casadi as ca
 import numpy as np
 
 import vioc
+from studies import peer_mujoco
 from studies.energy import total_drift
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc import Gravity, JointDamping, Mass, RungeKutta, System, ry, tx, tz
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
+from vioc.dynamics.terms.contacts import Contact
 
 G, DT = 9.81, 0.01
 LOOP = (1.0, np.sqrt(0.5), 1.0)  # m and kg
 DAMPING, LARGE = 0.5, 0.1  # N m s/rad, s
+EDGE, FRICTION, DROPS = 0.5, 0.5, (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # m
 
 STUDY = Study(
     __file__,
@@ -57,6 +61,13 @@ STUDY = Study(
     euler=Claim(
         "(c) the same of Euler's rule over that", at_least(5), "", "drastically underdamped", "[M] Fig. 7 c"
     ),
+    entered=Claim("(d) furthest below the ground, any drop", at_most(1e-6), "m", 0.0, "[M] 5.1"),
+    rests=Claim("(d) height at rest, largest", at_most(5e-5), "m", 4.3e-5, "[M] 5.1"),
+    mujoco_entered=Claim(
+        "(d) MuJoCo, drop from 0.4 m: furthest below the ground", None, "m", 2.7e-2, "[M] 5.1"
+    ),
+    mujoco_worst=Claim("(d) MuJoCo, any drop: the same", None, "m", "similar", "[M] 5.1"),
+    mujoco_rests=Claim("(d) MuJoCo at rest: below the ground", None, "m", 1.1e-4, "MuJoCo from PyPI"),
 )
 
 
@@ -232,31 +243,86 @@ def damping(report: Report) -> dict:
     return {**runs, "exact": exact}
 
 
+def dropped(height: float, seconds: float) -> tuple[np.ndarray, np.ndarray]:
+    """Times, and the lowest gap of a cube's corners."""
+    cube = vioc.free("b", frame="box", mass=Mass(1.0, (EDGE**2 / 6,) * 3))
+    corners = Contact.box("box", (EDGE,) * 3, friction=FRICTION, cone="linear", name="corner")
+    f = MaximalVI(System(cube, Gravity(0, 0, -G), corners), DT)
+    run = f.rollout(f.initial_state({"b-z": EDGE / 2 + height}), steps=round(seconds / DT))
+    return run.t, np.min([run[f"gap.corner-{i + 1}"] for i in range(8)], axis=0)
+
+
+def dropped_by_mujoco(height: float, seconds: float) -> tuple[np.ndarray, np.ndarray]:
+    """The same by MuJoCo with its own parameters."""
+    mujoco, half = peer_mujoco.package(), EDGE / 2
+    body = f'<freejoint/><geom type="box" size="{half} {half} {half}" mass="1" friction="{FRICTION}"/>'
+    model = mujoco.MjModel.from_xml_string(
+        f'<mujoco><option timestep="{DT}" gravity="0 0 {-G}"/><worldbody><geom type="plane" size="5 5 1"/>'
+        f'<body pos="0 0 {half + height}">{body}</body></worldbody></mujoco>'
+    )
+    data = mujoco.MjData(model)
+    low = [height]
+    for _ in range(round(seconds / DT)):
+        mujoco.mj_step(model, data)
+        turn = np.empty(9)
+        mujoco.mju_quat2Mat(turn, data.qpos[3:7])
+        low.append(data.qpos[2] - half * np.abs(turn[6:]).sum())
+    return DT * np.arange(len(low)), np.array(low)
+
+
+def drops(report: Report) -> dict:
+    """Runs from 0.4 m by name."""
+    heights = (0.1, 0.4, 1.0) if report.quick else DROPS
+    ours = {h: dropped(h, 2.0) for h in heights}
+    report.measure(
+        entered=max(0.0, *(-low.min() for _, low in ours.values())),
+        rests=max(low[-1] for _, low in ours.values()),
+    )
+    if peer_mujoco.package() is None:
+        print(f"skipped: {peer_mujoco.MUJOCO} is not installed")
+        report.measure(mujoco_entered=np.nan, mujoco_worst=np.nan, mujoco_rests=np.nan)
+        return {"MaximalVI": ours[0.4]}
+    theirs = {h: dropped_by_mujoco(h, 2.0) for h in heights}
+    report.measure(
+        mujoco_entered=-theirs[0.4][1].min(),
+        mujoco_worst=max(-low.min() for _, low in theirs.values()),
+        mujoco_rests=-theirs[0.4][1][-1],
+    )
+    return {peer_mujoco.MUJOCO: theirs[0.4], "MaximalVI": ours[0.4]}
+
+
 @STUDY.body
 def run(report: Report) -> None:
-    draw(report, drift(report), energy(report), damping(report))
+    draw(report, drift(report), energy(report), damping(report), drops(report))
 
 
-def draw(report: Report, drifts: dict, energies: dict, damped: dict) -> None:
+def draw(report: Report, drifts: dict, energies: dict, damped: dict, falls: dict) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(17, 4), layout="constrained")
     t, seen = drifts["rk"]
     axes[0].semilogy(t, seen, "C3", lw=1, label="Runge-Kutta-Munthe-Kaas 4")
     run = drifts["run"]
     axes[0].semilogy(run.t, np.maximum(worst(run), 1e-18), "C0", lw=0.6, label="MaximalVI")
-    axes[0].set(title="(a) three-link loop", xlabel="t, s", ylabel="|g|, m")
+    axes[0].set(title="(a) three-link loop", xlabel="t (s)", ylabel="|g| (m)")
     for name, color in (("Heun", "C3"), ("MaximalVI", "C0")):
         r = energies[name]
         axes[1].plot(r.t, r.energy - r.energy[0], color, lw=0.8, label=name)
-    axes[1].set(title="(b) double pendulum", xlabel="t, s", ylabel="energy error, J")
+    axes[1].set(title="(b) double pendulum", xlabel="t (s)", ylabel="energy error (J)")
     for name, style in (("Euler", "C3o-"), ("MaximalVI", "C0o-"), ("exact", "k:")):
         r = damped[name]
         axes[2].plot(r.t, r.energy, style, ms=2, lw=0.8, label=name)
-    axes[2].set(title="(c) damped pendulum, dt 0.1 s", xlabel="t, s", ylabel="energy, J")
+    axes[2].set(title="(c) damped pendulum, dt = 0.1 s", xlabel="t (s)", ylabel="energy (J)")
+    for name, (t, low) in falls.items():
+        style = "C0" if name == "MaximalVI" else "C3"
+        axes[3].plot(t, low, style, lw=1, label=name)
+    axes[3].axhline(0, color="k", lw=0.5)
+    axes[3].set(title="(d) dropped cube", xlabel="t (s)", ylabel="lowest corner (m)", ylim=(-0.04, 0.1))
     for ax in axes:
-        ax.legend(frameon=False, fontsize=8)
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize=8)
     report.save(figure)
+    report.frame(run, np.linspace(0.0, 1.0, 4), title="Three-link loop")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vioc
+from studies.harness import Claim, Report, at_least, at_most
 from vioc.control import Cost, Regulator, dmoc, optimize
 from vioc.errors import StepError
+
+STARTS = 20  # disturbed, of a full form
 
 
 class Disturbed(NamedTuple):
@@ -50,6 +53,39 @@ def disturb(regulator: Regulator, starts: Sequence[np.ndarray]) -> Disturbed:
     return Disturbed(runs, np.array(ends), np.array(drifts))
 
 
+def claims(name: str, text: str, **more: Claim) -> dict[str, Claim]:
+    """What is claimed of every optimized motion, keyed NAME_..., and `more` likewise."""
+    every = {
+        "iterations": Claim(f"{text}: iterations of IPOPT"),
+        "seconds": Claim(f"{text}: time in the solver", unit="s"),
+        "limit": Claim(f"{text}: largest input over its limit", at_most(1.0)),
+        "gap": Claim(f"{text}: polished rollout against the solution", at_most(1e-5), unit="rad, m, ..."),
+        "caught": Claim(
+            f"{text}: of {STARTS} disturbed starts, at the goal at T with feedback",
+            at_least(0.9 * STARTS),
+            full_only=True,
+        ),
+        "open": Claim(f"{text}: likewise without feedback", full_only=True),
+        "same": Claim(f"{text}: DMOC against projection descent, cost without bounds", at_most(1e-6)),
+    }
+    return {f"{name}_{key}": claim for key, claim in (every | more).items()}
+
+
+def measure(
+    report: Report, name: str, best: dmoc.Solution, limit: float, found: Disturbed, caught: float, **more: Any
+) -> None:
+    """Of one motion: what `claims` names, `more` likewise; starts within `caught` at T are at the goal."""
+    figures = {
+        "iterations": best.iterations,
+        "seconds": best.seconds,
+        "limit": np.abs(best.trajectory.u).max() / limit,
+        "gap": best.polish().gap,
+    }
+    if not report.quick:
+        figures |= {"caught": (found.ends < caught).sum(), "open": (found.drifts < caught).sum()}
+    report.measure(**{f"{name}_{key}": figure for key, figure in (figures | more).items()})
+
+
 def descent_gap(best: dmoc.Solution, cost: Cost, seed: int = 0) -> float:
     """|cost - cost by projection descent|, started from inputs of the optimum that are 1 % off.
 
@@ -61,38 +97,12 @@ def descent_gap(best: dmoc.Solution, cost: Cost, seed: int = 0) -> float:
     return abs(best.cost - optimize(run.map, cost, (run.x, U), tolerance=1e-10).cost)
 
 
-def strobe(axes: Any, run: vioc.Trajectory, count: int = 12, plane: str = "xz") -> None:
-    """The mechanism at equal times, from light to dark."""
-    owner: Any = run.map
-    right, up = ("xyz".index(c) for c in plane)
-    rows = np.linspace(0, len(run), count).round().astype(int)
-    places = owner.frame_positions(run.x[rows])
-    nodes = owner.system.nodes
-    for i, points in enumerate(places):
-        shade = str(0.85 * (1 - i / (count - 1)))
-        for k, node in enumerate(nodes):
-            start = points[node.parent] if node.parent >= 0 else None
-            if start is not None:
-                axes.plot(
-                    [start[right], points[k][right]],
-                    [start[up], points[k][up]],
-                    color=shade,
-                    lw=1.2,
-                    zorder=i,
-                )
-            if node.frame.mass is not None:
-                axes.plot(points[k][right], points[k][up], "o", color=shade, ms=4, zorder=i)
-    axes.set_aspect("equal")
-    axes.set(xlabel=f"{plane[0]} [m]", ylabel=f"{plane[1]} [m]")
-    axes.grid(alpha=0.2)
-
-
 def plot_disturbed(axes: Any, found: Disturbed, reference: vioc.Trajectory, name: str) -> None:
     """A quantity along the reference and along the disturbed runs."""
     for run in found.runs:
         axes.plot(run.t, run[name], color="tab:blue", lw=0.6, alpha=0.6)
     axes.plot(reference.t, reference[name], color="k", lw=1.6, label="optimum")
-    axes.set(xlabel="t [s]", ylabel=f"{name} [{reference.map.unit(name)}]")  # type: ignore[attr-defined]
+    axes.set(xlabel="t (s)", ylabel=f"{name} ({reference.map.unit(name)})")  # type: ignore[attr-defined]
     axes.grid(alpha=0.3)
 
 
@@ -102,6 +112,6 @@ def plot_inputs(axes: Any, run: vioc.Trajectory, limit: float) -> None:
         axes.stairs(run[f"u.{name}"], run.t, baseline=None, lw=1.3, label=name)
     for side in (-limit, limit):
         axes.axhline(side, color="0.5", ls=":", lw=1)
-    axes.set(xlabel="t [s]", ylabel="input [N or N m]")
-    axes.legend(fontsize="small")
+    axes.set(xlabel="t (s)", ylabel="input (N or N m)")
+    axes.legend(fontsize="small", ncols=4 if run.map.nu > 3 else 1)
     axes.grid(alpha=0.3)

@@ -183,32 +183,33 @@ def draw(report: Report, balanced: dict[str, Any], swung: tuple[Any, Any], walls
     for name, found in balanced.items():
         angle.plot(found.trajectory.t, found["theta"], lw=0.8, label=name)
         force.plot(found.trajectory.t[:-1], found.commands, lw=0.6, label=name)
-    angle.set(ylabel="theta [rad]", title="Balance from encoders", ylim=(-0.04, 0.04))
-    force.set(ylabel="force asked for [N]", title="What it takes", ylim=(-15, 15))
+    angle.set(xlabel="t (s)", ylabel="theta (rad)", title="Balance from encoders", ylim=(-0.04, 0.06))
+    force.set(xlabel="t (s)", ylabel="force asked for (N)", title="What it takes", ylim=(-15, 22))
     run, reference = swung
     t = run.trajectory.t
     swing.plot(t, run["theta"], label="plant")
     swing.plot(t[:-1], run.estimates[:, 1], ls="--", label="extended filter")
     swing.plot(reference.t, reference["theta"], color="k", lw=1, ls=":", label="optimum")
-    swing.set(ylabel="theta [rad]", title="Swing-up from an unknown start")
+    swing.set(xlabel="t (s)", ylabel="theta (rad)", title="Swing-up from an unknown start")
     sigma = np.sqrt(np.einsum("kii->ki", run.covariances))
     for i, color in ((0, "tab:blue"), (1, "tab:orange")):
         error.semilogy(t[:-1], np.abs(run.errors[:, i]), color=color, lw=0.5)
         error.semilogy(
             t[:-1], sigma[:, i], color=color, label=f"{run.trajectory.map.state_names[i]}, 1 sigma"
         )
-    error.set(ylabel="error of the estimate [m, rad]", title="The filter's errors and its own opinion")
+    error.set(xlabel="t (s)", ylabel="error of the estimate (m, rad)", title="The filter's errors and belief")
     runs, behind = walls
     for name, found in runs.items():
         cart.plot(found.trajectory.t, found["x"], label=name)
         push.plot(found.trajectory.t[:-1], found.trajectory.u, label=name)
     cart.axhline(behind, color="k", lw=1, ls="--", label="wall")
-    cart.set(xlabel="t [s]", ylabel="x [m]", title="A wall behind the cart", xlim=(0, 1), ylim=(-0.44, -0.2))
-    push.set(xlabel="t [s]", ylabel="force [N]", title="Receding horizon against regulator", xlim=(0, 1))
+    cart.set(xlabel="t (s)", ylabel="x (m)", title="A wall behind the cart", xlim=(0, 1), ylim=(-0.44, -0.2))
+    push.set(xlabel="t (s)", ylabel="force (N)", title="Receding horizon against regulator", xlim=(0, 1))
     for axes in figure.axes:
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", ncols=2 if axes in (angle, force) else 1)
     report.save(figure)
+    report.frame(run.trajectory, np.linspace(0.0, 2.0, 9), title="Swing-up with the extended filter")
 
 
 if __name__ == "__main__":

@@ -137,15 +137,16 @@ def draw(report: Report, run: vioc.Trajectory, rivals: dict[str, tuple[np.ndarra
     band.plot(t[::500], 1e3 * shadow[::500], color="tab:blue", label="shadow energy of the variational rule")
     band.legend(loc="upper left")
     for axes, unit in ((all_rules, "J"), (band, "mJ")):
-        axes.set(xlabel="t [s]", ylabel=f"energy [{unit}]")
+        axes.set(xlabel="t (s)", ylabel=f"energy ({unit})")
         axes.grid(alpha=0.3)
     all_rules.set_title(f"dt = {DT:g} s ([T] Fig. 1)")
     all_rules.set_ylim(-1.05 * G, 0.35 * G)
-    all_rules.legend(loc="center right", fontsize=8)
+    all_rules.legend(loc="lower left", fontsize=8)
     band.set_title("the variational band, enlarged")
     low, high = 1e3 * shadow.min(), 1e3 * run.energy.max()
     band.set_ylim(low - 0.2 * (high - low), high + 0.4 * (high - low))
     report.save(figure)
+    report.frame(run, np.linspace(0.0, 0.6, 5))
 
 
 if __name__ == "__main__":

@@ -201,11 +201,12 @@ def draw(report: Report, results: dict[str, Result], closed: vioc.Trajectory, fr
     feedback.plot(best.t, best["theta"], color="k", lw=2.5, label="feasible reference")
     feedback.plot(closed.t, closed["theta"], color="tab:blue", label="closed loop")
     feedback.plot(free.t, free["theta"], color="tab:red", ls="-.", label="open loop")
-    feedback.set(xlabel="t [s]", ylabel="q [rad]", title="From x(0) = [1, 1] ([S] Fig. 4)")
+    feedback.set(xlabel="t (s)", ylabel="q (rad)", title="From x(0) = [1, 1] ([S] Fig. 4)")
     for axes in (convergence, feedback):
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     report.save(figure)
+    report.frame(closed, np.linspace(4.0, 6.0, 7), title="Closed loop")
 
 
 if __name__ == "__main__":

@@ -52,9 +52,10 @@ STUDY = Study(
 
 @STUDY.body
 def run(report: Report) -> None:
-    count, samples = (60, 1000) if report.quick else (1000, 10_000)
+    count, samples = (40, 700) if report.quick else (1000, 10_000)
     weights = (0.1, 1.0) if report.quick else WEIGHTS
-    task = functools.partial(weigh, balanced(), count=count, samples=samples)
+    f = balanced()
+    task = functools.partial(weigh, f, count=count, samples=samples)
     points = grid(R=weights)
     before = time.perf_counter()
     here = sweep(task, points, seed=1, workers=0)
@@ -81,6 +82,10 @@ def run(report: Report) -> None:
         again=ran - (len(points) - 1),
     )
     draw(report, found)
+    starts = one["starts"][one["caught"]]
+    farthest = starts[np.abs(starts[:, 1]).argmax()]
+    caught = dlqr(f, (f.initial_state(), None), Q, 1.0).rollout(farthest, round(4 / DT))
+    report.frame(caught, (0.0, 0.2, 0.4, 0.8, 1.6, 4.0), title="The start of most tilt that is caught, R = 1")
 
 
 def balanced() -> vioc.MidpointVI:
@@ -144,7 +149,9 @@ def interrupted(task: Any, points: list[dict], path: Path) -> tuple[Any, int]:
 def draw(report: Report, found: dict[float, dict[str, Any]]) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(found), figsize=(14, 4.2), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(found), figsize=(3.6 * len(found), 4.4), sharey=True, layout="constrained"
+    )
     for ax, (R, value) in zip(axes, found.items(), strict=True):
         theta, p = value["starts"][:, 1], value["starts"][:, 3]
         for held, color, mark in ((True, "tab:blue", "."), (False, "tab:red", "x")):
@@ -152,7 +159,7 @@ def draw(report: Report, found: dict[float, dict[str, Any]]) -> None:
             ax.scatter(
                 theta[pick],
                 p[pick],
-                s=9,
+                s=14,
                 color=color,
                 marker=mark,
                 lw=0.7,
@@ -164,10 +171,11 @@ def draw(report: Report, found: dict[float, dict[str, Any]]) -> None:
         ax.plot(*np.linalg.solve(np.linalg.cholesky(plane).T, circle), "k", label="z'Pz = c")
         low, high = value["interval"]
         share = f"{100 * value['caught'].mean():.0f} % ({100 * low:.0f} .. {100 * high:.0f})"
-        ax.set(title=f"R = {R:g}: c = {value['level']:.3g}, {share}", xlabel="theta(0) [rad]")
+        ax.set_title(f"R = {R:g}: c = {value['level']:.3g}, {share}", fontsize="medium")
+        ax.set_xlabel("theta(0) (rad)")
         ax.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6))
         ax.grid(alpha=0.3)
-    axes[0].set_ylabel("p.theta(0) [kg m$^2$/s]")
+    axes[0].set_ylabel("p.theta(0) (kg m$^2$/s)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     report.save(figure)
 

@@ -82,13 +82,13 @@ def draw(report: Report, history: dict[str, np.ndarray], counts: dict[str, np.nd
     """[L] Fig. 4a and 4b."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     for (solver, e), style in zip(history.items(), ("C0-^", "C3-o", "k--x"), strict=True):
         left.semilogy(e, style, ms=4, label=SOLVERS[solver])
     left.set(
         xlabel="iteration",
         ylabel="2-norm of the residual",
-        title="one step of 50 ms from q = q_k ([L] Fig. 4a)",
+        title="A step of 50 ms from q = q_k ([L] Fig. 4a)",
     )
     window = np.full(100, 0.01)
     for key, n in counts.items():
@@ -98,7 +98,7 @@ def draw(report: Report, history: dict[str, np.ndarray], counts: dict[str, np.nd
     right.set(
         xlabel="step",
         ylabel="residual evaluations",
-        title="1 ms steps, mean over 100 of them ([L] Fig. 4b)",
+        title="1 ms steps, mean over 100 ([L] Fig. 4b)",
     )
     right.set_ylim(1, 1.5 * right.get_ylim()[1])  # room for the legend
     for axes in (left, right):

@@ -14,8 +14,18 @@ import casadi as ca
 import numpy as np
 
 import vioc
-from studies.harness import Claim, Report, Study, at_least, at_most
-from studies.motions import Disturbed, descent_gap, disturb, plot_disturbed, plot_inputs, strobe
+from studies.frames import poses
+from studies.harness import Claim, Report, Study, at_most
+from studies.motions import (
+    STARTS,
+    Disturbed,
+    claims,
+    descent_gap,
+    disturb,
+    measure,
+    plot_disturbed,
+    plot_inputs,
+)
 from vioc.control import Cost, dmoc
 from vioc.dynamics.description.frame import ry, tx, tz
 from vioc.dynamics.description.system import System
@@ -23,7 +33,6 @@ from vioc.dynamics.terms.forces import JointForce
 from vioc.dynamics.terms.potentials import Gravity
 
 DT = 0.02  # s
-STARTS = 20
 CAUGHT = 0.1  # rad, m, ...: largest error of a success at the end
 
 
@@ -53,35 +62,22 @@ def cases() -> dict[str, Case]:
     }
 
 
-def claims(name: str, text: str) -> dict[str, Claim]:
-    return {
-        f"{name}_iterations": Claim(f"{text}: iterations of IPOPT"),
-        f"{name}_seconds": Claim(f"{text}: time in the solver", unit="s"),
-        f"{name}_states": Claim(f"{text}: iterations with the momenta as unknowns"),
-        f"{name}_forms": Claim(
-            f"{text}: the optimum in that form, relative difference of the costs", at_most(1e-8)
-        ),
-        f"{name}_cost": Claim(f"{text}: effort"),
-        f"{name}_limit": Claim(f"{text}: largest input over its limit", at_most(1.0)),
-        f"{name}_gap": Claim(
-            f"{text}: polished rollout against the solution", at_most(1e-5), unit="rad, m, ..."
-        ),
-        f"{name}_caught": Claim(
-            f"{text}: of {STARTS} disturbed starts, upright at T with feedback",
-            at_least(0.9 * STARTS),
-            full_only=True,
-        ),
-        f"{name}_open": Claim(f"{text}: likewise without feedback", full_only=True),
-        f"{name}_same": Claim(f"{text}: DMOC against projection descent, cost without bounds", at_most(1e-6)),
-    }
+def swing_up_claims(name: str, text: str) -> dict[str, Claim]:
+    return claims(
+        name,
+        text,
+        states=Claim(f"{text}: iterations with the momenta as unknowns"),
+        forms=Claim(f"{text}: the optimum in that form, relative difference of the costs", at_most(1e-8)),
+        cost=Claim(f"{text}: effort"),
+    )
 
 
 STUDY = Study(
     __file__,
     "bounded swing-ups by DMOC, stabilized by the time-varying DLQR",
-    **claims("cartpole", "cart-pole"),
-    **claims("acrobot", "acrobot"),
-    **claims("double", "double pendulum on a cart"),
+    **swing_up_claims("cartpole", "cart-pole"),
+    **swing_up_claims("acrobot", "acrobot"),
+    **swing_up_claims("double", "double pendulum on a cart"),
 )
 
 
@@ -100,25 +96,18 @@ def run(report: Report) -> None:
         found = disturb(regulator, best.trajectory.x[0] + offsets)
         form = {"form": "states", "raise_on_failure": False}
         cold, warm = best.problem.solve(**form), best.problem.solve(best, tolerance=1e-10, **form)
-        report.measure(
-            **{
-                f"{name}_iterations": best.iterations,
-                f"{name}_states": cold.iterations,
-                f"{name}_forms": abs(warm.cost / best.cost - 1),
-                f"{name}_seconds": best.seconds,
-                f"{name}_cost": best.cost,
-                f"{name}_limit": np.abs(best.trajectory.u).max() / case.limit,
-                f"{name}_gap": best.polish().gap,
-                f"{name}_same": same_optimum(f, case, best),
-            }
+        measure(
+            report,
+            name,
+            best,
+            case.limit,
+            found,
+            CAUGHT,
+            states=cold.iterations,
+            forms=abs(warm.cost / best.cost - 1),
+            cost=best.cost,
+            same=same_optimum(f, case, best),
         )
-        if count == STARTS:
-            report.measure(
-                **{
-                    f"{name}_caught": (found.ends < CAUGHT).sum(),
-                    f"{name}_open": (found.drifts < CAUGHT).sum(),
-                }
-            )
         drawn.append((name, case, best, found))
     draw(report, drawn)
 
@@ -147,8 +136,8 @@ def draw(report: Report, drawn: list[tuple[str, Case, dmoc.Solution, Disturbed]]
 
     figure, panels = plt.subplots(len(drawn), 3, figsize=(12, 3.4 * len(drawn)), layout="constrained")
     for row, (_, case, best, found) in zip(panels, drawn, strict=True):
-        strobe(row[0], best.trajectory, 16)
-        row[0].set_title(case.system.name)
+        poses(best.trajectory, np.linspace(0.0, case.duration, 9), ax=row[0])
+        row[0].set_title(case.system.name.replace("_", " "))
         plot_inputs(row[1], best.trajectory, case.limit)
         plot_disturbed(row[2], found, best.trajectory, case.hanging)
         row[2].set_title(f"{len(found.runs)} starts off by {case.offset:g}, fed back")

@@ -11,6 +11,7 @@ import vioc
 from vioc.dynamics.cables.cable import Cable, cable
 from vioc.dynamics.cables.modes import longest_step, normal_modes
 from vioc.dynamics.cables.section import Section, beam_stiffness, rectangular_section, round_section
+from vioc.dynamics.cables.sensitivity import static_sensitivity
 from vioc.dynamics.cables.shapes import catenary
 from vioc.dynamics.cables.statics import static_equilibrium
 from vioc.dynamics.terms.cables import BendingSpring, LineDrag, MassDamping, SheaveString
@@ -353,6 +354,46 @@ def test_round_beams_bend_alike_in_space():
     assert ends["yz"][1] / ends["yz"][2] == pytest.approx(np.tan(0.6), rel=1e-2)
 
 
+def gripped() -> tuple[vioc.System, dict[str, float]]:
+    """A wire between a clamp and a gripper, and a guess of its arch."""
+    wire = cable("c", 6, 1.0, Section(0.1, bending=0.1), along="x", hinges="z", start="clamped")
+    grip = vioc.tx(vioc.K("x"))[vioc.ty(vioc.K("y"))[vioc.rz(vioc.K("turn"), name="grip")]]
+    system = vioc.System(wire, grip, wire.attach("grip", clamped=True, name="held"))
+    return system, {"x": 0.8, "y": 0.1, "turn": -0.2, "c-2": 0.5, "c-4": -0.5}
+
+
+def test_equilibria_follow_the_gripper():
+    """Exact slopes against central differences of equilibria, and a hinge that is held."""
+    system, guess = gripped()
+    found = static_equilibrium(system, guess)
+    slopes = static_sensitivity(found, ("x", "y", "turn"))
+    for name, slope in slopes.items():
+        i, ends = system.variable_index(name), []
+        for h in (1e-5, -1e-5):
+            q = found.q.copy()
+            q[i] += h
+            ends.append(static_equilibrium(system, q).q)
+        assert slope == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=1e-7)
+    chain = vioc.System(cable("c", 3, 1.5, BEAM, start="clamped"), DOWN)
+    bent = [static_equilibrium(chain, {"c-1": 0.3 + h}, fixed="c-1").q for h in (0.0, 1e-5, -1e-5)]
+    start = static_equilibrium(chain, bent[0], fixed="c-1")
+    assert static_sensitivity(start, "c-1")["c-1"] == pytest.approx((bent[1] - bent[2]) / 2e-5, abs=1e-8)
+
+
+def test_sensitivities_that_there_are_not():
+    system, guess = gripped()
+    found = static_equilibrium(system, guess)
+    with pytest.raises(vioc.ModelError, match="no variable or parameter 'turns'; did you mean 'turn'"):
+        static_sensitivity(found, "turns")
+    with pytest.raises(vioc.ModelError, match="expected the result of static_equilibrium, got dict"):
+        static_sensitivity(guess, "turn")
+    with pytest.raises(vioc.ModelError, match="no parameter 'turn'; none is defined"):
+        static_sensitivity(found, "turn", turn=0.1)
+    flat = vioc.System(vioc.tx("a", mass=1.0), vioc.ty(vioc.K("b"), mass=1.0))
+    with pytest.raises(vioc.ModelError, match="not isolated"):
+        static_sensitivity(static_equilibrium(flat), "b")
+
+
 # -- modes ----------------------------------------------------------------------------------------------
 
 
@@ -444,3 +485,13 @@ def test_held_cables_have_a_longest_step(masses, extensible):
         size = np.abs(np.linalg.eigvals(next(iter(f.linearize(steady))))).max()
         assert (size < 1 + 1e-9) if stable else (size > 1.1)
     assert longest_step(static_equilibrium(vioc.System(rope, DOWN))) == np.inf
+
+
+def test_a_failed_step_of_a_taut_cable_says_where_the_limit_is():
+    rope = cable("c", 12, 1.2, Section(1.0), along="x")
+    system = vioc.System(rope, vioc.tx(0.7, name="hook"), rope.attach("hook", name="hook"), DOWN)
+    guess = rope.configuration(catenary((0, 0, 0), (0.7, 0, 0), 1.2, 12))
+    start = static_equilibrium(system.with_components(vioc.Gravity(3.0, 0, 0)), guess)
+    f = vioc.MidpointVI(system, 2 * longest_step(static_equilibrium(system, guess)))
+    with pytest.raises(vioc.StepError, match="nearly singular .* vioc.longest_step tells the limit"):
+        f.rollout(f.initial_state(start), steps=60)

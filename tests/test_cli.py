@@ -48,10 +48,11 @@ def test_as_a_program():
     assert done.returncode == 2 and "Traceback" not in done.stderr
 
 
-def test_importing_vioc_brings_neither_plots_nor_control():
-    code = (
-        "import sys, vioc; print([m for m in ('matplotlib', 'vioc.control', 'vioc.viz') if m in sys.modules])"
-    )
+@pytest.mark.parametrize("module", ["vioc", "vioc.cli"])
+def test_importing_brings_no_plots_no_scipy_and_no_control(module):
+    """They are most of what is slow to import, and come when they are used."""
+    late = ("matplotlib", "scipy", "PIL", "viser", "vioc.control", "vioc.viz", "studies", "asyncio")
+    code = f"import sys, {module}; print([m for m in {late} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
@@ -134,6 +135,52 @@ def test_simulate_writes_what_it_is_asked_for(vioc_prints, tmp_path):
     run = vioc.Trajectory.load("run.npz", f)
     expected = f.rollout(f.initial_state({"theta": 0.3}, {"x": 1.0}), steps=25)
     assert np.array_equal(run.x, expected.x)
+
+
+def test_simulate_with_another_integrator(vioc_prints, vioc_fails):
+    for integrator in ("linear-time", "maximal"):
+        text = vioc_prints(
+            "simulate", "pendulum", "--integrator", integrator, "--set", "theta=0.3", "--time", "1"
+        )
+        (line,) = (line for line in text.splitlines() if line.startswith("  theta"))
+        f = vioc.MidpointVI(vioc.models.load("pendulum"), dt=0.01)
+        run = f.rollout(f.initial_state({"theta": 0.3}), steps=100)
+        assert abs(float(line.split()[1]) - run["theta"][-1]) < 1e-3
+    assert "kinematic" in vioc_fails("simulate", "marionette", "--integrator", "maximal")
+
+
+def test_simulate_takes_contacts(vioc_prints, tmp_path):
+    ball = """(SYSTEM (TX "x" TZ "z" RY "turn" (NAME "ball") (MASS 1 0.01 0.01 0.01))
+        (GRAVITY 0 0 -9.81) (CONTACT "ball" (0 0 1) 0 (0 0 0) 0.1 0.5))"""
+    (tmp_path / "ball.sexp").write_text(ball)
+    text = vioc_prints(
+        "simulate", str(tmp_path / "ball.sexp"), "--set", "z=1", "--time", "1", "--plot", "ball.png"
+    )
+    assert "v.turn" in text and "qw.ball" not in text.split("state at the end")[1]
+    (line,) = (line for line in text.splitlines() if line.startswith("  z "))
+    assert abs(float(line.split()[1]) - 0.1) < 1e-5
+
+
+def test_info_of_a_model_with_contacts_and_limits(vioc_prints, vioc_fails, tmp_path):
+    hand = vioc.System(
+        ry("wrist", name="hand", mass=vioc.Mass(1.0, (0.01, 0.01, 0.01))),
+        vioc.JointLimits("wrist", -1.0, 1.0, name="stop"),
+    )
+    vioc.write(hand, tmp_path / "hand.sexp")
+    text = vioc_prints("info", str(tmp_path / "hand.sexp"), "--set", "wrist=0.5")
+    assert "contacts and limits  stop" in text and "degrees of freedom  1" in text
+    assert "without contacts and limits of joints, got stop" in vioc_fails(
+        "linearize", str(tmp_path / "hand.sexp")
+    )
+
+
+def test_rounding_is_printed_as_zero(vioc_prints):
+    text = vioc_prints("simulate", "cart_pole", "--set", "theta=0.3", "--time", "1")
+    (line,) = (line for line in text.splitlines() if line.startswith("  p.x "))
+    assert line.split() == ["p.x", "0", "kg", "m/s"]  # nothing pushes the cart; 1e-17 without care
+    table = vioc_prints("linearize", "cart_pole", "--set", "theta=0.1")
+    (line,) = (line for line in table.splitlines() if line.startswith("  theta ") and "1.0" in line)
+    assert line.split()[1] == "0"
 
 
 def test_inputs_are_held(vioc_prints):
@@ -262,6 +309,18 @@ def test_compiled_models_are_kept_shown_and_cleared(vioc_prints, monkeypatch, tm
     assert "0 libraries" in vioc_prints("cache")
 
 
+def test_the_newest_of_many_libraries(vioc_prints, monkeypatch):
+    from vioc.cli import cache
+    from vioc.dynamics.compile.cache import Entry
+
+    kept = [Entry(f"{i}", f"model {i}.", 1000, 1e9 + 60 * i) for i in range(13)]
+    monkeypatch.setattr(cache.Cache, "entries", lambda self: iter(kept))
+    text = vioc_prints("cache")
+    listed = [line.split()[-1] for line in text.splitlines() if "model" in line]
+    assert listed == [f"{i}." for i in range(12, 2, -1)] and "... 3 older ones; --all" in text
+    assert vioc_prints("cache", "--all").count("model") == 13
+
+
 def test_without_a_compiler(vioc_prints, vioc_fails, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     assert "none found" in vioc_prints("cache")
@@ -295,7 +354,7 @@ def test_errors_are_one_line(vioc_fails, tmp_path):
 @pytest.mark.parametrize(
     ("option", "target", "message"),
     [
-        ("--animate", "run.mp4", "--animate: expected a file .gif or .html, got 'run.mp4'"),
+        ("--animate", "run.avi", "--animate: expected a file .gif or "),
         ("--plot", "run", "--plot: expected a file .png or .pdf or .svg, got 'run'"),
         ("--save", "run.txt", "--save: expected a file .npz, got 'run.txt'"),
         ("--save", "none/run.npz", "--save: no such folder: 'none'"),
@@ -310,6 +369,43 @@ def test_targets_are_checked_before_anything_is_computed(option, target, message
 def test_a_folder_is_no_model(vioc_fails, tmp_path):
     four_bar(tmp_path)
     assert "'.' is a folder; model files in it: four_bar.sexp" in vioc_fails("info", ".")
+
+
+def test_without_a_command_there_is_help(capsys):
+    for args, command in (([], "vioc"), (["study"], "vioc study")):
+        assert main(args) == 2
+        assert f"usage: {command} [-h]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["simulatte", "cart_pole"], "unknown 'simulatte'; did you mean 'simulate'?"),
+        (["simulate", "cart_pole", "--backend", "compield"], "did you mean 'compiled'?"),
+        (["view", "cart_pole", "--port", "80800"], "expected a port from 1 to 65535, got '80800'"),
+        (["view", "cart_pole", "--port", "-1"], "expected a port from 1 to 65535"),
+    ],
+)
+def test_slips_are_told_apart(args, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(args)
+    assert stop.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_folders_for_results_are_checked_first(vioc_fails, tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        for command in (["study", "run", "cable_euler", "--quick"], ["demo", "--quick"]):
+            assert "--out: no folder can be made at" in vioc_fails(*command, "--out", str(folder))
+    assert "unknown study" in vioc_fails("study", "run", "cable_oiler", "--out", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_files_that_are_no_trajectories(vioc_fails, tmp_path):
+    pytest.importorskip("viser")
+    (tmp_path / "fall.png").write_bytes(b"\x89PNG and so on")
+    assert "no such trajectory file" in vioc_fails("view", "cart_pole", "missing.npz", "--no-open")
+    assert "not an .npz archive" in vioc_fails("view", "cart_pole", "fall.png", "--no-open")
 
 
 def test_too_many_steps(vioc_fails):
@@ -333,6 +429,17 @@ def test_a_closed_pipe_is_quiet():
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_failing_step_says_which(vioc_fails):
     assert "step 0 (t = 0 s" in vioc_fails("simulate", "acrobot", "--set", "u.torque=1e200")
+
+
+def test_ctrl_c_is_a_line(monkeypatch, capsys):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(vioc.MidpointVI, "rollout", stop)
+    assert main(["simulate", "pendulum"]) == 130
+    assert capsys.readouterr().err == "vioc: interrupted\n"
+    with pytest.raises(KeyboardInterrupt):
+        main(["simulate", "pendulum", "--debug"])
 
 
 def test_debug_shows_where(capsys):

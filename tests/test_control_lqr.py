@@ -15,7 +15,7 @@ from vioc.control import (
     riccati,
     unstabilizable_modes,
 )
-from vioc.control.lqr import affine_riccati
+from vioc.control.riccati import affine_riccati
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(2)

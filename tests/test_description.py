@@ -191,12 +191,14 @@ def test_equality_sees_the_shape_of_the_tree():
 
 def test_printing():
     text = str(arm(name="swing"))
-    assert text.startswith("swing: 3 frames, 1 dynamic and 1 kinematic variables, 1 inputs, 1 constraints\n")
+    assert text.startswith(
+        "swing: 3 frames, 1 dynamic variable, 1 kinematic variable, 1 input, 1 constraint\n"
+    )
     for part in (
         "RX 'theta'",
         "'tip'",
         "Mass(1.0)",
-        "DistanceConstraint('tip', 'post', K('string'), name='stop')",
+        "DistanceConstraint(frame1='tip', frame2='post', length=K('string'), name='stop')",
     ):
         assert part in text
     assert "parameters: m = 2" in str(System(tx("q", mass=P("m", 2.0))))
@@ -244,7 +246,7 @@ REFUSED = [
     # names and references
     (lambda: System(), "needs at least one frame"),
     (lambda: System(Gravity(0, 0, 1)), "needs at least one frame"),
-    (lambda: System(A, 3), "made of frames, potentials, forces and constraints; got 3"),
+    (lambda: System(A, 3), "made of frames, potentials, forces, constraints and contacts; got 3"),
     (lambda: System(A, "abc"), "got 'abc'"),
     (
         lambda: System(A, ty(1)[tz(1, name="a")], name="s"),

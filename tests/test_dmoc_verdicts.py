@@ -214,6 +214,46 @@ def test_interrupted():
     assert problem.solve(kept).converged
 
 
+@pytest.mark.parametrize("solver", ["ipopt", "sqp"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError("of the monitor")])
+def test_what_a_monitor_raises_arrives(solver, error):
+    f = cart()
+    problem = dmoc.Problem(dmoc.Phase(f, 10, effort(f), initial=f.state(x=1.0), final=f.state()))
+
+    def refuse(iteration, cost, violation):
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        problem.solve(solver=solver, monitor=refuse)
+    if isinstance(error, KeyboardInterrupt):
+        assert caught.value.result.status == "interrupted"
+    else:
+        assert caught.value is error
+    assert problem.solve(solver=solver).converged
+
+
+def test_ctrl_c_in_a_solver_without_a_monitor_keeps_what_it_found():
+    f = cart()
+    problem = dmoc.Problem(dmoc.Phase(f, 40, effort(f), initial=f.state(theta=np.pi), final=f.state()))
+    whole = problem.solve(solver="fatrop")  # it has no callback: it ends before Ctrl-C is heard
+    solver = next(iter(problem._solvers.values()))
+    solve = solver._solve
+
+    class Pressed:
+        stats = solve.stats
+
+        def __call__(self, **args):
+            found = solve(**args)
+            signal.raise_signal(signal.SIGINT)
+            return found
+
+    solver._solve = Pressed()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        problem.solve(solver="fatrop")
+    assert caught.value.result.status == "interrupted"
+    assert caught.value.result.cost == whole.cost
+
+
 def test_works_in_a_thread():
     f = double_integrator()
     results = []

@@ -10,7 +10,8 @@ from mechanisms import everything, hold, state_near
 
 from vioc import models
 from vioc.control.feedback import regulator, restrict, tangent_bases, tangent_basis
-from vioc.control.lqr import dlqr, riccati
+from vioc.control.lqr import dlqr
+from vioc.control.riccati import riccati
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.midpoint import MidpointVI

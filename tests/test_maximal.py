@@ -13,10 +13,12 @@ from strategies import systems
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, MidpointVI, System, rx, ry, rz, se3, tx, ty, tz
+from vioc.control import Cost, dmoc
 from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal.newton import solve_step
+from vioc.dynamics.integrators.maximal.space import split
 from vioc.errors import ConstraintError, ModelError, StepError
 
 ASYMMETRIC = Mass(1.5, (0.2, 0.35, 0.5))
@@ -73,7 +75,7 @@ def test_free_body_keeps_its_momentum_in_the_world(dt):
     for axis in "xyz":
         for what in ("momentum", "angular"):
             assert np.ptp(run[f"{what}:{axis}"]) < 1e-10
-    norms = np.linalg.norm(f._split(run.x)[1], axis=-1)
+    norms = np.linalg.norm(split(len(f.bodies), run.x)[1], axis=-1)
     assert np.abs(norms - 1).max() < 1e-14
 
 
@@ -634,3 +636,46 @@ def test_compiled_core_hands_hard_steps_on():
     g = MaximalVI(System(vioc.free("b", frame="b", mass=ASYMMETRIC), push), 0.1, backend="compiled")
     with pytest.raises(StepError, match="step 2 "):
         g.rollout(g.initial_state(), [[0.0], [0.1], [1e4], [0.0]])
+
+
+def test_twins_start_and_report_by_their_own_step_and_parameters():
+    def make(m):
+        return System(ry("a", name="link", mass=Mass(m, (0.1, 0.1, 0.1), (0, 0, -0.5))), Gravity(0, 0, -9.81))
+
+    f = MaximalVI(make(vioc.P("m", 1.0)), 0.01)
+    assert f.rollout(f.initial_state({"a": 0.5}), steps=2)["v.a"].shape == (3,)  # built for the first map
+    fresh = {"dt": MaximalVI(make(1.0), 0.002), "m": MaximalVI(make(3.0), 0.01)}
+    for g, alone in ((f.with_dt(0.002), fresh["dt"]), (f.with_parameters(m=3.0), fresh["m"])):
+        x, y = (h.initial_state({"a": 0.5}, {"a": 1.0}) for h in (g, alone))
+        assert np.abs(x - y).max() < 1e-14
+        mine, other = g.rollout(x, steps=5), alone.rollout(y, steps=5)
+        assert np.abs(mine["v.a"] - other["v.a"]).max() < 1e-11
+        assert np.abs(mine.energy - other.energy).max() < 1e-11
+
+
+# -- the equations as functions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", [arm(), four_bar()], ids=["arm", "four-bar"])
+def test_residual_vanishes_along_rollouts_and_determines_the_step(system):
+    f = MaximalVI(system, 0.01)
+    x = four_bar_state(f) if system.constraints else f.initial_state({"a": 0.4, "b": -0.7}, {"b": 1.0})
+    run = f.rollout(x, np.full((10, f.nu), 0.3))
+    x, u, x1, lam, *rest = f.residual.sx_in()
+    r = f.residual(x, u, x1, lam, *rest)
+    assert r.shape == (f.nx + len(f.multiplier_names), 1)
+    slope = ca.Function("slope", [x, u, x1, lam, *rest], [ca.jacobian(r, ca.vertcat(x1, lam))])
+    for k in range(10):
+        args = run.x[k], run.u[k], run.x[k + 1], run.multipliers[k], run.t[k], 0.01, []
+        assert np.abs(np.array(f.residual(*args))).max() < 1e-12
+        assert np.linalg.cond(np.array(slope(*args))) < 1e6
+
+
+def test_dmoc_on_maximal_coordinates_agrees_with_its_rollout():
+    rod = Mass(1.0, (1 / 12, 1 / 12, 0.01), (0, 0, -0.5))
+    f = MaximalVI(System(ry("a", mass=rod), Gravity(0, 0, -9.81), JointForce("a", "torque")), 0.05)
+    effort = Cost(f, 0.5 * ca.sumsqr(f.symbols.u))
+    best = dmoc.solve(f, effort, steps=20, initial=f.initial_state(), final={"a": 0.5, "v.a": 0.0})
+    run = f.rollout(f.initial_state(), best.trajectory.u)
+    assert run["a"][-1] == pytest.approx(0.5, abs=1e-8)
+    assert np.abs(run["a"] - best["a"]).max() < 1e-8

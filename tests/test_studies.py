@@ -9,11 +9,13 @@ import pytest
 
 import studies
 import vioc
-from studies import __main__ as command
+from studies import harness, page, runner
 from studies.energy import shadow_energy, total_drift
+from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.pendulum_optimal_control import closed_form
 from studies.reference_models import load_reference, system_of
+from vioc.cli import main
 
 FOLDER = Path(studies.__path__[0])
 
@@ -117,11 +119,15 @@ def test_a_run_that_breaks_leaves_no_old_verdict(tmp_path):
 
 
 def test_the_list_has_every_study_and_claim(capsys):
-    assert command.main([]) == 0
-    listed = capsys.readouterr().out
+    assert main(["study", "list"]) == 0
+    rows = capsys.readouterr().out.splitlines()
     files = [f for f in FOLDER.glob("*.py") if "\nSTUDY = Study(" in f.read_text()]
-    found = {study.name: study for study in command.studies()}
+    found = {study.name: study for study in harness.studies()}
     assert set(found) == {f.stem for f in files}
+    assert [row.split()[0] for row in rows] == list(found)
+    assert all(row.endswith(study.title) for row, study in zip(rows, found.values(), strict=True))
+    assert main(["study", "list", "--claims"]) == 0
+    listed = capsys.readouterr().out
     for study in found.values():
         assert f"{study.name}: {study.title}" in listed
         assert study.claims
@@ -129,18 +135,63 @@ def test_the_list_has_every_study_and_claim(capsys):
             assert claim.text in listed
 
 
+def test_papers_are_those_that_claims_cite():
+    assert make().papers == ("T",)
+    cited = Study("a.py", "as in [S]", a=Claim("a", source="[M] (2)"), b=Claim("b", published="5 [M]"))
+    assert cited.papers == ("M", "S")
+
+
 def test_run_all_reports_failures(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "studies", lambda: iter([make(), make(2.0)]))
-    assert command.main(["--run", "--quick", "--out", str(tmp_path)]) == 1
+    monkeypatch.setattr(runner, "studies", lambda: iter([make(), make(2.0)]))
+    assert runner.run([make(), make(2.0)], quick=True, out=tmp_path) == 1
     assert "failed: small" in capsys.readouterr().out
-    monkeypatch.setattr(command, "studies", lambda: iter([make()]))
-    assert command.main(["--run", "--quick", "--out", str(tmp_path)]) == 0
+    monkeypatch.setattr(runner, "studies", lambda: iter([make()]))
+    assert main(["study", "run", "--all", "--quick", "--out", str(tmp_path)]) == 0
+    assert "every claim holds" in capsys.readouterr().out
 
 
-def test_run_all_goes_on_after_an_exception(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "studies", lambda: iter([make(other=1.0), make()]))
-    assert command.main(["--run", "--quick", "--out", str(tmp_path)]) == 1
+def test_run_goes_on_after_an_exception(tmp_path, capsys):
+    assert runner.run([make(other=1.0), make()], quick=True, out=tmp_path) == 1
     assert "OK: 1 holds" in capsys.readouterr().out
+
+
+def test_run_of_one_exits_with_its_verdict(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "studies", lambda: iter([make(2.0)]))
+    assert main(["study", "run", "small", "--quick", "--out", str(tmp_path)]) == 1
+    assert json.loads((tmp_path / "small.json").read_text())["all_hold"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "name the studies to run, or give --all"),
+        (["run", "energy", "--all"], "name the studies to run, or give --all"),
+        (["run", "pendulum_enrgy"], "unknown study 'pendulum_enrgy'; did you mean 'pendulum_energy'"),
+        (["page", "--results", "nowhere"], "no results of studies in 'nowhere'"),
+    ],
+)
+def test_what_a_user_can_mend(arguments, message, capsys):
+    assert main(["study", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_page_has_what_was_run_and_what_was_not(tmp_path):
+    make().execute(quick=True, out=tmp_path)
+    other = Study("other.py", "another | one", error=Claim("x", at_most(1.0), source="[M] (1)"))
+    text = page.page([other, make()], tmp_path)
+    assert "| [other](#other) | [M] | not run | 1 | - |" in text
+    assert "| [small](#small) | [T] | quick | 3 | 1 holds, 1 reported, 1 not measured in quick form |" in text
+    assert "| an error [m] | 0.9 | 0.5 | &lt;= 1 | holds | [T] Fig. 1 |" in text
+    assert (
+        text.index("## Tree") < text.index("### small") < text.index("## Maximal") < text.index("### other")
+    )
+    assert "Quick form" in text and "Full form" not in text
+
+
+def test_without_the_studies_it_says_where_they_should_be(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(vioc, "__file__", str(tmp_path / "vioc" / "__init__.py"))
+    assert main(["study", "list"]) == 2
+    assert f"beside {tmp_path / 'vioc'}" in capsys.readouterr().err
 
 
 # -- what studies are made of ---------------------------------------------------------------------
@@ -189,3 +240,31 @@ def test_shadow_energy_is_fourth_order():
 def test_total_drift_of_a_line():
     t = np.linspace(5.0, 25.0, 101)
     assert total_drift(t, 3.0 + 0.1 * t) == pytest.approx(2.0, rel=1e-12)
+
+
+def test_a_frame_is_drawn_from_the_description(tmp_path):
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01)
+    run = f.rollout(f.initial_state({"theta": 2.5}), steps=100)
+    axes = poses(run, (0.0, 0.5, 1.0))
+    drawn = [line for line in axes.lines if line.get_marker() == "o"]
+    tips = np.array([line.get_xydata()[0] for line in drawn])
+    x, theta = run["x"][[0, 50, 100]], run["theta"][[0, 50, 100]]
+    length = 0.5
+    assert np.allclose(np.sort(tips[:, 0]), np.sort(x + length * np.sin(theta)))
+    assert sorted(line.get_alpha() for line in drawn)[-1] == 1.0  # the last in full colour
+    assert axes.get_xlabel().startswith("x") and "1 s" in axes.get_title()
+    study = make()
+    report = Report(study, True, tmp_path)
+    assert report.frame(run, 0.5, title="cart and pole") == tmp_path / "small_frame.png"
+    assert report.pictures == ["small_frame.png"] and (tmp_path / "small_frame.png").exists()
+
+
+def test_a_path_is_traced_within_the_picture():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01)
+    run = f.rollout(f.initial_state({"theta": 2.5}), steps=100)
+    name = next(node.frame.name for node in f.system.nodes if node.frame.mass and node.frame.name != "cart")
+    axes = poses(run, 0.0, trace=[name])
+    path = axes.lines[-1].get_xydata()
+    assert np.allclose(path[[0, -1], 0], run[f"{name}:x"][[0, -1]])
+    assert axes.get_xlim()[0] < path[:, 0].min() and path[:, 0].max() < axes.get_xlim()[1]
+    plt.close(axes.figure)

@@ -5,5 +5,5 @@ from studies.constrained_cartpole import STUDY
 
 def test_quick_form(tmp_path):
     report = STUDY.execute(quick=True, out=tmp_path)
-    assert report.all_hold and report.pictures == ["constrained_cartpole.png"]
+    assert report.all_hold and report.pictures[0] == "constrained_cartpole.png"
     assert 0 < report.measured["barrier_cost"] < 1e-6

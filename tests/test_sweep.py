@@ -15,6 +15,7 @@ import pytest
 from control_maps import midpoint_pendulum
 from sweep_tasks import deadly, first_state, noisy, picky, slow, square
 
+from vioc import progress
 from vioc.control import sweep as package
 from vioc.control.sweep import grid, sweep, zipped
 from vioc.control.sweep.store import Store, dumps, loads, read_store
@@ -148,6 +149,25 @@ def test_interrupted_processes_leave_what_they_finished(tmp_path):
     assert same(
         sweep(slow, range(12), seed=1, workers=0), sweep(slow, range(12), seed=1, workers=0, store=path)
     )
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ctrl_c_keeps_what_is_finished(workers):
+    whole = sweep(noisy, POINTS, seed=3, workers=0)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        sweep(noisy, POINTS, seed=3, workers=workers, progress=interrupt_after(3))
+    kept = stop.value.result
+    assert [o.index for o in kept] == [0, 1, 2]
+    assert same(kept, whole[:3])
+
+
+def test_a_sweep_tells_a_terminal_how_far_it_is(monkeypatch, capsys):
+    told = []
+    monkeypatch.setattr(progress.Progress, "to", lambda self, done, note="": told.append((done, note)))
+    sweep(picky, [1, 2, 3], workers=0)
+    assert told == [(1, ""), (2, "1 failed"), (3, "1 failed")]
+    sweep(square, POINTS, workers=0, progress=False)
+    assert len(told) == 3 and not capsys.readouterr().err
 
 
 def test_another_sweeps_file_is_refused(tmp_path):

@@ -12,6 +12,7 @@ from vioc.dynamics.batch import Batch
 from vioc.dynamics.cables.cable import Cable, cable
 from vioc.dynamics.cables.modes import NormalModes, longest_step, normal_modes
 from vioc.dynamics.cables.section import Section, beam_stiffness, rectangular_section, round_section
+from vioc.dynamics.cables.sensitivity import static_sensitivity
 from vioc.dynamics.cables.shapes import catenary
 from vioc.dynamics.cables.statics import StaticEquilibrium, static_equilibrium
 from vioc.dynamics.charts import change_chart, charts, rollout_charts
@@ -56,7 +57,9 @@ from vioc.dynamics.terms.constraints import (
     StringConstraint,
     coincident,
 )
+from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
 from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
+from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint, cam, screw
 from vioc.dynamics.terms.potentials import (
     Gravitation,
@@ -96,6 +99,7 @@ __all__ = [
     "CompileError",
     "Composition",
     "ConstraintError",
+    "Contact",
     "Continuous",
     "D",
     "DistanceConstraint",
@@ -104,9 +108,11 @@ __all__ = [
     "GearConstraint",
     "Gravitation",
     "Gravity",
+    "HalfSpace",
     "Joint",
     "JointDamping",
     "JointForce",
+    "JointLimits",
     "K",
     "Kinematics",
     "Lagrangian",
@@ -133,6 +139,7 @@ __all__ = [
     "Section",
     "SheaveString",
     "SlackWarning",
+    "SphereContact",
     "StaticEquilibrium",
     "StepError",
     "StringConstraint",
@@ -183,6 +190,7 @@ __all__ = [
     "se3",
     "spherical",
     "static_equilibrium",
+    "static_sensitivity",
     "twist",
     "tx",
     "ty",

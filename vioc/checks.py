@@ -37,6 +37,16 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
+def as_value(value: Any, what: str) -> float:
+    """`value` as a number; ValueError names what it is of. A text is none: units are SI, angles radians."""
+    try:
+        if not isinstance(value, (str, bytes)):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{what}: expected a number (SI units, angles in rad), got {value!r}")
+
+
 def by_name(
     values: Mapping[str, Any], names: Sequence[str], what: str, *, prefix: str = ""
 ) -> dict[str, Any]:
@@ -56,6 +66,19 @@ def by_name(
             raise ModelError(f"{what}: {name!r} is given twice, also as {prefix + name!r}")
         found[name] = value
     return found
+
+
+def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
+    """Items in a line, cut after `most` of them: ``"x, theta, ... (39 states)"``; ``"none"`` of nothing."""
+    items = list(items)
+    if len(items) <= most:
+        return ", ".join(items) or "none"
+    return f"{', '.join(items[:most])}, ... ({len(items)} {what}".rstrip() + ")"
+
+
+def plain(value: float, digits: str = ".4g") -> str:
+    """A number in a few digits; a zero has no sign."""
+    return f"{value + 0.0:{digits}}"
 
 
 def near_misses(name: str, known: Iterable[str]) -> str:

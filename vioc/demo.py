@@ -69,7 +69,7 @@ def swing_up(out: str | os.PathLike = "out", *, quick: bool = False) -> Result:
 def _draw(best: Trajectory, loop: Trajectory, path: Path) -> Path:
     import matplotlib.pyplot as plt
 
-    panels = {"x": "x [m]", "theta": "theta [rad]", "u.force": "force [N]"}
+    panels = {"x": "x (m)", "theta": "theta (rad)", "u.force": "force (N)"}
     figure, rows = plt.subplots(len(panels), 1, sharex=True, figsize=(6.4, 6.4), layout="constrained")
     for axes, (name, label) in zip(rows, panels.items(), strict=True):
         for run, which in ((loop, "with feedback, disturbed start"), (best, "optimum")):
@@ -80,7 +80,7 @@ def _draw(best: Trajectory, loop: Trajectory, path: Path) -> Path:
         axes.axvline(best.t[-1], color="0.6", ls=":", lw=1)
         axes.grid(alpha=0.3)
     rows[0].legend(loc="upper right")
-    rows[-1].set_xlabel("t [s]")
+    rows[-1].set_xlabel("t (s)")
     figure.align_ylabels(rows)
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -61,7 +61,7 @@ class StepError(RuntimeError):
         linearized, how much it amplifies an impulse.
     cause : str
         What [S] VII calls it, ``"singular M"`` or ``"singular constraints"``; ``"no convergence"``; or
-        ``"not finite"`` for an explicit map.
+        ``"not finite"`` where a term of the system, or an explicit map, is no number.
     """
 
     def __init__(self, message: str, k: int, residual: float, cause: str):

@@ -9,10 +9,13 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
+from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
 if TYPE_CHECKING:
     from vioc.dynamics.consistency import ConstraintReport
+    from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
+    from vioc.dynamics.integrators.maximal import MaximalVI
     from vioc.dynamics.integrators.midpoint import MidpointVI
 
 ATTEMPTS = (0.1, 0.3, 1.0, 3.0)  # rad and m: how far from a guess that fails others are tried
@@ -29,7 +32,7 @@ class Start(NamedTuple):
 Settings = Sequence[tuple[str, float]]
 
 
-def start(f: MidpointVI, settings: Settings, guesses: Settings = ()) -> Start:
+def start(f: MidpointVI | LinearTimeVI | MaximalVI, settings: Settings, guesses: Settings = ()) -> Start:
     """State and input by name: configurations ``theta``, velocities ``v.theta``, inputs ``u.force``.
 
     Kinematic variables are held where they start. Where there are constraints, variables that are not
@@ -42,16 +45,17 @@ def start(f: MidpointVI, settings: Settings, guesses: Settings = ()) -> Start:
         p: {n: given[p + n] for n in names if p + n in given}
         for p, names in known.items()
     }  # fmt: skip
-    guess = _by_name("--guess", guesses, system.dynamic if f.nm else ())
+    guess = _by_name("--guess", guesses, system.dynamic if system.constraints else ())
     both = sorted(set(guess) & set(given))
     if both:
         raise ModelError(f"--guess: {both[0]!r} is fixed by --set; give one of them")
     q: Any = groups[""]
     v: Any = groups["v."]
     found = None
-    if f.nm:
-        found = _consistent(f, q, guess)
-        q, v = found.q, project_velocity(f.lagrangian, found.q, v)
+    if system.constraints:
+        lag = getattr(f, "lagrangian", None) or Lagrangian(system)
+        found = _consistent(lag, q, guess)
+        q, v = found.q, project_velocity(lag, found.q, v)
     hold = {f"rho.{n}": groups[""].get(n, 0.0) for n in system.kinematic}
     return Start(f.initial_state(q, v), f.input({**hold, **groups["u."]}), found)
 
@@ -69,9 +73,9 @@ def _by_name(option: str, settings: Settings, known: Sequence[str]) -> dict[str,
     return result
 
 
-def _consistent(f: MidpointVI, fixed: dict[str, float], guess: dict[str, float]) -> ConstraintReport:
+def _consistent(lag: Lagrangian, fixed: dict[str, float], guess: dict[str, float]) -> ConstraintReport:
     """A consistent configuration from the guess; failing that, from guesses around it."""
-    lag, system = f.lagrangian, f.system
+    system = lag.system
     try:
         return consistent_configuration(lag, {**guess, **fixed}, fixed=fixed)
     except ConstraintError as error:

@@ -13,6 +13,7 @@ from vioc.control.analysis import (
     controllability_matrix,
     controllability_rank,
     floquet,
+    frequency_response,
     lyapunov_level,
     modes,
     observability,
@@ -37,10 +38,11 @@ from vioc.control.feedback import (
     kalman,
     regulator,
 )
-from vioc.control.lqr import Regulator, SteadyRegulator, dlqr, dlqr_steady, riccati
+from vioc.control.lqr import Regulator, SteadyRegulator, dlqr, dlqr_steady
 from vioc.control.projection import project, projection_gains, straight_line
 from vioc.control.quadratic import quadratic
 from vioc.control.result import Result
+from vioc.control.riccati import riccati
 
 __all__ = [
     "Armijo",
@@ -69,6 +71,7 @@ __all__ = [
     "equilibrium",
     "feedback",
     "floquet",
+    "frequency_response",
     "interop",
     "kalman",
     "lyapunov_level",

@@ -16,6 +16,14 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.control.cost_functions import (
+    derivatives,
+    described,
+    reference_rows,
+    scalar_function,
+    square_function,
+)
+from vioc.control.tangent import error_expansion
 from vioc.dynamics.evaluate import Bound, Evaluator
 from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
@@ -64,13 +72,14 @@ class Cost:
         Weigh step k by its length dt_k (s), so that the sum approximates an integral; else by 1.
     convex : (SX, SX), optional
         Positive semi-definite approximations of the Hessians of `running` by (x, u, multipliers) and of
-        `terminal` by x, such as J'WJ of a sum of squares: multiple shooting steps along them where the
-        exact ones have no minimum.
+        `terminal` by x, where x stands for its error if ndx != nx, such as J'WJ of a sum of squares:
+        multiple shooting steps along them where the exact ones have no minimum.
 
     Raises
     ------
     ValueError
-        Not scalar, unknown symbols, or reference values of the wrong shape or not finite.
+        Not scalar, unknown symbols, or reference values of the wrong shape or not finite; a map whose errors
+        are not its states and that has no `retract_expression`.
 
     Examples
     --------
@@ -87,22 +96,17 @@ class Cost:
         per_time: bool = True,
         convex: tuple[Any, Any] | None = None,
     ):
-        if f.ndx != f.nx:
-            raise ValueError(
-                f"costs need a map whose errors are differences of states, got ndx = {f.ndx}, nx = {f.nx}"
-            )
         self.map = f
         self.per_time = bool(per_time)
         symbols = [ca.vec(ca.SX(symbol)) for symbol, _ in references]
         self._references = [
-            _reference_rows(s, values) for s, (_, values) in zip(symbols, references, strict=True)
+            reference_rows(s, values) for s, (_, values) in zip(symbols, references, strict=True)
         ]
         self._stacked: np.ndarray | None = None
-        x, u, lam, _, dt = f.symbols
+        _, u, lam, _, dt = f.symbols
         args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
-        nx = f.nx
-        self._running = _scalar_function("running", args, running)
-        self._terminal = _scalar_function("terminal", args, terminal)
+        self._running = scalar_function("running", args, running)
+        self._terminal = scalar_function("terminal", args, terminal)
         l, m = ca.SX(running), ca.SX(terminal)
         steps = (("an input", u), ("a multiplier", lam), ("a step length", dt))
         late = [n for n, s in steps if ca.depends_on(m, s)]
@@ -111,13 +115,13 @@ class Cost:
         self._ends = [bool(ca.depends_on(m, s)) for s in symbols]
         self._uses_multipliers = bool(lam.numel() and ca.depends_on(l, lam))
         self._l, self._m = Evaluator(self._running), Evaluator(self._terminal)
-        self._dl = Evaluator(lambda: _derivatives("dl", args, self._running, ca.vertcat(x, u, lam)))
-        self._dm = Evaluator(lambda: _derivatives("dm", args, self._terminal, x))
+        self._dl = Evaluator(lambda: derivatives("dl", f, args, self._running, u, lam))
+        self._dm = Evaluator(lambda: derivatives("dm", f, args, self._terminal))
         self._convex: tuple[ca.Function, ca.Function] | None = None
         if convex is not None:
-            sizes = nx + f.nu + lam.numel(), nx
+            sizes = f.ndx + f.nu + lam.numel(), f.ndx
             self._convex = tuple(
-                _square_function(name, args, e, n)
+                square_function(name, args, e, n)
                 for name, e, n in zip(("running", "terminal"), convex, sizes, strict=True)
             )
         self._end = Evaluator(self._end_function)
@@ -176,12 +180,12 @@ class Cost:
 
     @cached_property
     def constant_hessian(self) -> np.ndarray | None:
-        """The Hessian of the running cost by (x, u) where it is the same everywhere, else None."""
+        """The Hessian of the running cost by (error of x, u) where it is the same everywhere, else None."""
         if self._uses_multipliers:
             return None
         f = self.map
         args = [*f.symbols, ca.SX.sym("reference", self.reference_size)]
-        H = ca.simplify(ca.hessian(self._running(*args), ca.vertcat(f.symbols.x, f.symbols.u))[0])
+        H = ca.simplify(error_expansion(f, self._running(*args), f.symbols.u)[1])
         if ca.symvar(H):
             return None
         return ca.DM(H).full()
@@ -192,14 +196,14 @@ class Cost:
         reference = ca.SX.sym("reference", self.reference_size)
         args = [*f.symbols, reference]
         m = self._terminal(*args)
-        hessian, gradient = ca.hessian(m, x)
+        gradient, hessian = error_expansion(f, m)
         convex = hessian if self._convex is None else self._convex[1](*args)
         outputs = [m, gradient, hessian, convex]
         outputs = [ca.substitute(o, ca.vertcat(*f.symbols[1:3]), 0) for o in outputs]
         return ca.Function("end", [x, theta, reference], outputs, {"cse": True})
 
     def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray):
-        """The terminal cost at a state: value, gradient (nx,), Hessian and its convex part (nx, nx)."""
+        """The terminal cost at a state: value, gradient (ndx,), Hessian and its convex part (ndx, ndx)."""
         m, gradient, hessian, convex = self._end(x, parameters, reference)
         return float(m[0, 0]), gradient[:, 0], hessian, convex
 
@@ -239,7 +243,7 @@ class Cost:
     def expand(self, trajectory: Trajectory, lin: Linearization) -> Expansion:
         """Gradient and Hessian in one call; `lin` is the map's linearization along the trajectory.
 
-        With lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is
+        By errors of the state. With lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is
         l_x + C' l_lambda, l_u + D' l_lambda and the Hessian is T' l'' T with T the derivative of
         (x, u, lambda) by (x, u).
 
@@ -252,7 +256,7 @@ class Cost:
         w = self.step_weights(trajectory)
         first, second = self._dl(*running)
         dm, ddm = self._dm(*terminal)
-        nx, nu, n = self.map.nx, self.map.nu, len(trajectory)
+        nx, nu, n = self.map.ndx, self.map.nu, len(trajectory)
         first, second = w[:, None] * first[..., 0], w[:, None, None] * second
         for what, values in (("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)):
             if not np.isfinite(values).all():
@@ -300,7 +304,7 @@ class Cost:
         if not self._uses_multipliers:
             return None
         first = self._dl(*self._arguments(trajectory)[0])[0][..., 0]
-        return self.step_weights(trajectory)[:, None] * first[:, self.map.nx + self.map.nu :]
+        return self.step_weights(trajectory)[:, None] * first[:, self.map.ndx + self.map.nu :]
 
     def _arguments(self, trajectory: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Arguments of the running (rows) and of the terminal function."""
@@ -339,51 +343,8 @@ class Cost:
             ca.vertcat(ca.SX(0, 1), *(ca.SX.sym(prefix + n) for n in names))
             for prefix, names in zip(prefixes, groups, strict=True)
         ]
-        running, terminal = (_described(part(*args)) for part in (self._running, self._terminal))
+        running, terminal = (described(part(*args)) for part in (self._running, self._terminal))
         return f"Cost(running: {running}{' per second' * self.per_time}; terminal: {terminal})"
-
-
-def _described(expression: ca.SX) -> str:
-    """A short expression as it is, of a long one what it depends on."""
-    text = str(expression)
-    if len(text) <= 60 and "@" not in text:  # @1 is CasADi's name of a shared part
-        return text
-    names = sorted({s.name() for s in ca.symvar(expression)})
-    return f"of {', '.join(names[:8])}" + f", ... ({len(names)} in all)" * (len(names) > 8)
-
-
-def _reference_rows(symbol: ca.SX, values: Any) -> np.ndarray:
-    """`values` as rows (samples, size of the symbol)."""
-    array = np.asarray(values, float)
-    if array.ndim == 1 and symbol.numel() == 1:
-        array = array[:, None]
-    if array.ndim != 2:
-        raise ValueError(f"reference {symbol}: expected rows of {symbol.numel()}, got shape {array.shape}")
-    return check_array(array, (len(array), symbol.numel()), f"reference {symbol}")
-
-
-def _scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Function:
-    expression = ca.SX(expression)
-    if not expression.is_scalar():
-        raise ValueError(f"{name} cost: expected a scalar, got shape {expression.shape}")
-    known = {e.element_hash() for e in ca.symvar(ca.vertcat(*args))}
-    free = [e.name() for e in ca.symvar(expression) if e.element_hash() not in known]
-    if free:
-        raise ValueError(f"{name} cost: {free[0]!r} is neither a symbol of this map nor a reference")
-    return ca.Function(name, args, [ca.densify(expression)])
-
-
-def _derivatives(name: str, args: list[ca.SX], function: ca.Function, by: ca.SX) -> ca.Function:
-    """Gradient (column) and Hessian of a scalar function of `args` by some of them."""
-    hessian, gradient = ca.hessian(function(*args), by)
-    return ca.Function(name, args, [gradient, hessian], {"cse": True})
-
-
-def _square_function(name: str, args: list[ca.SX], expression: Any, n: int) -> ca.Function:
-    expression = ca.SX(expression)
-    if expression.shape != (n, n):
-        raise ValueError(f"convex part of the {name} cost: expected shape {(n, n)}, got {expression.shape}")
-    return ca.Function("convex", args, [expression], {"cse": True})
 
 
 def _rebuild(

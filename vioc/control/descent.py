@@ -9,6 +9,7 @@ See docs/maths/optimal_control.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
+from vioc.progress import Progress
 
 SHOOTING = "multiple-shooting"
 FALLBACKS = {
@@ -141,7 +143,8 @@ def optimize(
     shooting = _shooting(f, cost, guess, x0, steps, method)
     search = interrupt = None
     begun = ""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # trials are judged by their value
+    quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # trials are judged by their value
+    with quiet, nullcontext() if monitor is True else log.progress:
         try:
             run = None
             if shooting is not None:
@@ -202,12 +205,14 @@ class _Log:
     monitor: Any
     records: list[Record] = field(default_factory=list)
     steps: int = 0  # taken
+    progress: Progress = field(default_factory=lambda: Progress("optimize"))
 
     def __call__(self, record: Record) -> None:
         if self.monitor is True and not self.records:
             print(HEADER)
         self.records.append(record)
         self.steps += record.step > 0
+        self.progress.to(self.steps, f"cost {record.cost:.6g}, Dg.zeta {record.descent:.1e}")
         if self.monitor is True:
             print(record)
         elif self.monitor:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vioc.control.costs import Cost
-from vioc.control.lqr import affine_riccati, riccati
 from vioc.control.projection import adjoint, project
+from vioc.control.riccati import affine_riccati, riccati
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.lqr import riccati
+from vioc.control.riccati import riccati
 from vioc.control.weights import error_names, weight_matrix
 from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
@@ -94,7 +94,7 @@ def adjoint(lin: Linearization, K: np.ndarray, lx: np.ndarray, lu: np.ndarray) -
     return z
 
 
-def straight_line(x0: Any, xf: Any, steps: int) -> np.ndarray:
+def straight_line(x0: Any, xf: Any, steps: int, f: OneStepMap | None = None) -> np.ndarray:
     """States on the line from x0 to xf, a guess that is no trajectory.
 
     Parameters
@@ -102,6 +102,9 @@ def straight_line(x0: Any, xf: Any, steps: int) -> np.ndarray:
     x0, xf : (nx,)
     steps : int
         N.
+    f : OneStepMap, optional
+        The line is then straight in its errors, retract(x0, s difference(x0, xf)): the shorter way round for
+        angles that it wraps, a turn about one axis for quaternions. Without it entries are interpolated.
 
     Returns
     -------
@@ -111,4 +114,8 @@ def straight_line(x0: Any, xf: Any, steps: int) -> np.ndarray:
     xf = check_array(xf, x0.shape, "xf")
     if x0.ndim != 1 or steps < 1:
         raise ValueError(f"expected states of shape (nx,) and steps >= 1, got {x0.shape} and {steps}")
-    return np.linspace(x0, xf, steps + 1)
+    if f is None:
+        return np.linspace(x0, xf, steps + 1)
+    x0, xf = f.check_state(x0, "x0"), f.check_state(xf, "xf")
+    errors = np.linspace(np.zeros(f.ndx), f.difference(x0, xf), steps + 1)
+    return f.retract(np.tile(x0, (steps + 1, 1)), errors)

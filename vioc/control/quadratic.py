@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
-from vioc.checks import by_name, check_array
+from vioc.checks import as_names, by_name, check_array
 from vioc.control.costs import Cost
-from vioc.control.weights import INPUTS, input_weight, weight_matrix
+from vioc.control.tangent import difference_expression, error_jacobian
+from vioc.control.weights import INPUTS, error_names, input_weight, weight_matrix
+from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 
 
@@ -24,26 +26,31 @@ def quadratic(
     reference: Any = None,
     u_reference: Any = None,
     per_time: bool = True,
+    wrap: str | Iterable[str] = (),
 ) -> Cost:
     """sum of w_k (1/2 e'Qe + 1/2 v'Rv) + 1/2 e_N'Qf e_N, e and v the errors of state and input.
 
     Parameters
     ----------
     f : OneStepMap
-    Q, Qf : dict of str to float, or float, (nx,), (nx, nx)
+    Q, Qf : dict of str to float, or float, (ndx,), (ndx, ndx)
         Running and terminal weights >= 0: by the name of any quantity of the map (states, velocities,
-        frame positions, multipliers), or an array on the state. Errors of angles that the map wraps
-        are taken the short way round.
+        frame positions, multipliers), or an array on the state's error ``difference(x_d, x)``. Errors of
+        angles that the map wraps are taken the short way round.
     R : dict of str to float, or float, (nu,), (nu, nu)
         Weight > 0 of every input, by the input's name (``NAME`` or ``u.NAME``) or as an array.
     goal : dict of str to float, optional
         Constant values to reach, by quantity; 0 where not named.
-    reference : (N+1, nx), or dict of str to float or (N+1,), optional
-        Values to follow, of the states or by quantity.
+    reference : (N+1, nx), (nx,), or dict of str to float or (N+1,), optional
+        Values to follow, of the states (and of quantities of them) or by quantity. An array of weights needs
+        one where errors are not differences of states (ndx != nx).
     u_reference : (N, nu), (nu,), or dict of str to float or (N,), optional
         Inputs to follow, by the input's name as in R; default 0.
     per_time : bool
         w_k = dt_k, else 1.
+    wrap : names, optional
+        Quantities that are angles known modulo 2 pi, such as joint angles in maximal coordinates, beside
+        those that the map wraps itself.
 
     Raises
     ------
@@ -51,15 +58,14 @@ def quadratic(
         Unknown names.
     ValueError
         Shapes, numbers that are not finite, Q or Qf not symmetric positive semi-definite, R not
-        positive definite, a goal or reference of a quantity that has no weight.
+        positive definite, a goal or reference of a quantity that has no weight, a `wrap` without one.
     """
     if Q is None and R is None and Qf is None:
         raise ValueError("a cost needs weights: give at least one of Q, R and Qf")
-    targets = _Targets(f, goal, reference, u_reference)
-    x, u, multipliers = f.symbols[:3]
-    stage = ca.vertcat(x, u, multipliers)
-    running, convex = targets.form(Q, "Q", stage)
-    terminal, convex_end = targets.form(Qf, "Qf", x)
+    targets = _Targets(f, goal, reference, u_reference, as_names(wrap))
+    _, u, multipliers = f.symbols[:3]
+    running, convex = targets.form(Q, "Q", u, multipliers)
+    terminal, convex_end = targets.form(Qf, "Qf")
     if R is not None:
         if isinstance(R, Mapping):
             R = by_name(R, f.input_names, "R", prefix=INPUTS)
@@ -67,7 +73,7 @@ def quadratic(
             if missing:
                 raise ValueError(f"R: input {missing[0]!r} has no weight; every input needs one > 0")
         weight = input_weight(f, R, "R", definite=True)
-        cost, part = _half_form(weight, [targets.error(INPUTS + n) for n in f.input_names], stage)
+        cost, part = _half_form(weight, [targets.error(INPUTS + n) for n in f.input_names], f, u, multipliers)
         running, convex = running + cost, convex + part
     targets.check_used()
     return Cost(
@@ -83,12 +89,15 @@ def quadratic(
 class _Targets:
     """Errors of named quantities from what they should be; collects the references that vary."""
 
-    def __init__(self, f: OneStepMap, goal: Any, reference: Any, u_reference: Any):
+    def __init__(self, f: OneStepMap, goal: Any, reference: Any, u_reference: Any, wrap: tuple[str, ...]):
         self.f = f
+        self._wrapped = (*getattr(f, "wrap", ()), *wrap)
+        self._to_wrap = set(wrap)  # each must have a weight
         self.references: list[tuple[ca.SX, np.ndarray]] = []
         self._values: dict[str, Any] = {}
         self._named: list[str] = []  # by the user, one by one: each must have a weight
         self._symbols: dict[str, ca.SX] = {}
+        self._states: np.ndarray | None = None  # the reference, where it is of whole states
         self._add({} if goal is None else goal, "goal", f.state_names)
         self._add(reference, "reference", f.state_names)
         self._add(u_reference, "u_reference", f.input_names, prefix=INPUTS)
@@ -110,6 +119,10 @@ class _Targets:
                     f"{what}: expected shape (steps, {len(names)}) in the order {', '.join(names)}, "
                     f"got {array.shape}"
                 )
+            if what == "reference":
+                self._states = check_array(
+                    np.atleast_2d(array), (array.size // len(names), len(names)), what, names
+                )
             given = {prefix + name: array[..., i] for i, name in enumerate(names)}
         for name, value in given.items():
             if name in self._values:
@@ -120,39 +133,79 @@ class _Targets:
                 raise ValueError(f"{what}: expected {shape} for {name!r}, got shape {values.shape}")
             self._values[name] = check_array(values, values.shape or (1,), f"{what} of {name!r}")
 
-    def error(self, name: str) -> ca.SX:
-        """The quantity minus its target."""
+    def target(self, name: str) -> Any:
+        """What a quantity should be: a number, or the symbol of a reference."""
+        if name not in self._values and self._states is not None:
+            self._values[name] = self._on_reference(name)
         values = self._values.get(name, np.zeros(1))
-        if values.size > 1 and name not in self._symbols:
+        if values.size == 1:
+            return float(values.flat[0])
+        if name not in self._symbols:
             self._symbols[name] = ca.SX.sym(f"reference_{len(self.references)}")
             self.references.append((self._symbols[name], values))
-        e = self.f.quantity(name) - (self._symbols[name] if values.size > 1 else values[0])
-        if name in getattr(self.f, "wrap", ()):
+        return self._symbols[name]
+
+    def _on_reference(self, name: str) -> np.ndarray:
+        """A quantity along the reference states; zero for one of steps."""
+        f, quantity = self.f, self.f.quantity(name)
+        if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
+            return np.zeros(1)
+        evaluate = Evaluator(ca.Function("on_reference", [f.symbols.x, f.symbols.parameters], [quantity]))
+        assert self._states is not None
+        return evaluate(self._states, np.array(list(f.parameters.values()), float))[0].ravel()
+
+    def error(self, name: str) -> ca.SX:
+        """The quantity minus its target."""
+        e = self.f.quantity(name) - self.target(name)
+        self._to_wrap.discard(name)
+        if name in self._wrapped:
             e -= 2 * np.pi * ca.floor(e / (2 * np.pi) + 0.5)
         if name in self._named:
             self._named.remove(name)
         return e
 
-    def form(self, weights: Any, what: str, by: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """1/2 e' W e, and the part J' W J of its Hessian."""
-        names = list(weights) if isinstance(weights, Mapping) else list(self.f.state_names)
+    def state_errors(self, what: str) -> list[ca.SX]:
+        """difference(x_d, x), entry by entry."""
+        f = self.f
+        if f.ndx == f.nx:
+            return [self.error(name) for name in f.state_names]
+        missing = [name for name in f.state_names if name not in self._values]
+        if missing:
+            raise ValueError(
+                f"{what}: a weight on the whole state needs the state to be near, and {missing[0]!r} has no "
+                "value; give reference=x (nx,) or (N+1, nx), or weigh quantities by name"
+            )
+        self._named = [name for name in self._named if name not in f.state_names]
+        x_d = ca.vertcat(*(self.target(name) for name in f.state_names))
+        return ca.vertsplit(difference_expression(f, x_d, f.symbols.x))
+
+    def form(self, weights: Any, what: str, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
+        """1/2 e' W e, and the part J' W J of its Hessian by the state's error and others."""
+        f = self.f
+        by_name = isinstance(weights, Mapping)
+        names = tuple(weights) if by_name else error_names(f)
         if weights is None or not names:
-            return ca.SX(0), ca.SX(by.numel(), by.numel())
-        errors = [self.error(name) for name in names]
+            size = f.ndx + sum(o.numel() for o in others)
+            return ca.SX(0), ca.SX(size, size)
+        errors = [self.error(name) for name in names] if by_name else self.state_errors(what)
         if what == "Qf":
-            later = ca.vertcat(self.f.symbols.u, self.f.symbols.multipliers)
+            later = ca.vertcat(f.symbols.u, f.symbols.multipliers)
             for name, e in zip(names, errors, strict=True):
                 if ca.depends_on(e, later):
                     raise ValueError(f"Qf: {name!r} belongs to a step, and none starts at the last state")
-        return _half_form(weight_matrix(weights, names, what), errors, by)
+        return _half_form(weight_matrix(weights, names, what), errors, f, *others)
 
     def check_used(self) -> None:
         for name in self._named:
             self.f.quantity(name)  # says so where there is none
             raise ValueError(f"{name!r} has a goal or a reference, but no weight")
+        for name in self._to_wrap:
+            raise ValueError(f"wrap: {name!r} has no weight by its name")
 
 
-def _half_form(weight: np.ndarray, errors: Sequence[ca.SX], by: ca.SX) -> tuple[ca.SX, ca.SX]:
+def _half_form(
+    weight: np.ndarray, errors: Sequence[ca.SX], f: OneStepMap, *others: ca.SX
+) -> tuple[ca.SX, ca.SX]:
     e, W = ca.vertcat(*errors), ca.sparsify(ca.DM(weight))
-    J = ca.jacobian(e, by)
+    J = error_jacobian(f, e, *others)
     return 0.5 * ca.dot(e, W @ e), J.T @ W @ J

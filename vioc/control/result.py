@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.control.lqr import Regulator, dlqr
+from vioc.drawing import plots
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
 
@@ -87,6 +88,10 @@ class History(NamedTuple):
         columns = zip(*records, strict=True) if records else ((),) * len(History._fields)
         return History(*(np.array(c) for c in columns))
 
+    def plot(self, *, ax: Any = None) -> Any:
+        """Plot cost and promised decrease over the iterations; returns the axes."""
+        return plots().plot_convergence(self, ax=ax)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -136,6 +141,10 @@ class Result:
         regulator = dlqr(self.trajectory.map, self.trajectory, Q, R, Qf)
         assert isinstance(regulator, Regulator)
         return regulator
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """`Trajectory.plot` of the trajectory; how it converged is ``history.plot()``."""
+        return self.trajectory.plot(*names, ax=ax)
 
     def __repr__(self) -> str:
         return f"Result({self.message}; {len(self.trajectory)} steps)"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import casadi as ca
 import numpy as np
 
-from vioc.checks import by_name, check_array
+from vioc.checks import by_name, check_array, near_misses
+from vioc.control.tangent import error_jacobian
+from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError
 
@@ -82,10 +85,82 @@ def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
     for name in value if isinstance(value, Mapping) else ():
         if name not in names and _is_quantity(f, name):
             raise ModelError(
-                f"{what}: {name!r} is no state; weights of regulators and filters are on states "
-                f"({', '.join(names)}), velocities and other quantities are for costs, see `quadratic`"
+                f"{what}: {name!r} is no entry of the state's error, which this is about "
+                f"({', '.join(names)}); weights of regulators and costs take any quantity"
             )
     return weight_matrix(value, names, what)
+
+
+def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.ndarray:
+    """A semi-definite weight on errors about states X (N, nx); a dict may name any quantity of the state.
+
+    Returns
+    -------
+    (ndx, ndx), as `state_weight`; or (N, ndx, ndx), J'WJ with `named_jacobians` J, where a dict names
+    something that is no error.
+
+    Raises
+    ------
+    ModelError
+        Unknown name.
+    ValueError
+        As `weight_matrix`; a quantity of a step.
+    """
+    if not isinstance(value, Mapping) or set(value) <= set(error_names(f)):
+        return state_weight(f, value, what)
+    J = named_jacobians(f, tuple(value), X, what, "weigh quantities of the state")
+    return np.swapaxes(J, 1, 2) @ weight_matrix(value, tuple(value), what) @ J
+
+
+def named_jacobians(
+    f: OneStepMap, names: Sequence[str], X: np.ndarray, what: str, instead: str
+) -> np.ndarray:
+    """Derivatives of what is named by the state's error (N, p, ndx), at states X (N, nx).
+
+    Parameters
+    ----------
+    names : sequence of p str
+        Of `error_names`, or quantities of the state.
+    what, instead : str
+        What messages call the names, and what they advise where a quantity is of a step.
+
+    Raises
+    ------
+    ModelError
+        Unknown name.
+    ValueError
+        A quantity that depends on the input, the multipliers or the step.
+    """
+    errors, s, rows = error_names(f), f.symbols, []
+    J = np.zeros((len(X), len(names), f.ndx))
+    for i, name in enumerate(names):
+        if name in errors:
+            J[:, i, errors.index(name)] = 1.0
+        else:
+            rows.append(i)
+    if not rows:
+        return J
+    y = ca.vertcat(*(_quantity(f, names[i], what) for i in rows))
+    for i, entry in zip(rows, ca.vertsplit(y), strict=True):
+        if ca.depends_on(entry, ca.vertcat(s.u, s.multipliers, s.dt)):
+            raise ValueError(f"{what}: {names[i]!r} belongs to a step, not to a state; {instead}")
+    function = ca.Function("J", [s.x, s.parameters], [ca.densify(error_jacobian(f, y))], {"cse": True})
+    theta = np.array(list(f.parameters.values()), float)
+    J[:, rows] = Evaluator(function)(np.ascontiguousarray(X), theta)[0]
+    return J
+
+
+def _quantity(f: OneStepMap, name: str, what: str) -> ca.SX:
+    try:
+        return f.quantity(name)
+    except ModelError:
+        hint = near_misses(name, dict.fromkeys((*error_names(f), *known_quantities(f))))
+        raise ModelError(f"{what}: unknown name {name!r}; {hint}") from None
+
+
+def known_quantities(f: OneStepMap) -> tuple[str, ...]:
+    """Names of the quantities that may be of the state, for messages."""
+    return (*f.state_names, *f._more_quantities())
 
 
 def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False) -> np.ndarray:
@@ -102,5 +177,7 @@ def _is_quantity(f: OneStepMap, name: str) -> bool:
 
 
 def error_names(f: OneStepMap) -> tuple[str, ...]:
-    """Names of a map's error coordinates: its states', where they are the same."""
-    return f.state_names if f.ndx == f.nx else tuple(f"error {i}" for i in range(f.ndx))
+    """Names of a map's error coordinates: its states', where they are the same, or its ``error_names``."""
+    if f.ndx == f.nx:
+        return f.state_names
+    return getattr(f, "error_names", tuple(f"error {i}" for i in range(f.ndx)))

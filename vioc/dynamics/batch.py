@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vioc.drawing import plots
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import StepError
 
@@ -56,6 +57,10 @@ class Batch:
 
     def __iter__(self) -> Iterator[Trajectory]:
         return (self[i] for i in range(len(self)))
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """Plot named quantities of all rollouts over time (all states without names); returns the axes."""
+        return plots().plot_batch(self, *names, ax=ax)
 
     def _trajectory(self, i: int) -> Trajectory:
         return Trajectory(self.map, self.t, self.x[i], self.u[i], self.multipliers[i], k0=self.k0)

@@ -12,7 +12,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, near_misses
+from vioc.checks import as_value, check_array, near_misses
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.numbers import Number, Parameter
@@ -54,7 +54,7 @@ class FrameGraph:
         names = list(self.system.parameters)
         if value.name not in names:
             raise ModelError(f"undeclared parameter {value.name!r}; {near_misses(value.name, names)}")
-        return self.parameters[names.index(value.name)]
+        return value.of(self.parameters[names.index(value.name)])
 
     def q(self, name: str) -> ca.SX:
         """A configuration variable by name."""
@@ -217,15 +217,26 @@ class Kinematics:
         return as_configuration(self.system, q, "configuration")
 
 
-def as_configuration(system: System, q: Mapping[str, float] | Any, what: str) -> np.ndarray:
-    """`q` in the order of ``system.variables``: an array, a dict by name, or None for zero."""
+def as_configuration(
+    system: System, q: Mapping[str, float] | Any, what: str, named: Mapping[str, float] | None = None
+) -> np.ndarray:
+    """`q` in the order of ``system.variables``: an array, a dict by name, or None for zero.
+
+    `named` are further values by name, which only a dict or None can take.
+    """
     names = system.variables
     q = getattr(q, "q", q)  # a ConstraintReport is a configuration
+    if named:
+        if q is not None and not isinstance(q, Mapping):
+            raise ValueError(
+                f"{what}: {', '.join(map(repr, named))} by keyword go with values by name, got {q!r} as well"
+            )
+        q = {**(q or {}), **named}
     if q is None:
         return np.zeros(len(names))
     if isinstance(q, Mapping):
         result = np.zeros(len(names))
         for name, value in q.items():
-            result[system.variable_index(name)] = value
+            result[system.variable_index(name)] = as_value(value, f"{what}: {name}")
         q = result
     return check_array(q, (len(names),), what, names)

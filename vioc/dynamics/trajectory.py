@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import tempfile
 import warnings
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import casadi as ca
 import numpy as np
 
+from vioc.checks import few
 from vioc.dynamics.evaluate import Evaluator
 from vioc.errors import FileFormatError, SlackWarning
 
@@ -145,10 +145,23 @@ class Trajectory:
 
         return plot_trajectory(self, *names, ax=ax)
 
+    def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
+        """Animate the mechanism, to the screen or a file: `vioc.viz.animate`."""
+        from vioc.viz.animation import animate
+
+        return animate(self, path, **options)
+
+    def view(self, **options: Any) -> Any:
+        """Show the mechanism in the browser: `vioc.viz.view`."""
+        from vioc.viz.viewer import view
+
+        return view(self, **options)
+
     def __repr__(self) -> str:
         return (
             f"Trajectory({len(self)} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s, "
-            f"states {', '.join(self.map.state_names)}; inputs {', '.join(self.map.input_names) or 'none'})"
+            f"states {few(self.map.state_names, what='states')}; "
+            f"inputs {few(self.map.input_names, what='inputs')})"
         )
 
     # -- file -----------------------------------------------------------------------------------
@@ -210,7 +223,7 @@ class Trajectory:
             If the file is not a trajectory, is damaged, or is of another map: other names, another
             model, time step or integrator.
         """
-        data = _read(Path(path))
+        data, header = read_file(path)
         columns = {}
         for key, names_key, names in (
             ("x", "state_names", map.state_names),
@@ -226,7 +239,6 @@ class Trajectory:
                     f"missing {missing or 'none'}, unknown {extra or 'none'}"
                 )
             columns[key] = np.ascontiguousarray(data[key][:, [stored.index(n) for n in names]])
-        header = json.loads(str(data["header"]))
         ours = json.loads(json.dumps(map.identity()))
         differ = [k for k in (*ours, *header["identity"]) if ours.get(k) != header["identity"].get(k)]
         if differ:
@@ -258,21 +270,50 @@ def warn_slack(trajectory: Trajectory) -> None:
     )
 
 
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error)
 _AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_names": 1, "multiplier_names": 1}
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a saved trajectory, checked for kind, shape and finiteness."""
+def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and header of a saved trajectory of any map, checked for kind, shape and finiteness.
+
+    Returns
+    -------
+    dict of arrays
+        ``t``, ``x``, ``u``, ``multipliers``, and the names ``state_names``, ``input_names``,
+        ``multiplier_names``.
+    dict
+        ``identity`` of the map, ``parameters``, ``k0``.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is not a trajectory, or is damaged.
+    FileNotFoundError, IsADirectoryError
+        If there is no such file.
+    """
+    path = Path(path)
     keys = (*_AXES, "header")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder, expected a trajectory file (.npz)")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such trajectory file")
     with open(path, "rb") as stream:
+        archive = stream.read(2) == b"PK"
+        stream.seek(0)
         try:
+            if not archive:
+                raise ValueError("not an .npz archive; Trajectory.save and `vioc simulate --save` write one")
             stored = np.load(stream, allow_pickle=False)
             entries = set(stored) if isinstance(stored, np.lib.npyio.NpzFile) else set()
             data = {k: stored[k] for k in keys if k in entries}
+            for key, value in data.items():
+                if not isinstance(value, np.ndarray):
+                    raise ValueError(f"{key} is no array")
+                if key.endswith("_names"):
+                    data[key] = np.array([str(n) for n in value.ravel()], dtype=str).reshape(value.shape)
             header = json.loads(str(data["header"])) if "header" in data else None
-        except (OSError, ValueError, EOFError, LookupError, RuntimeError, *_ZIP_ERRORS) as error:
-            reason = "it holds pickled objects" if "pickle" in str(error) else error
+        except Exception as error:  # damage inside an archive raises whatever its readers trip over
+            reason = "it holds pickled objects" if "pickle" in str(error) else " ".join(str(error).split())
             raise FileFormatError(f"{path}: not a readable trajectory file ({reason})") from None
     missing = [k for k in keys if k not in data]
     if missing:
@@ -282,6 +323,9 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
         if not isinstance(header.get(key), kind):
             raise FileFormatError(f"{path}: the header lacks {key}")
+    for name, value in (("k0", header["k0"]), *header["parameters"].items()):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
+            raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
     for key, axes in _AXES.items():
         if data[key].ndim != axes:
             raise FileFormatError(
@@ -302,4 +346,4 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             )
         if not np.isfinite(data[key]).all():
             raise FileFormatError(f"{path}: {key} holds numbers that are not finite")
-    return data
+    return data, header

@@ -3,76 +3,88 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vioc.viz import film
-
-if TYPE_CHECKING:
-    from vioc.dynamics.trajectory import Trajectory
+from vioc.viz.looks import COLORS, STANDS, run_colors
+from vioc.viz.parts import Line
+from vioc.viz.scene import Body, Runs, Scene, labelled, scene_of
+from vioc.viz.solids import Solid, outline
 
 # View: the axes that it shows, right and up. The first whose normal nothing moves along is taken.
 PLANES = {"xz": (0, 2), "yz": (1, 2), "xy": (0, 1)}
 VIEWS = (*PLANES, "3d")
-
-
-@dataclass(frozen=True)
-class _Scene:
-    """What there is to draw: positions over pictures of the animation, and pairs of points.
-
-    ``points`` has shape (pictures, nodes + rail ends + 1, 3); the world's origin comes last, so that the
-    parent index -1 is right as it is. Pairs have shape (m, 2); ``masses`` and ``carts`` (nodes,).
-    """
-
-    t: np.ndarray
-    points: np.ndarray
-    links: np.ndarray
-    ground: np.ndarray
-    rails: np.ndarray
-    rods: np.ndarray
-    springs: np.ndarray
-    masses: np.ndarray
-    carts: np.ndarray
+STYLES: dict[str, dict[str, Any]] = {
+    "rail": {"lw": 3.0, "zorder": 0.5},
+    "plane": {"lw": 1.0, "ls": "-.", "zorder": 0.5},
+    "ground": {"lw": 1.5, "zorder": 1},
+    "shape": {"lw": 1.0, "zorder": 1.5},
+    "sheave": {"lw": 1.5, "zorder": 1.5},
+    "inertia": {"lw": 0.8, "zorder": 1.5},
+    "rod": {"lw": 1.2, "zorder": 2},
+    "string": {"lw": 1.0, "zorder": 2},
+    "spring": {"lw": 1.2, "zorder": 2},
+    "damper": {"lw": 1.2, "zorder": 2},
+    "link": {"lw": 2.5, "zorder": 3},
+    "cable": {"lw": 2.5, "zorder": 3},
+    "pin": {"lw": 0.8, "ls": ":", "marker": "o", "mfc": "none", "ms": 5, "zorder": 5},
+}
 
 
 def animate(
-    trajectory: Trajectory,
+    runs: Runs,
     path: str | os.PathLike | None = None,
     *,
     fps: float = 30,
     speed: float = 1.0,
     view: str | None = None,
+    ax: Any = None,
+    inertia: bool = False,
 ) -> Any:
-    """Animate a mechanism; write it to a file if a path is given.
+    """Animate a mechanism, or several runs in one picture; write it to a file if a path is given.
 
     Parameters
     ----------
-    trajectory : Trajectory
-        Of a map with a ``system`` and ``frame_positions``.
+    runs : Trajectory, sequence of them, or dict by label
+        Of maps with a ``system``. Several are drawn over each other, each in a colour of its own, with a
+        legend; a label ``"reference"`` is grey. A run that has ended stays at its end.
     path : path, optional
-        ``.gif``, or ``.html`` with a player.
+        ``.gif``, ``.html`` with a player, or ``.mp4`` where ffmpeg is found.
     fps : float
         Pictures per second.
     speed : float
         Seconds of the mechanism per second of the animation.
     view : one of ``xz yz xy 3d``, optional
         By default the plane that the mechanism moves in, else three dimensions.
+    ax : matplotlib Axes, optional
+        Where to draw; its projection must fit the view. The title is left to you.
+    inertia : bool
+        Whether masses with inertia are also drawn as homogeneous boxes that have it.
 
     Returns
     -------
     Path, or matplotlib.animation.FuncAnimation
-        What was written; without a path an animation that plays in a window, and in a notebook by
-        ``.to_jshtml()``.
+        What was written; without a path an animation that plays in a window, and shows itself with a
+        player as the last line of a notebook's cell. ``.axes`` are the axes that it draws on.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is wrong, or there is nothing to draw.
+    FileNotFoundError
+        If the path's folder does not exist, or ffmpeg for an MP4.
 
     Notes
     -----
     Frames are joined to their parents by lines, masses are dots of an area that grows with the mass,
-    springs are zigzags (dashed in three dimensions), distance constraints are thin lines. A frame that
-    slides is not joined to its parent: it has a light rail over the range of its motion, and its mass is
-    a square. Translations one after the other, with no mass between them, are free motion without rails.
+    springs are zigzags (dashed in three dimensions), strings and rods thin lines, pinned points rings,
+    and contacts the outlines of their shapes. A frame that slides is not joined to its parent: it has a
+    light rail over the range of its motion, and its mass is a square. Translations one after the other,
+    with no mass between them, are free motion without rails.
     """
     if not (fps > 0 and speed > 0):
         raise ValueError(f"expected fps > 0 and speed > 0, got {fps} and {speed}")
@@ -80,168 +92,215 @@ def animate(
         raise ValueError(f"view: expected one of {', '.join(VIEWS)}, got {view!r}")
     target = None if path is None else Path(path)
     if target is not None:
-        if target.suffix.lower() not in film.SUFFIXES:
-            raise ValueError(f"{path}: an animation is written as {' or '.join(film.SUFFIXES)}")
+        film.check(target)
         fps = film.pace(target, fps)
 
-    scene = _scene(trajectory, fps, speed)
-    figure, update = _stage(scene, view or _plane(scene), to_screen=target is None)
+    found = labelled(runs)
+    first, last = min(r.t[0] for r in found.values()), max(r.t[-1] for r in found.values())
+    times = first + np.arange(int((last - first) * fps / speed + 1.5)) * speed / fps
+    scenes = {label: scene_of(run, times) for label, run in found.items()}
+    view = view or _view_of(ax) or common_plane(list(scenes.values()))
+    if ax is not None and (view == "3d") != (ax.name == "3d"):
+        raise ValueError(
+            f'ax: expected axes of projection "3d" for the view "3d" only, got {view!r} on {ax.name!r}'
+        )
+    axes, update = stage(scenes, view, ax, to_screen=target is None, inertia=inertia)
     if target is not None:
-        film.write(target, figure, update, len(scene.t), fps)
+        film.write(target, axes.figure, update, len(times), fps)
         return target
-    from matplotlib.animation import FuncAnimation
-
-    return FuncAnimation(figure, update, frames=len(scene.t), interval=1000 / fps, blit=False)
+    return _playable(axes, update, len(times), fps)
 
 
-def _scene(trajectory: Trajectory, fps: float, speed: float) -> _Scene:
-    owner: Any = trajectory.map
-    if not hasattr(owner, "frame_positions"):
-        raise TypeError(f"{type(owner).__name__} has no frames to draw; animate a map of a mechanism")
-    system = owner.system
-    duration = trajectory.t[-1] - trajectory.t[0]
-    times = trajectory.t[0] + np.arange(int(duration * fps / speed + 1.5)) * speed / fps
-    middles = (trajectory.t[1:] + trajectory.t[:-1]) / 2
-    rows = np.searchsorted(middles, times)  # the nearest sample; between samples links would shrink
-    origins = np.asarray(owner.frame_positions(trajectory.x[rows]))
-    parents = np.array([node.parent for node in system.nodes])
-    slides = np.array([_slides(node.frame.transform) for node in system.nodes])
-    links = np.column_stack([parents, np.arange(len(parents))])[~slides]
-    on_rails = _on_rails(system, slides)
-    ends = _rail_ends(trajectory, rows, on_rails, margin=0.03 * float(np.ptp(origins, axis=(0, 1)).max()))
-
-    def pairs(components: Any, kind: str) -> np.ndarray:
-        ends = [
-            (system.frame_index(c.frame1), system.frame_index(c.frame2))
-            for c in components
-            if type(c).__name__ == kind
-        ]
-        return np.array(ends, int).reshape(-1, 2)
-
-    return _Scene(
-        t=times,
-        points=np.concatenate([origins, *ends, np.zeros((len(rows), 1, 3))], axis=1),
-        links=links[links[:, 0] >= 0],
-        ground=links[links[:, 0] < 0],
-        rails=len(parents) + np.arange(2 * len(ends)).reshape(-1, 2),
-        rods=pairs(system.constraints, "DistanceConstraint"),
-        springs=pairs(system.potentials, "LinearSpring"),
-        masses=np.array([_mass(node.frame.mass, owner) for node in system.nodes]),
-        carts=np.isin(np.arange(len(parents)), on_rails),
-    )
+def _view_of(ax: Any) -> str | None:
+    return "3d" if ax is not None and ax.name == "3d" else None
 
 
-def _slides(transform: Any) -> bool:
-    return transform.variable is not None and not transform.rotational
-
-
-def _on_rails(system: Any, slides: np.ndarray) -> list[int]:
-    """Nodes that slide by one variable alone; without a mass between them, several are free motion."""
-    free = set()
-    for i, node in enumerate(system.nodes):
-        above = node.parent
-        if slides[i] and above >= 0 and slides[above] and system.nodes[above].frame.mass is None:
-            free |= {i, above}
-    return [i for i, slides_here in enumerate(slides) if slides_here and i not in free]
-
-
-def _rail_ends(trajectory: Trajectory, rows: np.ndarray, nodes: list[int], margin: float) -> list[np.ndarray]:
-    """For each node that slides, the two ends (pictures, 2, 3) of its rail: where it is at its extremes."""
-    owner: Any = trajectory.map
-    ends = []
-    for i in nodes:
-        variable = owner.system.nodes[i].frame.transform.variable.name
-        column = owner.state_names.index(variable)
-        moved = trajectory.x[rows].copy()
-        rail = []
-        for extreme in (trajectory.x[:, column].min() - margin, trajectory.x[:, column].max() + margin):
-            moved[:, column] = extreme
-            rail.append(np.asarray(owner.frame_positions(moved))[:, i])
-        ends.append(np.stack(rail, axis=1))
-    return ends
-
-
-def _mass(mass: Any, owner: Any) -> float:
-    if mass is None:
-        return 0.0
-    value = mass.mass
-    name = getattr(value, "name", None)  # a declared parameter: the map may hold another value
-    return float(value) if name is None else owner.parameters[name]
-
-
-def _plane(scene: _Scene) -> str:
-    travel = np.ptp(scene.points, axis=0).max(axis=0)
+def common_plane(scenes: list[Scene]) -> str:
+    """The first plane that no frame of any scene leaves, else ``"3d"``."""
+    travel = np.max([np.ptp(s.positions, axis=0).max(axis=0) for s in scenes], axis=0)
     still = travel <= 1e-6 * max(travel.max(), 1e-9)
     return next((view for view, (right, up) in PLANES.items() if still[3 - right - up]), "3d")
+
+
+def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: float) -> Any:
+    from matplotlib.animation import FuncAnimation
+
+    class Animation(FuncAnimation):
+        """Shows itself with a player in a notebook."""
+
+        def __init__(self) -> None:
+            super().__init__(axes.figure, update, frames=count, interval=1000 / fps, blit=False)
+            self.axes = axes
+
+        def _repr_html_(self) -> str:
+            import matplotlib.pyplot as plt
+
+            plt.close(axes.figure)  # else the notebook shows it a second time, standing still
+            return self.to_jshtml()
+
+    return Animation()
 
 
 # -- drawing ------------------------------------------------------------------------------------
 
 
-def _stage(scene: _Scene, view: str, *, to_screen: bool) -> tuple[Any, Any]:
-    """The figure, and the function that draws picture i into it."""
-    axes_shown = PLANES.get(view, (0, 1, 2))
-    points = scene.points[:, :, list(axes_shown)]
-    low, high = _limits(points if len(scene.ground) else points[:, :-1])
-    size = high - low
-    figure = _figure(
-        6.4, np.clip(6.4 * size[1] / size[0] + 0.7, 3.0, 7.2) if view != "3d" else 6.0, to_screen
-    )
-    axes = figure.add_subplot(projection="3d" if view == "3d" else None)
-    for name, a, b, i in zip("xyz", low, high, axes_shown, strict=False):
+def stage(
+    scenes: dict[str, Scene], view: str, ax: Any = None, *, to_screen: bool, inertia: bool = False
+) -> tuple[Any, Callable[[int], list[Any]]]:
+    """The axes, and the function that draws picture i into them and returns what moved."""
+    shown = list(PLANES.get(view, (0, 1, 2)))
+    corners = [scene.limits for scene in scenes.values()]
+    if inertia:
+        boxes = [line.points.reshape(-1, 3) for s in scenes.values() for line in _inertia_boxes(s)]
+        corners += [(box.min(axis=0), box.max(axis=0)) for box in boxes]
+    low, high = (f([c[i] for c in corners], axis=0) for i, f in ((0, np.min), (1, np.max)))
+    low, high = widened(low, high, shown)
+    axes = ax if ax is not None else _axes(low, high, view, to_screen)
+    for name, a, b, i in zip("xyz", low, high, shown, strict=False):
         getattr(axes, f"set_{name}lim")(a, b)
-        getattr(axes, f"set_{name}label")(f"{'xyz'[i]} [m]")
-    if view == "3d":
-        axes.set_box_aspect(size, zoom=0.85)  # room for the labels, which the layout does not see
-        axes.locator_params(nbins=4)
-    else:
-        axes.set_aspect("equal")
-        axes.grid(alpha=0.2)
-    title = axes.set_title(" ", loc="left", fontsize="medium", family="monospace")
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once, not for every picture
-
-    def lines(pairs: np.ndarray, shape: Any = _joined, **style: Any) -> Any:
-        (line,) = axes.plot(*np.empty((len(axes_shown), 0)), **style)
-        return lambda now: _put(line, shape(now[pairs]))
-
-    zigzag = view != "3d"
-    width = 0.03 * float(size.max())
-    drawn = [
-        lines(scene.rails, color="0.85", lw=3.0, solid_capstyle="round", zorder=0),
-        lines(scene.ground, color="0.75", lw=1.5, zorder=1),
-        lines(scene.rods, color="tab:red", lw=1.0, zorder=2),
-        lines(
-            scene.springs,
-            (lambda ends: _zigzag(ends, width)) if zigzag else _joined,
-            color="tab:green",
-            ls="-" if zigzag else "--",
-            lw=1.2,
-            zorder=2,
-        ),
-        lines(scene.links, color="tab:blue", lw=2.5, solid_capstyle="round", zorder=3),
-    ]
-    for mass, cart in sorted({*zip(scene.masses.tolist(), scene.carts.tolist(), strict=True)}):
-        here = np.flatnonzero((scene.masses == mass) & (scene.carts == cart))
-        if mass > 0:
-            size = 4 + 9 * np.sqrt(mass / scene.masses.max())
-            style = {"marker": "s" if cart else "o", "color": "tab:orange", "mec": "0.2", "ls": ""}
-            drawn.append(lines(here, lambda dots: dots, ms=size, zorder=4, **style))
+        getattr(axes, f"set_{name}label")(f"{'xyz'[i]} (m)")
+    title = axes.set_title(" ", loc="left", fontsize="medium", family="monospace") if ax is None else None
+    first = next(iter(scenes.values()))
+    heaviest = max((b.mass for s in scenes.values() for b in s.bodies), default=0.0)
+    drawn: list[Any] = []
+    for (label, scene), color in zip(scenes.items(), run_colors(list(scenes)), strict=True):
+        drawn += _Pen(axes, shown, (low, high), color).draw(scene, heaviest, inertia)
+        if color is not None:
+            axes.plot([], [], color=color, lw=2.5, label=label)
+    if len(scenes) > 1:
+        axes.legend(loc="upper right", fontsize="small")
+    if ax is None:
+        axes.figure.draw_without_rendering()
+        axes.figure.set_layout_engine("none")  # laid out once, not for every picture
 
     def update(i: int) -> list[Any]:
-        title.set_text(f"t = {scene.t[i]:5.2f} s")
-        return [title, *(draw(points[i]) for draw in drawn)]
+        if title is not None:
+            title.set_text(f"t = {first.t[i]:5.2f} s")
+        return [*([title] if title is not None else []), *(draw(i) for draw in drawn)]
 
-    return figure, update
+    return axes, update
 
 
-def _limits(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of everything, with a margin; no axis much thinner than the others."""
-    low, high = points.min(axis=(0, 1)), points.max(axis=(0, 1))
+class _Pen:
+    """Draws a scene into axes: one matplotlib line for each kind of thing.
+
+    Parameters
+    ----------
+    axes : Axes
+    shown : list of int
+        The axes of the world that are shown.
+    bounds : (low, high)
+        Of the axes shown, m.
+    color : str or None
+        Of everything; None by kind.
+    """
+
+    def __init__(self, axes: Any, shown: list[int], bounds: tuple[np.ndarray, np.ndarray], color: str | None):
+        self.axes, self.shown, self.bounds, self.color = axes, shown, bounds, color
+        self.size = float(bounds[1].max() - bounds[0].min())
+
+    def draw(self, scene: Scene, heaviest: float, inertia: bool) -> list[Callable[[int], Any]]:
+        """Functions that draw picture i, of what moves and what stands."""
+        flat = len(self.shown) == 2
+        drawn = []
+        for kind in STYLES:
+            lines = scene.kind(kind)
+            if kind == "shape":
+                lines = self._outlines(scene)
+            elif kind == "inertia" and inertia:
+                lines = _inertia_boxes(scene)
+            if lines:
+                zigzag = kind == "spring" and flat
+                drawn.append(self._lines(kind, [line.points for line in lines], zigzag))
+        looks = {(b.mass, b.kind) for b in scene.bodies if b.kind != "cable" and (b.mass or b.kind != "body")}
+        for mass, kind in sorted(looks):
+            alike = [b for b in scene.bodies if (b.mass, b.kind) == (mass, kind)]
+            drawn.append(self._dots(scene, alike, 4 + 9 * np.sqrt(mass / heaviest) if mass else 7.0))
+        return drawn
+
+    def _lines(self, kind: str, points: list[np.ndarray], zigzag: bool) -> Callable[[int], Any]:
+        own = self.color is not None and kind not in STANDS
+        style = {"solid_capstyle": "round", **STYLES[kind], "color": self.color if own else COLORS[kind]}
+        if kind == "spring" and not zigzag:
+            style["ls"] = "--"
+        if own:
+            style["alpha"] = 0.8
+        (line,) = self.axes.plot(*np.empty((len(self.shown), 0)), **style)
+        gap = np.full((1, len(self.shown)), np.nan)
+        tracks = [p[:, :, self.shown] for p in points]
+        width = 0.02 * self.size
+
+        def draw(i: int) -> Any:
+            pieces = []
+            for track in tracks:
+                now = track[min(i, len(track) - 1)]
+                pieces += [zigzags(now, width) if zigzag else now, gap]
+            return _put(line, np.concatenate(pieces))
+
+        return draw
+
+    def _dots(self, scene: Scene, bodies: list[Body], size: float) -> Callable[[int], Any]:
+        style = {"marker": "s" if bodies[0].kind == "carriage" else "o", "mec": "0.2", "ls": "", "zorder": 4}
+        color = self.color or COLORS["mass" if bodies[0].mass else "ground"]
+        (line,) = self.axes.plot(*np.empty((len(self.shown), 0)), ms=size, color=color, **style)
+        tracks = np.stack([scene.place(b.node, b.center[None])[:, 0] for b in bodies], axis=1)
+        return lambda i: _put(line, tracks[i][:, self.shown])
+
+    def _outlines(self, scene: Scene) -> list[Line]:
+        lines = []
+        for solid in scene.solids:
+            for points in outline(solid, 2 * self.size):
+                placed = scene.place(solid.node, points)
+                if solid.kind == "ground" and len(self.shown) == 3:  # axes of three dimensions do not clip
+                    placed = clipped(placed[0], *self.bounds)[None]
+                lines.append(Line("shape", "", placed))
+        return lines
+
+
+def _inertia_boxes(scene: Scene) -> list[Line]:
+    boxes = [Solid(b.node, "box", tuple(b.edges), b.center, b.axes) for b in scene.bodies if b.edges.any()]
+    return [Line("inertia", "", scene.place(box.node, points)) for box in boxes for points in outline(box)]
+
+
+def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the axes shown, with a margin; none much thinner than the others."""
+    low, high = low[shown], high[shown]
     half = (high - low) / 2
     half = np.maximum(half, max(0.25 * half.max(), 1e-3)) + 0.08 * half.max()
     middle = (low + high) / 2
     return middle - half, middle + half
+
+
+def clipped(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """What of a closed convex polygon (k, 3) lies in a box, closed; (0, 3) where nothing does."""
+    points = polygon[:-1]
+    for axis, sign, bound in ((a, s, b[a]) for a in range(3) for s, b in ((1, low), (-1, high))):
+        inside = sign * (points[:, axis] - bound)
+        kept = []
+        for i, (p, d) in enumerate(zip(points, inside, strict=True)):
+            q, e = points[i - 1], inside[i - 1]
+            if (d < 0) != (e < 0):
+                kept.append(q + e / (e - d) * (p - q))
+            if d >= 0:
+                kept.append(p)
+        points = np.array(kept).reshape(-1, 3)
+    return np.concatenate([points, points[:1]])
+
+
+def _axes(low: np.ndarray, high: np.ndarray, view: str, to_screen: bool) -> Any:
+    size = high - low
+    height = np.clip(6.4 * size[1] / size[0] + 0.7, 3.0, 7.2) if view != "3d" else 6.0
+    figure = _figure(6.4, height, to_screen)
+    axes = figure.add_subplot(projection="3d" if view == "3d" else None)
+    if view == "3d":
+        axes.set_box_aspect(size, zoom=0.85)  # room for the labels, which the layout does not see
+        axes.locator_params(nbins=4)
+        for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+            axis.labelpad = 14.0  # else a label lies on the numbers
+    else:
+        axes.set_aspect("equal")
+        axes.grid(alpha=0.2)
+    return axes
 
 
 def _figure(width: float, height: float, to_screen: bool) -> Any:
@@ -263,18 +322,11 @@ def _put(line: Any, points: np.ndarray) -> Any:
     return line
 
 
-def _zigzag(ends: np.ndarray, width: float, turns: int = 10) -> np.ndarray:
-    """Springs (m, 2, 2) in the plane as one polyline with gaps."""
+def zigzags(ends: np.ndarray, width: float, turns: int = 10) -> np.ndarray:
+    """A spring between two points (2, 2) of the plane."""
     along = np.concatenate([[0.0, 0.1], np.linspace(0.1, 0.9, 2 * turns + 1)[1:-1], [0.9, 1.0]])
     across = np.zeros(len(along))
     across[2:-2] = width * np.where(np.arange(len(along) - 4) % 2, -1.0, 1.0)
-    d = ends[:, 1] - ends[:, 0]
-    length = np.maximum(np.linalg.norm(d, axis=1, keepdims=True), 1e-12)
-    normal = np.stack([-d[:, 1], d[:, 0]], axis=1) / length
-    return _joined(ends[:, :1] + along[:, None] * d[:, None] + across[:, None] * normal[:, None])
-
-
-def _joined(lines: np.ndarray) -> np.ndarray:
-    """Lines (m, points, d) as one polyline with gaps (NaN)."""
-    gap = np.full((len(lines), 1, lines.shape[2]), np.nan)
-    return np.concatenate([lines, gap], axis=1).reshape(-1, lines.shape[2])
+    d = ends[1] - ends[0]
+    normal = np.array([-d[1], d[0]]) / max(float(np.linalg.norm(d)), 1e-12)
+    return ends[0] + along[:, None] * d + across[:, None] * normal

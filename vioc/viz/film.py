@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-import sys
-import time
+import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-SUFFIXES = (".gif", ".html")
-PATIENCE = 2.0  # s, after which progress is shown
+from vioc.progress import Progress
+
+SUFFIXES = (".gif", ".html", ".mp4")
+NO_FFMPEG = (
+    "{path}: an MP4 is made by ffmpeg, which is not found; install it (Debian, Ubuntu: apt install ffmpeg; "
+    "conda: conda install ffmpeg), or write a .gif or .html, which need nothing"
+)
+
+
+def check(path: Path) -> None:
+    """Raise where an animation cannot be written to a file of this name, before time is spent on it.
+
+    Raises
+    ------
+    ValueError
+        If its suffix is not one of `SUFFIXES`.
+    FileNotFoundError
+        If its folder does not exist, or ffmpeg for an MP4.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"{path}: an animation is written as {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: no such folder {path.parent}; make it first")
+    if path.suffix.lower() == ".mp4":
+        _ffmpeg(path)
 
 
 def pace(path: Path, fps: float) -> float:
@@ -21,8 +44,13 @@ def pace(path: Path, fps: float) -> float:
 
 def write(path: Path, figure: Any, update: Callable[[int], list[Any]], count: int, fps: float) -> None:
     """Write `count` pictures of a figure with an Agg canvas; `update(i)` returns what moves in the i-th."""
-    pictures = _watched(_pictures(figure, update, count), str(path), count)
-    if path.suffix.lower() == ".gif":
+    frame = _camera(figure, update)
+    kind = path.suffix.lower()
+    if kind == ".mp4":
+        _write_mp4(path, _counted(map(frame, range(count)), path, count), fps)
+        return
+    pictures = _counted(_indexed(frame, count), path, count)
+    if kind == ".gif":
         first = next(pictures)
         duration = 10 * round(100 / fps)
         first.save(path, save_all=True, append_images=pictures, duration=duration, loop=0, disposal=1)
@@ -30,23 +58,35 @@ def write(path: Path, figure: Any, update: Callable[[int], list[Any]], count: in
         _write_html(path, pictures, figure, fps)
 
 
-def _pictures(figure: Any, update: Callable[[int], list[Any]], count: int) -> Iterator[Any]:
-    """The pictures, all in the colours that three of them use most."""
-    from PIL import Image
+def _counted(pictures: Iterable[Any], path: Path, count: int) -> Iterator[Any]:
+    with Progress(path.name, total=count) as progress:
+        for picture in pictures:
+            yield picture
+            progress.advance()
 
+
+def _camera(figure: Any, update: Callable[[int], list[Any]]) -> Callable[[int], np.ndarray]:
+    """A function that takes the i-th picture, (height, width, 3) of uint8."""
     canvas = figure.canvas
     for artist in update(0):
         artist.set_animated(True)  # left out of canvas.draw
     canvas.draw()
     still = canvas.copy_from_bbox(figure.bbox)
 
-    def picture(i: int) -> Any:
+    def frame(i: int) -> np.ndarray:
         canvas.restore_region(still)
         for artist in update(i):
             figure.draw_artist(artist)
-        return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
-    some = np.stack([picture(i) for i in (0, count // 2, count - 1)])  # one alone may hide a colour
+    return frame
+
+
+def _indexed(frame: Callable[[int], np.ndarray], count: int) -> Iterator[Any]:
+    """The pictures, all in the colours that three of them use most."""
+    from PIL import Image
+
+    some = np.stack([frame(i) for i in (0, count // 2, count - 1)])  # one alone may hide a colour
     colors, times = np.unique(some.reshape(-1, 3) @ [1 << 16, 1 << 8, 1], return_counts=True)
     colors = colors[np.argsort(-times)]
     # Pillow looks up the upper six bits of a colour: one colour for each is looked up, and itself shown
@@ -54,7 +94,7 @@ def _pictures(figure: Any, update: Callable[[int], list[Any]], count: int) -> It
     usual = np.argsort(first)[:256]
     known, shown = _palette(cells[usual]), _palette(colors[first[usual]]).getpalette()
     for i in range(count):
-        indexed = picture(i).quantize(palette=known, dither=Image.Dither.NONE)
+        indexed = Image.fromarray(frame(i)).quantize(palette=known, dither=Image.Dither.NONE)
         indexed.putpalette(shown)
         yield indexed
 
@@ -87,22 +127,34 @@ def _write_html(path: Path, pictures: Iterable[Any], figure: Any, fps: float) ->
             writer.grab_frame()
 
 
-def _watched(pictures: Iterable[Any], name: str, count: int) -> Iterator[Any]:
-    """Pass the pictures on; where they take long, say on stderr how many are done and how long it takes.
+def _ffmpeg(path: Path) -> str:
+    import matplotlib
 
-    On a terminal one line that changes, elsewhere one line when that is known and one at the end.
-    """
-    terminal = sys.stderr.isatty()
-    start, end = ("\r", "") if terminal else ("", "\n")
-    begun = told = time.monotonic()
-    for done, picture in enumerate(pictures, 1):
-        yield picture
-        now = time.monotonic()
-        waited = now - told > 0.2 if told > begun else now - begun > PATIENCE
-        if waited and (terminal or told == begun):
-            left = (now - begun) / done * (count - done)
-            text = f"{start}{name}: {done} of {count} pictures, {left:.0f} s left  "
-            print(text if terminal else text.rstrip(), end=end, file=sys.stderr, flush=True)
-            told = now
-    if told > begun:
-        print(f"{start}{name}: {count} pictures in {time.monotonic() - begun:.1f} s   ", file=sys.stderr)
+    found = shutil.which(matplotlib.rcParams["animation.ffmpeg_path"])
+    if found is None:
+        raise FileNotFoundError(NO_FFMPEG.format(path=path))
+    return found
+
+
+def _write_mp4(path: Path, frames: Iterator[np.ndarray], fps: float) -> None:
+    """By ffmpeg, with the codec that it has for MP4, in the colours that every player shows."""
+    first = next(frames)
+    height, width = first.shape[:2]
+    command = [_ffmpeg(path), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    command += ["-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-", "-pix_fmt", "yuv420p"]
+    command += ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white", "-movflags", "+faststart"]
+    maker = subprocess.Popen([*command, str(path.absolute())], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert maker.stdin is not None
+    try:
+        maker.stdin.write(first.tobytes())
+        for frame in frames:
+            maker.stdin.write(frame.tobytes())
+    except BrokenPipeError:  # it says why, below
+        pass
+    except BaseException:
+        maker.kill()
+        maker.communicate()
+        raise
+    _, remarks = maker.communicate()
+    if maker.returncode != 0:
+        raise OSError(f"{path}: ffmpeg failed: {remarks.decode(errors='replace').strip()}")

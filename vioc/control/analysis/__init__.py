@@ -2,6 +2,7 @@
 
 from vioc.control.analysis.accessibility import Accessibility, accessibility
 from vioc.control.analysis.attraction import Attraction, region_of_attraction
+from vioc.control.analysis.frequency import FrequencyResponse, frequency_response
 from vioc.control.analysis.gramians import (
     controllability_gramian,
     gramian_factor,
@@ -27,6 +28,7 @@ __all__ = [
     "Accessibility",
     "Attraction",
     "Direction",
+    "FrequencyResponse",
     "LyapunovLevel",
     "Mode",
     "Modes",
@@ -38,6 +40,7 @@ __all__ = [
     "controllability_matrix",
     "controllability_rank",
     "floquet",
+    "frequency_response",
     "gramian_factor",
     "hautus_margins",
     "lyapunov_level",

@@ -13,6 +13,7 @@ import numpy as np
 
 from vioc.checks import check_array, near_misses
 from vioc.control.sweep import sweep
+from vioc.drawing import plots, unit_of
 from vioc.errors import ModelError, StepError
 
 CONFIDENCE = 1.959964  # of a 95 % interval, in standard deviations
@@ -29,12 +30,18 @@ class Attraction:
     distances : (n,)
         Largest error at the end, in units of `goal`; inf where a step had no solution.
     names : tuple of nx str
+    units : dict of str to str
+        Of the states, where they are known.
+    center : (nx,) or None
+        The equilibrium.
     """
 
     starts: np.ndarray = field(repr=False)
     caught: np.ndarray = field(repr=False)
     distances: np.ndarray = field(repr=False)
     names: tuple[str, ...]
+    units: dict[str, str] = field(default_factory=dict, repr=False)
+    center: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def fraction(self) -> float:
@@ -53,6 +60,12 @@ class Attraction:
         if name not in self.names:
             raise KeyError(f"unknown state {name!r}; {near_misses(name, self.names)}")
         return self.starts[:, self.names.index(name)]
+
+    def plot(
+        self, first: str | None = None, second: str | None = None, *, ax: Any = None, **more: Any
+    ) -> Any:
+        """Plot the starts in the plane of two states, caught or lost; see `vioc.viz.plot_attraction`."""
+        return plots().plot_attraction(self, first, second, ax=ax, **more)
 
     def __repr__(self) -> str:
         low, high = self.interval
@@ -75,7 +88,7 @@ def region_of_attraction(
     executor: Executor | None = None,
     workers: int | None = 0,
     store: str | os.PathLike | None = None,
-    progress: Any = False,
+    progress: Any = None,
 ) -> Attraction:
     """Monte Carlo: which of random starts a closed loop brings to its equilibrium.
 
@@ -131,7 +144,8 @@ def region_of_attraction(
     ).values
     starts = np.concatenate([d["starts"] for d in done])
     distances = np.concatenate([d["distances"] for d in done])
-    return Attraction(starts, distances <= 1, distances, f.state_names)
+    units = {n: unit_of(f, n) for n in f.state_names}
+    return Attraction(starts, distances <= 1, distances, f.state_names, units, center)
 
 
 @dataclass(frozen=True)

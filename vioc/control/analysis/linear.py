@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names, by_name, check_array
-from vioc.control.weights import error_names
-from vioc.dynamics.evaluate import Evaluator
+from vioc.control.weights import error_names, named_jacobians
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
@@ -48,7 +46,7 @@ class LinearSystem:
         return error_names(self.map)
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-        """C (N+1, p, r) of named quantities of the state, or of a matrix (p, ndx), and their names."""
+        """C (N+1, p, r) and names of outputs: quantities or errors of the state, or a matrix (p, ndx)."""
         if isinstance(outputs, str) or (
             isinstance(outputs, Sequence) and outputs and isinstance(outputs[0], str)
         ):
@@ -116,19 +114,8 @@ def equilibrium_point(f: OneStepMap, about: Any) -> tuple[np.ndarray, np.ndarray
 
 
 def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:
-    """Derivatives of named quantities by the state (N, p, nx) at states X (N, nx)."""
-    if f.ndx != f.nx:
-        raise ValueError("named outputs need a map whose errors are differences of states; give a matrix")
-    s = f.symbols
-    expressions = ca.vertcat(*(f.quantity(name) for name in names))
-    later = ca.vertcat(s.u, s.multipliers, s.dt)
-    for name, row in zip(names, ca.vertsplit(expressions), strict=True):
-        if ca.depends_on(row, later):
-            raise ValueError(
-                f"outputs: {name!r} belongs to a step, not to a state; give the matrix C instead"
-            )
-    jacobian = ca.Function("C", [s.x, s.parameters], [ca.jacobian(expressions, s.x)], {"cse": True})
-    return Evaluator(jacobian)(np.ascontiguousarray(X), np.array(list(f.parameters.values()), float))[0]
+    """Derivatives of named quantities, or errors, by the state's error (N, p, ndx) at states X (N, nx)."""
+    return named_jacobians(f, names, X, "outputs", "give the matrix C instead")
 
 
 def sizes(value: Any, names: Sequence[str], what: str) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.analysis.attraction import check_names
 from vioc.control.weights import error_names
+from vioc.drawing import plots, unit_of
 from vioc.errors import OptimizationError, StepError
 
 RISK = 0.05
@@ -36,6 +37,8 @@ class LyapunovLevel:
         Uniform in {V <= level}, none of which violates.
     P : (ndx, ndx)
     names : tuple of ndx str
+    units : dict of str to str
+        Of the errors, where they are known.
     """
 
     level: float
@@ -44,6 +47,7 @@ class LyapunovLevel:
     samples: int
     P: np.ndarray = field(repr=False)
     names: tuple[str, ...]
+    units: dict[str, str] = field(default_factory=dict, repr=False)
 
     certificate = "sampling"
 
@@ -72,6 +76,10 @@ class LyapunovLevel:
         angle = np.linspace(0, 2 * np.pi, points)
         circle = np.sqrt(self.level) * np.stack([np.cos(angle), np.sin(angle)])
         return np.linalg.solve(L.T, circle).T
+
+    def plot(self, first: str, second: str, *, ax: Any = None) -> Any:
+        """Plot {V <= level} in the plane of two errors, others 0; returns the axes."""
+        return plots().plot_level(self, first, second, ax=ax)
 
     def __repr__(self) -> str:
         return (
@@ -137,7 +145,8 @@ def lyapunov_level(
     while True:
         worst = search.sample(rng, level, samples)
         if worst is None:
-            return LyapunovLevel(level, upper, z, samples, search.P, error_names(f))
+            units = {n: unit_of(f, n) for n in error_names(f)}
+            return LyapunovLevel(level, upper, z, samples, search.P, error_names(f), units)
         z, upper = search.refine(rng, worst)
         level = margin * upper
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.analysis.linear import LinearSystem, linear_system
+from vioc.drawing import plots
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
@@ -103,6 +104,10 @@ class Modes:
         if self.spectral_radius > 1 + CIRCLE:
             return "unstable"
         return "asymptotically stable" if self.spectral_radius < 1 - CIRCLE else "neutral"
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Plot the eigenvalues in the unit circle; returns the axes."""
+        return plots().plot_poles(self, ax=ax)
 
     def __str__(self) -> str:
         header = f"{'eigenvalue':>22}  {'size':>9}  {'Hz':>9}  {'damping':>8}  {'time [s]':>9}  {'':7}  shape"

@@ -13,10 +13,12 @@ import numpy as np
 from scipy.linalg import null_space, orth, qr
 
 from vioc.checks import as_names, by_name, check_array
+from vioc.control.analysis.ellipses import boundary, semi_axes
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
 from vioc.control.analysis.linear import LinearSystem, linear_system, sizes
 from vioc.control.analysis.rank import TOLERANCE, Subspace, reached, staircase
 from vioc.control.weights import INPUTS, weight_matrix
+from vioc.drawing import plots, unit_of
 from vioc.dynamics.integrators.base import OneStepMap
 
 SHOWN = 6  # names in a line of a report
@@ -63,6 +65,8 @@ class Structure:
     steps : int
         Of the Gramian's horizon.
     on_manifold : bool
+    units : dict of str to str
+        Of the states, where they are known.
     """
 
     what: str
@@ -76,6 +80,7 @@ class Structure:
     on_manifold: bool
     _pair: tuple[Any, Any] = field(repr=False)
     _root: np.ndarray = field(repr=False)  # (nu, m), R^(-1/2): from weighted inputs to inputs
+    units: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def rank(self) -> int:
@@ -176,6 +181,20 @@ class Structure:
         """Least sum of u'Ru that adds `target` to the last state; see `steer`."""
         return self.steer(target).energy
 
+    def ellipse(
+        self, first: str, second: str, *, level: float = 1.0, section: bool = False, points: int = 200
+    ) -> np.ndarray:
+        """Boundary (points, 2), SI units, of the Gramian's ellipsoid in the plane of two errors.
+
+        Controllability: what inputs of energy `level` reach. Observability: what shows with at most that
+        output energy; ValueError if a part of the two never shows. Others are free, or in a `section` 0.
+        """
+        return boundary(semi_axes(self, first, second, section) * np.sqrt(level), points)
+
+    def plot(self, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
+        """Plot the Gramian's ellipses in the plane of two states; returns the axes."""
+        return plots().plot_gramian(self, first, second, level=level, ax=ax)
+
     def _metric(self, factor: np.ndarray, seen: bool) -> np.ndarray:
         """The factor in units of `scales` (ndx, c)."""
         if not seen:
@@ -210,7 +229,7 @@ class Structure:
         per = "per root of input energy" if self.what == "controllable" else "root of output energy"
         lines.append(f"over {self.steps} steps, {per}:")
         found = self.directions()
-        last = min(3, len(found) - 3)
+        last = max(0, min(3, len(found) - 3))
         lines += [f"  {label:5} {d}" for label, d in zip(("most", "", ""), found, strict=False)]
         lines += [f"  {label:5} {d}" for label, d in zip(("least", "", "")[:last], found[::-1], strict=False)]
         return "\n".join(lines)
@@ -281,6 +300,7 @@ def controllability(
         system.on_manifold,
         (A, B),
         root,
+        {n: unit_of(f, n) for n in system.names},
     )
 
 
@@ -338,6 +358,7 @@ def observability(
         system.on_manifold,
         back,
         np.eye(len(names)),
+        {n: unit_of(f, n) for n in system.names},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -117,11 +118,12 @@ def optimize_constrained(
     scale = 1 + abs(cost.value(start_run)) if start_run is not None else 1.0
     interrupt = None
     try:
-        if isinstance(chosen, Barrier):
-            follow(search, chosen, start, scale)
-        else:
-            mu = rows.from_names(multipliers or {}, omega)
-            multiply(search, chosen, start, scale, mu, bool(multipliers))
+        with nullcontext() if monitor is True else search.progress:
+            if isinstance(chosen, Barrier):
+                follow(search, chosen, start, scale)
+            else:
+                mu = rows.from_names(multipliers or {}, omega)
+                multiply(search, chosen, start, scale, mu, bool(multipliers))
     except KeyboardInterrupt as stop:
         interrupt, search.status = stop, "interrupted"
     name = "barrier" if isinstance(chosen, Barrier) else "augmented"

@@ -10,6 +10,7 @@ import numpy as np
 from vioc.control.constrained.penalties import equation
 from vioc.control.constrained.rows import Rows
 from vioc.control.costs import Cost
+from vioc.control.tangent import error_jacobian
 
 Penalty = Callable[[ca.SX, ca.SX, ca.SX], ca.SX]
 
@@ -38,20 +39,20 @@ class Penalized:
         for kind in (penalty, equation):
             value = kind(h, phi, s)
             functions.append(ca.Function("phi", [h, phi, s], [value, ca.hessian(value, h)[0]]))
-        stage = ca.vertcat(x, u, lam)
+        size = f.ndx + f.nu + lam.numel()
         running, terminal = [ca.SX(0)], [ca.SX(0)]
-        curved, curved_end = [ca.SX(stage.numel(), stage.numel())], [ca.SX(f.nx, f.nx)]
+        curved, curved_end = [ca.SX(size, size)], [ca.SX(f.ndx, f.ndx)]
         end_weight = f.dt if cost.per_time else 1.0
         for i, row in enumerate(rows.rows):
             c = rows.constraints[row.group]
             residual = row.sign * (c.expression[row.entry] - limit[i]) / row.scale
             value, curvature = functions[row.side == 0](residual, weight[i], shift[i])
             if c.where != "end":
-                J = ca.jacobian(residual, stage)
+                J = error_jacobian(f, residual, u, lam)
                 running.append(value)
                 curved.append(curvature * (J.T @ J))
             if row.present[n]:
-                J, w = ca.jacobian(residual, x), 1.0 if c.where == "end" else end_weight
+                J, w = error_jacobian(f, residual), 1.0 if c.where == "end" else end_weight
                 terminal.append(w * value)
                 curved_end.append(w * curvature * (J.T @ J))
         args = [x, u, lam, theta, dt, own]

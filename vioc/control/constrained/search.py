@@ -16,6 +16,7 @@ from vioc.control.descent import optimize
 from vioc.control.result import History, Result
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
+from vioc.progress import Progress
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Search:
     levels: list[Level] = field(default_factory=list)
     histories: list[History] = field(default_factory=list)
     status: str = ""
+    progress: Progress = field(default_factory=lambda: Progress("optimize_constrained"))
 
     def minimize(self, weight: np.ndarray, shift: np.ndarray, guess: Any, tolerance: float) -> Result:
         """The penalized problem from a guess: a trajectory, or what `optimize` takes."""
@@ -63,6 +65,7 @@ class Search:
         if self.monitor is True and not self.levels:
             print(LEVEL_HEADER)
         self.levels.append(level)
+        self.progress.to(len(self.levels))
         if self.monitor is True:
             print(level)
         elif self.monitor:

@@ -20,7 +20,7 @@ Box = tuple[np.ndarray, np.ndarray]
 
 @dataclass
 class Pass:
-    """What a backward pass gives: feedforward (N, nu), gains (N, nu, nx), k'Q_u and k'Q_uu k summed."""
+    """What a backward pass gives: feedforward (N, nu), gains (N, nu, ndx), k'Q_u and k'Q_uu k summed."""
 
     k: np.ndarray
     K: np.ndarray
@@ -43,11 +43,11 @@ class Model:
         self._chunk: tuple[int, np.ndarray] = 0, np.empty(0)
 
     def curvature(self, k: int) -> np.ndarray:
-        """Second derivatives of step k by (x, u), (nx, ns, ns); those of a chunk of steps are kept."""
+        """Second derivatives of step k by (x, u), (ndx, ns, ns); those of a chunk of steps are kept."""
         start, tensor = self._chunk
         if not start <= k < start + len(tensor):
             f, run = self.f, self.run
-            start = max(0, k + 1 - max(1, CHUNK // (f.nx * (f.nx + f.nu) ** 2)))
+            start = max(0, k + 1 - max(1, CHUNK // (f.ndx * (f.ndx + f.nu) ** 2)))
             part = Trajectory(
                 f,
                 run.t[start : k + 2],
@@ -56,7 +56,7 @@ class Model:
                 run.multipliers[start : k + 1],
                 k0=run.k0 + start,
             )
-            each = [f.second_order_trajectory(part, np.tile(z, (len(part), 1))) for z in np.eye(f.nx)]
+            each = [f.second_order_trajectory(part, np.tile(z, (len(part), 1))) for z in np.eye(f.ndx)]
             tensor = np.stack([_blocks(second) for second in each], axis=1)
             self._chunk = start, tensor
         return tensor[k - start]
@@ -66,13 +66,13 @@ class Model:
         if self.e.zeta is None or not self.curved:
             return None
         if self._extra is None:
-            none = np.zeros((len(self.run), self.f.nx))
+            none = np.zeros((len(self.run), self.f.ndx))
             self._extra = _blocks(self.f.second_order_trajectory(self.run, none, self.e.zeta))
         return self._extra
 
     def backward(self, r: float, box: Box | None) -> Pass | None:
         """The backward pass with regularization r; None where it has no minimum."""
-        e, (A, B), n, m = self.e, self.lin, self.f.nx, self.f.nu
+        e, (A, B), n, m = self.e, self.lin, self.f.ndx, self.f.nu
         N = len(self.run)
         v, V = e.lx[-1], e.lxx[-1]
         k_all, K_all = np.zeros((N, m)), np.zeros((N, m, n))

@@ -7,6 +7,7 @@ Each backward pass gives a feedback, which is rolled out through the map itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from vioc.control.result import ADVICE, HEADER, History, Record, Result
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
+from vioc.progress import Progress
 
 METHODS = ("ddp", "ilqr")
 LEAST, FACTOR, MOST = 1e-6, 2.0, 1e10  # of the regularization: least, first factor, most
@@ -92,7 +94,8 @@ def optimize_ddp(
         run = _rollout(f, run.x[0], np.clip(run.u, *box), run.k0)
     search = _Search(f, cost, method, box, tolerance, run, cost.value(run), monitor)
     interrupt = None
-    with np.errstate(over="ignore", invalid="ignore"):  # trials are judged by their value
+    quiet = np.errstate(over="ignore", invalid="ignore")  # trials are judged by their value
+    with quiet, nullcontext() if monitor is True else search.progress:
         try:
             search.iterate(max_iterations)
         except KeyboardInterrupt as stop:
@@ -165,6 +168,7 @@ class _Search:
     factor: float = 1.0
     status: str = ""
     note: str = ""
+    progress: Progress = field(default_factory=lambda: Progress("optimize_ddp"))
 
     @property
     def steps(self) -> int:
@@ -249,6 +253,7 @@ class _Search:
         if self.monitor is True and not self.records:
             print(HEADER)
         self.records.append(record)
+        self.progress.to(len(self.records), f"cost {self.value:.6g}, promise {-found.linear:.1e}")
         if self.monitor is True:
             print(record)
         elif self.monitor:

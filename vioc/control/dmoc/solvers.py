@@ -14,6 +14,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.dmoc.transcription import Transcription
+from vioc.progress import Progress
 
 SOLVERS = ("ipopt", "fatrop", "sqp")
 PLUGINS = {"ipopt": "ipopt", "fatrop": "fatrop", "sqp": "sqpmethod"}
@@ -88,7 +89,9 @@ class Watch(ca.Callback):
         self._limits = t.row_lower, t.row_upper
         self._tolerance = tolerance
         self.monitor: Any = None
+        self.progress = Progress("dmoc")
         self.stop = False
+        self.error: BaseException | None = None
         self.best: tuple[tuple[float, float], np.ndarray, np.ndarray] | None = None
         self.iterations = 0
         self.construct("watch", {})
@@ -109,6 +112,8 @@ class Watch(ca.Callback):
 
     def reset(self, monitor: Any) -> None:
         self.monitor, self.stop, self.best, self.iterations = monitor, False, None, 0
+        self.error = None
+        self.progress = Progress("dmoc")
 
     def eval(self, arg: list[ca.DM]) -> list[int]:
         named = dict(zip(map(ca.nlpsol_out, range(len(arg))), arg, strict=True))
@@ -124,8 +129,12 @@ class Watch(ca.Callback):
                 print(f"{'iter':>4}  {'cost':>14}  {'violation':>11}")
             print(f"{self.iterations:>4}  {cost:>14.8g}  {amount:>11.3e}")
         elif self.monitor:
-            self.monitor(self.iterations, cost, amount)
+            try:
+                self.monitor(self.iterations, cost, amount)
+            except BaseException as error:  # which the solver would make another one of
+                self.stop, self.error = True, error
         self.iterations += 1
+        self.progress.to(self.iterations, f"cost {cost:.4g}, violation {amount:.1e}")
         return [int(self.stop)]
 
 
@@ -186,9 +195,11 @@ class Solver:
         if mu is not None and nu is not None:
             args |= dict(lam_g0=mu, lam_x0=nu)
         before = time.perf_counter()
-        with contextlib.nullcontext() if self.name == "fatrop" else _interruptible(watch):
+        with _interruptible(watch), contextlib.nullcontext() if monitor else watch.progress:
             found = self._solve(**args)
         seconds = time.perf_counter() - before
+        if watch.error is not None and not isinstance(watch.error, KeyboardInterrupt):
+            raise watch.error
         stats = self._solve.stats()
         status = self._status(stats)
         w, mu = (np.asarray(found[n]).ravel() for n in ("x", "lam_g"))

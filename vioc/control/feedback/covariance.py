@@ -12,6 +12,7 @@ from vioc.control.feedback.kalman import KalmanFilter
 from vioc.control.feedback.law import StateLaw, as_law
 from vioc.control.feedback.measurement import retract_jacobian
 from vioc.control.weights import input_weight, state_weight
+from vioc.drawing import plots
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.trajectory import Trajectory
 
@@ -52,6 +53,10 @@ class Covariance:
             c = np.stack([row @ retract_jacobian(f, x) for row, x in zip(c, X, strict=True)])
         variance = (c @ self.P @ np.swapaxes(c, 1, 2))[:, 0, 0]
         return np.sqrt(np.maximum(variance, 0.0))
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """Plot named quantities of the state with two standard deviations; returns the axes."""
+        return plots().plot_covariance(self, *names, ax=ax)
 
     def __repr__(self) -> str:
         first, last = (np.sqrt(np.trace(self.P[k])) for k in (0, -1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,8 +10,12 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.control.tangent import retracted
+from vioc.control.weights import error_names
 from vioc.dynamics.integrators.base import Linearization, OneStepMap, SecondOrder, Symbols
 from vioc.dynamics.trajectory import Trajectory
+
+PENDING = "pending."  # prefix of the states that are inputs under way
 
 
 class DelayedMap(OneStepMap):
@@ -35,7 +39,7 @@ class DelayedMap(OneStepMap):
         self.nx, self.ndx, self.nu = inner.nx + inner.nu, inner.ndx + inner.nu, inner.nu
         self.dt = inner.dt
         self.input_names = inner.input_names
-        self.state_names = (*inner.state_names, *(f"pending.{n}" for n in inner.input_names))
+        self.state_names = (*inner.state_names, *(PENDING + n for n in inner.input_names))
         self.multiplier_names = inner.multiplier_names
         self.parameters = inner.parameters
         self.wrap = getattr(inner, "wrap", ())
@@ -63,6 +67,13 @@ class DelayedMap(OneStepMap):
         x = self.inner.check_state(x)
         return np.concatenate([x, self.inner.check_input(pending, x)])
 
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        """The inner map's state by names, and ``pending.INPUT``."""
+        values = {**(values or {}), **named}
+        pending = {n.removeprefix(PENDING): v for n, v in values.items() if n.startswith(PENDING)}
+        inner = self.inner.state({n: v for n, v in values.items() if not n.startswith(PENDING)})
+        return np.concatenate([inner, self.inner.input(pending)])
+
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         (a, v), (b, w) = self.split(x0), self.split(x1)
         return np.concatenate([self.inner.difference(a, b), w - v], axis=-1)
@@ -71,6 +82,16 @@ class DelayedMap(OneStepMap):
         (a, w), dx = self.split(x), np.asarray(dx, float)
         n = self.inner.ndx
         return np.concatenate([self.inner.retract(a, dx[..., :n]), w + dx[..., n:]], axis=-1)
+
+    def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
+        """`retract` on symbols, as the inner map's."""
+        n, e = self.inner.nx, self.inner.ndx
+        return ca.vertcat(retracted(self.inner, x[:n], dx[:e]), x[n:] + dx[e:])
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        """Names of the state's error, (ndx,): the inner map's, then ``pending.INPUT``."""
+        return (*error_names(self.inner), *self.state_names[self.inner.nx :])
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return self.inner.rest_input(self.split(x)[0])

@@ -11,10 +11,12 @@ import numpy as np
 
 from vioc.checks import as_names, near_misses
 from vioc.control.analysis.modes import Modes, modes
-from vioc.control.weights import INPUTS
+from vioc.control.feedback.manifold import constraint_expressions
+from vioc.control.tangent import error_jacobian
+from vioc.control.weights import INPUTS, error_names, known_quantities
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
-from vioc.errors import ModelError, OptimizationError, StepError
+from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
 
 ON_CIRCLE = 1e-7  # rounding moves a double eigenvalue, as of a cart that may stand anywhere, by 1e-8
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
@@ -63,6 +65,13 @@ class Equilibrium:
     def __repr__(self) -> str:
         f = self.map
         pairs = [*zip(f.state_names, self.x, strict=True), *zip(f.input_names, self.u, strict=True)]
+        if f.ndx != f.nx:  # poses of bodies say little
+            names = (
+                *getattr(getattr(f, "system", None), "variables", ()),
+                *(INPUTS + n for n in f.input_names),
+            )
+            run = f.rollout(self.x, self.u, steps=1, warn=False)
+            pairs = [(n.removeprefix(INPUTS), float(run[n][0])) for n in names]
         shown = ", ".join(f"{n} = {v:.6g}" for n, v in pairs[:12]) + ", ..." * (len(pairs) > 12)
         return f"Equilibrium({shown}; {self.verdict}, largest eigenvalue {self.modes.spectral_radius:.6g})"
 
@@ -78,19 +87,22 @@ def equilibrium(
     iterations: int = 100,
     **named: float,
 ) -> Equilibrium:
-    """An equilibrium f(x, u) = x near a guess, with some states and inputs held.
+    """An equilibrium f(x, u) = x near a guess, with some states, inputs or other quantities held.
 
     Parameters
     ----------
     f : OneStepMap
     hold : dict of str to float, and **named
-        States and inputs by name and the values that they keep: ``equilibrium(f, theta=0.0)``.
+        States, inputs and quantities of the state by name and the values that they keep:
+        ``equilibrium(f, theta=0.0)``, ``equilibrium(f, {"hand:z": 0.4})``.
     guess : (nx,), (x, u) or dict of str to float, optional
-        Where to look; zero where nothing is said (inputs: `OneStepMap.rest_input`).
+        Where to look; zero where nothing is said (inputs: `OneStepMap.rest_input`). A dict is what
+        ``f.state`` takes, and inputs; with constraints it must keep them if the map asks so.
     fixed : names
-        States and inputs that keep the guess's value.
+        States, inputs and quantities that keep the guess's value.
     free : names, optional
-        The only ones that may change; by default all that are not held.
+        The only states and inputs that may change; by default all that are not held. Where errors are
+        not differences of states (ndx != nx) only inputs are told apart so.
     tolerance : float
         How far a step may move the answer, relative to 1 + |x|.
     iterations : int
@@ -110,118 +122,157 @@ def equilibrium(
     Notes
     -----
     Where several answers remain (a cart may stand anywhere) each Gauss-Newton step is the shortest one.
+    Where bodies touch, guess a state that has settled, the end of a rollout: contact forces fade so fast with
+    the gap that nothing tells how to get there.
     """
-    w, known = _start(f, {**(hold or {}), **named}, guess, fixed, free)
-    equations, size = _equations(f)
-    names = (*f.state_names, *f.input_names)
-    w = np.concatenate([w, np.zeros(size - len(w))])
-    change = [i for i in range(size) if i >= len(names) or names[i] not in known]
+    x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
+    held = {*entries, *targets}
+    rows = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
+    equations, extra = _equations(f, rows)
+    names = (*error_names(f), *f.input_names)
+    change = [i for i in range(f.ndx + f.nu + extra) if i >= len(names) or names[i] not in entries]
+
+    def move(w: np.ndarray, step: np.ndarray) -> np.ndarray:
+        return np.concatenate([f.retract(w[: f.nx], step[: f.ndx]), w[f.nx :] + step[f.ndx :]])
+
     try:
-        w, count = _solve(equations, w, change, iterations)
+        w = np.concatenate([x, u, np.zeros(extra)])
+        if extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
+            r, J = equations(w)
+            w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
+        w, count = _solve(equations, move, w, change, iterations)
         x, u = w[: f.nx].copy(), w[f.nx : f.nx + f.nu].copy()
         run = f.rollout(x, u, steps=1, warn=False)
     except (StepError, np.linalg.LinAlgError) as error:
         raise OptimizationError(f"no equilibrium found: {error}; give another guess") from None
     moved = np.abs(f.difference(x, run.x[1]))
-    away = np.abs(_constraint_values(f)(w[None])[0]).max(initial=0.0)
-    if not max(moved.max(), away) <= tolerance * (1 + np.abs(x).max()):
-        raise OptimizationError(_refusal(f, moved, away, known))
+    away = np.abs(_rows(f, constraint_expressions(f))(x)[0]).max(initial=0.0)
+    missed = np.abs(rows(x)[0])
+    if not max(moved.max(), away, missed.max(initial=0.0)) <= tolerance * (1 + np.abs(x).max()):
+        raise OptimizationError(_refusal(f, moved, away, dict(zip(targets, missed, strict=True)), held))
     return Equilibrium(f, x, u, run.multipliers[0], float(moved.max()), modes(f, (x, u)), count)
 
 
-def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, set[str]]:
-    """(x, u) to start from, and the names that are held."""
-    names = (*f.state_names, *f.input_names)
+def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:
+    """x and u to start from, the entries of them that stay, and values of quantities that are held."""
+    # where errors are not differences of states, a state's entry is a quantity like any other
+    states = f.state_names if f.ndx == f.nx else ()
+    names = (*states, *f.input_names)
 
     def plain(name: str) -> str:
         bare = name.removeprefix(INPUTS)
-        if name not in names and bare not in f.input_names:
-            raise ModelError(f"unknown state or input {name!r}; {near_misses(name, names)}")
-        return name if name in names else bare
+        return name if name in names or bare not in f.input_names else bare
 
     hold = {plain(n): v for n, v in hold.items()}
-    if isinstance(guess, Mapping):
-        guess = {plain(n): v for n, v in guess.items()}
-        x = f.state({n: v for n, v in guess.items() if n in f.state_names})
-        u = None
-    elif isinstance(guess, tuple):
+    if isinstance(guess, tuple):
         x, u = f.check_state(guess[0], "guess"), f.check_input(guess[1])
+    elif guess is None or isinstance(guess, Mapping):
+        guess = {plain(n): v for n, v in (guess or {}).items()}
+        x, u = _state(f, guess, hold), None
     else:
-        x, u = np.zeros(f.nx) if guess is None else f.check_state(guess, "guess").copy(), None
+        x, u = f.check_state(guess, "guess").copy(), None
     values = {**(guess if isinstance(guess, Mapping) else {}), **hold}
-    for name, value in values.items():
-        if name in f.state_names:
-            x[f.state_names.index(name)] = value
-    u = f.rest_input(x) if u is None else u
-    for name, value in values.items():
-        if name in f.input_names:
-            u = u.copy()
-            u[f.input_names.index(name)] = value
-    if not np.isfinite([*x, *u]).all():
+    if not np.isfinite(list(values.values())).all():
         raise ValueError(f"expected finite values, got {values}")
-    held = set(hold) | set(map(plain, as_names(fixed)))
+    x = x.copy()
+    for name in states:
+        x[f.state_names.index(name)] = values.get(name, x[f.state_names.index(name)])
+    u = (f.rest_input(x) if u is None else u).copy()
+    for i, name in enumerate(f.input_names):
+        u[i] = values.get(name, u[i])
+    fixed = tuple(map(plain, as_names(fixed)))
+    entries = {n for n in (*hold, *fixed) if n in names}
     if free is not None:
-        held |= set(names) - set(map(plain, as_names(free)))
-    if f.ndx != f.nx and held & set(f.state_names):
-        raise ValueError("states cannot be held by name where the map's errors are not its states")
-    return np.concatenate([x, u]), held
+        free = set(map(plain, as_names(free)))
+        for name in free - set(names):
+            raise ModelError(f"free: unknown name {name!r}; {near_misses(name, names)}")
+        entries |= set(names) - free
+    targets = {n: hold[n] for n in hold if n not in names}
+    others = [n for n in fixed if n not in names and n not in targets]
+    for name in (*targets, *others):
+        _check_quantity(f, name, names)
+    targets |= dict(zip(others, _rows(f, [f.quantity(n) for n in others])(x)[0], strict=True))
+    return x, u, entries, targets
 
 
-def _equations(f: OneStepMap) -> tuple[Equations, int]:
-    """Equations and their Jacobian by w = (x, u[, multipliers]), and the size of w."""
-    constraints, nw = _constraint_values(f), f.nx + f.nu
+def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
+    """The state of a guess, which agrees with what is held if there is such a state by these names."""
+    guess, hold = ({n: v for n, v in d.items() if n not in f.input_names} for d in (guess, hold))
+    try:
+        return f.state({**guess, **hold})
+    except ValueError:  # held are quantities, or the guess would no longer keep the constraints
+        return f.state(guess)
+
+
+def _check_quantity(f: OneStepMap, name: str, names: tuple[str, ...]) -> None:
+    try:
+        y = f.quantity(name)
+    except ModelError:
+        hint = near_misses(name, (*names, *known_quantities(f)))
+        raise ModelError(f"unknown state, input or quantity {name!r}; {hint}") from None
+    if ca.depends_on(y, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
+        raise ValueError(f"{name!r} belongs to a step; hold inputs and quantities of the state")
+
+
+def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
+    """Values at x and their Jacobian by errors; with names, angles in `wrap` go the short way round."""
+    y = ca.densify(ca.vertcat(ca.SX(0, 1), *expressions))
+    turns = np.array([n in getattr(f, "wrap", ()) for n in names] or [False] * y.numel(), float)
+    jacobian = ca.densify(error_jacobian(f, y)) if expressions else ca.SX(0, f.ndx)
+    numbers = Evaluator(ca.Function("rows", [f.symbols.x, f.symbols.parameters], [y, jacobian]))
     theta = np.array(list(f.parameters.values()), float)
-    residual = f.residual
-    if residual is None or f.ndx != f.nx:
 
-        def explicit(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            x, u = w[: f.nx], w[f.nx :]
-            r = f.difference(x, f.step(x, u))
-            A, B = f.linearize(x, u)
-            h, h_w = constraints(w[None])
-            return np.concatenate([r, h]), np.vstack([np.hstack([A - np.eye(f.nx), B]), h_w])
-
-        if f.ndx != f.nx:
-            raise ValueError("equilibria are found for maps whose errors are their states (ndx == nx)")
-        return explicit, nw
-
-    nm = len(f.multiplier_names)
-    w = ca.SX.sym("w", nw + nm)
-    x, u, lam = w[: f.nx], w[f.nx : nw], w[nw:]
-    rows = residual(x, u, x, lam, 0.0, f.dt, theta)
-    both = Evaluator(ca.Function("equilibrium", [w], [rows, ca.jacobian(rows, w)]))
-
-    def implicit(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        r, J = both(w)
-        return r[:, 0], J
-
-    return implicit, nw + nm
-
-
-def _constraint_values(f: OneStepMap) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """h(x) and its Jacobian by (x, u); maps of velocities keep their rate only, so it must be asked for."""
-    expressions = []
-    for name in f.multiplier_names:
-        try:
-            expressions.append(f.quantity(f"h.{name}"))
-        except ModelError:
-            continue
-    s = f.symbols
-    h = ca.vertcat(ca.SX(0, 1), *expressions)
-    function = ca.Function("h", [s.x, s.parameters], [h, ca.jacobian(h, s.x)])
-    theta = np.array(list(f.parameters.values()), float)
-    numbers = Evaluator(function)
-
-    def values(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def values(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not expressions:
-            return np.zeros(0), np.zeros((0, f.nx + f.nu))
-        h, J = numbers(np.ascontiguousarray(w[0, : f.nx]), theta)
-        return h[:, 0], np.hstack([J, np.zeros((len(J), f.nu))])
+            return np.zeros(0), np.zeros((0, f.ndx))
+        y, J = numbers(np.ascontiguousarray(x), theta)
+        return y[:, 0] - 2 * np.pi * turns * np.round(y[:, 0] / (2 * np.pi)), J
 
     return values
 
 
-def _solve(equations: Equations, w: np.ndarray, change: list[int], limit: int) -> tuple[np.ndarray, int]:
+def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
+    """Equations of w = (x, u[, multipliers]), their Jacobian by its error; the number of multipliers."""
+    nx = f.nx
+    theta = np.array(list(f.parameters.values()), float)
+    residual = f.residual
+    if residual is None:
+        constraints = _rows(f, constraint_expressions(f))
+
+        def explicit(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            x, u = w[:nx], w[nx:]
+            A, B = f.linearize(x, u)
+            states = [constraints(x), targets(x)]
+            r = np.concatenate([f.difference(x, f.step(x, u)), *(y for y, _ in states)])
+            J = np.zeros((len(r), f.ndx + f.nu))
+            J[: f.ndx] = np.hstack([A - np.eye(f.ndx), B])
+            J[f.ndx :, : f.ndx] = np.vstack([y_e for _, y_e in states])
+            return r, J
+
+        return explicit, 0
+
+    s = f.symbols
+    rows = residual(s.x, s.u, s.x, s.multipliers, 0.0, f.dt, theta)
+    arguments = [ca.vertcat(s.x, s.u, s.multipliers), s.parameters]
+    slope = error_jacobian(f, rows, s.u, s.multipliers)
+    both = Evaluator(ca.Function("equilibrium", arguments, [rows, slope]))
+
+    def implicit(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        r, J = both(w, theta)
+        y, y_e = targets(w[:nx])
+        more = np.hstack([y_e, np.zeros((len(y), J.shape[1] - f.ndx))])
+        return np.concatenate([r[:, 0], y]), np.vstack([J, more])
+
+    return implicit, len(f.multiplier_names)
+
+
+def _solve(
+    equations: Equations,
+    move: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    w: np.ndarray,
+    change: list[int],
+    limit: int,
+) -> tuple[np.ndarray, int]:
     """Levenberg-Marquardt whose undamped step is the shortest Gauss-Newton step; w and iterations."""
     r, J = equations(w)
     damping = 0.0
@@ -232,11 +283,11 @@ def _solve(equations: Equations, w: np.ndarray, change: list[int], limit: int) -
         along = U.T[keep] @ r
         while True:
             length = size[keep] / (size[keep] ** 2 + damping * top**2)
-            step = np.zeros(len(w))
+            step = np.zeros(J.shape[1])
             step[change] = -(V[keep].T @ (length * along))
             try:
-                new, slope = equations(w + step)
-            except StepError:
+                new, slope = equations(move(w, step))
+            except (StepError, ConstraintError):  # no step, or bodies within each other
                 new, slope = np.full_like(r, np.nan), J
             small = np.abs(step).max() <= 1e-14 * (1 + np.abs(w).max())
             lower = np.linalg.norm(new) < np.linalg.norm(r)  # false where it is not a number
@@ -244,19 +295,22 @@ def _solve(equations: Equations, w: np.ndarray, change: list[int], limit: int) -
                 break
             damping = max(10 * damping, DAMPING)
         if lower:
-            w, r, J = w + step, new, slope
+            w, r, J = move(w, step), new, slope
             damping = damping / 100 if damping > DAMPING else 0.0
         if small or not lower:
             return w, count
     return w, limit
 
 
-def _refusal(f: OneStepMap, moved: np.ndarray, away: float, held: set[str]) -> str:
+def _refusal(
+    f: OneStepMap, moved: np.ndarray, away: float, missed: Mapping[str, float], held: set[str]
+) -> str:
     order = np.argsort(-moved)[:3]
-    labels = f.state_names if f.ndx == f.nx else [f"error {i}" for i in range(f.ndx)]
+    labels = error_names(f)
     worst = ", ".join(f"{labels[i]} by {moved[i]:.3g}" for i in order if moved[i] > 0)
     kept = f" with {', '.join(sorted(held))} held" if held else ""
     off = f"; constraints are off by {away:.3g}" if away > 1e-8 else ""
+    off += "".join(f"; {n} is off by {y:.3g}" for n, y in missed.items() if y > 1e-8)
     return (
         f"no equilibrium near the guess{kept}: the best found moves {worst or 'nothing'} in a step{off}. "
         "Free an input that can hold it, or give another guess"

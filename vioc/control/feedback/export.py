@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vioc.control.c_comment import listed
 from vioc.control.feedback.bounds import input_bounds
 from vioc.control.feedback.law import StateLaw, as_law
 
@@ -77,8 +78,8 @@ def c_source(law: Any, name: str = "feedback", *, lower: Any = None, upper: Any 
         )
     body = "\n".join(tables)
     return f"""/* u = u_d[k] - K[k] (x - x_d[k]), sampled every {f.dt!r} s.
-   x: {", ".join(f.state_names)}
-   u: {", ".join(f.input_names)} */
+   x: {listed(f.state_names)}
+   u: {listed(f.input_names)} */
 {"#include <math.h>" + chr(10) if any(wrapped) else ""}
 #define {up}_NX {f.nx}
 #define {up}_NU {f.nu}

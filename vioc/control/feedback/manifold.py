@@ -18,6 +18,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from vioc.checks import check_array
+from vioc.control.tangent import error_jacobian
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
@@ -32,8 +33,10 @@ def tangent_basis(f: OneStepMap, x: Any) -> np.ndarray:
     Parameters
     ----------
     f : OneStepMap
-        Its constraints are its quantities ``h.NAME`` of the multipliers' names; a state ``p.NAME``
-        beside a state ``NAME`` is the momentum of a dynamic configuration, ``v.NAME`` its rate.
+        Its constraints are its quantities ``h.NAME`` (in maximal coordinates ``g.NAME``) of the multipliers'
+        names; a state ``p.NAME`` beside a state ``NAME`` is the momentum of a dynamic configuration,
+        ``v.NAME`` its rate. Where errors are not differences of states, what the future does not see is
+        the kernel of A.
     x : (nx,)
         With h(x) = 0.
 
@@ -46,7 +49,9 @@ def tangent_basis(f: OneStepMap, x: Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        If x has another shape, or the map's errors are not its states (ndx != nx).
+        If x has another shape.
+    StepError
+        Where ndx != nx and the map has no step from x.
 
     Notes
     -----
@@ -98,16 +103,15 @@ def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _bases(f: OneStepMap, X: np.ndarray) -> np.ndarray:
-    evaluate, pattern = _conditions(f)
-    if pattern.size1() == 0:
+    theta = np.array(list(f.parameters.values()), float)
+    values: np.ndarray | list[np.ndarray]
+    if f.ndx == f.nx:
+        evaluate, pattern = _conditions(f)
+        values, groups = evaluate(X, theta)[0], _groups(pattern, f.nx)
+    else:
+        values, groups = _unseen(f, X, theta), None
+    if values[0].shape[0] == 0:
         return np.tile(np.eye(f.ndx), (len(X), 1, 1))
-    if f.ndx != f.nx:
-        raise ValueError(
-            f"the map's errors ({f.ndx}) are not its states ({f.nx}): bases of its tangent spaces cannot "
-            "be found by name; give a basis of your own"
-        )
-    values = evaluate(X, np.array(list(f.parameters.values()), float))[0]
-    groups = _groups(pattern, f.nx)
     bases: list[np.ndarray] = []
     for k, C in enumerate(values):
         T = _null_space(C, groups)
@@ -123,6 +127,39 @@ def _bases(f: OneStepMap, X: np.ndarray) -> np.ndarray:
     return np.stack(bases)
 
 
+def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> list[np.ndarray]:
+    """Rows (c, ndx) at each state, by error coordinates: the constraints' derivatives, the kernel of A."""
+    G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
+    A = f.linearize_points(X, np.array([f.rest_input(x) for x in X])).A
+    found = []
+    for g, a in zip(G, A, strict=True):
+        _, size, V = np.linalg.svd(a)
+        found.append(np.concatenate([g, V[size <= RANK * size[0]]]))
+    return found
+
+
+@lru_cache(maxsize=4)
+def _error_constraints(f: OneStepMap) -> Evaluator:
+    """(x, parameters) -> derivatives of the constraints by the state's error (m, ndx)."""
+    jacobian = error_jacobian(f, ca.vertcat(ca.SX(0, 1), *constraint_expressions(f)))
+    return Evaluator(ca.Function("G", [f.symbols.x, f.symbols.parameters], [ca.densify(jacobian)]))
+
+
+def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
+    """The constraints of a map's multipliers; maps of velocities keep their rate only."""
+    return [h for name in f.multiplier_names if (h := _constraint(f, name)) is not None]
+
+
+def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
+    """The constraint of a multiplier; None where it is not a constraint's."""
+    for prefix in ("h.", "g."):
+        try:
+            return f.quantity(prefix + name)
+        except ModelError:
+            continue
+    return None
+
+
 @lru_cache(maxsize=4)
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
     """Rows (c, nx) of (x, parameters), whose null space is the reduced tangent space, and which are not 0."""
@@ -131,9 +168,8 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
     rates = {n[2:]: i for i, n in enumerate(names) if n.startswith("v.") and n[2:] in names}
     rows = []
     for name in f.multiplier_names:
-        try:
-            h = f.quantity(f"h.{name}")
-        except ModelError:  # a multiplier that is not a constraint's
+        h = _constraint(f, name)
+        if h is None:
             continue
         gradient = ca.jacobian(h, x)
         rows.append(gradient)
@@ -174,9 +210,11 @@ def _groups(pattern: ca.Sparsity, n: int) -> list[tuple[np.ndarray, np.ndarray]]
     return [(np.flatnonzero(labels[:m] == g), np.flatnonzero(states == g)) for g in order]
 
 
-def _null_space(C: np.ndarray, groups: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def _null_space(C: np.ndarray, groups: list[tuple[np.ndarray, np.ndarray]] | None) -> np.ndarray:
     """Orthonormal columns that the conditions C (c, n) take to zero."""
     columns = []
+    if groups is None:
+        groups = [(np.arange(C.shape[0]), np.arange(C.shape[1]))]
     for rows, states in groups:
         part = C[np.ix_(rows, states)]
         length = np.linalg.norm(part, axis=1)

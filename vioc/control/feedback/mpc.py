@@ -216,7 +216,8 @@ class LinearMPC(Law):
         if steady and self._steady is not None:
             return self._steady
         P = ref.P[samples[-1]]
-        model = predict(ref.A[steps], ref.B[steps], regulator.Q, regulator.R, P, self.S)
+        Q = regulator.Q if regulator.Q.ndim == 2 else regulator.Q[np.minimum(steps, len(regulator.Q) - 1)]
+        model = predict(ref.A[steps], ref.B[steps], Q, regulator.R, P, self.S)
         if steady:
             self._steady = model  # the same for good
         return model

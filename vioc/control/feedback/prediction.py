@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.control.lqr import Regulator, SteadyRegulator, riccati
+from vioc.control.lqr import Regulator, SteadyRegulator
+from vioc.control.riccati import riccati
 
 
 class Reference(NamedTuple):

@@ -12,8 +12,17 @@ from vioc.checks import check_array
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.law import StateLaw
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
-from vioc.control.lqr import FIXED_POINT, SETTLES, Regulator, SteadyRegulator, riccati
-from vioc.control.weights import error_names, input_weight, state_weight
+from vioc.control.lqr import (
+    FIXED_POINT,
+    SETTLES,
+    Regulator,
+    SteadyRegulator,
+    along,
+    check_trajectory,
+    state_costs,
+)
+from vioc.control.riccati import riccati
+from vioc.control.weights import error_names, error_weights, input_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
@@ -118,8 +127,8 @@ def track_curve(
     U = check_array(U, (len(U), f.nu), "curve of inputs", f.input_names)
     N, n, m = len(U), f.ndx, f.nu
     X = check_array(X, (N + 1, f.nx), "curve of states", f.state_names)
-    Q, R = state_weight(f, Q, "Q"), input_weight(f, R, "R", definite=True)
-    Qf = Q if Qf is None else state_weight(f, Qf, "Qf")
+    Q, Qf = state_costs(f, Q, Qf, X)
+    R = input_weight(f, R, "R", definite=True)
     S = _rows(S, (n, m), N, "S")
     q, r = _rows(q, (n,), N, "q"), _rows(r, (m,), N, "r")
     qf = np.zeros(n) if qf is None else check_array(qf, (n,), "qf", error_names(f))
@@ -131,7 +140,7 @@ def track_curve(
     A1, B1 = np.zeros((N, n + 1, n + 1)), np.zeros((N, n + 1, m))
     A1[:, :n, :n], A1[:, :n, n], A1[:, n, n], B1[:, :n] = A, defects, 1.0, B
     Q1, S1 = np.zeros((N, n + 1, n + 1)), np.zeros((N, n + 1, m))
-    Q1[:, :n, :n], Q1[:, :n, n], Q1[:, n, :n] = Q, q / 2, q / 2
+    Q1[:, :n, :n], Q1[:, :n, n], Q1[:, n, :n] = along(Q), q / 2, q / 2
     S1[:, :n], S1[:, n] = S, r / 2
     Q1f = np.zeros((n + 1, n + 1))
     Q1f[:n, :n], Q1f[:n, n], Q1f[n, :n] = Qf, qf / 2, qf / 2
@@ -172,21 +181,24 @@ def regulator(
     ValueError, OptimizationError
         As `dlqr`.
     """
-    Q, R = state_weight(f, Q, "Q"), input_weight(f, R, "R", definite=True)
+    R = input_weight(f, R, "R", definite=True)
     S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
     if isinstance(about, Trajectory):
-        Qf = Q if Qf is None else state_weight(f, Qf, "Qf")
+        f = check_trajectory(f, about)
+        Q, Qf = state_costs(f, Q, Qf, about.x)
         n = len(about)
         T = tangent_bases(f, about) if on_manifold else np.tile(np.eye(f.ndx), (n + 1, 1, 1))
         Tt = np.swapaxes(T, 1, 2)
         lin = f.linearize_trajectory(about)
         A, B = restrict(lin.A, lin.B, T)
-        K, P = riccati(A, B, Tt[:-1] @ Q @ T[:-1], R, Tt[-1] @ Qf @ T[-1], Tt[:-1] @ S)
+        K, P = riccati(A, B, Tt[:-1] @ along(Q) @ T[:-1], R, Tt[-1] @ Qf @ T[-1], Tt[:-1] @ S)
         return Regulator(f, about, K @ Tt[:-1], T @ P @ Tt, Q, R, Qf)
     if Qf is not None:
         raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
     x, u = (about.x, about.u) if hasattr(about, "x") else about
-    return _steady(f, f.check_state(x), u, Q, R, S, on_manifold)
+    x = f.check_state(x)
+    Q = error_weights(f, Q, "Q", x[None]).reshape(f.ndx, f.ndx)
+    return _steady(f, x, u, Q, R, S, on_manifold)
 
 
 def _steady(f, x, u, Q, R, S, on_manifold: bool) -> SteadyRegulator:
@@ -198,7 +210,8 @@ def _steady(f, x, u, Q, R, S, on_manifold: bool) -> SteadyRegulator:
     lin = f.linearize(x, u)
     A, B = restrict(lin.A, lin.B, T)
     try:
-        P = solve_discrete_are(A, B, T.T @ Q @ T, R, s=T.T @ S)
+        with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
+            P = solve_discrete_are(A, B, T.T @ Q @ T, R, s=T.T @ S)
         K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A + S.T @ T)
         poles = np.linalg.eigvals(A - B @ K)
         if not np.abs(poles).max(initial=0.0) < SETTLES:

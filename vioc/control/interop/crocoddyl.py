@@ -48,6 +48,8 @@ class ActionModel(crocoddyl.ActionModelAbstract):
     """
 
     def __init__(self, f: OneStepMap, cost: Cost, steps: int, k: int):
+        if f.ndx != f.nx:
+            raise ValueError(f"errors must be differences of states, got ndx = {f.ndx}, nx = {f.nx}")
         self.is_terminal = k == steps
         super().__init__(crocoddyl.StateVector(f.nx), 0 if self.is_terminal else f.nu, 0)
         self.map, self.cost, self.k = f, cost, k

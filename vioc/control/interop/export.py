@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import casadi as ca
 
+from vioc.control.c_comment import listed
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import FileFormatError
 
@@ -222,7 +223,7 @@ def _comment(f: OneStepMap) -> str:
         ("multipliers", f.multiplier_names),
         ("parameters", tuple(f"{n} = {v:.17g}" for n, v in f.parameters.items())),
     ]
-    lines = [f" * {what:<12} {', '.join(names) or 'none'}" for what, names in rows]
+    lines = [f" * {what:<12} {listed(names) or 'none'}" for what, names in rows]
     if f.parameters:
         lines.append(
             " * The parameters must be passed: they are zero, not the values above, where arg[4] is NULL."

@@ -50,7 +50,7 @@ def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None)
         )
     names = error_names(f)
     outputs = names if outputs is None else tuple(outputs)
-    C = np.eye(f.ndx) if outputs == names else output_jacobians(f, outputs, system.x[:1])[0]
+    C = output_jacobians(f, outputs, system.x[:1])[0]
     D = np.zeros((len(C), f.nu))
     labels = dict(states=_labels(names), inputs=_labels(f.input_names), outputs=_labels(outputs))
     return control.ss(system.A[0], system.B[0], C, D, f.dt, **labels)

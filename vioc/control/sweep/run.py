@@ -9,29 +9,19 @@ import pickle
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from vioc.checks import near_misses
+from vioc.control.sweep.executors import results
 from vioc.control.sweep.store import Store, dumps
-
-AHEAD = 2  # tasks per worker that wait in the queue: enough to keep them busy, few to lose
-LOST = (
-    "WorkerLost: the process died while it ran this task (out of memory, or a crash; or a script that calls "
-    "sweep without `if __name__ == '__main__':` around it, for every worker imports the script)"
-)
+from vioc.drawing import plots
+from vioc.progress import Progress as Bar
 
 
 @dataclass(frozen=True)
@@ -107,7 +97,10 @@ class Sweep(Sequence):
         for o in self.outcomes:
             source = next((d for d in (o.point, o.value) if isinstance(d, Mapping) and name in d), None)
             if source is None and o.ok:
-                raise KeyError(f"task {o.index} has no {name!r} in its point or value")
+                known = [key for d in (o.point, o.value) if isinstance(d, Mapping) for key in d]
+                raise KeyError(
+                    f"task {o.index} has no {name!r} in its point or value; {near_misses(name, known)}"
+                )
             column.append(np.nan if source is None else source[name])
         return np.array(column)
 
@@ -118,6 +111,10 @@ class Sweep(Sequence):
             first = self.failures[0].error if self.failures else "no number"
             raise RuntimeError(f"none of {len(self)} tasks has a result: {first}")
         return min(good, key=lambda o: key(o.value))
+
+    def plot(self, first: str, second: str | None = None, *, value: str, ax: Any = None, **more: Any) -> Any:
+        """Plot a result over one argument, or two as a heat map; see `vioc.viz.plot_sweep`."""
+        return plots().plot_sweep(self, first, second, value=value, ax=ax, **more)
 
     def __repr__(self) -> str:
         seconds = sum(o.seconds for o in self.outcomes)
@@ -150,7 +147,7 @@ def sweep(
     store: str | os.PathLike | None = None,
     name: str | None = None,
     retry_failures: bool = False,
-    progress: bool | Callable[[Progress], Any] = False,
+    progress: bool | Callable[[Progress], Any] | None = None,
 ) -> Sweep:
     """Call a function at every point, in parallel.
 
@@ -177,8 +174,9 @@ def sweep(
         What the store calls the sweep; default the function's name. Change it when the function changes.
     retry_failures : bool
         Run tasks again whose failure is in the store.
-    progress : bool or callable
-        True prints a line to stderr; a callable gets a `Progress` after each task.
+    progress : bool or callable, optional
+        By default a line on a terminal's stderr while it takes long (`vioc.progress`); True prints one
+        wherever that leads, False none; a callable gets a `Progress` after each task.
 
     Returns
     -------
@@ -191,6 +189,9 @@ def sweep(
         If the store is another sweep's.
     TypeError
         If a result cannot be kept in the store.
+    KeyboardInterrupt
+        Ctrl-C, with the tasks that are finished as a `Sweep`, its ``result``; with a store, the same call
+        goes on from there.
 
     Notes
     -----
@@ -210,9 +211,8 @@ def sweep(
     kept = None
     if store is not None:
         kept = Store(store, _header(function, points, seed, name))
-        for record in kept.records:
-            outcome = Outcome(record["index"], points[record["index"]], **record["outcome"])
-            done[outcome.index] = outcome
+        for i, result in kept.results(len(points)):
+            done[i] = Outcome(i, points[i], **result)
         if retry_failures:
             done = {i: o for i, o in done.items() if o.ok}
     todo = [i for i in range(len(points)) if i not in done]
@@ -221,12 +221,15 @@ def sweep(
     call = functools.partial(_call, function) if here else functools.partial(_call_sent, *_packed(function))
     tasks = {i: (points[i], children[i]) for i in todo}
     try:
-        for i, result in _results(call, tasks, executor, workers):
+        for i, result in results(call, tasks, executor, workers):
             outcome = Outcome(i, points[i], **result)
             if kept is not None:
                 kept.append({"index": i, "outcome": result})
             done[i] = outcome
             tell(outcome)
+    except KeyboardInterrupt as stop:
+        stop.result = Sweep([done[i] for i in sorted(done)])  # type: ignore[attr-defined]
+        raise
     finally:
         tell.close()
         if kept is not None:
@@ -269,83 +272,6 @@ def _call_sent(digest: str, data: bytes, point: Any, child: np.random.SeedSequen
     return _call(_unpacked(digest, data), point, child)
 
 
-def _results(
-    call: Callable, tasks: dict[int, tuple], executor: Executor | None, workers: int | None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(index, result) as they come."""
-    if executor is not None:
-        width = AHEAD * max(8, os.cpu_count() or 1, _width(executor))
-        yield from _through(executor, call, tasks, width, [])
-    elif workers == 0:
-        for i, task in tasks.items():
-            yield i, call(*task)
-    elif tasks:
-        count = min(workers or _cores(), len(tasks))
-        suspects: list[int] = []
-        yield from _own_pool(call, tasks, count, suspects)
-        for i in suspects:  # each alone: a pool that breaks now convicts it
-            again: list[int] = []
-            yield from _own_pool(call, {i: tasks[i]}, 1, again)
-            if again:
-                error = LOST
-                yield i, {"value": None, "error": error, "traceback": "", "seconds": 0.0}
-
-
-def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: list[int]) -> Iterator:
-    """Run in process pools, a new one after each break; what was in flight goes to `suspects`."""
-    left = dict(tasks)
-    while left:
-        lost: list[int] = []
-        pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
-        try:
-            for i, result in _through(pool, call, left, AHEAD * count, lost):
-                left.pop(i)
-                yield i, result
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-        for i in lost:
-            left.pop(i)
-        suspects += lost
-        if not lost:
-            return
-
-
-def _through(
-    executor: Executor, call: Callable, tasks: dict[int, tuple], width: int, lost: list[int]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Results through an executor, `width` tasks at a time; where it breaks, `lost` gets those in it."""
-    queue = iter(list(tasks.items()))
-    pending: dict[Future, int] = {}
-    try:
-        while True:
-            while len(pending) < width and (item := next(queue, None)) is not None:
-                try:
-                    pending[executor.submit(call, *item[1])] = item[0]
-                except BrokenExecutor:
-                    lost += [*pending.values(), item[0]]
-                    pending.clear()
-                    return
-            if not pending:
-                return
-            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-            for future in sorted(finished, key=lambda f: pending[f]):
-                i = pending[future]
-                try:
-                    result = future.result()
-                except BrokenExecutor:
-                    lost += pending.values()
-                    pending.clear()
-                    return
-                except Exception as error:  # not of the function: it could not be sent, or came back broken
-                    text = f"{type(error).__name__}: {error}"
-                    result = {"value": None, "error": text, "traceback": "", "seconds": 0.0}
-                del pending[future]
-                yield i, result
-    finally:
-        for future in pending:
-            future.cancel()
-
-
 def _header(function: Callable, points: list, seed: int | None, name: str | None) -> dict[str, Any]:
     try:
         digest = hashlib.sha256(dumps(points).encode()).hexdigest()
@@ -358,24 +284,22 @@ def _header(function: Callable, points: list, seed: int | None, name: str | None
     return {"name": given if name is None else name, "tasks": len(points), "points": digest, "seed": seed}
 
 
-def _width(executor: Executor) -> int:
-    return int(getattr(executor, "_max_workers", 0) or getattr(executor, "num_workers", 0) or 0)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class _Teller:
     """Progress to a terminal or to a callable."""
 
-    def __init__(self, progress: bool | Callable[[Progress], Any], total: int, done: int, failed: int):
+    def __init__(self, progress: Any, total: int, done: int, failed: int):
         self.progress, self.total, self.resumed, self.failed = progress, total, done, failed
         self.done, self.start, self.last = done, time.monotonic(), 0.0
+        self.line = ExitStack()
+        if progress is None:
+            self.bar = self.line.enter_context(Bar("sweep", total, done))
 
     def __call__(self, outcome: Outcome) -> None:
         self.done += 1
         self.failed += not outcome.ok
+        if self.progress is None:
+            self.bar.to(self.done, f"{self.failed} failed" if self.failed else "")
+            return
         now = time.monotonic()
         report = Progress(self.done, self.total, self.failed, self.resumed, now - self.start, outcome)
         if callable(self.progress):
@@ -385,5 +309,6 @@ class _Teller:
             print(f"\r{report}   ", end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:
+        self.line.close()
         if self.progress is True and self.last:
             print(file=sys.stderr)

@@ -19,6 +19,7 @@ from vioc.errors import FileFormatError
 
 FORMAT = "vioc-sweep-1"
 ARRAY = "__array__"
+NUMBERS = "biufc"  # kinds of arrays that are kept
 
 
 class Store:
@@ -68,6 +69,24 @@ class Store:
         except BaseException:
             self._file.close()
             raise
+
+    def results(self, count: int) -> list[tuple[int, dict[str, Any]]]:
+        """The records as (index, result) of a sweep of `count` tasks.
+
+        Raises
+        ------
+        FileFormatError
+            If a record is something else; the file is closed then.
+        """
+        found = []
+        for line, record in enumerate(self.records, 2):
+            if not _is_result(record, count):
+                self.close()
+                raise FileFormatError(
+                    f"{self.path}: line {line} is no result of this sweep; restore the file"
+                )
+            found.append((record["index"], record["outcome"]))
+        return found
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write a record; it is on the disk when this returns.
@@ -120,7 +139,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, np.generic):
         return _plain(value.item(), where)
     if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biufc":
+        if value.dtype.kind not in NUMBERS:
             raise TypeError(f"{where}: arrays of {value.dtype} are not kept in files; give arrays of numbers")
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {ARRAY: [value.dtype.str, list(value.shape), data]}
@@ -141,6 +160,8 @@ def _array(item: dict[str, Any]) -> Any:
     if set(item) != {ARRAY}:
         return item
     dtype, shape, data = item[ARRAY]
+    if np.dtype(dtype).kind not in NUMBERS:
+        raise ValueError(f"an array of {dtype}")
     return np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()
 
 
@@ -149,7 +170,7 @@ def _parse(lines: list[str], path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             record = loads(line)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             record = None
         if not isinstance(record, dict) or (number == 1 and record.get("format") != FORMAT):
             what = "not the results of a sweep" if number == 1 else "damaged"
@@ -158,8 +179,23 @@ def _parse(lines: list[str], path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def _is_result(record: dict[str, Any], count: int) -> bool:
+    """Whether a record is what a sweep of `count` tasks writes."""
+    index, result = record.get("index"), record.get("outcome")
+    if type(index) is not int or not 0 <= index < count or not isinstance(result, dict):
+        return False
+    if set(result) != {"value", "error", "traceback", "seconds"}:
+        return False
+    error, trace, seconds = (result[name] for name in ("error", "traceback", "seconds"))
+    texts = (error is None or isinstance(error, str)) and isinstance(trace, str)
+    return texts and type(seconds) in (int, float) and 0 <= seconds < 1e18
+
+
 def _compare(found: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
-    differ = [k for k in dict.fromkeys([*ours, *found]) if dumps(found.get(k)) != dumps(ours.get(k))]
+    try:
+        differ = [k for k in dict.fromkeys([*ours, *found]) if dumps(found.get(k)) != dumps(ours.get(k))]
+    except (TypeError, RecursionError):
+        raise FileFormatError(f"{path}: line 1 is damaged; restore the file, or give another path") from None
     if differ:
         raise FileFormatError(
             f"{path}: holds another sweep: {', '.join(differ)} "

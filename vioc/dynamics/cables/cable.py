@@ -11,7 +11,7 @@ from vioc.dynamics.cables.chain import direction, frames, hinge_stiffness, terms
 from vioc.dynamics.cables.section import Section
 from vioc.dynamics.description.component import Component
 from vioc.dynamics.description.frame import Frame
-from vioc.dynamics.description.numbers import check_name
+from vioc.dynamics.description.numbers import Number, as_numbers, check_name
 from vioc.dynamics.terms.cables import BendingSpring
 from vioc.dynamics.terms.constraints import coincident
 from vioc.errors import ModelError
@@ -122,10 +122,10 @@ class Cable(tuple):
             raise ModelError(
                 f"cable {self.name!r}: only the far end is clamped here, got node {node}; start='clamped'"
             )
-        stiffness = [0.0, 0.0, 0.0]
+        stiffness: list[Any] = [0.0, 0.0, 0.0]
         for axis, k in hinge_stiffness(self._options, 1).items():
             stiffness["xyz".index(axis)] = k
-        return (*held, BendingSpring(to, frame, tuple(stiffness)))  # type: ignore[arg-type]
+        return (*held, BendingSpring(to, frame, tuple(stiffness)))
 
     def _moves(self) -> str:
         """Axes in which the nodes of the cable move."""
@@ -202,8 +202,8 @@ def cable(
     hinges: str = "y",
     start: str = "pinned",
     extensible: bool = False,
-    damping: tuple[float, float] = (0.0, 0.0),
-    drag: tuple[float, float] = (0.0, 0.0),
+    damping: tuple[Number, Number] = (0.0, 0.0),
+    drag: tuple[Number, Number] = (0.0, 0.0),
     masses: str = "rods",
     stiffness: str = "beam",
     end: Any = (),
@@ -229,9 +229,10 @@ def cable(
         Free puts translations before the first hinge (NAME-x, ...).
     extensible : bool
         Whether segments have an elongation, by the section's E A.
-    damping : 2 floats
-        Rayleigh's alpha (1/s) and beta (s): C = alpha M + beta K.
-    drag : 2 floats
+    damping : 2 numbers
+        Rayleigh's alpha (1/s) and beta (s): C = alpha M + beta K. Where the section's stiffness is a declared
+        parameter, beta is none.
+    drag : 2 numbers
         Linear drag per length along and across the segments, N s/m^2; for masses as rods.
     masses : {"rods", "nodes"}
         Segments as uniform rods, or masses at the nodes (trapezoidal rule).
@@ -290,13 +291,12 @@ def _check(o: dict[str, Any]) -> None:
         if o[what] not in known:
             refuse(what, " or ".join(map(repr, known)))
     for what in ("damping", "drag"):
-        check_array(o[what], (2,), f"cable {name!r}: {what}")
-        if min(o[what]) < 0:
+        if min(map(float, as_numbers(o[what], 2, f"cable {name!r}: {what}"))) < 0:
             refuse(what, "two numbers >= 0")
     section = o["section"]
-    if o["extensible"] and not section.axial > 0:
+    if o["extensible"] and not float(section.axial) > 0:
         refuse("section", "axial > 0 (E A) for an extensible cable")
-    if axis in hinges and not section.polar > 0:
+    if axis in hinges and not float(section.polar) > 0:
         refuse("section", "polar > 0 for a cable with torsion, whose mass matrix is singular without")
     if any(o["drag"]) and o["masses"] != "rods":
         refuse("masses", "'rods' with drag, which acts on rods")

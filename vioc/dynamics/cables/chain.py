@@ -12,17 +12,18 @@ import numpy as np
 from vioc.dynamics.description.component import Component
 from vioc.dynamics.description.frame import Frame, Transform, Twist, chain
 from vioc.dynamics.description.inertia import Mass
-from vioc.dynamics.description.numbers import Variable
+from vioc.dynamics.description.numbers import Number, Parameter, Variable
 from vioc.dynamics.terms.cables import LineDrag, MassDamping
 from vioc.dynamics.terms.forces import JointDamping
 from vioc.dynamics.terms.potentials import TorsionalSpring
+from vioc.errors import ModelError
 
 
 def direction(along: str) -> np.ndarray:
     return (-1.0 if along.startswith("-") else 1.0) * np.eye(3)["xyz".index(along[-1])]
 
 
-def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, float]:
+def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, Number]:
     """Spring of each hinge axis; `ends` is 1 at a clamp, which stands for half a segment."""
     section, along = options["section"], options["along"][-1]
     share = options["segments"] / options["length"] * (1 + ends)
@@ -31,7 +32,7 @@ def hinge_stiffness(options: dict[str, Any], ends: int) -> dict[str, float]:
     for axis in options["hinges"]:
         rigidity = section.torsion if axis == along else next(supply)
         paper = options["stiffness"] == "paper" and axis != along
-        result[axis] = 4 * rigidity * options["segments"] / options["length"] if paper else rigidity * share
+        result[axis] = rigidity * (4 * options["segments"] / options["length"] if paper else share)
     return result
 
 
@@ -99,32 +100,54 @@ def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
 def _body(o: dict[str, Any], share: float, length: float) -> Mass:
     """A share of a segment's mass: a uniform rod of `length` that starts at the frame, or a point."""
     section, rest = o["section"], o["length"] / o["segments"]
-    m = share * section.density * rest
-    along = "xyz".index(o["along"][-1])
-    inertia = np.full(3, m * length**2 / 12)
+    m = section.density * (share * rest)
     # a body's principal moments satisfy the triangle inequality: a rod that spins has the width for it
-    spin = share * section.polar * rest if o["along"][-1] in o["hinges"] else 0.0
-    inertia += spin / 2
-    inertia[along] = spin
+    spin = section.polar * (share * rest) if o["along"][-1] in o["hinges"] else 0.0
+    inertia = [_sum(m * (length**2 / 12) if length else 0.0, spin / 2, o["name"])] * 3
+    inertia["xyz".index(o["along"][-1])] = spin
     return Mass(m, tuple(inertia), tuple(length / 2 * direction(o["along"])))
+
+
+def _sum(a: Number, b: Number, name: str) -> Number:
+    """a + b, of numbers or multiples of one parameter."""
+    if not isinstance(a, Parameter) and not isinstance(b, Parameter):
+        return a + b
+    if isinstance(a, Parameter) and isinstance(b, Parameter) and a.name == b.name:
+        return Parameter(a.name, a.value, a.factor + b.factor)
+    if a == 0.0 or b == 0.0:
+        return b if a == 0.0 else a
+    raise ModelError(
+        f"cable {name!r}: section: density and polar, with torsion and masses as rods: expected numbers or "
+        f"multiples of one parameter (round_section(density=...)), or masses='nodes', got {a!r} and {b!r}"
+    )
+
+
+def _present(coefficient: Number) -> bool:
+    """Whether there is such a term: a parameter may leave the zero that it has by default."""
+    return isinstance(coefficient, Parameter) or coefficient > 0
 
 
 def terms(o: dict[str, Any], hinges, extensions) -> list[Component]:
     """Springs with their dampers, drag and mass damping."""
     alpha, beta = o["damping"]
-    springs: list[tuple[str, float]] = []
+    springs: list[tuple[str, Number]] = []
     for i, names in enumerate(hinges):
         if i == 0 and o["start"] != "clamped":
             continue
         k = hinge_stiffness(o, 1 if i == 0 else 0)
-        springs += [(v, k[a]) for a, v in zip(o["hinges"], names, strict=True) if k[a] > 0]
+        springs += [(v, k[a]) for a, v in zip(o["hinges"], names, strict=True) if _present(k[a])]
     rest = o["length"] / o["segments"]
     springs += [(v, o["section"].axial / rest) for v in extensions]
     parts: list[Component] = [TorsionalSpring(v, k) for v, k in springs]
-    if beta > 0:
-        parts += [JointDamping(v, beta * k) for v, k in springs]
+    if _present(beta):
+        if isinstance(beta, Parameter) and any(isinstance(k, Parameter) for _, k in springs):
+            raise ModelError(
+                f"cable {o['name']!r}: damping: beta times a stiffness is no multiple of one parameter; "
+                f"expected a number beside a section of parameters, got {beta!r}"
+            )
+        parts += [JointDamping(v, k * beta) for v, k in springs]
     first, last = f"{o['name']}-0", f"{o['name']}-{o['segments']}"
-    if alpha > 0:
+    if _present(alpha):
         parts.append(MassDamping(first, last, alpha))
     if any(o["drag"]):
         piece = rest / 2 if extensions else rest

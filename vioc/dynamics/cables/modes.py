@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from vioc.dynamics.cables.statics import StaticEquilibrium, Statics, kernel
 from vioc.errors import ModelError
@@ -62,11 +61,13 @@ def normal_modes(
     ModelError
         If it is not a `StaticEquilibrium`.
     """
+    from scipy.linalg import eigh  # when it is used: SciPy doubles the time that vioc takes to import
+
     statics, Z, M = _about(equilibrium, parameters)
     lag = statics.lagrangian
     K = Z.T @ statics.hessian(equilibrium.q, equilibrium.multipliers) @ Z
     last = len(K) if count is None else min(count, len(K))
-    squares, vectors = scipy.linalg.eigh(K, M, subset_by_index=[0, last - 1])
+    squares, vectors = eigh(K, M, subset_by_index=[0, last - 1])
     omega = np.sign(squares) * np.sqrt(np.abs(squares))
     return NormalModes(omega, (Z @ vectors).T, lag.system.dynamic)
 
@@ -84,10 +85,12 @@ def longest_step(equilibrium: StaticEquilibrium, **parameters: float) -> float:
     **parameters : float
         Values of declared parameters, those of the equilibrium.
     """
+    from scipy.linalg import eigh
+
     statics, Z, M = _about(equilibrium, parameters)
     q, lam = equilibrium.q, equilibrium.multipliers
     K = Z.T @ (statics.hessian(q, lam) - statics.hessian(q, 0 * lam)) @ Z
-    largest = float(scipy.linalg.eigh(K, M, eigvals_only=True)[-1])
+    largest = float(eigh(K, M, eigvals_only=True)[-1])
     return 2 / np.sqrt(largest) if largest > 0 else np.inf
 
 

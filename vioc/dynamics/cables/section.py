@@ -7,16 +7,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vioc.dynamics.description.numbers import Number, as_number
 from vioc.errors import ModelError
 
 
-def _check(name: str, value: float, *, positive: bool = False) -> float:
-    value = float(value)
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+def _check(name: str, value: object, *, positive: bool = False) -> Number:
+    number = as_number(value, f"section: {name}")
+    size = float(number)
+    if size < 0 or (positive and size == 0):
         raise ModelError(
-            f"section: {name}: expected a finite number {'>' if positive else '>='} 0, got {value:g}"
+            f"section: {name}: expected a finite number {'>' if positive else '>='} 0, got {size:g}"
         )
-    return value
+    return number
+
+
+def _check_float(name: str, value: object, *, positive: bool = False) -> float:
+    number = _check(name, value, positive=positive)
+    if not isinstance(number, float):
+        raise ModelError(
+            f"section: {name}: expected a number, got {number!r}: only moduli and densities vary"
+        )
+    return number
 
 
 @dataclass(frozen=True)
@@ -25,48 +36,53 @@ class Section:
 
     Parameters
     ----------
-    density : float
+    density : number
         Mass per length rho A, kg/m, > 0.
-    axial : float
+    axial : number
         E A, N; needed by extensible cables.
-    bending : float or 2 floats
+    bending : number or 2 numbers
         E I about the hinges' axes, in their order, N m^2; 0 is a rope.
-    torsion : float
+    torsion : number
         G J, N m^2; needed by cables with a torsional hinge.
-    polar : float
+    polar : number
         Polar moment of inertia of mass per length, rho (I1 + I2), kg m; needed likewise.
 
     Raises
     ------
     ModelError
         For numbers that are negative or not finite.
+
+    Notes
+    -----
+    A number may be a declared parameter, ``P("EI", 0.1)``; then maps take it as an input and have derivatives
+    by it.
     """
 
-    density: float
-    axial: float = 0.0
-    bending: float | tuple[float, float] = 0.0
-    torsion: float = 0.0
-    polar: float = 0.0
+    density: Number
+    axial: Number = 0.0
+    bending: Number | tuple[Number, Number] = 0.0
+    torsion: Number = 0.0
+    polar: Number = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "density", _check("density", self.density, positive=True))
         for name in ("axial", "torsion", "polar"):
             object.__setattr__(self, name, _check(name, getattr(self, name)))
-        pair = np.atleast_1d(np.asarray(self.bending, float))
-        if pair.shape not in ((1,), (2,)):
+        several = isinstance(self.bending, (tuple, list, np.ndarray))
+        pair = tuple(self.bending) if several else (self.bending,)  # type: ignore[arg-type]
+        if len(pair) not in (1, 2):
             raise ModelError(f"section: bending: expected one number or two, got {self.bending!r}")
         first, last = (_check("bending", value) for value in (pair[0], pair[-1]))
         object.__setattr__(self, "bending", (first, last))
 
 
 def _section(area: float, moments: tuple[float, float], J: float, density, young, shear) -> Section:
-    E, G = _check("young", young), _check("shear", shear)
-    rho = _check("density", density, positive=True)
+    E, G, rho = _check("young", young), _check("shear", shear), _check("density", density, positive=True)
     return Section(rho * area, E * area, (E * moments[0], E * moments[1]), G * J, rho * sum(moments))
 
 
 def round_section(
-    diameter: float, *, density: float, young: float = 0.0, shear: float = 0.0, inner: float = 0.0
+    diameter: float, *, density: Number, young: Number = 0.0, shear: Number = 0.0, inner: float = 0.0
 ) -> Section:
     """A solid round, or a tube.
 
@@ -74,12 +90,12 @@ def round_section(
     ----------
     diameter, inner : float
         Outer and inner diameter, m.
-    density : float
+    density : number
         Of the material, kg/m^3.
-    young, shear : float
+    young, shear : number
         Moduli E and G, Pa.
     """
-    outer, inner = _check("diameter", diameter, positive=True), _check("inner", inner)
+    outer, inner = _check_float("diameter", diameter, positive=True), _check_float("inner", inner)
     if inner >= outer:
         raise ModelError(f"section: inner: expected less than the diameter {outer:g} m, got {inner:g}")
     area = math.pi / 4 * (outer**2 - inner**2)
@@ -88,14 +104,14 @@ def round_section(
 
 
 def rectangular_section(
-    width: float, height: float, *, density: float, young: float = 0.0, shear: float = 0.0
+    width: float, height: float, *, density: Number, young: Number = 0.0, shear: Number = 0.0
 ) -> Section:
     """A rectangle, `width` along the first hinge's axis and `height` across it (m).
 
     So the first hinge bends with I = width height^3 / 12. The torsion constant is Saint-Venant's
     series for the rectangle. Other parameters as for `round_section`.
     """
-    b, h = _check("width", width, positive=True), _check("height", height, positive=True)
+    b, h = _check_float("width", width, positive=True), _check_float("height", height, positive=True)
     long, thin = max(b, h), min(b, h)
     odd = np.arange(1, 40, 2)  # terms fall as n^-5; tanh is 1 from the second on
     tail = float(np.sum(np.tanh(odd * np.pi * long / (2 * thin)) / odd**5.0))
@@ -113,8 +129,8 @@ def beam_stiffness(length: float, axial: float, bending: float) -> np.ndarray:
     axial, bending : float
         E A, N, and E I, N m^2.
     """
-    L = _check("length", length, positive=True)
-    a, b = _check("axial", axial) / L, _check("bending", bending) / L
+    L = _check_float("length", length, positive=True)
+    a, b = _check_float("axial", axial) / L, _check_float("bending", bending) / L
     K = np.zeros((6, 6))
     K[np.ix_([0, 3], [0, 3])] = a * np.array([[1, -1], [-1, 1]])
     s, t = 12 / L**2, 6 / L

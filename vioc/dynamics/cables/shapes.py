@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from vioc.checks import check_array
 from vioc.errors import ModelError
@@ -38,6 +37,8 @@ def catenary(start: Any, end: Any, length: float, segments: int, *, up: Any = (0
     y = a cosh(x / a) with sqrt(L^2 - v^2) = 2 a sinh(h / (2 a)), h and v the ends' horizontal and vertical
     distances; s = a sinh(x / a) is the arc length from the lowest point.
     """
+    from scipy.optimize import brentq  # when it is used: it takes as long to import as vioc
+
     a, b = check_array(start, (3,), "start"), check_array(end, (3,), "end")
     vertical = check_array(up, (3,), "up")
     vertical = vertical / np.linalg.norm(vertical)

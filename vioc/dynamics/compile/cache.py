@@ -3,11 +3,15 @@
 An entry is a folder named by its key, with the library and a note that holds the library's checksum.
 Entries are made aside and moved into place in one step, so that a process that is killed, or several
 that compile the same at once, never leave half an entry where it is looked for. What does not match its
-checksum is thrown away and built again.
+checksum is thrown away and built again. Where nothing can be kept (no home, a read-only or full disk), a
+library lives in a folder of its process, which is removed at its end.
+
+Libraries are loaded as they are: a cache is for folders that only those can write whom one trusts.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import json
@@ -20,13 +24,19 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+from vioc.errors import CompileError
 
 LIBRARY = "library.so"
 NOTE = "note.json"
 STALE = 24 * 3600  # s, after which a half-made entry is nobody's any more
 VARIABLE = "VIOC_CACHE"
 OURS = re.compile("[0-9a-f]{40}|(new|old)-.*")
+# What reading a damaged note raises
+_UNSOUND = (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError)
+_own: dict[str, Path] = {}  # libraries of this process alone
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ class Cache:
                 note = json.loads((folder / NOTE).read_text("utf-8"))
                 size = (folder / LIBRARY).stat().st_size
                 found.append(Entry(folder.name, str(note["title"]), size, float(note["made"])))
-            except (OSError, ValueError, KeyError, TypeError):
+            except _UNSOUND:
                 continue  # half made, damaged, or not ours
         yield from sorted(found, key=lambda e: e.made)
 
@@ -73,7 +83,8 @@ class Cache:
         freed = 0
         for folder in self.directory.glob("*/"):
             if OURS.fullmatch(folder.name):
-                freed += sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+                with contextlib.suppress(OSError):  # another process removes it too
+                    freed += sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
                 shutil.rmtree(folder, ignore_errors=True)
         return freed
 
@@ -84,7 +95,7 @@ class Cache:
             note = json.loads((folder / NOTE).read_text("utf-8"))
             if note["sha256"] == _checksum(folder / LIBRARY):
                 return folder / LIBRARY
-        except (OSError, ValueError, KeyError, TypeError):
+        except _UNSOUND:
             pass
         if folder.exists():
             self._discard(folder)
@@ -94,24 +105,36 @@ class Cache:
         """The library of a key; ``build(path)`` makes it where it is missing or damaged.
 
         Where the cache cannot be written, the library is made in a folder of this process's own.
+
+        Raises
+        ------
+        CompileError
+            If the compiler fails there too.
+        OSError
+            If no temporary folder can be written either.
         """
-        found = self.find(key)
+        found = self.find(key) or _own.get(key)
         if found is not None:
             return found
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._sweep()
-            folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.directory))
-        except OSError as error:
+            return self._made(key, title, build)
+        except (OSError, CompileError) as error:  # a compiler, too, fails where the disk is full
+            folder = Path(tempfile.mkdtemp(dir=_own_folder()))
+            build(folder / LIBRARY)
+            reason = " ".join(str(error).split())
             warnings.warn(
-                f"the cache {self.directory} cannot be written ({error}); compiling for this process only. "
-                f"Set {VARIABLE} to a folder that can",
+                f"the cache {self.directory} cannot be written ({reason[:300]}); compiling for this process "
+                f"only. Set {VARIABLE} to a folder that can",
                 RuntimeWarning,
                 stacklevel=2,
             )
-            folder = Path(tempfile.mkdtemp(prefix="vioc-"))
-            build(folder / LIBRARY)
-            return folder / LIBRARY
+            return _own.setdefault(key, folder / LIBRARY)
+
+    def _made(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
+        """Build the library of a key aside, and move it into place."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._sweep()
+        folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.directory))
         try:
             build(folder / LIBRARY)
             note = {"title": title, "sha256": _checksum(folder / LIBRARY), "made": time.time()}
@@ -128,10 +151,11 @@ class Cache:
 
     def _discard(self, folder: Path) -> None:
         """Out of the way in one step, then removed."""
-        aside = Path(tempfile.mkdtemp(prefix="old-", dir=self.directory))
-        with contextlib.suppress(OSError):  # another process did it
-            folder.rename(aside / "entry")
-        shutil.rmtree(aside, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the cache cannot be written; or another process did it
+            aside = Path(tempfile.mkdtemp(prefix="old-", dir=self.directory))
+            with contextlib.suppress(OSError):
+                folder.rename(aside / "entry")
+            shutil.rmtree(aside, ignore_errors=True)
 
     def _sweep(self) -> None:
         """Remove what killed processes left half made."""
@@ -149,13 +173,29 @@ def default_directory() -> Path:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen)
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library" / "Caches"
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # no HOME, and nobody of this number among the users
+        return _own_folder()
     return base / "vioc"
+
+
+@lru_cache(maxsize=1)
+def _own_folder() -> Path:
+    """A temporary folder that goes with this process."""
+    folder, owner = Path(tempfile.mkdtemp(prefix="vioc-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # and not one that was forked from it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 def _checksum(path: Path) -> str:

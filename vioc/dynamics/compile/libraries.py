@@ -11,6 +11,7 @@ from pathlib import Path
 from vioc.dynamics.compile.cache import Cache
 from vioc.dynamics.compile.compiler import Compiler, find_compiler
 from vioc.errors import CompileError
+from vioc.progress import Progress
 
 _loaded: dict[Path, ctypes.CDLL] = {}
 
@@ -61,7 +62,8 @@ def load_keyed(key: str, title: str, texts, compiler: Compiler) -> ctypes.CDLL:
         for i, text in enumerate(texts()):
             paths.append(target.with_name(f"part{i}.c"))
             paths[-1].write_text(text, "utf-8")
-        compiler.build(paths, target)
+        with Progress(f"compiling {title}"):
+            compiler.build(paths, target)
         for path in paths:
             path.unlink()
 

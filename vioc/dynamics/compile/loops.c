@@ -57,11 +57,12 @@ PUBLIC int vioc_map(const program *p, long long first, long long last, const dou
 }
 
 /* Evaluations whose first output is the first argument of the next. out[0] takes the first `keep`
-   entries of each carry. Stops where out[2] > tolerance or not a number, or a kept entry is not
-   finite; returns how many went well, or -1 without memory. */
+   entries of each carry, and `last` the carry to go on with, if it is not NULL. Stops where
+   out[2] > tolerance or not a number, or a kept entry is not finite; returns how many went well, or -1
+   without memory. */
 PUBLIC long long vioc_accumulate(const program *p, long long count, long long keep, double tolerance,
                                  const double *carry, const double *const *in, const long long *stride,
-                                 double *const *out) {
+                                 double *const *out, double *last) {
   workspace s;
   const long long n = p->size_in[0];
   long long i, k;
@@ -86,6 +87,7 @@ PUBLIC long long vioc_accumulate(const program *p, long long count, long long ke
     now = next;
     next = swap;
   }
+  if (last) memcpy(last, now, n * sizeof *now);
   release(&s);
   free(base);
   return k;

@@ -15,8 +15,10 @@ import numpy as np
 from vioc.dynamics.compile.libraries import key_of, load_keyed, load_library, require_compiler
 from vioc.dynamics.compile.programs import CHUNK, Bound, Program, dense
 from vioc.errors import CompileError
+from vioc.progress import Progress
 
 Long = ctypes.c_longlong
+PIECE = 1 << 15  # steps of a rollout in one call, a fraction of a second
 EXPORT = '#define CASADI_SYMBOL_EXPORT __attribute__((visibility("default")))\n'
 
 
@@ -58,7 +60,8 @@ class NativeProgram(Program):
     @cached_property
     def source(self) -> str:
         """C code of the function, named f."""
-        function = dense(self._build())
+        with Progress("building functions"):
+            function = dense(self._build())
         generator = ca.CodeGenerator("f", {"casadi_int": "long long"})
         args = function.mx_in()
         generator.add(ca.Function("f", args, function.call(args)) if function.name() != "f" else function)
@@ -112,8 +115,15 @@ class NativeProgram(Program):
         return outputs
 
     def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
-        sizes = [keep, *self.sizes_out[1:]]
-        outputs = [np.empty((count, size)) for size in sizes]
+        outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
+        if count <= PIECE:
+            done = self._go(carry, rows, count, keep, tolerance, outputs)
+        else:
+            done = self._go_far(carry.copy(), rows, count, keep, tolerance, outputs)
+        return [o[:done] for o in outputs], done, float(outputs[2][done, 0]) if done < count else 0.0
+
+    def _go(self, carry, rows, count, keep, tolerance, outputs, last=None) -> int:
+        """`count` evaluations into `outputs`, and the carry behind them into `last`; how many went well."""
         pointers, strides = _inputs(rows)
         done = _loops().vioc_accumulate(
             ctypes.byref(self._struct),
@@ -124,10 +134,26 @@ class NativeProgram(Program):
             pointers,
             strides,
             _pointers(outputs),
+            None if last is None else last.ctypes.data_as(ctypes.c_void_p),
         )
         if done < 0:
             raise MemoryError(f"{self._title}: no memory for the workspace of a rollout")
-        return [o[:done] for o in outputs], done, float(outputs[2][done, 0]) if done < count else 0.0
+        return done
+
+    def _go_far(self, carry, rows, count, keep, tolerance, outputs) -> int:
+        """`_go` in pieces, so that Ctrl-C ends it and it can be told how far it is."""
+        done = 0
+        with Progress("rollout", count) as progress:
+            while done < count:
+                m = min(PIECE, count - done)
+                here = [a[done:] if a.ndim == 2 else a for a in rows]
+                there = [o[done:] for o in outputs]
+                went = self._go(carry, here, m, keep, tolerance, there, last=carry)
+                done += went
+                progress.to(done)
+                if went < m:
+                    break
+        return done
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
         outputs = [np.empty((count, size)) for size in self.sizes_out]
@@ -146,7 +172,7 @@ class NativeProgram(Program):
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
         loop, struct = _loops().vioc_accumulate, ctypes.byref(self._struct)
         start = carry.__array_interface__["data"][0]
-        pointers = start, _pointers(rows), _steps(rows), _pointers(outputs)
+        pointers = start, _pointers(rows), _steps(rows), _pointers(outputs), None
         arguments = struct, count, keep, float(tolerance), *pointers
 
         def call(_held=(carry, rows, outputs)) -> int:
@@ -196,7 +222,7 @@ def _loops() -> ctypes.CDLL:
     library = load_library([Path(__file__).with_name("loops.c")], "loops")
     pointer = ctypes.c_void_p
     library.vioc_map.argtypes = [pointer, Long, Long, pointer, pointer, pointer]
-    library.vioc_accumulate.argtypes = [pointer, Long, Long, ctypes.c_double, *[pointer] * 4]
+    library.vioc_accumulate.argtypes = [pointer, Long, Long, ctypes.c_double, *[pointer] * 5]
     library.vioc_accumulate.restype = Long
     return library
 

@@ -11,6 +11,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.compile.programs import CHUNK, Bound, Program, dense
+from vioc.progress import Progress, progress_of
 
 KEPT = 24  # functions mapped or strung to a certain length
 UNROLLED = (
@@ -53,7 +54,8 @@ class VirtualProgram(Program):
     @property
     def function(self) -> ca.Function:
         if self._function is None:
-            self._function = dense(self._build())
+            with Progress("building functions"):
+                self._function = dense(self._build())
         return self._function
 
     @cached_property
@@ -81,21 +83,25 @@ class VirtualProgram(Program):
         sizes = self.sizes_out
         kept = [np.empty((count, keep if i == 0 else size)) for i, size in enumerate(sizes)]
         done, size = 0, min(first, count)
-        while done < count:
-            m = min(size, count - done)
-            piece = [_tiled(a[done : done + m] if a.ndim == 2 else a, m) for a in rows]
-            outputs = run_buffered(self._strung("mapaccum", m), [carry, *piece], [m * size for size in sizes])
-            carries = outputs[0].reshape(m, -1)
-            good = (outputs[2] <= tolerance) & np.isfinite(carries[:, :keep]).all(axis=1)
-            n = m if good.all() else int(np.argmin(good))
-            kept[0][done : done + n] = carries[:n, :keep]
-            for whole, part, width in zip(kept[1:], outputs[1:], sizes[1:], strict=True):
-                whole[done : done + n] = part.reshape(m, width)[:n]
-            done += n
-            if n < m:
-                return [k[:done] for k in kept], done, float(outputs[2][n])
-            carry = np.ascontiguousarray(carries[-1])
-            size = min(2 * size, CHUNK)
+        with progress_of("rollout", count, CHUNK) as progress:
+            while done < count:
+                m = min(size, count - done)
+                piece = [_tiled(a[done : done + m] if a.ndim == 2 else a, m) for a in rows]
+                outputs = run_buffered(
+                    self._strung("mapaccum", m), [carry, *piece], [m * size for size in sizes]
+                )
+                carries = outputs[0].reshape(m, -1)
+                good = (outputs[2] <= tolerance) & np.isfinite(carries[:, :keep]).all(axis=1)
+                n = m if good.all() else int(np.argmin(good))
+                kept[0][done : done + n] = carries[:n, :keep]
+                for whole, part, width in zip(kept[1:], outputs[1:], sizes[1:], strict=True):
+                    whole[done : done + n] = part.reshape(m, width)[:n]
+                done += n
+                if n < m:
+                    return [k[:done] for k in kept], done, float(outputs[2][n])
+                carry = np.ascontiguousarray(carries[-1])
+                size = min(2 * size, CHUNK)
+                progress.to(done)
         return kept, done, 0.0
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:

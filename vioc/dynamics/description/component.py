@@ -1,4 +1,4 @@
-"""What besides frames a mechanism is made of: potentials, forces and constraints, as plain data.
+"""What besides frames a mechanism is made of: potentials, forces, constraints, contacts, as plain data.
 
 A component is a frozen dataclass whose fields say what they are (`frame`, `variable`, `number`, ...
 below). From that alone the system validates it, and the model text is read and written. What the
@@ -44,9 +44,9 @@ def length() -> Any:
     return field(metadata={"kind": "length"})
 
 
-def direction() -> Any:
+def direction(default: Any = dataclasses.MISSING) -> Any:
     """Three numbers, not all zero; stored as given, not normalized."""
-    return field(metadata={"kind": "direction"})
+    return field(default=default, metadata={"kind": "direction"})
 
 
 def input_name() -> Any:
@@ -99,7 +99,7 @@ def component_types() -> dict[str, type[Component]]:
 
 @dataclass(frozen=True, repr=False)
 class Component:
-    """Base of potentials, forces and constraints. `name` is optional and unique in a system."""
+    """Base of potentials, forces, constraints, contacts. `name` is optional and unique in a system."""
 
     keyword: ClassVar[str] = ""
 
@@ -141,6 +141,13 @@ class Component:
     def __repr__(self) -> str:
         parts = [shown(getattr(self, f.name)) for f in self.arguments()]
         parts += [f"name={self.name!r}"] if self.name is not None else []
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def __str__(self) -> str:
+        """By keyword and without defaults: what a reader who knows no order of arguments understands."""
+        given = [(f, getattr(self, f.name)) for f in dataclasses.fields(self)]
+        given.sort(key=lambda pair: pair[0].name == "name")
+        parts = [f"{f.name}={shown(value)}" for f, value in given if value != f.default]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def check(self, system: Any) -> None:
@@ -251,3 +258,11 @@ class Constraint(Component):
     def value(self, k: Any) -> Any:
         """h as a scalar CasADi expression of the symbolic kinematics `k`."""
         raise TypeError(f"{type(self).__name__} must define value(k)")
+
+
+class Inequality(Component):
+    """A one-sided constraint phi(q) >= 0: a contact, or the limits of a joint."""
+
+    def gaps(self, k: Any) -> dict[str, Any]:
+        """phi of each of its rows (m, or rad) as scalar CasADi expressions, by a suffix of its name."""
+        raise TypeError(f"{type(self).__name__} must define gaps(k)")

@@ -26,8 +26,10 @@ def read(path: str | os.PathLike, **options: Any) -> System:
     ReadError
         If the file is not a model; with the line of the offending place.
     OSError
-        If there is no such file.
+        If there is no such file, or it is a folder.
     """
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder; expected a model file (.sexp or .urdf)")
     if Path(path).suffix.lower() == ".urdf":
         return read_urdf(path, **options).system
     if options:

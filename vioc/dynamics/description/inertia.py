@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vioc.dynamics.description.numbers import Number, Parameter, as_number, as_numbers
 from vioc.errors import ModelError
+
+ORIGIN = (0.0, 0.0, 0.0)
+ENTRIES = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # of the matrix, in the order of its six numbers
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,8 @@ class Mass:
     inertia : 3 or 6 numbers, or a symmetric (3, 3) matrix
         ``(Ixx, Iyy, Izz)`` or ``(Ixx, Iyy, Izz, Ixy, Ixz, Iyz)`` about the centre of mass, in the
         frame's axes, kg m^2; kept as six numbers. Products of inertia are the entries of the matrix
-        (Ixy = -int x y dm). Zero (the default) is a point mass.
+        (Ixy = -int x y dm). Zero (the default) is a point mass. `Mass.box`, `Mass.sphere` and `Mass.rod`
+        know those of homogeneous bodies.
     com : 3 numbers
         Centre of mass in the frame, m.
 
@@ -35,6 +40,66 @@ class Mass:
     mass: Number
     inertia: tuple[Number, ...] = (0.0,) * 6
     com: tuple[Number, ...] = (0.0,) * 3
+
+    # -- homogeneous bodies ------------------------------------------------------------------------
+
+    @classmethod
+    def box(cls, mass: Number, size: Sequence[float], com: Sequence[Number] = ORIGIN) -> Mass:
+        """A box along the frame's axes.
+
+        Parameters
+        ----------
+        mass : number
+            kg; may be a parameter.
+        size : 3 numbers
+            Whole edges, m.
+        com : 3 numbers
+            Its middle in the frame, m.
+        """
+        x, y, z = (e**2 / 12 for e in _lengths(size, 3, "box: size"))
+        return cls._solid(mass, (y + z, x + z, x + y), com)
+
+    @classmethod
+    def sphere(cls, mass: Number, radius: float, com: Sequence[Number] = ORIGIN) -> Mass:
+        """A solid ball; `mass` and `com` as for `box`, the radius in m."""
+        (r,) = _lengths((radius,), 1, "sphere: radius")
+        return cls._solid(mass, (0.4 * r**2,) * 3, com)
+
+    @classmethod
+    def rod(
+        cls,
+        mass: Number,
+        length: float,
+        axis: Sequence[float] = (0.0, 0.0, 1.0),
+        com: Sequence[Number] = ORIGIN,
+    ) -> Mass:
+        """A thin rod along an axis of the frame, without inertia about it.
+
+        Parameters
+        ----------
+        mass : number
+            kg; may be a parameter.
+        length : float
+            m.
+        axis : 3 numbers
+            Its direction; need not be normalized.
+        com : 3 numbers
+            Its middle in the frame, m.
+        """
+        (size,) = _lengths((length,), 1, "rod: length")
+        a = np.array(as_numbers(axis, 3, "rod: axis"), float)
+        if not a.any():
+            raise ModelError("rod: axis: expected a direction, got the zero vector")
+        across = size**2 / 12 * (np.eye(3) - np.outer(a, a) / (a @ a))
+        return cls._solid(mass, tuple(across[i, j] for i, j in ENTRIES), com)
+
+    @classmethod
+    def _solid(cls, mass: Number, squares: Sequence[float], com: Sequence[Number]) -> Mass:
+        """Of an inertia per mass."""
+        number = as_number(mass, "mass")
+        return cls(number, tuple(number * float(s) for s in squares), tuple(com))
+
+    # -- checks ------------------------------------------------------------------------------------
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mass", as_number(self.mass, "mass"))
@@ -91,7 +156,18 @@ def _of_matrix(rows: tuple) -> tuple[Number, ...]:
     values = np.array(matrix, float)
     if np.abs(values - values.T).max() > 1e-12 * np.abs(values).max():
         raise ModelError(f"inertia: expected a symmetric matrix, got {values.tolist()}")
-    return tuple(matrix[i][j] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2)))
+    return tuple(matrix[i][j] for i, j in ENTRIES)
+
+
+def _lengths(values: object, count: int, what: str) -> list[float]:
+    """Numbers > 0."""
+    found = [float(v) for v in as_numbers(values, count, what)]
+    if min(found) <= 0:
+        shown = found[0] if count == 1 else found
+        raise ModelError(
+            f"{what}: expected {'a number' if count == 1 else f'{count} numbers'} > 0 (m), got {shown}"
+        )
+    return found
 
 
 def as_mass(value: object) -> Mass | None:

@@ -6,17 +6,21 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from vioc.errors import ModelError
 
-_NAME = re.compile(r"[^\s.:\"()\\]+")
+_NAME = re.compile(r"[^\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 def check_name(name: object, what: str) -> str:
     """Return `name`, or raise `ModelError` if it cannot name `what`.
 
     Variables, inputs and parameters may not hold white space, quotes, brackets, ``.`` or ``:``,
-    because ``p.theta`` and ``pole:x`` name derived quantities.
+    because ``p.theta`` and ``pole:x`` name derived quantities; nor control characters or halves of
+    surrogate pairs, which files do not keep and terminals obey.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ModelError(
@@ -28,29 +32,52 @@ def check_name(name: object, what: str) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that stays an input of every map built from the description.
+    """A number that stays an input of every map built from the description, or a multiple of one.
 
     Maps take its value at each call and give derivatives by it (co-design, identification).
+    ``P("EI", 0.1) * 4`` stands for four times the value of the parameter EI.
 
     Parameters
     ----------
     name : str
     value : float
         The default, used wherever no other value is given.
+    factor : float
+        What the parameter's value is multiplied by here.
     """
 
     name: str
     value: float
+    factor: float = 1.0
+
+    __array_ufunc__ = None  # numpy's numbers leave products to __rmul__
 
     def __post_init__(self) -> None:
         check_name(self.name, "parameter")
         object.__setattr__(self, "value", _finite(self.value, f"parameter {self.name!r}"))
+        object.__setattr__(self, "factor", _finite(self.factor, f"parameter {self.name!r}: factor"))
+
+    def of(self, value: Any) -> Any:
+        """The number that stands here where the parameter has a value, which may be a symbol."""
+        return value if self.factor == 1.0 else self.factor * value
+
+    def __mul__(self, factor: Any) -> Parameter:
+        if not isinstance(factor, (int, float, np.number)):
+            return NotImplemented
+        return Parameter(self.name, self.value, self.factor * float(factor))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> Parameter:
+        if not isinstance(divisor, (int, float, np.number)):
+            return NotImplemented
+        return Parameter(self.name, self.value, self.factor / float(divisor))
 
     def __float__(self) -> float:
-        return self.value
+        return self.value * self.factor
 
     def __repr__(self) -> str:
-        return f"P({self.name!r}, {self.value!r})"
+        return f"P({self.name!r}, {self.value!r})" + f" * {self.factor!r}" * (self.factor != 1.0)
 
 
 Number = float | Parameter

@@ -18,7 +18,15 @@ from vioc.dynamics.description.numbers import Number, Parameter, Variable
 from vioc.dynamics.description.sexpr_reader import Reader, component_form, field_kind
 from vioc.dynamics.description.sexpr_syntax import Source, quoted
 from vioc.dynamics.description.system import System
-from vioc.dynamics.terms import constraints, forces, pairs, potentials, wrenches  # noqa: F401 - keywords
+from vioc.dynamics.terms import (  # noqa: F401 - keywords
+    constraints,
+    contacts,
+    forces,
+    limits,
+    pairs,
+    potentials,
+    wrenches,
+)
 from vioc.errors import ModelError
 
 __all__ = ["component_form", "read", "read_text", "write", "write_text"]
@@ -89,7 +97,10 @@ def write(system: System, path: str | os.PathLike) -> None:
 def _value(value: Number | Variable) -> str:
     if isinstance(value, Variable):
         return f"(K {quoted(value.name)})" if value.kinematic else quoted(value.name)
-    return f"(P {quoted(value.name)} {value.value!r})" if isinstance(value, Parameter) else repr(value)
+    if not isinstance(value, Parameter):
+        return repr(value)
+    factor = f" {value.factor!r}" if value.factor != 1.0 else ""
+    return f"(P {quoted(value.name)} {value.value!r}{factor})"
 
 
 def _values(values: Iterable[Number]) -> str:

@@ -50,7 +50,8 @@ _OTHER_WORDS = {
     "CABLE": ("STRING-CONSTRAINT",),
     "ROD": ("DISTANCE-CONSTRAINT",),
 }
-_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf|infinity)", re.I)
+# Each character can be matched in one way only: a long number that goes wrong must not be tried in all ways.
+_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf|infinity)", re.I)
 
 
 def component_form(cls: type[Component]) -> str:
@@ -324,10 +325,15 @@ class Reader:
     def _number(self, item: Item, what: str, expected: str = "a number") -> Number:
         if item.head != "P":
             return self._real(item, what, expected)
-        self._count(item, 2, '(P "name" value)')
-        name, value = self._string(item.items[1], "P: name"), self._real(item.items[2], "P: value")
+        if len(item.items) != 4:
+            self._count(item, 2, '(P "name" value) or (P "name" value factor)')
+        name = self._string(item.items[1], "P: name")
+        numbers = [
+            self._real(entry, f"P: {what}")
+            for entry, what in zip(item.items[2:], ("value", "factor"), strict=False)
+        ]
         with self._source.building(item.at):
-            return Parameter(name, value)
+            return Parameter(name, *numbers)
 
     def _numbers(self, item: Item, count: int, what: str) -> tuple[Number, ...]:
         if not isinstance(item, Form) or len(item.items) != count:

@@ -63,7 +63,12 @@ def shown(item: Item) -> str:
         first = item.items[0] if item.items else None
         return "()" if first is None else f"({shown(first) if isinstance(first, Atom) else '(...)'} ...)"
     text = item.text if len(item.text) <= 40 else item.text[:37] + "..."
-    return quoted(text) if item.quoted else text
+    return visible(quoted(text) if item.quoted else text)
+
+
+def visible(text: str) -> str:
+    """On one line: line ends, and what would act on a terminal, as Python writes them."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class Source:
@@ -105,7 +110,7 @@ class Source:
         for escape in re.finditer(r"\\(.)", raw, re.DOTALL):
             if escape[1] not in '"\\':
                 known = 'known are \\" and \\\\'
-                self.fail(at + escape.start(), f"unknown escape {escape[0]} in a string; {known}")
+                self.fail(at + escape.start(), f"unknown escape {visible(escape[0])} in a string; {known}")
         return re.sub(r"\\(.)", r"\1", raw, flags=re.DOTALL)
 
     def form(self, max_depth: int) -> Form:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from vioc.checks import near_misses
-from vioc.dynamics.description.component import Component, Constraint, Force, Potential
+from vioc.dynamics.description.component import Component, Constraint, Force, Inequality, Potential
 from vioc.dynamics.description.frame import Frame, Pose, nest
 from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.errors import ModelError
@@ -31,18 +31,18 @@ class Node:
 
 
 class System:
-    """A mechanism: a tree of frames with potentials, forces and constraints.
+    """A mechanism: a tree of frames with potentials, forces, constraints and contacts.
 
     Parameters
     ----------
-    *components : Frame, Potential, Force, Constraint, or iterables of them
+    *components : Frame, Potential, Force, Constraint, Inequality, or iterables of them
         Frames given here are children of the world.
     name : str
         Shown when printed; not part of equality.
 
     Attributes
     ----------
-    frames, potentials, forces, constraints : tuples
+    frames, potentials, forces, constraints, inequalities : tuples
         What was given, each kind in the order given.
     nodes : tuple of `Node`
         Every frame, parents before children, depth first.
@@ -54,6 +54,8 @@ class System:
         Declared parameters with their defaults.
     constraint_names : tuple of str
         A constraint without a name is called after its kind and place (``point-constraint-2``).
+    inequality_names : tuple of str
+        Of contacts and limits, likewise.
 
     Raises
     ------
@@ -74,6 +76,7 @@ class System:
         self.potentials = tuple(p for p in parts if isinstance(p, Potential))
         self.forces = tuple(p for p in parts if isinstance(p, Force))
         self.constraints = tuple(p for p in parts if isinstance(p, Constraint))
+        self.inequalities = tuple(p for p in parts if isinstance(p, Inequality))
         if not self.frames:
             raise ModelError(f"{name}: a system needs at least one frame")
 
@@ -82,7 +85,9 @@ class System:
         self._collect_variables()
         self._collect_inputs()
         self.parameters = MappingProxyType(self._collect_parameters())
-        self.constraint_names = self._name_constraints()
+        names = self._named((*self.constraints, *self.inequalities))
+        self.constraint_names = names[: len(self.constraints)]
+        self.inequality_names = names[len(self.constraints) :]
         self._check_component_names()
         for component in self.components:
             self._check_references(component)
@@ -100,8 +105,8 @@ class System:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Potentials, forces and constraints, in this order."""
-        return (*self.potentials, *self.forces, *self.constraints)
+        """Potentials, forces, constraints, contacts and limits, in this order."""
+        return (*self.potentials, *self.forces, *self.constraints, *self.inequalities)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -183,12 +188,12 @@ class System:
         self.kinematic = tuple(v.name for v in found if v.kinematic)
 
     def _collect_inputs(self) -> None:
-        names: list[str] = []
+        names: dict[str, None] = {}
         for force in self.forces:
             for name in force.input_names():
                 if name in names:
                     raise ModelError(f"{self.name}: two forces take the input {name!r}")
-                names.append(name)
+                names[name] = None
         self.inputs = tuple(names)
 
     def _collect_parameters(self) -> dict[str, float]:
@@ -209,16 +214,16 @@ class System:
                 )
         return result
 
-    def _name_constraints(self) -> tuple[str, ...]:
+    def _named(self, components: tuple[Component, ...]) -> tuple[str, ...]:
         counts: dict[str, int] = {}
-        names: list[str] = []
-        for constraint in self.constraints:
-            kind = constraint.keyword_of()
+        names: dict[str, None] = {}
+        for component in components:
+            kind = component.keyword_of()
             counts[kind] = counts.get(kind, 0) + 1
-            name = constraint.name or f"{kind}-{counts[kind]}"
+            name = component.name or f"{kind}-{counts[kind]}"
             if name in names:
                 raise ModelError(f"{self.name}: two constraints are named {name!r}")
-            names.append(name)
+            names[name] = None
         return tuple(names)
 
     def _check_component_names(self) -> None:
@@ -268,17 +273,25 @@ class System:
 
     def __str__(self) -> str:
         """A summary: counts, the tree, and every component."""
-        lines = [
-            f"{self.name}: {len(self.nodes)} frames, {len(self.dynamic)} dynamic and "
-            f"{len(self.kinematic)} kinematic variables, {len(self.inputs)} inputs, "
-            f"{len(self.constraints)} constraints",
-            "world",
+        counts = [
+            _count(len(self.nodes), "frame"),
+            _count(len(self.dynamic), "dynamic variable"),
+            _count(len(self.kinematic), "kinematic variable"),
+            _count(len(self.inputs), "input"),
+            _count(len(self.constraints), "constraint"),
+            _count(len(self.inequalities), "contact or limit", "contacts and limits"),
         ]
-        lines += _tree(self.frames, "")
-        lines += [f"  {component!r}" for component in self.components]
+        lines = [f"{self.name}: {', '.join(c for c in counts if c)}", "world"]
+        lines += _tree(self.frames)
+        lines += [f"  {component}" for component in self.components]
         if self.parameters:
             lines.append("  parameters: " + ", ".join(f"{n} = {v:g}" for n, v in self.parameters.items()))
         return "\n".join(lines)
+
+
+def _count(number: int, one: str, more: str | None = None) -> str:
+    """Such as "1 frame", "2 frames"; nothing of zero."""
+    return f"{number} {one if number == 1 else more or one + 's'}" if number else ""
 
 
 def _rebuild(flat: tuple, components: tuple, name: str) -> System:
@@ -287,12 +300,14 @@ def _rebuild(flat: tuple, components: tuple, name: str) -> System:
 
 def _flatten(items: Iterable) -> Iterator[Frame | Component]:
     for item in items:
-        if isinstance(item, (Frame, Potential, Force, Constraint)):
+        if isinstance(item, (Frame, Potential, Force, Constraint, Inequality)):
             yield item
         elif isinstance(item, (list, tuple)):
             yield from _flatten(item)
         else:
-            raise ModelError(f"a system is made of frames, potentials, forces and constraints; got {item!r}")
+            raise ModelError(
+                f"a system is made of frames, potentials, forces, constraints and contacts; got {item!r}"
+            )
 
 
 def _walk(frames: tuple[Frame, ...]) -> list[Node]:
@@ -314,15 +329,22 @@ def _where(nodes: tuple[Node, ...], i: int) -> str:
     return " in ".join([*path, "world"])
 
 
-def _tree(frames: tuple[Frame, ...], indent: str) -> list[str]:
+def _tree(frames: tuple[Frame, ...]) -> list[str]:
+    """A line for every frame; no recursion, so that a long chain prints."""
     lines: list[str] = []
-    for i, frame in enumerate(frames):
-        last = i == len(frames) - 1
+    waiting = _siblings(frames, "")
+    while waiting:
+        frame, indent, last = waiting.pop()
         value = frame.transform.value
         shown = repr(value.position if isinstance(value, Pose) else value)
         text = f"{frame.transform.kind} {shown}"
         text += f"  {frame.name!r}" if frame.name else ""
         text += f"  {frame.mass!r}" if frame.mass else ""
         lines.append(f"{indent}{'`- ' if last else '|- '}{text}")
-        lines += _tree(frame.children, indent + ("   " if last else "|  "))
+        waiting += _siblings(frame.children, indent + ("   " if last else "|  "))
     return lines
+
+
+def _siblings(frames: tuple[Frame, ...], indent: str) -> list[tuple[Frame, str, bool]]:
+    """Frames with their indent and whether they are the last, in reverse."""
+    return [(frame, indent, i == 0) for i, frame in enumerate(reversed(frames))]

@@ -42,7 +42,7 @@ SINGLE = ("revolute", "continuous", "prismatic")
 PLANAR = ("u", "v", "angle")
 FLOATING = ("x", "y", "z", "yaw", "pitch", "roll")
 FLOATING_KINDS = ("TX", "TY", "TZ", "RZ", "RY", "RX")
-_FORBIDDEN = re.compile(r"[\s.:\"()\\]")
+_FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def read_urdf(
@@ -97,8 +97,9 @@ def read_urdf_text(
     gravity: Sequence[float] | None = (0.0, 0.0, -9.81),
 ) -> UrdfModel:
     """A robot from the text of a URDF file; `source` is what messages call it. See `read_urdf`."""
-    data = re.sub(r"^\s*<\?xml.*?\?>", "", text, count=1, flags=re.DOTALL).encode()  # str has no encoding
-    return _build(parse(data, source), base, inputs, gravity)
+    data = re.sub(r"^\s*<\?xml.*?\?>", "", text, count=1, flags=re.DOTALL)  # str has no encoding
+    # half a character pair, which no file can hold, is refused with the other characters that XML forbids
+    return _build(parse(data.encode(errors="surrogatepass"), source), base, inputs, gravity)
 
 
 def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> UrdfModel:
@@ -128,6 +129,7 @@ class _Tree:
         self.forces: list[JointDamping] = []
         self.renamed: dict[str, str] = {}
         self._used: set[str] = set()
+        self._taken: set[str] = set()  # the values of `frames`
 
     # -- frames -----------------------------------------------------------------------------------
 
@@ -174,6 +176,7 @@ class _Tree:
         if link != WORLD:
             return self._chain(link, [], -1)
         self.frames[link] = WORLD
+        self._taken.add(WORLD)
         if self.contents.links[link].inertial is not None:
             self.contents.leave_out("<inertial> of the fixed world", "link", link)
         return -1
@@ -206,11 +209,12 @@ class _Tree:
     def _chain(self, link: str, transforms: list[Transform], parent: int) -> int:
         """Nodes of these transforms; the last carries the link."""
         frame = "world_link" if link == WORLD else link
-        while frame in self.frames.values() or (frame != link and frame in self.contents.links):
+        while frame in self._taken or (frame != link and frame in self.contents.links):
             frame += "_"
         if frame != link:
             self.renamed[link] = frame
         self.frames[link] = frame
+        self._taken.add(frame)
         *before, last = transforms or [Transform("SE3", IDENTITY)]
         for transform in before:
             self.nodes.append((Frame(transform), parent))

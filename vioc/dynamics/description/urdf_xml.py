@@ -74,7 +74,8 @@ def parse(data: bytes, source: str) -> Contents:
     try:
         root = etree.fromstring(data, etree.XMLParser(**options))
     except etree.XMLSyntaxError as error:
-        raise ReadError(f"not well-formed XML: {error.msg}", error.lineno or 1, 1, source) from None
+        reason = " ".join(str(error.msg).split())
+        raise ReadError(f"not well-formed XML: {reason}", error.lineno or 1, 1, source) from None
     if root.tag != "robot":
         raise ReadError(f"expected <robot>, got <{root.tag}>", root.sourceline, 1, source)
     _refuse_xacro(root, source)

@@ -7,18 +7,19 @@ one, and so is any CasADi function of a user's (`vioc.CasadiMap`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, near_misses
+from vioc.checks import as_value, check_array, near_misses
 from vioc.dynamics.batch import Batch
 from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.cores import over_cores
 from vioc.errors import ModelError, StepError
+from vioc.progress import Progress
 
 if TYPE_CHECKING:
     from vioc.dynamics.trajectory import Trajectory
@@ -81,7 +82,7 @@ class Linearization:
     D: np.ndarray
     E: np.ndarray
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.A, self.B))
 
     def __repr__(self) -> str:
@@ -110,7 +111,7 @@ class SecondOrder:
     up: np.ndarray
     pp: np.ndarray
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.xx, self.xu, self.uu))
 
 
@@ -243,8 +244,9 @@ class OneStepMap(ABC):
             x[i], u[i], multipliers[i], t[:] = run.x, run.u, run.multipliers, run.t
 
         work(0)  # builds what all share
-        for _ in over_cores(work, range(1, count), workers):
-            pass
+        with Progress("rollouts", count, 1) as progress:
+            for _ in over_cores(work, range(1, count), workers):
+                progress.advance()
         if errors and raise_on_failure:
             raise errors[min(errors)]
         return Batch(self, t, x, u, multipliers, dict(sorted(errors.items())), k0)
@@ -380,6 +382,11 @@ class OneStepMap(ABC):
         """`u` as a finite float array of shape (nu,); None is `rest_input` at x."""
         if u is None:
             return np.zeros(self.nu) if x is None else self.rest_input(x)
+        if isinstance(u, Mapping):
+            raise ValueError(
+                f"{what}: expected an array of shape ({self.nu},), got {u!r}; make one with f.input({u!r}), "
+                f"or for the steps of a rollout f.inputs(steps, {u!r})"
+            )
         return check_array(u, (self.nu,), what, self.input_names)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
@@ -388,6 +395,8 @@ class OneStepMap(ABC):
 
     def check_inputs(self, U: Any, steps: int | None, x0: np.ndarray) -> np.ndarray:
         """`U` as (N, nu): given so, or one input, or None (see `rest_input`), for `steps` steps."""
+        if isinstance(U, Mapping):
+            self.check_input(U, what="inputs")
         sequence = np.ndim(U) == 1 and steps is None and self.nu == 1
         if U is None or (np.ndim(U) < 2 and not sequence):
             if steps is None:
@@ -408,5 +417,5 @@ def _by_name(values: Mapping[str, float], names: tuple[str, ...], what: str) -> 
     for name, value in values.items():
         if name not in names:
             raise ModelError(f"unknown {what} {name!r}; {near_misses(name, names)}")
-        result[names.index(name)] = float(value)
+        result[names.index(name)] = as_value(value, f"{what} {name!r}")
     return check_array(result, (len(names),), what, names)

@@ -158,6 +158,8 @@ class KernelMap(OneStepMap):
 
     def _step_lengths(self, dt: Any, steps: int) -> np.ndarray:
         value = self.dt if dt is None else dt
+        if isinstance(value, (str, bytes, bool)):
+            raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
         try:
             lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
         except ValueError:

@@ -61,9 +61,14 @@ class MechanicalMap(KernelMap):
     ):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
+        if system.inequalities:
+            raise ModelError(
+                f"{system.name}: {type(self).__name__} has no contacts or limits of joints, got "
+                f"{system.inequality_names[0]}; use MaximalVI, or leave them out"
+            )
         self.system = system
-        self.dt = float(dt)
-        self._step_lengths(None, 1)
+        self.dt = dt
+        self.dt = float(self._step_lengths(None, 1)[0])
         self._tolerance = float(tolerance)
         self.lagrangian = Lagrangian(system)
         self.nq, self.nd = self.lagrangian.nq, self.lagrangian.nd

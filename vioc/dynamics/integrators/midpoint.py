@@ -74,7 +74,7 @@ class MidpointVI(MechanicalMap):
         Largest accepted residual of a step, as an error of q relative to 1 + |q|.
     backend : {"virtual", "compiled", "auto"}
         What runs the map's functions: CasADi's virtual machine, which starts at once; compiled C, kept on
-        disk; or the one, and the other where it pays. Results are the same to the bit (`Backend`).
+        disk; or the one, and the other where it pays. Rollouts are the same to the bit (`Backend`).
 
     Raises
     ------
@@ -246,7 +246,7 @@ class MidpointVI(MechanicalMap):
 
     # -- starts -----------------------------------------------------------------------------------
 
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None) -> np.ndarray:
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """The state of a configuration and velocity, p = dL/dv by the Legendre transform.
 
         Second order with symmetric forcing. With left forcing p lacks half an input impulse, which is
@@ -258,13 +258,15 @@ class MidpointVI(MechanicalMap):
             Missing names are zero; q may be the report of `consistent_configuration`.
         u : array or None
             Input at the start; matters for left forcing only.
+        **named : float
+            Configurations by keyword, in the place of or beside those in the dict `q`.
 
         Raises
         ------
         ConstraintError
             If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
         """
-        q = as_configuration(self.system, q, "configuration")
+        q = as_configuration(self.system, q, "configuration", named)
         v = as_configuration(self.system, v, "velocity")
         check_constraints(self.lagrangian, q, v, self.parameters)
         nd, nf = self.nd, len(self.system.inputs)

@@ -13,6 +13,7 @@ import numpy as np
 
 from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.finite import not_finite
 from vioc.dynamics.vectors import part
 from vioc.errors import StepError
 
@@ -53,7 +54,8 @@ def solve_step(f: MidpointVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt
     Raises
     ------
     StepError
-        With cause ``"singular M"`` (M_k+1 = D2 D1 L_d + D2 F- of [S] (8) is singular: a chart
+        With cause ``"not finite"`` (a potential, force or constraint is not a number there),
+        ``"singular M"`` (M_k+1 = D2 D1 L_d + D2 F- of [S] (8) is singular: a chart
         singularity, or a step too long), ``"singular constraints"`` (Dh M^-1 Dh' is), or
         ``"no convergence"``.
     """
@@ -95,6 +97,9 @@ def _newton(equations, z: np.ndarray, tolerance: float):
             if extra < 0:
                 break
         saddle = np.block([[D, -J0.T], [J1, np.zeros((m, m))]])
+        if not np.isfinite(saddle).all():
+            best = np.nan
+            break
         try:
             step = np.linalg.solve(saddle / scale[:, None], -residual / scale)
         except np.linalg.LinAlgError:
@@ -149,6 +154,19 @@ def _explain(f, equations, x, u, t, dt, z, error, k, newton) -> StepError:
     names = f.multiplier_names
     _, _, D, J1, J0, _ = equations(x, u, t, dt, f._theta, z)
     where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: scaled residual {error:.2g}"
+    if not np.isfinite(error):
+        infinite = _not_finite(f, x, u, t, dt, z)
+        if infinite is not None:
+            advice = "keep it finite at every state (ca.fmax, ca.if_else), or start elsewhere"
+            return StepError(f"{where}. {infinite}: {advice}", k, float(error), "not finite")
+        if not (np.isfinite(D).all() and np.isfinite(J0).all() and np.isfinite(J1).all()):
+            return StepError(
+                f"{where}. The equations are not finite where the solver stopped: the step leaves what "
+                "numbers can hold, or where a potential, force or constraint is defined; use a smaller dt",
+                k,
+                float(error),
+                "not finite",
+            )
     for J, what in ((J0, "q_k"), (J1, "q_k+1")):
         dependent = dependent_constraints(J, names, f"{where}. Dh({what})", k, float(error))
         if dependent is not None:
@@ -169,7 +187,8 @@ def _explain(f, equations, x, u, t, dt, z, error, k, newton) -> StepError:
     if len(names) and np.linalg.svd(schur / size, compute_uv=False)[-1] < 1e-2:
         return StepError(
             f"{where}. Dh(q_k+1) M^-1 Dh(q_k)' is nearly singular where the solver stopped: the "
-            "constraint directions turn too far within one step; use a smaller dt",
+            "constraint directions turn too far within one step; use a smaller dt (of a cable held taut, "
+            "vioc.longest_step tells the limit about an equilibrium)",
             k,
             float(error),
             "singular constraints",
@@ -185,10 +204,32 @@ def _explain(f, equations, x, u, t, dt, z, error, k, newton) -> StepError:
     )
 
 
+def _not_finite(f, x, u, t: float, dt: float, z: np.ndarray) -> str | None:
+    """The term that is not finite, and where: at the start, without motion, where the solver stopped."""
+    lag, nd, nq = f.lagrangian, f.nd, f.nq
+    forces, q0, q1 = u[: len(f.system.inputs)], x[:nq], np.concatenate([z, u[len(f.system.inputs) :]])
+    v0 = np.concatenate([f._velocity(x, f._theta)[0][:, 0], x[nq + nd :]])
+    points = (q0, v0, "the step's start"), (q0, 0 * q0, "the step's start without motion, its first guess")
+    for q, v, place in (*points, ((q0 + q1) / 2, (q1 - q0) / dt, "the last guess of the step")):
+        found = not_finite(lag, q, v, forces, t, f._theta) if np.isfinite([*q, *v]).all() else None
+        if found is not None:
+            return f"At {place} {found}"
+    return None
+
+
 def dependent_constraints(
     J: np.ndarray, names: tuple[str, ...], where: str, k: int, error: float
 ) -> StepError | None:
     """The error for constraints whose Jacobian has dependent rows, or None where they are sound."""
+    infinite = [name for name, row in zip(names, J, strict=True) if not np.isfinite(row).all()]
+    if infinite:
+        return StepError(
+            f"{where}: the gradient of {', '.join(infinite)} is not finite; the constraint is not "
+            "differentiable there",
+            k,
+            error,
+            "not finite",
+        )
     rank, redundant = rank_of_rows(J, names)
     if not redundant:
         return None
@@ -231,6 +272,14 @@ def singular_linearization(
     A constraint that is singular also makes dq/dp large or not a number; M_k+1 is blamed only if it is
     singular by itself.
     """
+    if not np.isfinite(saddle).all():
+        return StepError(
+            f"step {k} cannot be linearized: its equations have no finite derivatives there; a potential, "
+            "force or constraint is not differentiable at this state (ca.sqrt(x) at 0 is not)",
+            k,
+            amplification,
+            "not finite",
+        )
     regular = reciprocal_condition(saddle[: f.nd, : f.nd], f.lagrangian.mass_scale) > SINGULAR_STEP
     if f.nm and regular:
         cause = "singular constraints"

@@ -292,7 +292,7 @@ class RungeKutta(MechanicalMap):
 
     # -- starts -----------------------------------------------------------------------------------
 
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None) -> np.ndarray:
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """The state of a configuration and velocity.
 
         Parameters
@@ -301,13 +301,15 @@ class RungeKutta(MechanicalMap):
             Missing names are zero.
         u
             Of no effect; the same call makes states of variational integrators.
+        **named : float
+            Configurations by keyword, in the place of or beside those in the dict `q`.
 
         Raises
         ------
         ConstraintError
             If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
         """
-        q = as_configuration(self.system, q, "configuration")
+        q = as_configuration(self.system, q, "configuration", named)
         v = as_configuration(self.system, v, "velocity")
         check_constraints(self.lagrangian, q, v, self.parameters)
         return np.concatenate([q, v])

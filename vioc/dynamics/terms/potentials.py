@@ -29,6 +29,18 @@ class Gravity(Potential):
     y: Number = number()
     z: Number = number()
 
+    def __init__(
+        self, x: Number, y: Number | None = None, z: Number | None = None, *, name: str | None = None
+    ):
+        if y is None or z is None:
+            raise ModelError(
+                f"gravity: expected three numbers x, y, z (m/s^2), got {x!r} without the others; downwards "
+                "along z is Gravity(0, 0, -9.81)"
+            )
+        for key, value in (("x", x), ("y", y), ("z", z), ("name", name)):
+            object.__setattr__(self, key, value)
+        self.__post_init__()
+
     def energy(self, k: Any) -> ca.SX:
         g = ca.vertcat(k.number(self.x), k.number(self.y), k.number(self.z))
         return -sum((mass * ca.dot(g, position) for mass, position in k.masses()), ca.SX(0))

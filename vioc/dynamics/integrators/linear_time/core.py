@@ -7,6 +7,7 @@ algebra.c, core.c, roots.c and rollout.c are compiled together, once on a machin
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.sweeps import Link, gather_links
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
+from vioc.progress import Progress
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
@@ -30,6 +32,7 @@ SOLVERS = ("chord", "riqn", "newton", "dense", "broyden")  # as rollout.c number
 GUESSES = ("IG1", "IG2", "IG3", "extrapolated")
 SOURCES = ("algebra.c", "core.c", "roots.c", "rollout.c")
 LIMIT = 60  # iterations
+PIECE = 1 << 13  # steps of a rollout in one call, a fraction of a second
 
 Long = ctypes.c_longlong
 Double = ctypes.c_double
@@ -65,8 +68,10 @@ def _library() -> ctypes.CDLL:
     text = "\n".join((folder / name).read_text("utf-8") for name in SOURCES)
     library = load_library([text], "linear_time")
     pointer = ctypes.c_void_p
-    library.vioc_lt_rollout.argtypes = [pointer, pointer, Long, *[pointer] * 7, Double, *[pointer] * 4]
+    library.vioc_lt_rollout.argtypes = [*[pointer] * 3, Long, *[pointer] * 7, Double, *[pointer] * 4]
     library.vioc_lt_rollout.restype = Long
+    library.vioc_lt_release.argtypes = [pointer]
+    library.vioc_lt_release.restype = None
     library.vioc_lt_history.argtypes = [*[pointer] * 4, Double, Double, pointer, pointer]
     library.vioc_lt_history.restype = Long
     library.vioc_lt_jacobian.argtypes = [pointer, pointer, pointer, Double, pointer]
@@ -94,7 +99,7 @@ class Core:
         values = dict(zip(system.parameters, theta, strict=True))
 
         def number(value: Any) -> float:
-            return float(values[value.name] if isinstance(value, Parameter) else value)
+            return float(value.of(values[value.name]) if isinstance(value, Parameter) else value)
 
         links, _ = gather_links(system, number)
         frames = [_aligned(link) for link in links]
@@ -206,25 +211,28 @@ class Core:
         states (n, nx), inputs (n, nu), errors (n + 1 or N,), evaluations (n + 1 or N,) with n <= N.
         """
         f, n = self.f, len(U)
-        arrays = [np.ascontiguousarray(a, float) for a in (carry, U)]
+        carry, U = (np.ascontiguousarray(a, float) for a in (carry, U))
         feedback = [None if a is None else np.ascontiguousarray(a, float) for a in (reference, gains)]
         wrap = np.where(f._wrapped, 2 * np.pi, 0.0)
         times = [np.ascontiguousarray(np.ravel(a), float) for a in (t, h)]
         states, applied = np.empty((n, f.nx)), np.empty((n, f.nu))
         errors, evaluations = np.empty(n), np.empty(n, np.int64)
-        done = _library().vioc_lt_rollout(
-            ctypes.byref(self._model),
-            ctypes.byref(self._options(residual)),
-            n,
-            *(a.ctypes.data for a in arrays),
-            *(None if a is None else a.ctypes.data for a in feedback),
-            wrap.ctypes.data,
-            *(a.ctypes.data for a in times),
-            f._tolerance,
-            *(a.ctypes.data for a in (states, applied, errors, evaluations)),
-        )
-        if done < 0:
-            raise MemoryError("no memory for the workspace of a rollout")
+        model, options = ctypes.byref(self._model), ctypes.byref(self._options(residual))
+
+        def go(first: int, count: int, kept: Any) -> int:
+            done = _library().vioc_lt_rollout(
+                *(model, options, kept, count, carry.ctypes.data),
+                *(None if a is None else a[first:].ctypes.data for a in (U, *feedback)),
+                wrap.ctypes.data,
+                *(a[first:].ctypes.data for a in times),
+                f._tolerance,
+                *(a[first:].ctypes.data for a in (states, applied, errors, evaluations)),
+            )
+            if done < 0:
+                raise MemoryError("no memory for the workspace of a rollout")
+            return done
+
+        done = go(0, n, None) if n <= PIECE else _in_pieces(go, n)
         seen = min(done + 1, n)
         return states[:done], applied[:done], errors[:seen], evaluations[:seen]
 
@@ -288,6 +296,26 @@ class CoreProgram(Program):
         if self._feedback:
             outputs.append(applied)
         return outputs, done, float(errors[done]) if done < count else 0.0
+
+
+def _in_pieces(go: Callable[[int, int, Any], int], count: int) -> int:
+    """`count` steps by calls that take up where the one before ended, so that Ctrl-C ends a rollout.
+
+    `go` takes the first step, how many, and a pointer to what is kept; returns how many it did, as this does.
+    """
+    done, kept = 0, ctypes.c_void_p()
+    try:
+        with Progress("rollout", count) as progress:
+            while done < count:
+                m = min(PIECE, count - done)
+                went = go(done, m, ctypes.byref(kept))
+                done += went
+                progress.to(done)
+                if went < m:
+                    break
+    finally:
+        _library().vioc_lt_release(kept)
+    return done
 
 
 def _aligned(link: Link) -> tuple[np.ndarray, np.ndarray, float, float]:

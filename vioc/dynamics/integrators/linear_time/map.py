@@ -204,7 +204,9 @@ class LinearTimeVI(MechanicalMap):
 
     # -- starts ---------------------------------------------------------------------------------------
 
-    def initial_state(self, q: Any = None, v: Any = None, *, start: str = "legendre") -> np.ndarray:
+    def initial_state(
+        self, q: Any = None, v: Any = None, *, start: str = "legendre", **named: float
+    ) -> np.ndarray:
         """The state of a configuration and velocity.
 
         Parameters
@@ -215,6 +217,8 @@ class LinearTimeVI(MechanicalMap):
             ``"legendre"`` p = dL/dv: second order. ``"authors"`` what the code of [L]'s authors does,
             p = D1 of a step at the velocity v with the whole weight of a step: first order, to compare
             numbers with.
+        **named : float
+            Configurations by keyword, in the place of or beside those in the dict `q`.
 
         Raises
         ------
@@ -223,7 +227,7 @@ class LinearTimeVI(MechanicalMap):
         """
         if start not in STARTS:
             raise ModelError(f"start: unknown {start!r}; {near_misses(str(start), STARTS)}")
-        q = as_configuration(self.system, q, "configuration")
+        q = as_configuration(self.system, q, "configuration", named)
         v = as_configuration(self.system, v, "velocity")
         check_constraints(self.lagrangian, q, v, self.parameters)
         nd = self.nd

@@ -203,44 +203,69 @@ static void release(step *w) {
   free(w->w);
 }
 
+typedef struct {
+  step w;
+  double *x; /* the state, and room for the next one and the inputs */
+} course;
+
+EXPORT void vioc_lt_release(course *c) {
+  if (!c) return;
+  release(&c->w);
+  free(c->x);
+  free(c);
+}
+
+static course *begin(const model *m, const options *o, const double *carry) {
+  const long long nx = 2 * m->nq, nu = m->nf + (m->nq - m->nd);
+  course *c = calloc(1, sizeof *c);
+  if (c && reserve(&c->w, m, o) && (c->x = malloc((2 * nx + nu + 1) * sizeof *c->x))) {
+    memcpy(c->x, carry, nx * sizeof *c->x);
+    start_differences(&c->w, carry, carry + nx);
+    return c;
+  }
+  vioc_lt_release(c);
+  return 0;
+}
+
 /* `count` steps from `carry` = [x, q_k-1, ..., q_k-4]. Inputs are U (count, nu), or where gains are given
    u = U - K (x - x_d), K by columns. Stops where the last correction is above `tolerance` or not a number;
-   returns the steps done, or -1 without memory. */
-EXPORT long long vioc_lt_rollout(const model *m, const options *o, long long count, const double *carry,
-                                 const double *U, const double *reference, const double *gains,
-                                 const double *wrap, const double *t, const double *h, double tolerance,
-                                 double *states, double *applied, double *errors, long long *evaluations) {
-  const long long nd = m->nd, nq = m->nq, nx = nq + nd + (nq - nd), nu = m->nf + (nq - nd);
-  step w;
-  long long k = -1;
-  double *x = malloc((2 * nx + nu + 1) * sizeof *x);
-  if (reserve(&w, m, o) && x) {
-    double *y = x + nx, *u = y + nx;
-    memcpy(x, carry, nx * sizeof *x);
-    start_differences(&w, carry, carry + nx);
-    for (k = 0; k < count; k++) {
-      memcpy(u, U + k * nu, nu * sizeof *u);
-      if (gains)
-        for (long long j = 0; j < nx; j++) {
-          double d = x[j] - reference[k * nx + j];
-          if (wrap[j] != 0) d -= wrap[j] * floor(d / wrap[j] + 0.5);
-          for (long long i = 0; i < nu; i++) u[i] -= gains[(k * nx + j) * nu + i] * d;
-        }
-      w.u = u;
-      if (w.h != h[k]) w.kept = 0, w.fresh = 1; /* K is of one step length */
-      w.h = h[k];
-      evaluations[k] = advance(&w, o, x, t[k], y, errors + k, 0);
-      int good = errors[k] <= tolerance;
-      for (long long j = 0; j < nx; j++) good &= isfinite(y[j]) != 0;
-      if (!good) break;
-      next_differences(&w, y);
-      memcpy(x, y, nx * sizeof *x);
-      memcpy(states + k * nx, x, nx * sizeof *x);
-      if (applied) memcpy(applied + k * nu, u, nu * sizeof *u);
-    }
+   returns the steps done, or -1 without memory.
+
+   A rollout in pieces: what `*kept` points to goes on where it stood (`carry` begins it where that is NULL),
+   and is left for the next call, and for vioc_lt_release. `kept` is NULL where one call is all. */
+EXPORT long long vioc_lt_rollout(const model *m, const options *o, course **kept, long long count,
+                                 const double *carry, const double *U, const double *reference,
+                                 const double *gains, const double *wrap, const double *t, const double *h,
+                                 double tolerance, double *states, double *applied, double *errors,
+                                 long long *evaluations) {
+  const long long nx = 2 * m->nq, nu = m->nf + (m->nq - m->nd);
+  course *c = kept && *kept ? *kept : begin(m, o, carry);
+  long long k;
+  if (kept) *kept = c;
+  if (!c) return -1;
+  step *w = &c->w;
+  double *x = c->x, *y = x + nx, *u = y + nx;
+  for (k = 0; k < count; k++) {
+    memcpy(u, U + k * nu, nu * sizeof *u);
+    if (gains)
+      for (long long j = 0; j < nx; j++) {
+        double d = x[j] - reference[k * nx + j];
+        if (wrap[j] != 0) d -= wrap[j] * floor(d / wrap[j] + 0.5);
+        for (long long i = 0; i < nu; i++) u[i] -= gains[(k * nx + j) * nu + i] * d;
+      }
+    w->u = u;
+    if (w->h != h[k]) w->kept = 0, w->fresh = 1; /* K is of one step length */
+    w->h = h[k];
+    evaluations[k] = advance(w, o, x, t[k], y, errors + k, 0);
+    int good = errors[k] <= tolerance;
+    for (long long j = 0; j < nx; j++) good &= isfinite(y[j]) != 0;
+    if (!good) break;
+    next_differences(w, y);
+    memcpy(x, y, nx * sizeof *x);
+    memcpy(states + k * nx, x, nx * sizeof *x);
+    if (applied) memcpy(applied + k * nu, u, nu * sizeof *u);
   }
-  release(&w);
-  free(x);
+  if (!kept) vioc_lt_release(c);
   return k;
 }
 

@@ -138,7 +138,7 @@ class StepGraphs:
         """The bodies with their parameters written in `theta`."""
         f = self.f
         names = list(f.system.parameters)
-        return Bodies(f.system, lambda n: theta[names.index(n.name)] if isinstance(n, Parameter) else n)
+        return Bodies(f.system, lambda n: n.of(theta[names.index(n.name)]) if isinstance(n, Parameter) else n)
 
     # -- the kernel -------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class StepDerivatives:
         n, at = graph.n, STATE * graph.n
         x, x1, e = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), ca.SX.sym("e", f.ndx)
         u, theta = f.symbols.u, f.symbols.parameters
-        w = ca.SX.sym("w", sum(graph.sizes))
+        w = ca.SX.sym("w", TWIST * n + len(f.multiplier_names))
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
         V, lam = w[: TWIST * n], w[TWIST * n :]
         moved = f.retract_expression(x, e)
@@ -79,7 +79,20 @@ class StepDerivatives:
         base = ca.vertcat(*(s[1] for s in start)) + dt * graph.still_force(poses, u, t, theta)
         gone = graph.leave(V, poses, last, base, u, t, dt, theta)
         balance = graph.pulled(gone.rest, graph.held([s[0] for s in start], theta), lam)
-        R = ca.vertcat(*(-r for r in balance), *gone.values)
+        laws, offset = [], len(graph.names)
+        own = ca.vertsplit(V, TWIST)
+        for touch in graph.touches:
+            p = lam[offset : offset + len(touch.multipliers)]
+            offset += len(touch.multipliers)
+            data = ca.substitute(ca.vertcat(ca.SX(0, 1), *touch.data), graph.terms.parameters, theta)
+            before, after, twists = (
+                [a[i] for i in touch.bodies] for a in ([s[0] for s in start], gone.next, own)
+            )
+            impulses, law = touch.geometry.law(before, after, twists, p, f.barrier, dt, data)
+            laws.append(law)
+            for i, impulse in zip(touch.bodies, impulses, strict=True):
+                balance[i] = balance[i] + impulse
+        R = ca.vertcat(*(-r for r in balance), *gone.values, *laws)
         ends: list[Any] = []
         for i in range(n):
             v = V[TWIST * i : TWIST * i + TWIST]
@@ -90,6 +103,19 @@ class StepDerivatives:
             ends += [z[i][:3] + dt * v[:3] - x1[STATE * i : STATE * i + 3], *(2 * c for c in turned[1:])]
         X = ca.vertcat(*ends, V - x1[at:])
         return (x, x1, u, w, t, dt, theta), e, R, X
+
+    @cached_property
+    def residual(self) -> ca.Function:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> the step's equations (nx + multipliers,)."""
+        (x, x1, u, w, t, dt, theta), e, R, _ = self._equations
+        n, lam = self.f.graph.n, self.f.symbols.multipliers
+        V = x1[STATE * n :]
+        goals = [x1[STATE * i : STATE * i + STATE] for i in range(n)]
+        starts = [x[STATE * i : STATE * i + STATE] for i in range(n)]
+        moved = [self.f.graph.carried(z, v, dt) for z, v in zip(starts, ca.vertsplit(V, TWIST), strict=True)]
+        (balance,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), ca.vertcat(V, lam)])
+        equations = ca.vertcat(*(a - b for a, b in zip(goals, moved, strict=True)), balance)
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [ca.densify(equations)], OPTIONS)
 
     @cached_property
     def _first(self) -> Evaluator:

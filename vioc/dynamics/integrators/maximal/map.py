@@ -18,18 +18,25 @@ from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.compile.programs import Program
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Linearization, SecondOrder, Symbols
+from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder, Symbols
 from vioc.dynamics.integrators.kernel import KernelMap
-from vioc.dynamics.integrators.maximal import rotations as rot
+from vioc.dynamics.integrators.maximal import space
+from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
+from vioc.dynamics.integrators.maximal.interior import (
+    InteriorPoint,
+    InteriorProgram,
+    check_apart,
+    solve_contact,
+)
 from vioc.dynamics.integrators.maximal.kernel import build_kernel
 from vioc.dynamics.integrators.maximal.newton import solve_step
 from vioc.dynamics.integrators.maximal.quantities import Quantities
 from vioc.dynamics.integrators.maximal.states import START, States
 from vioc.dynamics.integrators.maximal.step import PAST, STATE, StepGraph
-from vioc.dynamics.integrators.maximal.tape import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.signals import inputs
 from vioc.dynamics.trajectory import Trajectory
 
@@ -52,6 +59,10 @@ class MaximalVI(KernelMap):
         units of 1 + the mechanism's extent.
     backend : {"virtual", "compiled", "auto"}
         What runs the map's functions, see `vioc.dynamics.compile.backend.Backend`.
+    smoothing : float
+        Of contacts and limits, m^2/s^2, > 0: what a gap's velocity times its impulse ends at, over the
+        mechanism's mass. A body at rest hovers by smoothing / g; derivatives are those of the smoothed
+        step.
 
     Attributes
     ----------
@@ -76,14 +87,30 @@ class MaximalVI(KernelMap):
 
     Quantities beside the protocol's: every variable of the system by its name (rad in (-pi, pi]), ``v.NAME``,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z), ``momentum:x``, ``angular:x`` (about the
-    world's origin), ``g.NAME`` and ``force.NAME`` of constraints.
+    world's origin), ``g.NAME`` and ``force.NAME`` of constraints. Of contacts and limits: ``gap.NAME`` (m
+    or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N), ``force.NAME:x`` (y, z; all
+    of it, in the world, on the second body where there are two), ``slip.NAME`` (m/s).
+
+    Contacts are rigid and inelastic, docs/maths/contact.md. Their multipliers are impulses: ``NAME``, and
+    with friction ``NAME.t1``, ``NAME.t2`` and ``NAME.slip``, which is a speed.
     """
 
-    def __init__(self, system: System, dt: float, *, tolerance: float = 1e-11, backend: str = "virtual"):
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        *,
+        tolerance: float = 1e-11,
+        backend: str = "virtual",
+        smoothing: float = 1e-8,
+    ):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
-        self.system, self.dt, self._tolerance = system, float(dt), float(tolerance)
-        self._step_lengths(None, 1)
+        self.system, self.dt, self._tolerance = system, dt, float(tolerance)
+        self.dt = float(self._step_lengths(None, 1)[0])
+        self.smoothing = float(smoothing)
+        if not 0 < self.smoothing < np.inf:
+            raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
         self.graph = StepGraph(system)
         self.bodies = tuple(b.name for b in self.graph.bodies)
         n = len(self.bodies)
@@ -91,7 +118,8 @@ class MaximalVI(KernelMap):
             *(f"{c}.{b}" for b in self.bodies for c in POSE_NAMES),
             *(f"{c}.{b}" for b in self.bodies for c in TWIST_NAMES),
         )
-        self.input_names, self.multiplier_names = system.inputs, self.graph.names
+        self.input_names = system.inputs
+        self.multiplier_names = (*self.graph.names, *(n for t in self.graph.touches for n in t.multipliers))
         self.nx, self.ndx, self.nu = (STATE + TWIST) * n, 2 * TWIST * n, len(system.inputs)
         self.parameters = dict(system.parameters)
         self.symbols = Symbols(
@@ -103,20 +131,31 @@ class MaximalVI(KernelMap):
         )
         self.backend = Backend(backend)
         self.states = States(self)
+        # Known modulo a turn: targets and measurements of them are taken the short way
+        self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
 
     def __reduce__(self):
-        options = dict(tolerance=self._tolerance, backend=self.backend.name)
+        options = dict(tolerance=self._tolerance, backend=self.backend.name, smoothing=self.smoothing)
         return _rebuild, (self.system, self.dt, options, self.parameters)
 
     def __repr__(self) -> str:
-        rows = len(self.multiplier_names)
+        rows, count = len(self.graph.names), len(self.graph.touches)
+        touches = f", {count} contacts and limits" * bool(count)
         return (
-            f"MaximalVI({self.system.name}: {len(self.bodies)} bodies, {rows} constraint rows, "
+            f"MaximalVI({self.system.name}: {len(self.bodies)} bodies, {rows} constraint rows{touches}, "
             f"nx = {self.nx}, nu = {self.nu}, dt = {self.dt:g} s)"
         )
 
+    def _twin(self):
+        result = super()._twin()
+        result.states = States(result)  # a start holds half an impulse of the map's own step
+        for name in ("quantities", "_variations", "_gaps", "_frame_positions"):
+            result.__dict__.pop(name, None)
+        return result
+
     def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "model": repr(self.system)}
+        smoothed = {"smoothing": self.smoothing} if self.graph.touches else {}
+        return {**super().identity(), "model": repr(self.system), **smoothed}
 
     def inputs(self, steps: int, signals: Any = None, **options: Any) -> np.ndarray:
         """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
@@ -124,52 +163,28 @@ class MaximalVI(KernelMap):
 
     # -- the state space ------------------------------------------------------------------------------
 
-    def _split(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
-        x = np.asarray(x, float)
-        n = len(self.bodies)
-        poses = x[..., : STATE * n].reshape(*x.shape[:-1], n, STATE)
-        return poses[..., :3], poses[..., 3:], x[..., STATE * n :]
-
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        (p0, q0, V0), (p1, q1, V1) = self._split(x0), self._split(x1)
-        phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
-        poses = np.concatenate([p1 - p0, phi], axis=-1)
-        return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V1 - V0], axis=-1)
+        return space.difference(len(self.bodies), x0, x1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        p, q, V = self._split(x)
-        dx = np.asarray(dx, float)
-        n = len(self.bodies)
-        e = dx[..., : TWIST * n].reshape(*dx.shape[:-1], n, TWIST)
-        turned = rot.product(q, rot.exponential(e[..., 3:]))
-        poses = np.concatenate([p + e[..., :3], turned], axis=-1)
-        return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * n :]], axis=-1)
+        return space.retract(len(self.bodies), x, dx)
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        """Names of the state's error, (ndx,): displacements and turns, then velocities."""
+        poses, twists = ("dx", "dy", "dz", "phix", "phiy", "phiz"), tuple("d" + c for c in TWIST_NAMES)
+        return tuple(f"{c}.{b}" for part in (poses, twists) for b in self.bodies for c in part)
 
     def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
         """`retract` on symbols, exact to second order in dx: for derivatives by errors."""
-        n, parts = len(self.bodies), []
-        for i in range(n):
-            phi = dx[TWIST * i + 3 : TWIST * i + 6]
-            small = (1 - ca.dot(phi, phi) / 8, *ca.vertsplit(phi / 2))
-            q = rot.multiply(tuple(ca.vertsplit(x[STATE * i + 3 : STATE * i + STATE])), small)
-            parts += [x[STATE * i : STATE * i + 3] + dx[TWIST * i : TWIST * i + 3], *q]
-        return ca.vertcat(*parts, x[STATE * n :] + dx[TWIST * n :])
+        return space.retract_expression(len(self.bodies), x, dx)
 
     def _difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        n, rows = len(self.bodies), []
-        for i in range(n):
-            a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]
-            s = ca.dot(a[3:], b[3:])
-            v = a[3] * b[4:] - b[3] * a[4:] - ca.cross(a[4:], b[4:])
-            size = ca.sqrt(ca.dot(v, v) + 1e-300)
-            sign = ca.if_else(s < 0, -1.0, 1.0)
-            rows += [b[:3] - a[:3], 2 * ca.atan2(size, sign * s) / size * sign * v]
-        return ca.vertcat(*rows, x1[STATE * n :] - x0[STATE * n :])
+        return space.difference_expression(len(self.bodies), x0, x1)
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:
         x = super().check_state(x, what)
-        norms = np.linalg.norm(self._split(x)[1], axis=-1)
+        norms = np.linalg.norm(space.split(len(self.bodies), x)[1], axis=-1)
         bad = np.flatnonzero(np.abs(norms - 1) > UNIT)
         if len(bad):
             raise ValueError(
@@ -183,7 +198,7 @@ class MaximalVI(KernelMap):
         return self.initial_state({**(values or {}), **named})
 
     def initial_state(
-        self, q: Any = None, v: Any = None, u: Any = None, *, start: str = START[0]
+        self, q: Any = None, v: Any = None, u: Any = None, *, start: str = START[0], **named: float
     ) -> np.ndarray:
         """The state of minimal coordinates and their rates.
 
@@ -196,12 +211,15 @@ class MaximalVI(KernelMap):
         start : {"legendre", "given"}
             ``"legendre"`` takes half a step's impulse of the forces off: second order in positions.
             ``"given"`` sets V_-1 to the velocity itself, as [M] 3.1 does: first order.
+        **named : float
+            Configurations by keyword, in the place of or beside those in the dict `q`.
 
         Raises
         ------
         ConstraintError
             If a constraint of the system, or its rate, is not zero there.
         """
+        q = as_configuration(self.system, q, "configuration", named) if named else q
         return self.states.initial(q, v, u, start)
 
     def minimal(self, x: Any, near: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -221,8 +239,29 @@ class MaximalVI(KernelMap):
     def _kernel(self) -> ca.Function:
         return build_kernel(self.graph, self.nx, self.nu)
 
+    @cached_property
+    def mass(self) -> float:
+        """Of the whole mechanism at the parameters' defaults, kg."""
+        return float(self.graph.scales[::TWIST].sum())
+
+    @property
+    def barrier(self) -> float:
+        """kappa at the end of a step, J."""
+        return self.smoothing * self.mass
+
+    @cached_property
+    def interior(self) -> InteriorPoint:
+        """The solver of steps with contact, in numpy."""
+        return InteriorPoint(self)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        return None if self.graph.touches else super().kernel
+
     def _program(self, feedback: bool, robust: bool = False) -> Program:
         if self.backend.name == "virtual" or find_compiler() is None:
+            if self.graph.touches:
+                return InteriorProgram(self, self.interior, feedback)
             return super()._program(feedback, robust)
         programs = self.__dict__.setdefault("_programs", {})
         if feedback not in programs:
@@ -245,22 +284,36 @@ class MaximalVI(KernelMap):
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
         if self.system.constraints:  # joints of a tree are always independent
             G = self._variations(x, self._theta)[0]
-            error = dependent_constraints(G, self.multiplier_names, f"step {k}: G(Z_k)", k, 0.0)
+            error = dependent_constraints(G, self.graph.names, f"step {k}: G(Z_k)", k, 0.0)
             if error is not None:
                 raise error
+        if self.graph.touches:
+            check_apart(self, x, k)
+
+    @cached_property
+    def _gaps(self) -> Evaluator:
+        """(x, parameters) -> gaps, and coefficients of friction, of every touch."""
+        q, s = self.quantities, self.symbols
+        gaps, mu = (ca.vertcat(*map(each, self.graph.touches)) for each in (q.gap, q.friction))
+        return Evaluator(ca.Function("gaps", [s.x, s.parameters], [ca.densify(gaps), ca.densify(mu)]))
 
     @cached_property
     def _variations(self) -> Evaluator:
         return Evaluator(self.quantities.variations)
 
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        return solve_step(self, x, u, k, t, dt)
+        return (solve_contact if self.graph.touches else solve_step)(self, x, u, k, t, dt)
 
     # -- derivatives ------------------------------------------------------------------------------------
 
     @cached_property
     def derivatives(self) -> StepDerivatives:
         return StepDerivatives(self)
+
+    @property
+    def residual(self) -> ca.Function | None:
+        """Of maps without contact; a quaternion's norm is kept by its own four equations."""
+        return None if self.graph.touches else self.derivatives.residual
 
     def _first(self, x: Any, u: Any, k: int, dt: float | None):
         x = self.check_state(x)
@@ -314,7 +367,7 @@ class MaximalVI(KernelMap):
         found = self.quantities.find(name)
         return super().quantity(name) if found is None else found
 
-    def _morequantities(self) -> list[str]:
+    def _more_quantities(self) -> list[str]:
         return self.quantities.names()
 
     def unit(self, name: str) -> str:

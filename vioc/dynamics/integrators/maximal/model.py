@@ -43,6 +43,12 @@ class Body:
     joint: Joint
     variables: tuple[str, ...]
 
+    @property
+    def periods(self) -> dict[str, float]:
+        """What a turn adds to those of its variables that are angles."""
+        names = self.variables[len(self.joint.directions) :]
+        return {n: 2 * np.pi / rate for n, rate in zip(names, self.joint.rates, strict=True)}
+
 
 @dataclass(frozen=True)
 class Place:
@@ -112,7 +118,7 @@ class Model:
     def _number(self, value: Any) -> Any:
         if not isinstance(value, Parameter):
             return float(value)
-        return self._theta[list(self.system.parameters).index(value.name)]
+        return value.of(self._theta[list(self.system.parameters).index(value.name)])
 
     def path(self, i: int) -> list[int]:
         """Body i and its ancestors, ending at the world."""

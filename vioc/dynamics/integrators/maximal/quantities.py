@@ -10,6 +10,7 @@ import casadi as ca
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.integrators.maximal.step import STATE
 from vioc.dynamics.integrators.maximal.terms import TWIST, unpack_pose
+from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 ENERGIES = ("kinetic", "potential", "energy")
 TOTALS = ("momentum", "angular")
+TOUCHES = ("gap", "force", "friction", "slip")
 
 
 class Quantities:
@@ -29,6 +31,7 @@ class Quantities:
 
     def __init__(self, f: MaximalVI):
         self.f, self.terms = f, f.graph.terms
+        self.touches = {t.name: t for t in f.graph.touches}
 
     def find(self, name: str) -> Any:
         """The expression, or None."""
@@ -38,10 +41,12 @@ class Quantities:
             return self._at(terms.q(name))
         if kind == "v" and rest in f.system.variables:
             return self._at(terms.v(rest), self.velocities)
-        if kind == "g" and rest in f.multiplier_names:
-            return self._violations[f.multiplier_names.index(rest)]
-        if kind == "force" and rest in f.multiplier_names:
-            return -f.symbols.multipliers[f.multiplier_names.index(rest)] / f.symbols.dt
+        if kind == "g" and rest in f.graph.names:
+            return self._violations[f.graph.names.index(rest)]
+        if kind == "force" and rest in f.graph.names:
+            return -f.symbols.multipliers[f.graph.names.index(rest)] / f.symbols.dt
+        if kind in TOUCHES and rest.partition(":")[0] in self.touches:
+            return self._touch(kind, *rest.partition(":")[::2])
         if name == "potential":
             return self._at(terms.potential)
         if name in ENERGIES:
@@ -62,7 +67,9 @@ class Quantities:
             *(f"v.{n}" for n in f.system.variables),
             *ENERGIES,
             *(f"{owner}:{axis}" for owner in (*TOTALS, *f.system.frame_names) for axis in "xyz"),
-            *(f"{kind}.{n}" for kind in ("g", "force") for n in f.multiplier_names),
+            *(f"{kind}.{n}" for kind in ("g", "force") for n in f.graph.names),
+            *(f"{k}.{n}" for n, t in self.touches.items() for k in TOUCHES[: 4 if t.cone.friction else 2]),
+            *(f"force.{n}:{axis}" for n in self.touches for axis in "xyz"),
         ]
 
     def unit(self, name: str) -> str:
@@ -77,6 +84,9 @@ class Quantities:
             return "kg m/s"
         if name.startswith("angular:"):
             return "kg m^2/s"
+        if kind in TOUCHES and rest.partition(":")[0] in self.touches:
+            linear = self._linear(rest.partition(":")[0])
+            return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
         if ":" in name:
             return "m"
         if dot and rest in self.f.bodies and name in self.f.state_names:
@@ -87,7 +97,42 @@ class Quantities:
         )
         return next(units, "")
 
+    def _linear(self, name: str) -> bool:
+        """Whether a gap is a length: all but those of angles are."""
+        items = zip(self.f.system.inequality_names, self.f.system.inequalities, strict=True)
+        angles = [n for n, item in items if set(item.variable_names()) & set(self.f.states.periods)]
+        return not any(name.startswith(f"{n}-") for n in angles)
+
     # -- expressions ------------------------------------------------------------------------------------
+
+    def _touch(self, kind: str, name: str, axis: str) -> Any:
+        """A quantity of a contact or limit, or None."""
+        f, touch = self.f, self.touches[name]
+        at = f.multiplier_names.index(name)
+        impulse = f.symbols.multipliers[at : at + (3 if touch.cone.friction else 1)]
+        if kind == "gap" and not axis:
+            return self.gap(touch)
+        if kind == "force" and not axis:
+            return impulse[0] / f.symbols.dt
+        if kind == "force" and axis in ("x", "y", "z"):
+            J = touch.geometry.held.call(self._placed(touch))[len(touch.bodies) - 1]
+            return ca.dot(J[:, "xyz".index(axis)], impulse) / f.symbols.dt
+        if not touch.cone.friction or axis:
+            return None
+        size = ca.sqrt(ca.sumsqr(impulse[1:]))
+        return size / f.symbols.dt if kind == "friction" else f.symbols.multipliers[at + 3]
+
+    def _placed(self, touch: Touch) -> list[Any]:
+        swap = ca.Function("data", [self.terms.parameters], [ca.vertcat(ca.SX(0, 1), *touch.data)], OPTIONS)
+        return [*(self.arrivals[0][i] for i in touch.bodies), swap(self.f.symbols.parameters)]
+
+    def friction(self, touch: Touch) -> ca.SX:
+        """Coulomb's coefficient; 1 where there is none."""
+        return self._placed(touch)[-1][-1] if touch.cone.friction else ca.SX(1)
+
+    def gap(self, touch: Touch) -> ca.SX:
+        """phi in a state."""
+        return touch.geometry.gap(*self._placed(touch))
 
     @cached_property
     def arrivals(self) -> tuple[list[Any], list[Any]]:
@@ -138,7 +183,7 @@ class Quantities:
     def variations(self) -> ca.Function:
         """(x, parameters) -> G, the variations of the constraints by (dx, phi) of every body (rows, 6 n)."""
         f, theta = self.f, self.f.symbols.parameters
-        G, row = ca.SX(len(f.multiplier_names), TWIST * f.graph.n), 0
+        G, row = ca.SX(len(f.graph.names), TWIST * f.graph.n), 0
         for group, held in zip(f.graph.groups, f.graph.held(self.arrivals[0], theta), strict=True):
             for i, columns in zip(group.bodies, held, strict=True):
                 G[row : row + len(group.names), TWIST * i : TWIST * i + TWIST] = columns.T

@@ -11,10 +11,11 @@ import numpy as np
 from vioc.checks import near_misses
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.finite import not_finite
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
-from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ConstraintError, ModelError
 
 if TYPE_CHECKING:
@@ -61,10 +62,18 @@ class States:
         if start not in START:
             raise ModelError(f"start: unknown {start!r}; {near_misses(str(start), START)}")
         q = as_configuration(f.system, q, "configuration")
-        Z, V = self.poses(q, as_configuration(f.system, v, "velocity"))
+        v = as_configuration(f.system, v, "velocity")
+        Z, V = self.poses(q, v)
         self._check(Z, V)
         if start == "legendre":
-            V = self.before(Z, V, f.check_input(u))
+            u = f.check_input(u)
+            try:
+                V = self.before(Z, V, u)
+            except ConstraintError:
+                bad = not_finite(Lagrangian(f.system), q, v, u, 0.0, f._theta)
+                if bad:
+                    raise ModelError(f"{f.system.name}: at the start {bad}") from None
+                raise
         return np.concatenate([self.packed(Z), V])
 
     def packed(self, Z: np.ndarray) -> np.ndarray:
@@ -136,11 +145,7 @@ class States:
     @cached_property
     def periods(self) -> dict[str, float]:
         """What a turn adds to the variables that are angles."""
-        found: dict[str, float] = {}
-        for b in self.f.graph.bodies:
-            names = b.variables[len(b.joint.directions) :]
-            found.update({n: 2 * np.pi / rate for n, rate in zip(names, b.joint.rates, strict=True)})
-        return found
+        return {n: period for b in self.f.graph.bodies for n, period in b.periods.items()}
 
     @cached_property
     def _minimal(self) -> Evaluator:

@@ -22,6 +22,7 @@ from vioc.dynamics.integrators.maximal.constraints import Group, Rows
 from vioc.dynamics.integrators.maximal.elimination import Elimination
 from vioc.dynamics.integrators.maximal.model import Body
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST, BodyGraph, unpack_pose
+from vioc.dynamics.integrators.maximal.touches import find_touches
 from vioc.dynamics.lagrangian import OPTIONS
 
 STATE = 7  # numbers of a body's pose in the state: x and the quaternion
@@ -42,6 +43,8 @@ class Departure(NamedTuple):
     H : list of lists of (rows, 6)
     slopes : list of (6, 6)
         Of the forces' impulses by the twists, for each pair of `coupled`.
+    next, turned : lists of (12,) and (3, 3)
+        Poses at the step's end, and T of phi = T dw of each body.
     """
 
     rest: list[Any]
@@ -49,6 +52,8 @@ class Departure(NamedTuple):
     values: list[Any]
     H: list[list[Any]]
     slopes: list[Any]
+    next: list[Any]
+    turned: list[Any]
 
 
 class StepGraph:
@@ -58,6 +63,10 @@ class StepGraph:
     ----------
     groups : list of Group
         Node len(bodies) + j of the graph is group j.
+    names : tuple of str
+        Of the groups' rows.
+    touches : list of Touch
+        Contacts and limits; they are no nodes, their variables are condensed onto the bodies'.
     structure : Structure
     """
 
@@ -69,6 +78,7 @@ class StepGraph:
         self.groups = self._groups()
         self.names = tuple(name for g in self.groups for name in g.names)
         self.light = [self._light(b) for b in self.bodies]
+        self.touches = find_touches(self.terms, self._once)
         self.structure = self._structure()
         self.elimination = Elimination(self.structure)
 
@@ -230,6 +240,7 @@ class StepGraph:
             meet = next(i for i in paths[0] if all(i in p for p in paths))
             (before.setdefault(meet, []) if meet >= 0 else last).append(self.n + j)
         edges |= {(min(p), max(p)) for p in self.coupled if p[0] != p[1]}
+        edges |= {t.bodies for t in self.touches if len(t.bodies) == 2}
         order: list[int] = []
         for i in reversed(range(self.n)):
             order += [*before.get(i, []), i, *([joints[i]] if i in joints else [])]
@@ -294,7 +305,8 @@ class StepGraph:
             for g in self.groups
         ]
         values, H = [v[0] for v in landed], [list(v[1:]) for v in landed]
-        return Departure(rest, [g[1] for g in gone], values, H, slopes)
+        D, after, turned = ([g[i] for g in gone] for i in (1, 2, 3))
+        return Departure(rest, D, values, H, slopes, after, turned)
 
     def blocks(self, D: list[Any], G: list[list[Any]], H: list[list[Any]], slopes: list[Any]) -> dict:
         """Blocks of [[D, G'], [H, 0]] by nodes, with -slopes added to the bodies'; G transposed."""

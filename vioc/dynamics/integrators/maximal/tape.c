@@ -15,27 +15,36 @@ typedef long long Int;
 typedef int (*Kernel)(const double **, double **, Int *, double *, int);
 #define API __attribute__((visibility("default")))
 enum { CALL, ADD, ZERO, MEAN };
-enum { START, LEAVE, SOLVE, REST, TAPES };
+enum { START, BEGIN, LEAVE, SOLVE, REST, AFTER, TAPES };
 
 typedef struct {
     const Kernel *kernels;
     const Int *tape[TAPES], *end[TAPES], *index;
-    const double *image;          /* the array before the first step: constants and parameters */
+    double *image;                /* the array: constants, parameters, and what a step leaves to the next */
     Int size, n_arg, n_res, n_iw, n_w;
     Int bodies, nu, rows;         /* rows: multipliers */
     Int carry, u, t, dt;          /* places: [x, V_k-2, V_k-3], input, time, step length */
-    Int V, dV, multipliers, rest, poses, after;
+    Int V, dV, found, multipliers, left, poses, after;    /* found: what a solve says of multipliers */
+    Int mismatch, products, y, dy, fresh, gaps, kappa, speed;    /* of the touches, docs/maths/contact.md; lag follows kappa */
+    Int touches, mismatches, complementary, size_y, positives, rounds, rubbing, impulses;
     const Int *values;            /* places of constraint values, one a row */
     const double *scales;         /* of the balance of momenta */
+    const Int *parts;             /* where the touches' variables begin in y, and their end */
+    const Int *positive;          /* entries of y that stay positive */
+    const Int (*round)[3];        /* (t, x, z) with t > |(x, z)| */
+    const Int (*before)[2];       /* gamma, and that of the solution before, of touches with friction */
+    const double *centers;        /* what products are to equal, over kappa */
     double stop;
     Int limit;
+    double mass, floor;           /* of the mechanism; kappa at the end */
 } Model;
 
 typedef struct {
-    double *w, *kw;
+    double *w, *kw;               /* the array; work of kernels */
     const double **arg;
     double **res;
     Int *iw;
+    double *saved, *bounds;       /* V, multipliers of constraints, y before a line search; and bounds of friction */
 } Work;
 
 static void run(const Model *m, int which, Work *k) {
@@ -77,6 +86,21 @@ static double largest(const double *a, Int n) {
     return most;
 }
 
+/* 2-norm of what is left of the equations, as speeds. */
+static double speeds_left(const Model *m, const double *w) {
+    double total = 0;
+    for (Int i = 0; i < 6 * m->bodies; i++) {
+        double e = w[m->left + i] / m->scales[i];
+        total += e * e;
+    }
+    for (Int i = 0; i < m->rows; i++) {
+        double e = w[m->values[i]] / w[m->dt];
+        total += e * e;
+    }
+    for (Int i = 0; i < m->mismatches; i++) total += w[m->mismatch + i] * w[m->mismatch + i];
+    return sqrt(total);
+}
+
 /* One step of what lies in the carry: its scaled residual. */
 static double step(const Model *m, Work *k, Int *iterations) {
     double *w = k->w, *V = w + m->V;
@@ -90,6 +114,7 @@ static double step(const Model *m, Work *k, Int *iterations) {
         run(m, LEAVE, k);
         run(m, SOLVE, k);
         change = largest(w + m->dV, size);
+        memcpy(w + m->multipliers, w + m->found, m->rows * sizeof(double));
         for (Int i = 0; i < size; i++) V[i] += w[m->dV + i];
         if (!(change > m->stop * extent)) {
             count++;
@@ -99,13 +124,183 @@ static double step(const Model *m, Work *k, Int *iterations) {
     *iterations = count;
     run(m, LEAVE, k);
     run(m, REST, k);
-    double total = 0, dt = w[m->dt];
-    for (Int i = 0; i < size; i++) {
-        double e = dt * w[m->rest + i] / m->scales[i];
-        total += e * e;
+    return w[m->dt] * speeds_left(m, w) / (1 + largest(w + m->poses, 12 * m->bodies));
+}
+
+/* -- steps with contact: the interior point of interior.py -------------------------------------------- */
+
+static const double COLD[] = {0.1, 10, 1e-3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
+static const double CENTERED = 1e-6, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
+enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 3, ROUNDS = 100 };
+
+static double off_center(const Model *m, const double *w, double kappa) {
+    double most = 0;
+    for (Int i = 0; i < m->complementary; i++) {
+        double e = fabs(w[m->products + i] - kappa * m->centers[i]);
+        if (!(e <= most)) most = e;
     }
-    for (Int i = 0; i < m->rows; i++) total += w[m->values[i]] * w[m->values[i]];
-    return sqrt(total) / (1 + largest(w + m->poses, 12 * m->bodies));
+    return most;
+}
+
+/* The largest step that keeps (t, x, z) in the round cone. */
+static double to_cone(const double *y, const double *dy, const Int *r) {
+    double t = y[r[0]], x = y[r[1]], z = y[r[2]], dt = dy[r[0]], dx = dy[r[1]], dz = dy[r[2]];
+    double a = dt * dt - dx * dx - dz * dz, b = t * dt - x * dx - z * dz, c = fmax(t * t - x * x - z * z, 0);
+    double square = b * b - a * c;
+    if (square < 0 || (b >= 0 && a >= 0)) return INFINITY;
+    return b < 0 ? c / (sqrt(square) - b) : -(b + sqrt(square)) / a;
+}
+
+/* The largest step that keeps y in its cones. */
+static double longest(const Model *m, const double *y, const double *dy) {
+    double length = INFINITY;
+    for (Int i = 0; i < m->positives; i++) {
+        Int j = m->positive[i];
+        if (dy[j] < 0) length = fmin(length, -y[j] / dy[j]);
+    }
+    for (Int i = 0; i < m->rounds; i++) length = fmin(length, to_cone(y, dy, m->round[i]));
+    return length;
+}
+
+/* A whole Newton step with every variable kept in its own cone: it leaves a central path that turns back. */
+static void clipped(const Model *m, double *w, const double *saved) {
+    Int size = 6 * m->bodies;
+    const double *old = saved + size + m->rows, *dy = w + m->dy;
+    for (Int i = 0; i < size; i++) w[m->V + i] = saved[i] + w[m->dV + i];
+    for (Int i = 0; i < m->rows; i++) w[m->multipliers + i] = saved[size + i] + w[m->found + i];
+    for (Int i = 0; i < m->positives; i++) {
+        Int at = m->positive[i];
+        w[m->y + at] = fmax(old[at] + dy[at], CLIP * old[at]);
+    }
+    for (Int i = 0; i < m->rounds; i++) {
+        const Int *r = m->round[i];
+        double length = fmin(1, BOUNDARY * to_cone(old, dy, r));
+        for (int j = 0; j < 3; j++) w[m->y + r[j]] = old[r[j]] + length * dy[r[j]];
+    }
+}
+
+/* How much the barrier may fall after a step of some length; it rises where steps stop at the boundary. */
+static double fall(double length) {
+    return length < 0.1 * SHORT ? 3 : length < SHORT ? 1 : length < FAR ? 0.3 : length < NEAR ? 0.1 : 0.01;
+}
+
+static double leave(const Model *m, Work *k) {
+    run(m, LEAVE, k);
+    run(m, REST, k);
+    return speeds_left(m, k->w);
+}
+
+/* Begin a step: warm from what y and the multipliers hold, or cold. */
+static void begin(const Model *m, Work *k, int warm, double cold) {
+    double *w = k->w, *V = w + m->V, *y = w + m->y;
+    Int size = 6 * m->bodies, bytes = sizeof(double);
+    memcpy(V, w + m->carry + 7 * m->bodies, size * bytes);
+    run(m, START, k);
+    if (!warm) { /* where all would go without contact */
+        w[m->speed] = 1;
+        w[m->kappa] = TINY * m->mass;
+        memset(w + m->multipliers, 0, m->rows * bytes);
+        run(m, LEAVE, k);
+        run(m, BEGIN, k);
+        memcpy(y, w + m->fresh, m->size_y * bytes);
+        run(m, REST, k);
+        run(m, SOLVE, k);
+        for (Int i = 0; i < size; i++) V[i] += w[m->dV + i];
+        memcpy(w + m->multipliers, w + m->found, m->rows * bytes);
+    }
+    run(m, LEAVE, k);
+    double speed = LEAST;
+    for (Int i = 0; i < m->touches; i++) speed = fmax(speed, -w[m->gaps + i]);
+    w[m->speed] = speed;
+    w[m->kappa] = fmax(m->floor, (warm ? WARM : cold) * m->mass * speed * speed);
+    run(m, BEGIN, k);
+    for (Int i = 0; i < m->touches; i++) {
+        Int at = m->parts[i];
+        double s = y[at], gamma = y[at + 1];
+        if (!warm || (w[m->gaps + i] < 0.5 * s && s * m->mass > gamma))
+            memcpy(y + at, w + m->fresh + at, (m->parts[i + 1] - at) * bytes);
+    }
+}
+
+/* Newton's iterations of the interior point from where V, the multipliers and y are: the scaled residual. */
+static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterations) {
+    double *w = k->w, *V = w + m->V, *y = w + m->y, *lambda = w + m->multipliers, *found = w + m->found;
+    double weight = 0, *saved = k->saved, *kappa = w + m->kappa;
+    Int size = 6 * m->bodies, rows = m->rows, bytes = sizeof(double), count = 0, stuck = 0;
+    for (Int i = 0; i < m->complementary; i++) weight += m->centers[i];
+    double left = leave(m, k), off = off_center(m, w, m->floor), length = 0, dt = w[m->dt];
+    double extent = 1 + largest(w + m->poses, 12 * m->bodies);
+    while (count < STEPS && !(left * dt <= m->stop * extent && off <= CENTERED * m->floor)) {
+        double mean = 0;
+        for (Int i = 0; i < m->complementary; i++) mean += w[m->products + i] * m->centers[i] / weight;
+        *kappa = fall(count ? length : FAR) * mean;
+        if (length >= NEAR) *kappa = fmin(*kappa, m->mass * pow(mean / m->mass, 1.5));
+        *kappa = fmax(m->floor, *kappa);
+        run(m, SOLVE, k);
+        count++;
+        length = fmin(1, BOUNDARY * longest(m, y, w + m->dy));
+        int clip = jumps && stuck >= JUMP && stuck < LAND;
+        double before = off_center(m, w, *kappa), factor = length, now = left;
+        memcpy(saved, V, size * bytes);
+        memcpy(saved + size, lambda, rows * bytes);
+        memcpy(saved + size + rows, y, m->size_y * bytes);
+        for (int i = 0; i < HALVINGS; i++, factor /= 2) {
+            for (Int j = 0; j < size; j++) V[j] = saved[j] + factor * w[m->dV + j];
+            for (Int j = 0; j < rows; j++) lambda[j] = saved[size + j] + factor * found[j];
+            for (Int j = 0; j < m->size_y; j++) y[j] = saved[size + rows + j] + factor * w[m->dy + j];
+            if (clip) clipped(m, w, saved);
+            now = leave(m, k);
+            double least = 1 - 1e-4 * factor;
+            if (clip || now <= least * left || (isfinite(now) && off_center(m, w, *kappa) <= least * before)) break;
+        }
+        left = now;
+        off = off_center(m, w, m->floor);
+        stuck = factor < SHORT || clip ? stuck + 1 : 0;
+        if (!isfinite(now) || stuck >= (warm ? STUCK : JAMMED) || (warm && count >= PATIENCE)) break;
+    }
+    *iterations += count;
+    return off <= CENTERED * m->floor ? dt * left / extent : INFINITY;
+}
+
+/* Friction bounded by the normal impulses of the solution before, until both are the same. */
+static double relax(const Model *m, Work *k, double tolerance, Int *iterations) {
+    double *w = k->w, *y = w + m->y, *lag = w + m->kappa + 1, *bound = k->bounds, last = INFINITY, stride = 1;
+    for (Int j = 0; j < m->rubbing; j++) bound[j] = y[m->before[j][0]];
+    for (int i = 0; i < ROUNDS; i++) {
+        begin(m, k, 0, COLD[0]);
+        for (Int j = 0; j < m->rubbing; j++) y[m->before[j][1]] = bound[j];
+        *lag = 0;
+        double error = iterate(m, k, 0, 1, iterations), change = 0, most = 0;
+        *lag = 1;
+        if (!(error <= tolerance)) return error;
+        for (Int j = 0; j < m->rubbing; j++) {
+            most = fmax(most, y[m->before[j][0]]);
+            change = fmax(change, fabs(y[m->before[j][0]] - bound[j]));
+        }
+        if (change <= SAME * most) break;
+        stride = change > 0.8 * last && change < 1.25 * last ? 2 * stride : 1; /* near a fold it creeps */
+        last = change;
+        for (Int j = 0; j < m->rubbing; j++) {
+            double gamma = y[m->before[j][0]];
+            bound[j] = fmax(bound[j] + stride * (gamma - bound[j]), CLIP * gamma);
+        }
+    }
+    return iterate(m, k, 0, 1, iterations);
+}
+
+/* A step with contact: its scaled residual. */
+static double contact_step(const Model *m, Work *k, int warm, double tolerance, Int *iterations) {
+    double error = INFINITY;
+    k->w[m->kappa + 1] = 1;
+    if (warm) {
+        begin(m, k, 1, 0);
+        error = iterate(m, k, 1, 0, iterations);
+    }
+    for (int i = 0; i < STARTS && !(error <= tolerance); i++) {
+        begin(m, k, 0, COLD[i]);
+        error = iterate(m, k, 0, i > 0, iterations);
+    }
+    return error <= tolerance ? error : relax(m, k, tolerance, iterations);
 }
 
 /* u = u_d - K difference(x_d, x), K by columns */
@@ -135,20 +330,22 @@ static void feedback(const Model *m, const double *x, const double *goal, const 
     }
 }
 
-/* Steps done, at most `count`; states, multipliers, inputs and errors by rows. -1: no memory. */
+/* Steps done, at most `count`; states, multipliers, inputs and errors by rows. -1: no memory.
+   Without `carry` they take up where the call before on this model ended. */
 API Int vioc_maximal_rollout(const Model *m, Int count, const double *carry, const double *U, const double *goal,
                              const double *gains, const double *t, const double *dt, double tolerance,
                              double *states, double *multipliers, double *applied, double *errors,
                              Int *iterations) {
     Int nx = 13 * m->bodies, size = 6 * m->bodies, done = 0;
-    Work k = {malloc(m->size * sizeof(double)), malloc((m->n_w + 1) * sizeof(double)),
+    Work k = {m->image, malloc((m->n_w + 1) * sizeof(double)),
               malloc((m->n_arg + 1) * sizeof(double *)), malloc((m->n_res + 1) * sizeof(double *)),
-              malloc((m->n_iw + 1) * sizeof(Int))};
-    if (!k.w || !k.kw || !k.arg || !k.res || !k.iw) done = -1;
+              malloc((m->n_iw + 1) * sizeof(Int)),
+              malloc((size + m->rows + m->size_y + 1) * sizeof(double)), malloc((m->rubbing + 1) * sizeof(double))};
+    Int saved = m->rows + m->impulses, warm = !carry;
+    if (!k.kw || !k.arg || !k.res || !k.iw || !k.saved || !k.bounds) done = -1;
     else {
-        memcpy(k.w, m->image, m->size * sizeof(double));
         double *c = k.w + m->carry;
-        memcpy(c, carry, (nx + 2 * size) * sizeof(double));
+        if (carry) memcpy(c, carry, (nx + 2 * size) * sizeof(double));
         for (; done < count; done++) {
             double *u = applied + done * m->nu, *x = states + done * nx;
             if (gains) feedback(m, c, goal + done * nx, gains + done * m->nu * 2 * size, U + done * m->nu, u);
@@ -156,21 +353,30 @@ API Int vioc_maximal_rollout(const Model *m, Int count, const double *carry, con
             memcpy(k.w + m->u, u, m->nu * sizeof(double));
             k.w[m->t] = t[done];
             k.w[m->dt] = dt[done];
-            double error = errors[done] = step(m, &k, iterations + done);
+            double error;
+            iterations[done] = 0;
+            if (m->touches) {
+                error = contact_step(m, &k, warm, tolerance, iterations + done);
+                warm = 1;
+            } else
+                error = step(m, &k, iterations + done);
+            errors[done] = error;
+            run(m, AFTER, &k);
             memcpy(x, k.w + m->after, 7 * m->bodies * sizeof(double));
             memcpy(x + 7 * m->bodies, k.w + m->V, size * sizeof(double));
             int good = error <= tolerance;
             for (Int i = 0; i < nx; i++) good = good && isfinite(x[i]);
             if (!good) break;
-            memcpy(multipliers + done * m->rows, k.w + m->multipliers, m->rows * sizeof(double));
+            memcpy(multipliers + done * saved, k.w + m->multipliers, saved * sizeof(double));
             memmove(c + nx, c + 7 * m->bodies, 2 * size * sizeof(double));
             memcpy(c, x, nx * sizeof(double));
         }
     }
-    free(k.w);
     free(k.kw);
     free(k.arg);
     free(k.res);
     free(k.iw);
+    free(k.saved);
+    free(k.bounds);
     return done;
 }

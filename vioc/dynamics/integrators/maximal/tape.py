@@ -6,42 +6,19 @@ place, so that code does not grow with the mechanism and a step's time grows lin
 
 from __future__ import annotations
 
-import ctypes
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import product
+from typing import NamedTuple
 
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.compile.libraries import load_library
-from vioc.dynamics.compile.native import EXPORT
-from vioc.dynamics.compile.programs import CHUNK, Program
-from vioc.dynamics.integrators.maximal.kernel import STOP
-from vioc.dynamics.integrators.maximal.step import ITERATIONS, PAST, STATE, StepGraph
+from vioc.dynamics.integrators.maximal.step import PAST, STATE, StepGraph
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
-
-if TYPE_CHECKING:
-    from vioc.dynamics.integrators.maximal.map import MaximalVI
+from vioc.dynamics.lagrangian import OPTIONS
 
 CALL, ADD, ZERO, MEAN = range(4)
 PLUS, MINUS, BY_DT, BY_MINUS_HALF_DT = range(4)
-TAPES = ("start", "leave", "solve", "rest")
-Long, Double = ctypes.c_longlong, ctypes.c_double
-
-
-class _Model(ctypes.Structure):
-    _fields_ = (
-        ("kernels", ctypes.c_void_p),
-        *((f"{kind}_{name}", ctypes.c_void_p) for kind in ("tape", "end") for name in TAPES),
-        *((name, ctypes.c_void_p) for name in ("index", "image")),
-        *((name, Long) for name in ("size", "n_arg", "n_res", "n_iw", "n_w", "bodies", "nu", "rows")),
-        *((name, Long) for name in ("carry", "u", "t", "dt")),
-        *((name, Long) for name in ("V", "dV", "multipliers", "rest", "poses", "after")),
-        *((name, ctypes.c_void_p) for name in ("values", "scales")),
-        ("stop", Double),
-        ("limit", Long),
-    )
+TAPES = ("start", "begin", "leave", "solve", "rest", "after")
 
 
 class Block(NamedTuple):
@@ -67,15 +44,25 @@ class Tape:
         self.codes: dict[str, list[int]] = {name: [] for name in TAPES}
         self.index: list[int] = []
         self._known: dict[int, int] = {}
+        self._numbers: dict[str, int] = {}
         self._code = self.codes["start"]
         n, rows = graph.n, len(graph.names)
         self.carry, self.u, self.t, self.dt, self.theta = (
             self.new(size)
             for size in ((STATE + TWIST * (1 + PAST)) * n, nu, 1, 1, graph.terms.parameters.numel())
         )
-        self.V, self.dV, self.mean = (self.new(TWIST * n) for _ in range(3))
+        self.V, self.dV, self.mean, self.left = (self.new(TWIST * n) for _ in range(4))
         self.poses, self.base, self.rest, self.after = (self.new(s * n) for s in (POSE, TWIST, TWIST, STATE))
-        self.multipliers, self.values = self.new(rows), self.new(rows)
+        self.found, self.values = self.new(rows), self.new(rows)
+        touches, sizes = graph.touches, [t.cone.size for t in graph.touches]
+        self.parts = [0, *map(int, np.cumsum(sizes))]
+        self.counts = [  # rows of each touch: mismatches, products, multipliers
+            [t.geometry.pushed.size1_out(len(t.bodies) + i) for t in touches] for i in range(3)
+        ]
+        self.multipliers = self.new(rows + sum(self.counts[2]))
+        self.mismatch, self.products = self.new(sum(self.counts[0])), self.new(sum(self.counts[1]))
+        self.y, self.dy, self.fresh = (self.new(self.parts[-1]) for _ in range(3))
+        self.gaps, self.kappa, self.speed = self.new(len(touches)), self.new(2), self.new(1)
         self.last = self.carry + STATE * n
         self._write()
 
@@ -130,6 +117,13 @@ class Tape:
             )
             for g in graph.groups
         ]
+        data = [self._data(t.data) for t in graph.touches]
+        J = [
+            self.call(
+                t.geometry.held, [*(self.poses + POSE * i for i in t.bodies), d], [None] * t.geometry.count
+            )
+            for t, d in zip(graph.touches, data, strict=True)
+        ]
 
         self._code = self.codes["leave"]
         gone = []
@@ -149,23 +143,71 @@ class Tape:
             H.append(self.call(g.rows.landed, [*inputs, self.theta], [place, *[None] * len(g.bodies)])[1:])
             place += len(g.names)
 
+        slides = []
+        for k, touch in enumerate(graph.touches):
+            inputs = [*(gone[i][2].place for i in touch.bodies), *(gone[i][3].place for i in touch.bodies)]
+            outputs = [self.gaps + k, *[None] * len(touch.bodies)]
+            slides.append(self.call(touch.geometry.landed, [*inputs, self.dt, data[k]], outputs)[1:])
+        H_touch = [[b.place for b in h] for h in slides]
+        J_touch = [[b.place for b in j] for j in J]
+        twists = [[self.V + TWIST * i for i in t.bodies] for t in graph.touches]
+
+        self._code = self.codes["begin"]
+        for k, touch in enumerate(graph.touches):
+            inputs = [*J_touch[k], self.gaps + k, *twists[k], self.speed, self.kappa, data[k]]
+            self.call(touch.geometry.begun, inputs, [self.fresh + self.parts[k]])
+
         self._code = self.codes["solve"]
-        self._eliminate([g[1] for g in gone], held, H, slopes)
+        condensed, given = [], []
+        for k, touch in enumerate(graph.touches):
+            inputs = [*J_touch[k], *H_touch[k], self.gaps + k, *twists[k]]
+            given.append([*inputs, self.y + self.parts[k], self.kappa, data[k]])
+            function = touch.geometry.condensed
+            condensed.append(self.call(function, given[k], [None] * function.n_out()))
+        self._eliminate([g[1] for g in gone], held, H, slopes, condensed)
+        for k, touch in enumerate(graph.touches):
+            changes = [self.dV + TWIST * i for i in touch.bodies]
+            self.call(touch.geometry.expanded, [*given[k], *changes], [self.dy + self.parts[k]])
 
         self._code = self.codes["rest"]
+        self._code += [ZERO, TWIST * n, self.left]
+        self.add(Block(self.left, columns), Block(self.rest, columns), PLUS)
         place = self.multipliers
         for g, G in zip(graph.groups, held, strict=True):
             impulses = self.call(g.rows.impulse, [*(b.place for b in G), place], [None] * len(g.bodies))
             place += len(g.names)
             for i, impulse in zip(g.bodies, impulses, strict=True):
-                self.add(Block(self.rest + TWIST * i, impulse.pattern), impulse, MINUS)
+                self.add(Block(self.left + TWIST * i, impulse.pattern), impulse, MINUS)
+        ends = [self.mismatch, self.products, place]
+        for k, touch in enumerate(graph.touches):
+            inputs = [*J_touch[k], self.gaps + k, *twists[k], self.y + self.parts[k], self.kappa, data[k]]
+            pushes = self.call(touch.geometry.pushed, inputs, [*[None] * len(touch.bodies), *ends])
+            ends = [end + counts[k] for end, counts in zip(ends, self.counts, strict=True)]
+            for i, push in zip(touch.bodies, pushes[: len(touch.bodies)], strict=True):
+                self.add(Block(self.left + TWIST * i, push.pattern), push, PLUS)
+
+        self._code = self.codes["after"]
         for i in range(n):
             self.call(
                 graph.carried, [self.carry + STATE * i, self.V + TWIST * i, self.dt], [self.after + STATE * i]
             )
 
+    def _data(self, data: tuple) -> int:
+        """The place of a touch's numbers."""
+        values = ca.densify(ca.SX(ca.vertcat(ca.SX(0, 1), *data)))
+        numbers = ca.Function("data", [self.graph.terms.parameters], [values], OPTIONS)
+        key = str(values)
+        if key not in self._numbers:
+            self._numbers[key] = self.call(numbers, [self.theta], [None])[0].place if data else -1
+        return self._numbers[key]
+
     def _eliminate(
-        self, D: list[Block], held: list[list[Block]], H: list[list[Block]], slopes: list[Block]
+        self,
+        D: list[Block],
+        held: list[list[Block]],
+        H: list[list[Block]],
+        slopes: list[Block],
+        condensed: list[list[Block]],
     ) -> None:
         """Patterns first, as unions of what is added to each block; then the instructions."""
         graph, n, s = self.graph, self.graph.n, self.graph.structure
@@ -175,7 +217,7 @@ class Tape:
         rhs: list[list[tuple[Block, int]]] = []
         vector = ca.Sparsity.dense(TWIST, 1)
         for i in range(n):
-            rhs.append([(Block(self.rest + TWIST * i, vector), PLUS)])
+            rhs.append([(Block((self.left if graph.touches else self.rest) + TWIST * i, vector), PLUS)])
         place = self.values
         for j, g in enumerate(graph.groups):
             rhs.append([(Block(place, ca.Sparsity.dense(len(g.names), 1)), MINUS)])
@@ -190,10 +232,14 @@ class Tape:
                     for k in g.bodies:
                         parts.setdefault((i, k), []).append((next(weighed), PLUS))
             place += len(g.names)
+        for touch, blocks in zip(graph.touches, condensed, strict=True):
+            touching = iter(blocks)
+            for i in touch.bodies:
+                rhs[i].append((next(touching), PLUS))
+            for i, j in product(touch.bodies, repeat=2):
+                parts.setdefault((i, j), []).append((next(touching), PLUS))
         rows = np.concatenate([[0], np.cumsum(graph.sizes)])
-        x = [self.dV + TWIST * i for i in range(n)] + [
-            self.multipliers + int(r) - TWIST * n for r in rows[n:-1]
-        ]
+        x = [self.dV + TWIST * i for i in range(n)] + [self.found + int(r) - TWIST * n for r in rows[n:-1]]
 
         kept: dict[int, tuple[list[int], list[Block], Block]] = {}
         for k in s.order:
@@ -239,108 +285,3 @@ class Tape:
         for block, factor in parts:
             self.add(total, block, factor)
         return total
-
-
-@lru_cache(maxsize=1)
-def _driver() -> ctypes.CDLL:
-    library = load_library([Path(__file__).with_name("tape.c")], "maximal")
-    pointer = ctypes.c_void_p
-    library.vioc_maximal_rollout.argtypes = [pointer, Long, *[pointer] * 6, Double, *[pointer] * 5]
-    library.vioc_maximal_rollout.restype = Long
-    return library
-
-
-class Core:
-    """A tape with its kernels compiled."""
-
-    def __init__(self, f: MaximalVI):
-        self.tape = tape = Tape(f.graph, f.nu)
-        generator = ca.CodeGenerator("kernels", {"casadi_int": "long long"})
-        for i, function in enumerate(tape.functions):
-            args = [ca.SX.sym("a", function.sparsity_in(k)) for k in range(function.n_in())]
-            generator.add(ca.Function(f"kernel{i}", args, function.call(args), {"cse": True}))
-        library = load_library([EXPORT + generator.dump()], f"MaximalVI of {f.system.name}")
-        needs = np.zeros(4, int)
-        pointers = []
-        for i in range(len(tape.functions)):
-            work = [Long() for _ in range(4)]
-            getattr(library, f"kernel{i}_work")(*(ctypes.byref(w) for w in work))
-            needs = np.maximum(needs, [w.value for w in work])
-            pointers.append(ctypes.cast(getattr(library, f"kernel{i}"), ctypes.c_void_p).value)
-        # kept: the structure points into these
-        self._arrays: dict[str, Any] = {
-            name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()
-        }
-        self._arrays["kernels"] = np.array(pointers, np.uint64)
-        self._arrays["index"] = np.array([*tape.index, 0], np.int64)
-        self._arrays["values"] = tape.values + np.arange(len(f.multiplier_names), dtype=np.int64)
-        self._arrays["scales"] = np.ascontiguousarray(f.graph.scales)
-        self._places = {
-            name: getattr(tape, name)
-            for name in ("size", "carry", "u", "t", "dt", "V", "dV", "multipliers", "rest", "poses", "after")
-        }
-        self._places |= dict(zip(("n_arg", "n_res", "n_iw", "n_w"), map(int, needs), strict=True))
-        self._places |= dict(
-            bodies=f.graph.n, nu=f.nu, rows=len(f.multiplier_names), stop=STOP, limit=ITERATIONS
-        )
-
-    def model(self, theta: np.ndarray) -> tuple[_Model, np.ndarray]:
-        """The structure at parameters, and the image that it points into."""
-        image = np.zeros(self.tape.size + 1)
-        image[self.tape.theta : self.tape.theta + len(theta)] = theta
-        model = _Model(**self._places, image=image.ctypes.data)
-        for name in ("kernels", "index", "values", "scales"):
-            setattr(model, name, self._arrays[name].ctypes.data)
-        for name in TAPES:
-            array = self._arrays[name]
-            setattr(model, f"tape_{name}", array.ctypes.data)
-            setattr(model, f"end_{name}", array.ctypes.data + 8 * (len(array) - 1))
-        return model, image
-
-    def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None):
-        """Steps as far as they converge: states, multipliers, inputs, errors, iterations, by rows."""
-        n, nx = len(U), len(carry) - PAST * TWIST * self._places["bodies"]
-        model, image = self.model(theta)
-        given = [None if a is None else np.ascontiguousarray(a, float) for a in (carry, U, goal, gains, t, h)]
-        states, multipliers = np.empty((n, nx)), np.empty((n, self._places["rows"]))
-        applied, errors, iterations = np.empty((n, self._places["nu"])), np.empty(n), np.zeros(n, np.int64)
-        done = _driver().vioc_maximal_rollout(
-            ctypes.byref(model),
-            n,
-            *(None if a is None else a.ctypes.data for a in given),
-            tolerance,
-            *(a.ctypes.data for a in (states, multipliers, applied, errors, iterations)),
-        )
-        del image
-        if done < 0:
-            raise MemoryError("no memory for the workspace of a rollout")
-        return states[:done], multipliers[:done], applied[:done], errors[: done + 1], iterations[: done + 1]
-
-
-class CoreProgram(Program):
-    """A map's rollouts by the compiled core."""
-
-    def __init__(self, f: MaximalVI, core: Core, feedback: bool):
-        self._core, self._feedback = core, feedback
-        nu, nx = f.nu, f.nx
-        carry = (nx + PAST * TWIST * f.graph.n, 1)
-        u = ((nu, 1), (nx, 1), (nu, f.ndx)) if feedback else ((nu, 1),)
-        self.shapes_in = (carry, *u, (1, 1), (1, 1), (len(f.parameters), 1))
-        applied = ((nu, 1),) if feedback else ()
-        self.shapes_out = (carry, (len(f.multiplier_names), 1), (1, 1), *applied)
-
-    def __call__(self, args):
-        raise NotImplementedError("the compiled core makes rollouts")
-
-    def map(self, args, count):
-        raise NotImplementedError("the compiled core makes rollouts")
-
-    def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
-        *given, t, h, theta = rows
-        t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
-        U, *feedback = (np.broadcast_to(a, (count, a.shape[-1])) for a in given)
-        found = self._core.rollout(theta, carry, U, t, h, tolerance, *feedback)
-        states, multipliers, applied, errors, _ = found
-        done = len(states)
-        outputs = [states, multipliers, errors[:done, None], *([applied] if self._feedback else [])]
-        return outputs, done, float(errors[done]) if done < count else 0.0

@@ -65,7 +65,7 @@ class BodyGraph:
         names = list(self.system.parameters)
         if value.name not in names:
             raise ModelError(f"undeclared parameter {value.name!r}; {near_misses(value.name, names)}")
-        return self.parameters[names.index(value.name)]
+        return value.of(self.parameters[names.index(value.name)])
 
     def u(self, name: str) -> ca.SX:
         if name not in self.system.inputs:

@@ -1,0 +1,101 @@
+"""The parts of the documentation site that do not need Sphinx: pages of studies, notebooks, examples."""
+
+import ast
+import importlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+STUDY = "energy_in_short"
+
+
+@pytest.fixture
+def gallery(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    return importlib.import_module("study_gallery")
+
+
+@pytest.fixture
+def study():
+    """A study of three claims: one that holds, one that fails, one that is only reported."""
+    from studies.harness import Claim, Study, at_most, near
+
+    made = Study(
+        f"{STUDY}.py",
+        "a band of energy | and more",
+        band=Claim("band [of] the energy", at_most(1e-3), unit="J", published="bounded", source="[T] Fig. 1"),
+        order=Claim("order", near(2, 0.1), published=2.0),
+        steps=Claim("steps"),
+    )
+
+    @made.body
+    def run(report):
+        from matplotlib.figure import Figure
+
+        report.measure(band=1.234e-4, order=3.0, steps=100)
+        report.save(Figure(figsize=(2, 1)))
+
+    return made
+
+
+def test_a_page_has_the_papers_figure_beside_ours(gallery, study, tmp_path, capsys):
+    study.execute(quick=True, out=tmp_path)
+    result = gallery.results(tmp_path, STUDY)
+    table = gallery.claims(study, result).splitlines()
+    assert (
+        table[2] == r"| band \[of\] the energy \[J\] (\[T\] Fig. 1) | bounded | 0.0001234 | ≤ 0.001 | holds |"
+    )
+    assert table[3] == "| order | 2 | 3 | = 2 ± 0.1 | fails |"
+    assert table[4] == "| steps | – | 100 | – | reported |"
+    page = gallery.page(study, gallery, result)
+    assert page.startswith("# A band of energy | and more\n")
+    assert f"({STUDY}.png)" in page and "The reduced form" in page and f"{STUDY}.ipynb" in page
+    assert gallery.verdict(study, result) == "1 holds, 1 fails, 1 reported (quick form)"
+
+
+def test_a_study_that_was_not_run_says_so(gallery, study, tmp_path):
+    result = gallery.results(tmp_path, STUDY)
+    assert result == {} and gallery.verdict(study, result) == "not run here"
+    assert gallery.claims(study, result).count("not run") == 3
+    (tmp_path / f"{STUDY}.json").write_text("{")
+    assert gallery.results(tmp_path, STUDY) == {}
+
+
+def test_every_study_has_a_page_and_a_notebook(gallery, tmp_path):
+    names = gallery.write(tmp_path / "studies", tmp_path / "nothing")
+    assert "pendulum_energy" in names and len(names) > 20
+    index = (tmp_path / "studies" / "index.md").read_text()
+    for name in names:
+        assert f"]({name}.md): not run here" in index and f"<{name}>" in index
+        assert (tmp_path / "studies" / f"{name}.md").exists()
+        notebook = json.loads((tmp_path / "studies" / f"{name}.ipynb").read_text())
+        code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+        assert code[0].startswith(f"from studies.{name} import STUDY")
+        for source in code:
+            ast.parse(source)
+
+
+def test_a_notebook_runs(gallery, tmp_path, monkeypatch, capsys):
+    from studies import cable_euler as module
+
+    monkeypatch.chdir(tmp_path)
+    notebook = gallery.notebook(module.STUDY, module)
+    namespace = {}
+    exec(next("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"), namespace)
+    assert (
+        namespace["report"].pictures and (namespace["report"].out / namespace["report"].pictures[0]).exists()
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+def test_examples_are_pages(example):
+    """They run when the site is made; here that they have a title, and assert what they say."""
+    tree = ast.parse(example.read_text())
+    title, line, *_ = ast.get_docstring(tree).splitlines()
+    assert re.fullmatch("=+", line) and len(line) == len(title)
+    assert any(isinstance(node, ast.Assert) for node in ast.walk(tree))
+    assert example.name.startswith("plot_")

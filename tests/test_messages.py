@@ -1,0 +1,242 @@
+"""What mistakes are answered with: terms that are not finite, slips in calls, and what is printed."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from scipy.interpolate import CubicSpline
+
+import vioc
+from vioc import (
+    Gravity,
+    LinearTimeVI,
+    MaximalVI,
+    MidpointVI,
+    System,
+    UserConstraint,
+    UserForce,
+    UserPotential,
+)
+from vioc.checks import few, plain
+from vioc.control import controllability, dlqr
+from vioc.control.sweep import sweep
+from vioc.dynamics.finite import not_finite
+from vioc.dynamics.lagrangian import Lagrangian
+
+MAPS = MidpointVI, LinearTimeVI, MaximalVI
+PLAIN = MAPS[:2]
+
+
+def cart_pole(*terms):
+    system = vioc.models.load("cart_pole")
+    return system.with_components(*terms) if terms else system
+
+
+def failure(call):
+    with pytest.raises(vioc.StepError) as raised:
+        call()
+    return raised.value
+
+
+# -- terms that are not finite ------------------------------------------------------------------
+
+BROKEN = {
+    "force": (
+        UserForce(lambda k: {"theta": ca.sqrt(k.q("theta") - 5)}),
+        "the force user-force",
+        "on theta is nan at theta = 0.3",
+    ),
+    "rate": (
+        UserForce(lambda k: {"theta": ca.log(k.v("theta"))}),
+        "the force user-force",
+        "on theta is -inf at v.theta = 0",
+    ),
+    "potential": (
+        UserPotential(lambda k: ca.sqrt(k.q("theta") - 5)),
+        "the potential user-pot",
+        "is nan at theta = 0.3",
+    ),
+    "slope": (
+        UserPotential(lambda k: ca.sqrt(k.q("x"))),
+        "the derivative of the potential",
+        "by x is inf at x = 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("integrator", PLAIN)
+@pytest.mark.parametrize("which", BROKEN)
+def test_a_term_that_is_not_finite_is_named(which, integrator):
+    term, name, value = BROKEN[which]
+    f = integrator(cart_pole(UserForce(lambda k: {"x": -k.v("x")}), term), 0.01)
+    x = f.initial_state(theta=0.3)
+    for call in (lambda: f.rollout(x, steps=3), lambda: f.linearize(x)):
+        error = failure(call)
+        assert error.cause == "not finite" and error.k == 0
+        assert name in str(error) and value in str(error)
+        assert "singular" not in str(error)
+
+
+def test_a_start_in_maximal_coordinates_that_is_not_finite_is_named():
+    term, name, value = BROKEN["force"]
+    link = vioc.ry("theta", name="link", mass=vioc.Mass.rod(1.0, 1.0, com=(0, 0, -0.5)))
+    f = MaximalVI(System(link, Gravity(0, 0, -9.81), term), 0.01)
+    with pytest.raises(vioc.errors.ModelError) as raised:
+        f.initial_state(theta=0.3)
+    assert name in str(raised.value) and value in str(raised.value)
+
+
+def test_a_force_that_is_not_finite_at_the_first_guess():
+    """The force is finite where the step starts, but the solver begins without motion."""
+    f = MidpointVI(cart_pole(UserForce(lambda k: {"theta": ca.log(k.v("theta"))})), 0.01)
+    x = f.initial_state({"theta": 0.3}, {"theta": 1e-3})  # and the logarithm stops it at once
+    assert "first guess" in str(failure(lambda: f.step(x)))
+
+
+def test_a_step_that_is_not_finite_later_says_which_step():
+    f = MidpointVI(cart_pole(UserForce(lambda k: {"theta": ca.sqrt(0.5 - k.q("theta"))})), 0.01)
+    error = failure(lambda: f.rollout(f.initial_state(theta=0.3), steps=500))
+    assert error.k > 3 and error.cause == "not finite"
+
+
+@pytest.mark.parametrize("integrator", PLAIN)
+def test_a_step_without_derivatives_is_not_called_singular(integrator):
+    """The square root of 0 is a force like any other, but has no derivative there."""
+    f = integrator(cart_pole(UserForce(lambda k: {"x": ca.sqrt(k.q("theta"))})), 0.01)
+    error = failure(lambda: f.linearize(f.initial_state()))
+    assert error.cause == "not finite" and "derivative" in str(error), str(error)
+
+
+def test_the_gradient_of_a_constraint_that_is_not_finite():
+    f = MidpointVI(
+        cart_pole(UserConstraint(lambda k: ca.sqrt(k.q("x") ** 3 * k.q("theta")), name="odd")), 0.01
+    )
+    error = failure(lambda: f.step(f.state()))
+    assert error.cause == "not finite" and "the gradient of odd is not finite" in str(error)
+
+
+def test_what_is_finite_is_not_blamed():
+    lag = Lagrangian(cart_pole())
+    at = np.array([0.1, 0.2]), np.zeros(2), np.zeros(1), 0.0, np.zeros(0)
+    assert not_finite(lag, *at) is None
+    found = not_finite(Lagrangian(cart_pole(BROKEN["force"][0])), *at)
+    assert found is not None and found.endswith("on theta is nan at theta = 0.2")
+
+
+# -- slips in calls -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("integrator", MAPS)
+def test_starts(integrator):
+    f = integrator(cart_pole(), 0.01)
+    assert np.array_equal(f.initial_state(theta=0.3), f.initial_state({"theta": 0.3}))
+    assert np.array_equal(f.initial_state({"x": 1}, theta=0.3), f.initial_state({"theta": 0.3, "x": 1}))
+    with pytest.raises(
+        ValueError, match=r"theta: expected a number \(SI units, angles in rad\), got '30 deg'"
+    ):
+        f.initial_state({"theta": "30 deg"})
+    with pytest.raises(ValueError, match="'theta' by keyword go with values by name"):
+        f.initial_state([0.0, 0.1], theta=0.3)
+    with pytest.raises(vioc.ModelError, match="did you mean 'theta'"):
+        f.initial_state(tetha=0.3)
+    for dt in ("0.01", None, True, 0.0):
+        with pytest.raises(ValueError, match="dt: expected step lengths > 0"):
+            integrator(cart_pole(), dt)
+
+
+def test_inputs_by_name_are_pointed_to():
+    f = MidpointVI(cart_pole(), 0.01)
+    x = f.initial_state(theta=0.3)
+    with pytest.raises(ValueError, match=r"f\.inputs\(steps, \{'force': 1\.0\}\)"):
+        f.rollout(x, {"force": 1.0}, steps=4)
+    with pytest.raises(ValueError, match=r"make one with f\.input\(\{'force': 1\.0\}\)"):
+        f.step(x, {"force": 1.0})
+    given = f.rollout(x, f.inputs(4, {"force": 1.0}))
+    assert np.array_equal(given.x[1], f.step(x, f.input({"force": 1.0})))
+    assert np.array_equal(f.inputs(3, force=CubicSpline([0, 1], [1, 1])), np.ones((3, 1)))
+    with pytest.raises(ValueError, match="state 'theta': expected a number"):
+        f.state({"theta": "0.3"})  # type: ignore[dict-item]
+
+
+def test_gravity_alone():
+    with pytest.raises(vioc.ModelError, match=r"Gravity\(0, 0, -9.81\)"):
+        Gravity(-9.81)
+    assert Gravity(x=0, y=0, z=-9.81, name="g").name == "g"
+    with pytest.raises(vioc.ModelError, match="z"):
+        Gravity(0, 0, "down")  # type: ignore[arg-type]
+
+
+def test_a_port_is_checked_before_a_server_starts():
+    from vioc.viz.viewer.player import Viewer
+
+    for port in (80800, 0, -1, 80.5, True):
+        with pytest.raises(ValueError, match="port: expected a whole number from 1 to 65535"):
+            Viewer({}, port=port)  # type: ignore[arg-type]
+
+
+def test_a_folder_is_no_model_and_no_trajectory(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder; expected a model file"):
+        vioc.read(tmp_path)
+    f = MidpointVI(cart_pole(), 0.01)
+    with pytest.raises(IsADirectoryError, match="a folder, expected a trajectory"):
+        vioc.Trajectory.load(tmp_path, f)
+    with pytest.raises(FileNotFoundError, match="no such trajectory file"):
+        vioc.Trajectory.load(tmp_path / "missing.npz", f)
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    with pytest.raises(vioc.FileFormatError, match="not an .npz archive"):
+        vioc.Trajectory.load(tmp_path / "picture.png", f)
+
+
+def test_an_unknown_result_of_a_sweep():
+    found = sweep(price, [{"mass": 1.0}, {"mass": 2.0}], workers=0, progress=False)
+    with pytest.raises(KeyError, match="no 'effort' in its point or value; known are 'mass', 'cost'"):
+        found.plot("mass", value="effort")
+
+
+def price(mass):
+    return {"cost": 2 * mass}
+
+
+# -- what is printed ----------------------------------------------------------------------------
+
+
+def test_names_are_cut():
+    assert few("abc") == "a, b, c" and few("") == "none"
+    assert few("abcdefgh", what="states") == "a, b, c, d, e, f, ... (8 states)"
+    assert plain(-0.0) == "0" and plain(0.123456) == "0.1235"
+    f = MidpointVI(vioc.models.load("n_link_pendulum:9"), 0.01)
+    assert "(18 states)" in repr(f.rollout(f.initial_state(), steps=1))
+
+
+def test_regulators_print_no_negative_zero():
+    f = MidpointVI(cart_pole(), 0.01)
+    assert "x = 0, theta = 0," in repr(dlqr(f, (-0.0 * f.initial_state(), np.zeros(1)), 1.0, 1.0))
+
+
+@pytest.mark.parametrize("links", [1, 2])
+def test_few_directions_are_listed_once(links):
+    """Of one link two directions, of two links four: each has one line."""
+    f = MidpointVI(
+        System(vioc.tx("q", mass=1.0), vioc.JointForce("q", "push")) if links == 1 else cart_pole(), 0.01
+    )
+    text = str(controllability(f, (f.initial_state(), np.zeros(1))))
+    assert len(text.split("input energy:")[1].strip().splitlines()) == f.nx
+
+
+def test_systems_print_by_keyword():
+    text = str(cart_pole())
+    assert text.startswith("cart_pole: 3 frames, 2 dynamic variables, 1 input\n")
+    assert "JointForce(variable='x', input='force')" in text
+    system = System(vioc.tx("q", mass=1.0), vioc.JointForce("q", "push", name="drive"))
+    assert "JointForce(variable='q', input='push', name='drive')" in str(system)
+    assert "JointForce('q', 'push', name='drive')" in repr(system)
+
+
+def test_rounding_is_drawn_flat():
+    pytest.importorskip("matplotlib")
+    f = MidpointVI(cart_pole(), 0.01)
+    run = f.rollout(f.initial_state(theta=0.3), steps=100)
+    assert np.abs(run["p.x"]).max() < 1e-14  # nothing pushes the cart
+    (axes,) = np.atleast_1d(run.plot("p.x"))
+    assert np.ptp(axes.get_ylim()) > 0.1
+    (axes,) = np.atleast_1d(run.plot("x"))
+    assert np.ptp(axes.get_ylim()) < 1.5 * np.ptp(run["x"])

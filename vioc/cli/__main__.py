@@ -1,0 +1,6 @@
+"""`python -m vioc.cli` is the command `vioc`."""
+
+from vioc.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,44 @@
+"""Models by the name or path that a command is given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vioc.cli.printing import remarks
+from vioc.errors import ModelError
+
+if TYPE_CHECKING:
+    from vioc import System
+
+
+def load(name: str) -> System:
+    """A model by its file's path, else by a built-in name (``scissor_lift:5`` has an argument).
+
+    A robot from a URDF file stands on a fixed base and has an input at every joint.
+    """
+    from vioc import models
+    from vioc.dynamics.description.files import read
+
+    file = Path(name)
+    path_like = file.suffix or os.sep in name or file.is_file()
+    if not path_like and (name in models.names() or not file.is_dir()):
+        return models.load(name)
+    if file.is_dir():
+        held = sorted(p.name for p in file.iterdir() if p.suffix.lower() in (".sexp", ".urdf"))
+        raise ModelError(f"{name!r} is a folder; model files in it: {', '.join(held) or 'none'}")
+    if not file.exists():
+        raise ModelError(f"no such model file: {name!r}; built-in models are {', '.join(models.names())}")
+    options: dict[str, Any] = {"inputs": "all"} if Path(name).suffix.lower() == ".urdf" else {}
+    with remarks():
+        return read(name, **options)
+
+
+def without_contacts(system: System) -> System:
+    """The same model without contacts and limits of joints, for maps in generalized coordinates."""
+    from vioc import System
+
+    if not system.inequalities:
+        return system
+    return System(system.frames, system.potentials, system.forces, system.constraints, name=system.name)

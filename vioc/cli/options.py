@@ -1,0 +1,178 @@
+"""How commands are declared, and the options that several of them share."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from vioc.checks import near_misses
+
+MODEL_HELP = """\
+MODEL is the path of a model file (.sexp, or .urdf: fixed base, an input at every joint), or the name of
+a built-in model: {names}.
+Families take a size: n_link_pendulum:3, scissor_lift:5."""
+
+SET_HELP = (
+    "start: configurations (theta=0.3), velocities (v.theta=1) and inputs that are held (u.force=2); SI "
+    "units, radians. Not given: 0; in a model with constraints what those ask for, with the given ones fixed"
+)
+GUESS_HELP = (
+    "models with constraints: where the search for the configurations that are not set begins, to choose "
+    "between the ways to assemble the mechanism (default 0)"
+)
+
+LAST_PORT = 65535
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what was perhaps meant by a word that is no choice."""
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            hint = near_misses(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f"unknown {value!r}; {hint}")
+
+
+Run = Callable[[argparse.Namespace], "int | None"]
+
+
+class Commands:
+    """The commands of a parser, to which more are added.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    """
+
+    def __init__(self, parser: argparse.ArgumentParser):
+        self._made = parser.add_subparsers(title="commands", metavar="COMMAND")
+        parser.set_defaults(run=None, asked=parser)  # without a command it prints its help
+
+    def add(
+        self, name: str, run: Run, help: str, examples: str, *shared: argparse.ArgumentParser
+    ) -> argparse.ArgumentParser:
+        """Declare a command; returns its parser, for options of its own.
+
+        Parameters
+        ----------
+        name : str
+        run : callable
+            Takes the parsed arguments; returns the exit code, None for 0.
+        help : str
+            One line, in small letters and without a full stop.
+        examples : str
+            Lines of ``"  vioc NAME ..."``.
+        *shared : argparse.ArgumentParser
+            Options that other commands have too: `model_options`, `start_options`.
+        """
+        about = "\n\n" + model_help() if shared else ""
+        parser = self._parser(name, help, f"examples:\n{examples}{about}", *shared, debug())
+        parser.set_defaults(run=run)
+        return parser
+
+    def group(self, name: str, help: str, examples: str) -> Commands:
+        """Declare a command that has commands of its own; returns these, to add to."""
+        return Commands(self._parser(name, help, f"examples:\n{examples}"))
+
+    def _parser(
+        self, name: str, help: str, epilog: str, *parents: argparse.ArgumentParser
+    ) -> argparse.ArgumentParser:
+        return self._made.add_parser(
+            name,
+            help=help,
+            description=help[0].upper() + help[1:] + ".",
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=parents,
+        )
+
+
+def model_help() -> str:
+    """What MODEL may be, with the names of the built-in models."""
+    from vioc import models
+
+    return MODEL_HELP.format(names=", ".join(models.names()))
+
+
+@functools.cache
+def debug() -> argparse.ArgumentParser:
+    """``--debug``, which every command has."""
+    made = argparse.ArgumentParser(add_help=False)
+    made.add_argument("--debug", action="store_true", help="show where an error came from")
+    return made
+
+
+@functools.cache
+def model_options() -> argparse.ArgumentParser:
+    """``MODEL``."""
+    made = argparse.ArgumentParser(add_help=False)
+    made.add_argument("model", metavar="MODEL", help="path or built-in name, see below")
+    return made
+
+
+@functools.cache
+def start_options() -> argparse.ArgumentParser:
+    """``MODEL --set --guess --dt``: a model, where it starts, and the time step."""
+    made = argparse.ArgumentParser(add_help=False, parents=[model_options()])
+    for option, help in (("--set", SET_HELP), ("--guess", GUESS_HELP)):
+        made.add_argument(
+            option, metavar="NAME=VALUE", nargs="+", action="extend", type=setting, default=[], help=help
+        )
+    made.add_argument("--dt", type=seconds, default=0.01, help="time step, s (default 0.01)")
+    return made
+
+
+def setting(text: str) -> tuple[str, float]:
+    """``NAME=NUMBER``, as an argument's type."""
+    name, equals, value = text.partition("=")
+    try:
+        return name, float(value if equals else "")
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, got {text!r}") from None
+
+
+def port(text: str) -> int:
+    """The number of a port, as an argument's type."""
+    if not (text.isdecimal() and 1 <= int(text) <= LAST_PORT):
+        raise argparse.ArgumentTypeError(f"expected a port from 1 to {LAST_PORT}, got {text!r}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time > 0, as an argument's type."""
+    value = float(text)
+    if not 0 < value < np.inf:
+        raise argparse.ArgumentTypeError(f"expected a time > 0 in seconds, got {text!r}")
+    return value
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Raise ValueError where no folder can be made or written to: before anything is computed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "is not a folder" if isinstance(error, FileExistsError) else error.strerror
+        raise ValueError(f"{option}: no folder can be made at {str(folder)!r}: {reason}") from None
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{option}: nothing can be written to {str(folder)!r}")
+
+
+def check_target(option: str, target: str | None, suffixes: tuple[str, ...]) -> None:
+    """Raise ValueError where the file to write is not of these kinds, or has no folder.
+
+    Called before anything is computed, so that a slip costs no time.
+    """
+    if target is None:
+        return
+    path = Path(target)
+    if path.suffix.lower() not in suffixes:
+        raise ValueError(f"{option}: expected a file {' or '.join(suffixes)}, got {target!r}")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option}: no such folder: {str(path.parent)!r}")
+    if path.is_dir():
+        raise ValueError(f"{option}: {target!r} is a folder")

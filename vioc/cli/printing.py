@@ -1,0 +1,60 @@
+"""What several commands print."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from vioc.dynamics.consistency import ConstraintReport
+    from vioc.dynamics.integrators.maximal import MaximalVI
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
+
+ROUNDING = 1e-12  # of the largest of the values that are printed together
+
+
+def print_values(
+    f: MechanicalMap | MaximalVI, title: str, names: Sequence[str], values: np.ndarray, prefix: str = ""
+) -> None:
+    """A line for each name, with its value and unit; what is rounding beside the largest is 0."""
+    values = np.where(np.abs(values) > ROUNDING * np.abs(values).max(initial=0.0), values, 0.0)
+    print(title if names else f"{title}  none")
+    width = max(map(len, names), default=0)
+    for name, value in zip(names, values, strict=True):
+        print(f"  {name:{width}} {value:14.8g} {f.unit(prefix + name)}".rstrip())
+
+
+@contextmanager
+def remarks() -> Iterator[None]:
+    """What is warned of within is printed to stderr at its end, a line each."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    for remark in found:
+        print(f"vioc: warning: {remark.message}", file=sys.stderr)
+
+
+def print_start(found: ConstraintReport | None) -> None:
+    """How well the start keeps the constraints, where there are any."""
+    if found:
+        print(f"start found  {found}")
+
+
+def table(title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
+    """A matrix with the names of its rows and columns; what is rounding beside both is 0."""
+    sizes = np.abs(values)
+    limit = np.minimum(sizes.max(1, initial=0.0, keepdims=True), sizes.max(0, initial=0.0, keepdims=True))
+    values = np.where(sizes > ROUNDING * limit, values, 0.0)
+    width = max(14, *(len(c) + 2 for c in columns))
+    first = max(len(r) for r in rows) + 2
+    lines = [title.ljust(first) + "".join(c.rjust(width) for c in columns)]
+    lines += [
+        ("  " + r).ljust(first) + "".join(f"{v:{width}.6g}" for v in row)
+        for r, row in zip(rows, values, strict=True)
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""``vioc study``: the tables and figures of the papers, published beside measured."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import vioc
+from vioc.cli.options import Commands, check_folder
+
+OUT = Path("out") / "studies"
+
+
+def add(commands: Commands) -> None:
+    group = commands.group(
+        "study",
+        "list and run the studies: the figures and tables of the papers, published beside measured",
+        "  vioc study list\n  vioc study run pendulum_energy --quick",
+    )
+    parser = group.add(
+        "list",
+        list_studies,
+        "list the studies, a line for each; with --claims what each of them holds",
+        "  vioc study list\n  vioc study list scissor_lift --claims",
+    )
+    parser.add_argument("names", nargs="*", metavar="STUDY", help="studies (default all)")
+    parser.add_argument("--claims", action="store_true", help="also their claims and published figures")
+    parser = group.add(
+        "run",
+        run,
+        "run studies; each leaves a picture and a JSON file, and the exit code says whether all claims hold",
+        "  vioc study run pendulum_energy --quick\n  vioc study run --all --out results",
+    )
+    parser.add_argument("names", nargs="*", metavar="STUDY", help="studies")
+    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--quick", action="store_true", help="a reduced form of a few seconds")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=OUT, help="folder for results (default %(default)s)"
+    )
+    parser = group.add(
+        "page",
+        page,
+        "write a page of all studies from the JSON files of their runs",
+        "  vioc study page\n  vioc study page --results results --out studies.md",
+    )
+    parser.add_argument(
+        "--results", metavar="DIR", type=Path, default=OUT, help="folder of the runs (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, default="studies.md", help="the page (default %(default)s)"
+    )
+
+
+def list_studies(args: argparse.Namespace) -> None:
+    runner = studies("runner")
+    chosen = runner.choose(args.names)
+    print("\n\n".join(s.listing() for s in chosen) if args.claims else runner.listing(chosen))
+
+
+def run(args: argparse.Namespace) -> int:
+    runner = studies("runner")
+    if args.all == bool(args.names):
+        raise ValueError("name the studies to run, or give --all; `vioc study list` shows them")
+    chosen = runner.choose(args.names)
+    check_folder("--out", args.out)
+    return runner.run(chosen, quick=args.quick, out=args.out)
+
+
+def page(args: argparse.Namespace) -> None:
+    if not any(args.results.glob("*.json")):
+        raise ValueError(
+            f"--results: no results of studies in {str(args.results)!r}; `vioc study run --all` makes them"
+        )
+    if args.out.is_dir() or not args.out.parent.is_dir():
+        raise ValueError(f"--out: expected a file in a folder that exists, got {str(args.out)!r}")
+    text = studies("page").page(studies("runner").choose(), args.results)
+    args.out.write_text(text, encoding="utf-8")
+    print(f"wrote {args.out}")
+
+
+def studies(module: str) -> ModuleType:
+    """A module of the studies: those beside vioc in a checkout, else those that its wheel brought."""
+    package = Path(vioc.__file__).parent
+    for folder in (package.parent, package / "bundled"):
+        if (folder / "studies" / "harness.py").is_file():
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))  # also for the processes that a study starts
+            return importlib.import_module(f"studies.{module}")
+    raise ModuleNotFoundError(
+        f"the studies are not installed: expected a folder `studies` beside {package} (a checkout) or in "
+        f"{package / 'bundled'} (a wheel)"
+    )

@@ -1,0 +1,195 @@
+"""Frequency responses of a map about an equilibrium, up to the frequency of Nyquist.
+
+Maths: docs/pictures.md#what-is-drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import as_names, by_name, check_array, few
+from vioc.control.analysis.linear import linear_system, sizes
+from vioc.control.weights import INPUTS
+from vioc.drawing import plots, unit_of
+from vioc.dynamics.integrators.base import OneStepMap
+
+DECADES, POINTS = 4, 400  # of the grid below Nyquist
+NEAR = np.concatenate([-(10.0 ** -np.arange(1, 5)), 10.0 ** -np.arange(4.0, 0, -1)])  # beside a resonance
+
+
+@dataclass(frozen=True)
+class FrequencyResponse:
+    """G(exp(2 pi i f dt)) over frequencies.
+
+    Attributes
+    ----------
+    frequencies : (n,)
+        Hz, rising, up to 1/(2 dt).
+    values : (n, p, m), complex
+        SI units; infinite where a pole is met exactly.
+    outputs, inputs : tuple of p str, tuple of m str
+    dt : float
+        s.
+    units : dict of str to str
+        Of outputs and inputs, where they are known.
+    """
+
+    frequencies: np.ndarray = field(repr=False)
+    values: np.ndarray = field(repr=False)
+    outputs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    dt: float
+    units: dict[str, str] = field(repr=False)
+
+    @staticmethod
+    def from_matrices(A: Any, B: Any, C: Any, dt: float, *, frequencies: Any = None) -> FrequencyResponse:
+        """Of z+ = A z + B v, y = C z with step `dt`; the rest as in `frequency_response`.
+
+        Raises
+        ------
+        ValueError
+            Shapes, a step that is not positive, frequencies.
+        """
+        A, B, C = (np.atleast_2d(np.asarray(M, float)) for M in (A, B, C))
+        n = len(A)
+        A = check_array(A, (n, n), "A")
+        B, C = check_array(B, (n, B.shape[1]), "B"), check_array(C, (len(C), n), "C")
+        if not dt > 0:
+            raise ValueError(f"dt: expected a step > 0 s, got {dt}")
+        grid = _grid(A, dt) if frequencies is None else _checked(frequencies, dt)
+        outputs, inputs = (tuple(f"{k}{i}" for i in range(m)) for k, m in (("y", len(C)), ("v", B.shape[1])))
+        return FrequencyResponse(grid, transfer(A, B, C, grid * dt), outputs, inputs, dt, {})
+
+    def of(self, output: str | None = None, input: str | None = None) -> np.ndarray:
+        """From one input to one output (n,), complex; names may be left out where there is one."""
+        i = _place(output, self.outputs, "output")
+        return self.values[:, i, _place(input, self.inputs, "input", INPUTS)]
+
+    def singular_values(self, scales: Any = 1.0, input_scales: Any = 1.0) -> np.ndarray:
+        """Singular values (n, min(p, m)), the largest first.
+
+        Parameters
+        ----------
+        scales, input_scales : float, array or dict of str to float
+            Sizes of outputs and inputs that count as 1; 1 SI unit where not named.
+        """
+        out = sizes(scales, self.outputs, "scales")
+        into = sizes(input_scales, self.inputs, "input_scales")
+        scaled = self.values * into / out[:, None]
+        found = np.full((len(scaled), min(scaled.shape[1:])), np.inf)
+        finite = np.isfinite(scaled).all(axis=(1, 2))
+        found[finite] = np.linalg.svd(scaled[finite], compute_uv=False)
+        return found
+
+    def plot(
+        self, output: str | None = None, input: str | None = None, *, ax: Any = None, **scales: Any
+    ) -> Any:
+        """Magnitude and phase of one output and input, or singular values; returns the axes."""
+        return plots().plot_frequency_response(self, output, input, ax=ax, **scales)
+
+    def __repr__(self) -> str:
+        span = f"{self.frequencies[0]:.3g} .. {self.frequencies[-1]:.3g} Hz"
+        pairs = f"{few(self.inputs)} to {few(self.outputs)}"
+        return f"FrequencyResponse({pairs}; {len(self.frequencies)} frequencies, {span})"
+
+
+def frequency_response(
+    f: OneStepMap,
+    about: Any,
+    outputs: Any,
+    *,
+    inputs: str | Sequence[str] | None = None,
+    frequencies: Any = None,
+    manifold: bool | None = None,
+    gain: Any = None,
+) -> FrequencyResponse:
+    """The response C (zI - A)^-1 B of a map about an equilibrium to inputs that are held over a step.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    about : equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
+    outputs : name, names, or (p, ndx)
+        Quantities of the state, or the matrix C.
+    inputs : names, optional
+        Default all.
+    frequencies : (n,), optional
+        Hz, positive, up to 1/(2 dt); default: 400 over four decades up to there, and more about each
+        resonance.
+    manifold : bool, optional
+        As in `modes`.
+    gain : SteadyRegulator, or (nu, ndx), optional
+        Of a feedback u = u_d - K dx: the response of the closed loop to what is added to its inputs.
+
+    Returns
+    -------
+    FrequencyResponse
+
+    Raises
+    ------
+    ValueError
+        Not an equilibrium, names, shapes, frequencies.
+    """
+    if f.nu == 0:
+        raise ValueError("frequency_response: the map has no inputs")
+    system = linear_system(f, about, manifold)
+    if not system.steady:
+        raise ValueError(
+            "frequency_response: expected an equilibrium, a trajectory has no frequencies of its own"
+        )
+    used = f.input_names
+    if inputs is not None:
+        used = tuple(by_name(dict.fromkeys(as_names(inputs)), f.input_names, "inputs", prefix=INPUTS))
+    A, B = system.A[0], system.B[0]
+    C, names = system.output_matrices(outputs)
+    if gain is not None:
+        A = A - B @ check_array(getattr(gain, "K", gain), (f.nu, f.ndx), "gain") @ system.T[0]
+    B = B[:, [f.input_names.index(name) for name in used]]
+    grid = _grid(A, f.dt) if frequencies is None else _checked(frequencies, f.dt)
+    units = {n: unit_of(f, n) for n in names} | {n: unit_of(f, INPUTS + n) for n in used}
+    return FrequencyResponse(grid, transfer(A, B, C[0], grid * f.dt), names, used, f.dt, units)
+
+
+def transfer(A: np.ndarray, B: np.ndarray, C: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """C (zI - A)^-1 B at z = exp(2 pi i turns), (n, p, m); infinite where z is an eigenvalue."""
+    result = np.empty((len(turns), len(C), B.shape[1]), complex)
+    for k, z in enumerate(np.exp(2j * np.pi * turns)):
+        try:
+            result[k] = C @ np.linalg.solve(z * np.eye(len(A)) - A, B)
+        except np.linalg.LinAlgError:
+            result[k] = np.inf
+    return result
+
+
+def _grid(A: np.ndarray, dt: float) -> np.ndarray:
+    """Frequencies over four decades up to Nyquist, with more beside the poles of oscillations."""
+    top = 0.5 / dt
+    poles = np.linalg.eigvals(A)
+    peaks = np.abs(np.angle(poles[np.abs(poles) > 1e-6])) / (2 * np.pi * dt)
+    beside = (peaks[:, None] * (1 + NEAR)).ravel()
+    beside = beside[(beside > top * 10.0**-DECADES) & (beside < top)]
+    return np.unique(np.concatenate([np.geomspace(top * 10.0**-DECADES, top, POINTS), beside]))
+
+
+def _checked(frequencies: Any, dt: float) -> np.ndarray:
+    grid = np.atleast_1d(np.asarray(frequencies, float))
+    grid = np.sort(check_array(grid, grid.shape, "frequencies"))
+    top = 0.5 / dt
+    if grid.ndim != 1 or not len(grid) or not grid[0] > 0 or grid[-1] > top * (1 + 1e-12):
+        raise ValueError(
+            f"frequencies: expected numbers (n,) above 0, up to that of Nyquist, 1/(2 dt) = {top:g} Hz, "
+            f"got {grid.min(initial=np.nan):g} .. {grid.max(initial=np.nan):g} Hz"
+        )
+    return grid
+
+
+def _place(name: str | None, names: tuple[str, ...], what: str, prefix: str = "") -> int:
+    if name is None:
+        if len(names) > 1:
+            raise ValueError(f"{what}: expected one of {', '.join(names)}: there are {len(names)}")
+        return 0
+    return names.index(next(iter(by_name({name: None}, names, what, prefix=prefix))))

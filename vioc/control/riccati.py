@@ -1,0 +1,135 @@
+"""Discrete Riccati sweeps, [S] (36), (37): gains and costs to go of linear-quadratic problems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.errors import OptimizationError
+
+
+def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """Gains and cost-to-go of the time-varying problem
+
+        minimize  sum over k < N of x'Qx + u'Ru + 2 x'Su  +  x_N' Qf x_N,   x+ = A x + B u.
+
+    Parameters
+    ----------
+    A, B : (N, n, n), (N, n, m)
+    Q, R : (N, n, n) or (n, n); (N, m, m) or (m, m)
+    Qf : (n, n)
+    S : (N, n, m) or (n, m), optional
+        Cross weight; default 0.
+
+    Returns
+    -------
+    K : (N, m, n)
+        u_k = -K_k x_k, with K = (R + B'PB)^-1 (B'PA + S'); P belongs to the next sample.
+    P : (N+1, n, n)
+        x_k' P_k x_k is the least cost from sample k; P_k = Q + A'PA - (A'PB + S) K, P_N = Qf.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+    OptimizationError
+        If R + B'PB is not positive definite; names k.
+    """
+    A, B = np.asarray(A, float), np.asarray(B, float)
+    if A.ndim != 3 or B.ndim != 3 or A.shape[1] != A.shape[2] or A.shape[:2] != B.shape[:2]:
+        raise ValueError(f"expected A (N, n, n) and B (N, n, m), got {A.shape} and {B.shape}")
+    N, n, m = B.shape
+    if m == 0:
+        raise ValueError("a regulator needs at least one input, the map has none")
+    blocks = [("Q", Q, (n, n)), ("R", R, (m, m)), ("S", np.zeros((n, m)) if S is None else S, (n, m))]
+    full = []
+    for what, value, shape in blocks:
+        value = np.asarray(value, float)
+        if value.shape not in (shape, (N, *shape)):
+            raise ValueError(f"{what}: expected shape {shape} or {(N, *shape)}, got {value.shape}")
+        full.append(np.broadcast_to(value, (N, *shape)))
+    Qf = check_array(Qf, (n, n), "Qf")
+    W = np.concatenate([A, B], axis=2)
+    M = np.empty((N, n + m, n + m))
+    M[:, :n, :n], M[:, n:, n:], M[:, :n, n:] = full
+    M[:, n:, :n] = np.swapaxes(full[2], 1, 2)
+    return _sweep(W, M, Qf)
+
+
+def affine_riccati(A, B, Q, R, S, q, r, Qf, qf) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """`riccati` with linear terms: the problem of a Newton step.
+
+        minimize  sum over k < N of q'x + r'u + 1/2 (x'Qx + u'Ru + 2 x'Su)  +  qf'x_N + 1/2 x_N' Qf x_N
+
+    Parameters
+    ----------
+    A, B, Q, R, S : (N, n, n), (N, n, m), (N, n, n), (N, m, m), (N, n, m)
+    q, r : (N, n), (N, m)
+    Qf, qf : (n, n), (n,)
+
+    Returns
+    -------
+    K, d : (N, m, n), (N, m)
+        u_k = -K_k x_k - d_k.
+    P, p : (N+1, n, n), (N+1, n)
+        The cost to go is 1/2 x'Px + p'x + const.
+
+    Raises
+    ------
+    OptimizationError
+        If R + B'PB is not positive definite; names k.
+
+    Notes
+    -----
+    The linear terms ride along as a constant state 1 between x and u, so that both problems are one
+    sweep: P is bordered by p, K by d.
+    """
+    N, n, m = B.shape
+    W = np.zeros((N, n + 1, n + 1 + m))
+    W[:, :n, :n], W[:, :n, n + 1 :], W[:, n, n] = A, B, 1.0
+    M = np.zeros((N, n + 1 + m, n + 1 + m))
+    M[:, :n, :n], M[:, n + 1 :, n + 1 :], M[:, :n, n + 1 :] = Q, R, S
+    M[:, n + 1 :, :n] = np.swapaxes(S, 1, 2)
+    M[:, :n, n] = M[:, n, :n] = q
+    M[:, n + 1 :, n] = M[:, n, n + 1 :] = r
+    last = np.zeros((n + 1, n + 1))
+    last[:n, :n], last[:n, n], last[n, :n] = Qf, qf, qf
+    K, P = _sweep(W, M, last)
+    return K[..., :n], K[..., n], P[:, :n, :n], P[:, :n, n]
+
+
+def _sweep(W: np.ndarray, M: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Riccati sweep for x+ = W (x, u) and the cost 1/2 (x, u)' M (x, u)."""
+    N, n, nm = W.shape
+    scalar = nm == n + 1
+    K, P = np.empty((N, nm - n, n)), np.empty((N + 1, n, n))
+    P[N] = Pk = last
+    for k in range(N - 1, -1, -1):
+        Wk = W[k]
+        H = Wk.T.dot(Pk.dot(Wk))  # becomes the Hessian of the cost to go by (x, u)
+        H += M[k]
+        Hux, Huu = H[n:, :n], H[n:, n:]
+        if scalar:
+            g = Huu[0, 0]
+            failed = not g > 0  # also where it is not a number
+            Kk = Hux / g if not failed else Hux
+        else:
+            # numpy throughout: scipy's LAPACK has threads of its own, and the two pools stall each other
+            try:
+                np.linalg.cholesky(Huu)
+                Kk, failed = np.linalg.solve(Huu, Hux), False
+            except np.linalg.LinAlgError:
+                Kk, failed = Hux, True
+        if failed:
+            raise OptimizationError(
+                f"R + B'PB is not positive definite at k = {k} (smallest eigenvalue "
+                f"{np.linalg.eigvalsh(Huu)[0] if np.isfinite(Huu).all() else np.nan:g}): "
+                "the problem is not convex there; raise R, or use positive semi-definite weights"
+            )
+        K[k] = Kk
+        Pk = H[:n, :n] - Hux.T.dot(Kk)
+        Pk = 0.5 * (Pk + Pk.T)  # rounding would grow over long horizons
+        P[k] = Pk
+    return K, P

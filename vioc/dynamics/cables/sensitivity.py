@@ -1,0 +1,84 @@
+"""How a static equilibrium moves with what is prescribed: shape control, co-design (docs/maths/cables.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_names, near_misses
+from vioc.dynamics.cables.statics import StaticEquilibrium
+from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.errors import ModelError
+
+SINGULAR = 1e-12  # reciprocal condition number of the equations, by rows, below which they have no answer
+
+
+def static_sensitivity(
+    equilibrium: StaticEquilibrium, by: str | Iterable[str], **parameters: float
+) -> dict[str, np.ndarray]:
+    """Derivatives dq/dr of an equilibrium by prescribed variables and declared parameters.
+
+    Parameters
+    ----------
+    equilibrium : StaticEquilibrium
+        Of `static_equilibrium`.
+    by : name or names
+        Variables that the equilibrium's search held (kinematic ones, and those in its `fixed`), and
+        parameters. Dynamic variables among them are taken as held, all others as free.
+    **parameters : float
+        Values of declared parameters, those of the equilibrium.
+
+    Returns
+    -------
+    dict of (nq,)
+        By name, in the order of ``system.variables``; the entry of the variable itself is 1.
+
+    Raises
+    ------
+    ModelError
+        For names that are neither, or an equilibrium that is not isolated.
+    """
+    if not isinstance(equilibrium, StaticEquilibrium):
+        raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")
+    names, system = as_names(by), equilibrium.system
+    known = (*system.variables, *system.parameters)
+    for name in names:
+        if name not in known:
+            raise ModelError(f"{system.name}: no variable or parameter {name!r}; {near_misses(name, known)}")
+    for name in parameters:
+        if name not in system.parameters:
+            raise ModelError(f"{system.name}: no parameter {name!r}; {near_misses(name, system.parameters)}")
+    lag = Lagrangian(system)
+    g, nq = lag.graph, lag.nq
+    free = [i for i in range(lag.nd) if system.variables[i] not in names]
+    lam, d = ca.SX.sym("lambda", lag.h.numel()), ca.SX.sym("d", nq + len(system.parameters))
+    slope = ca.jtimes(lag.h, g.q_vector, lam, True) - lag.L_q
+    rows = ca.vertcat(slope[free], lag.h)
+    along = ca.jtimes(rows, g.q_vector, d[:nq]) + ca.jtimes(rows, g.parameters, d[nq:])
+    # one directional derivative, evaluated along each variable, as in `Statics`
+    args = [g.q_vector, g.v_vector, g.parameters, lam, d]
+    slopes = Evaluator(ca.Function("along", args, [ca.densify(along), lag.Dh[:, free]], OPTIONS))
+    directions = np.eye(d.numel())[[*free, *(known.index(name) for name in names)]]
+    theta = np.array(list({**system.parameters, **parameters}.values()), float)
+    columns, J = slopes(equilibrium.q, np.zeros(nq), theta, equilibrium.multipliers, directions)
+    columns, J = columns[..., 0], J[0] if J.ndim == 3 else J
+    n, m = len(free), lam.numel()
+    K = np.zeros((n + m, n + m))
+    K[:, :n], K[:n, n:] = columns[:n].T, J.T
+    scale = np.abs(K).max(axis=1, initial=1e-300)[:, None]
+    if not np.linalg.cond(K / scale) < 1 / SINGULAR:
+        raise ModelError(
+            f"{system.name}: the equilibrium is not isolated, or constraints are dependent there; expected "
+            "one minimum of the energy for each value of what is prescribed"
+        )
+    moved = np.linalg.solve(K, -columns[n:].T)
+    result = {}
+    for name, column in zip(names, moved.T, strict=True):
+        result[name] = row = np.zeros(nq)
+        row[free] = column[:n]
+        if name in system.variables:
+            row[system.variables.index(name)] = 1.0
+    return result

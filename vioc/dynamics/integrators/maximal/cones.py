@@ -1,0 +1,230 @@
+"""The complementarity conditions of a touch: primal-dual variables, and Newton's direction in them.
+
+With the gap's velocity a = phi(Z_k+1)/dt and the slip velocity w, every product below is an energy that the
+interior point drives to the barrier kappa:
+
+    frictionless   s = a,  s gamma = kappa
+    linear cone    psi + d_i w = eta_i,  sigma = mu gamma - sum beta,  beta_i eta_i = psi sigma = kappa
+    round cone     eta = w,  alpha = mu gamma,  (alpha, beta) o (psi, eta) = (kappa, 0, 0)
+
+docs/maths/contact.md derives them from [M] (22)-(29). What is left of an equation is summed before changes
+are added to it: at the end it is rounding, which large slopes would show if it came out differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.description.numbers import Parameter
+
+
+@dataclass(frozen=True)
+class Cone:
+    """A law of friction; this one is frictionless. y = [s, gamma].
+
+    Attributes
+    ----------
+    friction : bool
+    size : int
+        Numbers of y.
+    positive : tuple of int
+        Entries of y that stay > 0.
+    round : tuple of (int, int, int)
+        Entries (t, x, y) with t > |(x, y)|.
+    """
+
+    friction = False
+
+    @property
+    def size(self) -> int:
+        return 2
+
+    @property
+    def positive(self) -> tuple[int, ...]:
+        return tuple(range(self.size))
+
+    @property
+    def round(self) -> tuple[tuple[int, int, int], ...]:
+        return ()
+
+    @property
+    def centers(self) -> tuple[float, ...]:
+        """What each product is to equal, over kappa."""
+        return (1.0,) * (len(self.positive) // 2)
+
+    def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
+        s = ca.fmax(w[0], speed)
+        return ca.vertcat(s, kappa / s)
+
+    def impulse(self, y: Any) -> Any:
+        """(gamma,) or (gamma, tau) in the order of the touch's rows."""
+        return y[1]
+
+    def multipliers(self, y: Any) -> Any:
+        return y[1]
+
+    def products(self, y: Any) -> Any:
+        """What is to equal kappa times `centers`."""
+        return y[0] * y[1]
+
+    def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
+        """What is to vanish besides, as speeds."""
+        return w[0] - y[0]
+
+    def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
+        """Equations of the multipliers p alone, smooth where kappa > 0: for derivatives."""
+        return w[0] * p[0] - kappa
+
+    def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
+        """dy for a change dw of the speeds."""
+        return ca.vertcat(*self._normal(y, w, dw, kappa))
+
+    def _bound(self, y: Any, mu: Any, lag: Any) -> Any:
+        """Of friction: mu gamma, or, with lag 0, that of the solution before."""
+        return mu * (lag * y[1] + (1 - lag) * y[-1])
+
+    def _normal(self, y: Any, w: Any, dw: Any, kappa: Any) -> tuple[Any, Any]:
+        s, gamma = y[0], y[1]
+        ds = (w[0] - s) + dw[0]
+        return ds, (kappa - s * gamma - gamma * ds) / s
+
+
+@dataclass(frozen=True)
+class LinearCone(Cone):
+    """The linearized cone of [M] (26)-(28). y = [s, gamma, psi, sigma, beta.., eta.., gamma before].
+
+    Attributes
+    ----------
+    count : int
+        Directions.
+    """
+
+    count: int = 4
+    friction = True
+
+    @property
+    def size(self) -> int:
+        return 5 + 2 * self.count
+
+    @property
+    def positive(self) -> tuple[int, ...]:
+        return tuple(range(self.size - 1))
+
+    def _directions(self) -> ca.DM:
+        angle = 2 * np.pi * np.arange(self.count) / self.count
+        return ca.DM(np.round(np.array([np.cos(angle), np.sin(angle)]), 15))
+
+    def _parts(self, y: Any) -> tuple[Any, ...]:
+        return y[1], y[2], y[3], y[4 : 4 + self.count], y[4 + self.count : -1]
+
+    def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
+        s = ca.fmax(w[0], speed)
+        gamma = kappa / s
+        share = mu * gamma / (1 + self.count)
+        v = self._directions().T @ w[1:]
+        psi = kappa / share + ca.norm_2(w[1:])
+        return ca.vertcat(s, gamma, psi, share, *[share] * self.count, psi + v, gamma)
+
+    def impulse(self, y: Any) -> Any:
+        gamma, _, _, beta, _ = self._parts(y)
+        return ca.vertcat(gamma, self._directions() @ beta)
+
+    def multipliers(self, y: Any) -> Any:
+        return ca.vertcat(self.impulse(y), y[2])
+
+    def products(self, y: Any) -> Any:
+        gamma, psi, sigma, beta, eta = self._parts(y)
+        return ca.vertcat(y[0] * gamma, psi * sigma, beta * eta)
+
+    def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
+        gamma, psi, sigma, beta, eta = self._parts(y)
+        bound = (self._bound(y, mu, lag) - sigma - ca.sum1(beta)) * (psi / ca.fmax(mu * gamma, sigma))
+        return ca.vertcat(w[0] - y[0], self._directions().T @ w[1:] + psi - eta, bound)
+
+    def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
+        gamma, tau, psi, directions = p[0], p[1:3], p[3], self._directions()
+        beta = kappa / (psi + directions.T @ w[1:])
+        return ca.vertcat(
+            w[0] * gamma - kappa, tau - directions @ beta, psi * (mu * gamma - ca.sum1(beta)) - kappa
+        )
+
+    def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
+        _, psi, sigma, beta, eta = self._parts(y)
+        ds, dgamma = self._normal(y, w, dw, kappa)
+        across = self._directions().T
+        deta = (across @ w[1:] + psi - eta) + across @ dw[1:]  # and d psi, below
+        slope = beta / eta
+        dbeta = kappa / eta - beta - slope * deta
+        rest = (self._bound(y, mu, lag) - ca.sum1(beta) - sigma) + (lag * mu * dgamma - ca.sum1(dbeta))
+        dpsi = (kappa - psi * sigma - psi * rest) / (sigma + psi * ca.sum1(slope))
+        dsigma = rest + ca.sum1(slope) * dpsi
+        return ca.vertcat(ds, dgamma, dpsi, dsigma, dbeta - slope * dpsi, deta + dpsi, 0)
+
+
+@dataclass(frozen=True)
+class RoundCone(Cone):
+    """Coulomb's cone. y = [s, gamma, psi, eta1, eta2, alpha, beta1, beta2, gamma before]."""
+
+    friction = True
+
+    @property
+    def size(self) -> int:
+        return 9
+
+    @property
+    def positive(self) -> tuple[int, ...]:
+        return 0, 1
+
+    @property
+    def round(self) -> tuple[tuple[int, int, int], ...]:
+        return (2, 3, 4), (5, 6, 7)
+
+    @property
+    def centers(self) -> tuple[float, ...]:
+        return 1.0, 1.0, 0.0, 0.0
+
+    def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
+        s = ca.fmax(w[0], speed)
+        alpha = mu * kappa / s
+        psi = kappa / alpha + ca.norm_2(w[1:])
+        return ca.vertcat(s, kappa / s, psi, w[1:], alpha, 0, 0, kappa / s)
+
+    def impulse(self, y: Any) -> Any:
+        return ca.vertcat(y[1], y[6:8])
+
+    def multipliers(self, y: Any) -> Any:
+        return ca.vertcat(self.impulse(y), y[2])
+
+    def products(self, y: Any) -> Any:
+        across = y[5] * y[3:5] + y[2] * y[6:8]  # to vanish
+        return ca.vertcat(y[0] * y[1], y[5] * y[2] + ca.dot(y[6:8], y[3:5]), across)
+
+    def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
+        bound = (self._bound(y, mu, lag) - y[5]) * (y[2] / ca.fmax(mu * y[1], y[5]))
+        return ca.vertcat(w[0] - y[0], w[1:] - y[3:5], bound)
+
+    def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
+        gamma, tau, psi, slip = p[0], p[1:3], p[3], w[1:]
+        cone = mu * gamma * (psi * psi - ca.sumsqr(slip)) - kappa * psi
+        return ca.vertcat(w[0] * gamma - kappa, psi * tau + mu * gamma * slip, cone)
+
+    def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
+        psi, eta, alpha, beta = y[2], y[3:5], y[5], y[6:8]
+        ds, dgamma = self._normal(y, w, dw, kappa)
+        deta = (w[1:] - eta) + dw[1:]
+        dalpha = (self._bound(y, mu, lag) - alpha) + lag * mu * dgamma
+        first = kappa - alpha * psi - ca.dot(beta, eta) - psi * dalpha - ca.dot(beta, deta)
+        second = -(alpha * (eta + deta) + psi * beta) - eta * dalpha
+        dpsi = (psi * first - ca.dot(eta, second)) / (alpha * psi - ca.dot(eta, beta))
+        return ca.vertcat(ds, dgamma, dpsi, deta, dalpha, (second - beta * dpsi) / psi, 0)
+
+
+def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:
+    """The law of a contact, and its coefficient as data; without friction there is none."""
+    if item is None or (not isinstance(item.friction, Parameter) and item.friction == 0):
+        return Cone(), ()
+    return (RoundCone() if item.cone == "second-order" else LinearCone(item.directions)), (mu,)

@@ -1,0 +1,206 @@
+"""The compiled core: a tape with its kernels, and rollouts by it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.compile.libraries import load_library
+from vioc.dynamics.compile.native import EXPORT
+from vioc.dynamics.compile.programs import CHUNK, Program
+from vioc.dynamics.integrators.maximal.kernel import STOP
+from vioc.dynamics.integrators.maximal.step import ITERATIONS, PAST
+from vioc.dynamics.integrators.maximal.tape import TAPES, Tape
+from vioc.dynamics.integrators.maximal.terms import TWIST
+from vioc.progress import Progress
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.maximal.map import MaximalVI
+
+PIECE = 1 << 13  # steps of one body in one call, a fraction of a second
+Long, Double = ctypes.c_longlong, ctypes.c_double
+PLACES = (
+    ("carry", "u", "t", "dt"),
+    ("V", "dV", "found", "multipliers", "left", "poses", "after"),
+    ("mismatch", "products", "y", "dy", "fresh", "gaps", "kappa", "speed"),
+)
+COUNTS = ("touches", "mismatches", "complementary", "size_y", "positives", "rounds", "rubbing", "impulses")
+ARRAYS = ("parts", "positive", "round", "before", "centers")
+
+
+class _Model(ctypes.Structure):
+    _fields_ = (
+        ("kernels", ctypes.c_void_p),
+        *((f"{kind}_{name}", ctypes.c_void_p) for kind in ("tape", "end") for name in TAPES),
+        *((name, ctypes.c_void_p) for name in ("index", "image")),
+        *((name, Long) for name in ("size", "n_arg", "n_res", "n_iw", "n_w", "bodies", "nu", "rows")),
+        *((name, Long) for group in PLACES for name in group),
+        *((name, Long) for name in COUNTS),
+        *((name, ctypes.c_void_p) for name in ("values", "scales", *ARRAYS)),
+        ("stop", Double),
+        ("limit", Long),
+        *((name, Double) for name in ("mass", "floor")),
+    )
+
+
+@lru_cache(maxsize=1)
+def _driver() -> ctypes.CDLL:
+    library = load_library([Path(__file__).with_name("tape.c")], "maximal")
+    pointer = ctypes.c_void_p
+    library.vioc_maximal_rollout.argtypes = [pointer, Long, *[pointer] * 6, Double, *[pointer] * 5]
+    library.vioc_maximal_rollout.restype = Long
+    return library
+
+
+class Core:
+    """A tape with its kernels compiled."""
+
+    def __init__(self, f: MaximalVI):
+        self.tape = tape = Tape(f.graph, f.nu)
+        generator = ca.CodeGenerator("kernels", {"casadi_int": "long long"})
+        for i, function in enumerate(tape.functions):
+            args = [ca.SX.sym("a", function.sparsity_in(k)) for k in range(function.n_in())]
+            generator.add(ca.Function(f"kernel{i}", args, function.call(args), {"cse": True}))
+        library = load_library([EXPORT + generator.dump()], f"MaximalVI of {f.system.name}")
+        needs = np.zeros(4, int)
+        pointers = []
+        for i in range(len(tape.functions)):
+            work = [Long() for _ in range(4)]
+            getattr(library, f"kernel{i}_work")(*(ctypes.byref(w) for w in work))
+            needs = np.maximum(needs, [w.value for w in work])
+            pointers.append(ctypes.cast(getattr(library, f"kernel{i}"), ctypes.c_void_p).value)
+        # kept: the structure points into these
+        self._arrays: dict[str, Any] = {
+            name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()
+        }
+        self._arrays["kernels"] = np.array(pointers, np.uint64)
+        self._arrays["index"] = np.array([*tape.index, 0], np.int64)
+        self._arrays["values"] = tape.values + np.arange(len(f.graph.names), dtype=np.int64)
+        self._arrays["scales"] = np.ascontiguousarray(f.graph.scales)
+        self._arrays |= self._touching(f)
+        self._places = {name: getattr(tape, name) for group in (("size",), *PLACES) for name in group}
+        self._places |= dict(zip(("n_arg", "n_res", "n_iw", "n_w"), map(int, needs), strict=True))
+        self._places |= dict(
+            bodies=f.graph.n,
+            nu=f.nu,
+            rows=len(f.graph.names),
+            stop=f._tolerance if f.graph.touches else STOP,
+            limit=ITERATIONS,
+            mass=f.mass,
+        )
+        sizes = [*map(sum, tape.counts)]
+        self._places |= dict(
+            touches=len(f.graph.touches),
+            mismatches=sizes[0],
+            complementary=sizes[1],
+            impulses=sizes[2],
+            size_y=tape.parts[-1],
+            positives=len(self._arrays["positive"]),
+            rounds=len(self._arrays["round"]),
+            rubbing=len(self._arrays["before"]),
+        )
+
+    def _touching(self, f: MaximalVI) -> dict[str, np.ndarray]:
+        """What the interior point knows of the touches' variables."""
+        cones = [(o, t.cone) for o, t in zip(self.tape.parts, f.graph.touches, strict=False)]
+        return {
+            "parts": np.array(self.tape.parts, np.int64),
+            "positive": np.array([o + i for o, cone in cones for i in cone.positive], np.int64),
+            "round": np.array([o + i for o, c in cones for r in c.round for i in r], np.int64).reshape(-1, 3),
+            "before": np.array([[o + 1, o + c.size - 1] for o, c in cones if c.friction], np.int64),
+            "centers": np.concatenate([np.zeros(0), *(cone.centers for _, cone in cones)]),
+        }
+
+    def model(self, theta: np.ndarray, floor: float) -> tuple[_Model, np.ndarray]:
+        """The structure at parameters, and the image that it points into."""
+        image = np.zeros(self.tape.size + 1)
+        image[self.tape.theta : self.tape.theta + len(theta)] = theta
+        model = _Model(**self._places, image=image.ctypes.data, floor=floor)
+        for name in ("kernels", "index", "values", "scales", *ARRAYS):
+            setattr(model, name, self._arrays[name].ctypes.data)
+        for name in TAPES:
+            array = self._arrays[name]
+            setattr(model, f"tape_{name}", array.ctypes.data)
+            setattr(model, f"end_{name}", array.ctypes.data + 8 * (len(array) - 1))
+        return model, image
+
+    def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0):
+        """Steps as far as they converge: states, multipliers, inputs, errors, iterations, by rows."""
+        n, nx = len(U), len(carry) - PAST * TWIST * self._places["bodies"]
+        model, image = self.model(theta, floor)
+        carry = np.ascontiguousarray(carry, float)
+        given = [None if a is None else np.ascontiguousarray(a, float) for a in (U, goal, gains, t, h)]
+        kept = self._places["rows"] + self._places["impulses"]
+        states, multipliers = np.empty((n, nx)), np.empty((n, kept))
+        applied, errors, iterations = np.empty((n, self._places["nu"])), np.empty(n), np.zeros(n, np.int64)
+
+        def go(first: int, count: int) -> int:
+            done = _driver().vioc_maximal_rollout(
+                ctypes.byref(model),
+                count,
+                carry.ctypes.data if first == 0 else None,
+                *(None if a is None else a[first:].ctypes.data for a in given),
+                tolerance,
+                *(a[first:].ctypes.data for a in (states, multipliers, applied, errors, iterations)),
+            )
+            if done < 0:
+                raise MemoryError("no memory for the workspace of a rollout")
+            return done
+
+        piece = max(PIECE // self._places["bodies"], 1)
+        done = go(0, n) if n <= piece else _in_pieces(go, n, piece)
+        del image
+        return states[:done], multipliers[:done], applied[:done], errors[: done + 1], iterations[: done + 1]
+
+
+def _in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
+    """`count` steps by calls that take up where the one before ended, so that Ctrl-C ends a rollout.
+
+    `go` takes the first step and how many; returns how many it did, as this does.
+    """
+    done = 0
+    with Progress("rollout", count) as progress:
+        while done < count:
+            m = min(piece, count - done)
+            went = go(done, m)
+            done += went
+            progress.to(done)
+            if went < m:
+                break
+    return done
+
+
+class CoreProgram(Program):
+    """A map's rollouts by the compiled core."""
+
+    def __init__(self, f: MaximalVI, core: Core, feedback: bool):
+        self._core, self._feedback, self._floor = core, feedback, f.barrier
+        nu, nx = f.nu, f.nx
+        carry = (nx + PAST * TWIST * f.graph.n, 1)
+        u = ((nu, 1), (nx, 1), (nu, f.ndx)) if feedback else ((nu, 1),)
+        self.shapes_in = (carry, *u, (1, 1), (1, 1), (len(f.parameters), 1))
+        applied = ((nu, 1),) if feedback else ()
+        self.shapes_out = (carry, (len(f.multiplier_names), 1), (1, 1), *applied)
+
+    def __call__(self, args):
+        raise NotImplementedError("the compiled core makes rollouts")
+
+    def map(self, args, count):
+        raise NotImplementedError("the compiled core makes rollouts")
+
+    def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
+        *given, t, h, theta = rows
+        t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
+        U, *feedback = (np.broadcast_to(a, (count, a.shape[-1])) for a in given)
+        goal, gains = feedback if self._feedback else (None, None)
+        found = self._core.rollout(theta, carry, U, t, h, tolerance, goal, gains, floor=self._floor)
+        states, multipliers, applied, errors, _ = found
+        done = len(states)
+        outputs = [states, multipliers, errors[:done, None], *([applied] if self._feedback else [])]
+        return outputs, done, float(errors[done]) if done < count else 0.0

@@ -1,0 +1,326 @@
+"""Steps with contact and limits by a primal-dual interior point, in dense numpy.
+
+`tape.c` has the same iteration for the compiled backend. Maths: docs/maths/contact.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from vioc.dynamics.compile.programs import CHUNK, Program
+from vioc.dynamics.integrators.maximal.interior_equations import BOUNDARY, CLIP, InteriorEquations
+from vioc.dynamics.integrators.maximal.newton import StepEquations
+from vioc.dynamics.integrators.maximal.step import STATE
+from vioc.dynamics.integrators.maximal.terms import TWIST
+from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.terms.limits import JointLimits
+from vioc.errors import ConstraintError, ModelError, StepError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.maximal.map import MaximalVI
+
+# the numbers of tape.c
+ITERATIONS, PATIENCE, STUCK, JAMMED, HALVINGS = 100, 20, 2, 8, 12
+JUMP, LAND = 2, 6  # of short steps in a row, those that are taken clipped
+COLD, WARM = (0.1, 10.0, 1e-3), 0.01  # barriers of starts, over the energy of what closes
+TINY, LEAST = 1e-12, 1e-3
+CENTERED = 1e-6  # how far from kappa, relative, a product may end
+ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
+SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that tell how much the barrier may fall
+PENETRATION = 1e-6  # m or rad, of a start
+
+
+def fall(length: float) -> float:
+    """How much the barrier may fall after a step of some length; it rises where steps stop short."""
+    if length < 0.1 * SHORT:
+        return 3.0
+    return 1.0 if length < SHORT else 0.3 if length < FAR else 0.1 if length < NEAR else 0.01
+
+
+class Solution(NamedTuple):
+    """Of a step.
+
+    Attributes
+    ----------
+    V, lam, y : arrays
+        Twists, impulses of the constraints, variables of the cones.
+    impulses : array
+        Multipliers of the touches.
+    error : float
+        Scaled residual; infinite where the products are not centered.
+    iterations : int
+    """
+
+    V: np.ndarray
+    lam: np.ndarray
+    y: np.ndarray
+    impulses: np.ndarray
+    error: float
+    iterations: int
+
+
+class InteriorPoint:
+    """The interior point on a map's steps.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    """
+
+    def __init__(self, f: MaximalVI):
+        self.f = f
+        self.equations = InteriorEquations(f.graph, f.nu)
+        self.start = StepEquations(f.graph, f.nu)
+
+    def solve(self, x, u, t: float, dt: float, theta, seed: Solution | None = None) -> Solution:
+        """A step from x: warm from the solution of the one before, or cold."""
+        found = self._try(x, u, t, dt, theta, seed, 0)
+        count = found.iterations
+        for start in range(0 if seed is not None else 1, len(COLD)):
+            if found.error <= self.f._tolerance:
+                break
+            found = self._try(x, u, t, dt, theta, None, start)
+            count += found.iterations
+        if not found.error <= self.f._tolerance:
+            found = self._relax(x, u, t, dt, theta, found)
+            count += found.iterations
+        return found._replace(iterations=count)
+
+    def _relax(self, x, u, t: float, dt: float, theta, found: Solution) -> Solution:
+        """Friction bounded by the normal impulses of the solution before, until both are the same."""
+        gamma = self.equations.before[:, 0]
+        bound, last, stride, count = found.y[gamma], np.inf, 1.0, 0
+        for _ in range(ROUNDS):
+            found = self._try(x, u, t, dt, theta, None, 1, bound)
+            count += found.iterations
+            if not found.error <= self.f._tolerance:
+                return found._replace(iterations=count)
+            change = _largest(found.y[gamma] - bound)
+            if change <= SAME * _largest(found.y[gamma]):
+                break
+            stride = 2 * stride if 0.8 * last < change < 1.25 * last else 1.0  # near a fold it creeps
+            last = change
+            bound = np.maximum(bound + stride * (found.y[gamma] - bound), CLIP * found.y[gamma])
+        found = self._try(x, u, t, dt, theta, found, 1, resume=True)
+        return found._replace(iterations=count + found.iterations)
+
+    def _try(
+        self,
+        x,
+        u,
+        t: float,
+        dt: float,
+        theta,
+        seed: Solution | None,
+        start: int,
+        bound: np.ndarray | None = None,
+        resume: bool = False,
+    ) -> Solution:
+        """Iterations from a start or a solution; `bound` has normal impulses that friction goes by."""
+        lag = 1.0 if bound is None else 0.0
+        f, E = self.f, self.equations
+        scales, mass, floor = f.graph.scales, f.mass, f.barrier
+        times = np.array([t]), np.array([dt])
+        Z, base = (a[:, 0] for a in self.start._start(x, u, *times, theta))
+        last = x[-len(base) :]
+        given = (Z, base, last, u, *times, theta)
+        size = 1 + float(np.abs(Z).max())
+
+        def left_of(V, lam, y) -> tuple[float, np.ndarray]:
+            """Speeds that are left, and products."""
+            left, g, mismatch, products = (
+                r[:, 0] for r in E.residuals(V, lam, y, *given, np.array([floor, lag]))
+            )
+            return float(np.linalg.norm(np.concatenate([left / scales, g / dt, mismatch]))), products
+
+        def direction(V, lam, y, kappa: float) -> tuple[np.ndarray, np.ndarray]:
+            """Changes of the twists and of the constraints' impulses."""
+            F, rhs = E.newton(V, lam, y, *given, np.array([kappa, lag]))
+            row = np.concatenate([1 / scales, np.ones(E.rows)])
+            try:
+                step = np.linalg.solve(row[:, None] * F, row * rhs[:, 0])
+            except np.linalg.LinAlgError:
+                step = np.full(len(rhs), np.nan)
+            return step[: len(V)], step[len(V) :]
+
+        def begin(speed: float, kappa: float) -> np.ndarray:
+            return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, lag]))[0][:, 0]
+
+        V, lam, y = last.copy(), np.zeros(E.rows), np.zeros(E.offsets[-1])
+        if resume:
+            V = seed.V.copy()  # type: ignore[union-attr]
+        if seed is None:  # where all would go without contact
+            y = begin(1.0, TINY * mass)
+            dV, lam = direction(V, lam, y, TINY * mass)
+            V = V + dV
+        else:
+            y, lam = seed.y.copy(), seed.lam.copy()
+        gaps = E.gaps(V, lam, y, *given)[0][:, 0]
+        speed = max(float(-gaps.min(initial=0.0)), LEAST)
+        new = begin(speed, max((COLD[start] if seed is None else WARM) * mass * speed**2, floor))
+        for o, end, a in zip(E.offsets[:-1], E.offsets[1:], gaps, strict=True):
+            if seed is None or (
+                not resume and a < 0.5 * y[o] and y[o] * mass > y[o + 1]
+            ):  # it was open, and closes
+                y[o:end] = new[o:end]
+        if bound is not None:
+            y[E.before[:, 1]] = bound
+        left, products = left_of(V, lam, y)
+        off = _largest(products - floor * E.centers)
+        length, count, stuck = 0.0, 0, 0
+        while count < ITERATIONS and not (left * dt <= f._tolerance * size and off <= CENTERED * floor):
+            mean = products @ E.centers / E.centers.sum()
+            kappa = fall(length if count else FAR) * mean
+            if length >= NEAR:
+                kappa = min(kappa, mass * (mean / mass) ** 1.5)
+            kappa = max(floor, kappa)
+            dV, dlam = direction(V, lam, y, kappa)
+            dy = E.expand(V, lam, y, *given, np.array([kappa, lag]), dV)[0][:, 0]
+            count += 1
+            factor = length = min(1.0, BOUNDARY * E.longest(y, dy))
+            clip = start > 0 and JUMP <= stuck < LAND
+            before = _largest(products - kappa * E.centers)
+            for _ in range(HALVINGS):
+                point = V + factor * dV, lam + factor * dlam, y + factor * dy
+                if clip:
+                    point = V + dV, lam + dlam, E.clipped(y, dy)
+                now, products = left_of(*point)
+                least = 1 - 1e-4 * factor
+                centers = _largest(products - kappa * E.centers)
+                if clip or now <= least * left or (np.isfinite(now) and centers <= least * before):
+                    break
+                factor /= 2
+            V, lam, y = point
+            left, off = now, _largest(products - floor * E.centers)
+            stuck = stuck + 1 if factor < SHORT or clip else 0
+            warm = seed is not None and not resume
+            if not np.isfinite(now) or stuck >= (STUCK if warm else JAMMED) or (warm and count >= PATIENCE):
+                break
+        error = left * dt / size if off <= CENTERED * floor else np.inf
+        impulses = E.multipliers(V, lam, y, *given)[0][:, 0]
+        return Solution(V, lam, y, impulses, error, count)
+
+    def next_state(self, x: np.ndarray, V: np.ndarray, dt: float) -> np.ndarray:
+        """(Z_k+1, V_k)."""
+        carried, h = self.start.carried, np.array([dt])
+        moved = [
+            carried(x[STATE * i : STATE * i + STATE], V[TWIST * i : TWIST * i + TWIST], h)[0][:, 0]
+            for i in range(self.f.graph.n)
+        ]
+        return np.concatenate([*moved, V])
+
+
+class InteriorProgram(Program):
+    """A map's rollouts by the interior point in numpy."""
+
+    def __init__(self, f: MaximalVI, solver: InteriorPoint, feedback: bool):
+        self._f, self._solver, self._feedback = f, solver, feedback
+
+    def __call__(self, args):
+        raise NotImplementedError("the interior point makes rollouts")
+
+    def map(self, args, count):
+        raise NotImplementedError("the interior point makes rollouts")
+
+    def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
+        f, solver = self._f, self._solver
+        *given, t, h, theta = rows
+        t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
+        U, *tracked = (np.broadcast_to(a, (count, a.shape[-1])) for a in given)
+        x, seed, error = carry[: f.nx], None, 0.0
+        states: list = []
+        multipliers: list = []
+        applied: list = []
+        errors: list = []
+        for k in range(count):
+            u = U[k]
+            if self._feedback:
+                gains = tracked[1][k].reshape(f.ndx, f.nu).T
+                u = u - gains @ f.difference(tracked[0][k], x)
+            with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
+                seed = solver.solve(x, u, float(t[k]), float(h[k]), np.ravel(theta), seed)
+            if not seed.error <= tolerance:
+                error = seed.error
+                break
+            x = solver.next_state(x, seed.V, float(h[k]))
+            states.append(x)
+            multipliers.append(np.concatenate([seed.lam, seed.impulses]))
+            applied.append(u)
+            errors.append([seed.error])
+        sizes = f.nx, len(f.multiplier_names), 1, f.nu
+        kept = [states, multipliers, errors, applied][: 4 if self._feedback else 3]
+        outputs = [np.reshape(a, (len(states), n)) for a, n in zip(kept, sizes, strict=False)]
+        return outputs, len(states), error
+
+
+def _largest(a: np.ndarray) -> float:
+    return float(np.abs(a).max(initial=0.0))
+
+
+def check_apart(f: MaximalVI, x: np.ndarray, k: int) -> None:
+    """Refuse to start where bodies overlap, or joints are beyond their limits; and a parameter mu <= 0."""
+    gaps, mu = (a[:, 0] for a in f._gaps(x, f._theta))
+    if not mu.min() > 0:
+        name = f.graph.touches[int(np.argmin(mu))].name
+        raise ModelError(
+            f"{f.system.name}: the coefficient of friction of {name} is {mu.min():g}, expected > 0 where it "
+            "is a parameter"
+        )
+    worst = int(np.argmin(gaps))
+    if gaps[worst] >= -PENETRATION:
+        return
+    name = f.graph.touches[worst].name
+    unit = f.unit(f"gap.{name}")
+    others = int((gaps < -PENETRATION).sum()) - 1
+    more = f", and {others} more do" if others else ""
+    item, side, limit = _limit_of(f, name)
+    if item is not None:
+        raise ConstraintError(
+            f"{f.system.name}: step {k}: {item.variable!r} starts {-gaps[worst]:.3g} {unit} beyond its "
+            f"{side} limit {limit:g}, expected {float(item.lower):g} to {float(item.upper):g} "
+            f"({PENETRATION:g} {unit} beyond is accepted){more}; move the start, or the limit"
+        )
+    raise ConstraintError(
+        f"{f.system.name}: step {k} starts in penetration: the gap of {name} is {gaps[worst]:.3g} {unit}, "
+        f"expected >= 0 (-{PENETRATION:g} {unit} is accepted){more}; move the bodies apart"
+    )
+
+
+def _limit_of(f: MaximalVI, touch: str) -> tuple[JointLimits | None, str, float]:
+    """The limits that a touch belongs to, which of the two, and its value; None if it is no limit."""
+    name, _, side = touch.rpartition("-")
+    for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
+        if n == name and isinstance(item, JointLimits):
+            return item, side, float(getattr(item, side))
+    return None, "", 0.0
+
+
+def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    """Step k from x under u at time t by a cold start: (x_next, multipliers)."""
+    with np.errstate(all="ignore"):
+        found = f.interior.solve(x, u, t, dt, f._theta)
+    if not found.error <= f._tolerance:
+        raise _explain(f, x, u, k, t, dt, found)
+    return f.interior.next_state(x, found.V, dt), np.concatenate([found.lam, found.impulses])
+
+
+def _explain(f: MaximalVI, x, u, k: int, t: float, dt: float, found: Solution) -> StepError:
+    where = (
+        f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "
+        f"solved in {found.iterations} iterations"
+    )
+    G = f._variations(x, f._theta)[0]
+    error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, found.error) if len(G) else None
+    if error is not None:
+        return error
+    turns = np.abs(x[STATE * f.graph.n :].reshape(-1, TWIST)[:, 3:]).max() * dt
+    if turns > 1:
+        advice = f"a body turns by {turns:.2g} rad within a step, where pi is the limit: use a smaller dt"
+    else:
+        advice = (
+            "constraints and contacts may contradict each other, or dt is too large for this state: try a "
+            f"smaller dt, or a larger smoothing than {f.smoothing:g}"
+        )
+    return StepError(f"{where}; {advice}", k, found.error, "no convergence")

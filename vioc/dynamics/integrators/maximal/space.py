@@ -1,0 +1,63 @@
+"""The space of states of n bodies: vectors, unit quaternions and twists, with twelve errors a body.
+
+An error is (dx, phi) of every body, then (dv, dw) of every body; phi is a rotation vector in the body's axes,
+q_1 = q_0 * exp(phi). See docs/maths/maximal.md, "Bodies and states".
+"""
+
+from __future__ import annotations
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.integrators.maximal import rotations as rot
+from vioc.dynamics.integrators.maximal.step import STATE
+from vioc.dynamics.integrators.maximal.terms import TWIST
+
+
+def split(n: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions (..., n, 3), quaternions (..., n, 4), twists (..., 6 n)."""
+    x = np.asarray(x, float)
+    poses = x[..., : STATE * n].reshape(*x.shape[:-1], n, STATE)
+    return poses[..., :3], poses[..., 3:], x[..., STATE * n :]
+
+
+def difference(n: int, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+    """The error (..., 12 n) from x0 to x1, phi the short way round."""
+    (p0, q0, V0), (p1, q1, V1) = split(n, x0), split(n, x1)
+    phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
+    poses = np.concatenate([p1 - p0, phi], axis=-1)
+    return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V1 - V0], axis=-1)
+
+
+def retract(n: int, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+    """The state that lies the error dx away from x."""
+    p, q, V = split(n, x)
+    dx = np.asarray(dx, float)
+    e = dx[..., : TWIST * n].reshape(*dx.shape[:-1], n, TWIST)
+    turned = rot.product(q, rot.exponential(e[..., 3:]))
+    poses = np.concatenate([p + e[..., :3], turned], axis=-1)
+    return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V + dx[..., TWIST * n :]], axis=-1)
+
+
+def retract_expression(n: int, x: ca.SX, dx: ca.SX) -> ca.SX:
+    """`retract` on symbols, exact to second order in dx."""
+    parts = []
+    for i in range(n):
+        phi = dx[TWIST * i + 3 : TWIST * i + 6]
+        small = (1 - ca.dot(phi, phi) / 8, *ca.vertsplit(phi / 2))
+        q = rot.multiply(tuple(ca.vertsplit(x[STATE * i + 3 : STATE * i + STATE])), small)
+        parts += [x[STATE * i : STATE * i + 3] + dx[TWIST * i : TWIST * i + 3], *q]
+    return ca.vertcat(*parts, x[STATE * n :] + dx[TWIST * n :])
+
+
+def difference_expression(n: int, x0: ca.MX, x1: ca.MX) -> ca.MX:
+    """`difference` on symbols."""
+    rows = []
+    for i in range(n):
+        a, b = x0[STATE * i : STATE * i + STATE], x1[STATE * i : STATE * i + STATE]
+        s = ca.dot(a[3:], b[3:])
+        v = a[3] * b[4:] - b[3] * a[4:] - ca.cross(a[4:], b[4:])
+        size = ca.sqrt(ca.dot(v, v) + 1e-300)
+        sign = ca.if_else(s < 0, -1.0, 1.0)
+        rows += [b[:3] - a[:3], 2 * ca.atan2(size, sign * s) / size * sign * v]
+    return ca.vertcat(*rows, x1[STATE * n :] - x0[STATE * n :])

@@ -1,0 +1,211 @@
+"""Progress of long work, on a terminal: what runs, how far it is, and the time that is left.
+
+    with Progress("rollout", total=steps) as progress:
+        for k in range(steps):
+            ...
+            progress.to(k + 1)
+
+A line on stderr appears when the work has taken two seconds, changes twice a second, and is gone when the
+work is done. Progress within progress is on the same line. Nothing is written where stderr is no terminal,
+in threads beside the main one, and in worker processes. The environment variable ``VIOC_PROGRESS`` turns it
+off (``0``), or on wherever stderr leads (``1``: notebooks, logs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing import parent_process
+from types import TracebackType
+
+VARIABLE = "VIOC_PROGRESS"
+PATIENCE = 2.0  # s, after which work counts as long
+INTERVAL = 0.5  # s between changes of the line
+WIDTH = 20  # characters of a bar
+
+_active: list[Progress] = []  # outermost first
+_line = 0  # characters that stand on the terminal's line
+_lock = threading.RLock()  # of the two above, and of the terminal
+
+
+class Progress:
+    """Work in progress, as a context; to report costs less than a microsecond.
+
+    Parameters
+    ----------
+    title : str
+    total : int, optional
+        Pieces of work in all; without it no time left is known, and only what was done is told.
+    done : int
+        Pieces that were there before, and took no time.
+
+    Attributes
+    ----------
+    note : str
+        What is being done, told behind the time.
+    """
+
+    def __init__(self, title: str, total: int | None = None, done: int = 0):
+        self.title, self.total, self.done, self.note = title, total, done, ""
+        self._before = done
+        self._begun = self._last = time.monotonic()
+        self._shown = False
+        self._over: threading.Event | None = None
+
+    def __enter__(self) -> Progress:
+        self._begun = self._last = time.monotonic()
+        self._shown = _wanted()
+        if self._shown:
+            with _lock:
+                _active.append(self)
+                if len(_active) == 1:  # the outermost draws them all, while they compute
+                    self._over = threading.Event()
+                    threading.Thread(target=_keep_drawing, args=[self._over], daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            with _lock:
+                _active.remove(self)
+                _clear()
+            if self._over is not None:
+                self._over.set()
+
+    def advance(self, count: int = 1) -> None:
+        """`count` more pieces are done."""
+        self.to(self.done + count, self.note)
+
+    def to(self, done: int, note: str = "") -> None:
+        """So many pieces are done now."""
+        self.done, self.note, self._last = done, note, time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the work began."""
+        return time.monotonic() - self._begun
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the end at the mean pace so far; None where it cannot be told."""
+        new = self.done - self._before
+        if self.total is None or new <= 0:
+            return None
+        pace = (self._last - self._begun) / new
+        left = pace * (self.total - self.done) - (time.monotonic() - self._last)
+        return left if left > 0 else None  # the next piece takes longer than those before
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, bar: bool = True) -> str:
+        """What the line says, with or without a bar."""
+        parts = [self.title]
+        if self.total:
+            share = min(max(self.done / self.total, 0.0), 1.0)
+            parts.append(f"{_bar(share)} " * bar + f"{self.done}/{self.total}")
+        elif self.done:
+            parts.append(str(self.done))
+        left = "" if self.left is None else f", {duration(self.left)} left"
+        parts.append(duration(self.elapsed) + left)
+        if self.note:
+            parts.append(self.note)
+        return "  ".join(parts)
+
+
+class _Quiet(Progress):
+    """Nothing is told."""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def to(self, done: int, note: str = "") -> None:
+        pass
+
+
+_QUIET = _Quiet("")
+
+
+def progress_of(title: str, total: int, few: int) -> Progress:
+    """`Progress` of so many pieces, or nothing where they are `few`: for what must cost no microsecond."""
+    return Progress(title, total) if total > few else _QUIET
+
+
+def duration(seconds: float) -> str:
+    """``"42 s"``, ``"3 min 10 s"``, ``"2 h 5 min"``."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {m} min"
+    return f"{m} min {s} s" if m else f"{s} s"
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """The line is away within: for printing something else."""
+    with _lock:
+        _clear()
+        yield
+
+
+def _wanted() -> bool:
+    """Whether this process and thread may write progress."""
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen == "0" or threading.current_thread() is not threading.main_thread() or parent_process():
+        return False
+    return chosen == "1" or bool(sys.stderr is not None and sys.stderr.isatty())
+
+
+def _keep_drawing(over: threading.Event) -> None:
+    pause = PATIENCE
+    while not over.wait(pause):
+        with _lock:
+            if not over.is_set():
+                _draw()
+        pause = INTERVAL
+
+
+def _draw() -> None:
+    global _line
+    long = [p for p in _active if p.elapsed >= PATIENCE]
+    if not long:
+        return
+    room = shutil.get_terminal_size().columns - 1
+    text = " | ".join(p.text(bar=len(long) == 1) for p in long)
+    text = text if len(text) <= room else text[: room - 3] + "..."
+    _write(f"\r{text.ljust(_line)}")
+    _line = len(text)
+
+
+def _clear() -> None:
+    global _line
+    if _line:
+        _write(f"\r{' ' * _line}\r")
+        _line = 0
+
+
+def _bar(share: float) -> str:
+    try:
+        "█░".encode(getattr(sys.stderr, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        full, empty = "#."
+    else:
+        full, empty = "█░"
+    filled = int(share * WIDTH)
+    return full * filled + empty * (WIDTH - filled)
+
+
+def _write(text: str) -> None:
+    # a stream that is closed: the work matters more
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -1,0 +1,261 @@
+"""Lines of a scene: links, rails, rods, strings, springs, dampers, cables, pins, planes, sheaves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.component import Constraint
+from vioc.dynamics.description.system import System
+from vioc.dynamics.terms.cables import SheaveString
+from vioc.dynamics.terms.constraints import (
+    DistanceConstraint,
+    PointConstraint,
+    PointOnPlane,
+    StringConstraint,
+)
+from vioc.dynamics.terms.forces import LinearDamper
+from vioc.dynamics.terms.potentials import LinearSpring
+from vioc.viz.poses import number, numbers, rigid_groups
+
+ARC = 24  # points of a string on its sheave
+MARGIN = 0.03  # of a rail or plane beyond what moves on it, of the mechanism's extent
+
+
+@dataclass(frozen=True)
+class Line:
+    """A polyline over time.
+
+    Attributes
+    ----------
+    kind : str
+        A key of `vioc.viz.looks.COLORS`.
+    name : str
+    points : (T, k, 3)
+        In the world, m.
+    group : int or None
+        The node that it is fixed to (-1 the world); None where its shape changes, or its ends part.
+    """
+
+    kind: str
+    name: str
+    points: np.ndarray
+    group: int | None = None
+
+
+class Places:
+    """Where frames are, by index and by name.
+
+    Parameters
+    ----------
+    system : System
+    positions, rotations : (T, nodes, 3), (T, nodes, 3, 3)
+    parameters : dict of str to float
+    """
+
+    def __init__(
+        self, system: System, positions: np.ndarray, rotations: np.ndarray, parameters: Mapping[str, float]
+    ):
+        self.system, self.parameters = system, parameters
+        self.positions, self.rotations = positions, rotations
+        self.groups = rigid_groups(system)
+        self.extent = float(np.ptp(positions, axis=(0, 1)).max())
+
+    def position(self, node: int | str) -> np.ndarray:
+        """(T, 3)."""
+        i = self.system.frame_index(node) if isinstance(node, str) else node
+        return self.positions[:, i] if i >= 0 else np.zeros((len(self.positions), 3))
+
+    def rotation(self, node: int | str) -> np.ndarray:
+        """(T, 3, 3)."""
+        i = self.system.frame_index(node) if isinstance(node, str) else node
+        return self.rotations[:, i] if i >= 0 else np.broadcast_to(np.eye(3), (len(self.positions), 3, 3))
+
+    def group(self, node: int | str) -> int:
+        i = self.system.frame_index(node) if isinstance(node, str) else node
+        return int(self.groups[i]) if i >= 0 else -1
+
+    def put(self, node: int | str, points: np.ndarray) -> np.ndarray:
+        """Points (k, 3) of a frame in the world (T, k, 3)."""
+        return self.position(node)[:, None] + points @ np.swapaxes(self.rotation(node), 1, 2)
+
+
+# -- the tree ---------------------------------------------------------------------------------------
+
+
+def slides(system: System) -> np.ndarray:
+    """Which nodes slide by a variable (nodes,)."""
+    moves = (node.frame.transform for node in system.nodes)
+    return np.array([t.variable is not None and not t.rotational for t in moves])
+
+
+def carriages(system: System) -> list[int]:
+    """Nodes that slide by one variable alone; several without a mass between them are free motion."""
+    sliding, free = slides(system), set()
+    for i, node in enumerate(system.nodes):
+        above = node.parent
+        if sliding[i] and above >= 0 and sliding[above] and system.nodes[above].frame.mass is None:
+            free |= {i, above}
+    return [i for i in np.flatnonzero(sliding).tolist() if i not in free]
+
+
+def cable_nodes(system: System) -> list[list[int]]:
+    """Chains of at least three frames called NAME-0, NAME-1, ..., each below the last."""
+    chains: dict[str, list[int]] = {}
+    for i, node in enumerate(system.nodes):
+        match = re.fullmatch(r"(.*)-(\d+)", node.frame.name or "")
+        if match:
+            chain = chains.setdefault(match[1], [])
+            below = not chain or chain[-1] in _ancestors(system, i)
+            if int(match[2]) == len(chain) and below:
+                chain.append(i)
+    return [c for c in chains.values() if len(c) >= 3 and _smooth(system, c)]
+
+
+def _smooth(system: System, chain: list[int]) -> bool:
+    """Whether nothing but the chain's own frames lies on it: `link-0` below `tip-0` is a linkage."""
+    names = [system.nodes[i].frame.name for i in chain]
+    for i in _between(system, chain):
+        name = system.nodes[i].frame.name
+        if name is not None and name not in names:
+            return False
+    return True
+
+
+def _between(system: System, chain: list[int]) -> list[int]:
+    """All nodes from the first to the last of a chain."""
+    path = [chain[-1], *_ancestors(system, chain[-1])]
+    return path[: path.index(chain[0]) + 1][::-1]
+
+
+def _ancestors(system: System, i: int) -> list[int]:
+    above = []
+    while (i := system.nodes[i].parent) >= 0:
+        above.append(i)
+    return above
+
+
+def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
+    """Links, rails and cables; and the nodes that belong to a cable."""
+    system, lines = places.system, []
+    cables = cable_nodes(system)
+    part_of = {i for c in cables for i in _between(system, c)}
+    for chain in cables:
+        name = (system.nodes[chain[0]].frame.name or "").rpartition("-")[0]
+        lines.append(Line("cable", name, places.positions[:, chain]))
+    sliding = slides(system)
+    for i, node in enumerate(system.nodes):
+        if sliding[i] or (i in part_of and node.parent in part_of):
+            continue
+        points = np.stack([places.position(node.parent), places.positions[:, i]], axis=1)
+        if np.abs(points[:, 1] - points[:, 0]).max() > 1e-9 * max(places.extent, 1e-9):
+            fixed = places.group(i) == places.group(node.parent)
+            kind = "link" if node.parent >= 0 else "ground"
+            lines.append(
+                Line(kind, node.frame.name or "", points, places.group(node.parent) if fixed else None)
+            )
+    for i in carriages(system):
+        if i not in part_of:
+            lines.append(_rail(places, i))
+    return lines, part_of
+
+
+def _rail(places: Places, i: int) -> Line:
+    """Where a carriage is at the extremes of its motion, and a little beyond."""
+    node = places.system.nodes[i]
+    R, origin = places.rotation(node.parent), places.position(node.parent)
+    direction = np.array(node.frame.transform.twist[0])
+    direction = direction / np.linalg.norm(direction)
+    along = np.einsum("tj,tjk,k->t", places.positions[:, i] - origin, R, direction)
+    margin = MARGIN * places.extent
+    ends = np.array([along.min() - margin, along.max() + margin])[:, None] * direction
+    return Line("rail", node.frame.name or "", places.put(node.parent, ends), places.group(node.parent))
+
+
+# -- components -------------------------------------------------------------------------------------
+
+
+def component_lines(places: Places) -> list[Line]:
+    """What potentials, forces and constraints look like."""
+    system, lines = places.system, []
+    names = iter(system.constraint_names)
+    pins: dict[tuple[str, str], list[PointConstraint]] = {}
+    for item in system.components:
+        name = next(names) if isinstance(item, Constraint) else item.name or ""
+        if isinstance(item, (LinearSpring, LinearDamper)):
+            lines.append(
+                _between_frames(places, "spring" if isinstance(item, LinearSpring) else "damper", item)
+            )
+        elif isinstance(item, SheaveString):
+            lines += _over_sheave(places, item, name)
+        elif isinstance(item, DistanceConstraint):
+            kind = "string" if isinstance(item, StringConstraint) else "rod"
+            lines.append(_between_frames(places, kind, item, name))
+        elif isinstance(item, PointConstraint):
+            pins.setdefault((item.frame1, item.frame2), []).append(item)
+        elif isinstance(item, PointOnPlane):
+            n = numbers(item.normal, places.parameters)
+            offset = number(item.offset, places.parameters) / (n @ n) * n
+            lines.append(_plane(places, item.point, item.plane, item.plane, n, offset, name))
+    for (one, two), items in pins.items():
+        if len(items) > 1:
+            points = np.stack([places.position(one), places.position(two)], axis=1)
+            lines.append(Line("pin", f"{one}-{two}", points))
+        else:
+            n = numbers(items[0].direction, places.parameters)
+            lines.append(_plane(places, one, two, items[0].direction_in, n, np.zeros(3), items[0].name or ""))
+    return lines
+
+
+def _between_frames(places: Places, kind: str, item: Any, name: str = "") -> Line:
+    points = np.stack([places.position(item.frame1), places.position(item.frame2)], axis=1)
+    return Line(kind, name or item.name or "", points)
+
+
+def _plane(
+    places: Places, point: str, origin: str, axes: str, normal: np.ndarray, offset: np.ndarray, name: str
+) -> Line:
+    """The square of a plane that a point stays in, over the range of its motion there."""
+    n = normal / np.linalg.norm(normal)
+    u = np.cross(np.eye(3)[np.argmin(np.abs(n))], n)
+    basis = np.stack([u / np.linalg.norm(u), np.cross(n, u) / np.linalg.norm(u)])
+    R = places.rotation(axes)
+    moved = np.einsum("tj,tjk->tk", places.position(point) - places.position(origin), R) @ basis.T
+    margin = 2 * MARGIN * max(places.extent, 1e-9)
+    low, high = moved.min(axis=0) - margin, moved.max(axis=0) + margin
+    corners = np.array([[low[0], low[1]], [high[0], low[1]], [high[0], high[1]], [low[0], high[1]]])
+    square = corners[[0, 1, 2, 3, 0]] @ basis + offset
+    points = places.position(origin)[:, None] + square @ np.swapaxes(R, 1, 2)
+    group = places.group(axes)
+    return Line("plane", name, points, group if group == places.group(origin) else None)
+
+
+def _over_sheave(places: Places, item: SheaveString, name: str) -> list[Line]:
+    """The string from point to point, counter-clockwise about the axis, and the sheave."""
+    axis = numbers(item.axis, places.parameters)
+    axis = axis / np.linalg.norm(axis)
+    center, r = places.position(item.sheave), number(item.radius, places.parameters)
+    a = places.rotation(item.sheave) @ axis
+    ends = [places.position(item.frame1), places.position(item.frame2)]
+    if r == 0.0:
+        return [Line("string", name, np.stack([ends[0], center, ends[1]], axis=1))]
+    arms = [e - center for e in ends]
+    arms = [d - np.sum(a * d, axis=1, keepdims=True) * a for d in arms]
+    far = [np.linalg.norm(d, axis=1) for d in arms]
+    e1 = arms[0] / far[0][:, None]
+    e2 = np.cross(a, e1)
+    angle = np.arctan2(np.sum(arms[1] * e2, axis=1), np.sum(arms[1] * e1, axis=1)) % (2 * np.pi)
+    first, last = (np.arccos(np.clip(r / f, -1, 1)) for f in far)
+    turn = first + np.linspace(0, 1, ARC)[:, None] * (angle - last - first)
+    arc = center + r * (np.cos(turn)[..., None] * e1 + np.sin(turn)[..., None] * e2)
+    string = np.concatenate([ends[0][:, None], np.swapaxes(arc, 0, 1), ends[1][:, None]], axis=1)
+    side = np.cross(np.eye(3)[np.argmin(np.abs(axis))], axis)
+    side = side / np.linalg.norm(side)
+    around = np.linspace(0, 2 * np.pi, 41)[:, None]
+    rim = r * (np.cos(around) * side + np.sin(around) * np.cross(axis, side))
+    wheel = Line("sheave", item.sheave, places.put(item.sheave, rim), places.group(item.sheave))
+    return [Line("string", name, string), wheel]

@@ -1,0 +1,102 @@
+"""Runs beside each other: over time, and in the plane of two quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from vioc.viz.plots.style import GRID, REFERENCE, curve, legend, named_runs, panels, returned
+from vioc.viz.plots.units import label, quantity_unit
+
+if TYPE_CHECKING:
+    from vioc.dynamics.trajectory import Trajectory
+
+TOLD_APART = 8  # runs with a colour each
+
+
+def plot_comparison(runs: Mapping[str, Trajectory], *names: str, ax: Any = None) -> Any:
+    """Named quantities of several runs over time, one panel per quantity; the first run is dashed.
+
+    Parameters
+    ----------
+    runs : dict of str to Trajectory, or to a result that has one
+        In the order of the legend, a reference first. Times, steps and maps may differ.
+    *names : str
+        Quantities that all of them know; default the states of the first.
+    ax : one matplotlib Axes per quantity, optional
+
+    Returns
+    -------
+    Axes, or an array of Axes, one per quantity.
+
+    Raises
+    ------
+    ModelError
+        If a run does not know a name.
+    ValueError
+        If there is no run.
+    """
+    found = named_runs(runs)
+    if not found:
+        raise ValueError("runs: expected at least one trajectory, got none")
+    first = next(iter(found.values()))
+    names = names or first.map.state_names
+    values = {n: {r: run[n] for r, run in found.items()} for n in names}
+    axes = panels(len(names), ax, names=names, labels=[list(found)])
+    for panel, name in zip(axes, names, strict=True):
+        for i, (r, run) in enumerate(found.items()):
+            look = {"color": f"C{(i - 1) % 10}"} if i else REFERENCE
+            curve(panel, run.t, values[name][r], r, **look)
+        panel.set_ylabel(label(name, quantity_unit(first.map, name)))
+        panel.grid(**GRID)
+    legend(axes[0], least=1)
+    axes[-1].set_xlabel("t (s)")
+    return returned(axes)
+
+
+def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> Any:
+    """One quantity against another, from a dot at the start to a cross at the end.
+
+    Parameters
+    ----------
+    runs : Trajectory, Batch, dict of str to Trajectory, or sequence of Trajectory
+        Those of a dict are told apart in a legend; of a batch or a sequence more than eight have one
+        colour. Rollouts that failed are left out.
+    horizontal, vertical : str
+        Names of quantities. Where one belongs to steps (inputs, multipliers), the other is taken at the
+        steps' starts.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ModelError
+        If a run does not know a name.
+    ValueError
+        If there is no run, or a quantity is a vector.
+    """
+    found = named_runs(runs)
+    if not found:
+        raise ValueError("runs: expected at least one trajectory, got none")
+    lines = {r: (run[horizontal], run[vertical]) for r, run in found.items()}
+    for a, b in lines.values():
+        if a.ndim > 1 or b.ndim > 1:
+            raise ValueError(f"expected scalar quantities, got shapes {a.shape[1:]} and {b.shape[1:]}")
+    (axes,) = panels(1, ax, labels=[list(found) if isinstance(runs, dict) else []])
+    apart = isinstance(runs, dict) or len(found) <= TOLD_APART
+    for i, (r, (a, b)) in enumerate(lines.items()):
+        n = min(len(a), len(b))
+        color = f"C{i % 10}" if apart else "C0"
+        thin = {"lw": 1.5} if apart else {"lw": 0.6, "alpha": 0.5}
+        axes.plot(a[:n], b[:n], color=color, label=r if isinstance(runs, dict) else "_", **thin)
+        axes.plot(a[:1], b[:1], "o", color=color, ms=4 if apart else 2)
+        axes.plot(a[n - 1 : n], b[n - 1 : n], "x", color=color, ms=6 if apart else 3)
+    f = next(iter(found.values())).map
+    axes.set_xlabel(label(horizontal, quantity_unit(f, horizontal)))
+    axes.set_ylabel(label(vertical, quantity_unit(f, vertical)))
+    axes.grid(**GRID)
+    legend(axes)
+    return axes

@@ -1,0 +1,143 @@
+"""How optimizers converge over their iterations, and integrators over their step lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vioc.viz.plots.style import GRID, legend, panels
+from vioc.viz.plots.units import label
+
+MARKS = {"newton": "o", "blend": "D", "gauss-newton": "s", "steepest": "^", "ddp": "s"}
+PROMISE = r"$|Dg\cdot\zeta|$"
+
+
+def plot_convergence(
+    result: Any, descent: Sequence[float] | np.ndarray | None = None, *, ax: Any = None
+) -> Any:
+    """How an optimization converged, over its iterations, on a logarithmic axis.
+
+    Parameters
+    ----------
+    result : Result, History, Solution of `vioc.control.dmoc`, or (n,)
+        Of a descent: cost and |Dg . zeta|, the decrease that the linear model promised, with a mark for
+        the method of each step, and in multiple shooting the gap. Of a DMOC solution (IPOPT, FATROP):
+        objective and infeasibilities. Or the cost of each iterate.
+    descent : (n,) or (n-1,), optional
+        |Dg . zeta| beside an array of costs; NaN where there is none.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to plot.
+
+    Notes
+    -----
+    Costs that are not positive are drawn above the least one.
+    """
+    curves, methods = _curves(result, descent)
+    curves = {name: np.asarray(values, float) for name, values in curves.items()}
+    if not any(len(values) for values in curves.values()):
+        raise ValueError("there are no iterations to plot")
+    (axes,) = panels(1, ax, labels=[[*curves, *dict.fromkeys(methods)]])
+    axes.set_yscale("log")
+    shown = np.array([m.rpartition(" ")[2] for m in methods])  # "ms newton": a step of multiple shooting
+    for i, (name, values) in enumerate(curves.items()):
+        values = np.abs(values) if i else values
+        if not i and np.nanmin(values) <= 0:
+            name, values = f"{name} - least", values - np.nanmin(values)
+        values = np.where(values > 0, values, np.nan)
+        k = np.arange(len(values))
+        axes.plot(k, values, "-" if len(shown) else ".-", color=f"C{i}", lw=1.2, label=name)
+        for method in dict.fromkeys(shown):
+            here = np.flatnonzero(shown == method)
+            axes.plot(here, values[here], MARKS.get(method, "."), color=f"C{i}", ms=4)
+    for method in dict.fromkeys(shown):
+        axes.plot([], [], MARKS.get(method, "."), color="0.4", ms=4, label=method)
+    axes.set(xlabel="iteration", ylabel=" and ".join(curves) if len(curves) < 3 else "")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(**GRID)
+    legend(axes)
+    return axes
+
+
+def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
+    """What to draw by name, the first as a cost; and the method of each iteration."""
+    history = getattr(result, "history", result)
+    if hasattr(history, "descent"):
+        curves = {"cost": history.cost, PROMISE: history.descent}
+        if np.any(history.gap > 0):
+            curves["gap"] = history.gap
+        return curves, list(history.method)
+    if hasattr(result, "stats"):
+        log = result.stats.get("iterations") or {}
+        names = {"obj": "cost", "inf_pr": "primal infeasibility", "inf_du": "dual infeasibility"}
+        return {text: log[key] for key, text in names.items() if key in log}, ()
+    return {"cost": result, **({} if descent is None else {PROMISE: descent})}, ()
+
+
+def plot_orders(
+    steps: Sequence[float] | np.ndarray,
+    errors: Mapping[str, Sequence[float]] | Sequence[float],
+    *,
+    xlabel: str = "step length (s)",
+    unit: str = "",
+    ax: Any = None,
+) -> Any:
+    """Errors over step lengths, both logarithmic, with the order of convergence of each.
+
+    Parameters
+    ----------
+    steps : (n,)
+        Positive; in any order.
+    errors : dict of str to (n,), or (n,)
+        What is not positive and finite is left out.
+    xlabel : str
+        For what is refined otherwise.
+    unit : str
+        Of the errors.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    Axes
+        The legend has the least-squares slopes; dashed below are lines of the nearest whole orders.
+
+    Raises
+    ------
+    ValueError
+        Shapes; a curve with fewer than two points.
+    """
+    h = np.asarray(steps, float)
+    curves = errors if isinstance(errors, Mapping) else {"error": errors}
+    fits = {name: _order(h, np.asarray(e, float), name) for name, e in curves.items()}
+    (axes,) = panels(1, ax, labels=[[f"{name}: order 2.00" for name in curves]])
+    axes.set(xscale="log", yscale="log")
+    for i, (name, (at, e, order)) in enumerate(fits.items()):
+        axes.plot(at, e, "o-", ms=4, lw=1.5, color=f"C{i}", label=f"{name}: order {order:.2f}")
+        if round(order):
+            middle = np.exp(np.log(e).mean() - round(order) * np.log(at).mean())
+            axes.plot(at, 0.6 * middle * at ** round(order), "--", color="0.5", lw=0.8, zorder=1)
+    axes.set(xlabel=xlabel, ylabel=label("error", unit))
+    axes.grid(**GRID)
+    legend(axes, least=1)  # it has the order
+    return axes
+
+
+def _order(h: np.ndarray, e: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, float]:
+    """Step lengths and errors that count, in order, and the slope."""
+    if h.ndim != 1 or e.shape != h.shape:
+        raise ValueError(f"errors of {name!r}: expected shape {h.shape}, one per step length, got {e.shape}")
+    keep = np.isfinite(e) & (e > 0) & (h > 0)
+    if len(np.unique(h[keep])) < 2:
+        raise ValueError(f"errors of {name!r}: expected at least two that are positive, got {e}")
+    order = np.argsort(h[keep])
+    at, e = h[keep][order], e[keep][order]
+    return at, e, float(np.polyfit(np.log(at), np.log(e), 1)[0])

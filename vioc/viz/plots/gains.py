@@ -1,0 +1,57 @@
+"""Gains of a feedback over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vioc.drawing import unit_of
+from vioc.viz.plots.style import GRID, curve, legend, panels, returned
+from vioc.viz.plots.units import label, per
+
+if TYPE_CHECKING:
+    from vioc.control.lqr import Regulator
+
+
+def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
+    """Entries of K over time, one panel per input; u = u_d - K difference(x_d, x).
+
+    Parameters
+    ----------
+    regulator : Regulator
+    *names : str
+        Of states (error coordinates); default all.
+    ax : one matplotlib Axes per input, optional
+
+    Returns
+    -------
+    Axes, or an array of Axes, one per input.
+
+    Raises
+    ------
+    ModelError
+        If a name is unknown.
+    ValueError
+        If the gain is constant.
+    """
+    from vioc.checks import by_name
+    from vioc.control.weights import error_names
+
+    f, K = regulator.map, regulator.K
+    if K.ndim != 3:
+        raise ValueError(f"expected gains over time (N, nu, ndx), got K of shape {K.shape}: it is constant")
+    known = error_names(f)
+    by_name(dict.fromkeys(names), known, "gains")
+    names = names or known
+    labels = {
+        driver: [label(n, per(unit_of(f, f"u.{driver}"), unit_of(f, n))) for n in names]
+        for driver in f.input_names
+    }
+    axes = panels(f.nu, ax, names=f.input_names, labels=list(labels.values()))
+    for i, (panel, driver) in enumerate(zip(axes, f.input_names, strict=True)):
+        for name, text in zip(names, labels[driver], strict=True):
+            curve(panel, regulator.reference.t, K[:, i, known.index(name)], text)
+        panel.set_ylabel(f"gains of {driver}")
+        panel.grid(**GRID)
+        legend(panel)
+    axes[-1].set_xlabel("t (s)")
+    return returned(axes)

@@ -1,0 +1,119 @@
+"""What many runs have in common: batches, and the spread that a covariance predicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.viz.plots.comparison import TOLD_APART
+from vioc.viz.plots.style import GRID, curve, held, legend, panels, returned
+from vioc.viz.plots.units import label, quantity_unit
+
+if TYPE_CHECKING:
+    from vioc.control.feedback.covariance import Covariance
+    from vioc.dynamics.batch import Batch
+
+QUANTILES = (0.05, 0.95)
+BAND = "2 standard deviations"
+THIN = 100  # curves that are drawn at most behind the median
+
+
+def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
+    """Named quantities of many rollouts over time, one panel per quantity.
+
+    Up to eight are told apart; more are thin lines (a hundred at most) behind their median and the band
+    between the quantiles 5 % and 95 %. Rollouts that failed are left out, and counted in the legend.
+
+    Parameters
+    ----------
+    batch : Batch
+    *names : str
+        Default: all states.
+    ax : one matplotlib Axes per quantity, optional
+
+    Returns
+    -------
+    Axes, or an array of Axes, one per quantity.
+
+    Raises
+    ------
+    ModelError
+        If a name is unknown.
+    ValueError
+        If every rollout failed.
+    """
+    kept = [i for i in range(len(batch)) if i not in batch.errors]
+    if not kept:
+        raise ValueError(f"all {len(batch)} rollouts failed, none is left to plot; see batch.errors")
+    names = names or batch.map.state_names
+    values = {n: batch[n][kept] for n in names}
+    few = len(kept) <= TOLD_APART
+    labels = [f"run {i}" for i in kept] if few else ["median of 0000"] * 3
+    axes = panels(len(names), ax, names=names, labels=[labels])
+    for panel, name in zip(axes, names, strict=True):
+        if few:
+            for i, row in zip(kept, values[name], strict=True):
+                curve(panel, batch.t, row, f"run {i}")
+        else:
+            _summary(panel, batch.t, values[name], len(kept))
+        if batch.errors:
+            panel.plot([], [], " ", label=f"{len(batch.errors)} failed")
+        panel.set_ylabel(label(name, quantity_unit(batch.map, name)))
+        panel.grid(**GRID)
+    legend(axes[0])
+    axes[-1].set_xlabel("t (s)")
+    return returned(axes)
+
+
+def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
+    """Named quantities along a trajectory with a band of two standard deviations, one panel each.
+
+    Parameters
+    ----------
+    spread : Covariance
+    *names : str
+        Quantities of the state; default: all states.
+    ax : one matplotlib Axes per quantity, optional
+
+    Returns
+    -------
+    Axes, or an array of Axes, one per quantity.
+
+    Raises
+    ------
+    ValueError
+        If a quantity depends on more than the state.
+    """
+    run = spread.trajectory
+    names = names or run.map.state_names
+    values = {n: (run[n], 2 * spread.std(n)) for n in names}
+    axes = panels(len(names), ax, names=names, labels=[[BAND, "trajectory"]])
+    for panel, name in zip(axes, names, strict=True):
+        middle, width = values[name]
+        band = {"color": "C0", "alpha": 0.25, "lw": 0, "label": BAND}
+        panel.fill_between(run.t, middle - width, middle + width, **band)
+        panel.plot(run.t, middle, color="C0", lw=1.5, label="trajectory")
+        panel.set_ylabel(label(name, quantity_unit(run.map, name)))
+        panel.grid(**GRID)
+    legend(axes[0])
+    axes[-1].set_xlabel("t (s)")
+    return returned(axes)
+
+
+def _summary(axes: Any, t: np.ndarray, values: np.ndarray, count: int) -> None:
+    """Thin lines, band and median; what belongs to steps stays a staircase."""
+    low, high = np.quantile(values, QUANTILES, axis=0)
+    shown = values[:: -(-count // THIN)]
+    stepped = values.shape[1] < len(t)
+
+    over = held if stepped else np.asarray
+
+    step = {"step": "post"} if stepped else {}
+    style = {"drawstyle": "steps-post"} if stepped else {}
+    for row in shown:
+        axes.plot(t, over(row), color="0.7", lw=0.5, zorder=1, **style)
+    band = {"color": "C0", "alpha": 0.3, "lw": 0, "zorder": 2, "label": "5 % to 95 %"}
+    axes.fill_between(t, over(low), over(high), **band, **step)
+    median = over(np.median(values, axis=0))
+    axes.plot(t, median, color="C0", lw=1.8, zorder=3, label=f"median of {count}", **style)

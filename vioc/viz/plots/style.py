@@ -1,0 +1,129 @@
+"""What all plots have in common: axes, legends, curves. No setting of matplotlib is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+WIDTH, HEIGHT = 6.4, 1.8  # in, of a figure and of one of several panels
+ALONE = 3.2  # in, height of a single panel
+ROW, LETTER = 0.165, 0.075  # in, height of a legend's row and about the width of its letters
+TALL = 24  # rows for which a panel is made higher
+GRID = {"alpha": 0.3}
+LINES = ("-", "--", ":", "-.")  # when colours begin again
+REFERENCE = {"color": "0.2", "ls": "--", "lw": 1.2, "zorder": 3}
+POINTS = 20_000  # up to which matplotlib looks for the best place of a legend
+
+
+def panels(
+    count: int,
+    ax: Any = None,
+    *,
+    names: Sequence[str] = (),
+    labels: Sequence[Sequence[str]] = (),
+    size: tuple[float, float] = (WIDTH, ALONE),
+) -> list[Any]:
+    """`count` axes one above the other: those given as `ax`, else of a new figure.
+
+    `labels` of the curves in each make room for legends; `names` of the panels are for the message;
+    `size` (in) is that of a single panel.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many axes as panels.
+    """
+    if ax is not None:
+        given = list(np.ravel(np.asarray(ax, object)))
+        if len(given) != count:
+            which = f" ({', '.join(names)})" if names else ""
+            raise ValueError(f"ax: expected {count} axes, one per panel{which}, got {len(given)}")
+        return given
+    import matplotlib.pyplot as plt
+
+    rows = [*labels, *[()] * (count - len(labels))]
+    heights = [max(size[1] if count == 1 else HEIGHT, ROW * min(len(r), TALL)) for r in rows]
+    wide = max(_width(r, h) for r, h in zip(rows, heights, strict=True))
+    figure, axes = plt.subplots(
+        count,
+        1,
+        sharex=True,
+        squeeze=False,
+        figsize=(size[0] + wide, sum(heights) + (0.0 if count == 1 else 0.6)),
+        height_ratios=heights,
+        layout="constrained",
+    )
+    figure.align_ylabels(axes[:, 0])
+    return list(axes[:, 0])
+
+
+def returned(axes: Sequence[Any]) -> Any:
+    """One Axes, or an array of them."""
+    return axes[0] if len(axes) == 1 else np.array(axes)
+
+
+def curve(axes: Any, t: np.ndarray, values: np.ndarray, name: str, **style: Any) -> None:
+    """Values over samples as a line, over steps as stairs; a column each of what has several."""
+    columns = values[:, None] if values.ndim == 1 else values
+    for i, column in enumerate(columns.T):
+        text = name if values.ndim == 1 else f"{name}[{i}]"
+        drawn = len(axes.lines)
+        look = {"color": f"C{drawn % 10}", "ls": LINES[drawn // 10 % len(LINES)], "lw": 1.5, **style}
+        if len(column) == len(t):
+            axes.plot(t, column, label=text, **look)
+        else:
+            axes.plot(t, held(column), label=text, drawstyle="steps-post", **look)
+
+
+def held(values: np.ndarray) -> np.ndarray:
+    """Values of steps with the last repeated: as many as samples, for a line of steps."""
+    return np.append(values, values[-1:])
+
+
+def legend(axes: Any, *, least: int = 2, **options: Any) -> None:
+    """A legend to the right of the axes where there are several curves, at `least` two.
+
+    Inside, where the figure has no layout that would make room for it.
+    """
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) < least:
+        return
+    options = {"fontsize": "small", **options}
+    if axes.figure.get_layout_engine() is None:
+        few_points = sum(len(line.get_xdata()) for line in axes.lines) <= POINTS
+        place = "best" if few_points else "upper right"
+        axes.legend(handles, labels, loc=place, ncols=1 + len(labels) // 9, **options)
+        return
+    height = axes.bbox.height / axes.figure.dpi
+    columns = _columns(len(labels), height)
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.02), ncols=columns, **options)
+
+
+def _width(labels: Sequence[str], height: float) -> float:
+    """Of a legend beside axes of `height`, in."""
+    if len(labels) < 2:
+        return 0.0
+    return _columns(len(labels), height) * (0.5 + LETTER * max(map(len, labels)))
+
+
+def _columns(count: int, height: float) -> int:
+    """Columns of a legend of `count` rows beside axes of `height` in."""
+    return -(-count // max(1, int(height / ROW) - 1))
+
+
+def run_of(run: Any) -> Any:
+    """The trajectory of what has one: optimized results, runs of a closed loop."""
+    return getattr(run, "trajectory", run)
+
+
+def named_runs(runs: Any) -> dict[str, Any]:
+    """Runs by name: a dict as it is, a batch or a sequence numbered, one run without a name."""
+    if isinstance(runs, dict):
+        return {name: run_of(run) for name, run in runs.items()}
+    if hasattr(runs, "errors") and hasattr(runs, "map"):  # a batch: those that did not fail
+        return {str(i): runs[i] for i in range(len(runs)) if i not in runs.errors}
+    if hasattr(run_of(runs), "map"):
+        return {"": run_of(runs)}
+    return {str(i): run_of(run) for i, run in enumerate(runs)}

@@ -1,0 +1,146 @@
+"""Named quantities of a trajectory over time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from vioc.errors import ModelError
+from vioc.viz.plots.style import GRID, curve, legend, panels, returned, run_of
+from vioc.viz.plots.units import KINDS, label, quantity_unit
+
+if TYPE_CHECKING:
+    from vioc.dynamics.trajectory import Trajectory
+
+T = TypeVar("T")
+ROUNDING = 1e-9  # of the run's largest state: an axis of states shows no less
+
+
+def plot_trajectory(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
+    """Named quantities over time; all states without names.
+
+    Parameters
+    ----------
+    trajectory : Trajectory, or a result that has one
+    *names : str
+        Anything that ``trajectory[name]`` knows. What is constant over a step (inputs, multipliers)
+        is drawn as steps.
+    ax : matplotlib Axes, or one per unit, optional
+        Where to draw; everything into one Axes. Without it there is one panel per unit.
+
+    Returns
+    -------
+    Axes, or an array of Axes, one per unit.
+
+    Raises
+    ------
+    ModelError
+        If a name is unknown.
+    """
+    run = run_of(trajectory)
+    names = names or run.map.state_names
+    return _draw(run, {n: run[n] for n in names}, ax)  # values first: a name may be unknown
+
+
+def plot_inputs(trajectory: Trajectory, *, ax: Any = None) -> Any:
+    """All inputs over time, as the steps they are held for; arguments and result as `plot_trajectory`."""
+    run = run_of(trajectory)
+    if not run.map.input_names:
+        raise ValueError("the map of this trajectory has no inputs to plot")
+    return plot_trajectory(run, *(f"u.{n}" for n in run.map.input_names), ax=ax)
+
+
+def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False, ax: Any = None) -> Any:
+    """Forces of constraints over time, as steps; arguments and result as `plot_trajectory`.
+
+    Of strings and rods ``tension.NAME``, N, of others ``force.NAME``; of contacts with friction
+    ``friction.NAME`` too, its size.
+
+    Parameters
+    ----------
+    trajectory : Trajectory, or a result that has one
+    *names : str
+        Of constraints, contacts and limits; default all.
+    impulses : bool
+        The multipliers themselves, ``lambda.NAME``, instead of forces.
+    ax : matplotlib Axes, or one per unit, optional
+
+    Raises
+    ------
+    ValueError
+        If the map has no constraints.
+    """
+    run = run_of(trajectory)
+    if not run.map.multiplier_names:
+        raise ValueError("the map of this trajectory has no constraints, so no multipliers to plot")
+    if impulses:
+        return plot_trajectory(run, *(f"lambda.{n}" for n in names or run.map.multiplier_names), ax=ax)
+    chosen = names or constraint_names(run.map)
+    return plot_trajectory(run, *(quantity for n in chosen for quantity in _forces(run, n)), ax=ax)
+
+
+def constraint_names(f: Any) -> list[str]:
+    """Names of constraints, contacts and limits: of multipliers without those of friction."""
+    own = set(f.multiplier_names)
+    return [n for n in f.multiplier_names if n.rpartition(".")[0] not in own]
+
+
+def _forces(run: Any, name: str) -> list[str]:
+    with contextlib.suppress(ModelError):
+        run.map.quantity(f"tension.{name}")
+        return [f"tension.{name}"]
+    with contextlib.suppress(ModelError):
+        run.map.quantity(f"friction.{name}")
+        return [f"force.{name}", f"friction.{name}"]
+    return [f"force.{name}"]
+
+
+def _draw(run: Any, values: dict[str, np.ndarray], ax: Any) -> Any:
+    units = {n: quantity_unit(run.map, n) for n in values}
+    if ax is not None and np.ndim(np.asarray(ax, object)) == 0:
+        groups = [list(values)]
+    else:
+        groups = [[n for n in values if units[n] == u] for u in unique(units.values())]
+    labels = [[n for name in group for n in _columns(name, values[name])] for group in groups]
+    axes = panels(len(groups), ax, names=[", ".join(g) for g in groups], labels=labels)
+    for panel, group in zip(axes, groups, strict=True):
+        mixed = len(unique(units[n] for n in group)) > 1
+        for name in group:
+            curve(panel, run.t, values[name], label(name, units[name]) if mixed else name)
+        name_axis(panel, group, "" if mixed else units[group[0]])
+        if all(n in run.map.state_names for n in group):  # of an error the last digits are of interest
+            _widen(panel, values, group, float(np.abs(run.x).max(initial=0.0)))
+        panel.grid(**GRID)
+        legend(panel)
+    axes[-1].set_xlabel("t (s)")
+    return returned(axes)
+
+
+def _widen(panel: Any, values: dict[str, np.ndarray], group: list[str], size: float) -> None:
+    """Show what is rounding beside the run's states as a flat line."""
+    low = min(float(values[n].min()) for n in group)
+    high = max(float(values[n].max()) for n in group)
+    if high - low < ROUNDING * size:
+        middle = (low + high) / 2
+        panel.set_ylim(middle - size / 2, middle + size / 2)
+
+
+def _columns(name: str, values: np.ndarray) -> list[str]:
+    return [name] if values.ndim == 1 else [f"{name}[{i}]" for i in range(values.shape[1])]
+
+
+def name_axis(axes: Any, names: Sequence[str], unit: str) -> None:
+    """Name and unit on the axis; of several curves what they have in common."""
+    lines = axes.get_legend_handles_labels()[1]
+    kinds = unique(n.partition(".")[0] for n in names if "." in n)
+    several = ", ".join(names) if len(names) <= 3 else kinds[0] if len(kinds) == 1 else ""
+    what = lines[0] if len(lines) == 1 else KINDS.get(unit) or several
+    text = label(what, unit) if what or not unit else label("", unit).strip()
+    axes.set_ylabel(text if len(text) <= 23 else text.replace(" (", "\n("))  # longer than a panel is high
+
+
+def unique(items: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys(items))

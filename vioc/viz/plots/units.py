@@ -1,0 +1,70 @@
+"""Units of named quantities and how labels show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vioc.drawing import unit_of
+
+KINDS = {
+    "m": "position",
+    "rad": "angle",
+    "m/s": "velocity",
+    "rad/s": "angular velocity",
+    "kg m/s": "momentum",
+    "kg m^2/s": "angular momentum",
+    "N": "force",
+    "N m": "torque",
+    "N s": "impulse",
+    "N/m": "multiplier",
+    "N s/m": "multiplier",
+    "J": "energy",
+}
+# Unit of a constraint's h; that of its multiplier follows, since h times a force is work
+VALUES = {
+    "PointConstraint": "m",
+    "PointOnPlane": "m",
+    "DistanceConstraint": "m^2",
+    "StringConstraint": "m^2",
+    "SheaveString": "m",
+    "ScrewConstraint": "m",
+}
+OWNERS = ("variable1", "follower")  # of constraints between variables: whose unit h has
+FORCES = {"m": "N", "m^2": "N/m", "rad": "N m"}
+IMPULSES = {"m": "N s", "m^2": "N s/m", "rad": "N m s"}
+
+
+def quantity_unit(f: Any, name: str) -> str:
+    """SI unit of any quantity that a map names, "" where it is not known."""
+    known = unit_of(f, name)
+    if known:
+        return known
+    kind, _, rest = name.partition(".")
+    if kind in ("h", "g", "force", "lambda"):
+        value = _constraint_unit(f, rest)
+        return {"force": FORCES.get(value, ""), "lambda": IMPULSES.get(value, "")}.get(kind, value)
+    return ""
+
+
+def _constraint_unit(f: Any, name: str) -> str:
+    constraints = getattr(getattr(f, "system", None), "constraints", ())
+    if len(constraints) != len(f.multiplier_names) or name not in f.multiplier_names:
+        return ""  # maps with more multipliers than the description has constraints: joints
+    constraint = constraints[f.multiplier_names.index(name)]
+    for owner in OWNERS:
+        if hasattr(constraint, owner):
+            return unit_of(f, getattr(constraint, owner))
+    return VALUES.get(type(constraint).__name__, "")
+
+
+def per(unit: str, other: str) -> str:
+    """A unit divided by another, "" where both are unknown."""
+    if not other:
+        return unit
+    below = f"({other})" if " " in other or "/" in other else other
+    return f"{unit or '1'}/{below}"
+
+
+def label(name: str, unit: str = "") -> str:
+    """``"theta (rad)"``; the name alone where there is no unit."""
+    return f"{name} ({unit.replace('^2', '²').replace('^3', '³')})" if unit else name

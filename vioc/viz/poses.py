@@ -1,0 +1,188 @@
+"""Poses of every frame along a trajectory, from its description alone ([T] (2)), in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.frame import Pose, Transform
+from vioc.dynamics.description.numbers import Parameter
+from vioc.dynamics.description.system import System
+from vioc.dynamics.trajectory import Trajectory
+
+Known = Mapping[int, tuple[np.ndarray, np.ndarray]]
+
+
+def number(value: Any, parameters: Mapping[str, float]) -> float:
+    """A number of a description as a float."""
+    return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
+
+
+def numbers(values: Any, parameters: Mapping[str, float]) -> np.ndarray:
+    """Numbers of a description as an array."""
+    return np.array([number(v, parameters) for v in values])
+
+
+def frame_poses(
+    system: System, Q: np.ndarray, parameters: Mapping[str, float] | None = None, known: Known | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """World positions and rotations of all frames.
+
+    Parameters
+    ----------
+    system : System
+    Q : (T, nq)
+        Configurations, in the order of ``system.variables``.
+    parameters : dict of str to float, optional
+        By default the system's.
+    known : dict of int to ((T, 3), (T, 3, 3)), optional
+        Nodes whose pose is not to be computed, with it.
+
+    Returns
+    -------
+    (T, nodes, 3), (T, nodes, 3, 3)
+    """
+    parameters = system.parameters if parameters is None else parameters
+    count, known = len(Q), known or {}
+    positions = np.zeros((count, len(system.nodes), 3))
+    rotations = np.zeros((count, len(system.nodes), 3, 3))
+    columns = {name: Q[:, i] for i, name in enumerate(system.variables)}
+    for i, node in enumerate(system.nodes):
+        if i in known:
+            positions[:, i], rotations[:, i] = known[i]
+            continue
+        p, R = _local(node.frame.transform, columns, parameters)
+        if node.parent < 0:
+            positions[:, i], rotations[:, i] = p, R
+        else:
+            above = rotations[:, node.parent]
+            positions[:, i] = positions[:, node.parent] + (above @ p[..., None])[..., 0]
+            rotations[:, i] = above @ R
+    return positions, rotations
+
+
+def _local(
+    transform: Transform, columns: Mapping[str, np.ndarray], parameters: Mapping[str, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Position (T or 1, 3) and rotation (T or 1, 3, 3) of a frame in its parent."""
+    if isinstance(transform.value, Pose):
+        R = np.reshape(transform.value.rotation, (1, 3, 3))
+        return numbers(transform.value.position, parameters)[None], R
+    if transform.variable is not None:
+        q = columns[transform.variable.name]
+    else:
+        q = np.array([number(transform.value, parameters)])
+    linear, angular = (np.array(part) for part in transform.twist)
+    return exponential(linear, angular, q)
+
+
+def exponential(linear: np.ndarray, angular: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """exp(hat(xi) q) of a twist (linear, angular) for many q (T,): positions and rotations."""
+    size = np.linalg.norm(angular)
+    if size == 0:
+        return q[:, None] * linear, np.broadcast_to(np.eye(3), (len(q), 3, 3))
+    x, y, z = angular / size
+    K = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    angle = (size * q)[:, None, None]
+    s, c = np.sin(angle), 1 - np.cos(angle)
+    R = np.eye(3) + s * K + c * (K @ K)
+    V = angle * np.eye(3) + c * K + (angle - s) * (K @ K)
+    return V @ linear / size, R
+
+
+def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`frame_poses` at samples of a trajectory of any map of a `System`.
+
+    Raises
+    ------
+    TypeError
+        If its map is not one of a mechanism.
+    """
+    f = run.map
+    system = getattr(f, "system", None)
+    if not isinstance(system, System):
+        raise TypeError(
+            f"{type(f).__name__} has no frames to draw; it takes a trajectory of a mechanism's map"
+        )
+    x, names = np.asarray(run.x)[rows], tuple(f.state_names)
+    known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    wanted = list(system.variables)
+    if not set(wanted) <= set(names):
+        known = _bodies(f, x)
+        inside = {system.nodes[i].frame.transform.variable.name for i in known}  # type: ignore[union-attr]
+        wanted = [n for n in wanted if n not in inside]  # of the frames between two bodies
+    Q = np.zeros((len(rows), len(system.variables)))
+    for name in wanted:
+        if name in names:
+            column = x[:, names.index(name)]
+        else:
+            column = Trajectory(f, run.t[rows], x, run.u[:1], run.multipliers[:1])[name]
+        Q[:, system.variables.index(name)] = column
+    return frame_poses(system, Q, f.parameters, known)
+
+
+def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Poses of the root frames of bodies, from states that hold their centres and quaternions."""
+    system, known = f.system, {}
+    home = frame_poses(system, np.zeros((1, len(system.variables))), f.parameters)
+    groups = rigid_groups(system)
+    for body in f.graph.bodies:
+        columns = [f.state_names.index(f"{c}.{body.name}") for c in ("x", "y", "z", "qw", "qx", "qy", "qz")]
+        center, R = x[:, columns[:3]], rotation_matrices(x[:, columns[3:]])
+        known[body.root] = center - R @ _center(system, body.root, groups, home, f.parameters), R
+    return known
+
+
+def _center(system: System, root: int, groups: np.ndarray, home: Any, parameters: Any) -> np.ndarray:
+    """Centre of mass of a rigid group of frames, in its root's axes."""
+    positions, rotations = home[0][0], home[1][0]
+    total, moment = 0.0, np.zeros(3)
+    for i in np.flatnonzero(groups == root):
+        mass = system.nodes[i].frame.mass
+        if mass is not None:
+            m = number(mass.mass, parameters)
+            total, moment = (
+                total + m,
+                moment + m * (positions[i] + rotations[i] @ numbers(mass.com, parameters)),
+            )
+    return rotations[root].T @ (moment / total - positions[root])
+
+
+def rigid_groups(system: System) -> np.ndarray:
+    """For each node the node that it moves with: the last one above it that a variable drives; -1: none."""
+    groups = np.zeros(len(system.nodes), int)
+    for i, node in enumerate(system.nodes):
+        driven = node.frame.transform.variable is not None
+        groups[i] = i if driven else -1 if node.parent < 0 else groups[node.parent]
+    return groups
+
+
+def rotation_matrices(quaternions: np.ndarray) -> np.ndarray:
+    """Rotations (T, 3, 3) of unit quaternions (T, 4), scalar first."""
+    w, v = quaternions[:, 0, None, None], quaternions[:, 1:]
+    cross = np.cross(np.eye(3)[None], v[:, None, :])  # rows e_i x v: the matrix of v x, transposed twice
+    outer = v[:, :, None] * v[:, None, :]
+    return (2 * w**2 - 1) * np.eye(3) + 2 * outer + 2 * w * cross
+
+
+def quaternions(rotations: np.ndarray) -> np.ndarray:
+    """Unit quaternions (..., 4), scalar first, of rotations (..., 3, 3)."""
+    R = np.asarray(rotations, float)
+    xx, yy, zz = (R[..., i, i] for i in range(3))
+    squares = np.stack([1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz], axis=-1)
+    w = np.stack([R[..., 2, 1] - R[..., 1, 2], R[..., 0, 2] - R[..., 2, 0], R[..., 1, 0] - R[..., 0, 1]], -1)
+    xy, xz, yz = R[..., 0, 1] + R[..., 1, 0], R[..., 0, 2] + R[..., 2, 0], R[..., 1, 2] + R[..., 2, 1]
+    rows = np.stack(  # 4 q q', of which the row of the largest component is taken
+        [
+            np.stack([squares[..., 0], w[..., 0], w[..., 1], w[..., 2]], -1),
+            np.stack([w[..., 0], squares[..., 1], xy, xz], -1),
+            np.stack([w[..., 1], xy, squares[..., 2], yz], -1),
+            np.stack([w[..., 2], xz, yz, squares[..., 3]], -1),
+        ],
+        axis=-2,
+    )
+    best = np.argmax(squares, axis=-1)[..., None, None]
+    q = np.take_along_axis(rows, best, axis=-2)[..., 0, :]
+    return q / np.linalg.norm(q, axis=-1, keepdims=True)

@@ -1,0 +1,252 @@
+"""What there is to draw of a mechanism and its motion, from nothing but the description and a trajectory.
+
+Plain numpy in the world's axes: poses of frames, lines between them, bodies, and solids. The animation and
+the browser viewer draw the same scene.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.system import System
+from vioc.viz.parts import Line, Places, carriages, component_lines, tree_lines
+from vioc.viz.poses import frame_poses, number, numbers, rigid_groups, trajectory_poses
+from vioc.viz.solids import Solid, Visuals, contact_solids, outline, visual_solids
+
+
+@dataclass(frozen=True)
+class Body:
+    """A mass, or a carriage without one.
+
+    Attributes
+    ----------
+    node : int
+        Index of the frame that carries it.
+    name : str
+    mass : float
+        kg, >= 0.
+    center : (3,)
+        In the frame, m.
+    edges : (3,)
+        Of the homogeneous box of the same mass and inertia, m; zero for a point mass.
+    axes : (3, 3)
+        Of that box in the frame: its columns are the principal axes.
+    kind : {"body", "carriage", "cable"}
+        Whether it slides on a rail, or is a part of a cable.
+    """
+
+    node: int
+    name: str
+    mass: float
+    center: np.ndarray
+    edges: np.ndarray
+    axes: np.ndarray
+    kind: str
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A mechanism in motion.
+
+    Attributes
+    ----------
+    system : System
+    t : (T,)
+        s.
+    positions, rotations : (T, nodes, 3), (T, nodes, 3, 3)
+        Of all frames, in the order of ``system.nodes``.
+    lines : tuple of Line
+    bodies : tuple of Body
+    solids : tuple of Solid
+    dressed : bool
+        Whether solids show the links.
+    """
+
+    system: System
+    t: np.ndarray
+    positions: np.ndarray
+    rotations: np.ndarray
+    lines: tuple[Line, ...]
+    bodies: tuple[Body, ...]
+    solids: tuple[Solid, ...]
+    dressed: bool = False
+
+    @cached_property
+    def groups(self) -> np.ndarray:
+        """For each node the one that it moves with, -1 the world; see `rigid_groups`."""
+        return rigid_groups(self.system)
+
+    def kind(self, *kinds: str) -> list[Line]:
+        """The lines of some kinds."""
+        return [line for line in self.lines if line.kind in kinds]
+
+    def pose(self, node: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (T, 3) and rotations (T, 3, 3) of a node; -1 is the world."""
+        if node < 0:
+            return np.zeros((len(self.t), 3)), np.broadcast_to(np.eye(3), (len(self.t), 3, 3))
+        return self.positions[:, node], self.rotations[:, node]
+
+    def place(self, node: int, points: np.ndarray) -> np.ndarray:
+        """Points (k, 3) of a frame in the world (T, k, 3)."""
+        p, R = self.pose(node)
+        return p[:, None] + points @ np.swapaxes(R, 1, 2)
+
+    def center_of_mass(self) -> np.ndarray:
+        """(T, 3), m; of the frames' origins where there is no mass."""
+        total = sum(b.mass for b in self.bodies)
+        if not total > 0:
+            return self.positions.mean(axis=1)
+        moved = [b.mass / total * self.place(b.node, b.center[None])[:, 0] for b in self.bodies]
+        return np.sum(moved, axis=0)
+
+    def track(self, name: str) -> np.ndarray:
+        """Where a frame, or the ``"center of mass"``, is (T, 3). Raises `ModelError` for an unknown one."""
+        if name == CENTER:
+            return self.center_of_mass()
+        return self.pose(self.system.frame_index(name))[0]
+
+    @cached_property
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest corner (3,) of all that is drawn, at all times; a ground has no end."""
+        clouds = [self.positions.reshape(-1, 3), *(line.points.reshape(-1, 3) for line in self.lines)]
+        clouds += [self.place(b.node, b.center[None]).reshape(-1, 3) for b in self.bodies]
+        for solid in self.solids:
+            if solid.kind not in ("ground", "mesh"):
+                clouds += [self.place(solid.node, line).reshape(-1, 3) for line in outline(solid)]
+        if self.kind("ground"):
+            clouds.append(np.zeros((1, 3)))
+        points = np.concatenate(clouds)
+        return points.min(axis=0), points.max(axis=0)
+
+    @property
+    def extent(self) -> float:
+        """The longest edge of `limits`, m; 1 where everything is in one point."""
+        low, high = self.limits
+        return float((high - low).max()) or 1.0
+
+    def __repr__(self) -> str:
+        counts = {kind: len(self.kind(kind)) for kind in dict.fromkeys(line.kind for line in self.lines)}
+        shown = "".join(f", {count} {kind}" for kind, count in counts.items())
+        return (
+            f"Scene({self.system.name}: {len(self.t)} times, {len(self.bodies)} bodies{shown}, "
+            f"{len(self.solids)} solids)"
+        )
+
+
+def scene_of(
+    run: Any,
+    times: np.ndarray | None = None,
+    *,
+    visuals: Visuals | None = None,
+    meshes: Any = None,
+) -> Scene:
+    """The scene of a trajectory.
+
+    Parameters
+    ----------
+    run : Trajectory
+        Of any map of a `System`.
+    times : (T,), optional
+        s; each takes the sample nearest to it. By default all samples.
+    visuals : path of a URDF file, UrdfModel or sequence of Shape, optional
+        Shapes that its links are drawn with.
+    meshes : path or paths, optional
+        Folders in which their meshes are looked up.
+
+    Returns
+    -------
+    Scene
+
+    Raises
+    ------
+    TypeError
+        If the trajectory is not one of a mechanism.
+    FileNotFoundError
+        If a mesh is not found.
+    """
+    t = np.asarray(run.t, float)
+    if times is None:
+        rows, times = np.arange(len(t)), t
+    else:
+        rows = np.searchsorted((t[1:] + t[:-1]) / 2, times)  # between samples links would shrink
+    positions, rotations = trajectory_poses(run, rows)
+    return _assemble(run.map.system, times, positions, rotations, run.map.parameters, visuals, meshes)
+
+
+def scene_at(
+    system: System,
+    Q: Any,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    visuals: Visuals | None = None,
+    meshes: Any = None,
+) -> Scene:
+    """The scene of configurations Q (T, nq), at the times 0, 1, ...; the rest as for `scene_of`."""
+    Q = np.atleast_2d(np.asarray(Q, float))
+    parameters = system.parameters if parameters is None else parameters
+    positions, rotations = frame_poses(system, Q, parameters)
+    return _assemble(
+        system, np.arange(len(Q), dtype=float), positions, rotations, parameters, visuals, meshes
+    )
+
+
+def _assemble(
+    system: System, t: Any, positions: Any, rotations: Any, parameters: Any, visuals: Any, meshes: Any
+) -> Scene:
+    places = Places(system, positions, rotations, parameters)
+    lines, in_cable = tree_lines(places)
+    solids = contact_solids(system, parameters)
+    solids += visual_solids(system, visuals, meshes) if visuals is not None else []
+    bodies = _bodies(system, parameters, in_cable)
+    lines += component_lines(places)
+    return Scene(
+        system, t, positions, rotations, tuple(lines), tuple(bodies), tuple(solids), visuals is not None
+    )
+
+
+def _bodies(system: System, parameters: Mapping[str, float], in_cable: set[int]) -> list[Body]:
+    rails, bodies = set(carriages(system)), []
+    for i, node in enumerate(system.nodes):
+        mass = node.frame.mass
+        if mass is None:
+            if i in rails and i not in in_cable:  # a trolley that is driven
+                still = np.zeros(3), np.zeros(3), np.eye(3)
+                bodies.append(Body(i, node.frame.name or "", 0.0, *still, "carriage"))
+            continue
+        m = number(mass.mass, parameters)
+        xx, yy, zz, xy, xz, yz = numbers(mass.inertia, parameters)
+        moments, axes = np.linalg.eigh(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+        axes = axes * np.sign(np.linalg.det(axes))
+        squares = 6 * (moments.sum() - 2 * moments) / m if m > 0 else np.zeros(3)
+        edges = np.sqrt(np.maximum(squares, 0.0))
+        kind = "cable" if i in in_cable else "carriage" if i in rails else "body"
+        center = numbers(mass.com, parameters)
+        bodies.append(Body(i, node.frame.name or "", m, center, edges, axes, kind))
+    return bodies
+
+
+# -- several runs -----------------------------------------------------------------------------------
+
+CENTER = "center of mass"
+Runs = Any  # a trajectory, a sequence of them, or a dict by label
+
+
+def labelled(runs: Runs) -> dict[str, Any]:
+    """Trajectories by label: of one, of several, or of a dict of them."""
+    if isinstance(runs, Mapping):
+        found = {str(label): run for label, run in runs.items()}
+    elif isinstance(runs, Sequence):
+        found = {f"run {i + 1}": run for i, run in enumerate(runs)}
+    else:
+        found = {"run": runs}
+    if not found:
+        raise ValueError("expected a trajectory, or several, got none")
+    for label, run in found.items():
+        if not all(hasattr(run, name) for name in ("map", "t", "x")):
+            raise TypeError(f"{label}: expected a trajectory, got {type(run).__name__}")
+    return found

@@ -1,0 +1,247 @@
+"""Solids that frames carry: shapes of contacts, visuals of robots, and their outlines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.system import System
+from vioc.dynamics.description.urdf_model import Shape, UrdfModel
+from vioc.dynamics.terms.contacts import Contact, SphereContact
+from vioc.viz.poses import number, numbers
+
+CIRCLE = 33  # points
+
+
+@dataclass(frozen=True)
+class Solid:
+    """A solid in a frame.
+
+    Attributes
+    ----------
+    node : int
+        Index of the frame; -1 the world.
+    kind : {"box", "cylinder", "sphere", "capsule", "ground", "mesh"}
+    size : tuple of float
+        Edges; (radius, length along z); (radius,); (radius, length between centres along z); nothing;
+        scale of a mesh. Metres.
+    position : (3,) array
+    rotation : (3, 3) array
+        Pose in the frame. The ground is the plane z = 0, and where bodies may be is above it.
+    color : tuple of float or None
+        Red, green, blue, opacity, 0 to 1.
+    file : Path or None
+        Of a mesh.
+    """
+
+    node: int
+    kind: str
+    size: tuple[float, ...]
+    position: np.ndarray
+    rotation: np.ndarray
+    color: tuple[float, ...] | None = None
+    file: Path | None = None
+
+
+def aligned(direction: np.ndarray) -> np.ndarray:
+    """A rotation (3, 3) whose third column is along `direction`."""
+    z = direction / np.linalg.norm(direction)
+    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
+    x = x / np.linalg.norm(x)
+    return np.column_stack([x, np.cross(z, x), z])
+
+
+# -- contacts ---------------------------------------------------------------------------------------
+
+
+def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Solid]:
+    """Grounds, and the shapes that may touch them or each other.
+
+    Contacts of one frame with one ground are drawn as the shape they are the contacts of: eight corners
+    as a box, two spheres of one radius as a capsule.
+    """
+    found: list[Solid] = []
+    grounds: dict[tuple, Solid] = {}
+    carried: dict[tuple, list[tuple[np.ndarray, float]]] = {}
+    for item in system.inequalities:
+        if isinstance(item, SphereContact):
+            for frame, radius in ((item.frame1, item.radius1), (item.frame2, item.radius2)):
+                spheres = [(np.zeros(3), number(radius, parameters))]
+                found += _carried(system.frame_index(frame), spheres)
+        if not isinstance(item, Contact):
+            continue
+        plane = system.frame_index(item.plane)
+        n = numbers(item.normal, parameters)
+        offset = number(item.offset, parameters)
+        key = (plane, *np.round(n / np.linalg.norm(n), 12), offset)
+        R = aligned(n)
+        grounds.setdefault(key, Solid(plane, "ground", (), offset * R[:, 2], R))
+        ball = numbers(item.center, parameters), number(item.radius, parameters)
+        whose = (item.name or "").rpartition("-")[0]  # capsules and boxes number their contacts
+        carried.setdefault((*key, item.frame, whose), []).append(ball)
+    seen: set[tuple] = set()
+    for (*_, frame, _), balls in carried.items():
+        mark = (frame, *(tuple(np.round(c, 12)) + (r,) for c, r in balls))  # in contact with several grounds
+        if mark not in seen:
+            seen.add(mark)
+            found += _carried(system.frame_index(frame), balls)
+    return [*grounds.values(), *found]
+
+
+def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
+    """Spheres (centre, radius) that a frame carries, as the solid that they bound."""
+    centers, radii = np.array([c for c, _ in balls]), [r for _, r in balls]
+    low, high = centers.min(axis=0), centers.max(axis=0)
+    if len(balls) == 8 and not any(radii):
+        corners = {tuple(c) for c in np.round((centers - low) / np.where(high > low, high - low, 1), 9)}
+        if len(corners) == 8 and all(set(c) <= {0.0, 1.0} for c in corners):
+            return [Solid(node, "box", tuple(high - low), (low + high) / 2, np.eye(3))]
+    if len(balls) == 2 and radii[0] == radii[1] > 0:
+        along = centers[1] - centers[0]
+        size = (radii[0], float(np.linalg.norm(along)))
+        if size[1] > 0:
+            return [Solid(node, "capsule", size, centers.mean(axis=0), aligned(along))]
+    return [Solid(node, "sphere", (r,), c, np.eye(3)) for c, r in balls]
+
+
+# -- visuals of robots ------------------------------------------------------------------------------
+
+Visuals = str | os.PathLike | UrdfModel | Sequence[Shape]
+
+
+def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[Solid]:
+    """Solids of a robot's visuals.
+
+    Parameters
+    ----------
+    system : System
+    visuals : path of a URDF file, UrdfModel, or sequence of Shape
+    meshes : path or paths, optional
+        Folders in which ``package://`` and relative paths of meshes are looked up, before those above the
+        URDF file and those of ``ROS_PACKAGE_PATH``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a mesh is in none of these folders.
+    """
+    folders = [Path(m) for m in ([meshes] if isinstance(meshes, (str, os.PathLike)) else meshes or [])]
+    if isinstance(visuals, (str, os.PathLike)):
+        path = Path(visuals).resolve()
+        visuals = _read_quietly(path)
+        folders += path.parents
+    folders += [Path(p) for p in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep) if p]
+    shapes: Sequence[Shape] = visuals.visuals if isinstance(visuals, UrdfModel) else visuals
+    return [
+        Solid(
+            system.frame_index(s.frame),
+            s.kind,
+            s.size,
+            np.array(s.position, float),
+            np.reshape(s.rotation, (3, 3)),
+            s.color,
+            _mesh_file(s.file, folders) if s.file else None,
+        )
+        for s in shapes
+    ]
+
+
+def _read_quietly(path: Path) -> UrdfModel:
+    import warnings
+
+    from vioc.dynamics.description.urdf import read_urdf
+    from vioc.dynamics.description.urdf_model import UrdfWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UrdfWarning)  # told when the model was read
+        return read_urdf(path)
+
+
+def _mesh_file(name: str, folders: Iterable[Path]) -> Path:
+    """The file of a mesh: ``package://NAME/PATH`` lies in a folder NAME, or in one of its parents."""
+    if name.startswith("file://"):
+        name = name[len("file://") :]
+    package, _, rest = name.removeprefix("package://").partition("/")
+    relative = name.startswith("package://")
+    for folder in folders if relative or not os.path.isabs(name) else [Path()]:
+        candidates = [folder / package / rest] if relative else [folder / name]
+        if relative and folder.name == package:
+            candidates.append(folder / rest)
+        for file in candidates:
+            if file.is_file():
+                return file
+    where = ", ".join(dict.fromkeys(str(f) for f in list(folders)[:3])) or "no folder"
+    raise FileNotFoundError(
+        f"mesh {name!r}: found in none of {where}, ...; give its folder as meshes=, or set ROS_PACKAGE_PATH"
+    )
+
+
+# -- outlines ---------------------------------------------------------------------------------------
+
+
+def outline(solid: Solid, extent: float = 1.0) -> list[np.ndarray]:
+    """Polylines (k, 3) in the frame that show a solid; none of a mesh. `extent` is half a ground's edge."""
+    lines = _OUTLINES[solid.kind](*solid.size) if solid.kind != "ground" else [_square(extent)]
+    return [line @ solid.rotation.T + solid.position for line in lines]
+
+
+def _circle(radius: float, axis: int = 2, height: float = 0.0) -> np.ndarray:
+    """A circle about an axis, at a height above the origin."""
+    a = np.linspace(0, 2 * np.pi, CIRCLE)
+    points = np.full((CIRCLE, 3), height)
+    points[:, (axis + 1) % 3], points[:, (axis + 2) % 3] = radius * np.cos(a), radius * np.sin(a)
+    return points
+
+
+def _sphere(radius: float) -> list[np.ndarray]:
+    return [_circle(radius, axis) for axis in range(3)]
+
+
+def _sides(radius: float, length: float) -> list[np.ndarray]:
+    ends = np.array([[0, 0, -length / 2], [0, 0, length / 2]])
+    around = radius * np.array([[1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]])
+    return [ends + side for side in around]
+
+
+def _cylinder(radius: float, length: float) -> list[np.ndarray]:
+    rims = [_circle(radius, 2, sign * length / 2) for sign in (-1, 1)]
+    return rims + _sides(radius, length)
+
+
+def _capsule(radius: float, length: float) -> list[np.ndarray]:
+    a = np.linspace(0, np.pi, CIRCLE // 2 + 1)
+    along, up, none = radius * np.cos(a), radius * np.sin(a), 0 * a
+    caps = [
+        np.column_stack([*across, sign * (length / 2 + up)])
+        for sign in (-1, 1)
+        for across in ((along, none), (none, along))
+    ]
+    return _cylinder(radius, length) + caps
+
+
+def _box(x: float, y: float, z: float) -> list[np.ndarray]:
+    square = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]]) * [x / 2, y / 2]
+    lids = [np.column_stack([square, np.full(5, sign * z / 2)]) for sign in (-1, 1)]
+    return lids + [np.stack([lids[0][i], lids[1][i]]) for i in range(4)]
+
+
+def _square(half: float) -> np.ndarray:
+    return half * np.array([[-1.0, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0], [-1, -1, 0]])
+
+
+def _mesh(*_: float) -> list[np.ndarray]:
+    return []
+
+
+_OUTLINES: dict[str, Any] = {
+    "box": _box,
+    "cylinder": _cylinder,
+    "sphere": _sphere,
+    "capsule": _capsule,
+    "mesh": _mesh,
+}
