@@ -9,11 +9,11 @@ import casadi as ca
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from control_maps import cart_pole
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import vioc
-from tests.control_maps import cart_pole
 from vioc import models, viz
 from vioc.control import dlqr, feedback
 from vioc.control.result import History, Record

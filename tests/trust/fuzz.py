@@ -1,4 +1,4 @@
-"""Fuzzing of the readers: ``python -m tests.trust.fuzz --reader sexpr --minutes 10``.
+"""Fuzzing of the readers: ``python tests/trust/fuzz.py --reader sexpr --minutes 10``.
 
 With `atheris` installed (``pip install atheris``) libFuzzer chooses the inputs by the branches of vioc's
 readers that they reach; without it, or with ``--engine blind``, sound files are mutated at random. Both keep
@@ -65,7 +65,7 @@ class Record:
 
 def blind(name: str, seconds: float, out: Path, seed: int = 0, limit: int | None = None) -> Record:
     """Mutate sound files at random for a time, or for a number of inputs."""
-    from tests.trust.readers import READERS, judge, mutate
+    from readers import READERS, judge, mutate
 
     reader, random, record = READERS[name], Random(seed), Record(name, "blind", out)
     pool = reader.seeds()
@@ -89,7 +89,7 @@ def guided(name: str, seconds: float, out: Path, seed: int) -> None:
     with atheris.instrument_imports(include=list(INSTRUMENTED)):
         for module in ("vioc", "vioc.control.sweep", "vioc.dynamics.description.urdf"):
             importlib.import_module(module)
-    from tests.trust.readers import READERS, judge, mutate
+    from readers import READERS, judge, mutate
 
     reader, record = READERS[name], Record(name, "atheris", out)
     folder = out / f"work-{name}"
@@ -142,7 +142,7 @@ def table(out: Path) -> tuple[str, int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.trust.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tests/trust/fuzz.py", description=__doc__)
     names = ("sexpr", "urdf", "trajectory", "sweep", "cache")
     parser.add_argument("--reader", action="append", choices=names, help="default: all")
     parser.add_argument("--minutes", type=float, default=1.0, help="for each reader")
@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
         if engine == "blind":
             blind(name, 60 * given.minutes, out, given.seed)
             continue
-        command = [sys.executable, "-m", "tests.trust.fuzz", "--inside", "--reader", name]
+        command = [sys.executable, __file__, "--inside", "--reader", name]
         command += ["--minutes", str(given.minutes), "--seed", str(given.seed), "--out", str(out)]
         with open(out / f"{name}-atheris.log", "wb") as log:  # libFuzzer ends the process that it runs in
             subprocess.run(command, stdout=log, stderr=log, env={**os.environ, "PYTHONHASHSEED": "0"})

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: ``python -m tests.trust.kill --times 200``.
+"""kill -9 at random moments: ``python tests/trust/kill.py --times 200``.
 
 A forked process does one thing over and over, and says each time that it is done; it is killed at a random
 moment; then everything that it said must be there, whole, and nothing half. What a kill may leave behind is
@@ -21,8 +21,8 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from readers import oscillator
 
-from tests.trust.readers import oscillator
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import dumps, read_store
 from vioc.dynamics.compile.cache import Cache
@@ -261,7 +261,7 @@ def _until_killed(job: Job, folder: Path, first: int, random: Random) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.trust.kill", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tests/trust/kill.py", description=__doc__)
     parser.add_argument("--times", type=int, default=200, help="kills of each job")
     parser.add_argument("--job", choices=JOBS, action="append", help="default: all")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Digests of what the toolkit computes: ``python -m tests.trust.results`` prints them as JSON."""
+"""Digests of what the toolkit computes: ``python tests/trust/results.py`` prints them as JSON."""
 
 from __future__ import annotations
 

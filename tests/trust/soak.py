@@ -1,4 +1,4 @@
-"""Long runs with an eye on the memory: ``python -m tests.trust.soak`` prints and plots the curves.
+"""Long runs with an eye on the memory: ``python tests/trust/soak.py`` prints and plots the curves.
 
 Each case runs in a process of its own, in chunks; the resident memory is noted after each. What counts is
 its slope from `WARM` of the run on, when every buffer and cache has had its chance to fill.
@@ -236,7 +236,7 @@ def plot(curves: list[Curve], path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.trust.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tests/trust/soak.py", description=__doc__)
     parser.add_argument("--steps", type=float, default=1e7)
     parser.add_argument("--builds", type=int, default=1000)
     parser.add_argument("--case", help="only cases whose name holds this")

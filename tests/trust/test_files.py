@@ -14,12 +14,12 @@ import traceback
 import warnings
 from pathlib import Path
 
+import kill
 import numpy as np
 import pytest
+from readers import POINTS, oscillator, square
 
 import vioc
-from tests.trust import kill
-from tests.trust.readers import POINTS, oscillator, square
 from vioc.control.sweep import sweep
 from vioc.dynamics.compile import cache as caches
 from vioc.dynamics.compile.cache import LIBRARY, NOTE, Cache

@@ -1,4 +1,4 @@
-"""The readers on damaged and hostile files, quickly; `python -m tests.trust.fuzz` goes on for longer."""
+"""The readers on damaged and hostile files, quickly; `python tests/trust/fuzz.py` goes on for longer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import time
 import zipfile
 
+import fuzz
 import numpy as np
 import pytest
+from readers import POINTS, READERS, Hang, Reader, judge, oscillator, square
 
 import vioc
-from tests.trust import fuzz
-from tests.trust.readers import POINTS, READERS, Hang, Reader, judge, oscillator, square
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import FORMAT
 from vioc.dynamics.description.sexpr_syntax import Atom, shown
@@ -55,7 +55,7 @@ def test_the_fuzzer_finds_what_it_should(tmp_path):
     assert judge(reader, b"(((", tmp_path).error == "KeyError: '('"
     assert judge(reader, b"", tmp_path) is True
     short = pytest.MonkeyPatch()
-    short.setattr("tests.trust.readers.LIMIT", 0.05)
+    short.setattr("readers.LIMIT", 0.05)
     assert judge(reader, b")))", tmp_path).error.startswith(Hang.__name__)
     short.undo()
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soak
+from results import digest, results
 
 import vioc
-from tests.trust import soak
-from tests.trust.results import digest, results
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import dumps
 from vioc.dynamics.compile.compiler import find_compiler
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 def start(hash_seed, workers, *options, **more):
     settings = {"PYTHONHASHSEED": hash_seed, "VIOC_WORKERS": workers, "PYTHONPATH": str(ROOT), **more}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.trust.results", *options]
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("results.py")), *options]
     return subprocess.Popen(command, env={**os.environ, **settings}, stdout=subprocess.PIPE, cwd=ROOT)
 
 

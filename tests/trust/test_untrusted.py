@@ -19,9 +19,9 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 import pytest
+from readers import POINTS, READERS, oscillator, square
 
 import vioc
-from tests.trust.readers import POINTS, READERS, oscillator, square
 from vioc.control.interop import export_c
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import read_store
