@@ -1,0 +1,181 @@
+"""Random mechanisms, each the same wherever and in whatever order it is made: seeded trees and loops.
+
+::
+
+    for name, system, q0, v0 in mechanisms(300):
+        f = vioc.MidpointVI(system, 0.01)
+        run = f.rollout(f.initial_state(q0, v0), steps=100)
+
+A mechanism has 2 to 12 joints, revolute, prismatic, helical, universal and spherical ones mixed, at random
+poses on a random tree, between a bush and a chain. Every joint carries a solid body that is not centred on
+its axis, so that no mass matrix is singular but at a spherical joint's chart. Gravity pulls; slides have
+springs, and some other joints have, and dampers and inputs too. Two in five have loops: a point of a body
+that is held at a place, or at a point of another body, or at a distance from one. The start is random and
+consistent, and the constraints are independent there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import vioc
+
+SEED = 14
+JOINTS = (2, 12)
+LOOPS = 0.4  # share of mechanisms with constraints
+KINDS = {"revolute": 0.5, "prismatic": 0.15, "helical": 0.1, "universal": 0.15, "spherical": 0.1}
+INDEPENDENT = 0.1  # least singular value of Dh at a start, with rows of length 1
+SPEED = 1.0  # standard deviation of the rates at the start, rad/s and m/s, before they are made consistent
+
+
+class RandomMechanism(NamedTuple):
+    """A mechanism and its start.
+
+    Attributes
+    ----------
+    name : str
+        ``"tree 17"`` or ``"loop 18"``: its kind and its number.
+    system : System
+    q, v : (nq,)
+        A consistent configuration and velocity; rad and m, and per second.
+    """
+
+    name: str
+    system: vioc.System
+    q: np.ndarray
+    v: np.ndarray
+
+
+def mechanisms(count: int = 300, first: int = 0, *, seed: int = SEED) -> Iterator[RandomMechanism]:
+    """The mechanisms `first` to ``first + count - 1`` of the family that `seed` names."""
+    return (mechanism(index, seed=seed) for index in range(first, first + count))
+
+
+def mechanism(index: int, *, seed: int = SEED) -> RandomMechanism:
+    """One mechanism of the family; it does not depend on those before it."""
+    rng = np.random.default_rng([seed, index])
+    loop = bool(rng.random() < LOOPS)
+    name = f"{'loop' if loop else 'tree'} {index}"
+    while True:
+        tree = _Tree(rng)
+        system = vioc.System(*tree.frames({}), *_terms(rng, tree), name=name)
+        q = rng.uniform(-1.0, 1.0, size=len(system.variables))
+        v = SPEED * rng.standard_normal(len(q))
+        if not loop:
+            return RandomMechanism(name, system, q, v)
+        lag = _closed(rng, tree, system, q)
+        if lag is not None:
+            q = vioc.consistent_configuration(lag, q).q  # it is one already, but for rounding
+            J = lag.constraint_jacobian(q)
+            return RandomMechanism(name, lag.system, q, v - np.linalg.pinv(J) @ (J @ v))
+
+
+class _Tree:
+    """Joints of a random tree: body i with a point ``tip i``, on body ``parents[i]`` or the world (-1)."""
+
+    def __init__(self, rng: np.random.Generator):
+        count = int(rng.integers(JOINTS[0], JOINTS[1] + 1))
+        chained = rng.random()  # how often a body of this tree hangs from the one before
+        self.parents = [-1]
+        for i in range(1, count):
+            self.parents.append(i - 1 if rng.random() < chained else int(rng.integers(-1, i)))
+        self.kinds = [str(k) for k in rng.choice(list(KINDS), size=count, p=list(KINDS.values()))]
+        self.places = [dict(position=_offset(rng), rotation=_rotation(rng)) for _ in range(count)]
+        self.joints = [_joint(rng, kind, i) for i, kind in enumerate(self.kinds)]
+        self.tips = [_offset(rng) for _ in range(count)]
+
+    def frames(self, anchors: dict[int, dict[str, Any]]) -> list[vioc.Frame]:
+        """The roots, with points by name at positions on bodies, or on the world (-1)."""
+
+        def points(i: int) -> list[vioc.Frame]:
+            return [vioc.se3(position, name=name) for name, position in anchors.get(i, {}).items()]
+
+        below: dict[int, list[vioc.Frame]] = {i: points(i) for i in range(-1, len(self.parents))}
+        for i in reversed(range(len(self.parents))):
+            carried = (vioc.se3(self.tips[i], name=f"tip{i}"), *below[i])
+            below[self.parents[i]].append(vioc.se3(**self.places[i])[self.joints[i][carried]])
+        return below[-1]
+
+
+def _joint(rng: np.random.Generator, kind: str, i: int) -> Any:
+    name, carried = f"q{i}", dict(frame=f"body{i}", mass=_body(rng))
+    if kind == "universal":
+        return vioc.universal(name, str(rng.choice(["xy", "yz", "zx"])), **carried)
+    if kind == "spherical":
+        return vioc.spherical(name, str(rng.choice(["zyx", "xyz", "yxz"])), **carried)
+    axis = str(rng.choice(["x", "y", "z"]))
+    if kind == "helical":
+        return vioc.helical(name, float(rng.uniform(-0.2, 0.2)), axis, **carried)
+    return (vioc.revolute if kind == "revolute" else vioc.prismatic)(name, axis, **carried)
+
+
+def _body(rng: np.random.Generator) -> vioc.Mass:
+    """A solid ellipsoid of random size, shape and place."""
+    mass, axes, R = rng.uniform(0.3, 3.0), rng.uniform(0.08, 0.3, size=3), _rotation(rng)
+    second = R @ np.diag(axes**2 / 5) @ R.T  # of a unit of mass
+    inertia = mass * (np.trace(second) * np.eye(3) - second)
+    return vioc.Mass(float(mass), inertia, _offset(rng))
+
+
+def _offset(rng: np.random.Generator) -> tuple[float, ...]:
+    """A point 0.2 to 0.6 m away."""
+    direction = rng.standard_normal(3)
+    return tuple((rng.uniform(0.2, 0.6) * direction / np.linalg.norm(direction)).tolist())
+
+
+def _rotation(rng: np.random.Generator) -> np.ndarray:
+    Q, R = np.linalg.qr(rng.standard_normal((3, 3)))
+    Q *= np.sign(np.diag(R))
+    return Q * np.linalg.det(Q)
+
+
+def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
+    """Gravity; a spring on every slide; springs, dampers and inputs on some of the rest."""
+    terms: list[Any] = [vioc.Gravity(0, 0, -9.81)]
+    variables = vioc.System(*tree.frames({})).variables
+    for name in variables:
+        slides = tree.kinds[int(name[1:].split("-")[0])] == "prismatic"
+        if slides or rng.random() < 0.3:
+            stiffness = rng.uniform(50, 500) if slides else rng.uniform(0.5, 20)
+            terms.append(vioc.TorsionalSpring(name, float(stiffness), float(rng.uniform(-0.5, 0.5))))
+        if rng.random() < 0.3:
+            terms.append(vioc.JointDamping(name, float(rng.uniform(0.01, 0.5))))
+        if rng.random() < 0.5:
+            terms.append(vioc.JointForce(name, f"u-{name}"))
+    return terms
+
+
+def _closed(
+    rng: np.random.Generator, tree: _Tree, system: vioc.System, q: np.ndarray
+) -> vioc.Lagrangian | None:
+    """Of the system with one or two loops that are closed at q; None if they do not leave it free to move."""
+    kinematics = vioc.Kinematics(system)
+    anchors: dict[int, dict[str, Any]] = {}
+    constraints: list[Any] = []
+    for k in range(int(rng.integers(1, 3))):
+        body, other = (int(i) for i in rng.choice(np.arange(-1, len(tree.parents)), size=2, replace=False))
+        body, other = (other, body) if body < 0 else (body, other)
+        tip = kinematics.position(f"tip{body}", q)
+        pose = np.eye(4) if other < 0 else kinematics.pose(f"body{other}", q)
+        name = f"anchor{k}"
+        if rng.random() < 0.6:
+            anchors.setdefault(other, {})[name] = tuple(pose[:3, :3].T @ (tip - pose[:3, 3]))
+            constraints += vioc.coincident(f"tip{body}", name, name=f"pin{k}")
+        else:
+            away = _offset(rng)
+            anchors.setdefault(other, {})[name] = away
+            length = float(np.linalg.norm(tip - pose[:3, 3] - pose[:3, :3] @ np.array(away)))
+            constraints.append(vioc.DistanceConstraint(f"tip{body}", name, length, name=f"rod{k}"))
+    if len(constraints) >= len(q):
+        return None
+    closed = vioc.Lagrangian(
+        vioc.System(*tree.frames(anchors), *system.components, *constraints, name=system.name)
+    )
+    J = closed.constraint_jacobian(q)
+    size = np.linalg.norm(J, axis=1, keepdims=True)
+    if not (size > 1e-3).all() or np.linalg.svd(J / size, compute_uv=False)[-1] < INDEPENDENT:
+        return None
+    return closed
