@@ -1,6 +1,7 @@
 """Settings that every test shares."""
 
 import os
+import signal
 import sys
 
 import matplotlib
@@ -13,6 +14,14 @@ matplotlib.use("Agg")
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler of Ctrl-C; a job in the background starts with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

@@ -192,7 +192,18 @@ def test_iterations_run_out():
     assert problem.solve(caught.value.result.trajectory).cost == pytest.approx(cold.cost, rel=1e-6)
 
 
-def test_interrupted():
+def test_where_ctrl_c_is_ignored_it_stays_ignored():
+    """As in a job in the background: a Ctrl-C on the terminal is not meant for it."""
+    f = double_integrator()
+    problem = dmoc.Problem(dmoc.Phase(f, 10, effort(f), initial=[1.0, 0.0], final=[0.0, 0.0]))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert problem.solve(monitor=lambda *_: signal.raise_signal(signal.SIGINT)).converged
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_interrupted(ctrl_c):
     f = cart()
     problem = dmoc.Problem(dmoc.Phase(f, 40, effort(f), initial=f.state(theta=np.pi), final=f.state()))
     seen = []
@@ -232,7 +243,7 @@ def test_what_a_monitor_raises_arrives(solver, error):
     assert problem.solve(solver=solver).converged
 
 
-def test_ctrl_c_in_a_solver_without_a_monitor_keeps_what_it_found():
+def test_ctrl_c_in_a_solver_without_a_monitor_keeps_what_it_found(ctrl_c):
     f = cart()
     problem = dmoc.Problem(dmoc.Phase(f, 40, effort(f), initial=f.state(theta=np.pi), final=f.state()))
     whole = problem.solve(solver="fatrop")  # it has no callback: it ends before Ctrl-C is heard

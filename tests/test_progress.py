@@ -233,7 +233,7 @@ def test_a_step_that_fails_in_a_later_piece_is_named(f, monkeypatch):
 
 
 @pytest.mark.parametrize("f", MAPS, indirect=True)
-def test_ctrl_c_ends_a_long_rollout(f, monkeypatch):
+def test_ctrl_c_ends_a_long_rollout(f, monkeypatch, ctrl_c):
     told = []
 
     def press(self, done, note=""):

@@ -141,10 +141,10 @@ class Watch(ca.Callback):
 @contextlib.contextmanager
 def _interruptible(watch: Watch) -> Iterator[None]:
     """Ctrl-C ends the solve after the iteration; a second one raises at once."""
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
 
     def handler(number: int, frame: Any) -> None:
         if watch.stop and callable(before):
