@@ -127,7 +127,7 @@ def others(report: Report, device: vioc.System, start: np.ndarray) -> dict[str, 
     found, engines = {}, peers.available()
     for name, key in ((peers.ODE, "ode"), (peers.MUJOCO, "mujoco")):
         if name not in engines:
-            print(f"skipped: {name} is not installed")
+            report.skip(peers.INSTALL[name], key, f"{key}_time")
             continue
         found[name] = engines[name](device, start, DT, round(duration / DT))
         swing = np.ptp(found[name].energy)

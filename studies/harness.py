@@ -42,6 +42,7 @@ from vioc.progress import Progress, paused
 
 OUT = Path("out") / "studies"
 QUICK_SKIP = "not measured in quick form"
+SKIP = "skipped: "
 
 
 @dataclass(frozen=True)
@@ -127,12 +128,15 @@ class Report:
         Whether the reduced form is asked for.
     out : Path
         Folder of the pictures and the JSON file.
+    skipped : dict
+        How to install what is absent, with the keys of the claims that wait for it.
     """
 
     study: Study
     quick: bool
     out: Path
     measured: dict[str, float] = field(default_factory=dict)
+    skipped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pictures: list[str] = field(default_factory=list)
     seconds: float = 0.0
     progress: Progress = field(default_factory=lambda: Progress(""), repr=False)
@@ -144,6 +148,15 @@ class Report:
                 raise KeyError(f"{self.study.name} declares no claim {key!r}")
             self.measured[key] = float(value)
         self.progress.to(len(self.measured))
+
+    def skip(self, install: str, *keys: str) -> None:
+        """The claims of these keys need what is not installed; `install` says how to get it.
+
+        That is no failure, but for a claim that has a bound: whoever asks for it must be able to measure it.
+        """
+        self.skipped[install] = keys
+        with paused():
+            print(f"skipped: {install}")
 
     def save(self, figure: Any, suffix: str = "") -> Path:
         """Write a matplotlib figure as NAME.png, or NAME_SUFFIX.png, and close it."""
@@ -170,14 +183,17 @@ class Report:
         """``"holds"``, ``"fails"``, ``"reported"`` (no bound), or why there is no figure."""
         claim = self.study.claims[key]
         if key not in self.measured:
-            return QUICK_SKIP if self.quick and claim.full_only else "not measured"
+            if self.quick and claim.full_only:
+                return QUICK_SKIP
+            absent = [install for install, keys in self.skipped.items() if key in keys]
+            return f"{SKIP}{absent[0]}" if absent and claim.bound is None else "not measured"
         if claim.bound is None:
             return "reported"
         return "holds" if claim.bound.holds(self.measured[key]) else "fails"
 
     @property
     def all_hold(self) -> bool:
-        """Whether every claim that this form makes was measured and holds."""
+        """Whether every claim that this form makes was measured, or skipped without a bound, and holds."""
         return all(self.verdict(key) not in ("fails", "not measured") for key in self.study.claims)
 
     def as_dict(self) -> dict[str, Any]:
@@ -329,7 +345,8 @@ def _plain(value: float | None) -> float | str | None:
 def tally(verdicts: Iterable[str]) -> str:
     """How many of each verdict, the worst first: ``"1 fails, 3 holds, 2 reported"``."""
     counts = Counter(verdicts)
-    order = ("not measured", "fails", "holds", "reported", QUICK_SKIP)
+    skipped = sorted(v for v in counts if v.startswith(SKIP))
+    order = ("not measured", "fails", "holds", "reported", QUICK_SKIP, *skipped)
     return ", ".join(f"{counts[v]} {v}" for v in order if counts[v])
 
 

@@ -279,8 +279,7 @@ def drops(report: Report) -> dict:
         rests=max(low[-1] for _, low in ours.values()),
     )
     if peer_mujoco.package() is None:
-        print(f"skipped: {peer_mujoco.MUJOCO} is not installed")
-        report.measure(mujoco_entered=np.nan, mujoco_worst=np.nan, mujoco_rests=np.nan)
+        report.skip(peer_mujoco.INSTALL, "mujoco_entered", "mujoco_worst", "mujoco_rests")
         return {"MaximalVI": ours[0.4]}
     theirs = {h: dropped_by_mujoco(h, 2.0) for h in heights}
     report.measure(

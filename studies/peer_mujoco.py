@@ -13,7 +13,7 @@ from studies.peer_links import Loop, PeerRun, gravity, inertia_of_a_body, links_
 from vioc import System
 from vioc.dynamics.kinematics import as_configuration
 
-MUJOCO = "MuJoCo"
+MUJOCO, INSTALL = "MuJoCo", "pip install mujoco"
 
 
 def package() -> Any:

@@ -15,7 +15,7 @@ from studies.peer_links import Link, PeerRun, gravity, inertia_of_a_body, links_
 from vioc import System
 from vioc.dynamics.kinematics import as_configuration
 
-ODE = "Open Dynamics Engine"
+ODE, INSTALL = "Open Dynamics Engine", "install libode (double precision)"
 
 _REAL = ctypes.c_double
 _REALS = ctypes.POINTER(_REAL)

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from studies import peer_mujoco, peer_ode
 from studies.peer_links import PeerRun
 from studies.peer_mujoco import MUJOCO, package, run_mujoco
 from studies.peer_ode import ODE, library, run_ode
 
-__all__ = ["MUJOCO", "ODE", "PeerRun", "available"]
+__all__ = ["INSTALL", "MUJOCO", "ODE", "PeerRun", "available"]
+
+INSTALL = {ODE: peer_ode.INSTALL, MUJOCO: peer_mujoco.INSTALL}  # how to get them, by name
 
 
 def available() -> dict[str, Callable[..., PeerRun]]:

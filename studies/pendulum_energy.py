@@ -53,6 +53,8 @@ STUDY = Study(
     limit=Claim("error of the Richardson limit", at_most(1e-7), unit="m", published=0.0, source=A01),
 )
 
+KEYS = {"Heun": "baseline", "Runge-Kutta 4": "runge_kutta", peers.ODE: "ode", peers.MUJOCO: "mujoco"}
+
 
 @STUDY.body
 def run(report: Report) -> None:
@@ -65,11 +67,10 @@ def run(report: Report) -> None:
     report.measure(band=band / G)
     rivals = others(report, pendulum, len(run))
     if not report.quick:
-        keys = {"Heun": "baseline", "Runge-Kutta 4": "runge_kutta", peers.ODE: "ode", peers.MUJOCO: "mujoco"}
         report.measure(
             drift=abs(total_drift(run.t, run.energy)) / band,
             shadow=abs(total_drift(*shadow_energy(run))) / band,
-            **{keys[name]: abs(total_drift(*rival)) / band for name, rival in rivals.items()},
+            **{KEYS[name]: abs(total_drift(*rival)) / band for name, rival in rivals.items()},
         )
     draw(report, run, rivals)
 
@@ -114,7 +115,7 @@ def others(report: Report, pendulum: System, steps: int) -> dict[str, tuple[np.n
     engines = peers.available()
     for name in (peers.ODE, peers.MUJOCO):
         if name not in engines:
-            print(f"skipped: {name} is not installed")
+            report.skip(peers.INSTALL[name], KEYS[name])
             continue
         rival = engines[name](pendulum, start, DT, steps, every=100)
         found[name] = rival.t, rival.energy

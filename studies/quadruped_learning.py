@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from studies import peer_mujoco
 from studies import quadruped_mujoco as peer
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.quadruped_robot import FRICTION, JOINTS, LEGS, PACKAGE, Quadruped, description
@@ -241,7 +242,7 @@ def effort(episode: Walk) -> dict[str, float]:
 def run(report: Report) -> None:
     path = description()
     if path is None or find_compiler() is None:
-        print(f"not measured: this study needs a C compiler and the robot, pip install {PACKAGE}")
+        report.skip(f"pip install {PACKAGE}" if path is None else "install a C compiler", *STUDY.claims)
         return
     robot = Quadruped(path, DT)
     walk(robot, START, CHUNK)  # builds what all episodes share
@@ -273,6 +274,8 @@ def run(report: Report) -> None:
     other, march = (by_mujoco(robot, gait) for gait in (found.best, START))
     if other is not None and march is not None:
         report.measure(mujoco=other[-1, 0], start_mujoco=march[-1, 0])
+    else:
+        report.skip(peer_mujoco.INSTALL, "mujoco", "start_mujoco")
     print(found.best)
     draw_learning(report, [found, *others], episode, other)
     draw_walk(report, episode, (5.0, 7.1, 0.3))

@@ -32,11 +32,15 @@ def run(chosen: Sequence[Study], *, quick: bool = False, out: str | Path) -> int
 
     A study that breaks is reported with its traceback, and the others go on.
     """
-    failed = []
+    failed: list[str] = []
+    skipped: dict[str, list[str]] = {}
     with Progress("studies", len(chosen)) as progress:
         for study in chosen:
             try:
-                holds = study.execute(quick=quick, out=out).all_hold
+                report = study.execute(quick=quick, out=out)
+                holds = report.all_hold
+                for install in report.skipped:
+                    skipped.setdefault(install, []).append(study.name)
             except Exception:
                 with paused():
                     traceback.print_exc()
@@ -46,5 +50,6 @@ def run(chosen: Sequence[Study], *, quick: bool = False, out: str | Path) -> int
             with paused():
                 print(flush=True)
             progress.advance()
-    print(f"failed: {', '.join(failed)}" if failed else "every claim holds")
+    verdict = f"failed: {', '.join(failed)}" if failed else "every claim holds"
+    print("; ".join([verdict, *(f"skipped: {how} ({', '.join(who)})" for how, who in skipped.items())]))
     return 1 if failed else 0

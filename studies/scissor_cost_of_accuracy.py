@@ -105,6 +105,10 @@ def run(report: Report) -> None:
     engines = peers.available()
     found: dict[str, dict[int, Found]] = {name: {} for name in (VARIATIONAL, peers.ODE, peers.MUJOCO)}
     for name, short in ((VARIATIONAL, "vi"), (peers.ODE, "ode")):
+        if name == peers.ODE and name not in engines:
+            keys = [f"ode_{kind}_{n}" for n in counts for kind, _ in KINDS]
+            report.skip(peers.INSTALL[name], *keys, "growth_ode")
+            continue
         for n in counts:
             best = seek(trials(engines, name, n), 0.02 / n, SMALLEST[name])
             if best is not None:
@@ -112,20 +116,22 @@ def run(report: Report) -> None:
             figures = (best.dt, best.cost, best.safe_dt, best.safe_cost) if best else (np.nan,) * len(KINDS)
             keys = (f"{short}_{kind}_{n}" for kind, _ in KINDS)
             report.measure(**dict(zip(keys, figures, strict=True)))
-    for n in counts:
-        best = seek(trials(engines, peers.MUJOCO, n), 0.02 / n, SMALLEST[peers.MUJOCO])
-        if best is None:
-            break
-        found[peers.MUJOCO][n] = best
-    report.measure(mujoco_reach=max(found[peers.MUJOCO], default=0) if peers.MUJOCO in engines else np.nan)
-    for name in (peers.ODE, peers.MUJOCO):
-        if name not in engines:
-            print(f"skipped: {name} is not installed")
+    if peers.MUJOCO in engines:
+        for n in counts:
+            best = seek(trials(engines, peers.MUJOCO, n), 0.02 / n, SMALLEST[peers.MUJOCO])
+            if best is None:
+                break
+            found[peers.MUJOCO][n] = best
+        report.measure(mujoco_reach=max(found[peers.MUJOCO], default=0))
+    else:
+        report.skip(peers.INSTALL[peers.MUJOCO], "mujoco_reach")
     ours = found[VARIATIONAL]
     off = [abs(best.exceeds / TARGET - 1) for best in ours.values()]
     report.measure(window=max(off) if len(ours) == len(counts) else np.nan)
     if not report.quick:
-        report.measure(growth=growth(ours), growth_ode=growth(found[peers.ODE]))
+        report.measure(growth=growth(ours))
+        if peers.ODE in engines:
+            report.measure(growth_ode=growth(found[peers.ODE]))
     draw(report, found)
 
 
@@ -141,18 +147,13 @@ def trials(engines: dict[str, Callable[..., peers.PeerRun]], name: str, n: int) 
                 return Trial(error.k * dt, np.nan)
             return Trial(exceeds(run.trajectory.t, run.theta - run.benchmark), run.seconds)
 
-    elif name in engines:
+    else:
         system, start = vioc.models.scissor_lift(n), vioc.models.scissor_lift_configuration(n, FREE)
 
         def trial(dt: float) -> Trial:
             every = max(1, round(SAMPLE / dt))
             run = engines[name](system, start, dt, round(BEYOND / dt), every=every)
             return Trial(exceeds(run.t, run["left-1"] - benchmark(n, FREE, 0.0, run.t)), run.seconds)
-
-    else:
-
-        def trial(dt: float) -> Trial:  # an engine that is not there finds nothing
-            return Trial(0.0, np.nan)
 
     return trial
 

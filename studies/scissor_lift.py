@@ -272,17 +272,15 @@ def smallest_residual(f: vioc.MidpointVI, dt: float) -> float:
 
 
 def compare_with_peers(report: Report) -> dict[str, peers.PeerRun]:
-    """Both cases by other simulators; absent ones are reported as nan."""
+    """Both cases by other simulators, where they are installed."""
     system, engines = vioc.models.scissor_lift(5), peers.available()
     start = {a: vioc.models.scissor_lift_configuration(5, a) for a in (REGULAR, FREE)}
     rivals: dict[str, peers.PeerRun] = {}
     for name, short in ((peers.ODE, "ode"), (peers.MUJOCO, "mujoco")):
         steps = PEER_STEPS[: 2 if report.quick else 3] if short == "ode" else PEER_STEPS[:2]
         if name not in engines:
-            print(f"skipped: {name} is not installed")
-            report.measure(**{f"regular_{short}": np.nan, f"free_energy_{short}": np.nan})
-            if short == "ode":
-                report.measure(**{f"seconds_ode_{i}": np.nan for i in range(len(steps))})
+            seconds = [f"seconds_ode_{i}" for i in range(len(steps))] if short == "ode" else []
+            report.skip(peers.INSTALL[name], f"regular_{short}", f"free_energy_{short}", *seconds)
             continue
         pulled = engines[name](system, start[REGULAR], DT, round(DURATION / DT), forces={"slider": pull(5)})
         off = pulled["left-1"] - benchmark(5, REGULAR, pull(5), pulled.t)

@@ -106,6 +106,30 @@ def test_a_claim_that_is_forgotten_fails(tmp_path):
     assert not report.all_hold
 
 
+def test_what_needs_a_package_that_is_absent_is_skipped(tmp_path, capsys):
+    """No failure, but named where a user looks; a bound that was not measured stays a failure."""
+    study = make(long=3.0)
+    measure = study._body
+    study.claims["peer"] = Claim("an error of a peer")
+
+    @study.body
+    def run(report: Report) -> None:
+        report.skip("pip install peer", "peer")
+        measure(report)
+
+    assert runner.run([study], out=tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "OK: 2 holds, 1 reported, 1 skipped: pip install peer" in out
+    assert out.rstrip().endswith("every claim holds; skipped: pip install peer (small)")
+    stored = json.loads((tmp_path / "small.json").read_text())
+    assert stored["all_hold"] is True and stored["claims"][-1]["verdict"] == "skipped: pip install peer"
+    study.claims["peer"] = Claim("an error of a peer", at_most(1.0))
+    assert runner.run([study], out=tmp_path) == 1
+    out = capsys.readouterr().out
+    assert "FAILED: 1 not measured, 2 holds, 1 reported" in out
+    assert out.rstrip().endswith("failed: small; skipped: pip install peer (small)")
+
+
 def test_a_figure_without_a_claim_is_refused(tmp_path):
     with pytest.raises(KeyError, match="no claim 'other'"):
         make(other=1.0).execute(out=tmp_path)
