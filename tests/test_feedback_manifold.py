@@ -8,15 +8,29 @@ import pytest
 from control_maps import cart_pole
 from mechanisms import everything, hold, state_near
 
-from vioc import models
-from vioc.control.feedback import regulator, restrict, tangent_bases, tangent_basis
+from vioc import control, models
+from vioc.control.feedback import (
+    Measurement,
+    kalman,
+    regulator,
+    restrict,
+    tangent_bases,
+    tangent_basis,
+)
 from vioc.control.lqr import dlqr
 from vioc.control.riccati import riccati
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
+from vioc.dynamics.description.frame import ry, tx, tz
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.numbers import K as kinematic
+from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.casadi_map import CasadiMap
+from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
-from vioc.dynamics.terms.forces import JointForce
+from vioc.dynamics.terms.constraints import DistanceConstraint
+from vioc.dynamics.terms.forces import JointDamping, JointForce
+from vioc.dynamics.terms.potentials import Gravity
 
 
 def moving(f, steps=12):
@@ -163,6 +177,115 @@ def test_reduced_regulator_stabilizes_and_ignores_the_constraint_impulse(driven)
         errors.append(np.linalg.norm(tangent_basis(f, run.x[-1]).T @ (f.rollout(start, U).x[-1] - run.x[-1])))
     assert errors[0] < errors[1]
     assert loop.K.shape == (60, 1, 14) and np.isfinite(loop.K).all()
+
+
+# -- what no step reads: rates of prescribed configurations ----------------------------------------
+
+
+def crane():
+    """A load on a rod below a prescribed trolley, about a swinging motion; no constraint."""
+    load = ry("swing")[tz(-1, name="load", mass=2)]
+    f = MidpointVI(System(Gravity(0, 0, -9.81), tx(kinematic("c"), name="trolley")[load]), 0.05)
+    return f, f.rollout(f.state({"swing": 0.3}), np.linspace(0, 0.2, 12)[:, None], warn=False)
+
+
+def hoist():
+    """A load on a rope of prescribed length below a prescribed trolley, about a lift."""
+    load = tx("x")[tz("z", name="load", mass=2)]
+    rope = DistanceConstraint("trolley", "load", kinematic("rope"), name="rope")
+    trolley = tx(kinematic("c"), name="trolley")
+    f = MidpointVI(System(Gravity(0, 0, -9.81), load, trolley, rope, JointDamping("x", 0.5)), 0.05)
+    place = {"z": -1.0, "rope": 1.0}
+    x0 = f.state_from_configurations(place, place)
+    U = np.column_stack([np.linspace(0, 0.2, 12), np.linspace(1.0, 0.8, 12)])
+    return f, f.rollout(x0, U, warn=False)
+
+
+def shifted_riccati(f, run, Q, R, rates):
+    """Gains on (q, p): the weight of a rate (rho - q)/h after a step is one of the step's own q and rho."""
+    T = tangent_bases(f, run)
+    A, B = restrict(*f.linearize_trajectory(run), T)
+    h, start = f.dt, len(f.system.inputs)
+    E = np.zeros((f.nk, f.nx))  # the prescribed configurations in the state
+    E[np.arange(f.nk), f.nd + np.arange(f.nk)] = 1.0
+    D = np.zeros((f.nk, f.nu))
+    D[np.arange(f.nk), start + np.arange(f.nk)] = 1 / h
+    P, gains = T[-1].T @ Q @ T[-1], []
+    for k in reversed(range(len(run))):
+        C = -E @ T[k] / h
+        G = R + B[k].T @ P @ B[k] + D.T @ rates @ D
+        L = B[k].T @ P @ A[k] + D.T @ rates @ C
+        gains.append(np.linalg.solve(G, L))
+        P = T[k].T @ Q @ T[k] + A[k].T @ P @ A[k] + C.T @ rates @ C - L.T @ gains[-1]
+    return np.array(gains[::-1]) @ np.swapaxes(T[:-1], 1, 2)
+
+
+@pytest.mark.parametrize("make", [crane, hoist])
+def test_weights_on_rates_are_weights_on_the_inputs_that_make_them(make):
+    f, run = make()
+    states = {n: 10.0 for n in (*f.system.variables, *(f"p.{n}" for n in f.system.dynamic))}
+    Q, R = np.diag([states.get(n, 0.0) for n in f.state_names]), 0.1 * np.eye(f.nu)
+    found = []
+    for weight in (0.0, 1.0, 1e4):
+        loop = dlqr(f, run, states | {f"v.{n}": weight for n in f.system.kinematic}, 0.1, on_manifold=True)
+        expected = shifted_riccati(f, run, Q, R, weight * np.eye(f.nk))
+        np.testing.assert_allclose(loop.K, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+        found.append(loop.K)
+    # a heavy weight holds the inputs where the prescribed configurations are
+    assert np.abs(found[2] - found[0]).max() > 0.1 * np.abs(found[0]).max()
+    T = tangent_bases(f, run)[:-1]
+    np.testing.assert_allclose(found[2] @ T, -np.eye(f.nx)[f.nd : f.nq] @ T, atol=0.1)
+
+
+def test_without_constraints_the_manifold_changes_nothing():
+    """Gains, cost and cross weight, of a motion and of an equilibrium, and the filter of a measured rate."""
+    f, run = crane()
+    random = np.random.default_rng(0)
+    root = random.normal(size=(f.nx + 1, f.nx + 1))
+    W = root @ root.T
+    Q, S, R = W[:-1, :-1], W[:-1, -1:], W[-1:, -1:]
+    for about in (run, (f.state(), f.input())):
+        plain, reduced = (regulator(f, about, Q, R, S=S, on_manifold=m) for m in (False, True))
+        np.testing.assert_allclose(reduced.K, plain.K, rtol=0, atol=1e-9 * np.abs(plain.K).max())
+        np.testing.assert_allclose(reduced.P, plain.P, rtol=0, atol=1e-9 * np.abs(plain.P).max())
+        assert np.abs(plain.K[..., -1]).max() > 1e-4  # S feeds the rate back
+    largest = [np.sort(np.abs(loop.poles)) for loop in (plain, reduced)]
+    np.testing.assert_allclose(*largest, atol=1e-6)
+    blind = regulator(f, (f.state(), f.input()), Q, R, on_manifold=True)
+    assert len(blind.poles) == f.nx - 1 and not blind.K[:, -1].any()
+    y = Measurement(f, {"v.c": 1e-3})
+    for on in (kalman(f, run, y, 1.0, on_manifold=True), kalman(f, run, y, 1.0)):
+        assert np.abs(on.L[1:, :3]).max() > 1e-3
+    np.testing.assert_allclose(on.L, kalman(f, run, y, 1.0, on_manifold=True).L, atol=1e-12)
+
+
+def test_outputs_that_are_rates_respond():
+    f, run = hoist()
+    still = run.x[0], f.input({"rho.rope": 1.0})
+    on, off = (
+        control.frequency_response(f, still, ("v.c", "x"), frequencies=[0.1, 1.0], manifold=m).values
+        for m in (True, False)
+    )
+    np.testing.assert_allclose(on, off, atol=1e-9 * np.abs(off).max())
+    # of (rho_k - rho_k-1)/h
+    rate = np.abs(np.exp(2j * np.pi * f.dt * np.array([0.1, 1.0])) - 1) / f.dt
+    np.testing.assert_allclose(np.abs(on[:, 0, 0]), rate, rtol=1e-9)
+    with pytest.raises(ValueError, match="'v.c' depends on what no step reads .* manifold=False"):
+        control.observability(f, still, ["x", "v.c"])
+    assert control.observability(f, still, ["x"]).rank == control.observability(f, run, "x").rank
+
+
+def test_a_direction_without_inertia_is_idle():
+    """Point masses on a line: how fast the line spins about itself acts on nothing, and may be weighed."""
+    rod = ry("a", name="rod", mass=Mass(1.0, (0.1, 0.1, 0.0)))
+    f = MaximalVI(System(rod, Gravity(0, 0, -9.81), JointForce("a", "torque")), 0.05)
+    x = f.initial_state({"a": 0.3})
+    T, whole = tangent_basis(f, x), tangent_basis(f, x, idle=True)
+    np.testing.assert_allclose(whole[:, : T.shape[1]], T, atol=1e-12)
+    (idle,) = whole[:, T.shape[1] :].T
+    assert abs(idle[f.error_names.index("dwz.rod")]) == pytest.approx(1.0, abs=1e-9)
+    lin = f.linearize(x)
+    assert np.abs(lin.A @ idle).max() < 1e-9 and np.abs(lin.C @ idle).max() < 1e-9
 
 
 def test_errors_say_what_is_wrong(chain):

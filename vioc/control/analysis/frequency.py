@@ -136,7 +136,7 @@ def frequency_response(
     """
     if f.nu == 0:
         raise ValueError("frequency_response: the map has no inputs")
-    system = linear_system(f, about, manifold)
+    system = linear_system(f, about, manifold, idle=True)
     if not system.steady:
         raise ValueError(
             "frequency_response: expected an equilibrium, a trajectory has no frequencies of its own"

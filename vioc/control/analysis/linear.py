@@ -51,7 +51,9 @@ class LinearSystem:
             isinstance(outputs, Sequence) and outputs and isinstance(outputs[0], str)
         ):
             names = as_names(outputs)
-            return output_jacobians(self.map, names, self.x) @ self.T, names
+            C = output_jacobians(self.map, names, self.x)
+            self._check_seen(C[0], names)
+            return C @ self.T, names
         C = np.asarray(outputs, float)
         if C.ndim != 2 or C.shape[1] != self.map.ndx:
             raise ValueError(
@@ -60,8 +62,24 @@ class LinearSystem:
         C = check_array(C, C.shape, "outputs")
         return C @ self.T, tuple(f"output {i}" for i in range(len(C)))
 
+    def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
+        """Refuse outputs of idle directions, which would be zero in coordinates that leave those out."""
+        from vioc.control.feedback.manifold import tangent_basis  # it imports regulators
 
-def linear_system(f: OneStepMap, about: Any, manifold: bool | None = None) -> LinearSystem:
+        if not self.on_manifold:
+            return
+        idle = tangent_basis(self.map, self.x[0], idle=True)[:, self.T.shape[2] :]
+        for name, row in zip(names, C, strict=True):
+            if np.abs(row @ idle).max(initial=0.0) > 1e-9 * np.abs(row).max(initial=0.0):
+                raise ValueError(
+                    f"outputs: {name!r} depends on what no step reads (rates of prescribed configurations), "
+                    "which coordinates of the constraint manifold leave out; pass manifold=False"
+                )
+
+
+def linear_system(
+    f: OneStepMap, about: Any, manifold: bool | None = None, *, idle: bool = False
+) -> LinearSystem:
     """Linearize a map about an equilibrium or along a trajectory.
 
     Parameters
@@ -71,6 +89,8 @@ def linear_system(f: OneStepMap, about: Any, manifold: bool | None = None) -> Li
     manifold : bool, optional
         Coordinates of the reduced tangent space, or of the full state; default: the former where the
         map has constraints.
+    idle : bool
+        On the manifold, keep what no step reads; see `tangent_basis`.
 
     Raises
     ------
@@ -84,12 +104,12 @@ def linear_system(f: OneStepMap, about: Any, manifold: bool | None = None) -> Li
         if about.map.state_names != f.state_names or about.map.input_names != f.input_names:
             raise ValueError("the trajectory's states and inputs are not those of the map")
         A, B = f.linearize_trajectory(about)
-        T = tangent_bases(f, about) if manifold else np.tile(np.eye(f.ndx), (len(about) + 1, 1, 1))
+        T = tangent_bases(f, about, idle=idle) if manifold else np.tile(np.eye(f.ndx), (len(about) + 1, 1, 1))
         x, u, steady = about.x, about.u, False
     else:
         state, held = equilibrium_point(f, about)
         A, B = (m[None] for m in f.linearize(state, held))
-        basis = tangent_basis(f, state) if manifold else np.eye(f.ndx)
+        basis = tangent_basis(f, state, idle=idle) if manifold else np.eye(f.ndx)
         T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), held[None], True
     A, B = restrict(A, B, T)
     return LinearSystem(f, A, B, T, x, u, steady, manifold)

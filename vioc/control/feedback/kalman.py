@@ -112,7 +112,8 @@ def kalman(
     P0 : like W, optional
         Covariance of the first estimate, for a trajectory; default W.
     on_manifold : bool
-        Keep errors and corrections on the tangent space of the constraints (`tangent_bases`).
+        Keep errors and corrections on the tangent space of the constraints (`tangent_bases`), with the
+        idle directions, which a measurement may see.
 
     Returns
     -------
@@ -139,7 +140,7 @@ def _along(f, run: Trajectory, measurement, W, W_u, P, on_manifold: bool) -> Kal
     A, B = f.linearize_trajectory(run)
     C = measurement.jacobian(run.x)
     n = len(run) + 1
-    T = tangent_bases(f, run) if on_manifold else np.tile(np.eye(f.ndx), (n, 1, 1))
+    T = tangent_bases(f, run, idle=True) if on_manifold else np.tile(np.eye(f.ndx), (n, 1, 1))
     Tt = np.swapaxes(T, 1, 2)
     A, B = restrict(A, B, T)
     C, P = C @ T, Tt[0] @ P @ T[0]
@@ -160,7 +161,7 @@ def _steady(f, about, measurement, W, W_u, on_manifold: bool) -> KalmanFilter:
     x, u = (about.x, about.u) if hasattr(about, "x") else about
     x = f.check_state(x)
     A, B = f.linearize(x, u)
-    T = tangent_basis(f, x) if on_manifold else np.eye(f.ndx)
+    T = tangent_basis(f, x, idle=True) if on_manifold else np.eye(f.ndx)
     C = measurement.jacobian(x) @ T
     A, B = restrict(A, B, T)
     W = T.T @ W @ T + B @ W_u @ B.T
@@ -238,6 +239,6 @@ class ExtendedKalmanFilter:
     def _restricted(self, x: np.ndarray, P: np.ndarray) -> np.ndarray:
         if not self.on_manifold:
             return P
-        T = tangent_basis(self.map, x)
+        T = tangent_basis(self.map, x, idle=True)
         Z = T @ T.T
         return Z @ P @ Z

@@ -3,7 +3,8 @@
 A state x = [q, p] of a variational integrator with constraints h(q) = 0 has directions that no motion
 takes (dq off the constraints) and directions that no future sees (dp in the range of Dh', which the next
 step's constraint impulse absorbs; rates of prescribed configurations). What is left is the tangent space
-of the reduced phase space, and the linearization maps these spaces to each other exactly.
+of the reduced phase space, and the linearization maps these spaces to each other exactly. A cost or a
+measurement may see an idle direction all the same: regulators and filters keep those.
 Maths: docs/maths/feedback.md.
 """
 
@@ -27,7 +28,7 @@ from vioc.errors import ModelError
 RANK = 1e-9  # singular values below this, of conditions of length one, count as zero
 
 
-def tangent_basis(f: OneStepMap, x: Any) -> np.ndarray:
+def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
     """Orthonormal basis of the errors that a constrained mechanism can have and feel at a state.
 
     Parameters
@@ -39,12 +40,16 @@ def tangent_basis(f: OneStepMap, x: Any) -> np.ndarray:
         the kernel of A.
     x : (nx,)
         With h(x) = 0.
+    idle : bool
+        Also keep the directions on which nothing of a step depends, not even a multiplier: a step writes
+        them and no step reads them, as the rates of prescribed configurations, but a weight may see them.
 
     Returns
     -------
     T : (ndx, r)
         A consistent error is dx = T z, and z = T' dx are its coordinates: T' also takes away what the
-        future does not see. The identity for a map without constraints and idle states.
+        future does not see. Idle directions are the last columns. The identity for a map without
+        constraints and idle states.
 
     Raises
     ------
@@ -59,10 +64,10 @@ def tangent_basis(f: OneStepMap, x: Any) -> np.ndarray:
     configurations - rank of Dh) + number of prescribed configurations.
     """
     x = f.check_state(x)
-    return _bases(f, x[None])[0]
+    return _bases(f, x[None], idle)[0]
 
 
-def tangent_bases(f: OneStepMap, trajectory: Trajectory) -> np.ndarray:
+def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) -> np.ndarray:
     """`tangent_basis` at every sample of a trajectory, turned so that they change little from k to k + 1.
 
     Returns
@@ -75,7 +80,7 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory) -> np.ndarray:
         As `tangent_basis`; or if the constraints' rank changes on the way, naming the sample.
     """
     X = check_array(trajectory.x, (len(trajectory) + 1, f.nx), "trajectory", f.state_names)
-    return _bases(f, X)
+    return _bases(f, X, idle)
 
 
 def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -102,40 +107,51 @@ def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, n
     return after @ A @ before, after @ B
 
 
-def _bases(f: OneStepMap, X: np.ndarray) -> np.ndarray:
+def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
     theta = np.array(list(f.parameters.values()), float)
     values: np.ndarray | list[np.ndarray]
     if f.ndx == f.nx:
         evaluate, pattern = _conditions(f)
         values, groups = evaluate(X, theta)[0], _groups(pattern, f.nx)
+        more = [np.eye(f.nx)[:, _idle(f)]] * len(X)
     else:
-        values, groups = _unseen(f, X, theta), None
+        (values, more), groups = _unseen(f, X, theta), None
     if values[0].shape[0] == 0:
         return np.tile(np.eye(f.ndx), (len(X), 1, 1))
     bases: list[np.ndarray] = []
     for k, C in enumerate(values):
         T = _null_space(C, groups)
+        r = T.shape[1]
+        if idle:
+            T = np.concatenate([T, more[k]], axis=1)
         if bases:
             if T.shape != bases[0].shape:
                 raise ValueError(
                     f"sample {k}: {T.shape[1]} directions are free, {bases[0].shape[1]} at sample 0: "
                     "constraints become dependent there"
                 )
-            U, _, V = np.linalg.svd(T.T @ bases[-1])
-            T = T @ (U @ V)  # the nearest basis of the same space
+            U, _, V = np.linalg.svd(T[:, :r].T @ bases[-1][:, :r])
+            T[:, :r] = T[:, :r] @ (U @ V)  # the nearest basis of the same space
         bases.append(T)
     return np.stack(bases)
 
 
-def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> list[np.ndarray]:
-    """Rows (c, ndx) at each state, by error coordinates: the constraints' derivatives, the kernel of A."""
+def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Rows (c, ndx) at each state, by error coordinates: the constraints' derivatives, the kernel of A.
+
+    And the idle part of that kernel as columns: what no multiplier absorbs, and no constraint forbids.
+    """
     G = _error_constraints(f)(np.ascontiguousarray(X), theta)[0]
-    A = f.linearize_points(X, np.array([f.rest_input(x) for x in X])).A
-    found = []
-    for g, a in zip(G, A, strict=True):
+    lin = f.linearize_points(X, np.array([f.rest_input(x) for x in X]))
+    found, idle = [], []
+    for g, a, c in zip(G, lin.A, lin.C, strict=True):
         _, size, V = np.linalg.svd(a)
-        found.append(np.concatenate([g, V[size <= RANK * size[0]]]))
-    return found
+        kernel = V[size <= RANK * size[0]]
+        found.append(np.concatenate([g, kernel]))
+        conditions = np.concatenate([m / max(np.linalg.norm(m, 2), 1e-300) for m in (g, c) if m.size] or [g])
+        _, size, V = np.linalg.svd(conditions @ kernel.T)
+        idle.append(kernel.T @ V[(size > RANK).sum() :].T)
+    return found, idle
 
 
 @lru_cache(maxsize=4)

@@ -169,8 +169,11 @@ def regulator(
     S : (ndx, nu), optional
         Cross weight: the cost has 2 z'Sv.
     on_manifold : bool
-        Weigh and feed back only what constraints let move and what the future sees: gains K_red T'
-        (`tangent_bases`). `P` is then T P_red T', and `poles` are the r of the reduced loop.
+        Weigh and feed back only what constraints let move, without the momentum that their next impulse
+        absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights fall on the inputs
+        that write them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
+        T P_red T', and `poles` are the r of the reduced loop (a 0 for each idle direction is left out,
+        unless S feeds it back).
 
     Returns
     -------
@@ -187,7 +190,7 @@ def regulator(
         f = check_trajectory(f, about)
         Q, Qf = state_costs(f, Q, Qf, about.x)
         n = len(about)
-        T = tangent_bases(f, about) if on_manifold else np.tile(np.eye(f.ndx), (n + 1, 1, 1))
+        T = tangent_bases(f, about, idle=True) if on_manifold else np.tile(np.eye(f.ndx), (n + 1, 1, 1))
         Tt = np.swapaxes(T, 1, 2)
         lin = f.linearize_trajectory(about)
         A, B = restrict(lin.A, lin.B, T)
@@ -206,14 +209,17 @@ def _steady(f, x, u, Q, R, S, on_manifold: bool) -> SteadyRegulator:
     moved = np.abs(f.difference(x, f.step(x, u))).max()
     if not moved <= FIXED_POINT * (1 + np.abs(x).max()):
         raise ValueError(f"(x, u) is not an equilibrium: one step moves it by {moved:.3g}; see equilibrium()")
-    T = tangent_basis(f, x) if on_manifold else np.eye(f.ndx)
+    T, r = np.eye(f.ndx), f.ndx
+    if on_manifold:
+        T, r = tangent_basis(f, x, idle=True), tangent_basis(f, x).shape[1]
     lin = f.linearize(x, u)
     A, B = restrict(lin.A, lin.B, T)
+    reduced = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # what is idle is at 0
     try:
         with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
             P = solve_discrete_are(A, B, T.T @ Q @ T, R, s=T.T @ S)
         K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A + S.T @ T)
-        poles = np.linalg.eigvals(A - B @ K)
+        poles = np.linalg.eigvals((A - B @ K)[reduced, reduced])
         if not np.abs(poles).max(initial=0.0) < SETTLES:
             raise np.linalg.LinAlgError(f"a closed-loop pole is {np.abs(poles).max():.6g}")
     except np.linalg.LinAlgError as error:
