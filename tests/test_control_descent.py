@@ -267,8 +267,8 @@ def test_refused(options, message):
 
 def test_other_step_lengths_are_refused():
     f = midpoint_pendulum()
-    guess = f.rollout([0, 0], steps=2, dt=[0.1, 0.2])
-    with pytest.raises(ValueError, match="step lengths other than"):
+    guess = f.rollout([0, 0], steps=2, dt=0.2)
+    with pytest.raises(ValueError, match="guess: made for steps of 0.2 s, the map takes steps of 0.1 s"):
         optimize(f, quadratic(f, Q=1, R=1), guess)
 
 

@@ -203,7 +203,7 @@ def _check_map(
 
 
 def _check_cost(cost: Cost, run: Trajectory, rng: np.random.Generator) -> list[DerivativeCheck]:
-    f, lengths = run.map, np.diff(run.t)
+    f, lengths = run.map, run.step_lengths
     du = rng.standard_normal(run.u.shape)
     dx = np.empty((len(run) + 1, f.ndx))
     dx[0] = rng.standard_normal(f.ndx)

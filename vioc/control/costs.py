@@ -28,6 +28,7 @@ from vioc.dynamics.evaluate import Bound, Evaluator
 from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
+from vioc.steps import check_steps
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,12 @@ class Cost:
     def __reduce__(self):
         functions = self._running, self._terminal, self._convex
         return _rebuild, (self.map, *functions, self._references, self.per_time)
+
+    def check_map(self, f: OneStepMap) -> None:
+        """Raise ValueError unless this is a cost of a map with these states, inputs and this step."""
+        if self.map.state_names != f.state_names or self.map.input_names != f.input_names:
+            raise ValueError("cost: it was built on a map with other states or inputs")
+        check_steps(self.map.dt, f.dt, "cost", "the map", "build it on this map")
 
     # -- in symbols -----------------------------------------------------------------------------
 

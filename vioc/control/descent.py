@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.control.costs import Cost
-from vioc.control.guess import begin, far_away, guess_curve, guess_trajectory
+from vioc.control.guess import begin, far_away, guess_curve, guess_lengths, guess_trajectory
 from vioc.control.local_model import Direction, LocalModel
 from vioc.control.result import ADVICE, HEADER, History, Record, Result
 from vioc.control.shooting import Shooting
@@ -63,6 +63,7 @@ def optimize(
     max_iterations: int = 300,
     warmup: int = 0,
     projection: tuple[Any, Any] | None = None,
+    dt: Any = None,
     armijo: Armijo = ARMIJO,
     monitor: bool | Callable[[Record], Any] | None = None,
     raise_on_failure: bool = True,
@@ -97,6 +98,9 @@ def optimize(
     projection : (Q, R), optional
         Weights of the regulator about each iterate that projects, as in `dlqr`; default: the convex
         part of the cost, so that stiff terminal weights are in the gains too.
+    dt : float or (N,), optional
+        Step lengths, s, as in `OneStepMap.rollout`: they need not be equal. Default: those of a guess that
+        is a trajectory, which are the map's own unless they are unequal; else the map's.
     armijo : Armijo
     monitor : bool or callable, optional
         True prints one line per iteration and a verdict; a callable gets each `Record`.
@@ -121,8 +125,7 @@ def optimize(
     """
     if not isinstance(cost, Cost):
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
-    if cost.map.state_names != f.state_names or cost.map.input_names != f.input_names:
-        raise ValueError("cost: it was built on a map with other states or inputs")
+    cost.check_map(f)
     methods = ("auto", SHOOTING, *FALLBACKS)
     if method not in methods:
         raise ValueError(f"method: expected one of {', '.join(map(repr, methods))}, got {method!r}")
@@ -140,7 +143,8 @@ def optimize(
             input_weight(f, projection[1], "projection R", definite=True),
         )
     log = _Log(monitor)
-    shooting = _shooting(f, cost, guess, x0, steps, method)
+    dt = guess_lengths(f, guess, dt)
+    shooting = _shooting(f, cost, guess, x0, steps, method, dt)
     search = interrupt = None
     begun = ""
     quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # trials are judged by their value
@@ -151,7 +155,7 @@ def optimize(
                 shooting.iterate(max_iterations, log)
                 run = shooting.trajectory(f)
             if run is None:
-                run, begun = begin(f, guess, x0, steps, weights, strict=raise_on_failure)
+                run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
             with LocalModels(f, cost, run, weights) as models:
                 search = _Search(f, tolerance, armijo, run, models.value(run), log)
                 search.iterate(models, method if method in FALLBACKS else "newton", max_iterations, warmup)
@@ -160,7 +164,7 @@ def optimize(
             if search is None:  # stopped between curves: what they lead to
                 run = None if shooting is None else shooting.trajectory(f)
                 if run is None:
-                    run, begun = begin(f, guess, x0, steps, weights, strict=raise_on_failure)
+                    run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
                 search = _Search(f, tolerance, armijo, run, cost.value(run), log)
             search.status, search.note = "interrupted", ""
     if search.status in ("line_search", "no_descent"):
@@ -175,7 +179,7 @@ def optimize(
 
 
 def _shooting(
-    f: OneStepMap, cost: Cost, guess: Any, x0: Any, steps: int | None, method: str
+    f: OneStepMap, cost: Cost, guess: Any, x0: Any, steps: int | None, method: str, dt: Any
 ) -> Shooting | None:
     """The guess as the first curve of multiple shooting, where that is the method."""
     if method in FALLBACKS or (method == "auto" and not isinstance(guess, tuple)):
@@ -189,13 +193,13 @@ def _shooting(
             f'{f!r} is none; use "newton"'
         )
     if not isinstance(guess, tuple):
-        run = guess_trajectory(f, guess, x0, steps, None)
+        run = guess_trajectory(f, guess, x0, steps, None, dt)
         guess = run.x, run.u
     X, U = guess_curve(f, guess)
     if x0 is not None:
         X = X.copy()
         X[0] = f.check_state(x0, "x0")
-    return Shooting(f, cost, sweeps, X, U)
+    return Shooting(f, cost, sweeps, X, U, dt)
 
 
 @dataclass
@@ -342,7 +346,7 @@ def _open_loop(f: OneStepMap, run: Trajectory) -> tuple[Trajectory, float]:
     elsewhere within its tolerance, on an unstable system, makes it grow.
     """
     try:
-        again = f.rollout(run.x[0], run.u, k0=run.k0)
+        again = f.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths)
     except StepError:
         return run, float("inf")
     gap = float(np.abs(f.difference(run.x, again.x)).max())

@@ -13,16 +13,42 @@ from vioc.control.weights import error_names
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
+from vioc.steps import check_steps
 
 FAR = 10.0  # relative to 1 + |x|: a trajectory this far from its guess does not follow it
 
 
+def guess_lengths(f: OneStepMap, guess: Any, dt: Any) -> Any:
+    """Step lengths to optimize over: `dt`, or those of a guess that are not equal, or None, the map's own.
+
+    Raises
+    ------
+    ValueError
+        For a trajectory with other steps.
+    """
+    if not isinstance(guess, Trajectory):
+        return dt
+    h = guess.step_lengths
+    if dt is None and (h == h[0]).all():
+        check_steps(h[0], f.dt, "guess")
+        return None
+    check_steps(h, h if dt is None else dt, "guess", "`dt`")
+    return h
+
+
 def begin(
-    f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None, *, strict: bool
+    f: OneStepMap,
+    guess: Any,
+    x0: Any,
+    steps: int | None,
+    weights: Weights | None,
+    dt: Any = None,
+    *,
+    strict: bool,
 ) -> tuple[Trajectory, str]:
-    """Where the search begins, and what to say where that is not the guess."""
+    """Where the search begins, and what to say where that is not the guess; `dt` from `guess_lengths`."""
     try:
-        return guess_trajectory(f, guess, x0, steps, weights), ""
+        return guess_trajectory(f, guess, x0, steps, weights, dt), ""
     except OptimizationError:
         if strict or guess is None:
             raise
@@ -36,7 +62,7 @@ def begin(
             attempts.insert(0, (U, "its inputs alone"))
         for inputs, words in attempts:
             try:
-                run = f.rollout(x0, inputs, N, k0=k0)
+                run = f.rollout(x0, inputs, N, k0=k0, dt=dt)
             except StepError:
                 continue
             return run, f"the guess leads to no trajectory, so the search began with {words}"
@@ -68,13 +94,11 @@ def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
 
 
 def guess_trajectory(
-    f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None
+    f: OneStepMap, guess: Any, x0: Any, steps: int | None, weights: Weights | None, dt: Any = None
 ) -> Trajectory:
-    """The guess as a trajectory of f."""
+    """The guess as a trajectory of f, with steps `dt` from `guess_lengths`."""
     k0 = 0
     if isinstance(guess, Trajectory):
-        if not np.allclose(np.diff(guess.t), f.dt, rtol=1e-9):
-            raise ValueError(f"the guess has step lengths other than the map's dt = {f.dt:g} s")
         if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
             return guess
         guess, k0 = (guess.x, guess.u), guess.k0
@@ -86,9 +110,10 @@ def guess_trajectory(
                 )
             if guess is None and steps is None:
                 raise ValueError("steps: give their number with x0, or a guess")
-            return f.rollout(x0, guess, steps)
+            return f.rollout(x0, guess, steps, dt=dt)
         X, U = guess_curve(f, guess)
-        return project(f, X, U, projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0), x0, k0=k0)
+        K = projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0, dt=dt)
+        return project(f, X, U, K, x0, k0=k0, dt=dt)
     except (StepError, OptimizationError) as error:
         raise OptimizationError(
             f"the guess leads to no trajectory: {error}. Try one nearer to a trajectory, other weights in "

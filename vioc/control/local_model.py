@@ -134,7 +134,7 @@ class LocalModel:
         f, run = self.map, self.run
         X, U = f.retract(run.x, gamma * direction.dx), run.u + gamma * direction.du
         try:
-            moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, rescue=False)
+            moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths, rescue=False)
             value = self.cost.value(moved)
         except (StepError, OptimizationError):
             return None

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import solve_discrete_are
 
 from vioc.checks import few, plain
+from vioc.control.about import check_trajectory
 from vioc.control.analysis.rank import stuck_modes
 from vioc.control.riccati import riccati
 from vioc.control.weights import error_names, error_weights, input_weight
@@ -16,6 +17,7 @@ from vioc.drawing import plots
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
+from vioc.steps import check_steps
 
 SETTLES = 1 - 1e-7  # poles nearer to the circle are rounding of what does not settle at all
 FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
@@ -87,6 +89,11 @@ class Regulator:
         Q is (N+1, ndx, ndx) where it weighs quantities that are no errors by name.
     end : SteadyRegulator or None
         What takes over after N steps; see `hold`.
+
+    Raises
+    ------
+    ValueError
+        Of the reference's equal steps, or of `end`, that are not the map's.
     """
 
     map: OneStepMap
@@ -98,10 +105,24 @@ class Regulator:
     Qf: np.ndarray
     end: SteadyRegulator | None = None
 
+    def __post_init__(self) -> None:
+        h = self.reference.step_lengths
+        if self.equal_steps:
+            check_steps(h[0], self.map.dt, "reference", "the regulator's map")
+        if self.end is not None:
+            check_steps(self.end.map.dt, self.map.dt, "end", "the regulator's map")
+
+    @property
+    def equal_steps(self) -> bool:
+        """Whether all steps of the reference are of one length, as a closed loop's are."""
+        h = self.reference.step_lengths
+        return bool((h == h[0]).all())
+
     def rollout(self, x0: Any, steps: int | None = None) -> Trajectory:
         """Closed loop from x0 (nx,), over the horizon or `steps` steps.
 
-        Past the horizon the end of the reference is held, see `hold`.
+        Past the horizon the end of the reference is held, see `hold`, at the map's own step. Steps of the
+        reference that are not equal are taken as they are.
 
         Raises
         ------
@@ -115,12 +136,14 @@ class Regulator:
         if steps < 1:
             raise ValueError(f"steps: expected at least 1, got {steps}")
         X, U, K = self.reference.x[:n][:steps], self.reference.u[:steps], self.K[:steps]
+        h = self.reference.step_lengths[:steps]
         if steps > n:
             end = (self if self.end else self.hold()).end
             assert end is not None
             more = [np.tile(a, (steps - n, *(1,) * a.ndim)) for a in (end.x, end.u, end.K)]
             X, U, K = (np.concatenate(pair) for pair in zip((X, U, K), more, strict=True))
-        return self.map.track(x0, X, U, K, k0=self.reference.k0)
+            h = np.concatenate([h, np.full(steps - n, self.map.dt)])
+        return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h)
 
     def hold(self, x: Any = None, u: Any = None) -> Regulator:
         """The same regulator that after its horizon holds an equilibrium with a steady-state gain.
@@ -176,7 +199,8 @@ def dlqr(
     ----------
     f : OneStepMap
     about : Trajectory, or an equilibrium
-        A trajectory of the map, or (x, u), or an object with `x` (nx,) and `u` (nu,).
+        A trajectory of the map, or (x, u), or an object with `x` (nx,) and `u` (nu,). A trajectory's steps
+        are the regulator's: where they are equal, its map is ``f.with_dt`` of them.
     Q, Qf : float, (ndx,), (ndx, ndx) or dict of str to float
         Weights >= 0 on the state's error; Qf is Q unless given. In a dict, names of the error's entries
         (states, or the map's ``error_names`` where it has fewer errors than states) and of any quantity
@@ -217,21 +241,6 @@ def dlqr(
     A, B = f.linearize_trajectory(about)
     K, P = riccati(A, B, along(Q), R, Qf)
     return Regulator(f, about, K, P, Q, R, Qf)
-
-
-def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
-    """The map with the step length of a trajectory that must be its own."""
-    if about.map.state_names != f.state_names or about.map.input_names != f.input_names:
-        raise ValueError(
-            f"the trajectory's states {', '.join(about.map.state_names)} and inputs "
-            f"{', '.join(about.map.input_names)} are not those of the map"
-        )
-    h = about.step_lengths
-    if not np.allclose(h, f.dt, rtol=1e-9):
-        if not np.allclose(h, h[0], rtol=1e-9):
-            raise ValueError("the trajectory's steps are not equal; a closed loop runs at one step length")
-        f = f.with_dt(float(h[0]))
-    return f
 
 
 def state_costs(f: OneStepMap, Q: Any, Qf: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

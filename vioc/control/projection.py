@@ -18,7 +18,15 @@ from vioc.dynamics.trajectory import Trajectory
 
 
 def project(
-    f: OneStepMap, X: Any, U: Any, K: Any, x0: Any = None, *, k0: int = 0, rescue: bool = True
+    f: OneStepMap,
+    X: Any,
+    U: Any,
+    K: Any,
+    x0: Any = None,
+    *,
+    k0: int = 0,
+    dt: Any = None,
+    rescue: bool = True,
 ) -> Trajectory:
     """The trajectory that follows a curve under feedback.
 
@@ -28,6 +36,8 @@ def project(
     X, U, K : (N or N+1, nx), (N, nu), (N, nu, ndx)
     x0 : (nx,), optional
         Start; default X[0].
+    dt : float or (N,), optional
+        Step lengths, as in `OneStepMap.rollout`.
     rescue : bool
         False gives up on a step that is hard to solve, as `OneStepMap.track` does.
 
@@ -42,10 +52,12 @@ def project(
         Where the map has no next state.
     """
     start = np.asarray(X, float)[0] if x0 is None else x0
-    return f.track(start, X, U, K, k0=k0, rescue=rescue)
+    return f.track(start, X, U, K, k0=k0, dt=dt, rescue=rescue)
 
 
-def projection_gains(f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, *, k0: int = 0) -> np.ndarray:
+def projection_gains(
+    f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, *, k0: int = 0, dt: Any = None
+) -> np.ndarray:
     """Gains of the regulator about a curve, which need not be a trajectory.
 
     The map is linearized at the curve's own points (X[k], U[k]).
@@ -56,6 +68,8 @@ def projection_gains(f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, 
     X, U : (N or N+1, nx), (N, nu)
     Q, R
         Weights as in `dlqr`; Qf = Q.
+    dt : float or (N,), optional
+        Step lengths, as in `OneStepMap.rollout`.
 
     Returns
     -------
@@ -66,7 +80,7 @@ def projection_gains(f: OneStepMap, X: Any, U: Any, Q: Any = 1.0, R: Any = 1.0, 
     X = check_array(X, (len(U), f.nx), "states", f.state_names)
     Q = weight_matrix(Q, error_names(f), "projection Q")
     R = weight_matrix(R, f.input_names, "projection R", definite=True)
-    A, B = f.linearize_points(X, U, k0=k0)
+    A, B = f.linearize_points(X, U, k0=k0, dt=dt)
     return riccati(A, B, Q, R, Q)[0]
 
 

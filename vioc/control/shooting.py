@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,8 @@ class Shooting:
     sweeps : Sweeps
     X, U : (N+1, nx), (N, nu)
         The guess; X[0] stays.
+    dt : float, (N,) or None
+        Step lengths, s; None is the map's own.
 
     Attributes
     ----------
@@ -55,6 +58,7 @@ class Shooting:
     sweeps: Sweeps
     X: np.ndarray
     U: np.ndarray
+    dt: Any = None
     gains: np.ndarray | None = None
     status: str = ""
     penalty: float = 0.0
@@ -65,7 +69,7 @@ class Shooting:
     def __post_init__(self):
         N = len(self.U)
         e = self.sweeps.equations
-        self.grid, self._reversed = self.sweeps.grids(self.f, self.cost, N)
+        self.grid, self._reversed = self.sweeps.grids(self.f, self.cost, N, dt=self.dt)
         self._last_reference = self.cost.reference_rows(N)[N]
         self.multipliers, self.duals = np.zeros((N, e.nm)), np.zeros((N, e.nz))
         self.value, self.gap, self._end = self._evaluate(self.X, self.U, self.multipliers)
@@ -85,7 +89,7 @@ class Shooting:
         if self.gains is None:
             return None
         try:
-            run = project(f, self.X, self.U, self.gains)
+            run = project(f, self.X, self.U, self.gains, dt=self.dt)
             self.cost.value(run)
         except (StepError, OptimizationError):
             return None

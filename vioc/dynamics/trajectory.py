@@ -8,7 +8,7 @@ import math
 import os
 import tempfile
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 from vioc.checks import few
 from vioc.dynamics.evaluate import Evaluator
 from vioc.errors import FileFormatError, SlackWarning
+from vioc.steps import lengths_of, same_steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.base import OneStepMap
@@ -50,6 +51,7 @@ class Trajectory:
     Attributes
     ----------
     map : OneStepMap
+        Its `dt` is the length of the steps, where they are equal.
     t : (N+1,)
         s.
     x : (N+1, nx)
@@ -84,11 +86,17 @@ class Trajectory:
     @property
     def step_lengths(self) -> np.ndarray:
         """Length of each step (N,), s; exact where they are equal, which differences of t are not."""
-        h = np.diff(self.t)
-        if not np.allclose(h, h[0], rtol=1e-9, atol=0):
-            return h
-        mean = (self.t[-1] - self.t[0]) / len(h)
-        return np.full(len(h), self.map.dt if abs(mean - self.map.dt) <= 1e-9 * mean else mean)
+        return lengths_of(self.t, self.map.dt)
+
+    def on_its_step(self) -> Trajectory:
+        """This trajectory on the map whose `dt` is the length of its steps, where they are equal.
+
+        So that whatever is made of it (a regulator, a file, a quantity) is for these steps.
+        """
+        h, f = self.step_lengths, self.map
+        if not len(h) or h[0] == f.dt or not (h == h[0]).all():
+            return self
+        return replace(self, map=f.with_dt(float(h[0])))
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
         """Values of a CasADi expression of ``map.symbols`` along the trajectory.
@@ -239,17 +247,24 @@ class Trajectory:
                     f"missing {missing or 'none'}, unknown {extra or 'none'}"
                 )
             columns[key] = np.ascontiguousarray(data[key][:, [stored.index(n) for n in names]])
-        ours = json.loads(json.dumps(map.identity()))
-        differ = [k for k in (*ours, *header["identity"]) if ours.get(k) != header["identity"].get(k)]
+        ours, theirs = json.loads(json.dumps(map.identity())), header["identity"]
+        differ = [k for k in dict.fromkeys((*ours, *theirs)) if not _same(k, ours.get(k), theirs.get(k))]
         if differ:
+            again = f"; load it with map.with_dt({theirs['dt']!r})" if differ == ["dt"] else ""
             raise FileFormatError(
-                f"{path}: saved from another map: {', '.join(dict.fromkeys(differ))} "
-                f"differ from those of {map!r}"
+                f"{path}: saved from another map: {', '.join(differ)} differ from those of {map!r}{again}"
             )
         moved = {n: v for n, v in header["parameters"].items() if n in map.parameters}
         owner = map.with_parameters(**moved) if moved else map
         arrays = (data["t"], columns["x"], columns["u"], columns["multipliers"])
-        return Trajectory(owner, *arrays, k0=header["k0"])
+        return Trajectory(owner, *arrays, k0=header["k0"]).on_its_step()
+
+
+def _same(key: str, ours: Any, theirs: Any) -> bool:
+    """Whether an entry of two identities is the same; one that only one of them has is not."""
+    if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
+        return same_steps(theirs, ours)
+    return ours == theirs
 
 
 def warn_slack(trajectory: Trajectory) -> None:

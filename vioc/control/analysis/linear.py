@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import as_names, by_name, check_array
+from vioc.control.about import check_trajectory
 from vioc.control.weights import error_names, named_jacobians
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
@@ -101,8 +102,7 @@ def linear_system(
 
     manifold = bool(f.multiplier_names) if manifold is None else manifold
     if isinstance(about, Trajectory):
-        if about.map.state_names != f.state_names or about.map.input_names != f.input_names:
-            raise ValueError("the trajectory's states and inputs are not those of the map")
+        f = check_trajectory(f, about)
         A, B = f.linearize_trajectory(about)
         T = tangent_bases(f, about, idle=idle) if manifold else np.tile(np.eye(f.ndx), (len(about) + 1, 1, 1))
         x, u, steady = about.x, about.u, False

@@ -22,6 +22,7 @@ from vioc.control.projection import project, projection_gains
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
+from vioc.steps import check_steps
 
 METHODS: dict[str, Barrier | Augmented] = {"barrier": Barrier(), "augmented": Augmented()}
 
@@ -93,6 +94,7 @@ def optimize_constrained(
     """
     if not isinstance(cost, Cost):
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
+    cost.check_map(f)
     if isinstance(method, str) and method not in ("auto", *METHODS):
         raise ValueError(f"method: expected 'auto', {', '.join(map(repr, METHODS))}, got {method!r}")
     start, n, start_run = _start(f, cost, guess, x0, steps)
@@ -181,8 +183,7 @@ def near_trajectory(f: OneStepMap, guess: Trajectory, x0: Any = None) -> Traject
     OptimizationError
         Where the map cannot follow.
     """
-    if not np.allclose(np.diff(guess.t), f.dt, rtol=1e-9):
-        raise ValueError(f"the guess has step lengths other than the map's dt = {f.dt:g} s")
+    check_steps(guess.step_lengths, f.dt, "guess")
     if guess.map.state_names != f.state_names or guess.map.input_names != f.input_names:
         raise ValueError("the guess is a trajectory of a map with other states or inputs")
     X, U, k0 = guess.x, guess.u, guess.k0

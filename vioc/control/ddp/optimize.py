@@ -22,6 +22,7 @@ from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
 from vioc.progress import Progress
+from vioc.steps import check_steps
 
 METHODS = ("ddp", "ilqr")
 LEAST, FACTOR, MOST = 1e-6, 2.0, 1e10  # of the regularization: least, first factor, most
@@ -80,8 +81,7 @@ def optimize_ddp(
     """
     if not isinstance(cost, Cost):
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
-    if cost.map.state_names != f.state_names or cost.map.input_names != f.input_names:
-        raise ValueError("cost: it was built on a map with other states or inputs")
+    cost.check_map(f)
     if method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(map(repr, METHODS))}, got {method!r}")
     if not tolerance > 0 or max_iterations < 1:
@@ -111,8 +111,7 @@ def optimize_ddp(
 
 def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None) -> Trajectory:
     if isinstance(guess, Trajectory):
-        if not np.allclose(np.diff(guess.t), f.dt, rtol=1e-9):
-            raise ValueError(f"the guess has step lengths other than the map's dt = {f.dt:g} s")
+        check_steps(guess.step_lengths, f.dt, "guess")
         x0 = guess.x[0] if x0 is None else x0
         return _rollout(f, x0, guess.u, guess.k0)
     if not isinstance(guess, tuple):

@@ -87,8 +87,7 @@ class Phase:
         if self.cost is not None:
             if not isinstance(self.cost, Cost):
                 raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {self.cost!r}")
-            if self.cost.map.state_names != f.state_names or self.cost.map.input_names != f.input_names:
-                raise ValueError("cost: it was built on a map with other states or inputs")
+            self.cost.check_map(f)
             if self.cost.uses_multipliers and not self.equations.implicit:
                 raise ValueError(
                     f"cost: it uses multipliers, and {type(f).__name__} has no residual with them"

@@ -166,9 +166,9 @@ class Solution(AsTrajectory):
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int = 0) -> Regulator:
         """The time-varying regulator about a phase's trajectory; weights as in `vioc.control.dlqr`.
 
-        Its map is the phase's with the step length of the solution (`OneStepMap.with_dt`).
+        Its map is the trajectory's, which has the step length of the solution (`OneStepMap.with_dt`).
         """
-        run = _with_its_steps(self.phases[phase].trajectory)
+        run = self.phases[phase].trajectory
         regulator = dlqr(run.map, run, Q, R, Qf)
         assert isinstance(regulator, Regulator)
         return regulator
@@ -232,21 +232,13 @@ def solution(
         multipliers = raw.w[at.L]
         if not phase.equations.implicit and maps[i].multiplier_names:
             multipliers = _step_multipliers(maps[i], x, u, k0, h)
-        run = Trajectory(maps[i], time, x, u, multipliers, k0=k0)
+        run = Trajectory(maps[i], time, x, u, multipliers, k0=k0).on_its_step()
         phases.append(PhaseSolution(phase, run, duals(raw, i, gone[i]), defect(t, i, g)))
     found = violations(raw, g, times)
     message = _message(status, iterations, float(cost[0]), found)
     return Solution(
         problem, tuple(phases), float(cost[0]), status, message, iterations, seconds, found, stats, raw
     )
-
-
-def _with_its_steps(run: Trajectory) -> Trajectory:
-    """The trajectory on its map with its step length as the map's own."""
-    f, h = run.map, float(run.step_lengths[0])
-    if abs(h - f.dt) <= 1e-12 * f.dt:
-        return run
-    return Trajectory(f.with_dt(h), run.t, run.x, run.u, run.multipliers, k0=run.k0)
 
 
 def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -> np.ndarray:

@@ -15,6 +15,7 @@ from vioc.control.weights import input_weight, state_weight
 from vioc.drawing import plots
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.trajectory import Trajectory
+from vioc.steps import check_steps
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def covariance(
     Raises
     ------
     ValueError
-        Shapes, names, covariances; an observer without a law.
+        Shapes, names, covariances; an observer without a law; a law or observer for another step.
     """
     f, n, N = trajectory.map, trajectory.map.ndx, len(trajectory)
     P0, W = state_weight(f, P0, "P0"), state_weight(f, W, "W")
@@ -105,6 +106,7 @@ def covariance(
         state_law = as_law(law)
         if not isinstance(state_law, StateLaw):
             raise TypeError(f"expected a law with gains, got {type(state_law).__name__}")
+        check_steps(state_law.map.dt, trajectory.step_lengths, "law", "the trajectory")
         K = state_law.K[[state_law.row(trajectory.k0 + k) for k in range(N)]]
     noise = B @ W_u @ np.swapaxes(B, 1, 2) + W
     if observer is None:
@@ -114,6 +116,7 @@ def covariance(
     if law is None:
         raise ValueError("an observer acts through a law: give the law as well")
 
+    check_steps(observer.map.dt, trajectory.step_lengths, "observer", "the trajectory")
     # dx and the estimate's error e after the correction, together: u = u_d - K (dx - e)
     C, V, I = observer.measurement.jacobian(trajectory.x), observer.measurement.V, np.eye(n)
     rows = np.zeros(N + 1, int) if observer.steady else trajectory.k0 - observer.k0 + np.arange(N + 1)

@@ -14,6 +14,7 @@ from vioc.control.tangent import retracted
 from vioc.control.weights import error_names
 from vioc.dynamics.integrators.base import Linearization, OneStepMap, SecondOrder, Symbols
 from vioc.dynamics.trajectory import Trajectory
+from vioc.steps import check_steps
 
 PENDING = "pending."  # prefix of the states that are inputs under way
 
@@ -120,7 +121,11 @@ class DelayedMap(OneStepMap):
         run = self.inner.rollout(a, np.vstack([w, U[:-1]]), k0=k0, dt=dt, warn=warn)
         return self._outer(run, U)
 
-    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, rescue: bool = True) -> Trajectory:
+    def track(
+        self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, dt: Any = None, rescue: bool = True
+    ) -> Trajectory:
+        if dt is not None:  # the delay is one step
+            check_steps(dt, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
         x0 = self.check_state(x0, "initial state")
         U = self.check_inputs(U, None, x0)
         n = len(U)
@@ -142,13 +147,13 @@ class DelayedMap(OneStepMap):
 
     def _outer(self, run: Trajectory, U: np.ndarray) -> Trajectory:
         x = np.hstack([run.x, np.vstack([run.u, U[-1:]])])
-        return Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0)
+        return Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0).on_its_step()
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
         """The inner map's trajectory of a run of this one."""
         x, w = self.split(run.x)
         arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1]))
-        return Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0)
+        return Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0).on_its_step()
 
     # -- derivatives ----------------------------------------------------------------------------
 
@@ -156,9 +161,9 @@ class DelayedMap(OneStepMap):
         a, w = self.split(self.check_state(x))
         return self._linearization(self.inner.linearize(a, w, k, dt))
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
         a, w = self.split(X)
-        return self._linearization(self.inner.linearize_points(a, w, k0=k0))
+        return self._linearization(self.inner.linearize_points(a, w, k0=k0, dt=dt))
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         return self._linearization(self.inner.linearize_trajectory(self.inner_trajectory(trajectory)))
@@ -220,6 +225,10 @@ class DelayedMap(OneStepMap):
 
     def identity(self) -> dict[str, Any]:
         return {"map": "DelayedMap", "inner": self.inner.identity(), "dt": self.dt}
+
+    def with_dt(self, dt: float) -> DelayedMap:
+        """The same with another step, by which the input is then late."""
+        return DelayedMap(self.inner.with_dt(dt))
 
     def with_parameters(self, **values: float) -> DelayedMap:
         return DelayedMap(self.inner.with_parameters(**values))

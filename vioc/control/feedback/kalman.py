@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import solve_discrete_are
 
+from vioc.control.about import check_trajectory
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.feedback.measurement import Measurement
@@ -16,6 +17,7 @@ from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
+from vioc.steps import check_steps
 
 
 class Estimate(NamedTuple):
@@ -103,8 +105,9 @@ def kalman(
     ----------
     f : OneStepMap
     about : Trajectory, or (x, u), or an object with `x` and `u`
+        A trajectory's step is the filter's.
     measurement : Measurement
-        Of this map; its V is the covariance of y.
+        Of this map, with its step; its V is the covariance of y.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the process noise, an error added to x[k+1]; by state name in a dict.
     W_u : float, (nu,), (nu, nu) or dict of str to float
@@ -126,6 +129,12 @@ def kalman(
     OptimizationError
         If there is no steady filter: a mode that does not decay is not seen, or not excited.
     """
+    if isinstance(about, Trajectory):
+        f = check_trajectory(f, about)
+        check_steps(
+            about.step_lengths, f.dt, "trajectory", "a filter", "resample it: a filter counts samples"
+        )
+    check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     W = state_weight(f, W, "W")
     W_u = input_weight(f, W_u, "W_u")
     if isinstance(about, Trajectory):
@@ -205,6 +214,7 @@ class ExtendedKalmanFilter:
 
     def __post_init__(self) -> None:
         f, P0 = self.map, self.W if self.P0 is None else self.P0
+        check_steps(self.measurement.map.dt, f.dt, "measurement", "the filter's map")
         for key, value, weight in (
             ("W", self.W, state_weight),
             ("W_u", self.W_u, input_weight),

@@ -10,6 +10,9 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.lqr import Regulator, SteadyRegulator
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.steps import check_steps
+
+ONE_STEP = "a closed loop runs at one step: resample, or follow it with regulator.rollout"
 
 
 class Law:
@@ -78,7 +81,8 @@ class StateLaw(Law):
 def as_law(regulator: Any) -> Law:
     """A law from a `Regulator`, a `SteadyRegulator`, or what is one already.
 
-    Anything with a method ``as_law`` is asked for it.
+    Anything with a method ``as_law`` is asked for it. ValueError for a reference of unequal steps: a law
+    counts samples.
     """
     if isinstance(regulator, Law):
         return regulator
@@ -87,6 +91,7 @@ def as_law(regulator: Any) -> Law:
     if isinstance(regulator, SteadyRegulator):
         return StateLaw(regulator.map, regulator.x[None], regulator.u[None], regulator.K[None], True)
     if isinstance(regulator, Regulator):
+        check_steps(regulator.reference.step_lengths, regulator.map.dt, "reference", "a law", ONE_STEP)
         X, U, K = regulator.reference.x[:-1], regulator.reference.u, regulator.K
         end = regulator.end
         if end is not None:

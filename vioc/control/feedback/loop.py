@@ -15,6 +15,7 @@ from vioc.control.feedback.measurement import root
 from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
+from vioc.steps import check_steps
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ class ClosedLoop:
     Attributes
     ----------
     plant : OneStepMap
-        What is simulated. Law and observer may be designed on another map with the same states: other
-        parameters, another integrator. A `DelayedMap` is a plant whose input acts one step late; a law
+        What is simulated. Law and observer may be designed on another map with the same states and step:
+        other parameters, another integrator. A `DelayedMap` is a plant whose input acts one step late; a law
         designed without the delay is then given the mechanism's states only.
     law : Law, Regulator, SteadyRegulator
     observer : KalmanFilter, ExtendedKalmanFilter, ConfigurationObserver, or None
@@ -111,7 +112,8 @@ class ClosedLoop:
     Raises
     ------
     TypeError, ValueError
-        A law or an observer that is none or is of another mechanism, bounds, covariances, names.
+        A law or an observer that is none, is of another mechanism or for another step, bounds, covariances,
+        names.
     """
 
     plant: OneStepMap = field(repr=False)
@@ -143,6 +145,9 @@ class ClosedLoop:
         measured = getattr(self.observer, "map", f)
         if measured.nx != f.nx:
             raise ValueError(f"the observer is of a map with {measured.nx} states, the plant has {f.nx}")
+        sensors = getattr(getattr(self.observer, "measurement", None), "map", measured)
+        for g, what in ((law_map, "law"), (measured, "observer"), (sensors, "the observer's measurement")):
+            check_steps(g.dt, f.dt, what, "the plant")
         self._actuators()
         self._noise()
 

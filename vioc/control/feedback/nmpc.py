@@ -15,7 +15,9 @@ from vioc.control.descent import optimize
 from vioc.control.feedback.bounds import input_bounds
 from vioc.control.feedback.law import Law
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
+from vioc.steps import check_steps
 
 
 class Horizon(NamedTuple):
@@ -78,6 +80,8 @@ class NonlinearMPC(Law):
         try:
             answer: Any = self.solve(k, x, guess)
             answer = getattr(answer, "trajectory", answer)
+            if isinstance(answer, Trajectory):
+                check_steps(answer.step_lengths, self.map.dt, f"plan at sample {k}", "the law's map")
             plan = Horizon(np.asarray(answer.x, float), np.asarray(answer.u, float))
             if not (np.isfinite(plan.u).all() and np.isfinite(plan.x).all() and len(plan.u)):
                 raise OptimizationError(f"sample {k}: the plan is not finite")
@@ -122,10 +126,9 @@ def descent_solver(
 
 def _descend(
     f: OneStepMap, cost: Any, choices: dict[str, Any], k: int, x: np.ndarray, guess: Horizon
-) -> Horizon:
+) -> Trajectory:
     at = cost if isinstance(cost, Cost) else cost(k)
-    run = optimize(f, at, (guess.x, guess.u), x0=x, **choices).trajectory
-    return Horizon(run.x, run.u)
+    return optimize(f, at, (guess.x, guess.u), x0=x, **choices).trajectory
 
 
 def dmoc_solver(problem: Callable[[int, np.ndarray], Any], **options: Any) -> Solver:
@@ -149,6 +152,5 @@ def dmoc_solver(problem: Callable[[int, np.ndarray], Any], **options: Any) -> So
 
 def _discrete_mechanics(
     problem: Any, options: dict[str, Any], k: int, x: np.ndarray, guess: Horizon
-) -> Horizon:
-    run = problem(k, x).solve((guess.x, guess.u), **options).trajectory
-    return Horizon(run.x, run.u)
+) -> Trajectory:
+    return problem(k, x).solve((guess.x, guess.u), **options).trajectory

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vioc.control.feedback.law import ONE_STEP
 from vioc.control.lqr import Regulator, SteadyRegulator
 from vioc.control.riccati import riccati
+from vioc.steps import check_steps
 
 
 class Reference(NamedTuple):
@@ -47,13 +49,14 @@ class Reference(NamedTuple):
 
 
 def reference(regulator: Regulator | SteadyRegulator) -> Reference:
-    """What a regulator was designed about; an equilibrium is held for good."""
+    """What a regulator was designed about; an equilibrium is held for good. ValueError for unequal steps."""
     f = regulator.map
     if isinstance(regulator, SteadyRegulator):
         A, B = f.linearize(regulator.x, regulator.u)
         X, P = np.tile(regulator.x, (2, 1)), np.tile(regulator.P, (2, 1, 1))
         return Reference(A[None], B[None], X, regulator.u[None], P, 0, True)
     run, end = regulator.reference, regulator.end
+    check_steps(run.step_lengths, f.dt, "reference", "a law", ONE_STEP)
     A, B = f.linearize_trajectory(run)
     X, U, P = run.x, run.u, regulator.P
     if end is not None:

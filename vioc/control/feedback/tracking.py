@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array
+from vioc.control.about import check_trajectory
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.law import StateLaw
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
@@ -18,7 +19,6 @@ from vioc.control.lqr import (
     Regulator,
     SteadyRegulator,
     along,
-    check_trajectory,
     state_costs,
 )
 from vioc.control.riccati import riccati

@@ -132,8 +132,7 @@ def shooting_problem(f: OneStepMap, cost: Cost, x0: Any, steps: int) -> Any:
     -----
     Crocoddyl holds models weakly through Python: keep the problem, which keeps them.
     """
-    if cost.map.state_names != f.state_names or cost.map.input_names != f.input_names:
-        raise ValueError("cost: it was built on a map with other states or inputs")
+    cost.check_map(f)
     x0 = f.check_state(x0, "x0")
     models = [ActionModel(f, cost, steps, k) for k in range(steps + 1)]
     problem = crocoddyl.ShootingProblem(x0, models[:-1], models[-1])

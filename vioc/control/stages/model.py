@@ -28,7 +28,7 @@ class LocalModels:
     f : OneStepMap
     cost : Cost
     first : Trajectory
-        The first iterate; all have its x_0, time index and number of steps.
+        The first iterate; all have its x_0, time index and steps.
     weights : (ndx, ndx), (nu, nu), or None
         As `LocalModel`'s.
     """
@@ -42,7 +42,8 @@ class LocalModels:
         sweeps = Sweeps.of(self.map, self.cost, SMALL)
         if sweeps is not None:
             run = self._first
-            self._passes = self._borrowed.enter_context(sweeps.passes(self.map, self.cost, len(run), run.k0))
+            passes = sweeps.passes(self.map, self.cost, len(run), run.k0, run.step_lengths)
+            self._passes = self._borrowed.enter_context(passes)
             self._passes.begin(run.x[0], self._weights)
         return self
 

@@ -119,7 +119,7 @@ class Passes:
         """Get ready for trajectories from x0; `weights` of the regulator that projects as `LocalModel`'s."""
         self._weights = weights
         if (kernel := self._map.kernel) is not None:
-            self._start[1:] = kernel.start(x0)
+            self._start[1:] = kernel.start(x0, float(self._grid.dt[0, 0]))
         if weights is not None:
             Q, R = weights
             n = len(Q)

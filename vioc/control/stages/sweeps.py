@@ -37,13 +37,15 @@ class Grid(NamedTuple):
         return Grid(_back(t), _back(dt), theta, _back(reference), _back(w))
 
     @staticmethod
-    def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0) -> Grid:
-        """That of `steps` steps of the map's own length."""
-        t = (k0 + np.arange(steps))[:, None] * f.dt
-        dt = np.full((steps, 1), f.dt)
+    def of(f: OneStepMap, cost: Cost, k0: int, h: np.ndarray) -> Grid:
+        """That of steps of lengths h (N,), as `OneStepMap.rollout` has them."""
+        steps = len(h)
+        equal = (h == h[0]).all()
+        t = (k0 + np.arange(steps)) * h[0] if equal else k0 * f.dt + np.append(0.0, np.cumsum(h)[:-1])
+        dt = np.array(h[:, None])
         w = dt if cost.per_time else np.ones((steps, 1))
         reference = np.ascontiguousarray(cost.reference_rows(steps)[:steps])
-        return Grid(t, dt, np.array(list(f.parameters.values()), float), reference, w)
+        return Grid(t[:, None], dt, np.array(list(f.parameters.values()), float), reference, w)
 
 
 class Sweeps:
@@ -76,14 +78,14 @@ class Sweeps:
                 cost.sweeps[key] = None
         return cost.sweeps[key]
 
-    def grids(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0) -> tuple[Grid, Grid]:
-        """The grid of a horizon, and it in reversed order."""
-        return self._horizon(f, cost, steps, k0)[:2]
+    def grids(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> tuple[Grid, Grid]:
+        """The grid of a horizon, and it in reversed order; `dt` as in `OneStepMap.rollout`."""
+        return self._horizon(f, cost, steps, k0, dt)[:2]
 
     @contextmanager
-    def passes(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0) -> Iterator[Passes]:
+    def passes(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> Iterator[Passes]:
         """Newton's passes over a horizon; nobody else works in their arrays meanwhile."""
-        grid, _, free = self._horizon(f, cost, steps, k0)
+        grid, _, free = self._horizon(f, cost, steps, k0, dt)
         try:
             passes = free.pop()
         except IndexError:
@@ -93,12 +95,13 @@ class Sweeps:
         finally:
             free.append(passes)
 
-    def _horizon(self, f: OneStepMap, cost: Cost, steps: int, k0: int):
+    def _horizon(self, f: OneStepMap, cost: Cost, steps: int, k0: int, dt: Any):
         """Grids of a horizon, and passes over it that nobody works in."""
-        key = (steps, k0, f.dt, *f.parameters.values())
+        h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
+        key = (k0, f.dt, h.tobytes(), *f.parameters.values())
         found = self._grids.get(key)
         if found is None:
-            grid = Grid.of(f, cost, steps, k0)
+            grid = Grid.of(f, cost, k0, h)
             found = grid, grid.backward(), []
             self._grids = {key: found}  # the last one only
         return found

@@ -49,12 +49,13 @@ class Symbols(NamedTuple):
 class Kernel(NamedTuple):
     """A step with its solver: (carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
 
-    A carry begins with the state and may go on with seeds for the solver; `start` makes the first one. A
-    step is solved if `error` is within `tolerance`. `difference` is the map's, on SX columns.
+    A carry begins with the state and may go on with seeds for the solver; `start` makes the first one, of
+    the state and the first step's length. A step is solved if `error` is within `tolerance`. `difference`
+    is the map's, on SX columns.
     """
 
     function: ca.Function
-    start: Callable[[np.ndarray], np.ndarray]
+    start: Callable[[np.ndarray, float], np.ndarray]
     tolerance: float
     difference: Callable[[ca.SX, ca.SX], ca.SX]
 
@@ -175,7 +176,8 @@ class OneStepMap(ABC):
 
         No input is zero force, with prescribed configurations held.
 
-        `dt` may be N step lengths; they need not be equal. `warn` False keeps quiet about what the
+        `dt` may be one length of all steps, or N lengths that need not be equal; where they are equal, the
+        trajectory's map has that step (`with_dt`). `warn` False keeps quiet about what the
         rollout would warn of.
         """
 
@@ -230,6 +232,7 @@ class OneStepMap(ABC):
         u = np.zeros((*shape, self.nu))
         multipliers = np.full((*shape, len(self.multiplier_names)), np.nan)
         errors: dict[int, StepError] = {}
+        owners: list[OneStepMap] = [self]
         t = np.zeros(shape[1] + 1)
 
         def work(i: int) -> None:
@@ -242,6 +245,7 @@ class OneStepMap(ABC):
                 u[i] = self.check_inputs(inputs, steps, x0)
                 return
             x[i], u[i], multipliers[i], t[:] = run.x, run.u, run.multipliers, run.t
+            owners[0] = run.map  # of all, the same step
 
         work(0)  # builds what all share
         with Progress("rollouts", count, 1) as progress:
@@ -249,13 +253,24 @@ class OneStepMap(ABC):
                 progress.advance()
         if errors and raise_on_failure:
             raise errors[min(errors)]
-        return Batch(self, t, x, u, multipliers, dict(sorted(errors.items())), k0)
+        return Batch(owners[0], t, x, u, multipliers, dict(sorted(errors.items())), k0)
 
     @abstractmethod
-    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, rescue: bool = True) -> Trajectory:
+    def track(
+        self,
+        x0: Any,
+        X: Any,
+        U: Any,
+        K: Any,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        rescue: bool = True,
+    ) -> Trajectory:
         """Closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
 
-        Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied.
+        Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied; `dt`
+        as in `rollout`.
         With `rescue` False a step that is hard to solve raises at once: a trial that diverges is not
         worth the effort.
         """
@@ -273,8 +288,10 @@ class OneStepMap(ABC):
         """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
 
     @abstractmethod
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
-        """`linearize` at N states X (N, nx) and inputs U (N, nu), step k0 + i at row i."""
+    def linearize_points(
+        self, X: Any, U: Any, *, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
+    ) -> Linearization:
+        """`linearize` at N states X (N, nx) and inputs U (N, nu), step k0 + i at row i; `dt` as `rollout`."""
 
     @abstractmethod
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -13,7 +12,7 @@ from vioc.checks import as_names
 from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder, Symbols
-from vioc.dynamics.integrators.kernel import KernelMap
+from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import StepError
 
@@ -115,7 +114,7 @@ class CasadiMap(KernelMap):
         hessian = ca.hessian(ca.dot(z, x_next), ca.vertcat(x, u, theta))[0]
         self._second = evaluator("second", [*args, z], [hessian])
 
-    @cached_property
+    @shared
     def residual(self) -> ca.Function:
         """(x, u, x_next, multipliers, t, dt, parameters) -> x_next - f(x, u)."""
         x, u, lam, theta, dt = self.symbols
@@ -150,9 +149,10 @@ class CasadiMap(KernelMap):
         h = self._step_lengths(dt, 1)
         return self._linearization(self._first(x, u, k * h, h, self._theta))
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
-        t = (k0 + np.arange(len(U)))[:, None] * self.dt
-        return self._linearization(self._first(X, U, t, self._step_lengths(None, 1), self._theta))
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
+        h = self._step_lengths(dt, len(U))
+        t = self._times(k0, h)[:-1]
+        return self._linearization(self._first(X, U, t[:, None], h[:, None], self._theta))
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         n, t = len(trajectory), trajectory.t

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import casadi as ca
@@ -17,7 +16,7 @@ from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
-from vioc.dynamics.integrators.kernel import KernelMap
+from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.trajectory import Trajectory
 from vioc.dynamics.vectors import part
 from vioc.errors import ModelError, StepError
@@ -151,12 +150,12 @@ class Composition(KernelMap):
 
     # -- one step ---------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def _stage_starts(self) -> np.ndarray:
         """c_0 ... c_s: where stages start and end, as fractions of the step (s + 1,)."""
         return np.concatenate([[0.0], np.cumsum(self.coefficients)[:-1], [1.0]])
 
-    @cached_property
+    @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
         """(s, nu, nx) and (s, nu, nu): the input of stage i is the first times x_k + the second times u_k.
 
@@ -177,7 +176,7 @@ class Composition(KernelMap):
             return ca.sparsify(ca.DM(by_x)) @ x + ca.sparsify(ca.DM(by_u)) @ u if by_x.any() else u
         return by_x @ x + by_u @ u
 
-    @cached_property
+    @shared
     def _chain(self) -> ca.Function:
         """(x, rates, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), rates, error.
 
@@ -208,7 +207,7 @@ class Composition(KernelMap):
         # the 2-norm: a NaN anywhere stays one
         return ca.Function("chain", [x, before, u, t, dt, theta], [*outputs, ca.norm_2(ca.vertcat(*errors))])
 
-    @cached_property
+    @shared
     def _kernel(self) -> ca.Function:
         """The carry is x, then the rates of the stages in the step before."""
         carry = ca.MX.sym("carry", self.nx + self._seeded * len(self.coefficients))
@@ -274,7 +273,7 @@ class Composition(KernelMap):
             lengths=(h[:, None] * self.coefficients).ravel(),
         )
 
-    @cached_property
+    @shared
     def _chain_numbers(self) -> Evaluator:
         return Evaluator(self.backend.program(lambda: self._chain, "chain"))
 
@@ -337,9 +336,14 @@ class Composition(KernelMap):
         lin = self._first(*self._one_step(x, u, k, dt)).linearization
         return Linearization(*(getattr(lin, name)[0] for name in "ABPCDE"))
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
-        each = [self.linearize(x, u, k0 + i) for i, (x, u) in enumerate(zip(X, U, strict=True))]
-        return Linearization(*(np.stack([getattr(lin, name) for lin in each]) for name in "ABPCDE"))
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
+        X, after, U, _, t, h = self._points(X, U, k0, dt)
+        runs = [
+            self._stage_run(np.stack([X[i], after[i]]), U[i : i + 1], t[i : i + 1], h[i : i + 1], k0 + i)
+            for i in range(len(U))
+        ]
+        each = [self._first(run, k0 + i).linearization for i, run in enumerate(runs)]
+        return Linearization(*(np.concatenate([getattr(lin, n) for lin in each]) for n in "ABPCDE"))
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         return self._first(*self._along(trajectory)).linearization

@@ -13,8 +13,9 @@ where a trajectory is tracked. A step whose error is not small (or not a number)
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeVar, overload
 
 import casadi as ca
 import numpy as np
@@ -29,6 +30,36 @@ AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
 HISTORY = 3  # states before the first one that a carry may be made of
 
 Self = TypeVar("Self", bound="KernelMap")
+T = TypeVar("T")
+
+
+class shared(Generic[T]):
+    """A property made once for a map and all its twins (`with_parameters`, `with_dt`), whichever asks first.
+
+    So it must depend neither on the parameters' values nor on the step; `functools.cached_property` is for
+    what does.
+    """
+
+    def __init__(self, make: Callable[[Any], T]):
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, map: None, owner: type) -> shared[T]: ...
+
+    @overload
+    def __get__(self, map: KernelMap, owner: type) -> T: ...
+
+    def __get__(self, map: KernelMap | None, owner: type) -> Any:
+        if map is None:
+            return self
+        built = map._built
+        if self._name not in built:
+            built[self._name] = self._make(map)
+        value = map.__dict__[self._name] = built[self._name]  # found there from now on, before this is
+        return value
 
 
 class KernelMap(OneStepMap):
@@ -107,14 +138,24 @@ class KernelMap(OneStepMap):
             self._review(run)
         return run
 
-    def track(self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, rescue: bool = True) -> Trajectory:
+    def track(
+        self,
+        x0: Any,
+        X: Any,
+        U: Any,
+        K: Any,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        rescue: bool = True,
+    ) -> Trajectory:
         x0 = self.check_state(x0, "initial state")
         U = self.check_inputs(U, None, x0)
         n = len(U)
         X = np.asarray(X, float)[:n]
         X = check_array(X, (n, self.nx), "tracked states", self.state_names)
         K = check_array(K, (n, self.nu, self.ndx), "gains")
-        lengths = self._step_lengths(None, n)
+        lengths = self._step_lengths(dt, n)
         states, multipliers, applied = self._steps(x0, U, k0, lengths, X, K, rescue)
         return self._trajectory(states, applied, multipliers, k0, lengths)
 
@@ -124,8 +165,8 @@ class KernelMap(OneStepMap):
         if self._robust_kernel is not None or own.track is not KernelMap.track:
             return None  # a rollout is more than this kernel
 
-        def start(x: np.ndarray) -> np.ndarray:
-            return self._carry(x, x[None][:0], self.dt)
+        def start(x: np.ndarray, dt: float) -> np.ndarray:
+            return self._carry(x, x[None][:0], dt)
 
         return Kernel(self._kernel, start, self._tolerance, self._difference_expression)
 
@@ -145,12 +186,23 @@ class KernelMap(OneStepMap):
         return result
 
     def _twin(self: Self) -> Self:
-        """Another map that shares everything that was built; not copy.copy, which would build it again."""
+        """Another map that shares everything that was or will be built; copy.copy would build it again."""
+        _ = self._built, self._programs
         result = object.__new__(type(self))
         result.__dict__.update(self.__dict__)
         return result
 
     # -- the work -------------------------------------------------------------------------------
+
+    @cached_property
+    def _built(self) -> dict[str, Any]:
+        """What `shared` properties have made, one for all twins."""
+        return {}
+
+    @cached_property
+    def _programs(self) -> dict[Any, Any]:
+        """Programs of the kernels by kind, one for all twins."""
+        return {}
 
     @property
     def _theta(self) -> np.ndarray:
@@ -169,7 +221,7 @@ class KernelMap(OneStepMap):
         return lengths
 
     def _trajectory(self, X, U, multipliers, k0: int, lengths: np.ndarray) -> Trajectory:
-        return Trajectory(self, self._times(k0, lengths), X, U, multipliers, k0=k0)
+        return Trajectory(self, self._times(k0, lengths), X, U, multipliers, k0=k0).on_its_step()
 
     def _times(self, k0: int, lengths: np.ndarray) -> np.ndarray:
         """Sample times (N+1,)."""
@@ -177,8 +229,10 @@ class KernelMap(OneStepMap):
             return (k0 + np.arange(len(lengths) + 1)) * lengths[0]
         return k0 * self.dt + np.concatenate([[0.0], np.cumsum(lengths)])
 
-    def _steps(self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None, rescue: bool = True):
-        """States (N+1, nx), multipliers (N, nm) and applied inputs (N, nu).
+    def _steps(
+        self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None, rescue: bool = True, t=None
+    ):
+        """States (N+1, nx), multipliers (N, nm) and applied inputs (N, nu); from time `t` if given.
 
         The kernel goes as far as its errors are small; a step where they are not is tried by the robust
         kernel, if there is one, and then handed to `_rescue`.
@@ -187,7 +241,7 @@ class KernelMap(OneStepMap):
         X = np.empty((n + 1, self.nx))
         multipliers = np.empty((n, len(self.multiplier_names)))
         applied = U if gains is None else np.empty_like(U)
-        t = self._times(k0, lengths)[:-1]
+        t = self._times(k0, lengths)[:-1] if t is None else t
         rows = [U] if gains is None else [U, reference, np.swapaxes(gains, 1, 2).reshape(n, -1)]
         rows = [np.ascontiguousarray(a) for a in (*rows, t, lengths)]
         rows = [a if a.ndim == 2 else a[:, None] for a in rows]
@@ -229,10 +283,21 @@ class KernelMap(OneStepMap):
             k += 1
         return X, multipliers, applied
 
+    def _points(
+        self, X: Any, U: Any, k0: int, dt: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """One step each from N states: X, next states, U, multipliers, t and lengths (N,)."""
+        X, U = np.asarray(X, float), np.asarray(U, float)
+        h = self._step_lengths(dt, len(U))
+        t = self._times(k0, h)[:-1]
+        rows = [slice(i, i + 1) for i in range(len(U))]
+        solved = [self._steps(X[i.start], U[i], k0 + i.start, h[i], t=t[i]) for i in rows]
+        return X, np.stack([s[0][1] for s in solved]), U, np.stack([s[1][0] for s in solved]), t, h
+
     def _program(self, feedback: bool, robust: bool = False) -> Program:
         """The kernel, or the robust one, with or without feedback, on this map's backend."""
         name = ("track" if feedback else "step") + ("_robust" if robust else "")
-        programs = self.__dict__.setdefault("_programs", {})
+        programs = self._programs
         if name not in programs:
 
             def build() -> ca.Function:

@@ -6,7 +6,6 @@ State and input layout, names, units, velocities, energies and frame positions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -20,7 +19,7 @@ from vioc.dynamics.consistency import check_mass_matrix
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Symbols
-from vioc.dynamics.integrators.kernel import KernelMap
+from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.signals import inputs
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
@@ -103,7 +102,7 @@ class MechanicalMap(KernelMap):
         warn_near_singularity(trajectory, self._charts)
         warn_slack(trajectory)
 
-    @cached_property
+    @shared
     def _charts(self) -> tuple[Chart, ...]:
         return charts(self.system)
 
@@ -183,18 +182,18 @@ class MechanicalMap(KernelMap):
         units = (f.input_unit(self._rotational) for f in self.system.forces if name in f.input_names())
         return next(units, "")
 
-    @cached_property
+    @shared
     def _rotational(self) -> set[str]:
         transforms = (node.frame.transform for node in self.system.nodes)
         return {t.variable.name for t in transforms if t.variable and t.rotational}
 
-    @cached_property
+    @shared
     def _distances(self) -> dict[str, DistanceConstraint]:
         """Strings and rods, by name."""
         named = zip(self.multiplier_names, self.system.constraints, strict=True)
         return {name: c for name, c in named if isinstance(c, DistanceConstraint)}
 
-    @cached_property
+    @shared
     def strings(self) -> tuple[str, ...]:
         """Names of the constraints that can only pull."""
         return tuple(n for n, c in self._distances.items() if isinstance(c, StringConstraint))
@@ -214,13 +213,13 @@ class MechanicalMap(KernelMap):
         f = ca.Function("tension", [g.q_vector, g.parameters, impulse, dt], [tension], OPTIONS)
         return f(*self._q_and_parameters, s.multipliers[self.multiplier_names.index(name)], s.dt)
 
-    @cached_property
+    @shared
     def _constraint(self) -> ca.Function:
         """h and Dh of a configuration and parameters."""
         lag, g = self.lagrangian, self.lagrangian.graph
         return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
 
-    @cached_property
+    @shared
     def _constraint_numbers(self) -> Evaluator:
         return Evaluator(self._constraint)
 
@@ -228,7 +227,7 @@ class MechanicalMap(KernelMap):
     def _q_and_parameters(self) -> tuple[ca.SX, ca.SX]:
         return vec.part(self.symbols.x, 0, self.nq), self.symbols.parameters
 
-    @cached_property
+    @shared
     def _velocity_expression(self) -> ca.SX:
         """Dynamic velocities of a state by the Legendre transform, tangent to the constraints."""
         lag, g, x = self.lagrangian, self.lagrangian.graph, self.symbols.x
@@ -239,12 +238,12 @@ class MechanicalMap(KernelMap):
         v = ca.vertcat(ca.SX.zeros(self.nd), vec.part(x, self.nq + self.nd))
         return f(q, v, vec.part(x, self.nq, self.nq + self.nd), theta)
 
-    @cached_property
+    @shared
     def _velocity(self) -> Evaluator:
         args = [self.symbols.x, self.symbols.parameters]
         return Evaluator(ca.Function("velocity", args, [self._velocity_expression], OPTIONS))
 
-    @cached_property
+    @shared
     def _energies(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         lag, g = self.lagrangian, self.lagrangian.graph
         f = ca.Function("energies", [g.q_vector, g.v_vector, g.parameters], [lag.T, lag.V], OPTIONS)
@@ -262,7 +261,7 @@ class MechanicalMap(KernelMap):
         flat = self._frame_positions(np.ascontiguousarray(X[:, : self.nq]), self._theta)[0][..., 0]
         return flat.reshape(len(X), -1, 3)
 
-    @cached_property
+    @shared
     def _frame_positions(self) -> Evaluator:
         g = self.lagrangian.graph
         places = [vec.column(g.node_pose(i)[1]) for i in range(len(self.system.nodes))]

@@ -11,7 +11,6 @@ docs/maths/midpoint.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import casadi as ca
@@ -22,6 +21,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
+from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step
 from vioc.dynamics.integrators.structured import Steps, StructuredLinearization
@@ -149,12 +149,12 @@ class MidpointVI(MechanicalMap):
         momentum = dt * a * L_q + L_v + plus * F
         return StepParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
-    @cached_property
+    @shared
     def _first_order(self) -> ca.Function:
         lag = self.lagrangian
         return lag.function("first_order", [lag.L_q, lag.L_v, lag.F])
 
-    @cached_property
+    @shared
     def _newton_matrix(self) -> ca.Function:
         """D2 D1 L_d + D2 F- for dynamic q ([T] (22), [S] (8)) at (q_m, v, u, t, parameters, dt)."""
         lag, g, a, nd = self.lagrangian, self.lagrangian.graph, self.alpha, self.nd
@@ -173,7 +173,7 @@ class MidpointVI(MechanicalMap):
         by_v = minus * ca.jacobian(lag.F, g.v_vector)
         return (a * by_q + by_v / dt)[:nd, :nd]
 
-    @cached_property
+    @shared
     def _articulated(self) -> bool:
         """Whether a step is solved by articulated-body sweeps: long chains, few constraints, soft terms."""
         depth: list[int] = []
@@ -185,17 +185,17 @@ class MidpointVI(MechanicalMap):
         rows, columns = self.newton_matrix_of_terms(ca.SX.sym("dt")).sparsity().get_triplet()
         return list(rows) == list(columns)
 
-    @cached_property
+    @shared
     def solved_step(self) -> ca.Function:
         """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error); see `chord.solved_step`."""
         return solved_step(self, self._articulated)
 
-    @cached_property
+    @shared
     def _kernel(self) -> ca.Function:
         return extrapolated_step(self, self.solved_step)
 
-    @cached_property
-    def _robust_kernel(self) -> ca.Function | None:  # type: ignore[override]
+    @shared
+    def _robust_kernel(self) -> ca.Function | None:
         return extrapolated_step(self, solved_step(self, False)) if self._articulated else None
 
     def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
@@ -217,14 +217,14 @@ class MidpointVI(MechanicalMap):
             if error is not None:
                 raise error
 
-    @cached_property
+    @shared
     def step_equations(self) -> StepEquations:
         return StepEquations(self)
 
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         return solve_step(self, x, u, k, t, dt)
 
-    @cached_property
+    @shared
     def residual(self) -> ca.Function:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step ([S] (28))."""
         x, u, lam, theta, dt = self.symbols
@@ -291,13 +291,13 @@ class MidpointVI(MechanicalMap):
         p = (h * a * L_q + L_v + plus * F)[:nd, 0]
         return np.concatenate([q1, p, v[nd:]])
 
-    @cached_property
+    @shared
     def _first_order_numbers(self) -> Evaluator:
         return Evaluator(self._first_order)
 
     # -- derivatives ------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def _structured(self) -> StructuredLinearization:
         return StructuredLinearization(self)
 
@@ -306,14 +306,8 @@ class MidpointVI(MechanicalMap):
         whole = self._structured.linearize(steps, self._theta)
         return Linearization(*(getattr(whole, name)[0] for name in "ABPCDE"))
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
-        X, U = np.asarray(X, float), np.asarray(U, float)
-        h = self._step_lengths(None, len(U))
-        solved = [self._steps(x, u[None], k0 + i, h[:1]) for i, (x, u) in enumerate(zip(X, U, strict=True))]
-        X1 = np.stack([s[0][1] for s in solved])
-        multipliers = np.stack([s[1][0] for s in solved])
-        t = (k0 + np.arange(len(U))) * self.dt
-        return self._structured.linearize(Steps(X, X1, U, multipliers, t, h, k0), self._theta)
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
+        return self._structured.linearize(Steps(*self._points(X, U, k0, dt), k0), self._theta)
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         return self._structured.linearize(_along(trajectory), self._theta)

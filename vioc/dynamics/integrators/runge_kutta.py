@@ -7,7 +7,6 @@ accelerations only, so the configuration drifts off them. Maths: docs/maths/cont
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -18,6 +17,7 @@ from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.stage_derivatives import StageDerivatives
@@ -105,7 +105,7 @@ class RungeKutta(MechanicalMap):
 
     # -- names ------------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def _velocity_expression(self) -> ca.SX:
         return part(self.symbols.x, self.nq, self.nq + self.nd)
 
@@ -123,7 +123,7 @@ class RungeKutta(MechanicalMap):
 
     # -- one step ---------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def _acceleration(self) -> ca.Function:
         """(q, v, u, t, parameters) -> a (nd,), lambda_c, defect; with the kinematic velocities constant.
 
@@ -146,7 +146,7 @@ class RungeKutta(MechanicalMap):
         masses = ca.DM(self.lagrangian.mass_scale) * size[:nd]
         return ca.vertcat(masses, ca.fabs(self.lagrangian.Dh[:, :nd]) @ size[:nd])
 
-    @cached_property
+    @shared
     def stage_rows(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         """What a stage satisfies, rows (nd + nm,), in the symbols a (nd,) and lambda_c (nm,)."""
         c, a = self.continuous, ca.SX.sym("a", self.nd)
@@ -154,7 +154,7 @@ class RungeKutta(MechanicalMap):
         balance = c.balance(full, c.multipliers)[: self.nd]
         return ca.vertcat(balance, c.constraint_acceleration(full)), a, c.multipliers
 
-    @cached_property
+    @shared
     def jump_rows(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX]:
         """What a jump satisfies, rows (nd + nm,), in the symbols of the jumps of v_d, v_k and an impulse.
 
@@ -168,7 +168,7 @@ class RungeKutta(MechanicalMap):
             balance -= lag.Dh[:, : self.nd].T @ c.multipliers
         return ca.vertcat(balance, lag.Dh @ full), mine, given, c.multipliers
 
-    @cached_property
+    @shared
     def _jump(self) -> ca.Function:
         """(q, jump of v_k, parameters) -> jump of v_d, impulse of the constraints."""
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
@@ -176,13 +176,13 @@ class RungeKutta(MechanicalMap):
         dv, impulse = self.continuous.saddle_solution(-lag.M[:nd, nd:] @ given, -lag.Dh[:, nd:] @ given)
         return ca.Function("jump", [g.q_vector, given, g.parameters], [dv, impulse], OPTIONS)
 
-    @cached_property
+    @shared
     def _defect(self) -> ca.Function:
         """(q, v, u, t, parameters, a, lambda_c) -> norm of a stage's residual; times dt^2, an error of q."""
         rows, a, multipliers = self.stage_rows
         return self.lagrangian.function("defect", [_norm(rows / self._row_scale)], [a, multipliers])
 
-    @cached_property
+    @shared
     def _implicit_stage(self) -> ca.Function:
         """(seed, q, v, u, t, parameters, alpha, beta, scale) -> scale (a, lambda_c).
 
@@ -203,7 +203,7 @@ class RungeKutta(MechanicalMap):
         options = {"abstol": 0.0, "abstolStep": 1e-9, "max_iter": 30, "error_on_fail": False}
         return ca.rootfinder("implicit_stage", "fast_newton", problem, options)
 
-    @cached_property
+    @shared
     def full_step(self) -> ca.Function:
         """(x, u, t, dt, parameters) -> x_next, multipliers, error, then what the step is made of.
 
@@ -254,7 +254,7 @@ class RungeKutta(MechanicalMap):
         outputs = [ca.vertcat(q1, v1), multipliers, error, jump, stages]
         return ca.Function("full_step", [x, u, t, dt, theta], outputs)
 
-    @cached_property
+    @shared
     def _kernel(self) -> ca.Function:
         args = self.full_step.mx_in()
         return ca.Function("step", args, self.full_step(*args)[:3])
@@ -286,7 +286,7 @@ class RungeKutta(MechanicalMap):
             cause, what = "not finite", "the step returned numbers that are not finite"
         raise StepError(f"{where}: {what}; try a smaller dt, or check the state", k, residual, cause)
 
-    @cached_property
+    @shared
     def _full_step_numbers(self) -> Evaluator:
         return Evaluator(self.full_step)
 
@@ -316,7 +316,7 @@ class RungeKutta(MechanicalMap):
 
     # -- derivatives ------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def _derivatives(self) -> StageDerivatives:
         return StageDerivatives(self)
 
@@ -345,9 +345,9 @@ class RungeKutta(MechanicalMap):
         lin = self._derivatives.first(*self._point(x, u, k, dt)).linearization
         return Linearization(*(getattr(lin, name)[0] for name in ("A", "B", "P", "C", "D", "E")))
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
-        t = (k0 + np.arange(len(U))) * self.dt
-        points = np.asarray(X, float), np.asarray(U, float), t, self._step_lengths(None, 1)
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
+        h = self._step_lengths(dt, len(U))
+        points = np.asarray(X, float), np.asarray(U, float), self._times(k0, h)[:-1], h
         return self._derivatives.first(*self._solved(*points, k0)).linearization
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:

@@ -11,7 +11,6 @@ maths is in docs/maths/linear_time.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -23,6 +22,7 @@ from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
 from vioc.dynamics.integrators.linear_time.derivatives import StepDerivatives
 from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepEquations, StepGraphs
@@ -137,12 +137,12 @@ class LinearTimeVI(MechanicalMap):
 
     # -- steps --------------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def graphs(self) -> StepGraphs:
         """The equations of a step as CasADi expressions."""
         return StepGraphs(self)
 
-    @cached_property
+    @shared
     def _compiled(self) -> bool:
         """Whether steps are taken by the compiled core."""
         return self.backend.name != "virtual" and available(self)
@@ -155,7 +155,7 @@ class LinearTimeVI(MechanicalMap):
             programs[feedback] = CoreProgram(self, feedback)
         return programs[feedback]
 
-    @cached_property
+    @shared
     def _kernel(self) -> ca.Function:
         return self.graphs.kernel("dense" if self.graphs.coupled else self.solver, self.guess)
 
@@ -177,14 +177,14 @@ class LinearTimeVI(MechanicalMap):
             if error is not None:
                 raise error
 
-    @cached_property
+    @shared
     def step_equations(self) -> StepEquations:
         return StepEquations(self)
 
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         return solve_step(self, x, u, k, t, dt)  # type: ignore[arg-type]
 
-    @cached_property
+    @shared
     def residual(self) -> ca.Function:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step ([S] (28))."""
         x, u, lam, theta, dt = self.symbols
@@ -231,20 +231,21 @@ class LinearTimeVI(MechanicalMap):
         v = as_configuration(self.system, v, "velocity")
         check_constraints(self.lagrangian, q, v, self.parameters)
         nd = self.nd
-        function = self._legendre if start == "legendre" else self._authors_start
-        p = function(q, v, self._theta)[0][:, 0]
+        authors = start == "authors"
+        found = self._authors_start(q, v, self._theta, np.array([self.dt])) if authors else None
+        p = (found or self._legendre(q, v, self._theta))[0][:, 0]
         return np.concatenate([q, p, v[nd:]])
 
-    @cached_property
+    @shared
     def _legendre(self) -> Evaluator:
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.v_vector, g.parameters]
         return Evaluator(ca.Function("legendre", args, [part(lag.L_v, 0, self.nd)], OPTIONS))
 
-    @cached_property
+    @shared
     def _authors_start(self) -> Evaluator:
         """S' dlog_hV^T G V at the body velocities V of (q, v), with half a step's weight taken off."""
-        g, bodies, h = self.lagrangian.graph, self.graphs.bodies, self.dt
+        g, bodies, h = self.lagrangian.graph, self.graphs.bodies, ca.SX.sym("dt")
         places = bodies.places(ca.vertsplit(g.q_vector))
         X: list = [
             tuple(tuple(h * c for c in part_) for part_ in (link.v, link.w)) if heavy else None
@@ -252,7 +253,7 @@ class LinearTimeVI(MechanicalMap):
         ]
         momentum = ca.vertcat(*bodies.gathered(places, bodies.impulses(X, h))[: self.nd])
         weight = self.graphs.weight(g.q_vector, g.parameters)
-        args = [g.q_vector, g.v_vector, g.parameters]
+        args = [g.q_vector, g.v_vector, g.parameters, h]
         return Evaluator(ca.Function("authors", args, [momentum + h / 2 * weight], OPTIONS))
 
     def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
@@ -268,7 +269,7 @@ class LinearTimeVI(MechanicalMap):
 
     # -- derivatives ------------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def _derivatives(self) -> StepDerivatives:
         return StepDerivatives(self)
 
@@ -282,14 +283,8 @@ class LinearTimeVI(MechanicalMap):
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         return self._first(x, u, k, dt).row(0)
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
-        X, U = np.asarray(X, float), np.asarray(U, float)
-        h = self._step_lengths(None, 1)
-        solved = [self._steps(x, u[None], k0 + i, h) for i, (x, u) in enumerate(zip(X, U, strict=True))]
-        X1 = np.stack([s[0][1] for s in solved])
-        multipliers = np.stack([s[1][0] for s in solved])
-        t = (k0 + np.arange(len(U))) * self.dt
-        return self._derivatives.first(X, X1, U, multipliers, t, h, self._theta, k0).linearization
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
+        return self._derivatives.first(*self._points(X, U, k0, dt), self._theta, k0).linearization
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         return self._derivatives.first(*self._along(trajectory)).linearization

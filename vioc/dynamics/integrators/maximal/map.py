@@ -19,7 +19,7 @@ from vioc.dynamics.compile.programs import Program
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder, Symbols
-from vioc.dynamics.integrators.kernel import KernelMap
+from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
@@ -235,11 +235,11 @@ class MaximalVI(KernelMap):
 
     # -- steps ----------------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def _kernel(self) -> ca.Function:
         return build_kernel(self.graph, self.nx, self.nu)
 
-    @cached_property
+    @shared
     def mass(self) -> float:
         """Of the whole mechanism at the parameters' defaults, kg."""
         return float(self.graph.scales[::TWIST].sum())
@@ -249,7 +249,7 @@ class MaximalVI(KernelMap):
         """kappa at the end of a step, J."""
         return self.smoothing * self.mass
 
-    @cached_property
+    @shared
     def interior(self) -> InteriorPoint:
         """The solver of steps with contact, in numpy."""
         return InteriorPoint(self)
@@ -263,12 +263,11 @@ class MaximalVI(KernelMap):
             if self.graph.touches:
                 return InteriorProgram(self, self.interior, feedback)
             return super()._program(feedback, robust)
-        programs = self.__dict__.setdefault("_programs", {})
-        if feedback not in programs:
-            programs[feedback] = CoreProgram(self, self.core, feedback)
-        return programs[feedback]
+        if feedback not in self._programs:
+            self._programs[feedback] = CoreProgram(self, self.core, feedback)
+        return self._programs[feedback]
 
-    @cached_property
+    @shared
     def core(self) -> Core:
         """The compiled core; needs a compiler."""
         return Core(self)
@@ -306,7 +305,7 @@ class MaximalVI(KernelMap):
 
     # -- derivatives ------------------------------------------------------------------------------------
 
-    @cached_property
+    @shared
     def derivatives(self) -> StepDerivatives:
         return StepDerivatives(self)
 
@@ -325,15 +324,8 @@ class MaximalVI(KernelMap):
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         return self._first(x, u, k, dt).row(0)
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0) -> Linearization:
-        X, U = np.asarray(X, float), np.asarray(U, float)
-        h = self._step_lengths(None, 1)
-        solved = [self._steps(x, u[None], k0 + i, h) for i, (x, u) in enumerate(zip(X, U, strict=True))]
-        X1, multipliers = np.stack([s[0][1] for s in solved]), np.stack([s[1][0] for s in solved])
-        t = (k0 + np.arange(len(U))) * self.dt
-        return self.derivatives.first(
-            X, X1, U, multipliers, t, np.repeat(h, len(U)), self._theta
-        ).linearization
+    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
+        return self.derivatives.first(*self._points(X, U, k0, dt), self._theta).linearization
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         return self.derivatives.first(*self._along(trajectory)).linearization

@@ -1,0 +1,62 @@
+"""Step lengths: when two are the same, and one refusal for everything that joins what was made for others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+SAME = 1e-9  # relative: step lengths nearer than this are one
+
+
+def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
+    """Lengths (N,) of the steps between times t (N+1,), s: `own` to the bit where they are equal to it.
+
+    Times far from zero have rounding that says nothing of the steps.
+    """
+    h = np.diff(t)
+    if not len(h):
+        return h
+    rounding = 4 * np.finfo(float).eps * max(abs(float(t[0])), abs(float(t[-1])))
+    mean = float(t[-1] - t[0]) / len(h)
+    if not (np.abs(h - mean) <= SAME * abs(mean) + rounding).all():
+        return h
+    return np.full(len(h), own if abs(mean - own) <= SAME * abs(mean) + rounding / len(h) else mean)
+
+
+def same_steps(got: Any, expected: Any) -> bool:
+    """Whether two step lengths, or sequences of them, are the same ones."""
+    a, b = np.asarray(got, float), np.asarray(expected, float)
+    if a.ndim and b.ndim and a.shape != b.shape:
+        return False
+    return bool((np.abs(a - b) <= SAME * np.abs(b)).all())
+
+
+def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", instead: str = "") -> None:
+    """Raise ValueError unless `what`, made for steps of length `got`, fits the steps `expected` of `owner`.
+
+    Parameters
+    ----------
+    got, expected : float or (N,)
+        Step lengths, s.
+    what, owner : str
+        What messages call the two.
+    instead : str
+        What to try, where that is not the same step for both.
+    """
+    if same_steps(got, expected):
+        return
+    if not instead:
+        h = np.unique(np.asarray(got, float))
+        twin = f"f.with_dt({h[0]:.10g})" if len(h) == 1 else "f.with_dt(...) and samples of one length"
+        instead = f"make both with one step, such as that of {twin}, or resample"
+    raise ValueError(
+        f"{what}: made for steps of {_shown(got)}, {owner} takes steps of {_shown(expected)}; {instead}"
+    )
+
+
+def _shown(lengths: Any) -> str:
+    h = np.asarray(lengths, float)
+    if h.size and np.ptp(h) > SAME * np.abs(h).max():
+        return f"{h.min():.6g} to {h.max():.6g} s"
+    return f"{h.flat[0]:.6g} s" if h.size else "no length"
