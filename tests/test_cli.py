@@ -109,6 +109,20 @@ def test_info_names_states_inputs_and_units(vioc_prints):
     assert "degrees of freedom  2" in text
 
 
+def test_info_shows_totals(vioc_prints, tmp_path):
+    """Where a slip is seen: degrees for radians, grams for kilograms, a sign of gravity."""
+    text = vioc_prints("info", "cart_pole", "--set", f"theta={np.pi / 2!r}")  # the pole lies along x
+    assert "total mass  1.3 kg in 2 bodies\n" in text
+    assert "size  0.5 x 0 x 0 m" in text
+    assert "gravity  9.81 m/s^2 along -z\n" in text
+    body = vioc.tx("x", mass=0.5)
+    vioc.write(vioc.System(body, vioc.Gravity(3, 0, 4)), tmp_path / "mine.sexp")
+    text = vioc_prints("info", str(tmp_path / "mine.sexp"))
+    assert "total mass  0.5 kg in 1 body\n" in text and "gravity  5 m/s^2 along (0.6, 0, 0.8)" in text
+    vioc.write(vioc.System(body), tmp_path / "none.sexp")
+    assert "gravity  none" in vioc_prints("info", str(tmp_path / "none.sexp"))
+
+
 def test_info_of_a_closed_chain(vioc_prints):
     text = vioc_prints("info", "scissor_lift:3", "--set", "left-1=0.5")
     assert "constraints  6 of rank 6; redundant: none" in text
