@@ -12,12 +12,14 @@ from strategies import systems
 from vioc.dynamics.description import frame as frame_module
 from vioc.dynamics.description.frame import Frame, Pose, Transform, chain, rx, ry, rz, se3, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.joints import cylindrical, universal
 from vioc.dynamics.description.numbers import D, K, P, Parameter, Variable
 from vioc.dynamics.description.sexpr import read_text, write_text
 from vioc.dynamics.description.system import System
 from vioc.dynamics.terms import constraints, forces, potentials
 from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
 from vioc.dynamics.terms.forces import JointDamping, JointForce
+from vioc.dynamics.terms.pairs import screw
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
 from vioc.errors import ModelError
 
@@ -69,6 +71,25 @@ def test_square_brackets_and_chain_nest():
         chain(tx(1.0)[ty(2.0)], tz(3.0))
     with pytest.raises(ModelError, match="at least one"):
         chain()
+    a = tx(1.0)
+    assert chain(a, a) == a[a]  # the same object twice
+    with pytest.raises(ModelError, match="expected frames and joints, got 'x'"):
+        chain(a, "x")
+
+
+def test_chain_takes_joints():
+    """As frames, in every place; their constraints come behind, as a System takes them."""
+    assert chain(universal("u"), tz(1.0)) == universal("u")[tz(1.0)]
+    assert chain(tz(1.0), universal("u")) == tz(1.0)[universal("u")]
+    assert chain(universal("u")) == universal("u").frame
+    arm, *constraints = chain(rx("tilt"), screw("nut", 0.01), cylindrical("c"), tz(0.1, mass=1.0))
+    nut, _ = screw("nut", 0.01)[cylindrical("c")[tz(0.1, mass=1.0)]]
+    assert arm == rx("tilt")[nut]
+    assert [c.label() for c in constraints] == [c.label() for c in screw("nut", 0.01).constraints]
+    assert System(chain(screw("nut", 0.01), tz(0.1, mass=1.0))) == System(
+        *screw("nut", 0.01)[tz(0.1, mass=1.0)]
+    )
+    assert len(System(chain(screw("a", 0.01), screw("b", 0.02, mass=1.0))).constraints) == 2
     with pytest.raises(TypeError, match=r"frame\.children"):
         list(tx(1.0))
 

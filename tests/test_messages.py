@@ -157,6 +157,37 @@ def test_inputs_by_name_are_pointed_to():
         f.state({"theta": "0.3"})  # type: ignore[dict-item]
 
 
+def test_transposed_rows():
+    f = MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    x, cost = np.zeros(4), vioc.control.quadratic(f, Q=1.0, R=1.0)
+    with pytest.raises(ValueError, match=r"inputs: expected shape \(N, 1\).* got \(1, 50\).*\(50, 1\)"):
+        f.rollout(x, np.zeros((1, 50)))
+    for solve in (vioc.control.optimize, vioc.control.constrained.optimize_constrained):
+        with pytest.raises(ValueError, match=r"states: expected shape \(N, 4\).* got \(4, 51\); a row is"):
+            solve(f, cost, (np.zeros((4, 51)), np.zeros((50, 1))))
+    with pytest.raises(ValueError, match=r"expected shape \(N, 1\).*got \(50, 2\)$"):  # not turned: too many
+        f.rollout(x, np.zeros((50, 2)))
+
+
+def test_children_in_round_brackets():
+    with pytest.raises(vioc.ModelError, match=r"'a': a frame takes its children in square.* tx\(...\)\[chi"):
+        vioc.tx("x", name="a")(vioc.tz(1.0))
+    with pytest.raises(vioc.ModelError, match="in square brackets"):
+        vioc.universal("u")(vioc.tz(1.0))
+
+
+def test_dmoc_says_that_it_has_no_contacts():
+    """Not that a property `residual` should be defined: what it says is to be done by whoever asks."""
+    ball = System(
+        vioc.free("b", frame="ball", mass=vioc.Mass(1.0, (0.01, 0.01, 0.01))),
+        Gravity(0, 0, -9.81),
+        vioc.Contact("ball", radius=0.1, name="floor"),
+        vioc.JointForce("b-x", "push"),
+    )
+    with pytest.raises(ValueError, match=r"dmoc: a step with contacts .*\(floor\).* vioc.control.optimize"):
+        vioc.control.dmoc.solve(MaximalVI(ball, 0.01), None, steps=5)
+
+
 def test_gravity_alone():
     with pytest.raises(vioc.ModelError, match=r"Gravity\(0, 0, -9.81\)"):
         Gravity(-9.81)

@@ -11,6 +11,19 @@ import numpy as np
 from vioc.errors import ModelError
 
 
+def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
+    """`value` as rows (N, number of names), one for each step or sample, checked by `check_array`."""
+    array, n = np.asarray(value), len(names)
+    if array.dtype != object and (array.ndim != 2 or array.shape[1] != n):
+        turned = array.ndim == 2 and array.shape[0] == n
+        advice = f"; a row is a step, so give its transpose, of shape {array.T.shape}" if turned else ""
+        raise ValueError(
+            f"{what}: expected shape (N, {n}), columns in the order {', '.join(names) or 'none'}, got "
+            f"{array.shape}{advice}"
+        )
+    return check_array(value, (len(array), n), what, names)
+
+
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
     """`value` as a finite C-ordered float64 array of `shape`, or a ValueError that says where."""
     try:

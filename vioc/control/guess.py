@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_rows
 from vioc.control.local_model import Weights
 from vioc.control.projection import project, projection_gains
 from vioc.control.weights import error_names
@@ -89,7 +89,7 @@ def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
 def guess_curve(f: OneStepMap, guess: tuple) -> tuple[np.ndarray, np.ndarray]:
     """A guess of states and inputs, checked; k = 0 at its start."""
     X, U = guess
-    X = check_array(X, (len(X), f.nx), "guess of states", f.state_names)
+    X = check_rows(X, "guess of states", f.state_names)
     return np.ascontiguousarray(X), np.ascontiguousarray(f.check_inputs(U, len(X) - 1, X[0]))
 
 

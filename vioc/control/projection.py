@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, check_rows
 from vioc.control.riccati import riccati
 from vioc.control.weights import error_names, weight_matrix
 from vioc.dynamics.integrators.base import Linearization, OneStepMap
@@ -75,8 +75,8 @@ def projection_gains(
     -------
     (N, nu, ndx)
     """
-    U = check_array(U, (len(U), f.nu), "inputs", f.input_names)
-    X = np.asarray(X, float)[: len(U)]
+    U = check_rows(U, "inputs", f.input_names)
+    X = check_rows(X, "states", f.state_names)[: len(U)]
     X = check_array(X, (len(U), f.nx), "states", f.state_names)
     Q = weight_matrix(Q, error_names(f), "projection Q")
     R = weight_matrix(R, f.input_names, "projection R", definite=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_rows
 from vioc.control.constrained.augmented import Augmented, multiply
 from vioc.control.constrained.barrier import Barrier, follow
 from vioc.control.constrained.penalized import Penalized
@@ -163,7 +163,7 @@ def _start(
     if isinstance(guess, Trajectory):
         run = near_trajectory(f, guess, x0)
         return run, len(run), run
-    X = check_array(guess[0], (len(guess[0]), f.nx), "guess of states", f.state_names)
+    X = check_rows(guess[0], "guess of states", f.state_names)
     U = f.check_inputs(guess[1], len(X) - 1, X[0])
     try:
         run = project(f, X, U, projection_gains(f, X, U), x0)

@@ -8,6 +8,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.checks import few
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError
 
@@ -69,6 +70,14 @@ def _explicit(f: OneStepMap) -> ca.Function:
     """x_next - f(x, u) from the kernel of a map without a residual."""
     kernel: Any = getattr(f, "_kernel", None)
     if not isinstance(kernel, ca.Function) or kernel.numel_in(0) != f.nx:
+        touches = getattr(getattr(f, "system", None), "inequality_names", ())
+        if touches:
+            raise ValueError(
+                f"dmoc: a step with contacts or limits of joints ({few(touches)}) is the solution of a "
+                "problem of its own, which is not in this program. Use vioc.control.optimize, optimize_ddp or "
+                "optimize_constrained, which go along steps as they are solved, or leave them out of the "
+                "system and give limits as `bounds`"
+            )
         raise TypeError(
             f"{type(f).__name__} has neither a residual nor an explicit step as a CasADi function: define "
             "the property `residual`, (x, u, x_next, multipliers, t, dt, parameters) -> rows, zero on a step"

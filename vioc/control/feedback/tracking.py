@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_discrete_are
 
-from vioc.checks import check_array
+from vioc.checks import check_array, check_rows
 from vioc.control.about import check_trajectory
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.law import StateLaw
@@ -123,8 +123,7 @@ def track_curve(
     StepError
         If the map has no step from a point of the curve.
     """
-    U = np.asarray(U, float)
-    U = check_array(U, (len(U), f.nu), "curve of inputs", f.input_names)
+    U = check_rows(U, "curve of inputs", f.input_names)
     N, n, m = len(U), f.ndx, f.nu
     X = check_array(X, (N + 1, f.nx), "curve of states", f.state_names)
     Q, Qf = state_costs(f, Q, Qf, X)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, overload
 
 import numpy as np
 
@@ -163,6 +164,12 @@ class Frame:
         items = children if isinstance(children, tuple) else (children,)
         return replace(self, children=self.children + _frames(items))
 
+    def __call__(self, *children: object) -> Frame:
+        made = f"{self.transform.kind.lower()}(...)"
+        raise ModelError(
+            f"{self.label()}: a frame takes its children in square brackets, {made}[child], not in round ones"
+        )
+
     def __iter__(self):
         raise TypeError("a frame is not iterable; its children are frame.children")
 
@@ -305,16 +312,40 @@ def twist(
         raise ModelError(f"frame {name!r}: {error}" if name else f"twist: {error}") from None
 
 
-def chain(*frames: Frame) -> Frame:
-    """Nest frames: each is the child of the one before; only the last may have children.
+@overload
+def chain(*links: Frame) -> Frame: ...
 
-    ``chain(tx(1), tz("z"), ry("a", mass=1))`` is ``tx(1)[tz("z")[ry("a", mass=1)]]``.
+
+@overload
+def chain(*links: Any) -> Any: ...
+
+
+def chain(*links: Any) -> Any:
+    """Nest frames and joints: each is the child of the one before; only the last may have children.
+
+    ``chain(tx(1), tz("z"), ry("a", mass=1))`` is ``tx(1)[tz("z")[ry("a", mass=1)]]``, and
+    ``chain(universal("u"), tz(1.0))`` is ``universal("u")[tz(1.0)]``.
+
+    Returns
+    -------
+    Frame, or where joints have constraints (Frame, *constraints), which a `System` takes as it is
     """
-    if not frames:
+    if not links:
         raise ModelError("chain needs at least one frame")
-    result = frames[-1]
-    for frame in reversed(frames[:-1]):
-        if frame.children:
-            raise ModelError(f"chain: only the last frame may have children; {frame.label()} has some")
-        result = frame[result]
-    return result
+    result: Any = ()
+    constraints: list[object] = []
+    for i, link in reversed([*enumerate(links, 1)]):
+        parts = [link] if isinstance(link, Frame) else [*tuple.__iter__(link)] if _is_joint(link) else []
+        if not parts:
+            raise ModelError(f"chain: expected frames and joints, got {link!r}")
+        if i < len(links) and isinstance(link, Frame) and link.children:
+            raise ModelError(f"chain: only the last frame may have children; {link.label()} has some")
+        linked = link[result] if result else tuple(parts)
+        first, *more = tuple.__iter__(linked) if isinstance(linked, tuple) else (linked,)
+        result, constraints = first, more + constraints
+    return (result, *constraints) if constraints else result
+
+
+def _is_joint(link: object) -> bool:
+    """Whether it is a `Joint`, whose module builds on this one."""
+    return isinstance(link, tuple) and hasattr(link, "length")

@@ -91,6 +91,9 @@ class Joint(tuple):
         result = chain(*links, frame[children])
         return (result, *self.constraints) if self.constraints else result
 
+    def __call__(self, *children: object) -> Frame:
+        return self.frame(*children)  # says that children are given in square brackets
+
     def __repr__(self) -> str:
         return f"Joint({', '.join(map(repr, self))})"
 

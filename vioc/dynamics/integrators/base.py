@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_value, check_array, near_misses
+from vioc.checks import as_value, check_array, check_rows, near_misses
 from vioc.dynamics.batch import Batch
 from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.cores import over_cores
@@ -424,9 +424,10 @@ class OneStepMap(ABC):
             return np.tile(held, (int(steps), 1))
         array = np.asarray(U, float)
         array = array[:, None] if array.ndim == 1 else array
+        array = check_rows(array, "inputs", self.input_names)
         if steps is not None and len(array) != steps:
             raise ValueError(f"inputs: got {len(array)} rows for steps={steps}")
-        return check_array(array, (len(array), self.nu), "inputs", self.input_names)
+        return array
 
 
 def _by_name(values: Mapping[str, float], names: tuple[str, ...], what: str) -> np.ndarray:
