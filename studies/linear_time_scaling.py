@@ -1,11 +1,11 @@
 """Time of a step over degrees of freedom ([L] Fig. 3): a chain of N bodies, 1 ms steps, zero gravity.
 
 DRNEA with every root finder in the compiled core over 2000 steps; one counts as solved where the 2-norm of
-its residual is at most 1e-8 N ([L]'s kind of test) or at its rounding floor. A step of 100 bodies takes more
-than ten times that of 10 because its motion is wilder and takes more evaluations; the time of an evaluation
-grows by ten. The exact direction pays as a chord, which factors it once for several steps, and in Newton's
-method, which factors it at every iterate. Beside it one evaluation of the residual by the tree recursion of
-[T] (cached, as in Fig. 7 there) over one of DRNEA, both in CasADi's virtual machine.
+its residual is at most 1e-8 N m s times the number of bodies, or at its rounding floor. A step of 100 bodies
+takes more than ten times that of 10 because its motion is wilder and takes more evaluations; the time of an
+evaluation grows by ten. The exact direction pays as a chord, which factors it once for several steps, and in
+Newton's method, which factors it at every iterate. Beside it one evaluation of the residual by the tree
+recursion of [T] (cached, as in Fig. 7 there) over one of DRNEA, both in CasADi's virtual machine.
 """
 
 from __future__ import annotations

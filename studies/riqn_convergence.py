@@ -2,8 +2,9 @@
 
 The left picture is one step of 50 ms from the seed q_k: the Newton direction by the recursion without
 symmetry converges quadratically, and iterate for iterate as the dense one. RIQN, linear in [L], is
-superlinear here by Broyden's updates. Counts are residual evaluations to a 2-norm of 1e-8 N or the rounding
-floor, over 10,000 steps, from seeds extrapolated with the degree that the last step asked for.
+superlinear here by Broyden's updates. Counts are residual evaluations to a 2-norm of 1e-8 N m s times the
+number of bodies, or the rounding floor, over 10,000 steps, from seeds extrapolated with the degree that the
+last step asked for.
 """
 
 from __future__ import annotations

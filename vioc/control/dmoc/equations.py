@@ -74,7 +74,7 @@ def _explicit(f: OneStepMap) -> ca.Function:
         if touches:
             raise ValueError(
                 f"dmoc: a step with contacts or limits of joints ({few(touches)}) is the solution of a "
-                "problem of its own, which is not in this program. Use vioc.control.optimize, optimize_ddp or "
+                "problem of its own, not part of this one. Use vioc.control.optimize, optimize_ddp or "
                 "optimize_constrained, which go along steps as they are solved, or leave them out of the "
                 "system and give limits as `bounds`"
             )
