@@ -17,7 +17,7 @@ from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
 from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
-from vioc.dynamics.integrators.linear_time.drnea import Bodies
+from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.errors import ModelError
 
@@ -37,7 +37,8 @@ def case(seed, joint=""):
     total = ca.SX(0)
     for i, x in enumerate(X):
         if x is not None:
-            P = bodies.momentum(i, x, H)
+            link = bodies.links[i]
+            P = momentum(link.mass, link.moment, link.inertia, x, H)
             total += sum(s * t for k in (0, 1) for s, t in zip(x[k], P[k], strict=True)) / 2
     return system, bodies, q0, q1, (a, b, total)
 

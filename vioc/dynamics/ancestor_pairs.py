@@ -164,12 +164,14 @@ def _world(links: list[sweeps.Link]) -> list[tuple[Matrix, Vector]]:
     return [(R, vec.sub(p, origin)) for R, p in placed]
 
 
+@vec.inlined
 def _twist(place: tuple[Matrix, Vector], twist: Wrench) -> Wrench:
     R, p = place
     angular = vec.apply(R, twist[1])
     return vec.add(vec.apply(R, twist[0]), vec.cross(p, angular)), angular
 
 
+@vec.inlined
 def _wrench(place: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
     R, p = place
     force = vec.apply(R, wrench[0])

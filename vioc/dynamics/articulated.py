@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vioc.dynamics import vectors as vec
-from vioc.dynamics.sweeps import Link
+from vioc.dynamics.sweeps import Link, Wrench, carried, paired
 from vioc.dynamics.vectors import Matrix, Vector
 
+NOTHING: Wrench = (vec.ZERO, vec.ZERO)
+Pose = tuple[Matrix, Vector]
 Spatial = tuple[Matrix, Matrix, Matrix]  # linear-linear, linear-angular, angular-angular; symmetric
 
 
@@ -35,58 +37,41 @@ class ArticulatedInverse:
     def __init__(self, links: Sequence[Link], n: int, diagonal: Sequence[Any], scale: Any = 1.0):
         self.n = n
         self._scale = scale
-        self._joints = [(link.index, link.parent, link.Sv, link.Sw) for link in links]
-        self._poses = [(link.R, link.p) for link in links]
-        inertias: list[Spatial] = [_spatial(link) for link in links]
+        self._joints = [(link.index, link.parent, link.twist) for link in links]
+        self._poses = [link.pose for link in links]
+        inertias: list[Spatial] = [*map(_spatial, links), (vec.NOTHING,) * 3]  # the last is the world's
         count = len(links)
-        self._U: list[tuple[Vector, Vector]] = [(vec.ZERO, vec.ZERO)] * count
+        self._U: list[Wrench] = [NOTHING] * count
         self._inverse: list[Any] = [0.0] * count
         for i in reversed(range(count)):
-            link, (A, B, C) = links[i], inertias[i]
+            link, up = links[i], links[i].parent
             if link.index < n:
-                U = _apply(A, B, C, link.Sv, link.Sw)
-                d = vec.plus(_dot(link.Sv, link.Sw, *U), diagonal[link.index])
-                self._U[i], self._inverse[i] = U, 1.0 / d
-                v, w = (vec.scale(self._inverse[i], part) for part in U)
-                A, B, C = _minus_outer(A, U[0], v), _minus_outer(B, U[0], w), _minus_outer(C, U[1], w)
-                A, C = _mirrored(A), _mirrored(C)
-            if link.parent >= 0:
-                inertias[link.parent] = _sum(inertias[link.parent], _to_parent(link, A, B, C))
+                self._U[i], self._inverse[i], inertias[up] = _eliminated(
+                    inertias[i], link.twist, diagonal[link.index], link.pose, inertias[up]
+                )
+            else:
+                inertias[up] = _carried(inertias[i], link.pose, inertias[up])
 
     def solve(self, a: list[Any]) -> list[Any]:
         """x with (M + diag) x = s a."""
         joints, count = self._joints, len(self._joints)
-        bias: list[tuple[Vector, Vector]] = [(vec.ZERO, vec.ZERO)] * count
+        bias: list[Wrench] = [NOTHING] * (count + 1)  # the last is the world's
         u: list[Any] = [0.0] * count
         for i in reversed(range(count)):
-            index, parent, Sv, Sw = joints[i]
-            force, torque = bias[i]
-            if index < self.n:
-                scaled = vec.times(self._scale, a[index])
-                u[i] = vec.times(self._inverse[i], vec.minus(scaled, _dot(Sv, Sw, force, torque)))
-                force = vec.add(force, vec.scale(u[i], self._U[i][0]))
-                torque = vec.add(torque, vec.scale(u[i], self._U[i][1]))
-            if parent >= 0:
-                R, p = self._poses[i]
-                turned = vec.apply(R, force)
-                moved = vec.add(vec.apply(R, torque), vec.cross(p, turned))
-                bias[parent] = vec.add(bias[parent][0], turned), vec.add(bias[parent][1], moved)
+            index, up, S = joints[i]
+            known = index >= self.n
+            right, S = (0.0, NOTHING) if known else (vec.times(self._scale, a[index]), S)
+            factors = self._poses[i], S, self._U[i], self._inverse[i]
+            u[i], bias[up] = _handed_up(*factors, right, bias[i], bias[up])
         x: list[Any] = [0.0] * self.n
-        motion: list[tuple[Vector, Vector]] = [(vec.ZERO, vec.ZERO)] * count
+        motion: list[Wrench] = [NOTHING] * (count + 1)
         for i in range(count):
-            index, parent, Sv, Sw = joints[i]
-            v, w = vec.ZERO, vec.ZERO
-            if parent >= 0:
-                R, p = self._poses[i]
-                back = vec.transpose(R)
-                above = motion[parent]
-                v = vec.apply(back, vec.add(above[0], vec.cross(above[1], p)))
-                w = vec.apply(back, above[1])
-            if index < self.n:
-                x[index] = vec.minus(u[i], vec.times(self._inverse[i], _dot(v, w, *self._U[i])))
-                v = vec.add(v, vec.scale(x[index], Sv))
-                w = vec.add(w, vec.scale(x[index], Sw))
-            motion[i] = v, w
+            index, up, S = joints[i]
+            known = index >= self.n
+            factors = self._poses[i], NOTHING if known else S, self._U[i], self._inverse[i]
+            moved, motion[i] = _handed_down(*factors, u[i], motion[up])
+            if not known:
+                x[index] = moved
         return x
 
     # The factors travel between CasADi functions as one vector.
@@ -138,13 +123,43 @@ def _spatial(link: Link) -> Spatial:
     return A, B, link.inertia  # type: ignore[return-value]
 
 
-def _apply(A: Matrix, B: Matrix, C: Matrix, v: Vector, w: Vector) -> tuple[Vector, Vector]:
-    linear = vec.add(vec.apply(A, v), vec.apply(B, w))
-    return linear, vec.add(vec.apply(vec.transpose(B), v), vec.apply(C, w))
+@vec.inlined
+def _eliminated(inertia: Spatial, S: Wrench, diagonal: Any, pose: Pose, above: Spatial):
+    """U and 1/d of a link, and its parent's inertia with what elimination leaves of it."""
+    A, B, C = inertia
+    Sv, Sw = S
+    U = (
+        vec.add(vec.apply(A, Sv), vec.apply(B, Sw)),
+        vec.add(vec.apply(vec.transpose(B), Sv), vec.apply(C, Sw)),
+    )
+    inverse = 1.0 / vec.plus(paired(S, U), diagonal)
+    v, w = (vec.scale(inverse, part) for part in U)
+    A, B, C = _minus_outer(A, U[0], v), _minus_outer(B, U[0], w), _minus_outer(C, U[1], w)
+    return U, inverse, _sum(above, _to_parent(pose, _mirrored(A), B, _mirrored(C)))
 
 
-def _dot(v: Vector, w: Vector, f: Vector, t: Vector) -> Any:
-    return vec.plus(vec.dot(v, f), vec.dot(w, t))
+@vec.inlined
+def _carried(inertia: Spatial, pose: Pose, above: Spatial) -> Spatial:
+    """A parent's inertia with all of a link's."""
+    return _sum(above, _to_parent(pose, *inertia))
+
+
+@vec.inlined
+def _handed_up(pose: Pose, S: Wrench, U: Wrench, inverse: Any, a: Any, bias: Wrench, above: Wrench):
+    """(a - S . bias)/d of a link, and its parent's bias with its share."""
+    u = vec.times(inverse, vec.minus(a, paired(S, bias)))
+    up = carried(pose, tuple(vec.add(b, vec.scale(u, part)) for b, part in zip(bias, U, strict=True)))  # type: ignore[arg-type]
+    return u, (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
+
+
+@vec.inlined
+def _handed_down(pose: Pose, S: Wrench, U: Wrench, inverse: Any, u: Any, above: Wrench):
+    """x and the motion of a link below one that moves by `above`."""
+    (R, p), back = pose, vec.transpose(pose[0])
+    v = vec.apply(back, vec.add(above[0], vec.cross(above[1], p)))
+    w = vec.apply(back, above[1])
+    x = vec.minus(u, vec.times(inverse, paired((v, w), U)))
+    return x, (vec.add(v, vec.scale(x, S[0])), vec.add(w, vec.scale(x, S[1])))
 
 
 def _minus_outer(A: Matrix, a: Vector, b: Vector) -> Matrix:
@@ -155,9 +170,9 @@ def _sum(a: Spatial, b: Spatial) -> Spatial:
     return tuple(vec.matadd(x, y) for x, y in zip(a, b, strict=True))  # type: ignore[return-value]
 
 
-def _to_parent(link: Link, A: Matrix, B: Matrix, C: Matrix) -> Spatial:
+def _to_parent(pose: Pose, A: Matrix, B: Matrix, C: Matrix) -> Spatial:
     """Spatial inertia in the parent link's frame: rotate, then shift by p."""
-    R, back, P = link.R, vec.transpose(link.R), vec.skew(link.p)
+    R, back, P = pose[0], vec.transpose(pose[0]), vec.skew(pose[1])
     A, B, C = (vec.matmul(vec.matmul(R, X), back) for X in (A, B, C))
     A = _mirrored(A)
     # momentum at the parent's origin: f = A (v - p x w) + B w, t = B' (v - p x w) + C w + p x f

@@ -22,7 +22,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.sparse_lu import Saddle, SparseLU, scalars
+from vioc.dynamics.sparse_lu import Saddle, scalars
 from vioc.dynamics.vectors import part
 from vioc.errors import ConstraintError, ModelError
 
@@ -112,7 +112,7 @@ class Continuous:
         """x, y with M x - Dh' y = force, Dh x = rate, for the dynamic variables."""
         lag, nd = self.lagrangian, self.lagrangian.nd
         J = scalars(lag.Dh[:, :nd])
-        x, y = Saddle(SparseLU(scalars(lag.M[:nd, :nd])), J, J).solve(ca.vertsplit(force), ca.vertsplit(rate))
+        x, y = Saddle(lag.mass_inverse, J, J).solve(ca.vertsplit(force), ca.vertsplit(rate))
         return ca.vertcat(*x), ca.vertcat(ca.SX(0, 1), *y)
 
     # -- numbers ----------------------------------------------------------------------------------

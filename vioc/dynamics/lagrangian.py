@@ -14,6 +14,8 @@ import numpy as np
 
 from vioc.dynamics import sweeps
 from vioc.dynamics import vectors as vec
+from vioc.dynamics.articulated import ArticulatedInverse
+from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
@@ -22,6 +24,7 @@ from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 
 OPTIONS = {"cse": True}
+LONG = 1200  # sum of squared depths of a tree from which sweeps cost less than the factors of a matrix
 
 
 def _rows(block: list[list]) -> ca.SX:
@@ -143,7 +146,7 @@ class Lagrangian:
     @cached_property
     def M(self) -> ca.SX:
         """L_vv by the composite rigid body algorithm."""
-        return _rows(sweeps.mass_matrix(self.swept, self.nq))
+        return _rows(sweeps.mass_matrix(self.swept.links, self.nq))
 
     @cached_property
     def second(self) -> tuple[ca.SX, ca.SX, ca.SX]:
@@ -173,26 +176,55 @@ class Lagrangian:
         kinematic velocities in ``graph.v_vector``.
         """
         nd, v_k = self.nd, vec.part(self.graph.v_vector, self.nd)
-        M = self.M
-        a = p - (M[:nd, nd:] @ v_k if self.nq > nd else 0.0)
+        a = p - (self.M[:nd, nd:] @ v_k if self.nq > nd else 0.0)
         Dh = self.Dh
         b = -(Dh[:, nd:] @ v_k) if self.nq > nd else ca.SX.zeros(Dh.shape[0], 1)
         J = scalars(Dh[:, :nd])
         negative = [[vec.minus(0.0, e) for e in row] for row in J]
-        x, _ = Saddle(SparseLU(scalars(M[:nd, :nd])), J, negative).solve(ca.vertsplit(a), ca.vertsplit(b))
+        x, _ = Saddle(self.mass_inverse, J, negative).solve(ca.vertsplit(a), ca.vertsplit(b))
         return ca.vertcat(ca.SX(0, 1), *x)
 
     @cached_property
-    def generic_mass_matrices(self) -> list[np.ndarray]:
-        """M of the dynamic variables at three fixed configurations without special angles."""
-        random = np.random.default_rng(0)
-        return [self.mass_matrix(random.uniform(0.3, 1.2, self.nq))[: self.nd, : self.nd] for _ in range(3)]
+    def mass_inverse(self) -> SparseLU | ArticulatedInverse:
+        """Solver with M of the dynamic variables, on expressions: by sweeps where the tree is long."""
+        if self.depths < LONG:
+            return SparseLU(scalars(self.M[: self.nd, : self.nd]))
+        return ArticulatedInverse(self.swept.links, self.nd, [0.0] * self.nd)
+
+    @cached_property
+    def depths(self) -> int:
+        """Sum of squared numbers of dynamic variables between the world and each link: what M costs to factor."""
+        depth: list[int] = []
+        for link in self.swept.links:
+            above = depth[link.parent] if link.parent >= 0 else 0
+            depth.append(above + (link.index < self.nd))
+        return sum(d * d for d in depth)
+
+    def generic_mass_matrix(self, i: int) -> np.ndarray:
+        """M of the dynamic variables at one of three fixed configurations without special angles."""
+        return sweeps.mass_matrix_of_numbers(self._generic_links(i), self.nq)[: self.nd, : self.nd]
+
+    def _generic_links(self, i: int) -> list[sweeps.Link]:
+        """Links of numbers there: what is needed once is not worth a graph."""
+        parameters = self.system.parameters
+
+        def number(value: Any) -> float:
+            return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
+
+        q = np.random.default_rng(0).uniform(0.3, 1.2, (3, self.nq))[i].tolist()
+        links, _ = sweeps.gather_links(self.system, number)
+        return sweeps.placed(links, q)
 
     @cached_property
     def mass_scale(self) -> np.ndarray:
         """A typical diagonal of M (nd,), to measure matrices in the units of each variable."""
-        diagonals = np.max([np.diag(M) for M in self.generic_mass_matrices], axis=0)
-        return np.where(diagonals > 0, diagonals, 1.0)
+        diagonals = np.zeros(self.nq)
+        for i in range(3):
+            links = self._generic_links(i)
+            for link, composite in zip(links, sweeps.composite_inertias(links), strict=True):
+                size = sweeps.paired(link.twist, sweeps.times_inertia(*composite, *link.twist))
+                diagonals[link.index] = max(diagonals[link.index], size)
+        return np.where(diagonals > 0, diagonals, 1.0)[: self.nd]
 
     # -- numbers ----------------------------------------------------------------------------------
 

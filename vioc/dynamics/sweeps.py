@@ -13,11 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import casadi as ca
+import numpy as np
 
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.system import System
 from vioc.dynamics.vectors import Matrix, Vector
+
+
+Wrench = tuple[Vector, Vector]
+Composite = tuple[Any, Vector, Matrix]  # mass, first moment, inertia
+State = tuple[Vector, Vector, Vector]  # velocity, angular velocity, gravity
 
 
 @dataclass
@@ -54,6 +60,18 @@ class Link:
     v: Vector = field(default=vec.ZERO, repr=False)
     w: Vector = field(default=vec.ZERO, repr=False)
     g: Vector = field(default=vec.ZERO, repr=False)
+
+    @property
+    def pose(self) -> tuple[Matrix, Vector]:
+        return self.R, self.p
+
+    @property
+    def twist(self) -> tuple[Vector, Vector]:
+        return self.Sv, self.Sw
+
+    @property
+    def state(self) -> State:
+        return self.v, self.w, self.g
 
 
 def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
@@ -132,45 +150,79 @@ def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
     n = q.numel()
     Lq: list = [0.0] * n
     Lv: list = [0.0] * n
-    for link in links:
-        _forward(link, links, q[link.index], v[link.index], gravity)
+    world: State = vec.ZERO, vec.ZERO, gravity
+    for link in placed(links, q):
+        above = links[link.parent].state if link.parent >= 0 else world
+        link.v, link.w, link.g = _forward(link.pose, link.twist, above, v[link.index])
     T: Any = 0.0
-    P: list = [None] * len(links)
-    W: list = [None] * len(links)
+    nothing: Wrench = vec.ZERO, vec.ZERO
+    P: list[Wrench] = [nothing] * (len(links) + 1)  # the last is the world's
+    W = list(P)
     for i, link in enumerate(links):
-        linear = vec.add(vec.scale(link.mass, link.v), vec.cross(link.w, link.moment))
-        angular = vec.add(vec.apply(link.inertia, link.w), vec.cross(link.moment, link.v))
-        P[i] = (linear, angular)
-        W[i] = (vec.scale(link.mass, link.g), vec.cross(link.moment, link.g))
-        T = vec.plus(T, vec.times(0.5, vec.plus(vec.dot(link.v, linear), vec.dot(link.w, angular))))
+        P[i], W[i], energy = _body_wrenches(link.mass, link.moment, link.inertia, link.state)
+        T = vec.plus(T, energy)
     for i in reversed(range(len(links))):
-        link = links[i]
-        (f, tau), (fw, tw) = P[i], W[i]
-        turn = ad_transposed(link.v, link.w, f, tau)
-        Lv[link.index] = _pair(link, (f, tau))
-        Lq[link.index] = _pair(link, (vec.add(turn[0], fw), vec.add(turn[1], tw)))
-        if link.parent >= 0:
-            for total in (P, W):
-                up = to_parent(link, total[i])
-                mine = total[link.parent]
-                total[link.parent] = (vec.add(mine[0], up[0]), vec.add(mine[1], up[1]))
-    return Sweep(T, Lq, Lv, links, P)
+        link, up = links[i], links[i].parent
+        Lv[link.index], Lq[link.index], P[up], W[up] = _backward(
+            link.pose, link.twist, link.state, P[i], W[i], P[up], W[up]
+        )
+    return Sweep(T, Lq, Lv, links, P[:-1])
 
 
-def _forward(link: Link, links: list[Link], q: Any, v: Any, gravity: Vector) -> None:
-    R, p = vec.exponential(link.Sv, link.Sw, q)
-    link.R = vec.matmul(link.rotation, R)
-    link.p = vec.add(link.position, vec.apply(link.rotation, p))
-    back = vec.transpose(link.R)
-    if link.parent >= 0:
-        parent = links[link.parent]
-        link.w = vec.apply(back, parent.w)
-        link.v = vec.apply(back, vec.add(parent.v, vec.cross(parent.w, link.p)))
-        link.g = vec.apply(back, parent.g)
-    else:
-        link.w, link.v, link.g = vec.ZERO, vec.ZERO, vec.apply(back, gravity)
-    link.w = vec.add(link.w, vec.scale(v, link.Sw))
-    link.v = vec.add(link.v, vec.scale(v, link.Sv))
+def placed(links: list[Link], q: Any) -> list[Link]:
+    """The links with their poses in their parents at q filled in."""
+    for link in links:
+        link.R, link.p = vec.joint((link.rotation, link.position), *link.twist, q[link.index])
+    return links
+
+
+@vec.inlined
+def _forward(pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any) -> State:
+    """Velocity and gravity of a link, in its axes."""
+    (R, p), (Sv, Sw), (v, w, g) = pose, S, above
+    back = vec.transpose(R)
+    linear, angular = vec.apply(back, vec.add(v, vec.cross(w, p))), vec.apply(back, w)
+    return (
+        vec.add(linear, vec.scale(rate, Sv)),
+        vec.add(angular, vec.scale(rate, Sw)),
+        vec.apply(back, g),
+    )
+
+
+@vec.inlined
+def _body_wrenches(mass: Any, moment: Vector, inertia: Matrix, state: State) -> tuple[Wrench, Wrench, Any]:
+    """Momentum, weight and kinetic energy of a link."""
+    v, w, g = state
+    P = times_inertia(mass, moment, inertia, v, w)
+    energy = vec.times(0.5, vec.plus(vec.dot(v, P[0]), vec.dot(w, P[1])))
+    return P, (vec.scale(mass, g), vec.cross(moment, g)), energy
+
+
+@vec.inlined
+def _backward(
+    pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
+) -> tuple[Any, Any, Wrench, Wrench]:
+    """dL/dv and dL/dq of a joint, and the parent's wrenches with the link's."""
+    turn = ad_transposed(state[0], state[1], *P)
+    momentum, weight = carried(pose, P), carried(pose, W)
+    return (
+        paired(S, P),
+        paired(S, (vec.add(turn[0], W[0]), vec.add(turn[1], W[1]))),
+        (vec.add(P_up[0], momentum[0]), vec.add(P_up[1], momentum[1])),
+        (vec.add(W_up[0], weight[0]), vec.add(W_up[1], weight[1])),
+    )
+
+
+def paired(S: Wrench, wrench: Wrench) -> Any:
+    """S . wrench: the joint's share of a wrench."""
+    return vec.plus(vec.dot(S[0], wrench[0]), vec.dot(S[1], wrench[1]))
+
+
+def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
+    """A wrench in the parent link's frame: Ad(X^-1)^T."""
+    R, p = pose
+    force = vec.apply(R, wrench[0])
+    return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))
 
 
 def _pair(link: Link, wrench: tuple[Vector, Vector]) -> Any:
@@ -204,68 +256,107 @@ def second_derivatives(swept: Sweep, n: int) -> SecondDerivatives:
     qq, vq, vv = ([[0.0] * n for _ in range(n)] for _ in range(3))
     composite = composite_inertias(links)
     for j, link in enumerate(links):
-        m, h, inertia = composite[j]
-        Sv, Sw = link.Sv, link.Sw
-        Sdv, Sdw = ad(link.v, link.w, Sv, Sw)
-        F = times_inertia(m, h, inertia, Sv, Sw)
-        y = times_inertia(m, h, inertia, Sdv, Sdw)
-        dual = ad_transposed(Sv, Sw, *swept.momentum[j])
-        y = (vec.sub(y[0], dual[0]), vec.sub(y[1], dual[1]))
-        moved = vec.add(vec.scale(m, Sv), vec.cross(Sw, h))
-        z = (vec.ZERO, vec.cross(moved, link.g))
+        F, y, z = _own_wrenches(composite[j], link.twist, link.state, swept.momentum[j])
         i = j
         while i >= 0:
             above = links[i]
-            Sdi = ad(above.v, above.w, above.Sv, above.Sw)
             a, b = above.index, link.index
-            vv[a][b] = vv[b][a] = _pair(above, F)
-            vq[b][a] = vec.plus(vec.dot(Sdi[0], F[0]), vec.dot(Sdi[1], F[1]))
+            M, C, D, K, F, y, z = _coupled(above.pose, above.twist, above.state, F, y, z)
+            vv[a][b] = vv[b][a] = M
+            vq[b][a] = C
             if i != j:
-                vq[a][b] = _pair(above, y)
-            value = vec.plus(vec.dot(Sdi[0], y[0]), vec.dot(Sdi[1], y[1]))
-            qq[a][b] = qq[b][a] = vec.plus(value, _pair(above, z))
-            F, y, z = to_parent(above, F), to_parent(above, y), to_parent(above, z)
+                vq[a][b] = D
+            qq[a][b] = qq[b][a] = K
             i = above.parent
     return SecondDerivatives(qq, vq, vv)
 
 
-def mass_matrix(swept: Sweep, n: int) -> list[list]:
+@vec.inlined
+def _own_wrenches(
+    composite: Composite, S: Wrench, state: State, momentum: Wrench
+) -> tuple[Wrench, Wrench, Wrench]:
+    """F, y, z of a link; see `second_derivatives`."""
+    m, h, _ = composite
+    v, w, g = state
+    y, dual = times_inertia(*composite, *ad(v, w, *S)), ad_transposed(*S, *momentum)
+    moved = vec.add(vec.scale(m, S[0]), vec.cross(S[1], h))
+    return (
+        times_inertia(*composite, *S),
+        (vec.sub(y[0], dual[0]), vec.sub(y[1], dual[1])),
+        (vec.ZERO, vec.cross(moved, g)),
+    )
+
+
+@vec.inlined
+def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
+    """S.F, Sd.F, S.y, Sd.y + S.z of an ancestor with a link's wrenches, and those in its parent's axes."""
+    Sd = ad(state[0], state[1], *S)
+    K = vec.plus(paired(Sd, y), paired(S, z))
+    return paired(S, F), paired(Sd, F), paired(S, y), K, *(carried(pose, wrench) for wrench in (F, y, z))
+
+
+def mass_matrix(links: list[Link], n: int) -> list[list]:
     """M = L_vv alone, the composite rigid body algorithm."""
-    links = swept.links
     M = [[0.0] * n for _ in range(n)]
     composite = composite_inertias(links)
     for j, link in enumerate(links):
-        F = times_inertia(*composite[j], link.Sv, link.Sw)
+        F = times_inertia(*composite[j], *link.twist)
         i = j
         while i >= 0:
             above = links[i]
-            value = _pair(above, F)
-            M[above.index][link.index] = M[link.index][above.index] = value
-            F = to_parent(above, F)
+            M[above.index][link.index] = M[link.index][above.index] = paired(above.twist, F)
+            F = _climbed(above.pose, F)
             i = above.parent
     return M
 
 
-def composite_inertias(links: list[Link]) -> list[tuple[Any, Vector, Matrix]]:
-    total = [(link.mass, link.moment, link.inertia) for link in links]
+def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
+    """`mass_matrix` of links of numbers: all columns climb at once."""
+    M = np.zeros((n, n))
+    R, p, Sv, Sw = (np.array([getattr(link, name) for link in links], float) for name in ("R", "p", "Sv", "Sw"))
+    index, parent = (np.array([getattr(link, name) for link in links], int) for name in ("index", "parent"))
+    wrenches = [times_inertia(*c, *link.twist) for c, link in zip(composite_inertias(links), links, strict=True)]
+    force, torque = (np.array([w[part] for w in wrenches], float) for part in (0, 1))
+    at = of = np.arange(len(links))
+    while len(at):
+        entry = (Sv[at] * force + Sw[at] * torque).sum(axis=1)
+        M[index[at], index[of]] = M[index[of], index[at]] = entry
+        on = parent[at] >= 0
+        at, of, force, torque = at[on], of[on], force[on], torque[on]
+        force, torque = ((R[at] @ a[:, :, None])[:, :, 0] for a in (force, torque))
+        torque = torque + np.cross(p[at], force)
+        at = parent[at]
+    return M
+
+
+_climbed = vec.inlined(carried)
+
+
+def composite_inertias(links: list[Link]) -> list[Composite]:
+    """Mass, first moment and inertia of the subtree of each link, in its axes."""
+    nothing: Composite = 0.0, vec.ZERO, vec.NOTHING
+    total: list[Composite] = [*((link.mass, link.moment, link.inertia) for link in links), nothing]
     for i in reversed(range(len(links))):
         link = links[i]
-        if link.parent < 0:
-            continue
-        m, h, inertia = total[i]
-        turned = vec.apply(link.R, h)
-        rotated = vec.matmul(vec.matmul(link.R, inertia), vec.transpose(link.R))
-        p, r = vec.skew(link.p), vec.skew(turned)
-        shift = vec.matadd(vec.matmul(p, r), vec.matmul(r, p))
-        shift = vec.matadd(shift, tuple(vec.scale(m, row) for row in vec.matmul(p, p)))  # type: ignore[arg-type]
-        moved = tuple(vec.sub(a, b) for a, b in zip(rotated, shift, strict=True))
-        M, H, J = total[link.parent]
-        total[link.parent] = (
-            vec.plus(M, m),
-            vec.add(H, vec.add(turned, vec.scale(m, link.p))),
-            vec.matadd(J, moved),  # type: ignore[arg-type]
-        )
-    return total
+        total[link.parent] = _composed(total[i], link.pose, total[link.parent])
+    return total[:-1]
+
+
+@vec.inlined
+def _composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
+    """A parent's inertia with that of a link."""
+    (m, h, inertia), (R, position), (M, H, J) = own, pose, above
+    turned = vec.apply(R, h)
+    rotated = vec.matmul(vec.matmul(R, inertia), vec.transpose(R))
+    p, r = vec.skew(position), vec.skew(turned)
+    shift = vec.matadd(vec.matmul(p, r), vec.matmul(r, p))
+    shift = vec.matadd(shift, tuple(vec.scale(m, row) for row in vec.matmul(p, p)))  # type: ignore[arg-type]
+    moved = tuple(vec.sub(a, b) for a, b in zip(rotated, shift, strict=True))
+    return (
+        vec.plus(M, m),
+        vec.add(H, vec.add(turned, vec.scale(m, position))),
+        vec.matadd(J, moved),  # type: ignore[arg-type]
+    )
 
 
 def times_inertia(m: Any, h: Vector, inertia: Matrix, v: Vector, w: Vector) -> tuple[Vector, Vector]:

@@ -6,7 +6,9 @@ a planar mechanism, written in three dimensions, cost what planar ones would.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import cache, wraps
+from typing import Any, TypeVar
 
 import casadi as ca
 
@@ -16,6 +18,62 @@ Matrix = tuple[Vector, Vector, Vector]
 ZERO: Vector = (0.0, 0.0, 0.0)
 IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 NOTHING: Matrix = (ZERO, ZERO, ZERO)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def inlined(function: Function) -> Function:
+    """`function`, of nested tuples of scalars into such tuples, put into graphs by CasADi itself.
+
+    An operation on SX takes 40 us from Python and 0.1 us in CasADi. So the function is traced once for
+    each shape of its arguments and called as a CasADi function afterwards, which drops products with
+    exact zeros as it goes. Numbers without a symbol among them go through the function itself.
+    """
+    traced: dict[Any, tuple[ca.Function, Any]] = {}
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        given: list[Any] = []
+        shape = _flattened(args, given)
+        if not any(isinstance(e, ca.SX) for e in given):
+            return function(*args)
+        if shape not in traced:
+            symbols = ca.SX.sym("a", len(given))
+            result = function(*_filled(args, iter(symbols.elements())))
+            outputs: list[Any] = []
+            _flattened(result, outputs)
+            traced[shape] = ca.Function("inlined", [symbols], [ca.densify(ca.vertcat(*outputs))], {"cse": True}), result
+        graph, form = traced[shape]
+        column = ca.vertcat(*[e if isinstance(e, ca.SX) else _constant(float(e)) for e in given])
+        return _filled(form, iter(graph.call([column])[0].elements()))
+
+    return call  # type: ignore[return-value]
+
+
+@cache
+def _constant(value: float) -> ca.SX:
+    return ca.SX(value)
+
+
+def _flattened(tree: tuple, leaves: list[Any]) -> tuple:
+    """The shape of a tree, whose leaves are appended to a list."""
+    shape: list[Any] = []
+    for branch in tree:
+        if isinstance(branch, tuple):
+            shape.append(_flattened(branch, leaves))
+        else:
+            shape.append(None)
+            leaves.append(branch)
+    return tuple(shape)
+
+
+def _filled(tree: Any, leaves: Iterator[Any]) -> Any:
+    """The tree with its leaves replaced, one after another."""
+    if not isinstance(tree, tuple):
+        return next(leaves)
+    branches = [_filled(branch, leaves) for branch in tree]
+    return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
 
 
 def is_zero(a: Any) -> bool:
@@ -114,6 +172,21 @@ def exponential(linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector
     lever = cross(a, v)
     along = scale(times(dot(a, v), size * q), a)
     return R, add(sub(lever, apply(R, lever)), along)
+
+
+def joint(place: tuple[Matrix, Vector], linear: Vector, angular: Vector, q: Any) -> tuple[Matrix, Vector]:
+    """What a joint at `place`, with the constant twist (linear, angular), carries: its pose at q."""
+    return _joint(linear, angular)(place, q)
+
+
+@cache
+def _joint(linear: Vector, angular: Vector) -> Callable[..., tuple[Matrix, Vector]]:
+    @inlined
+    def pose(place: tuple[Matrix, Vector], q: Any) -> tuple[Matrix, Vector]:
+        R, p = exponential(linear, angular, q)
+        return matmul(place[0], R), add(place[1], apply(place[0], p))
+
+    return pose
 
 
 def column(a: Vector) -> ca.SX:

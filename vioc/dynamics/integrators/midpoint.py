@@ -26,14 +26,13 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step
 from vioc.dynamics.integrators.structured import Steps, StructuredLinearization
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.dynamics.trajectory import Trajectory
 from vioc.dynamics.vectors import part
 from vioc.errors import ModelError
 
 FORCING = ("symmetric", "left")
 FEW = 8  # variables for each constraint, whose column takes a sweep of its own
-LONG = 1200  # sum of squared depths of a tree from which its exact Newton matrix costs more than it saves
 
 
 class StepParts(NamedTuple):
@@ -176,11 +175,7 @@ class MidpointVI(MechanicalMap):
     @shared
     def _articulated(self) -> bool:
         """Whether a step is solved by articulated-body sweeps: long chains, few constraints, soft terms."""
-        depth: list[int] = []
-        for link in self.lagrangian.swept.links:
-            above = depth[link.parent] if link.parent >= 0 else 0
-            depth.append(above + (link.index < self.nd))
-        if FEW * self.nm > self.nd or sum(d * d for d in depth) < LONG:
+        if FEW * self.nm > self.nd or self.lagrangian.depths < LONG:
             return False
         rows, columns = self.newton_matrix_of_terms(ca.SX.sym("dt")).sparsity().get_triplet()
         return list(rows) == list(columns)

@@ -42,12 +42,14 @@ class Blocks(NamedTuple):
 NO_BLOCKS = Blocks(*[vec.NOTHING] * 4)
 
 
+@vec.inlined
 def twist_to_child(X: Place, V: Twist) -> Twist:
     """Ad(X)^-1 V: a twist of the parent, seen in a frame at the pose X in it."""
     back = vec.transpose(X[0])
     return vec.apply(back, vec.add(V[0], vec.cross(V[1], X[1]))), vec.apply(back, V[1])
 
 
+@vec.inlined
 def wrench_to_parent(X: Place, P: Wrench) -> Wrench:
     """Ad(X)^-T P."""
     force = vec.apply(X[0], P[0])
@@ -87,6 +89,52 @@ def _sum(P: Wrench, Q: Wrench) -> Wrench:
 
 def _scaled(s: Any, P: Wrench) -> Wrench:
     return vec.scale(s, P[0]), vec.scale(s, P[1])
+
+
+@vec.inlined
+def _carried(phi: Blocks, X: Place, Y: Place, above: Blocks) -> Blocks:
+    """`above`, the parent's Phi so far, with a link's share of it."""
+    return _plus(above, _between(X, Y, phi))
+
+
+@vec.inlined
+def _eliminated(phi: Blocks, S: Twist, damping: Any, X: Place, Y: Place, above: Blocks):
+    """U, W, d, 1/d of a link, and its parent's Phi with what elimination leaves of it."""
+    Sv, Sw = S
+    a, b, c, d = (vec.transpose(block) for block in phi)
+    U = (
+        vec.add(vec.apply(phi.a, Sv), vec.apply(phi.b, Sw)),
+        vec.add(vec.apply(phi.c, Sv), vec.apply(phi.d, Sw)),
+    )
+    W = (
+        vec.add(vec.apply(a, Sv), vec.apply(c, Sw)),
+        vec.add(vec.apply(b, Sv), vec.apply(d, Sw)),
+    )
+    pivot = vec.plus(pair(S, U), damping)
+    inverse = 1.0 / pivot
+    V = _scaled(inverse, U)
+    rest = Blocks(
+        _less(phi.a, _outer(V[0], W[0])),
+        _less(phi.b, _outer(V[0], W[1])),
+        _less(phi.c, _outer(V[1], W[0])),
+        _less(phi.d, _outer(V[1], W[1])),
+    )
+    return U, W, pivot, inverse, _plus(above, _between(X, Y, rest))
+
+
+@vec.inlined
+def _handed_up(place: Place, S: Twist, along: Wrench, inverse: Any, b: Any, share: Wrench, above: Wrench):
+    """(b - S . phi)/d of a link, and its parent's phi with its share."""
+    rest = vec.times(vec.minus(b, pair(S, share)), inverse)
+    return rest, _sum(above, wrench_to_parent(place, _sum(share, _scaled(rest, along))))
+
+
+@vec.inlined
+def _handed_down(place: Place, S: Twist, along: Wrench, inverse: Any, rest: Any, above: Twist):
+    """dq and eta of a link below one that moves by `above`."""
+    V = twist_to_child(place, above)
+    x = vec.minus(rest, vec.times(pair(V, along), inverse))
+    return x, _sum(V, _scaled(x, S))
 
 
 @dataclass(frozen=True)
@@ -151,65 +199,44 @@ class ArticulatedInverse:
     ):
         self.parents, self.axes, self.rows = tuple(parents), tuple(axes), tuple(rows)
         self.n = sum(row is not None for row in rows)
-        total = list(M)
+        total = [*M, NO_BLOCKS]  # the last is the world's
         factors: list[_Factor] = []
         pivots: dict[int, Any] = {}
-        for i in reversed(range(len(total))):
-            phi, (Sv, Sw), row = total[i], self.axes[i], self.rows[i]
-            U = W = (vec.ZERO, vec.ZERO)
-            inverse: Any = 0.0
-            if row is not None:
-                U = (
-                    vec.add(vec.apply(phi.a, Sv), vec.apply(phi.b, Sw)),
-                    vec.add(vec.apply(phi.c, Sv), vec.apply(phi.d, Sw)),
+        for i in reversed(range(len(M))):
+            up, row = self.parents[i], self.rows[i]
+            if row is None:
+                U = W = (vec.ZERO, vec.ZERO)
+                inverse: Any = 0.0
+                total[up] = _carried(total[i], X[i], Y[i], total[up])
+            else:
+                U, W, pivots[row], inverse, total[up] = _eliminated(
+                    total[i], self.axes[i], damping[i], X[i], Y[i], total[up]
                 )
-                a, b, c, d = (vec.transpose(block) for block in phi)
-                W = (
-                    vec.add(vec.apply(a, Sv), vec.apply(c, Sw)),
-                    vec.add(vec.apply(b, Sv), vec.apply(d, Sw)),
-                )
-                pivots[row] = vec.plus(pair(self.axes[i], U), damping[i])
-                inverse = 1.0 / pivots[row]
-                if self.parents[i] >= 0:
-                    V = _scaled(inverse, U)
-                    phi = Blocks(
-                        _less(phi.a, _outer(V[0], W[0])),
-                        _less(phi.b, _outer(V[0], W[1])),
-                        _less(phi.c, _outer(V[1], W[0])),
-                        _less(phi.d, _outer(V[1], W[1])),
-                    )
             factors.append(_Factor(U, W, inverse, X[i], Y[i]))
-            if self.parents[i] >= 0:
-                total[self.parents[i]] = _plus(total[self.parents[i]], _between(X[i], Y[i], phi))
         self.factors = factors[::-1]
         self.pivots = [pivots[row] for row in range(self.n)]
 
     def solve(self, b: Sequence[Any], transposed: bool = False) -> list[Any]:
         """K^-1 b, or K^-T b: there forward and backward exchange their transforms and factors."""
         n = len(self.parents)
-        share: list[Wrench] = [(vec.ZERO, vec.ZERO)] * n
+        nothing: Wrench = (vec.ZERO, vec.ZERO)
+        share: list[Wrench] = [nothing] * (n + 1)  # the last is the world's
         rest: list[Any] = [0.0] * n
         for i in reversed(range(n)):
-            f, row = self.factors[i], self.rows[i]
-            phi = share[i]
-            if row is not None:
-                rest[i] = vec.times(vec.minus(b[row], pair(self.axes[i], phi)), f.inverse)
-                phi = _sum(phi, _scaled(rest[i], f.W if transposed else f.U))
-            if self.parents[i] >= 0:
-                up = wrench_to_parent(f.X if transposed else f.Y, phi)
-                share[self.parents[i]] = _sum(share[self.parents[i]], up)
+            f, row, up = self.factors[i], self.rows[i], self.parents[i]
+            place, along = (f.X, f.W) if transposed else (f.Y, f.U)
+            right = 0.0 if row is None else b[row]
+            axis = nothing if row is None else self.axes[i]
+            rest[i], share[up] = _handed_up(place, axis, along, f.inverse, right, share[i], share[up])
         x: list[Any] = [0.0] * self.n
-        eta: list[Twist] = []
+        eta: list[Twist] = [nothing] * (n + 1)
         for i, f in enumerate(self.factors):
-            V = (vec.ZERO, vec.ZERO)
-            if self.parents[i] >= 0:
-                V = twist_to_child(f.Y if transposed else f.X, eta[self.parents[i]])
+            place, along = (f.Y, f.U) if transposed else (f.X, f.W)
             row = self.rows[i]
+            axis = nothing if row is None else self.axes[i]
+            moved, eta[i] = _handed_down(place, axis, along, f.inverse, rest[i], eta[self.parents[i]])
             if row is not None:
-                along = pair(V, f.U if transposed else f.W)
-                x[row] = vec.minus(rest[i], vec.times(along, f.inverse))
-                V = _sum(V, _scaled(x[row], self.axes[i]))
-            eta.append(V)
+                x[row] = moved
         return x
 
     # Factors travel between CasADi functions as one vector.

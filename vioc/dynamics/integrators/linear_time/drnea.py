@@ -29,7 +29,10 @@ from vioc.dynamics.integrators.linear_time.articulated import (
     wrench_to_parent,
 )
 from vioc.dynamics.sweeps import Link, gather_links
-from vioc.dynamics.vectors import Matrix
+from vioc.dynamics.vectors import Matrix, Vector
+
+
+STILL: Place = (vec.IDENTITY, vec.ZERO)
 
 
 class Bodies:
@@ -71,99 +74,66 @@ class Bodies:
 
     def places(self, q: Sequence[Any]) -> list[Place]:
         """Pose of each link in its parent at a configuration."""
-        result = []
-        for link in self.links:
-            R, p = vec.exponential(link.Sv, link.Sw, q[link.index])
-            result.append(
-                (
-                    vec.matmul(link.rotation, R),
-                    vec.add(link.position, vec.apply(link.rotation, p)),
-                )
-            )
-        return result
+        return [
+            vec.joint((link.rotation, link.position), link.Sv, link.Sw, q[link.index]) for link in self.links
+        ]
 
     # -- Algorithm 2 ------------------------------------------------------------------------------
 
     def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
         """X_i = log D_i with D_i = X_start^-1 D_parent X_end ([L] (19)); None for massless links."""
         D: list[Place] = []
-        for parent, (R0, p0), (R1, p1) in zip(self.parents, start, end, strict=True):
-            R, p = D[parent] if parent >= 0 else (vec.IDENTITY, vec.ZERO)
-            back = vec.transpose(R0)
-            moved = vec.sub(vec.add(vec.apply(R, p1), p), p0)
-            D.append((vec.matmul(back, vec.matmul(R, R1)), vec.apply(back, moved)))
+        for parent, place0, place1 in zip(self.parents, start, end, strict=True):
+            D.append(_moved(D[parent] if parent >= 0 else STILL, place0, place1))
         return [se3.logarithm(*d) if heavy else None for d, heavy in zip(D, self.heavy, strict=True)]
 
-    def momentum(self, i: int, X: Twist, h: Any) -> Wrench:
-        """G_i X_i / h."""
-        link, inverse = self.links[i], 1.0 / h
-        v, w = (vec.scale(inverse, a) for a in X)
-        linear = vec.add(vec.scale(link.mass, v), vec.cross(w, link.moment))
-        return linear, vec.add(vec.apply(link.inertia, w), vec.cross(link.moment, v))
-
-    def impulses(self, X: Sequence[Twist | None], h: Any, sign: float = 1.0) -> list[Wrench]:
-        """mu_i = dlog_X^T G X / h ([L] (21b)); with sign -1 the momentum at the end, Ad_D^T mu_i."""
-        return [
-            (vec.ZERO, vec.ZERO) if x is None else se3.dlog_transposed(x, self.momentum(i, x, h), sign)
-            for i, x in enumerate(X)
+    def impulses(self, X: Sequence[Twist | None], h: Any) -> tuple[list[Wrench], list[Wrench]]:
+        """mu_i = dlog_X^T G X / h ([L] (21b)), and the momentum at the end, Ad_D^T mu_i."""
+        nothing: Wrench = vec.ZERO, vec.ZERO
+        both = [
+            (nothing, nothing) if x is None else _impulses(*_body(link), x, h)
+            for link, x in zip(self.links, X, strict=True)
         ]
+        return [mu for mu, _ in both], [nu for _, nu in both]
 
     def gathered(self, places: Sequence[Place], wrenches: Sequence[Wrench]) -> list[Any]:
         """S_i . (sum of the wrenches of the subtree), in the order of q."""
-        total, result = list(wrenches), [0.0] * self.nq
-        for i in reversed(range(len(total))):
+        total = [*wrenches, (vec.ZERO, vec.ZERO)]  # the last is the world's
+        result: list[Any] = [0.0] * self.nq
+        for i in reversed(range(len(wrenches))):
             link = self.links[i]
-            result[link.index] = pair((link.Sv, link.Sw), total[i])
-            if link.parent >= 0:
-                up = wrench_to_parent(places[i], total[i])
-                mine = total[link.parent]
-                total[link.parent] = (vec.add(mine[0], up[0]), vec.add(mine[1], up[1]))
+            axis = link.Sv, link.Sw
+            result[link.index], total[link.parent] = _gathered(
+                places[i], axis, total[i], total[link.parent]
+            )
         return result
 
     def slots(self, q0: Sequence[Any], q1: Sequence[Any], h: Any) -> tuple[list[Any], list[Any]]:
         """D1 T_d and D2 T_d, in the order of q."""
         start, end = self.places(q0), self.places(q1)
-        X = self.displacements(start, end)
-        first = [vec.minus(0.0, a) for a in self.gathered(start, self.impulses(X, h))]
-        return first, self.gathered(end, self.impulses(X, h, -1.0))
+        mu, nu = self.impulses(self.displacements(start, end), h)
+        return [vec.minus(0.0, a) for a in self.gathered(start, mu)], self.gathered(end, nu)
 
     # -- Algorithm 4, and its inverse -------------------------------------------------------------
 
-    def derivative(self, i: int, X: Twist, h: Any) -> Blocks:
-        """M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X."""
-        link = self.links[i]
-        h = 1.0 * h
-        A, Q = se3.dlog_blocks(X)
-        E, N = se3.dlog_blocks(X, -1.0)
-        At, Qt = vec.transpose(A), vec.transpose(Q)
-        moment = vec.skew(link.moment)
-        minus = _times(-1.0, moment)
-        P = self.momentum(i, X, 1.0)
-        k, K = se3.momentum_slope(X, P)
-        a = _times(link.mass, At)
-        b = vec.matadd(vec.matmul(At, minus), k)
-        c = vec.matadd(vec.matadd(_times(link.mass, Qt), vec.matmul(At, moment)), k)
-        d = vec.matadd(vec.matadd(vec.matmul(Qt, minus), vec.matmul(At, link.inertia)), K)
-        s = 1.0 / h
-        return Blocks(
-            _times(s, vec.matmul(a, E)),
-            _times(s, vec.matadd(vec.matmul(a, N), vec.matmul(b, E))),
-            _times(s, vec.matmul(c, E)),
-            _times(s, vec.matadd(vec.matmul(c, N), vec.matmul(d, E))),
-        )
+    def derivatives(self, X: Sequence[Twist | None], h: Any) -> list[Blocks]:
+        """M_i = d mu_i / d eta_i of every link; zeros for massless ones."""
+        return [
+            NO_BLOCKS if x is None else _derivative(*_body(link), x, h)
+            for link, x in zip(self.links, X, strict=True)
+        ]
 
     def newton_inverse(
         self, start: Sequence[Place], end: Sequence[Place], h: Any, damping: Sequence[Any]
     ) -> ArticulatedInverse:
         """Inverse of -D2 D1 T_d + diag(damping): the exact Newton direction in O(n)."""
-        X = self.displacements(start, end)
-        M = [NO_BLOCKS if x is None else self.derivative(i, x, h) for i, x in enumerate(X)]
+        M = self.derivatives(self.displacements(start, end), h)
         return ArticulatedInverse(self.parents, self.axes, self.rows, end, start, M, self._by_link(damping))
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
         """h M(q)^-1 by the articulated-body recursion, of which RIQN is made ([L] (25))."""
         M = [
-            self._inertia(link, h) if heavy else NO_BLOCKS
+            _inertia(*_body(link), h) if heavy else NO_BLOCKS
             for link, heavy in zip(self.links, self.heavy, strict=True)
         ]
         return ArticulatedInverse(
@@ -172,8 +142,7 @@ class Bodies:
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
         """-D2 D1 T_d (nd, nq) column by column in O(n^2), rows first ([L] Algorithm 4)."""
-        X = self.displacements(start, end)
-        M = [NO_BLOCKS if x is None else self.derivative(i, x, h) for i, x in enumerate(X)]
+        M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
         for j, link in enumerate(self.links):
             eta: dict[int, Twist] = {j: (link.Sv, link.Sw)}
@@ -192,12 +161,6 @@ class Bodies:
 
     def _by_link(self, damping: Sequence[Any]) -> list[Any]:
         return [damping[row] if row is not None else 0.0 for row in self.rows]
-
-    def _inertia(self, link: Link, h: Any) -> Blocks:
-        s = 1.0 / h
-        moment = vec.skew(link.moment)
-        diagonal = _times(vec.times(s, link.mass), vec.IDENTITY)
-        return Blocks(diagonal, _times(-s, moment), _times(s, moment), _times(s, link.inertia))
 
     # -- rounding ---------------------------------------------------------------------------------
 
@@ -231,6 +194,73 @@ class Bodies:
                 a[up] = vec.plus(a[up], vec.plus(a[i], vec.times(r, m[i])))
                 m[up] = vec.plus(m[up], m[i])
         return result
+
+
+def _body(link: Link) -> tuple[Any, Vector, Matrix]:
+    return link.mass, link.moment, link.inertia
+
+
+@vec.inlined
+def _moved(above: Place, start: Place, end: Place) -> Place:
+    """D = X_start^-1 D_parent X_end ([L] (19))."""
+    (R, p), (R0, p0), (R1, p1) = above, start, end
+    back = vec.transpose(R0)
+    moved = vec.sub(vec.add(vec.apply(R, p1), p), p0)
+    return vec.matmul(back, vec.matmul(R, R1)), vec.apply(back, moved)
+
+
+def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wrench:
+    """G X / h."""
+    inverse = 1.0 / h
+    v, w = (vec.scale(inverse, a) for a in X)
+    linear = vec.add(vec.scale(mass, v), vec.cross(w, moment))
+    return linear, vec.add(vec.apply(inertia, w), vec.cross(moment, v))
+
+
+@vec.inlined
+def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> tuple[Wrench, Wrench]:
+    """dlog_X^T G X / h and dlog_-X^T G X / h."""
+    P = momentum(mass, moment, inertia, X, h)
+    return se3.dlog_transposed(X, P), se3.dlog_transposed(X, P, -1.0)
+
+
+@vec.inlined
+def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wrench]:
+    """S . P of a link, and its parent's wrench with its share."""
+    up = wrench_to_parent(place, P)
+    return pair(S, P), (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
+
+
+@vec.inlined
+def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Blocks:
+    """M_i = d mu_i / d eta_i = 1/h (dlog_X^T G + d(dlog_X^T P)/dX) dlog_-X at P = G X."""
+    A, Q = se3.dlog_blocks(X)
+    E, N = se3.dlog_blocks(X, -1.0)
+    At, Qt = vec.transpose(A), vec.transpose(Q)
+    lever = vec.skew(moment)
+    minus = _times(-1.0, lever)
+    P = momentum(mass, moment, inertia, X, 1.0)
+    k, K = se3.momentum_slope(X, P)
+    a = _times(mass, At)
+    b = vec.matadd(vec.matmul(At, minus), k)
+    c = vec.matadd(vec.matadd(_times(mass, Qt), vec.matmul(At, lever)), k)
+    d = vec.matadd(vec.matadd(vec.matmul(Qt, minus), vec.matmul(At, inertia)), K)
+    s = 1.0 / h
+    return Blocks(
+        _times(s, vec.matmul(a, E)),
+        _times(s, vec.matadd(vec.matmul(a, N), vec.matmul(b, E))),
+        _times(s, vec.matmul(c, E)),
+        _times(s, vec.matadd(vec.matmul(c, N), vec.matmul(d, E))),
+    )
+
+
+@vec.inlined
+def _inertia(mass: Any, moment: Vector, inertia: Matrix, h: Any) -> Blocks:
+    """G / h."""
+    s = 1.0 / h
+    lever = vec.skew(moment)
+    diagonal = _times(vec.times(s, mass), vec.IDENTITY)
+    return Blocks(diagonal, _times(-s, lever), _times(s, lever), _times(s, inertia))
 
 
 def _massless(link: Link) -> bool:

@@ -251,7 +251,7 @@ class LinearTimeVI(MechanicalMap):
             tuple(tuple(h * c for c in part_) for part_ in (link.v, link.w)) if heavy else None
             for link, heavy in zip(self.lagrangian.swept.links, bodies.heavy, strict=True)
         ]
-        momentum = ca.vertcat(*bodies.gathered(places, bodies.impulses(X, h))[: self.nd])
+        momentum = ca.vertcat(*bodies.gathered(places, bodies.impulses(X, h)[0])[: self.nd])
         weight = self.graphs.weight(g.q_vector, g.parameters)
         args = [g.q_vector, g.v_vector, g.parameters, h]
         return Evaluator(ca.Function("authors", args, [momentum + h / 2 * weight], OPTIONS))

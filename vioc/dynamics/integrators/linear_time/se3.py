@@ -94,6 +94,7 @@ def _turn_over_sine(cosine: Any) -> Any:
 # -- on scalars: numbers and CasADi graphs -------------------------------------------------------------
 
 
+@vec.inlined
 def logarithm(R: Matrix, p: Vector) -> Twist:
     """log of a pose as (v, w), for a rotation by less than pi.
 
@@ -113,6 +114,7 @@ def logarithm(R: Matrix, p: Vector) -> Twist:
     return vec.add(vec.sub(p, vec.scale(0.5, turned)), again), w
 
 
+@vec.inlined
 def dlog_transposed(X: Twist, P: Twist, sign: float = 1.0) -> Twist:
     """dlog_X^T of a momentum P = (f, tau); with sign -1 dlog_{-X}^T = Ad_{exp X}^T dlog_X^T.
 

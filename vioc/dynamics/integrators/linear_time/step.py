@@ -70,7 +70,7 @@ class StepGraphs:
         q0, q1, dt = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), ca.SX.sym("dt")
         first, second = self.bodies.slots(ca.vertsplit(q0), ca.vertsplit(q1), dt)
         args = [q0, q1, dt, self.f.lagrangian.graph.parameters]
-        return ca.Function("slots", args, [_column(first[:nd]), _column(second[:nd])], OPTIONS)
+        return ca.Function("slots", args, [_column(first[:nd]), _column(second[:nd])])
 
     @cached_property
     def weight(self) -> ca.Function:
@@ -167,7 +167,7 @@ class StepGraphs:
         start = factored(ca.vertcat(seed, rho))
         once = solver in ("chord", "riqn")
         numbers = ca.vertcat(ca.SX(0, 1), *(start.entries() if once else []))
-        prepare = ca.Function("prepare", context, [seed / size, numbers], OPTIONS)
+        prepare = ca.Function("prepare", context, [seed / size, numbers])
 
         y, w = ca.SX.sym("y", nd), ca.SX.sym("w", numbers.numel())
         q1 = ca.vertcat(y * size, rho)
@@ -186,7 +186,7 @@ class StepGraphs:
         after = ca.vertcat(x_next, part(q0, 0, nd), past)
         outputs = [g, after, ca.densify(multipliers), ca.norm_2(g)]
         problem = ca.Function("problem", [y, *context, w], outputs, OPTIONS)
-        identity = ca.Function("identity", [y, *context, w], [ca.SX.eye(nd), *outputs], OPTIONS)
+        identity = ca.Function("identity", [y, *context, w], [ca.SX.eye(nd), *problem(y, *context, w)])
         options = {
             "jacobian_function": identity,
             "abstol": f._tolerance / 10,
