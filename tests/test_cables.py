@@ -320,6 +320,57 @@ def test_equilibrium_by_another_minimizer():
     assert "stable" in repr(found) and found["c-1"] == found.q[system.variables.index("c-1")]
 
 
+def test_equilibrium_under_a_load():
+    """A force on the tip of a clamped beam: its deflection, the state of the same weight, rest, slopes."""
+    load = vioc.P("load", -1.0)
+    beam = cable("c", 20, 1.0, Section(1.0, bending=200.0), along="x", start="clamped")
+    loaded = vioc.System(beam, vioc.Wrench("c-20", (0.0, 0.0, load), axes="hybrid"))
+    found = static_equilibrium(loaded)
+    tip = positions(beam, loaded, found.q)[-1][2]
+    assert tip == pytest.approx(-1.0 / (3 * 200.0), rel=2e-3)  # -F L^3 / 3 E I, to the order of the segments
+    assert found.stable and found.residual < 1e-10
+    hung = beam[vioc.tx(0.0, name="end", mass=1.0)]
+    hung = static_equilibrium(vioc.System(hung, vioc.MassGravity("end", 0.0, 0.0, -1.0)))
+    assert found.q == pytest.approx(hung.q, abs=1e-12)
+    f = vioc.MidpointVI(loaded, 0.01)
+    run = f.rollout(f.initial_state(found), steps=20)
+    assert np.abs(run.x[:, : f.nq] - found.q).max() < 1e-10
+    far = static_equilibrium(loaded, load=-1000.0)  # F L^2 / E I = 5
+    assert positions(beam, loaded, far.q)[-1][2] == pytest.approx(-0.71379, abs=2e-3)  # the elastica's
+    ends = [static_equilibrium(loaded, far.q, load=-1000.0 + h).q for h in (1.0, -1.0)]
+    slope = static_sensitivity(far, "load", load=-1000.0)["load"]
+    assert slope == pytest.approx((ends[0] - ends[1]) / 2, abs=1e-5 * np.abs(slope).max())
+
+
+def test_a_pulled_rope_has_the_frequencies_of_a_string():
+    """The pull's slope is in the stiffness: without it the modes of a rope without weight are all zero."""
+    rope = cable("c", 60, 2.0, Section(0.5), along="x")
+    pulled = vioc.System(
+        rope[vioc.tx(0.0, name="end", mass=1e4)], vioc.Wrench("end", (30.0, 0, 0), axes="hybrid")
+    )
+    found = static_equilibrium(pulled)
+    assert found.stable
+    omega = normal_modes(found).omega[1:3]  # the first is the heavy end's
+    assert omega == pytest.approx(np.pi / 2.0 * np.sqrt(30.0 / 0.5) * np.array([1, 2]), rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("load", "message"),
+    [
+        (
+            vioc.Wrench("c-3", (0.0, 0.0, -1.0), name="follower"),
+            "the work of .*follower.* depends on the path",
+        ),
+        (vioc.UserForce(lambda k: {"c-1": k.t}, name="growing"), "growing.* depends on time"),
+        (vioc.JointLimits("c-1", -0.1, 0.1, name="stop"), "stop is passed by 1.47"),
+    ],
+)
+def test_loads_that_no_equilibrium_is_found_with(load, message):
+    rope = cable("c", 3, 1.0, Section(1.0), along="x")
+    with pytest.raises(vioc.ModelError, match=message):
+        static_equilibrium(vioc.System(rope, DOWN, load), {"c-1": 0.3})
+
+
 def test_equilibrium_is_a_state_at_rest():
     rope = cable("c", 6, 1.5, Section(1.0, bending=0.1), along="x", hinges="yz")
     system = vioc.System(rope, vioc.se3((0.8, 0.3, 0.1), name="hook"), rope.attach("hook", name="hook"), DOWN)

@@ -15,6 +15,7 @@ from strategies import systems
 import vioc
 from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
+from vioc.dynamics import vectors as vec
 from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
 from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
@@ -79,6 +80,61 @@ def test_newton_direction_in_linear_time(seed, joint):
     x = np.linalg.solve(M / H + np.diag(damping), b)
     riqn = bodies.impulse_inverse(places[0], H, list(damping))
     assert np.abs(numbers(riqn.solve(list(b))) - x).max() < 1e-10 * np.abs(x).max()
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_velocities_of_long_chains_in_linear_time(hung):
+    """The Legendre transform that a first step needs, and accelerations: O(n) operations, not O(n^3)."""
+    counts = []
+    for n in (16, 32):
+        rope = vioc.cable("c", n, 2.0, vioc.Section(0.1), along="x")
+        held = (vioc.tx(1.0, name="hook"), rope.attach("hook")) if hung else ()
+        system = System(rope, *held, vioc.Gravity(0.0, 0.0, -9.81))
+        f = LinearTimeVI(system, 0.01)
+        counts.append([f._velocity.program.function.n_instructions()])
+        lag = f.lagrangian
+        accelerations = lag.function("a", [vioc.Continuous(lag).solution[0]])
+        counts[-1].append(accelerations.n_instructions())
+        q, p = np.random.default_rng(n).uniform(0.1, 0.3, size=(2, f.nq))
+        v = f._velocity(np.concatenate([q, p]), f._theta)[0][:, 0]
+        M, J = lag.mass_matrix(q), lag.constraint_jacobian(q)
+        saddle = np.block([[M, J.T], [J, np.zeros((len(J), len(J)))]])
+        expected = np.linalg.solve(saddle, np.concatenate([p, np.zeros(len(J))]))[:n]
+        # the solution's error: a unit roundoff times the condition number of what is solved
+        error = np.finfo(float).eps * np.linalg.cond(saddle) * np.abs(expected).max()
+        assert np.abs(v - expected).max() < 10 * error
+    ratio = np.divide(*np.array(counts, float)[::-1])
+    assert (ratio < 2.2).all()
+
+
+@pytest.mark.parametrize("count", [20, 40])
+def test_a_first_step_is_not_written_out_in_python(monkeypatch, count):
+    """An operation on SX takes 40 us from Python: 100 links would take 15 s and more."""
+    f = LinearTimeVI(chain(3, 9.81), 0.01)
+    f.step(f.initial_state())  # what all sizes share is traced
+    calls = []
+    for name in ("times", "plus"):
+        plain = getattr(vec, name)
+        monkeypatch.setattr(
+            vec, name, lambda a, b, plain=plain: calls.append(isinstance(a, ca.SX)) or plain(a, b)
+        )
+    f = LinearTimeVI(chain(count, 9.81), 0.01)
+    f.step(f.initial_state())
+    assert sum(calls) < 20 * count
+
+
+def test_a_function_put_into_a_graph_is_the_function():
+    """Numbers, expressions and both, zeros among them: values and operations of the plain function."""
+    random = np.random.default_rng(0)
+    a, b = (tuple(map(tuple, random.normal(size=(3, 3)))) for _ in range(2))
+    s = ca.SX.sym("s")
+    product = vec.inlined(vec.matmul)
+    assert product(a, b) == vec.matmul(a, b)
+    mixed = ((s, 0.0, 1.0), *a[1:])
+    graph = ca.Function("f", [s], [vec.matrix(product(mixed, b))])
+    plain = ca.Function("f", [s], [vec.matrix(vec.matmul(mixed, b))])
+    assert graph.n_instructions() == plain.n_instructions()  # zeros are dropped
+    assert np.abs(np.array(graph(0.7) - plain(0.7))).max() < 1e-15
 
 
 def test_joints_of_several_freedoms_are_massless_links():

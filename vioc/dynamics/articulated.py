@@ -155,8 +155,8 @@ def _handed_up(pose: Pose, S: Wrench, U: Wrench, inverse: Any, a: Any, bias: Wre
 @vec.inlined
 def _handed_down(pose: Pose, S: Wrench, U: Wrench, inverse: Any, u: Any, above: Wrench):
     """x and the motion of a link below one that moves by `above`."""
-    (R, p), back = pose, vec.transpose(pose[0])
-    v = vec.apply(back, vec.add(above[0], vec.cross(above[1], p)))
+    back = vec.transpose(pose[0])
+    v = vec.apply(back, vec.add(above[0], vec.cross(above[1], pose[1])))
     w = vec.apply(back, above[1])
     x = vec.minus(u, vec.times(inverse, paired((v, w), U)))
     return x, (vec.add(v, vec.scale(x, S[0])), vec.add(w, vec.scale(x, S[1])))

@@ -193,7 +193,7 @@ class Lagrangian:
 
     @cached_property
     def depths(self) -> int:
-        """Sum of squared numbers of dynamic variables between the world and each link: what M costs to factor."""
+        """Sum over links of the squared number of dynamic variables down to each: what factors of M cost."""
         depth: list[int] = []
         for link in self.swept.links:
             above = depth[link.parent] if link.parent >= 0 else 0

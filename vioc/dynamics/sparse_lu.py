@@ -28,7 +28,9 @@ class SparseLU:
         over: list[ca.SX] = []  # above the diagonal of each column, over its pivot
         left: list[ca.SX] = []  # each row up to the diagonal
         a = assembled(rows)
-        for k in reversed(range(n)):  # rows at once: an operation on SX takes 40 us from Python, 0.1 in CasADi
+        for k in reversed(
+            range(n)
+        ):  # rows at once: an operation on SX takes 40 us from Python, 0.1 in CasADi
             column, row = ca.sparsify(a[:k, k] / a[k, k]), a[k, : k + 1]
             over.append(column)
             left.append(row)

@@ -20,7 +20,6 @@ from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.system import System
 from vioc.dynamics.vectors import Matrix, Vector
 
-
 Wrench = tuple[Vector, Vector]
 Composite = tuple[Any, Vector, Matrix]  # mass, first moment, inertia
 State = tuple[Vector, Vector, Vector]  # velocity, angular velocity, gravity
@@ -313,9 +312,13 @@ def mass_matrix(links: list[Link], n: int) -> list[list]:
 def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
     """`mass_matrix` of links of numbers: all columns climb at once."""
     M = np.zeros((n, n))
-    R, p, Sv, Sw = (np.array([getattr(link, name) for link in links], float) for name in ("R", "p", "Sv", "Sw"))
+    R, p, Sv, Sw = (
+        np.array([getattr(link, name) for link in links], float) for name in ("R", "p", "Sv", "Sw")
+    )
     index, parent = (np.array([getattr(link, name) for link in links], int) for name in ("index", "parent"))
-    wrenches = [times_inertia(*c, *link.twist) for c, link in zip(composite_inertias(links), links, strict=True)]
+    wrenches = [
+        times_inertia(*c, *link.twist) for c, link in zip(composite_inertias(links), links, strict=True)
+    ]
     force, torque = (np.array([w[part] for w in wrenches], float) for part in (0, 1))
     at = of = np.arange(len(links))
     while len(at):

@@ -43,7 +43,10 @@ def inlined(function: Function) -> Function:
             result = function(*_filled(args, iter(symbols.elements())))
             outputs: list[Any] = []
             _flattened(result, outputs)
-            traced[shape] = ca.Function("inlined", [symbols], [ca.densify(ca.vertcat(*outputs))], {"cse": True}), result
+            traced[shape] = (
+                ca.Function("inlined", [symbols], [ca.densify(ca.vertcat(*outputs))], {"cse": True}),
+                result,
+            )
         graph, form = traced[shape]
         column = ca.vertcat(*[e if isinstance(e, ca.SX) else _constant(float(e)) for e in given])
         return _filled(form, iter(graph.call([column])[0].elements()))

@@ -8,7 +8,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names, near_misses
-from vioc.dynamics.cables.statics import StaticEquilibrium
+from vioc.dynamics.cables.statics import StaticEquilibrium, balance
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError
@@ -55,8 +55,7 @@ def static_sensitivity(
     g, nq = lag.graph, lag.nq
     free = [i for i in range(lag.nd) if system.variables[i] not in names]
     lam, d = ca.SX.sym("lambda", lag.h.numel()), ca.SX.sym("d", nq + len(system.parameters))
-    slope = ca.jtimes(lag.h, g.q_vector, lam, True) - lag.L_q
-    rows = ca.vertcat(slope[free], lag.h)
+    rows = ca.vertcat(balance(lag, lam)[free], lag.h)
     along = ca.jtimes(rows, g.q_vector, d[:nq]) + ca.jtimes(rows, g.parameters, d[nq:])
     # one directional derivative, evaluated along each variable, as in `Statics`
     args = [g.q_vector, g.v_vector, g.parameters, lam, d]

@@ -1,4 +1,4 @@
-"""Static equilibrium: a minimum of the potential energy under constraints (docs/maths/cables.md)."""
+"""Static equilibrium: a minimum of potential energy and loads under constraints (docs/maths/cables.md)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from vioc.errors import ConstraintError, ModelError
 LONGEST = 1.0  # rad or m that one variable may move in a step
 TINY = 1e-200
 TRIALS = 40  # halvings of a step
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)  # for the work of loads along a step
 SETTLED = 1e-7  # relative step below which Newton's method has at least halved digits: it ends when it stalls
 
 
@@ -32,13 +33,13 @@ class StaticEquilibrium:
     q : (nq,)
         In the order of ``system.variables``; ``f.initial_state(equilibrium)`` takes it.
     multipliers : (m,)
-        lambda in V_q + Dh' lambda = 0; over a step of length dt the impulse dt lambda of [S] (28a).
+        lambda in V_q - F + Dh' lambda = 0; over a step of length dt the impulse dt lambda of [S] (28a).
     energy : float
-        V, J.
+        V of the potentials, J; the work of loads is none of it.
     stiffness : float
-        Least eigenvalue of the energy's second derivative on the constraints.
+        Least eigenvalue on the constraints of the second derivative of V less the work of the loads.
     residual : float
-        Largest entry of V_q + Dh' lambda by the dynamic variables that may move, N or N m.
+        Largest entry of V_q - F + Dh' lambda by the dynamic variables that may move, N or N m.
     violation : float
         Largest |h|.
     iterations : int
@@ -93,23 +94,110 @@ class Statics:
         self._theta = np.array(list({**lag.system.parameters, **parameters}.values()), float)
         lam, d = ca.SX.sym("lambda", lag.h.numel()), ca.SX.sym("d", lag.nq)
         args = [g.q_vector, g.v_vector, g.parameters]
-        self._first = Evaluator(ca.Function("statics", args, [lag.V, lag.L_q, lag.h, lag.Dh], OPTIONS))
+        slope, loads = balance(lag, lam), loads_at_rest(lag)
+        first = [lag.V, slope - ca.jtimes(lag.h, g.q_vector, lam, True), lag.h, lag.Dh]
+        self._first = Evaluator(ca.Function("statics", [*args, lam], first, OPTIONS))
         # one directional derivative, evaluated along each variable: the whole matrix as one graph is O(n^2)
-        slope = ca.jtimes(lag.h, g.q_vector, lam, True) - lag.L_q
-        along = [ca.densify(ca.jtimes(slope, g.q_vector, d))]
+        along = [ca.densify(ca.jtimes(e, g.q_vector, d)) for e in (slope, loads)]
         self._along = Evaluator(ca.Function("stiffness", [*args, lam, d], along, OPTIONS))
+        self._loads = None
+        if loads.nnz():
+            self._loads = Evaluator(ca.Function("loads", [g.q_vector, g.parameters], [ca.densify(loads)]))
+        self._no_impulse = np.zeros(lam.numel())
         self._still = np.zeros(lag.nq)
 
     def first(self, q: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        """V, V_q (nf,), h (m,), Dh (m, nf)."""
-        V, L_q, h, Dh = self._first(q, self._still, self._theta)
-        return float(V[0, 0]), -L_q[self.free, 0], h[:, 0], Dh[:, self.free]
+        """V, V_q - F (nf,), h (m,), Dh (m, nf)."""
+        V, slope, h, Dh = self._first(q, self._still, self._theta, self._no_impulse)
+        return float(V[0, 0]), slope[self.free, 0], h[:, 0], Dh[:, self.free]
+
+    def work(self, q: np.ndarray, to: np.ndarray) -> float:
+        """Of the loads along the straight line between two configurations, J."""
+        if self._loads is None:
+            return 0.0
+        d = to - q
+        forces = self._loads(q + (1 + NODES[:, None]) / 2 * d, self._theta)[0][:, :, 0]
+        return float(WEIGHTS @ (forces @ d)) / 2
 
     def hessian(self, q: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
-        """V_qq + sum_i lambda_i h_i,qq (nf, nf)."""
+        """V_qq - F_q + sum_i lambda_i h_i,qq (nf, nf).
+
+        Raises
+        ------
+        ModelError
+            If F_q is not symmetric: the work of a load depends on the path, and there is no energy.
+        """
         directions = np.eye(self.lagrangian.nq)[self.free]
-        rows = self._along(q, self._still, self._theta, multipliers, directions)[0][:, self.free, 0]
+        found = self._along(q, self._still, self._theta, multipliers, directions)
+        rows, loads = (a[:, self.free, 0] for a in found)
+        if self._loads is not None and not _symmetric(loads):
+            self._refuse(q)
         return (rows + rows.T) / 2
+
+    def _refuse(self, q: np.ndarray) -> None:
+        """Name the load whose slope at q is not symmetric."""
+        system, free = self.lagrangian.system, self.free
+        for force in system.forces:
+            lag = Lagrangian(System(*system.frames, force, name=system.name))
+            F_q = ca.jacobian(loads_at_rest(lag), lag.graph.q_vector)
+            theta = [dict(zip(system.parameters, self._theta, strict=True))[n] for n in lag.system.parameters]
+            slope = np.array(
+                ca.Function("slope", [lag.graph.q_vector, lag.graph.parameters], [F_q])(q, theta)
+            )
+            if not _symmetric(slope[np.ix_(free, free)]):
+                raise ModelError(
+                    f"{system.name}: the work of {force} depends on the path (a load that turns with "
+                    "its frame, or a moment in space), so that no potential energy has a minimum; expected "
+                    "loads with a potential, as of a Wrench with a force in hybrid axes, or take "
+                    "vioc.control.equilibrium, which balances any forces"
+                )
+
+
+def _symmetric(slope: np.ndarray) -> bool:
+    return bool(np.abs(slope - slope.T).max(initial=0.0) <= 1e-9 * np.abs(slope).max(initial=TINY))
+
+
+def loads_at_rest(lag: Lagrangian) -> ca.SX:
+    """F (nq,) at zero velocities and inputs, without exact zeros.
+
+    Raises
+    ------
+    ModelError
+        If a load depends on time; it is named.
+    """
+    g = lag.graph
+    args = [g.q_vector, ca.SX.zeros(lag.nq), ca.SX.zeros(g.u_vector.numel()), g.t, g.parameters]
+    loads = ca.sparsify(lag.function("F", [lag.F])(*args))
+    if ca.depends_on(loads, g.t):
+        for force in lag.system.forces:
+            if any(ca.depends_on(ca.SX(value), g.t) for value in force.generalized(g).values()):
+                raise ModelError(
+                    f"{lag.system.name}: {force} depends on time, so that nothing stays at rest; "
+                    "expected constant loads"
+                )
+    return loads
+
+
+def balance(lag: Lagrangian, multipliers: ca.SX) -> ca.SX:
+    """V_q - F + Dh' lambda (nq,) at rest: zero at an equilibrium for the variables that may move."""
+    g = lag.graph
+    return ca.jtimes(lag.h, g.q_vector, multipliers, True) - lag.L_q - loads_at_rest(lag)
+
+
+def _check_gaps(lag: Lagrangian, q: np.ndarray, parameters: dict[str, float]) -> None:
+    """Refuse a configuration that needs the force of a contact or a limit."""
+    system, g = lag.system, lag.graph
+    for name, item in zip(system.inequality_names, system.inequalities, strict=True):
+        gaps = item.gaps(g)
+        theta = list({**system.parameters, **parameters}.values())
+        f = ca.Function("gaps", [g.q_vector, g.parameters], [ca.vertcat(*gaps.values())])
+        least = float(np.min(np.array(f(q, theta)), initial=np.inf))
+        if least < 0:
+            raise ModelError(
+                f"{system.name}: at the equilibrium without it {name} is passed by {-least:.3g}, and forces "
+                "of contacts and limits are not taken; expected an equilibrium that touches nothing, or let "
+                "a damped rollout of MaximalVI come to rest"
+            )
 
 
 def kernel(J: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,10 +218,10 @@ def static_equilibrium(
     iterations: int = 200,
     **parameters: float,
 ) -> StaticEquilibrium:
-    """A local minimum of the potential energy with h(q) = 0, downhill from a guess.
+    """A local minimum with h(q) = 0 of the potential energy less the work of loads, downhill from a guess.
 
-    Kinematic variables and those named in `fixed` keep the guess's values; forces that are no potential
-    are left out.
+    Loads are the forces at rest, with inputs at zero. Kinematic variables and those named in `fixed` keep
+    the guess's values.
 
     Parameters
     ----------
@@ -158,7 +246,8 @@ def static_equilibrium(
     ConstraintError
         If the constraints cannot be met from the guess.
     ModelError
-        If the search does not converge; it says what is left.
+        If the search does not converge; it says what is left. For a load without a potential (one that
+        turns with its frame), one that depends on time, and where a contact or a limit would have to hold.
     """
     lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
     q = as_configuration(lag.system, guess, "guess").copy()
@@ -181,6 +270,7 @@ def static_equilibrium(
         small = size / (1 + np.abs(q).max())
         met = np.abs(h).max(initial=0.0) <= tolerance
         if met and (small <= tolerance or (small <= SETTLED and small >= before / 2)):
+            _check_gaps(lag, q, parameters)
             residual = np.abs(g + J.T @ lam).max(initial=0.0)
             least = float(values[0]) if values.size else np.inf
             return StaticEquilibrium(
@@ -197,7 +287,7 @@ def static_equilibrium(
             trial[free] += length * step
             found = statics.first(trial)
             if (
-                found[0] + weight * np.abs(found[2]).sum()
+                found[0] - statics.work(q, trial) + weight * np.abs(found[2]).sum()
                 <= merit + 1e-4 * length * min(descent, 0.0) + slack
             ):
                 break

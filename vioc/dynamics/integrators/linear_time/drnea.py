@@ -31,7 +31,6 @@ from vioc.dynamics.integrators.linear_time.articulated import (
 from vioc.dynamics.sweeps import Link, gather_links
 from vioc.dynamics.vectors import Matrix, Vector
 
-
 STILL: Place = (vec.IDENTITY, vec.ZERO)
 
 
@@ -103,9 +102,7 @@ class Bodies:
         for i in reversed(range(len(wrenches))):
             link = self.links[i]
             axis = link.Sv, link.Sw
-            result[link.index], total[link.parent] = _gathered(
-                places[i], axis, total[i], total[link.parent]
-            )
+            result[link.index], total[link.parent] = _gathered(places[i], axis, total[i], total[link.parent])
         return result
 
     def slots(self, q0: Sequence[Any], q1: Sequence[Any], h: Any) -> tuple[list[Any], list[Any]]:
@@ -145,17 +142,14 @@ class Bodies:
         M = self.derivatives(self.displacements(start, end), h)
         columns: list[list[Any]] = [[0.0] * self.nq for _ in range(self.nq)]
         for j, link in enumerate(self.links):
-            eta: dict[int, Twist] = {j: (link.Sv, link.Sw)}
+            own: Twist = link.Sv, link.Sw
+            eta: dict[int, Twist] = {j: own}
+            wrenches: list[Wrench] = [(vec.ZERO, vec.ZERO)] * len(self.links)
+            wrenches[j] = _momentum_change(M[j], own)
             for i in range(j + 1, len(self.links)):
                 if self.parents[i] in eta:
                     eta[i] = twist_to_child(end[i], eta[self.parents[i]])
-            wrenches: list[Wrench] = [(vec.ZERO, vec.ZERO)] * len(self.links)
-            for i, V in eta.items():
-                m = M[i]
-                wrenches[i] = (
-                    vec.add(vec.apply(m.a, V[0]), vec.apply(m.b, V[1])),
-                    vec.add(vec.apply(m.c, V[0]), vec.apply(m.d, V[1])),
-                )
+                    wrenches[i] = _momentum_change(M[i], eta[i])
             columns[link.index] = self.gathered(start, wrenches)
         return [[columns[j][i] for j in range(self.nq)] for i in range(self.nd)]
 
@@ -251,6 +245,15 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
         _times(s, vec.matadd(vec.matmul(a, N), vec.matmul(b, E))),
         _times(s, vec.matmul(c, E)),
         _times(s, vec.matadd(vec.matmul(c, N), vec.matmul(d, E))),
+    )
+
+
+@vec.inlined
+def _momentum_change(M: Blocks, V: Twist) -> Wrench:
+    """M V."""
+    return (
+        vec.add(vec.apply(M.a, V[0]), vec.apply(M.b, V[1])),
+        vec.add(vec.apply(M.c, V[0]), vec.apply(M.d, V[1])),
     )
 
 

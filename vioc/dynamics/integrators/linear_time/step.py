@@ -21,7 +21,7 @@ from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.linear_time.articulated import ArticulatedInverse
 from vioc.dynamics.integrators.linear_time.drnea import Bodies
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.sparse_lu import Saddle, SparseLU, scalars
+from vioc.dynamics.sparse_lu import Saddle, SparseLU, assembled, scalars
 from vioc.dynamics.vectors import part
 
 if TYPE_CHECKING:
@@ -108,13 +108,18 @@ class StepGraphs:
         plus = self.weight(q1, theta) + self.force(q1, v, u, middle, theta)
         return StepParts(p + first + dt / 2 * minus, second + dt / 2 * plus)
 
-    def newton_rows(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> list[list[Any]]:
-        """K = -D2(p_k + D1 L_d + F-), (nd, nd), dense ([L] Algorithm 4)."""
-        bodies, nd = self._with(theta), self.f.nd
+    @cached_property
+    def newton_matrix(self) -> ca.Function:
+        """(q_k, q_k+1, u, t, dt, parameters) -> K = -D2(p_k + D1 L_d + F-), (nd, nd) ([L] Algorithm 4)."""
+        f, nd = self.f, self.f.nd
+        q0, q1 = ca.SX.sym("q0", f.nq), ca.SX.sym("q1", f.nq)
+        u, t, dt = ca.SX.sym("u", len(f.system.inputs)), ca.SX.sym("t"), ca.SX.sym("dt")
+        theta = ca.SX.sym("theta", len(f.parameters))
+        bodies = self._with(theta)
         start, end = (bodies.places(ca.vertsplit(q)) for q in (q0, q1))
-        rows = bodies.jacobian(start, end, dt)
-        slope = scalars(self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta))
-        return [[vec.minus(rows[i][j], vec.times(0.5, slope[i][j])) for j in range(nd)] for i in range(nd)]
+        rows = assembled([row[:nd] for row in bodies.jacobian(start, end, dt)])
+        K = rows - self.force_slope(q0, (q1 - q0) / dt, u, t + dt / 2, theta) / 2
+        return ca.Function("newton_matrix", [q0, q1, u, t, dt, theta], [K])
 
     def damping(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> list[Any]:
         """The diagonal that velocity-dependent forces add to K."""
@@ -126,7 +131,7 @@ class StepGraphs:
     ) -> SparseLU | ArticulatedInverse:
         """Solver of K dq = b, at the seed or iterate q1, or with the inertias of q0 for RIQN."""
         if solver == "dense":
-            return SparseLU(self.newton_rows(q0, q1, u, t, dt, theta))
+            return SparseLU(scalars(self.newton_matrix(q0, q1, u, t, dt, theta)))
         bodies = self._with(theta)
         start = bodies.places(ca.vertsplit(q0))
         damping = self.damping(q0, q1, u, t, dt, theta)
@@ -229,7 +234,7 @@ class StepEquations:
         q0, p, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, 0, nf)
         q1 = ca.vertcat(z, part(u, nf))
         parts = graphs.parts(q0, q1, p, forces, t, dt, theta)
-        D = -_matrix(graphs.newton_rows(q0, q1, forces, t, dt, theta), nd)
+        D = -ca.densify(graphs.newton_matrix(q0, q1, forces, t, dt, theta))
         h1, J1 = f._constraint(q1, theta)
         J0 = f._constraint(q0, theta)[1]
         outputs = [parts.balance, h1, D, J1[:, :nd], J0[:, :nd], parts.momentum]
