@@ -4,13 +4,13 @@ PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out
 DIST ?= dist
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 -m 'not slow'
 
 RUN := $(VENV)/bin/python
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench studies docs wheel clean
+.PHONY: help demo test kernels lint types bench studies docs wheel clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,8 +18,11 @@ help: ## Show what can be made
 demo: $(VENV)/.installed ## Swing up a cart-pole; leaves plots, an animation and the trajectory in out/
 	$(RUN) -m vioc demo --out $(OUT)
 
-test: $(VENV)/.installed ## Run the tests
+test: $(VENV)/.installed ## Run the tests, but for the slow ones: PYTEST_ARGS='-n 2' runs all
 	$(RUN) -m pytest $(PYTEST_ARGS)
+
+kernels: $(VENV)/.installed ## Run the numerical tests with the sums of other processors
+	$(RUN) tests/trust/kernels.py
 
 lint: $(VENV)/.installed-dev ## Check style, formatting and the layers
 	$(RUN) -m ruff check .

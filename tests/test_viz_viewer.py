@@ -262,7 +262,7 @@ def test_meshes_of_a_robot_move_with_their_links(urdf):
         nodes = told(viewer)
         mesh = pick(nodes, "/link-[0-9]+/shape-[0-9]+$")
         assert mesh["type"] == "GlbMessage" and mesh["scale"] == [2.0, 1.0, 1.0]
-        np.testing.assert_allclose(mesh["position"], [0, 0, 0.5])
+        np.testing.assert_allclose(mesh["position"], [0, 0, 0.5], atol=1e-14)
     with view([run, run], visuals=urdf, play=False) as viewer:
         meshes = [n for n in told(viewer).values() if n.get("type") == "MeshMessage"]
         assert len({tuple(m["color"]) for m in meshes}) == 2  # in the colours of their runs

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kernels
 import numpy as np
 import pytest
 import soak
@@ -103,3 +104,14 @@ def test_a_leak_would_be_seen(tmp_path, monkeypatch):
     assert "GROWS" in str(curve)
     soak.plot([curve], tmp_path / "soak.png")
     assert (tmp_path / "soak.png").stat().st_size > 5000
+
+
+# -- other processors ---------------------------------------------------------------------------------
+
+
+def test_stand_ins_for_other_processors_are_what_they_say():
+    """Each has loops of its own, by what numpy and OpenBLAS say; what is left out is said."""
+    settings, left = kernels.stand_ins()
+    assert sorted([*settings, *left]) == sorted(p.name for p in kernels.PROCESSORS)
+    loops = [kernels.chosen(given) for given in ({}, *settings.values())]
+    assert all(one != two for i, one in enumerate(loops) for two in loops[:i])
