@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import vioc
-from vioc.viz.animation import common_plane, stage
+from vioc.viz.animation import common_plane, fit, stage
 from vioc.viz.scene import scene_of
 
 FAINT, STRONG = 0.12, 0.45  # opacity of the first pose, and of the last but one
@@ -60,9 +60,10 @@ def poses(
     for name in trace:
         ax.plot(*scene.track(name)[len(times) :, shown].T, color="0.3", lw=0.8, ls=":", zorder=6)
     if view == "3d":
-        ax.figure.set_layout_engine("none")  # it does not see the labels of three axes
-        ax.set_position((0.1, 0.12, 0.8, 0.74))
-        ax.locator_params(nbins=3)
+        for text in [*ax.figure.texts]:  # the animation's own, of one time
+            text.remove()
+        ax.set_position((0.05, -0.04, 0.9, 0.86))  # what moves up takes the title along
+        fit(ax, lines=2)
     else:
         ax.set_aspect("equal")
         ax.figure.set_layout_engine("constrained")  # the animation's is off

@@ -1,5 +1,7 @@
 """What mistakes are answered with: terms that are not finite, slips in calls, and what is printed."""
 
+import warnings
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -186,6 +188,35 @@ def test_dmoc_says_that_it_has_no_contacts():
     )
     with pytest.raises(ValueError, match=r"dmoc: a step with contacts .*\(floor\).* vioc.control.optimize"):
         vioc.control.dmoc.solve(MaximalVI(ball, 0.01), None, steps=5)
+
+
+def test_small_linearizations_print_their_numbers():
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
+    f = vioc.CasadiMap(
+        ca.Function("f", [x, u], [ca.vertcat(x[0] + 0.1 * x[1] - 1e-16 * u, x[1] + 25 * u)]), 0.1
+    )
+    assert repr(f.linearize([0, 0], [0])) == (
+        "Linearization(\n  A =   1 0.1\n         0   1\n  B =  0\n       25\n)"
+    )
+    along = f.linearize_trajectory(f.rollout([0, 0], steps=3))
+    assert repr(along) == "Linearization(A (3, 2, 2), B (3, 2, 1), 0 multipliers, 0 parameters)"
+    many = ca.SX.sym("x", 9)
+    large = vioc.CasadiMap(ca.Function("f", [many, u], [many + u]), 0.1)
+    assert repr(large.linearize(np.zeros(9), [0])).startswith("Linearization(A (9, 9), B (9, 1)")
+
+
+def test_numpys_functions_of_expressions_warn_of_nothing():
+    f = MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(np.sin(f.quantity("theta")), ca.SX)
+        assert isinstance(np.dot(np.ones((1, 4)), f.symbols.x), ca.SX)
+
+
+def test_the_names_that_a_prompt_offers():
+    names = [n for n in dir(vioc) if not n.startswith("__")]
+    assert sorted(names) == sorted(n for n in vioc.__all__ if not n.startswith("__"))
+    assert {"MidpointVI", "control", "viz", "models"} <= set(names)
 
 
 def test_gravity_alone():

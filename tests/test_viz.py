@@ -211,6 +211,25 @@ def test_html_in_three_dimensions(run, tmp_path):
     assert path.read_text().count("data:image/png;base64") == 5
 
 
+@pytest.mark.parametrize("size", [(1.0, 1.0, 1.0), (200.0, 1.0, 1.0), (1e-3, 1e-3, 0.03), (0.1, 2.0, 0.3)])
+def test_labels_in_three_dimensions_lie_in_the_picture(size):
+    """And beside the numbers, whatever the shape of the box."""
+    f = Puppet(System(tx("x")[ty("y")[tz("z", name="ball", mass=1.0)]]))
+    run = f.rollout(np.zeros(3), np.tile(np.array(size) / 0.06, (3, 1)))
+    axes, update = stage({"run": scene_of(run, run.t)}, "3d", to_screen=False)
+    update(0)
+    figure = axes.figure
+    figure.draw_without_rendering()
+    renderer, (width, height) = figure.canvas.get_renderer(), figure.bbox.size
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        box = axis.get_tightbbox(renderer)
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+        label = axis.label.get_window_extent(renderer)
+        low, high = axis.get_view_interval()
+        numbers = [t for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
+        assert not any(label.overlaps(t.label1.get_window_extent(renderer)) for t in numbers)
+
+
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="no ffmpeg found")
 def test_mp4_is_a_film_of_the_pictures(run, tmp_path):
     path = animate(run, tmp_path / "run.mp4", fps=10)

@@ -6,7 +6,10 @@ start from, `vioc.viz` pictures.
 """
 
 import importlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from casadi import GlobalOptions
 
 from vioc.dynamics.batch import Batch
 from vioc.dynamics.cables.cable import Cable, cable
@@ -201,6 +204,15 @@ __all__ = [
     "write",
     "write_text",
 ]
+
+
+with suppress(AttributeError):  # an older CasADi has neither the choice nor the warning
+    if GlobalOptions.getNumpyMode() == 0:  # nobody has chosen: spare np.sin(x) a page of warning
+        GlobalOptions.setNumpyMode(-1)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
 
 
 def __getattr__(name: str) -> Any:

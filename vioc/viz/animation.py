@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from vioc.viz.solids import Solid, outline
 # View: the axes that it shows, right and up. The first whose normal nothing moves along is taken.
 PLANES = {"xz": (0, 2), "yz": (1, 2), "xy": (0, 1)}
 VIEWS = (*PLANES, "3d")
+ZOOMS, MARGIN = (0.2, 1.2), 0.01  # of three-dimensional axes; the share of a figure that stays free at a side
 STYLES: dict[str, dict[str, Any]] = {
     "rail": {"lw": 3.0, "zorder": 0.5},
     "plane": {"lw": 1.0, "ls": "-.", "zorder": 0.5},
@@ -159,7 +161,7 @@ def stage(
     for name, a, b, i in zip("xyz", low, high, shown, strict=False):
         getattr(axes, f"set_{name}lim")(a, b)
         getattr(axes, f"set_{name}label")(f"{'xyz'[i]} (m)")
-    title = axes.set_title(" ", loc="left", fontsize="medium", family="monospace") if ax is None else None
+    title = _title(axes) if ax is None else None
     first = next(iter(scenes.values()))
     heaviest = max((b.mass for s in scenes.values() for b in s.bodies), default=0.0)
     drawn: list[Any] = []
@@ -172,6 +174,8 @@ def stage(
     if ax is None:
         axes.figure.draw_without_rendering()
         axes.figure.set_layout_engine("none")  # laid out once, not for every picture
+        if view == "3d":
+            fit(axes)
 
     def update(i: int) -> list[Any]:
         if title is not None:
@@ -262,6 +266,14 @@ def _inertia_boxes(scene: Scene) -> list[Line]:
     return [Line("inertia", "", scene.place(box.node, points)) for box in boxes for points in outline(box)]
 
 
+def _title(axes: Any) -> Any:
+    """An empty text above the axes, at the left; of the figure where the axes may move under it."""
+    look = {"fontsize": "medium", "family": "monospace"}
+    if axes.name == "3d":
+        return axes.figure.text(0.03, 0.98, " ", va="top", **look)
+    return axes.set_title(" ", loc="left", **look)
+
+
 def widened(low: np.ndarray, high: np.ndarray, shown: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the axes shown, with a margin; none much thinner than the others."""
     low, high = low[shown], high[shown]
@@ -288,19 +300,58 @@ def clipped(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarra
 
 
 def _axes(low: np.ndarray, high: np.ndarray, view: str, to_screen: bool) -> Any:
+    from matplotlib.ticker import MaxNLocator
+
     size = high - low
     height = np.clip(6.4 * size[1] / size[0] + 0.7, 3.0, 7.2) if view != "3d" else 6.0
     figure = _figure(6.4, height, to_screen)
     axes = figure.add_subplot(projection="3d" if view == "3d" else None)
     if view == "3d":
-        axes.set_box_aspect(size, zoom=0.85)  # room for the labels, which the layout does not see
-        axes.locator_params(nbins=4)
-        for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
-            axis.labelpad = 14.0  # else a label lies on the numbers
+        axes.set_box_aspect(size)
+        for i, axis in enumerate((axes.xaxis, axes.yaxis, axes.zaxis)):
+            axis.set_major_locator(MaxNLocator(4 if size[i] > 0.5 * size.max() else 2))
+            # numbers and labels are put off along the other two axes, by a share of their length
+            far = size.max() / np.delete(size, i).mean()
+            axis.set_tick_params(pad=15.0 * far - 8.0)
+            axis.labelpad = 39.0 * far - 21.0
     else:
         axes.set_aspect("equal")
         axes.grid(alpha=0.2)
     return axes
+
+
+def fit(axes: Any, lines: int = 1) -> None:
+    """The largest zoom of three-dimensional axes with which their labels lie in the figure, under a title.
+
+    No layout engine sees labels that stand in three dimensions.
+    """
+    from matplotlib.transforms import Bbox
+    from mpl_toolkits.mplot3d.proj3d import proj_transform
+
+    figure, place = axes.figure, axes.get_position()
+    renderer = getattr(figure.canvas, "get_renderer", lambda: None)()
+    if renderer is None:  # a canvas that is no picture
+        return
+    bounds = np.array([axes.get_xlim(), axes.get_ylim(), axes.get_zlim()])
+    size = bounds[:, 1] - bounds[:, 0]
+    corners = np.array(list(itertools.product(*bounds))).T
+    line = 2.0 * lines * axes.title.get_size() / 72 * figure.dpi / figure.bbox.height
+    low, high = np.full(2, MARGIN), np.array([1 - MARGIN, 1 - MARGIN - line])
+    (smallest, largest), found = ZOOMS, np.zeros(2)
+    for _ in range(6):
+        zoom = 0.5 * (smallest + largest)
+        axes.set_box_aspect(size, zoom=zoom)
+        figure.draw_without_rendering()  # which places what stands in three dimensions
+        walls = axes.transData.transform(np.stack(proj_transform(*corners, axes.get_proj())[:2], axis=1))
+        parts = [axis.get_tightbbox(renderer) for axis in (axes.xaxis, axes.yaxis, axes.zaxis)]
+        box = Bbox.union([*parts, Bbox([walls.min(axis=0), walls.max(axis=0)])])
+        first, last = np.divide(box.min, figure.bbox.size), np.divide(box.max, figure.bbox.size)
+        if (last - first <= high - low).all():
+            smallest, found = zoom, np.clip(0.0, low - first, high - last)
+        else:
+            largest = zoom
+    axes.set_box_aspect(size, zoom=smallest)
+    axes.set_position((place.x0 + found[0], place.y0 + found[1], place.width, place.height))
 
 
 def _figure(width: float, height: float, to_screen: bool) -> Any:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from vioc.dynamics.trajectory import Trajectory
 
 
+PRINTED = 64  # entries of A up to which a linearization prints its numbers
+
+
 class Symbols(NamedTuple):
     """The symbols that named quantities are written in (CasADi SX column vectors).
 
@@ -87,8 +90,18 @@ class Linearization:
         return iter((self.A, self.B))
 
     def __repr__(self) -> str:
-        sizes = f"{self.C.shape[-2]} multipliers, {self.P.shape[-1]} parameters"
-        return f"Linearization(A {self.A.shape}, B {self.B.shape}, {sizes})"
+        if self.A.ndim > 2 or self.A.size > PRINTED:
+            sizes = f"{self.C.shape[-2]} multipliers, {self.P.shape[-1]} parameters"
+            return f"Linearization(A {self.A.shape}, B {self.B.shape}, {sizes})"
+        blocks = [(name, getattr(self, name)) for name in "ABPCDE" if getattr(self, name).size]
+        return "\n".join(["Linearization(", *(f"  {name} = {_table(m)}" for name, m in blocks), ")"])
+
+
+def _table(m: np.ndarray) -> str:
+    """A matrix in five digits; what is rounding beside its largest entry is 0."""
+    texts = [[f"{v:.5g}" for v in row] for row in np.where(np.abs(m) > 1e-14 * np.abs(m).max(), m, 0.0)]
+    width = max(len(text) for row in texts for text in row)
+    return "\n       ".join(" ".join(text.rjust(width) for text in row) for row in texts)
 
 
 @dataclass(frozen=True)
