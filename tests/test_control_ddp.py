@@ -94,7 +94,8 @@ def test_curvature_is_that_of_the_map_however_it_is_cut(monkeypatch):
         np.testing.assert_allclose(contracted[3:, 3:], H.uu, atol=1e-12)
     monkeypatch.setattr(backward, "CHUNK", 160)  # two steps
     model = backward.Model(f, cost, run, True)
-    np.testing.assert_array_equal([model.curvature(k) for k in range(6, -1, -1)], whole)
+    apart = [model.curvature(k) for k in range(6, -1, -1)]  # BLAS may choose its loops by the size
+    np.testing.assert_allclose(apart, whole, rtol=0, atol=1e-13 * np.abs(whole).max())
 
 
 @pytest.mark.parametrize("r", [0.0, 0.3, 20.0])

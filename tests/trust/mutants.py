@@ -40,6 +40,7 @@ HERE = Path(__file__).parent
 VERDICTS = HERE / "mutants.jsonl"
 OUT = Path("out/mutants")
 SHARE = 0.95
+OURS = ("vioc", "studies", "benchmarks", "conftest")  # packages that are imported from the copy
 
 # -- which tests --------------------------------------------------------------------------------------
 
@@ -196,6 +197,8 @@ class Field:
                 paths = [str(self.tree), *filter(None, [os.environ.get("PYTHONPATH")])]
                 os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "VIOC_CACHE": str(self.cache), "CI": "1"}
                 sys.dont_write_bytecode = True
+                for name in [n for n in sys.modules if n.partition(".")[0] in OURS]:
+                    del sys.modules[name]
                 say = First(lambda name: os.write(writing, f"{name}\n".encode()))
                 options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir", "."]
                 code = int(pytest.main([*options, *tests], plugins=[say]))
