@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from vioc.dynamics.charts import change_chart, charts, rollout_charts
+from vioc.dynamics.charts import SWITCH, change_chart, charts, rollout_charts
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.terms.constraints import PointConstraint
 from vioc.dynamics.terms.forces import JointForce
-from vioc.dynamics.terms.potentials import Gravity, TorsionalSpring
+from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring
 from vioc.errors import ChartWarning, ModelError
 
 INERTIA = (1.0, 2.0, 2.5)
@@ -133,3 +134,51 @@ def test_what_acts_inside_a_chart_forbids_changing_it():
     for axes in ("xxz", "zy", "abc", "zzy"):
         with pytest.raises(ModelError, match="axes"):
             change_chart(f, f.state(), charts(f.system)[0], axes)
+
+
+def test_frames_inside_a_chart_forbid_changing_it():
+    """Not only its variables: a frame between the rotations turns another way in another order."""
+    rotations = rz("a", name="yaw")[ry("b", name="pitch")[rx("c", name="body", mass=Mass(1.5, INERTIA))]]
+    frames = tx("x")[ty("y")[tz("z")[rotations]]], tx(1.0, name="post")
+    held = {
+        "yaw": PointConstraint("yaw", "post", (1, 0, 0)),
+        "pitch": LinearSpring("pitch", "post", stiffness=1.0),
+    }
+    for name, component in held.items():
+        f = MidpointVI(System(*frames, component), 0.01)
+        with pytest.raises(ModelError, match=f"refers to {name} inside the chart"):
+            change_chart(f, f.state(), charts(f.system)[0], "xyz")
+    behind = MidpointVI(System(*frames, LinearSpring("body", "post", stiffness=1.0)), 0.01)
+    changed, _ = change_chart(behind, behind.state(), charts(behind.system)[0], "xyz")
+    assert charts(changed.system)[0].axes == "xyz"
+
+
+def test_the_first_of_two_charts_ends_a_segment():
+    """Two bodies: now the one listed first comes near its pole first, now the other, a few steps apart."""
+
+    def tumbler(i):
+        turns = rz(f"a{i}")[ry(f"b{i}")[rx(f"c{i}", mass=Mass(1.0, (1.0, 1.0, 1.0)))]]
+        return tx(f"x{i}")[turns]
+
+    for first, second in ((1, 2), (2, 1)):
+        f = MidpointVI(System(tumbler(1), tumbler(2)), 0.02)
+        start = {f"b{first}": 1.0, f"b{second}": 0.85}  # 1.16 is where |cos b| = SWITCH
+        x = f.initial_state(start, {"b1": 1.0, "b2": 1.0})
+        run = rollout_charts(f, x, steps=20)
+        ends = []
+        for segment in run.segments:
+            for chart in charts(segment.map.system):
+                distance = chart.distance(segment[chart.variables[1]])
+                assert distance[:-1].min() >= SWITCH  # the sample that is nearer begins the next segment
+            ends.append(segment.t[-1])
+        assert ends[0] == pytest.approx(0.18, abs=0.021) and len(ends) == 3
+
+
+def test_segments_go_on_in_time():
+    """Each starts at the step where the one before ended: t is one clock."""
+    f = MidpointVI(body(), 0.005)
+    run = rollout_charts(f, spinning(f, np.array([0.3, 3.0, 0.2])), steps=400)
+    assert len(run.segments) >= 2
+    np.testing.assert_allclose(run.t, 0.005 * np.arange(401), atol=1e-12)
+    lengths = [len(segment) for segment in run.segments]
+    assert [segment.k0 for segment in run.segments] == [0, *np.cumsum(lengths)[:-1]]

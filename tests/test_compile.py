@@ -9,14 +9,17 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import casadi as ca
 import numpy as np
 import pytest
 
 import vioc
-from vioc.dynamics.compile import Backend, Cache, find_compiler, load_library
+from vioc.dynamics.compile import Backend, Cache, find_compiler, load_library, native
 from vioc.dynamics.compile.backend import AutoProgram
+from vioc.dynamics.compile.compiler import Compiler
+from vioc.dynamics.compile.libraries import key_of
 from vioc.dynamics.compile.native import NativeProgram
 from vioc.dynamics.compile.virtual import VirtualProgram
 from vioc.errors import CompileError, ModelError, StepError
@@ -227,6 +230,43 @@ class TestCache:
             f = vioc.MidpointVI(mine, 0.01, backend="compiled")
             keys.append(f._program(False).key)
         assert keys[0] != keys[1]
+
+    def test_a_library_is_of_its_compiler_command_and_casadi(self, monkeypatch):
+        """One of another compiler, with other flags or of another CasADi may differ in its numbers."""
+        gcc = Compiler(("gcc", "-O2"), "gcc 13 x86-64")
+        keys = {}
+        for name, built_by, version in (
+            ("as it is", gcc, "3.7.0"),
+            ("command", replace(gcc, command=("gcc", "-O2", "-ffast-math")), "3.7.0"),
+            ("version", replace(gcc, identity="gcc 14 x86-64"), "3.7.0"),
+            ("casadi", gcc, "3.7.1"),
+        ):
+            monkeypatch.setattr(native, "require_compiler", lambda c=built_by: c)
+            monkeypatch.setattr(native.ca, "__version__", version)
+            keys[name] = NativeProgram(counter, "counter", "chosen").key, key_of(built_by, "text")
+        assert len({key for key, _ in keys.values()}) == 4
+        assert len({key for _, key in keys.values()}) == 3  # of C alone, whatever CasADi
+        assert key_of(gcc, "ab", "c") != key_of(gcc, "a", "bc")
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+    def test_a_forked_process_leaves_its_parents_folder(self, tmp_path):
+        """What could not be kept is in use until the process itself ends, not a child of it."""
+        script = """
+            import os, sys
+            from vioc.dynamics.compile.cache import _own_folder
+            folder = _own_folder()
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)  # an ordinary end, with what is registered for it
+            os.waitpid(child, 0)
+            print(folder, folder.is_dir())
+        """
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        command = [sys.executable, "-c", textwrap.dedent(script)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        folder, kept = done.stdout.split()
+        assert kept == "True" and folder.startswith(str(tmp_path))
+        assert not os.path.exists(folder)  # gone with the parent
 
     @pytest.mark.parametrize("damage", ["truncate", "garbage", "no note", "empty note"])
     def test_a_damaged_entry_is_made_again(self, cache, damage):

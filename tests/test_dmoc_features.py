@@ -88,6 +88,42 @@ def test_order_of_the_quadratures(quadrature, order):
     assert slopes == pytest.approx(order, abs=0.1)
 
 
+@pytest.mark.parametrize("quadrature", ["left", "midpoint", "trapezoid"])
+def test_each_quadrature_takes_the_references_of_its_times(quadrature):
+    """The start of a step, its middle, or both its ends; a reference of another time is another cost."""
+    x, u, dt = ca.SX.sym("x"), ca.SX.sym("u"), ca.SX.sym("dt")
+    f = CasadiMap(ca.Function("f", [x, u, ca.SX.sym("t"), dt], [x + dt * u]), 0.2)
+    symbol, r = ca.SX.sym("r"), np.array([0.0, 1.0, -2.0, 4.0, 3.0, -5.0])
+    cost = Cost(f, 0.5 * ((f.symbols.x - symbol) ** 2 + f.symbols.u**2), references=[(symbol, r)])
+    best = dmoc.solve(f, cost, steps=5, initial=[1.0], quadrature=quadrature)
+    x, u = best.trajectory.x[:, 0], best.trajectory.u[:, 0]
+
+    def running(state, reference):
+        return 0.5 * ((state - reference) ** 2 + u**2)
+
+    expected = {
+        "left": running(x[:-1], r[:-1]),
+        "midpoint": running((x[:-1] + x[1:]) / 2, (r[:-1] + r[1:]) / 2),
+        "trapezoid": (running(x[:-1], r[:-1]) + running(x[1:], r[1:])) / 2,
+    }
+    assert best.cost == pytest.approx(0.2 * expected[quadrature].sum(), rel=1e-12)
+    others = [0.2 * e.sum() for name, e in expected.items() if name != quadrature]
+    assert min(abs(best.cost - other) for other in others) > 0.1  # so that they can be told apart
+
+
+def test_later_phases_start_where_k0_and_the_phases_before_leave_the_clock():
+    """Phases of a map that depends on time, from k0 = 25 on: each is a rollout at its own times."""
+    x, u, t, dt = ca.SX.sym("x"), ca.SX.sym("u"), ca.SX.sym("t"), ca.SX.sym("dt")
+    f = CasadiMap(ca.Function("f", [x, u, t, dt], [x + dt * (u + ca.sin(3 * t))]), 0.04)
+    first = dmoc.Phase(f, 10, effort(f), initial=[0.0], k0=25)
+    best = dmoc.Problem([first, dmoc.Phase(f, 15, effort(f), final=[0.5])]).solve()
+    one, two = (phase.trajectory for phase in best.phases)
+    assert one.t[[0, -1]] == pytest.approx([1.0, 1.4]) and two.t[[0, -1]] == pytest.approx([1.4, 2.0])
+    assert (one.k0, two.k0) == (25, 35)
+    for i in (0, 1):
+        assert best.polish(i).gap < 1e-9  # equations are met to 1e-8 / scaling; another time is 1e-2 off
+
+
 # -- periodic orbits, phases ----------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 
+import casadi as ca
 import numpy as np
 import pytest
 from control_maps import cart_pole, double_integrator, midpoint_pendulum
@@ -25,6 +26,7 @@ from vioc.control.feedback import (
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.dynamics.terms.forces import JointDamping
+from vioc.dynamics.terms.user import UserForce
 from vioc.errors import ModelError, OptimizationError
 
 POLE_Q = {"x": 10.0, "theta": 10.0, "p.x": 1.0, "p.theta": 1.0}
@@ -270,6 +272,40 @@ def test_configurations_of_a_constrained_system_with_prescribed_ones():
     )
     with pytest.raises(TypeError, match="no state_from_configurations"):
         ConfigurationObserver(RungeKutta(models.load("cart_pole"), 0.01))
+
+
+def test_configurations_under_a_force_that_depends_on_time():
+    """F+ of step k - 1 is sampled in that step: one step later it is another force, and another momentum."""
+    f = timed(0.02)
+    run = f.rollout(f.initial_state({"theta": 0.3}), 0.1 * np.ones((8, f.nu)), k0=3)
+    observer = ConfigurationObserver(f)
+    for i in range(1, 9):  # sample i is that at the end of step 3 + i - 1
+        seen = observer.state(run.x[i - 1, : f.nq], run.x[i, : f.nq], run.u[i - 1], 3 + i)
+        np.testing.assert_allclose(seen, run.x[i], atol=1e-12)
+    away = observer.state(run.x[7, : f.nq], run.x[8, : f.nq], run.u[7], 12)
+    assert np.abs(away - run.x[8]).max() > 1e-4  # what a step's difference makes
+    x0 = run.x[0]
+    seen = ClosedLoop(f, dlqr(f, run, 1.0, 1.0), observer).simulate(x0, 8, k0=3)
+    assert np.abs(seen.errors).max() <= 1e-12
+
+
+def test_a_regulator_follows_its_motion_from_its_own_first_step():
+    """`k0` of the reference is that of the rollout: a force that depends on time is met at its times."""
+    f = timed(0.02)
+    run = f.rollout(f.initial_state({"theta": 0.3}), 0.1 * np.ones((20, f.nu)), k0=40)
+    law = dlqr(f, run, 1.0, 1.0)
+    again = law.rollout(run.x[0])
+    assert again.k0 == 40
+    np.testing.assert_array_equal(again.t, run.t)
+    # the same steps to their tolerance of 1e-11; those from k = 0 on meet another force and are 1e-2 off
+    np.testing.assert_allclose(again.x, run.x, atol=1e-9)
+    np.testing.assert_allclose(again.u, run.u, atol=1e-9)
+
+
+def timed(dt):
+    """A pendulum under a force that depends on time."""
+    push = UserForce(lambda k: {"theta": 2 * ca.sin(9 * k.t)})
+    return MidpointVI(models.load("pendulum").with_components(push), dt)
 
 
 # -- closed loops ---------------------------------------------------------------------------------

@@ -251,3 +251,26 @@ def test_single_numbers_are_not_arrays(run, file, key):
     rewrite(file, **{key: np.array(1.0)})
     with pytest.raises(FileFormatError, match=f"expected an array {key}"):
         Trajectory.load(file, run.map)
+
+
+@pytest.mark.parametrize("change", [{"map": None}, {"dt": None}, {"alpha": 0.5}], ids=["map", "dt", "alpha"])
+def test_an_identity_that_lacks_an_entry_is_another(run, file, change):
+    """What only one of the two has differs too: a file without its step, or of a map with more options."""
+    with np.load(file) as stored:
+        header = json.loads(str(stored["header"]))
+    header["identity"] = {k: v for k, v in {**header["identity"], **change}.items() if v is not None}
+    rewrite(file, header=np.array(json.dumps(header)))
+    with pytest.raises(FileFormatError, match=f"another map: {next(iter(change))} differ"):
+        Trajectory.load(file, run.map)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o000], ids=oct)
+def test_a_saved_file_has_the_permissions_of_any_other(run, tmp_path, mask):
+    """Those that the umask leaves, as `open` has it, not those of a temporary file, its owner's alone."""
+    before = os.umask(mask)
+    try:
+        path = run.save(tmp_path / "run.npz")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask

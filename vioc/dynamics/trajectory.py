@@ -250,7 +250,9 @@ class Trajectory:
         ours, theirs = json.loads(json.dumps(map.identity())), header["identity"]
         differ = [k for k in dict.fromkeys((*ours, *theirs)) if not _same(k, ours.get(k), theirs.get(k))]
         if differ:
-            again = f"; load it with map.with_dt({theirs['dt']!r})" if differ == ["dt"] else ""
+            again = (
+                f"; load it with map.with_dt({theirs['dt']!r})" if differ == ["dt"] and "dt" in theirs else ""
+            )
             raise FileFormatError(
                 f"{path}: saved from another map: {', '.join(differ)} differ from those of {map!r}{again}"
             )
