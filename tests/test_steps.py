@@ -1,8 +1,11 @@
 """Step lengths: what joins what was made for two steps refuses, and unequal steps are taken as they are."""
 
+from functools import partial
+
 import casadi as ca
 import numpy as np
 import pytest
+from sweep_tasks import first_state
 
 import vioc
 from vioc.control import Cost, dlqr, dmoc, optimize, optimize_ddp, quadratic, straight_line
@@ -21,6 +24,7 @@ from vioc.control.feedback import (
     regulator,
     track_curve,
 )
+from vioc.control.sweep import sweep
 from vioc.dynamics.integrators import structured
 from vioc.steps import check_steps, lengths_of, same_steps
 
@@ -178,6 +182,16 @@ class TestWhatJoinsTwoSteps:
         law = NonlinearMPC(f, lambda k, x, guess: problem.solve((guess.x, guess.u)), guess)
         with pytest.raises(ValueError, match="plan at sample 0: made for steps of .* takes steps of 0.05 s"):
             ClosedLoop(f, law).simulate(x0, 1)
+
+    def test_a_sweep_resumed_with_another_map(self, f, tmp_path):
+        """What is in the store was computed with the map that was bound then."""
+        points, store = [f.initial_state({"theta": a}).tolist() for a in (0.1, 0.2)], tmp_path / "sweep.jsonl"
+        first = sweep(partial(first_state, f), points, workers=0, store=store)
+        again = sweep(partial(first_state, f.with_dt(0.05)), points, workers=0, store=store)
+        np.testing.assert_array_equal(again.values, first.values)
+        for other in (f.with_dt(0.02), f.with_parameters(m=2.0), vioc.LinearTimeVI(f.system, 0.05)):
+            with pytest.raises(ValueError, match="another sweep: maps differs"):
+                sweep(partial(first_state, other), points, workers=0, store=store)
 
     def test_laws_and_filters_count_samples(self, f, swing):
         law = dlqr(f, swing[0], 1.0, 1.0)

@@ -21,6 +21,7 @@ from vioc.checks import near_misses
 from vioc.control.sweep.executors import results
 from vioc.control.sweep.store import Store, dumps
 from vioc.drawing import plots
+from vioc.dynamics.integrators.base import OneStepMap
 from vioc.progress import Progress as Bar
 
 
@@ -169,7 +170,8 @@ def sweep(
         Processes of that pool; default one per core that this process may use. 0 runs here, in order.
     store : path, optional
         File that every result is appended to as it comes. A sweep that was interrupted goes on where it
-        stopped when it is called again with the same store; points and results must be plain data.
+        stopped when it is called again with the same store, and the same maps bound to the function; points
+        and results must be plain data.
     name : str, optional
         What the store calls the sweep; default the function's name. Change it when the function changes.
     retry_failures : bool
@@ -277,11 +279,16 @@ def _header(function: Callable, points: list, seed: int | None, name: str | None
         digest = hashlib.sha256(dumps(points).encode()).hexdigest()
     except TypeError as error:
         raise TypeError(f"points of a sweep with a store must be plain data: {error}") from None
-    bare = function
+    bare, bound = function, []
     while isinstance(bare, functools.partial):
+        bound += [*bare.args, *bare.keywords.values()]
         bare = bare.func
     given = f"{getattr(bare, '__module__', '')}.{getattr(bare, '__qualname__', type(bare).__name__)}"
-    return {"name": given if name is None else name, "tasks": len(points), "points": digest, "seed": seed}
+    header = {"name": given if name is None else name, "tasks": len(points), "points": digest, "seed": seed}
+    maps = [{**f.identity(), "parameters": f.parameters} for f in bound if isinstance(f, OneStepMap)]
+    if maps:  # results of another step, model or integrator are another sweep's
+        header["maps"] = hashlib.sha256(dumps(maps).encode()).hexdigest()
+    return header
 
 
 class _Teller:
