@@ -16,6 +16,8 @@ from control_maps import (
 
 from vioc.control import Armijo, Cost, optimize, project, projection_gains, quadratic, riccati, straight_line
 from vioc.control.descent import LocalModel
+from vioc.dynamics.integrators.casadi_map import CasadiMap
+from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(3)
@@ -358,6 +360,40 @@ def test_a_wrong_gradient_stops_the_line_search():
     cost = Wrong(f, f.symbols.u**2, (f.quantity("theta") - 1) ** 2)
     best = optimize(f, cost, x0=[0, 0], steps=10, raise_on_failure=False)
     assert best.status == "line_search" and "check_derivatives" in best.message
+
+
+def test_a_step_lowers_the_cost_by_the_share_that_armijo_asks_for():
+    """Steepest descent overshoots: its full steps lower the cost at times, but by less than that."""
+    f = midpoint_pendulum()
+    share = 0.4
+    options = dict(x0=[0, 0], steps=STEPS, max_iterations=30, raise_on_failure=False)
+    best = optimize(f, swing_up(f), method="steepest", armijo=Armijo(alpha=share, beta=0.5), **options)
+    h = best.history
+    after = np.append(h.cost[1:], best.cost)
+    taken = h.step > 0
+    assert (after <= h.cost + share * h.step * h.descent)[taken].all()
+    assert ((h.step < 1) & taken).any()
+
+
+def test_a_rollout_that_leaves_the_iterate_is_not_returned():
+    """Where the inputs alone lead elsewhere the closed loop's iterate is the result, and the gap says so."""
+
+    class Drifting(CasadiMap):
+        """Rolls out to a thousandth of what it is at the end, beside it; closed loops are exact."""
+
+        def rollout(self, *args, **options):
+            run = super().rollout(*args, **options)
+            x = run.x.copy()
+            x[-1] += 1e-3
+            return Trajectory(self, run.t, x, run.u, run.multipliers, k0=run.k0)
+
+    x, u = ca.SX.sym("x"), ca.SX.sym("u")
+    f = Drifting(ca.Function("f", [x, u], [2 * x + u]), dt=1.0)
+    cost = quadratic(f, Q=1.0, R=1.0, per_time=False)
+    best = optimize(f, cost, (np.ones((6, 1)), None), method="newton")
+    assert best.open_loop_gap == pytest.approx(1e-3, rel=1e-6)
+    run = best.trajectory
+    np.testing.assert_allclose(run.x[1:], 2 * run.x[:-1] + run.u, rtol=0, atol=1e-12)
 
 
 def test_at_the_rounding_floor():

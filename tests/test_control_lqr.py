@@ -16,6 +16,7 @@ from vioc.control import (
     unstabilizable_modes,
 )
 from vioc.control.riccati import affine_riccati
+from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(2)
@@ -167,6 +168,24 @@ def test_holding_the_end():
     assert tilted.hold([0.5, -0.05 * torque]).end.u[0] == pytest.approx(torque, rel=1e-10)
 
 
+def test_an_input_that_holds_is_found_from_one_that_does_not():
+    """Newton's corrections go against the motion they see; the reference's last input is off by far."""
+    f = midpoint_pendulum()
+    torque = 9.8 * np.sin(0.5)
+    loop = dlqr(f, f.rollout([0.0, 0.0], np.full((5, 1), -3.0)), 1.0, 1.0)
+    assert loop.hold([0.5, -0.05 * torque]).end.u[0] == pytest.approx(torque, rel=1e-10)
+
+
+def test_feedback_runs_at_the_times_of_its_reference():
+    """Of a map that depends on time, from its own start, a reference is followed with its own inputs."""
+    x, u, t = ca.SX.sym("x"), ca.SX.sym("u"), ca.SX.sym("t")
+    f = CasadiMap(ca.Function("f", [x, u, t], [x + 0.1 * (u + ca.sin(3 * t))]), dt=0.1)
+    run = f.rollout([1.0], np.ones((10, 1)), k0=7)
+    closed = dlqr(f, run, 1.0, 1.0).rollout(run.x[0])
+    np.testing.assert_array_equal(closed.x, run.x)
+    np.testing.assert_array_equal(closed.t, run.t)
+
+
 def test_a_reference_of_another_step_length():
     f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
     run = f.rollout(f.state(), 0.1 * np.ones((40, f.nu)), dt=f.dt / 2)
@@ -188,6 +207,8 @@ def test_equilibrium_refuses():
     f = cart_pole()
     with pytest.raises(ValueError, match=r"not an equilibrium: one step moves v.theta by 0\.1"):
         dlqr_steady(f, [0, 0.5, 0, 0], None, 1, 1)
+    with pytest.raises(ValueError, match="not an equilibrium"):  # 1e-6 m/s a step is a metre in 200 s
+        dlqr_steady(f, [0, 5e-6, 0, 0], None, 1, 1)
     with pytest.raises(OptimizationError, match="weigh in Q"):
         dlqr_steady(f, [0, 0, 0, 0], None, {"theta": 1}, 1)
     with pytest.raises(ValueError, match="Qf"):

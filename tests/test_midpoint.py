@@ -15,6 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import ellipj, ellipk
 from strategies import systems
 
+from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.description import component
 from vioc.dynamics.description.component import Force
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
@@ -30,6 +31,24 @@ from vioc.errors import ConstraintError, ModelError, StepError
 seeds = st.integers(0, 2**32 - 1)
 FLOOR = 1e-11  # of a difference relative to the value, below which rounding would be measured
 few = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+
+
+# -- steps that are hard for the chord iteration --------------------------------------------------
+
+
+def test_a_kernel_goes_on_where_the_chord_is_slow(tmp_path, monkeypatch):
+    """At ten steps a period chords stop short of the tolerance in 4 steps of 10; new factors arrive."""
+    monkeypatch.setenv("VIOC_CACHE", str(tmp_path))
+    random, alone = np.random.default_rng(0), np.zeros((1, 1))
+    found = {}
+    for backend in ("virtual", "compiled") if find_compiler() else ("virtual",):
+        f = MidpointVI(pendulum(), 0.5, backend=backend)
+        states = random.uniform([-3.0, -8.0], [3.0, 8.0], (50, 2)) if not found else states
+        found[backend] = [f.track(x, x[None], alone, np.zeros((1, 1, 2)), rescue=False).x[1] for x in states]
+        for x, x1 in zip(states, found[backend], strict=True):
+            residual = f.residual(x, 0.0, x1, [], 0.0, f.dt, []).full()
+            assert np.abs(residual).max() < 1e-10 * (1 + np.abs(x1).max())
+    np.testing.assert_array_equal(found["virtual"], found[backend])
 
 
 # -- against what is known in closed form ---------------------------------------------------------

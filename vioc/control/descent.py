@@ -18,7 +18,7 @@ import numpy as np
 from vioc.control.costs import Cost
 from vioc.control.guess import begin, far_away, guess_curve, guess_lengths, guess_trajectory
 from vioc.control.local_model import Direction, LocalModel
-from vioc.control.result import ADVICE, HEADER, History, Record, Result
+from vioc.control.result import HEADER, History, Record, Result, advice_on
 from vioc.control.shooting import Shooting
 from vioc.control.stages.model import LocalModels
 from vioc.control.stages.sweeps import Sweeps
@@ -35,7 +35,6 @@ FALLBACKS = {
     "steepest": ("steepest",),
 }
 SHIFT = 1e-3, 4.0, 1e6  # of the Newton Hessian, in units of the inputs' weight: least, factor, most
-SMALL_SHIFT = 1e-2  # below which the direction counts as Newton's own
 ROUNDING = 1e-12  # of the cost: a descent below this cannot be seen in it
 OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from the iterate
 
@@ -238,6 +237,8 @@ class _Search:
     note: str = ""
     far: str = ""
     shift: float = 0.0
+    slope: float = np.nan  # along the first direction without a shift
+    unsolved: Exception | None = None  # why the last trial that was no trajectory was none
 
     def iterate(self, models: LocalModels, method: str, max_iterations: int, warmup: int) -> None:
         for i in range(min(self.log.steps, max_iterations), max_iterations + 1):
@@ -252,8 +253,15 @@ class _Search:
             if self.status:
                 return
 
+    def _short(self, direction: Direction) -> bool:
+        """Whether nothing is left to gain along it, or nothing that the cost's digits would show."""
+        return -direction.slope < max(self.tolerance, ROUNDING * abs(self.value))
+
     def _directions(self, model: LocalModel, methods: tuple[str, ...]) -> Iterator[Direction]:
-        """Directions to try, the next one where a step along the one before found nothing."""
+        """Directions to try, the next one where a step along the one before found nothing.
+
+        A shift makes any direction short, so short ones with a shift say nothing and are left out.
+        """
         least, factor, most = SHIFT
         for name in methods:
             if name != "newton":
@@ -264,9 +272,10 @@ class _Search:
             again = self.shift > 0
             while self.shift <= most:
                 direction = model.direction(name, self.shift)
-                if direction is not None and -direction.slope < self.tolerance and again:
-                    # a large shift makes any direction short: find the least one before believing it
-                    self.shift, again = 0.0, False
+                if direction is not None and self.shift > 0 and self._short(direction):
+                    if not again:  # those of larger shifts are shorter still
+                        break
+                    self.shift, again = 0.0, False  # that was not the least shift, perhaps
                     continue
                 if direction is not None:
                     yield direction
@@ -274,39 +283,46 @@ class _Search:
             self.shift = 1.0
 
     def _advance(self, model: LocalModel, methods: tuple[str, ...], last: bool) -> None:
-        """One step along the first direction that gives one, or a status."""
-        self.status = "no_descent"
-        floor = ROUNDING * abs(self.value)
-        for attempt, direction in enumerate(self._directions(model, methods)):
+        """One step along the first direction that gives one, or a status.
+
+        What is stationary is told by the first direction without a shift: Newton's, or Gauss-Newton's where
+        Newton's Hessian has no minimum.
+        """
+        self.status, self.slope, self.unsolved = "no_descent", np.nan, None
+        for direction in self._directions(model, methods):
+            judge = not direction.shift and np.isnan(self.slope)
+            if judge:
+                self.slope = direction.slope
             if -direction.slope < self.tolerance:
-                if attempt:  # short because its Hessian was shifted, not because there is nothing to gain
+                if not judge:
                     continue
                 self.status = "converged"
-                exact = direction.method == "newton" and direction.shift <= SMALL_SHIFT
-                if methods[0] == "newton" and not exact:
+                if methods[0] == "newton" and direction.method != "newton":
                     self.note = "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
                 self._record(direction, self.value, 0.0, 0)
                 return
             if last:
                 self.status = "max_iterations"
                 self._record(direction, self.value, 0.0, 0)
-                return
+                break
             before = self.value
             found, gamma, trials = self._search(model, direction)
             if found is not None:
                 self.run, self.value = found
             self._record(direction, before, gamma, trials)
-            lower = self.value < before
-            if not lower and -direction.slope <= floor:
+            if judge and self._short(direction) and not self.value < before:
                 self.status = "converged"
                 self.note = f"to rounding: |Dg.zeta| = {-direction.slope:.2g} cannot be seen in the cost"
                 return
             if found is not None:
-                self.status = ""
+                self.status, self.slope = "", np.nan
                 if direction.method == "newton" and gamma == 1.0:
                     self.shift = self.shift / SHIFT[1] if self.shift > SHIFT[0] / 4 else 0.0
                 return
             self.status = "line_search"
+        if np.isnan(self.slope):
+            plain = (model.direction(name) for name in methods)
+            self.slope = next((d.slope for d in plain if d is not None), np.nan)
 
     def _search(
         self, model: LocalModel, direction: Direction
@@ -317,6 +333,7 @@ class _Search:
             found = model.trial(direction, gamma, self.value + alpha * gamma * direction.slope)
             if found is not None:
                 return found, gamma, trial
+            self.unsolved = model.trouble or self.unsolved
             gamma *= self.armijo.beta
         return None, 0.0, self.armijo.trials
 
@@ -330,13 +347,15 @@ class _Search:
             self.gains = np.zeros((len(run), self.map.nu, self.map.ndx))
         run, gap = _open_loop(self.map, run)
         iterations, records = self.log.steps, self.log.records
-        descent = f", Dg.zeta = {records[-1].descent:.3g}" if records else ""
-        advice = "; ".join(t for t in (begun, self.note, self.far or ADVICE[self.status]) if t)
+        descent = "" if np.isnan(self.slope) else f", Dg.zeta = {self.slope:.3g}"
+        what = self.far or advice_on(self.status, self.unsolved)
+        advice = "; ".join(t for t in (begun, self.note, what) if t)
         message = (
             f"{self.status.replace('_', ' ')} after {iterations} iterations at cost "
             f"{self.value:.10g}{descent}" + (f": {advice}" if advice else "")
         )
-        return Result(run, self.value, self.status, message, iterations, History.of(records), self.gains, gap)
+        history = History.of(records)
+        return Result(run, self.value, self.status, message, iterations, history, self.gains, gap, self.slope)
 
 
 def _open_loop(f: OneStepMap, run: Trajectory) -> tuple[Trajectory, float]:

@@ -41,7 +41,14 @@ class LocalModel:
     run : Trajectory
     weights : (ndx, ndx), (nu, nu), or None
         Q, R of the projection's gains, Qf = Q; None takes the convex part of the cost itself.
+
+    Attributes
+    ----------
+    trouble : Exception or None
+        Why the last trial was no trajectory with a cost.
     """
+
+    trouble: Exception | None = None
 
     def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, weights: Weights | None):
         self.map, self.cost, self.run = f, cost, run
@@ -129,14 +136,19 @@ class LocalModel:
     def trial(self, direction: Direction, gamma: float, limit: float) -> tuple[Trajectory, float] | None:
         """The projection of the iterate plus gamma times a direction, and its cost; None if above `limit`.
 
-        None too where the step is too long for the map or the cost: a shorter one may do.
+        None too where it leads to no trajectory, or one without a cost: `trouble` says why, and a shorter
+        step may do.
         """
         f, run = self.map, self.run
+        self.trouble = None
         X, U = f.retract(run.x, gamma * direction.dx), run.u + gamma * direction.du
+        if not (np.isfinite(X).all() and np.isfinite(U).all()):
+            return None
         try:
-            moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths, rescue=False)
+            moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths, rescue=True)
             value = self.cost.value(moved)
-        except (StepError, OptimizationError):
+        except (StepError, OptimizationError) as error:
+            self.trouble = error
             return None
         return (moved, value) if value <= limit else None
 

@@ -26,6 +26,14 @@ ADVICE = {
     "interrupted": "the best iterate so far is kept; start again from its trajectory",
 }
 
+
+def advice_on(status: str, unsolved: Exception | None) -> str:
+    """What to try; `unsolved` says why trials of a line search were no trajectories, if any."""
+    if status == "line_search" and unsolved is not None:
+        return f"no step lowers the cost enough, and some trials lead to no trajectory: {unsolved}"
+    return ADVICE[status]
+
+
 HEADER = (
     f"{'iter':>4}  {'method':<15}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
     f"  {'gap':>8}"
@@ -115,6 +123,9 @@ class Result:
         Largest difference between the optimizer's closed-loop iterate and the rollout of its inputs.
         If it is above 1e-6 (a strongly unstable system over a long horizon, where rounding grows),
         `trajectory` is the closed-loop iterate: follow it with `stabilize`, not open loop.
+    slope : float
+        Dg(xi).zeta there, <= 0, for the zeta of a Hessian without any shift: the method's own, or where that
+        has no minimum Gauss-Newton's. What "converged" is judged by; nan where none was computed.
     """
 
     trajectory: Trajectory
@@ -125,6 +136,7 @@ class Result:
     history: History = field(repr=False)
     gains: np.ndarray = field(repr=False)
     open_loop_gap: float
+    slope: float
 
     @property
     def converged(self) -> bool:

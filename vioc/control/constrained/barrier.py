@@ -133,7 +133,7 @@ def _predicted(
     X = f.retract(run.x, -ratio * f.difference(run.x, other.x))
     U = run.u + ratio * (run.u - other.u)
     try:
-        ahead = project(f, X, U, gains, run.x[0], k0=run.k0, rescue=False)
+        ahead = project(f, X, U, gains, run.x[0], k0=run.k0, rescue=True)
         return ahead if cost.value(ahead) < cost.value(run) else run
     except (StepError, OptimizationError):
         return run

@@ -85,8 +85,8 @@ class Level(NamedTuple):
 class ConstrainedResult(Result):
     """An optimized trajectory under constraints.
 
-    Beside the fields of `Result` (``cost`` is without penalties, ``history`` that of all levels in a row, its
-    costs with the penalties of their level):
+    Beside the fields of `Result` (``cost`` is without penalties; ``slope`` is with those of the last level;
+    ``history`` is that of all levels in a row, its costs with the penalties of their level):
 
     Attributes
     ----------

@@ -94,6 +94,7 @@ class Search:
             history=History(*(np.concatenate(column) for column in zip(*histories, strict=True))),
             gains=np.zeros((N, f.nu, f.ndx)) if best is None else best.gains,
             open_loop_gap=0.0 if best is None else best.open_loop_gap,
+            slope=np.nan if best is None else best.slope,
             multipliers=rows.by_name(mu, self.omega),
             margin=float(-inequalities.max()) if inequalities.size else np.inf,
             violations=found,
@@ -104,5 +105,4 @@ class Search:
 
 def settled(found: Result, least: float) -> bool:
     """Whether a minimization came to its end: converged, or nothing above `least` was left to gain."""
-    descents = found.history.descent
-    return found.converged or (found.status == "line_search" and len(descents) > 0 and -descents[-1] <= least)
+    return found.converged or (found.status == "line_search" and -found.slope <= least)

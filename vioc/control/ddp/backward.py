@@ -11,6 +11,7 @@ import numpy as np
 
 from vioc.control.costs import Cost
 from vioc.control.ddp.box_qp import box_qp
+from vioc.control.local_model import convex_part
 from vioc.dynamics.integrators.base import OneStepMap, SecondOrder
 from vioc.dynamics.trajectory import Trajectory
 
@@ -20,12 +21,16 @@ Box = tuple[np.ndarray, np.ndarray]
 
 @dataclass
 class Pass:
-    """What a backward pass gives: feedforward (N, nu), gains (N, nu, ndx), k'Q_u and k'Q_uu k summed."""
+    """What a backward pass gives: feedforward (N, nu), gains (N, nu, ndx), k'Q_u and k'Q_uu k summed.
+
+    `convex` says that only the cost's convex part was taken.
+    """
 
     k: np.ndarray
     K: np.ndarray
     linear: float
     quadratic: float
+    convex: bool
 
     def promise(self, alpha: float) -> float:
         """The decrease of the cost that a step of length alpha is worth by the model."""
@@ -70,21 +75,25 @@ class Model:
             self._extra = _blocks(self.f.second_order_trajectory(self.run, none, self.e.zeta))
         return self._extra
 
-    def backward(self, r: float, box: Box | None) -> Pass | None:
-        """The backward pass with regularization r; None where it has no minimum."""
+    def backward(self, r: float, box: Box | None, convex: bool = False) -> Pass | None:
+        """The backward pass with regularization r; None where it has no minimum.
+
+        `convex` leaves out the map's curvature and the signs of the cost's eigenvalues.
+        """
         e, (A, B), n, m = self.e, self.lin, self.f.ndx, self.f.nu
         N = len(self.run)
-        v, V = e.lx[-1], e.lxx[-1]
+        lxx, lxu, luu = convex_part(e.lxx, e.lxu, e.luu) if convex else (e.lxx, e.lxu, e.luu)
+        v, V = e.lx[-1], lxx[-1]
         k_all, K_all = np.zeros((N, m)), np.zeros((N, m, n))
         linear = quadratic = 0.0
         extra = self._of_multipliers()
         for k in range(N - 1, -1, -1):
             AB = np.hstack([A[k], B[k]])
             q = np.concatenate([e.lx[k], e.lu[k]]) + AB.T @ v
-            Q = np.block([[e.lxx[k], e.lxu[k]], [e.lxu[k].T, e.luu[k]]])
-            if self.curved:
+            Q = np.block([[lxx[k], lxu[k]], [lxu[k].T, luu[k]]])
+            if self.curved and not convex:
                 Q = Q + np.tensordot(v, self.curvature(k), 1)
-            if extra is not None:
+            if extra is not None and not convex:
                 Q = Q + extra[k]
             Q = Q + AB.T @ V @ AB
             shifted = Q[n:] + r * B[k].T @ AB
@@ -102,7 +111,7 @@ class Model:
             k_all[k], K_all[k] = feed, K
         if not (np.isfinite(linear) and np.isfinite(quadratic)):
             return None
-        return Pass(k_all, K_all, linear, quadratic)
+        return Pass(k_all, K_all, linear, quadratic, convex)
 
 
 def _blocks(second: SecondOrder) -> np.ndarray:

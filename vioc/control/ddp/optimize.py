@@ -6,7 +6,7 @@ Each backward pass gives a feedback, which is rolled out through the map itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from vioc.control.costs import Cost
 from vioc.control.ddp.backward import Box, Model, Pass
 from vioc.control.dmoc.constraints import limits
 from vioc.control.projection import project, projection_gains
-from vioc.control.result import ADVICE, HEADER, History, Record, Result
+from vioc.control.result import HEADER, History, Record, Result, advice_on
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
@@ -59,7 +59,8 @@ def optimize_ddp(
         Of inputs, by name (``u.force``): a pair (lower, upper) of numbers, arrays (N,) or None; b means
         [-b, b]. The guess is clipped to them. For other limits see `optimize_constrained`.
     tolerance : float
-        Stop where the sum of -k'Q_u, what the next step promises, is below, in units of the cost.
+        Stop where the sum of -k'Q_u, what a step without regularization promises, is below, in units of the
+        cost.
     max_iterations : int
     monitor, raise_on_failure
         As in `optimize`.
@@ -67,7 +68,8 @@ def optimize_ddp(
     Returns
     -------
     Result
-        ``history.shift`` is the regularization of V', ``history.descent`` the promise, negative;
+        ``history.shift`` is the regularization of V', ``history.descent`` the promise, negative, and
+        ``history.method`` "gauss-newton" where only a pass with the cost's convex part alone gave a step;
         ``gains`` are those of the last backward pass, rows of inputs at their bounds 0.
 
     Raises
@@ -167,6 +169,8 @@ class _Search:
     factor: float = 1.0
     status: str = ""
     note: str = ""
+    slope: float = np.nan  # of the first pass without regularization
+    unsolved: Exception | None = None  # why the last trial that was no trajectory was none
     progress: Progress = field(default_factory=lambda: Progress("optimize_ddp"))
 
     @property
@@ -188,49 +192,83 @@ class _Search:
             except (StepError, OptimizationError) as error:
                 self.status, self.note = "no_descent", str(error)
                 return
-            while not self.status and not self._advance(model, last=i == max_iterations):
-                self._harder()
-                if self.r > MOST:
-                    self.status = "line_search" if self.records else "no_descent"
+            self._advance(model, last=i == max_iterations)
             if self.status:
                 return
 
-    def _advance(self, model: Model, last: bool) -> bool:
-        """Try one step at the present regularization; False where it must grow."""
-        found = model.backward(self.r, self.box)
-        if found is None:
-            return False
-        self.gains = found.K
-        if -found.linear < self.tolerance:
-            if self.r > LEAST:  # a strong regularization makes any step short: weaken it before believing
-                self.r, self.factor = 0.0, 1.0
-                weaker = model.backward(0.0, self.box)
-                if weaker is not None and -weaker.linear >= self.tolerance:
-                    return self._advance(model, last)
-                self.note = "" if weaker is not None else "stationary, but perhaps no minimum"
-            self.status = "converged"
-        elif last:
-            self.status = "max_iterations"
-        if self.status:
-            self._record(found, 0.0, 0)
-            return True
+    def _short(self, found: Pass) -> bool:
+        """Whether nothing is left to gain by it, or nothing that the cost's digits would show."""
+        return -found.linear < max(self.tolerance, ROUNDING * abs(self.value))
+
+    def _passes(self, model: Model) -> Iterator[Pass]:
+        """Passes to try, the next one where the one before gave no step; the last one is convex by itself.
+
+        Regularization makes any step short, so short ones with it say nothing and are left out.
+        """
+        again = self.r > 0
+        while self.r <= MOST:
+            found = model.backward(self.r, self.box)
+            if found is not None and self.r > 0 and self._short(found):
+                if not again:  # those of more regularization are shorter still
+                    break
+                self.r, self.factor, again = 0.0, 1.0, False  # there may be one with less
+                continue
+            if found is not None:
+                yield found
+            self._harder()
+        self.r, self.factor = 0.0, 1.0
+        found = model.backward(0.0, self.box, convex=True)
+        if found is not None:
+            yield found
+
+    def _advance(self, model: Model, last: bool) -> None:
+        """One step by the first pass that gives one, or a status.
+
+        What is stationary is told by the first pass without regularization.
+        """
+        self.status, self.slope, self.unsolved = "no_descent", np.nan, None
+        for found in self._passes(model):
+            self.gains = found.K
+            judge = self.r == 0 and np.isnan(self.slope)
+            if judge:
+                self.slope = found.linear
+            if -found.linear < self.tolerance:
+                if not judge:
+                    continue
+                self.status = "converged"
+                if found.convex:
+                    self.note = "stationary, but perhaps no minimum: Q_uu is not positive definite there"
+                self._record(found, 0.0, 0)
+                return
+            if last:
+                self.status = "max_iterations"
+                self._record(found, 0.0, 0)
+                return
+            if self._search(found):
+                self.status, self.slope = "", np.nan
+                return
+            if judge and self._short(found):
+                self.status = "converged"
+                self.note = f"to rounding: a promise of {-found.linear:.2g} cannot be seen in the cost"
+                return
+            self.status = "line_search"
+
+    def _search(self, found: Pass) -> bool:
+        """Backtracking: whether a step was taken."""
         for trial in range(TRIALS):
             alpha = 0.5**trial
             try:
                 moved = self._forward(found, alpha)
                 value = self.cost.value(moved)
-            except (StepError, OptimizationError):
-                continue  # too long a step for the map or the cost
+            except (StepError, OptimizationError) as error:
+                self.unsolved = error  # too long a step for the map or the cost
+                continue
             if value <= self.value - SUFFICIENT * found.promise(alpha) and value < self.value:
                 self._record(found, alpha, trial + 1)
                 self.run, self.value = moved, value
                 self._easier()
                 return True
         self._record(found, 0.0, TRIALS)
-        if -found.linear <= ROUNDING * abs(self.value):
-            self.status = "converged"
-            self.note = f"to rounding: a promise of {-found.linear:.2g} cannot be seen in the cost"
-            return True
         return False
 
     def _forward(self, found: Pass, alpha: float) -> Trajectory:
@@ -238,7 +276,7 @@ class _Search:
         f, run = self.map, self.run
         U = run.u + alpha * found.k
         if self.box is None:
-            return f.track(run.x[0], run.x, U, found.K, k0=run.k0, rescue=False)
+            return f.track(run.x[0], run.x, U, found.K, k0=run.k0, rescue=True)
         low, high = self.box
         x, applied = run.x[0], np.empty_like(U)
         for k in range(len(U)):
@@ -248,7 +286,8 @@ class _Search:
         return f.rollout(run.x[0], applied, k0=run.k0, warn=False)
 
     def _record(self, found: Pass, alpha: float, trials: int) -> None:
-        record = Record(self.steps, self.method, self.r, self.value, found.linear, alpha, trials)
+        method = "gauss-newton" if found.convex else self.method
+        record = Record(self.steps, method, self.r, self.value, found.linear, alpha, trials)
         if self.monitor is True and not self.records:
             print(HEADER)
         self.records.append(record)
@@ -268,9 +307,9 @@ class _Search:
         except StepError:
             gap = float("inf")
         gains = np.zeros((len(run), f.nu, f.ndx)) if self.gains is None else self.gains
-        advice = "; ".join(t for t in (self.note, ADVICE[self.status]) if t)
-        promise = f", promise {-self.records[-1].descent:.3g}" if self.records else ""
+        advice = "; ".join(t for t in (self.note, advice_on(self.status, self.unsolved)) if t)
+        promise = "" if np.isnan(self.slope) else f", promise {-self.slope:.3g}"
         message = f"{self.status.replace('_', ' ')} after {self.steps} iterations at cost {self.value:.10g}"
         message += promise + (f": {advice}" if advice else "")
         history = History.of(self.records)
-        return Result(run, self.value, self.status, message, self.steps, history, gains, gap)
+        return Result(run, self.value, self.status, message, self.steps, history, gains, gap, self.slope)

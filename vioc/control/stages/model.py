@@ -150,5 +150,8 @@ class StageModel(LocalModel):
         if direction is not self._aim:
             self._passes.aim(direction.dx, direction.du)
             self._aim = direction
+        self.trouble = None
         value = self._passes.attempt(gamma)
+        if value is None:  # a step that is harder to solve than the kernel can
+            return super().trial(direction, gamma, limit)
         return (self._passes.attempted(self.run), value) if value <= limit else None

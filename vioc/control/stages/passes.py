@@ -223,12 +223,12 @@ class Passes:
         """The direction of the trials that follow, from the iterate along the model's gains."""
         self._dx[:], self._du[:] = dx[:-1], du
 
-    def attempt(self, gamma: float) -> float:
-        """The cost of a trial; not a number where it leads to no trajectory."""
+    def attempt(self, gamma: float) -> float | None:
+        """The cost of a trial; None where the kernel did not solve one of its steps."""
         assert self._trial is not None
         self._gamma[0] = gamma
         if self._trial.call() < len(self.u):
-            return np.nan
+            return None
         self._trial_end.call()
         return float(self._trial.outputs[0][-1, 0] + self._trial_end.outputs[0][0, 0])
 

@@ -1,0 +1,121 @@
+"""What the optimizers of `vioc.control` say of their results: trials that are solved, slopes without shifts."""
+
+from types import SimpleNamespace
+
+import casadi as ca
+import numpy as np
+import pytest
+from mechanisms import pendulum
+
+import vioc
+from vioc import Gravity, System, rx, ry, tx, ty, tz
+from vioc.control import Cost, optimize, optimize_ddp, quadratic
+from vioc.control.constrained.search import settled
+from vioc.control.local_model import LocalModel
+from vioc.dynamics.description.numbers import K
+from vioc.dynamics.terms.constraints import DistanceConstraint
+
+TOLERANCE = 1e-6
+
+
+def slope(cost, best):
+    """Dg.zeta of Newton's step, or of Gauss-Newton's where Newton's Hessian has no minimum: nothing shifted."""
+    model = LocalModel(best.trajectory.map, cost, best.trajectory, None)
+    return (model.direction("newton") or model.direction("gauss-newton")).slope
+
+
+# -- a trial solves its steps ---------------------------------------------------------------------
+
+
+def long_steps():
+    """A pendulum swings up at ten steps a period, where chord iterations of the step contract slowly."""
+    f = vioc.MidpointVI(pendulum(), 0.5)
+    cost = quadratic(f, Q=1, R=0.1, Qf=100, goal={"theta": 3.0})
+    return f, cost, [0.0, 0.0], np.zeros((20, 1))
+
+
+def spherical_pendulum(steps=25):
+    """A load on a string of prescribed length, and a body that swings from it; the load is to be lifted."""
+    below = rx("a")[ry("b")[tz(-0.5, name="tip", mass=0.5)]]
+    load = tx("x")[ty("y")[tz("z", name="load", mass=1.0)[below]]]
+    string = DistanceConstraint("world", "load", K("L"), name="string")
+    f = vioc.MidpointVI(System(Gravity(0, 0, -9.81), load, string), 0.04)
+    stay = np.ones((steps, 1))
+    weights = dict.fromkeys("xyzab", 10.0)
+    cost = quadratic(f, R=1.0, Qf=weights, goal={"z": -0.8}, u_reference=stay)
+    return f, cost, f.initial_state({"L": 1.0, "x": 0.3, "z": -np.sqrt(0.91), "b": 0.2}), stay
+
+
+@pytest.mark.parametrize("make", [long_steps, spherical_pendulum])
+def test_trials_solve_their_steps(make):
+    """Taken for no trajectories, such trials end the search at 12.08 and 0.106, far from any optimum."""
+    f, cost, x0, U = make()
+    best = optimize(f, cost, U, x0=x0, tolerance=TOLERANCE)
+    assert best.cost < (11.7 if make is long_steps else 0.05)
+    assert best.history.trials.mean() < 5
+    assert -slope(cost, best) < TOLERANCE
+
+
+@pytest.mark.parametrize("method", ["ddp", "ilqr"])
+def test_trials_of_ddp_solve_their_steps(method):
+    f, cost, x0, U = long_steps()
+    best = optimize_ddp(f, cost, U, x0=x0, method=method, tolerance=TOLERANCE)
+    assert best.cost == pytest.approx(optimize(f, cost, U, x0=x0).cost, rel=1e-6)
+
+
+def half_open():
+    """x+ = x + log(1 + 20 u): no next state where u <= -0.05; and a cost whose gradient has the wrong sign."""
+    x, u = ca.SX.sym("x"), ca.SX.sym("u")
+    f = vioc.CasadiMap(ca.Function("half_open", [x, u], [x + ca.log(1 + 20 * u)]), dt=1.0)
+
+    class Wrong(Cost):
+        def expand(self, trajectory, lin):
+            e = super().expand(trajectory, lin)
+            return type(e)(-e.lx, -e.lu, *(getattr(e, n) for n in ("lxx", "lxu", "luu", "zeta", "weights")))
+
+    return f, Wrong(f, 0.01 * f.symbols.u**2, (f.symbols.x[0] - 3.0) ** 2)
+
+
+@pytest.mark.parametrize("search", [optimize, optimize_ddp])
+def test_the_step_that_a_trial_has_not_is_named(search):
+    f, cost = half_open()
+    best = search(f, cost, x0=[0.0], steps=1, raise_on_failure=False)
+    assert best.status == "line_search"
+    assert "no trajectory: step" in best.message and "not finite" in best.message
+
+
+# -- stationary without a shift -------------------------------------------------------------------
+
+
+def wavy(push):
+    """1/100 of x+ = x + 100 push u + 10 cos(100 u): at u = 0 its curvature is -1000, its slope `push`."""
+    x, u = ca.SX.sym("x"), ca.SX.sym("u")
+    f = vioc.CasadiMap(ca.Function("wavy", [x, u], [x + 100 * push * u + 10 * ca.cos(100 * u)]), dt=1.0)
+    return f, Cost(f, 0.5 * f.symbols.u**2, 0.01 * f.symbols.x[0])
+
+
+@pytest.mark.parametrize("search", [optimize, optimize_ddp])
+def test_a_shifted_decrement_is_not_believed(search):
+    """A Hessian shifted by more than 1000 promises less than the tolerance where Gauss-Newton's is 25 times it."""
+    f, cost = wavy(5e-3)
+    best = search(f, cost, x0=[0.0], steps=1, tolerance=TOLERANCE)
+    assert best.cost < -0.09  # not at the crest, where it began
+    assert best.slope == pytest.approx(slope(cost, best), rel=1e-6, abs=1e-15)
+    assert -slope(cost, best) < TOLERANCE
+    assert "minimum" not in best.message
+
+
+@pytest.mark.parametrize("search", [optimize, optimize_ddp])
+def test_where_nothing_descends_to_first_order_it_is_said_to_be_perhaps_no_minimum(search):
+    f, cost = wavy(0.0)
+    best = search(f, cost, x0=[0.0], steps=1)
+    assert best.converged and best.iterations == 0
+    assert "perhaps no minimum" in best.message
+
+
+def test_a_minimization_that_is_stuck_is_settled_by_its_own_slope():
+    """Its last direction may have been short for its shift."""
+    short = SimpleNamespace(descent=np.array([-1e-20]))
+    stuck = SimpleNamespace(converged=False, status="line_search", slope=-1.0, history=short)
+    assert not settled(stuck, 1e-9)
+    assert settled(SimpleNamespace(converged=False, status="line_search", slope=-1e-10, history=short), 1e-9)
