@@ -255,7 +255,7 @@ def test_time_index_of_a_guess_is_kept():
         (dict(steps=None), "steps: give their number with x0"),
         (dict(x0=None), "no initial state: give x0 and steps"),
         (dict(x0=[0, np.nan]), "p.theta"),
-        (dict(guess=(np.zeros((31, 3)), None)), r"guess of states: expected shape \(31, 2\)"),
+        (dict(guess=(np.zeros((31, 3)), None)), r"guess of states: expected shape \(N, 2\)"),
         (dict(guess=(np.zeros((31, 2)), np.zeros((31, 1)))), "31 rows for steps=30"),
         (dict(armijo=Armijo(beta=1.0)), "armijo"),
         (dict(projection=(1, 0)), "projection R"),

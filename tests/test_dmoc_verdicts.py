@@ -13,6 +13,7 @@ from mechanisms import pendulum
 
 import vioc
 from vioc.control import Cost, dmoc, quadratic
+from vioc.control.dmoc.solution import solution
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import OptimizationError
 
@@ -162,6 +163,22 @@ def test_contradictory_constraints_name_them():
     walls = [v for v in found.violations if v.name == "wall"]
     assert walls and walls[0].upper == -1.0 and walls[0].value > -1.0
     assert "limits [-inf, -1]" in str(walls[0])
+
+
+def test_a_solver_without_progress_names_what_depends_on_each_other():
+    """Not only that something does: an end that is given, and asked for again by a constraint."""
+    f = double_integrator()
+
+    def verdict(*constraints):
+        task = dict(initial=f.state(), final={"x": 1.0}, constraints=constraints)
+        best = dmoc.solve(f, effort(f), steps=6, raise_on_failure=False, **task)
+        return solution(best.problem, best._raw, "no_progress", 3, 0.0, {}).message
+
+    again = dmoc.Constraint("again", f.symbols.x[0], lower=1.0, upper=1.0, where="end")
+    speed = dmoc.Constraint("speed", f.symbols.x[1], lower=1.0, upper=1.0, where="end")
+    text = verdict(again, speed)
+    assert "depend on each other there: again at k = 6, x at k = 6. Leave out" in text
+    assert "independent there" in verdict(speed)
 
 
 def test_cost_that_is_not_a_number():

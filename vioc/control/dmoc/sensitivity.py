@@ -106,7 +106,9 @@ def sensitivity(
         tuple(dw[a.U] for a in at),
         tuple(dw[a.L] for a in at),
         tuple(np.zeros(len(names)) if a.H is None else dw[a.H[0]] for a in at),
-        _names_of(t, weak_w, weak_g),
+        tuple(
+            n for names, weak in zip(t.names(), (weak_w, weak_g), strict=True) for n in np.array(names)[weak]
+        ),
     )
 
 
@@ -159,19 +161,3 @@ def _by_given(t: Transcription, w: np.ndarray, p: np.ndarray, mu: np.ndarray):
         if block.rows:
             g_p += sp.csr_matrix((numbers, (places[:, r].ravel(), block.given[:, c].ravel())), shape[1])
     return L_p, L_wp, g_p
-
-
-def _names_of(t: Transcription, unknowns: np.ndarray, rows: np.ndarray) -> tuple[str, ...]:
-    names = []
-    for phase, at in zip(t.phases, t.layouts, strict=True):
-        f = phase.map
-        for labels, weak in (
-            (f.state_names, unknowns[at.X] & at.unknown),
-            (tuple(f"u.{n}" for n in f.input_names), unknowns[at.U]),
-        ):
-            for k, j in np.argwhere(weak):
-                names.append(f"{labels[j]} at k = {k}")
-    for i, block in enumerate(t.program.blocks):
-        for k, j in np.argwhere(rows[t.program.rows_of(i)]):
-            names.append(f"{block.names[j]} at k = {block.samples[k]}")
-    return tuple(names)

@@ -9,6 +9,7 @@ import numpy as np
 
 from vioc.control.dmoc import eliminated
 from vioc.control.dmoc.access import AsTrajectory, Duals
+from vioc.control.dmoc.dependence import dependent
 from vioc.control.dmoc.named import Raw, Violation, defect, duals, violations
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
@@ -235,7 +236,8 @@ def solution(
         run = Trajectory(maps[i], time, x, u, multipliers, k0=k0).on_its_step()
         phases.append(PhaseSolution(phase, run, duals(raw, i, gone[i]), defect(t, i, g)))
     found = violations(raw, g, times)
-    message = _message(status, iterations, float(cost[0]), found)
+    together = dependent(raw, g) if status == "no_progress" else []
+    message = _message(status, iterations, float(cost[0]), found, together)
     return Solution(
         problem, tuple(phases), float(cost[0]), status, message, iterations, seconds, found, stats, raw
     )
@@ -246,9 +248,15 @@ def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -
     return np.concatenate([s.multipliers for s in steps])
 
 
-def _message(status: str, iterations: int, cost: float, found: list[Violation]) -> str:
+def _message(status: str, iterations: int, cost: float, found: list[Violation], together: list[str]) -> str:
     text = f"{status.replace('_', ' ')} after {iterations} iterations at cost {cost:.10g}"
-    if ADVICE.get(status):
+    if together:
+        more = f" and {len(together) - 5} more" if len(together) > 5 else ""
+        text += (
+            f": constraints depend on each other there: {', '.join(together[:5])}{more}. Leave out one of "
+        )
+        text += "them (what the others imply, or prevent), loosen a limit, or start from another guess"
+    elif ADVICE.get(status):
         text += f": {ADVICE[status]}"
     if found:
         worst = "; ".join(str(v) for v in found[:3])

@@ -100,6 +100,28 @@ class Transcription:
             numbers[i, "delta"] = np.zeros((phase.steps, len(self.layouts[i].eliminated)))
         return self.given.values(numbers)
 
+    def names(self) -> tuple[list[str], list[str]]:
+        """Of the unknowns and of the rows, each with its sample."""
+        unknowns, rows = [""] * self.program.size, [""] * self.program.rows
+        for phase, at in zip(self.phases, self.layouts, strict=True):
+            f = phase.map
+            for labels, index in (
+                (f.state_names, at.W),
+                (f.state_names, at.X),
+                (tuple(f"u.{n}" for n in f.input_names), at.U),
+                (tuple(f"lambda.{n}" for n in f.multiplier_names), at.L),
+            ):
+                for (k, j), i in np.ndenumerate(index):
+                    if i >= 0:
+                        unknowns[i] = f"{labels[j]} at k = {k + (index is at.W)}"
+            if at.H is not None:
+                for i in at.H:
+                    unknowns[i] = "duration"
+        for b, block in enumerate(self.blocks):
+            for (k, j), i in np.ndenumerate(self.program.rows_of(b)):
+                rows[i] = f"{block.names[j]} at k = {block.samples[k]}"
+        return unknowns, rows
+
     def _parameters(self, i: int) -> None:
         phase = self.phases[i]
         for name, shape in (
