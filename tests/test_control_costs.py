@@ -168,7 +168,7 @@ def test_cost_refuses():
         Cost(f, f.symbols.x)
     with pytest.raises(ValueError, match="terminal cost: depends on an input"):
         Cost(f, 0, f.symbols.u)
-    with pytest.raises(ModelError, match="unknown quantity"):
+    with pytest.raises(ModelError, match="Q: unknown name"):
         quadratic(f, Q={"nothing": 1})
     ref = ca.SX.sym("ref")
     with pytest.raises(ValueError, match="expected rows of 1"):

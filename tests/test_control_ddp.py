@@ -202,7 +202,6 @@ def test_guesses():
         (dict(tolerance=0), "tolerance > 0"),
         (dict(x0=None), "needs the initial state"),
         (dict(bounds={"theta": 1.0}), r"DDP takes those of inputs \(u.torque\), got 'theta'"),
-        (dict(bounds={"torque": 1.0}), "got 'torque'"),
         (dict(bounds={"u.torque": (1.0, -1.0)}), "lower limit 1 > upper limit -1"),
         (dict(guess=np.zeros((3, 1))), "3 rows for steps=10"),
     ],

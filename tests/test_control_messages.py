@@ -55,14 +55,17 @@ def test_inputs_are_named_with_and_without_prefix(f, upright, loop):
     "call, message",
     [
         (lambda f, up, loop: quadratic(f, R={"forc": 1}), "R: unknown name 'forc'; did you mean 'force'"),
-        (lambda f, up, loop: quadratic(f, R={"u.force": 1, "force": 2}), "R: 'force' is given twice"),
+        (
+            lambda f, up, loop: quadratic(f, R={"u.force": 1, "force": 2}),
+            "R: 'u.force' and 'force' are the same",
+        ),
         (lambda f, up, loop: quadratic(f, R=1, u_reference={"forc": 1}), "u_reference: unknown name 'forc'"),
         (lambda f, up, loop: quadratic(f, Q=1, goal={"thetta": 1}), "'thetta'; did you mean 'theta'"),
         (lambda f, up, loop: dlqr(f, up, {"thetta": 1}, 1), "Q: unknown name 'thetta'; did you mean 'theta'"),
         (lambda f, up, loop: feedback.ClosedLoop(f, loop, W={"v.theta": 1}), "'v.theta' is no entry"),
         (lambda f, up, loop: feedback.ClosedLoop(f, loop, lower={"forc": 1}), "unknown name 'forc'"),
         (lambda f, up, loop: feedback.ClosedLoop(f, loop, W={"q": 1}), "W: unknown name 'q'"),
-        (lambda f, up, loop: inputs(f, 3, forc=1), "unknown input 'forc'; did you mean 'force'"),
+        (lambda f, up, loop: inputs(f, 3, forc=1), "inputs: unknown name 'forc'; did you mean 'force'"),
         (lambda f, up, loop: inputs(f, 3, {"u.force": 1}, force=2), "'force' has two signals"),
     ],
 )

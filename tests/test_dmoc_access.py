@@ -120,7 +120,7 @@ def test_unknown_multipliers_name_those_known():
 def test_unknown_names_are_model_errors():
     f = double_integrator()
     wrong = [
-        (lambda: dmoc.Phase(f, 5, bounds={"y": 1.0}), "bounds: unknown quantity 'y'"),
+        (lambda: dmoc.Phase(f, 5, bounds={"y": 1.0}), "bounds: unknown name 'y'"),
         (lambda: dmoc.Phase(f, 5, initial={"y": 1.0}), "initial: unknown quantity 'y'"),
         (lambda: dmoc.Phase(f, 5, rates={"y": 1.0}), "rates: unknown input 'y'"),
         (lambda: dmoc.Phase(f, 5, periodic="y"), "periodic: unknown state 'y'"),

@@ -34,18 +34,18 @@ def effort(f):
         (dict(bounds={"u.force": ([0, 0], [1, 1])}), r"expected a number or 5 of them as lower limit"),
         (dict(bounds={"u.force": -1.0}), r"means \[-b, b\]"),
         (dict(bounds={"u.force": (np.nan, 1)}), "lower limit is not a number at k = 0"),
-        (dict(bounds={"force": 1, "u.force": 1}), "'force' and 'u.force' are the same input"),
-        (dict(bounds={"tehta": 1}), "bounds: unknown quantity 'tehta'; did you mean 'theta'"),
+        (dict(bounds={"force": 1, "u.force": 1}), "'force' and 'u.force' are the same quantity"),
+        (dict(bounds={"tehta": 1}), "bounds: unknown name 'tehta'; did you mean 'theta'"),
         (dict(bounds={"v.theta": (2, 1)}), "bounds on v.theta: lower limit 2 > upper limit 1"),
         (dict(initial=[0, 0, 0]), r"initial state: expected shape \(4,\) in the order x, theta"),
-        (dict(initial={"thet": 1.0}), "initial: unknown quantity 'thet'"),
+        (dict(initial={"thet": 1.0}), "initial: unknown name 'thet'"),
         (dict(final={"u.force": 1.0}), "may depend on the state only"),
         (
             dict(initial={"theta": np.pi}, bounds={"theta": 1.0}),
             r"initial theta: .* outside of its bounds \[-1, 1\]",
         ),
-        (dict(periodic=["thet"]), "periodic: unknown state 'thet'; did you mean 'theta'"),
-        (dict(rates={"fore": 1}), "rates: unknown input 'fore'; did you mean 'force'"),
+        (dict(periodic=["thet"]), "periodic: unknown name 'thet'; did you mean 'theta'"),
+        (dict(rates={"fore": 1}), "rates: unknown name 'fore'; did you mean 'force'"),
         (dict(duration=-1.0), "duration: expected a time > 0"),
         (dict(duration=(2.0, 1.0)), "duration: lower limit 2 > upper limit 1"),
         (dict(steps=0), "steps: expected a whole number >= 1"),
@@ -93,7 +93,7 @@ def test_wrong_phases_and_costs():
         dmoc.Problem([f])
     with pytest.raises(ValueError, match="jumps: expected 0"):
         dmoc.Problem(dmoc.Phase(f, 5), jumps=[None])
-    with pytest.raises(ValueError, match="unknown state 'a'"):
+    with pytest.raises(ValueError, match="unknown name 'a'"):
         dmoc.Problem([dmoc.Phase(f, 5), dmoc.Phase(f, 5)], jumps=[{"a": 0.0}]).solve()
     with pytest.raises(ValueError, match="unknown parameter 'a'"):
         dmoc.Problem(dmoc.Phase(f, 5)).with_parameters(a=1.0)

@@ -57,7 +57,7 @@ def test_measurements_by_name_and_their_derivatives():
     assert y(np.stack([x, x])).shape == (2, 3)
     with pytest.raises(ValueError, match=r"u.torque: a measurement is of the state alone"):
         Measurement(f, ("a", "u.torque"))
-    with pytest.raises(ModelError, match="unknown quantity 'thta'"):
+    with pytest.raises(ModelError, match="measurement: unknown name 'thta'"):
         Measurement(f, "thta")
     with pytest.raises(ValueError, match="positive definite"):
         Measurement(f, {"a": 0.0})

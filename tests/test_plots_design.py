@@ -322,7 +322,7 @@ def test_attraction_shows_caught_and_lost_and_the_level():
     lost, caught = (c.get_offsets() for c in axes.collections)
     assert np.array_equal(caught, found.starts[found.caught, :2]) and len(lost) == (~found.caught).sum()
     assert np.allclose(level.plot("a", "b").lines[-1].get_xydata(), level.ellipse("a", "b"))
-    with pytest.raises(ModelError, match="unknown state 'd'"):
+    with pytest.raises(ModelError, match="unknown name 'd'"):
         found.plot("d")
     with pytest.raises(ValueError, match="two different states"):
         found.plot("a", "a")

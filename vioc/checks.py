@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from vioc.errors import ModelError
-
 
 def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
     """`value` as rows (N, number of names), one for each step or sample, checked by `check_array`."""
@@ -58,27 +56,6 @@ def as_value(value: Any, what: str) -> float:
     except (TypeError, ValueError):
         pass
     raise ValueError(f"{what}: expected a number (SI units, angles in rad), got {value!r}")
-
-
-def by_name(
-    values: Mapping[str, Any], names: Sequence[str], what: str, *, prefix: str = ""
-) -> dict[str, Any]:
-    """`values` with keys among `names`, which may be written with `prefix` (``"u."`` for inputs).
-
-    Raises
-    ------
-    ModelError
-        If a name is unknown or is given in both ways.
-    """
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = key.removeprefix(prefix) if key not in names else key
-        if name not in names:
-            raise ModelError(f"{what}: unknown name {key!r}; {near_misses(name, names)}")
-        if name in found:
-            raise ModelError(f"{what}: {name!r} is given twice, also as {prefix + name!r}")
-        found[name] = value
-    return found
 
 
 def few(items: Iterable[str], most: int = 6, what: str = "") -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import near_misses
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
+from vioc.names import INPUTS, meaning
 
 if TYPE_CHECKING:
     from vioc.dynamics.consistency import ConstraintReport
@@ -39,13 +39,13 @@ def start(f: MidpointVI | LinearTimeVI | MaximalVI, settings: Settings, guesses:
     set go where those want them, from the guesses, and velocities are projected.
     """
     system = f.system
-    known = {"": system.variables, "v.": system.variables, "u.": f.input_names}
-    given = _by_name("--set", settings, [p + n for p, names in known.items() for n in names])
+    known = {"": system.variables, "v.": system.variables, INPUTS: f.input_names}
+    given = _settings("--set", settings, [p + n for p, names in known.items() for n in names])
     groups = {
         p: {n: given[p + n] for n in names if p + n in given}
         for p, names in known.items()
     }  # fmt: skip
-    guess = _by_name("--guess", guesses, system.dynamic if system.constraints else ())
+    guess = _settings("--guess", guesses, system.dynamic if system.constraints else ())
     both = sorted(set(guess) & set(given))
     if both:
         raise ModelError(f"--guess: {both[0]!r} is fixed by --set; give one of them")
@@ -57,16 +57,15 @@ def start(f: MidpointVI | LinearTimeVI | MaximalVI, settings: Settings, guesses:
         found = _consistent(lag, q, guess)
         q, v = found.q, project_velocity(lag, found.q, v)
     hold = {f"rho.{n}": groups[""].get(n, 0.0) for n in system.kinematic}
-    return Start(f.initial_state(q, v), f.input({**hold, **groups["u."]}), found)
+    return Start(f.initial_state(q, v), f.input({**hold, **groups[INPUTS]}), found)
 
 
-def _by_name(option: str, settings: Settings, known: Sequence[str]) -> dict[str, float]:
+def _settings(option: str, settings: Settings, known: Sequence[str]) -> dict[str, float]:
     result: dict[str, float] = {}
     for name, value in settings:
         if option == "--guess" and not known:
             raise ModelError("--guess: the model has no constraints to solve; use --set")
-        if name not in known:
-            raise ModelError(f"{option}: unknown name {name!r}; {near_misses(name, known)}")
+        name = meaning(name, known, option)
         if name in result:
             raise ModelError(f"{option}: {name!r} is given twice, {result[name]:g} and {value:g}")
         result[name] = value

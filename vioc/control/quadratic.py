@@ -8,12 +8,13 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, by_name, check_array
+from vioc.checks import as_names, check_array
 from vioc.control.costs import Cost
 from vioc.control.tangent import difference_expression, error_jacobian
-from vioc.control.weights import INPUTS, error_names, input_weight, weight_matrix
+from vioc.control.weights import error_names, input_weight, weight_matrix
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.names import INPUTS, by_name, by_quantity, quantity_name
 
 
 def quadratic(
@@ -91,6 +92,7 @@ class _Targets:
 
     def __init__(self, f: OneStepMap, goal: Any, reference: Any, u_reference: Any, wrap: tuple[str, ...]):
         self.f = f
+        wrap = tuple(quantity_name(f, name, "wrap") for name in wrap)
         self._wrapped = (*getattr(f, "wrap", ()), *wrap)
         self._to_wrap = set(wrap)  # each must have a weight
         self.references: list[tuple[ca.SX, np.ndarray]] = []
@@ -109,8 +111,10 @@ class _Targets:
             raise ValueError(f"goal: expected a dict of values by quantity, got {given!r}; see `reference`")
         if isinstance(given, Mapping):
             if prefix:
-                given = by_name(given, names, what, prefix=prefix)
-            given = {prefix + name: value for name, value in given.items()}
+                named = by_name(given, names, what, prefix=prefix)
+                given = {prefix + name: value for name, value in named.items()}
+            else:
+                given = by_quantity(self.f, given, what)
             self._named += given
         else:
             array = np.asarray(given, float)
@@ -183,6 +187,7 @@ class _Targets:
         """1/2 e' W e, and the part J' W J of its Hessian by the state's error and others."""
         f = self.f
         by_name = isinstance(weights, Mapping)
+        weights = by_quantity(f, weights, what) if by_name else weights
         names = tuple(weights) if by_name else error_names(f)
         if weights is None or not names:
             size = f.ndx + sum(o.numel() for o in others)
@@ -197,7 +202,6 @@ class _Targets:
 
     def check_used(self) -> None:
         for name in self._named:
-            self.f.quantity(name)  # says so where there is none
             raise ValueError(f"{name!r} has a goal or a reference, but no weight")
         for name in self._to_wrap:
             raise ValueError(f"wrap: {name!r} has no weight by its name")

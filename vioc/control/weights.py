@@ -8,13 +8,12 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import by_name, check_array, near_misses
+from vioc.checks import check_array
 from vioc.control.tangent import error_jacobian
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError
-
-INPUTS = "u."  # prefix of inputs among a map's quantities; names of inputs are taken with and without
+from vioc.names import INPUTS, by_name, by_quantity, quantity_name
 
 
 def weight_matrix(
@@ -82,8 +81,10 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
     """A semi-definite weight on a map's error coordinates (ndx, ndx), as `weight_matrix`."""
     names = error_names(f)
+    if isinstance(value, Mapping):
+        value = by_quantity(f, value, what, names)
     for name in value if isinstance(value, Mapping) else ():
-        if name not in names and _is_quantity(f, name):
+        if name not in names:
             raise ModelError(
                 f"{what}: {name!r} is no entry of the state's error, which this is about "
                 f"({', '.join(names)}); weights of regulators and costs take any quantity"
@@ -106,6 +107,8 @@ def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.nda
     ValueError
         As `weight_matrix`; a quantity of a step.
     """
+    if isinstance(value, Mapping):
+        value = by_quantity(f, value, what, error_names(f))
     if not isinstance(value, Mapping) or set(value) <= set(error_names(f)):
         return state_weight(f, value, what)
     J = named_jacobians(f, tuple(value), X, what, "weigh quantities of the state")
@@ -132,6 +135,7 @@ def named_jacobians(
         A quantity that depends on the input, the multipliers or the step.
     """
     errors, s, rows = error_names(f), f.symbols, []
+    names = [quantity_name(f, name, what, errors) for name in names]
     J = np.zeros((len(X), len(names), f.ndx))
     for i, name in enumerate(names):
         if name in errors:
@@ -140,7 +144,7 @@ def named_jacobians(
             rows.append(i)
     if not rows:
         return J
-    y = ca.vertcat(*(_quantity(f, names[i], what) for i in rows))
+    y = ca.vertcat(*(f.quantity(names[i]) for i in rows))
     for i, entry in zip(rows, ca.vertsplit(y), strict=True):
         if ca.depends_on(entry, ca.vertcat(s.u, s.multipliers, s.dt)):
             raise ValueError(f"{what}: {names[i]!r} belongs to a step, not to a state; {instead}")
@@ -150,30 +154,9 @@ def named_jacobians(
     return J
 
 
-def _quantity(f: OneStepMap, name: str, what: str) -> ca.SX:
-    try:
-        return f.quantity(name)
-    except ModelError:
-        hint = near_misses(name, dict.fromkeys((*error_names(f), *known_quantities(f))))
-        raise ModelError(f"{what}: unknown name {name!r}; {hint}") from None
-
-
-def known_quantities(f: OneStepMap) -> tuple[str, ...]:
-    """Names of the quantities that may be of the state, for messages."""
-    return (*f.state_names, *f._more_quantities())
-
-
 def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False) -> np.ndarray:
     """A weight on a map's inputs (nu, nu), as `weight_matrix`; names are ``NAME`` or ``u.NAME``."""
     return weight_matrix(value, f.input_names, what, definite=definite, prefix=INPUTS)
-
-
-def _is_quantity(f: OneStepMap, name: str) -> bool:
-    try:
-        f.quantity(name)
-    except ValueError:
-        return False
-    return True
 
 
 def error_names(f: OneStepMap) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.checks import near_misses
 from vioc.errors import ModelError
+from vioc.names import INPUTS, by_name, meaning
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.base import OneStepMap
@@ -113,22 +113,14 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
 
 
 def _collect(f: OneStepMap, signals: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for key, value in signals.items():
-        bare = key.removeprefix("u.")
-        name = bare if key not in f.input_names and bare in f.input_names else key
-        if name in given:
-            raise ModelError(f"inputs: {name!r} has two signals")
-        given[name] = value
+    given = by_name(signals, f.input_names, "inputs", prefix=INPUTS)
     for key, value in named.items():
         dotted = key.replace("rho_", PRESCRIBED, 1) if key.startswith("rho_") else key
         name = dotted if key not in f.input_names and dotted in f.input_names else key
+        name = meaning(name, f.input_names, "inputs", prefix=INPUTS)
         if name in given:
             raise ModelError(f"inputs: {name!r} has two signals")
         given[name] = value
-    for name in given:
-        if name not in f.input_names:
-            raise ModelError(f"inputs: unknown input {name!r}; {near_misses(name, f.input_names)}")
     return given
 
 

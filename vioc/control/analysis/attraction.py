@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array, near_misses
+from vioc.checks import check_array
 from vioc.control.sweep import sweep
 from vioc.drawing import plots, unit_of
-from vioc.errors import ModelError, StepError
+from vioc.errors import StepError
+from vioc.names import by_name, meaning
 
 CONFIDENCE = 1.959964  # of a 95 % interval, in standard deviations
 
@@ -57,9 +58,7 @@ class Attraction:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Starts of one state (n,)."""
-        if name not in self.names:
-            raise KeyError(f"unknown state {name!r}; {near_misses(name, self.names)}")
-        return self.starts[:, self.names.index(name)]
+        return self.starts[:, self.names.index(meaning(name, self.names, "starts"))]
 
     def plot(
         self, first: str | None = None, second: str | None = None, *, ax: Any = None, **more: Any
@@ -122,7 +121,7 @@ def region_of_attraction(
     f = loop.map
     center = f.check_state(loop.x if target is None else target, "target")
     if isinstance(goal, Mapping):
-        check_names(goal, f.state_names, "goal")
+        goal = by_name(goal, f.state_names, "goal")
         goal = [goal.get(n, np.inf) for n in f.state_names]
     limits = np.asarray(goal, float)
     limits = np.full(f.ndx, float(limits)) if limits.ndim == 0 else limits
@@ -157,7 +156,7 @@ class Box:
 
     @staticmethod
     def of(f: Any, region: Mapping[str, Any], center: np.ndarray) -> Box:
-        check_names(region, f.state_names, "region")
+        region = by_name(region, f.state_names, "region")
         low, high = center.copy(), center.copy()
         for name, span in region.items():
             i = f.state_names.index(name)
@@ -186,9 +185,3 @@ def _catch(
         except StepError:
             distances[i] = np.inf
     return {"starts": starts, "distances": np.where(np.isnan(distances), np.inf, distances)}
-
-
-def check_names(names: Any, known: Sequence[str], what: str) -> None:
-    for name in names:
-        if name not in known:
-            raise ModelError(f"{what}: unknown name {name!r}; {near_misses(name, known)}")

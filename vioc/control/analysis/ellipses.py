@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.linalg import null_space
 
-from vioc.checks import by_name
+from vioc.names import meaning
 
 if TYPE_CHECKING:
     from vioc.control.analysis.structure import Structure
@@ -26,7 +26,7 @@ def semi_axes(structure: Structure, first: str, second: str, section: bool = Fal
         If the two are the same, or the ellipse is not bounded since a part of them never shows.
     """
     s = structure
-    by_name(dict.fromkeys((first, second)), s.names, "ellipse")
+    first, second = (meaning(name, s.names, "ellipse") for name in (first, second))
     if first == second:
         raise ValueError(f"ellipse: expected two different errors, got {first!r} twice")
     pair = [s.names.index(first), s.names.index(second)]

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, by_name, check_array, few
+from vioc.checks import as_names, check_array, few
 from vioc.control.analysis.linear import linear_system, sizes
-from vioc.control.weights import INPUTS
 from vioc.drawing import plots, unit_of
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.names import INPUTS, by_name, meaning
 
 DECADES, POINTS = 4, 400  # of the grid below Nyquist
 NEAR = np.concatenate([-(10.0 ** -np.arange(1, 5)), 10.0 ** -np.arange(4.0, 0, -1)])  # beside a resonance
@@ -66,8 +66,12 @@ class FrequencyResponse:
 
     def of(self, output: str | None = None, input: str | None = None) -> np.ndarray:
         """From one input to one output (n,), complex; names may be left out where there is one."""
-        i = _place(output, self.outputs, "output")
-        return self.values[:, i, _place(input, self.inputs, "input", INPUTS)]
+        output, input = self.pair(output, input)
+        return self.values[:, self.outputs.index(output), self.inputs.index(input)]
+
+    def pair(self, output: str | None = None, input: str | None = None) -> tuple[str, str]:
+        """The full names of an output and an input, which may be left out where there is one."""
+        return _one(output, self.outputs, "output"), _one(input, self.inputs, "input", INPUTS)
 
     def singular_values(self, scales: Any = 1.0, input_scales: Any = 1.0) -> np.ndarray:
         """Singular values (n, min(p, m)), the largest first.
@@ -78,7 +82,7 @@ class FrequencyResponse:
             Sizes of outputs and inputs that count as 1; 1 SI unit where not named.
         """
         out = sizes(scales, self.outputs, "scales")
-        into = sizes(input_scales, self.inputs, "input_scales")
+        into = sizes(input_scales, self.inputs, "input_scales", INPUTS)
         scaled = self.values * into / out[:, None]
         found = np.full((len(scaled), min(scaled.shape[1:])), np.inf)
         finite = np.isfinite(scaled).all(axis=(1, 2))
@@ -187,9 +191,9 @@ def _checked(frequencies: Any, dt: float) -> np.ndarray:
     return grid
 
 
-def _place(name: str | None, names: tuple[str, ...], what: str, prefix: str = "") -> int:
+def _one(name: str | None, names: tuple[str, ...], what: str, prefix: str = "") -> str:
     if name is None:
         if len(names) > 1:
             raise ValueError(f"{what}: expected one of {', '.join(names)}: there are {len(names)}")
-        return 0
-    return names.index(next(iter(by_name({name: None}, names, what, prefix=prefix))))
+        return names[0]
+    return meaning(name, names, what, prefix=prefix)

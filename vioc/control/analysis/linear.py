@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, by_name, check_array
+from vioc.checks import as_names, check_array
 from vioc.control.about import check_trajectory
 from vioc.control.weights import error_names, named_jacobians
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
+from vioc.names import by_name, quantity_name
 
 FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
 
@@ -51,7 +52,7 @@ class LinearSystem:
         if isinstance(outputs, str) or (
             isinstance(outputs, Sequence) and outputs and isinstance(outputs[0], str)
         ):
-            names = as_names(outputs)
+            names = tuple(quantity_name(self.map, n, "outputs", self.names) for n in as_names(outputs))
             C = output_jacobians(self.map, names, self.x)
             self._check_seen(C[0], names)
             return C @ self.T, names
@@ -138,10 +139,10 @@ def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.n
     return named_jacobians(f, names, X, "outputs", "give the matrix C instead")
 
 
-def sizes(value: Any, names: Sequence[str], what: str) -> np.ndarray:
+def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
     """Positive sizes (n,) given as a number, an array or by name (1 where not named)."""
     if isinstance(value, Mapping):
-        given = by_name(value, names, what)
+        given = by_name(value, names, what, prefix=prefix)
         value = [given.get(name, 1.0) for name in names]
     array = check_array(
         np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.analysis.attraction import check_names
 from vioc.control.weights import error_names
 from vioc.drawing import plots, unit_of
 from vioc.errors import OptimizationError, StepError
+from vioc.names import meaning
 
 RISK = 0.05
 NEAR = 1e-6  # root of a level this small is arbitrarily near to the equilibrium
@@ -70,8 +70,7 @@ class LyapunovLevel:
 
     def ellipse(self, first: str, second: str, points: int = 200) -> np.ndarray:
         """The boundary of {V <= level} in the plane of two errors, others 0: (points, 2)."""
-        check_names((first, second), self.names, "ellipse")
-        i = [self.names.index(first), self.names.index(second)]
+        i = [self.names.index(meaning(name, self.names, "ellipse")) for name in (first, second)]
         L = np.linalg.cholesky(self.P[np.ix_(i, i)])
         angle = np.linspace(0, 2 * np.pi, points)
         circle = np.sqrt(self.level) * np.stack([np.cos(angle), np.sin(angle)])

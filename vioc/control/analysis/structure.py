@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import null_space, orth, qr
 
-from vioc.checks import as_names, by_name, check_array
+from vioc.checks import as_names, check_array
 from vioc.control.analysis.ellipses import boundary, semi_axes
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
 from vioc.control.analysis.linear import LinearSystem, linear_system, sizes
 from vioc.control.analysis.rank import TOLERANCE, Subspace, reached, staircase
-from vioc.control.weights import INPUTS, weight_matrix
+from vioc.control.weights import weight_matrix
 from vioc.drawing import plots, unit_of
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.names import INPUTS, by_name
 
 SHOWN = 6  # names in a line of a report
 SMALL = 1e-6  # shares and weights below it are rounding

@@ -16,7 +16,7 @@ from vioc.control.dmoc.solution import Violation
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import ModelError
+from vioc.names import by_quantity
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def _collected(
     bounds, constraints = full_names(f, bounds), as_constraints(constraints)
     found = []
     for name, value in (bounds or {}).items():
-        c = Constraint(name, _quantity(f, name, "bounds"))
+        c = Constraint(name, f.quantity(name))
         low, high = limits(value, steps + (not c.by_step(f)), f"bounds on {name}", number="symmetric")
         found.append(Constraint(name, c.expression, low, high))
     for c in constraints:
@@ -244,9 +244,9 @@ def _collected(
     if final is not None and not isinstance(final, Mapping):
         x = check_array(final, (f.nx,), "final state", f.state_names)
         final = dict(zip(f.state_names, x, strict=True))
-    for name, value in (final or {}).items():
+    for name, value in by_quantity(f, final or {}, "final").items():
         low, high = limits(value, 1, f"final {name}", number="equal")
-        c = Constraint(f"final {name}", _quantity(f, name, "final"), low, high, where="end")
+        c = Constraint(f"final {name}", f.quantity(name), low, high, where="end")
         c.check(f)
         found.append(c)
     names = [c.name for c in found]
@@ -256,15 +256,6 @@ def _collected(
     if not found:
         raise ValueError("no constraint: give bounds, constraints or final, or use `optimize`")
     return found
-
-
-def _quantity(f: OneStepMap, name: str, what: str) -> ca.SX:
-    try:
-        return f.quantity(name)
-    except ModelError as error:
-        if name in f.input_names:
-            raise ValueError(f"{what}: {name!r} is an input; write 'u.{name}'") from None
-        raise ValueError(f"{what}: {error}") from None
 
 
 def _data(c: Constraint, steps: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from vioc.control.result import HEADER, History, Record, Result, advice_on
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
+from vioc.names import INPUTS, by_quantity
 from vioc.progress import Progress
 from vioc.steps import check_steps
 
@@ -140,13 +141,14 @@ def _box(f: OneStepMap, bounds: Mapping[str, Any] | None, n: int) -> Box | None:
     if not bounds:
         return None
     low, high = np.full((n, f.nu), -np.inf), np.full((n, f.nu), np.inf)
-    for name, value in bounds.items():
-        if name.removeprefix("u.") not in f.input_names or not name.startswith("u."):
-            names = ", ".join(f"u.{i}" for i in f.input_names)
+    inputs = [INPUTS + name for name in f.input_names]
+    for name, value in by_quantity(f, bounds, "bounds").items():
+        if name not in inputs:
             raise ValueError(
-                f"bounds: DDP takes those of inputs ({names}), got {name!r}; use optimize_constrained"
+                f"bounds: DDP takes those of inputs ({', '.join(inputs)}), got {name!r}; use "
+                "optimize_constrained"
             )
-        i = f.input_names.index(name.removeprefix("u."))
+        i = inputs.index(name)
         low[:, i], high[:, i] = limits(value, n, f"bounds on {name}", number="symmetric")
     return low, high
 

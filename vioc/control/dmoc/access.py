@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from vioc.control.dmoc.constraints import Constraint
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError
+from vioc.names import by_quantity, meaning
 
 
 def as_constraints(value: Any) -> tuple[Constraint, ...]:
@@ -31,36 +33,19 @@ def as_constraints(value: Any) -> tuple[Constraint, ...]:
     return items
 
 
-def quantity_name(f: OneStepMap, name: str) -> str:
-    """The full name: ``u.force`` for the input ``force``, unless ``force`` is another quantity itself."""
-    if name not in f.input_names:
-        return name
-    try:
-        f.quantity(name)
-    except ModelError:
-        return f"u.{name}"
-    return name
-
-
 def full_names(f: OneStepMap, bounds: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Bounds with the full names of quantities.
 
     Raises
     ------
     ModelError
-        If two names mean the same input.
+        Unknown names, or two that mean the same quantity.
     """
     if bounds is None:
         return None
     if not isinstance(bounds, Mapping):
         raise TypeError(f'bounds: expected a dict of limits by name, {{"u.NAME": 2.0}}, got {bounds!r}')
-    named: dict[str, Any] = {}
-    for name, value in bounds.items():
-        full = quantity_name(f, name)
-        if full in named:
-            raise ModelError(f"bounds: {full.removeprefix('u.')!r} and {full!r} are the same input; give one")
-        named[full] = value
-    return named
+    return by_quantity(f, bounds, "bounds")
 
 
 class NoMultiplier(ModelError, KeyError):
@@ -73,6 +58,8 @@ class Duals(dict):
     """Multipliers by name: a dict whose `NoMultiplier` says what there is."""
 
     def __missing__(self, name: str) -> Any:
+        with contextlib.suppress(ModelError):
+            return self[meaning(name, tuple(self))]
         raise NoMultiplier(
             f"no multiplier {name!r}: equations and what has a limit have one; {near_misses(str(name), self)}"
         )

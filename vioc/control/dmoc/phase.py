@@ -10,13 +10,13 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, near_misses
+from vioc.checks import as_names, check_array
 from vioc.control.costs import Cost
-from vioc.control.dmoc.access import as_constraints, full_names, quantity_name
+from vioc.control.dmoc.access import as_constraints, full_names
 from vioc.control.dmoc.constraints import Constraint, limits
 from vioc.control.dmoc.equations import StepRows
 from vioc.dynamics.integrators.base import OneStepMap
-from vioc.errors import ModelError
+from vioc.names import INPUTS, by_name, by_quantity
 
 QUADRATURES = ("left", "midpoint", "trapezoid")
 
@@ -218,15 +218,9 @@ class Phase:
         if value is None:
             return {}
         if isinstance(value, Mapping):
-            return dict(value)
+            return by_quantity(self.map, value, what)
         x = check_array(value, (self.map.nx,), f"{what} state", self.map.state_names)
         return dict(zip(self.map.state_names, x, strict=True))
-
-    def _quantity(self, name: str, what: str) -> ca.SX:
-        try:
-            return self.map.quantity(quantity_name(self.map, name))
-        except ModelError as error:
-            raise ModelError(f"{what}: {error}") from None
 
     @cached_property
     def rows(self) -> tuple[Constraint, ...]:
@@ -237,13 +231,13 @@ class Phase:
         rows = list(self.constraints)
         for name, value in (self.bounds or {}).items():
             if name not in unknowns:
-                c = Constraint(name, self._quantity(name, "bounds"))
+                c = Constraint(name, f.quantity(name))
                 count = self.steps + (not c.by_step(f))
                 rows.append(replace_limits(c, limits(value, count, f"bounds on {name}", number="symmetric")))
         for where, what, end in (("start", "initial", self._ends[0]), ("end", "final", self._ends[1])):
             for name, value in end.items():
                 if name not in f.state_names:
-                    c = Constraint(f"{what} {name}", self._quantity(name, what), where=where)
+                    c = Constraint(f"{what} {name}", f.quantity(name), where=where)
                     c.check(f)
                     rows.append(replace_limits(c, limits(value, 1, f"{what} {name}", number="equal")))
         for c in rows:
@@ -263,12 +257,10 @@ class Phase:
     def rate_limits(self) -> dict[int, tuple[float, float]]:
         """Limits of an input's rate, per second, by its index."""
         result = {}
-        for name, value in (self.rates or {}).items():
-            bare = name.removeprefix("u.")
-            if bare not in self.map.input_names:
-                raise ModelError(f"rates: unknown input {name!r}; {near_misses(bare, self.map.input_names)}")
-            low, high = limits(value, 1, f"rates of {bare}", number="symmetric")
-            result[self.map.input_names.index(bare)] = float(low[0]), float(high[0])
+        names = self.map.input_names
+        for name, value in by_name(self.rates or {}, names, "rates", prefix=INPUTS).items():
+            low, high = limits(value, 1, f"rates of {name}", number="symmetric")
+            result[names.index(name)] = float(low[0]), float(high[0])
         return result
 
     @cached_property
@@ -280,15 +272,8 @@ class Phase:
             return {}
         if value is True:
             value = names
-        items = (
-            value
-            if isinstance(value, Mapping)
-            else dict.fromkeys((value,) if isinstance(value, str) else value, 0.0)
-        )
-        for name in items:
-            if name not in names:
-                raise ModelError(f"periodic: unknown state {name!r}; {near_misses(name, names)}")
-        return {names.index(name): float(shift) for name, shift in items.items()}
+        items = value if isinstance(value, Mapping) else dict.fromkeys(as_names(value), 0.0)
+        return {names.index(n): float(shift) for n, shift in by_name(items, names, "periodic").items()}
 
     # -- data over time -------------------------------------------------------------------------
 

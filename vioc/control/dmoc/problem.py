@@ -20,6 +20,7 @@ from vioc.control.dmoc.solvers import SOLVERS, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError, OptimizationError
+from vioc.names import by_name
 
 FORMS = "auto", "positions", "states", "staged"
 OF_PHASE = tuple(field.name for field in fields(Phase) if field.name not in ("map", "steps", "cost"))
@@ -59,18 +60,16 @@ class Problem:
         self.phases = (phases,) if isinstance(phases, Phase) else tuple(phases)
         if not self.phases or not all(isinstance(p, Phase) for p in self.phases):
             raise TypeError(f"expected a Phase or several, got {phases!r}")
-        self.jumps = [None] * (len(self.phases) - 1) if jumps is None else list(jumps)
+        jumps = [None] * (len(self.phases) - 1) if jumps is None else jumps
+        self.jumps: list[Mapping[str, Any] | None] = list(jumps)
         if len(self.jumps) != len(self.phases) - 1:
             raise ValueError(
                 f"jumps: expected {len(self.phases) - 1}, one for each joint, got {len(self.jumps)}"
             )
         self.maps = tuple(p.map for p in self.phases)
         for i, (f, jump) in enumerate(zip(self.maps[1:], self.jumps, strict=True), 1):
-            for name in jump or ():
-                if name not in f.state_names:
-                    raise ModelError(
-                        f"jump into phase {i}: unknown state {name!r}; {near_misses(name, f.state_names)}"
-                    )
+            if jump is not None:
+                self.jumps[i - 1] = by_name(jump, f.state_names, f"jump into phase {i}")
         self._transcriptions: dict[str, Transcription] = {}
         self._solvers: dict[Any, Solver] = {}
 
@@ -226,9 +225,7 @@ class Problem:
             if not isinstance(initial, Mapping):
                 x = phase.map.check_state(initial, "initial state")
                 initial = {n: v for n, v, fixed in zip(names, x, phase.fixed_start, strict=True) if fixed}
-            for name, value in initial.items():
-                if name not in names:
-                    raise ModelError(f"initial: {name!r} is no state; {near_misses(name, names)}")
+            for name, value in by_name(initial, names, "initial").items():
                 if not phase.fixed_start[names.index(name)]:
                     raise ValueError(
                         f"initial: {name!r} is free at the start of the first phase; give it there"

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import by_name
-from vioc.control.weights import INPUTS
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.names import INPUTS, by_name
 
 
 def input_bounds(

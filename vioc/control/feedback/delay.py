@@ -14,6 +14,7 @@ from vioc.control.tangent import retracted
 from vioc.control.weights import error_names
 from vioc.dynamics.integrators.base import Linearization, OneStepMap, SecondOrder, Symbols
 from vioc.dynamics.trajectory import Trajectory
+from vioc.names import meaning
 from vioc.steps import check_steps
 
 PENDING = "pending."  # prefix of the states that are inputs under way
@@ -216,12 +217,18 @@ class DelayedMap(OneStepMap):
 
     def quantity(self, name: str) -> ca.SX:
         """Quantities of the inner map, whose ``u.NAME`` is what acts; ``pending.NAME`` likewise."""
+        known = self.quantity_names()
+        if name not in known and "." not in name:
+            name = meaning(name, known)
         if name in self.state_names:
             return super().quantity(name)
         x, _, lam, theta, dt = self.symbols
         n = self.inner.nx
         f = ca.Function("quantity", list(self.inner.symbols), [self.inner.quantity(name)])
         return f(x[:n], x[n:], lam, theta, dt)
+
+    def _more_quantities(self) -> list[str]:
+        return list(self.inner.quantity_names())
 
     def identity(self) -> dict[str, Any]:
         return {"map": "DelayedMap", "inner": self.inner.identity(), "dt": self.dt}

@@ -9,14 +9,15 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, near_misses
+from vioc.checks import as_names
 from vioc.control.analysis.modes import Modes, modes
 from vioc.control.feedback.manifold import constraint_expressions
 from vioc.control.tangent import error_jacobian
-from vioc.control.weights import INPUTS, error_names, known_quantities
+from vioc.control.weights import error_names
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
-from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
+from vioc.errors import ConstraintError, OptimizationError, StepError
+from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
 ON_CIRCLE = 1e-7  # rounding moves a double eigenvalue, as of a cart that may stand anywhere, by 1e-8
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
@@ -64,14 +65,12 @@ class Equilibrium:
 
     def __repr__(self) -> str:
         f = self.map
-        pairs = [*zip(f.state_names, self.x, strict=True), *zip(f.input_names, self.u, strict=True)]
+        inputs = [*zip(_inputs(f), self.u, strict=True)]
+        pairs = [*zip(f.state_names, self.x, strict=True), *inputs]
         if f.ndx != f.nx:  # poses of bodies say little
-            names = (
-                *getattr(getattr(f, "system", None), "variables", ()),
-                *(INPUTS + n for n in f.input_names),
-            )
+            names = getattr(getattr(f, "system", None), "variables", ())
             run = f.rollout(self.x, self.u, steps=1, warn=False)
-            pairs = [(n.removeprefix(INPUTS), float(run[n][0])) for n in names]
+            pairs = [*((n, float(run[n][0])) for n in names), *inputs]
         shown = ", ".join(f"{n} = {v:.6g}" for n, v in pairs[:12]) + ", ..." * (len(pairs) > 12)
         return f"Equilibrium({shown}; {self.verdict}, largest eigenvalue {self.modes.spectral_radius:.6g})"
 
@@ -94,7 +93,8 @@ def equilibrium(
     f : OneStepMap
     hold : dict of str to float, and **named
         States, inputs and quantities of the state by name and the values that they keep:
-        ``equilibrium(f, theta=0.0)``, ``equilibrium(f, {"hand:z": 0.4})``.
+        ``equilibrium(f, theta=0.0)``, ``equilibrium(f, {"hand:z": 0.4})``. The input of a joint that has
+        its name is ``u.NAME``: ``shoulder`` is the joint, ``u.shoulder`` its torque.
     guess : (nx,), (x, u) or dict of str to float, optional
         Where to look; zero where nothing is said (inputs: `OneStepMap.rest_input`). A dict is what
         ``f.state`` takes, and inputs; with constraints it must keep them if the map asks so.
@@ -102,7 +102,8 @@ def equilibrium(
         States, inputs and quantities that keep the guess's value.
     free : names, optional
         The only states and inputs that may change; by default all that are not held. Where errors are
-        not differences of states (ndx != nx) only inputs are told apart so.
+        not differences of states (ndx != nx) only inputs are told apart so. What is not named keeps the
+        guess's value exactly: ``free=["u.shoulder", "u.elbow"]`` asks for the torques that hold a pose.
     tolerance : float
         How far a step may move the answer, relative to 1 + |x|.
     iterations : int
@@ -129,7 +130,7 @@ def equilibrium(
     held = {*entries, *targets}
     rows = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
     equations, extra = _equations(f, rows)
-    names = (*error_names(f), *f.input_names)
+    names = (*error_names(f), *_inputs(f))
     change = [i for i in range(f.ndx + f.nu + extra) if i >= len(names) or names[i] not in entries]
 
     def move(w: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -157,17 +158,12 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
     """x and u to start from, the entries of them that stay, and values of quantities that are held."""
     # where errors are not differences of states, a state's entry is a quantity like any other
     states = f.state_names if f.ndx == f.nx else ()
-    names = (*states, *f.input_names)
-
-    def plain(name: str) -> str:
-        bare = name.removeprefix(INPUTS)
-        return name if name in names or bare not in f.input_names else bare
-
-    hold = {plain(n): v for n, v in hold.items()}
+    names = (*states, *_inputs(f))
+    hold = by_quantity(f, hold, "hold")
     if isinstance(guess, tuple):
         x, u = f.check_state(guess[0], "guess"), f.check_input(guess[1])
     elif guess is None or isinstance(guess, Mapping):
-        guess = {plain(n): v for n, v in (guess or {}).items()}
+        guess = by_quantity(f, guess or {}, "guess")
         x, u = _state(f, guess, hold), None
     else:
         x, u = f.check_state(guess, "guess").copy(), None
@@ -175,43 +171,35 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
     if not np.isfinite(list(values.values())).all():
         raise ValueError(f"expected finite values, got {values}")
     x = x.copy()
-    for name in states:
-        x[f.state_names.index(name)] = values.get(name, x[f.state_names.index(name)])
+    for i, name in enumerate(states):
+        x[i] = values.get(name, x[i])
     u = (f.rest_input(x) if u is None else u).copy()
-    for i, name in enumerate(f.input_names):
+    for i, name in enumerate(_inputs(f)):
         u[i] = values.get(name, u[i])
-    fixed = tuple(map(plain, as_names(fixed)))
+    fixed = tuple(quantity_name(f, n, "fixed") for n in as_names(fixed))
     entries = {n for n in (*hold, *fixed) if n in names}
     if free is not None:
-        free = set(map(plain, as_names(free)))
-        for name in free - set(names):
-            raise ModelError(f"free: unknown name {name!r}; {near_misses(name, names)}")
-        entries |= set(names) - free
+        entries |= set(names) - {meaning(name, names, "free") for name in as_names(free)}
     targets = {n: hold[n] for n in hold if n not in names}
     others = [n for n in fixed if n not in names and n not in targets]
     for name in (*targets, *others):
-        _check_quantity(f, name, names)
+        if ca.depends_on(f.quantity(name), ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
+            raise ValueError(f"{name!r} belongs to a step; hold inputs and quantities of the state")
     targets |= dict(zip(others, _rows(f, [f.quantity(n) for n in others])(x)[0], strict=True))
     return x, u, entries, targets
 
 
+def _inputs(f: OneStepMap) -> tuple[str, ...]:
+    return tuple(INPUTS + name for name in f.input_names)
+
+
 def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float]) -> np.ndarray:
     """The state of a guess, which agrees with what is held if there is such a state by these names."""
-    guess, hold = ({n: v for n, v in d.items() if n not in f.input_names} for d in (guess, hold))
+    guess, hold = ({n: v for n, v in d.items() if n not in _inputs(f)} for d in (guess, hold))
     try:
         return f.state({**guess, **hold})
     except ValueError:  # held are quantities, or the guess would no longer keep the constraints
         return f.state(guess)
-
-
-def _check_quantity(f: OneStepMap, name: str, names: tuple[str, ...]) -> None:
-    try:
-        y = f.quantity(name)
-    except ModelError:
-        hint = near_misses(name, (*names, *known_quantities(f)))
-        raise ModelError(f"unknown state, input or quantity {name!r}; {hint}") from None
-    if ca.depends_on(y, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
-        raise ValueError(f"{name!r} belongs to a step; hold inputs and quantities of the state")
 
 
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:

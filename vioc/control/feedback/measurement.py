@@ -12,6 +12,7 @@ from vioc.checks import as_names, check_array
 from vioc.control.weights import weight_matrix
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.names import by_quantity, meaning
 
 
 class Measurement:
@@ -51,11 +52,13 @@ class Measurement:
         wrap: str | Sequence[str] = (),
     ):
         self.map = f
-        self.names = as_names(tuple(quantities) if isinstance(quantities, Mapping) else quantities)
+        given = quantities if isinstance(quantities, Mapping) else dict.fromkeys(as_names(quantities))
+        named = by_quantity(f, given, "measurement")
+        self.names = tuple(named)
         if not self.names:
             raise ValueError("a measurement needs at least one quantity")
         if covariance is None:
-            covariance = dict(quantities) if isinstance(quantities, Mapping) else 1.0
+            covariance = named if isinstance(quantities, Mapping) else 1.0
         self.V = weight_matrix(covariance, self.names, "measurement covariance", definite=True)
         self._root = root(self.V)
         s = f.symbols
@@ -63,10 +66,8 @@ class Measurement:
         for name, entry in zip(self.names, ca.vertsplit(g), strict=True):
             if ca.depends_on(entry, ca.vertcat(s.u, s.multipliers, s.dt)):
                 raise ValueError(f"{name}: a measurement is of the state alone, this depends on the step")
-        known = (*as_names(wrap), *(n for n in getattr(f, "wrap", ()) if n in self.names))
-        for name in as_names(wrap):
-            if name not in self.names:
-                raise ValueError(f"wrap: {name!r} is not measured; measured are {', '.join(self.names)}")
+        known = {n for n in getattr(f, "wrap", ()) if n in self.names}
+        known |= {meaning(name, self.names, "wrap") for name in as_names(wrap)}
         self._wrapped = np.array([n in known for n in self.names])
         self._values = Evaluator(ca.Function("g", [s.x, s.parameters], [g, ca.jacobian(g, s.x)]))
 

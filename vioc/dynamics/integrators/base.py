@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_value, check_array, check_rows, near_misses
+from vioc.checks import as_value, check_array, check_rows
 from vioc.dynamics.batch import Batch
 from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.cores import over_cores
-from vioc.errors import ModelError, StepError
+from vioc.errors import StepError
+from vioc.names import by_name, meaning
 from vioc.progress import Progress
 
 if TYPE_CHECKING:
@@ -371,36 +372,41 @@ class OneStepMap(ABC):
         """A named quantity as an expression of `symbols`.
 
         Every map knows its states by name, inputs as ``u.NAME``, multipliers as ``lambda.NAME`` and
-        parameters as ``param.NAME``; integrators of mechanisms add velocities, energies, frames.
+        parameters as ``param.NAME``; integrators of mechanisms add velocities, energies, frames. What
+        follows the prefix will do where one quantity alone has it (`vioc.names`).
 
         Raises
         ------
         ModelError
-            If there is no such quantity.
+            If there is no such quantity, or a short name has several meanings.
         """
-        groups = (
-            ("", self.state_names, self.symbols.x),
-            ("u.", self.input_names, self.symbols.u),
-            ("lambda.", self.multiplier_names, self.symbols.multipliers),
-            ("param.", tuple(self.parameters), self.symbols.parameters),
-        )
-        for prefix, names, symbol in groups:
+        for (prefix, names), symbol in zip(self._groups, self.symbols, strict=False):
             if name.startswith(prefix) and name[len(prefix) :] in names:
                 return symbol[names.index(name[len(prefix) :])]
-        known = [prefix + n for prefix, names, _ in groups for n in names] + self._more_quantities()
-        raise ModelError(f"unknown quantity {name!r}; {near_misses(name, known)}")
+        return self.quantity(meaning(name, [n for n in self.quantity_names() if n != name]))
+
+    def quantity_names(self) -> tuple[str, ...]:
+        """Full names of all quantities."""
+        own = (prefix + n for prefix, names in self._groups for n in names)
+        return tuple(dict.fromkeys((*own, *self._more_quantities())))
+
+    @property
+    def _groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Prefix and names of what every map has: states, inputs, multipliers, parameters."""
+        every = self.state_names, self.input_names, self.multiplier_names, tuple(self.parameters)
+        return tuple(zip(("", "u.", "lambda.", "param."), every, strict=True))
 
     def _more_quantities(self) -> list[str]:
-        """Names that a subclass's `quantity` adds, for messages."""
+        """Full names of what a subclass's `quantity` adds."""
         return []
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         """A state by names, zero elsewhere: ``f.state(theta=0.3)``, ``f.state({"p.theta": 1.0})``."""
-        return _by_name({**(values or {}), **named}, self.state_names, "state")
+        return _vector({**(values or {}), **named}, self.state_names, "state")
 
     def input(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
-        """An input by names, zero elsewhere."""
-        return _by_name({**(values or {}), **named}, self.input_names, "input")
+        """An input by names (``NAME`` or ``u.NAME``), zero elsewhere."""
+        return _vector({**(values or {}), **named}, self.input_names, "input", "u.")
 
     # -- checks at the boundary -----------------------------------------------------------------
 
@@ -443,10 +449,8 @@ class OneStepMap(ABC):
         return array
 
 
-def _by_name(values: Mapping[str, float], names: tuple[str, ...], what: str) -> np.ndarray:
+def _vector(values: Mapping[str, float], names: tuple[str, ...], what: str, prefix: str = "") -> np.ndarray:
     result = np.zeros(len(names))
-    for name, value in values.items():
-        if name not in names:
-            raise ModelError(f"unknown {what} {name!r}; {near_misses(name, names)}")
+    for name, value in by_name(values, names, what, prefix=prefix).items():
         result[names.index(name)] = as_value(value, f"{what} {name!r}")
     return check_array(result, (len(names),), what, names)

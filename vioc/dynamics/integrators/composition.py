@@ -142,6 +142,9 @@ class Composition(KernelMap):
     def quantity(self, name: str) -> ca.SX:
         return self.base.quantity(name)
 
+    def _more_quantities(self) -> list[str]:
+        return list(self.base.quantity_names())
+
     def _check_start(self, x: np.ndarray, k: int) -> None:
         self.base._check_start(x, k)
 

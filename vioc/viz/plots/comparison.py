@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vioc.viz.plots.style import GRID, REFERENCE, curve, legend, named_runs, panels, returned
+from vioc.viz.plots.style import GRID, REFERENCE, curve, full_names, legend, named_runs, panels, returned
 from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def plot_comparison(runs: Mapping[str, Trajectory], *names: str, ax: Any = None)
     if not found:
         raise ValueError("runs: expected at least one trajectory, got none")
     first = next(iter(found.values()))
-    names = names or first.map.state_names
+    names = full_names(first.map, names)
     values = {n: {r: run[n] for r, run in found.items()} for n in names}
     axes = panels(len(names), ax, names=names, labels=[list(found)])
     for panel, name in zip(axes, names, strict=True):
@@ -81,6 +81,8 @@ def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> 
     found = named_runs(runs)
     if not found:
         raise ValueError("runs: expected at least one trajectory, got none")
+    f = next(iter(found.values())).map
+    horizontal, vertical = full_names(f, (horizontal, vertical))
     lines = {r: (run[horizontal], run[vertical]) for r, run in found.items()}
     for a, b in lines.values():
         if a.ndim > 1 or b.ndim > 1:
@@ -94,7 +96,6 @@ def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> 
         axes.plot(a[:n], b[:n], color=color, label=r if isinstance(runs, dict) else "_", **thin)
         axes.plot(a[:1], b[:1], "o", color=color, ms=4 if apart else 2)
         axes.plot(a[n - 1 : n], b[n - 1 : n], "x", color=color, ms=6 if apart else 3)
-    f = next(iter(found.values())).map
     axes.set_xlabel(label(horizontal, quantity_unit(f, horizontal)))
     axes.set_ylabel(label(vertical, quantity_unit(f, vertical)))
     axes.grid(**GRID)

@@ -50,7 +50,7 @@ def plot_frequency_response(
     if output is None and input is None and not single:
         return _singular(response, response.singular_values(scales, input_scales), ax)
     G = response.of(output, input)
-    output, input = output or response.outputs[0], (input or response.inputs[0]).removeprefix("u.")
+    output, input = response.pair(output, input)
     unit = per(response.units.get(output, ""), response.units.get(input, ""))
     axes = panels(2, ax, names=("magnitude", "phase"))
     axes[0].semilogx(response.frequencies, _decibel(np.abs(G)), lw=1.5, label=f"{input} to {output}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vioc.drawing import unit_of
+from vioc.names import by_name
 from vioc.viz.plots.style import GRID, curve, legend, panels, returned
 from vioc.viz.plots.units import label, per
 
@@ -33,15 +34,13 @@ def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
     ValueError
         If the gain is constant.
     """
-    from vioc.checks import by_name
     from vioc.control.weights import error_names
 
     f, K = regulator.map, regulator.K
     if K.ndim != 3:
         raise ValueError(f"expected gains over time (N, nu, ndx), got K of shape {K.shape}: it is constant")
     known = error_names(f)
-    by_name(dict.fromkeys(names), known, "gains")
-    names = names or known
+    names = tuple(by_name(dict.fromkeys(names), known, "gains")) or known
     labels = {
         driver: [label(n, per(unit_of(f, f"u.{driver}"), unit_of(f, n))) for n in names]
         for driver in f.input_names

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.checks import near_misses
-from vioc.errors import ModelError
+from vioc.names import meaning
 from vioc.viz.plots.style import ALONE, GRID, WIDTH, legend, panels
 from vioc.viz.plots.units import label
 
@@ -154,9 +153,7 @@ def plot_attraction(
 
 
 def _two(region: Attraction, first: str | None, second: str | None) -> tuple[str, str]:
-    for name in (first, second):
-        if name is not None and name not in region.names:
-            raise ModelError(f"unknown state {name!r}; {near_misses(name, region.names)}")
+    first, second = (n if n is None else meaning(n, region.names, "starts") for n in (first, second))
     if first == second and first is not None:
         raise ValueError(f"expected two different states, got {first!r} twice")
     spread = np.ptp(region.starts, axis=0) > 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.viz.plots.comparison import TOLD_APART
-from vioc.viz.plots.style import GRID, curve, held, legend, panels, returned
+from vioc.viz.plots.style import GRID, curve, full_names, held, legend, panels, returned
 from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
     kept = [i for i in range(len(batch)) if i not in batch.errors]
     if not kept:
         raise ValueError(f"all {len(batch)} rollouts failed, none is left to plot; see batch.errors")
-    names = names or batch.map.state_names
+    names = full_names(batch.map, names)
     values = {n: batch[n][kept] for n in names}
     few = len(kept) <= TOLD_APART
     labels = [f"run {i}" for i in kept] if few else ["median of 0000"] * 3
@@ -86,7 +86,7 @@ def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
         If a quantity depends on more than the state.
     """
     run = spread.trajectory
-    names = names or run.map.state_names
+    names = full_names(run.map, names)
     values = {n: (run[n], 2 * spread.std(n)) for n in names}
     axes = panels(len(names), ax, names=names, labels=[[BAND, "trajectory"]])
     for panel, name in zip(axes, names, strict=True):

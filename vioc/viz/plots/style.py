@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from vioc.names import quantity_name
+
 WIDTH, HEIGHT = 6.4, 1.8  # in, of a figure and of one of several panels
 ALONE = 3.2  # in, height of a single panel
 ROW, LETTER = 0.165, 0.075  # in, height of a legend's row and about the width of its letters
@@ -111,6 +113,11 @@ def _width(labels: Sequence[str], height: float) -> float:
 def _columns(count: int, height: float) -> int:
     """Columns of a legend of `count` rows beside axes of `height` in."""
     return -(-count // max(1, int(height / ROW) - 1))
+
+
+def full_names(f: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """The full names of what is to be drawn of a map; all states without names."""
+    return tuple(quantity_name(f, n) for n in names) or tuple(f.state_names)
 
 
 def run_of(run: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from vioc.errors import ModelError
-from vioc.viz.plots.style import GRID, curve, legend, panels, returned, run_of
+from vioc.viz.plots.style import GRID, curve, full_names, legend, panels, returned, run_of
 from vioc.viz.plots.units import KINDS, label, quantity_unit
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def plot_trajectory(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
         If a name is unknown.
     """
     run = run_of(trajectory)
-    names = names or run.map.state_names
-    return _draw(run, {n: run[n] for n in names}, ax)  # values first: a name may be unknown
+    return _draw(run, {n: run[n] for n in full_names(run.map, names)}, ax)
 
 
 def plot_inputs(trajectory: Trajectory, *, ax: Any = None) -> Any:

@@ -1,0 +1,107 @@
+"""Which quantity a name means: the one rule, wherever a name is taken (docs/conventions.md#names).
+
+The full name of a quantity (``theta``, ``v.theta``, ``u.force``) is that quantity. What follows the prefix,
+``force``, is a short form of it where exactly one of the quantities that are asked for has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vioc.checks import few, near_misses
+from vioc.errors import ModelError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.base import OneStepMap
+
+INPUTS = "u."  # prefix of inputs among a map's quantities
+
+
+def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = "") -> str:
+    """The full name that a name stands for.
+
+    Parameters
+    ----------
+    name : str
+    known : sequence of str
+        Full names of all that may be meant, without `prefix`.
+    what : str
+        What messages begin with: ``"bounds"``.
+    prefix : str
+        What all of `known` begin with and is left out there.
+
+    Returns
+    -------
+    str
+        One of `known`.
+
+    Raises
+    ------
+    ModelError
+        Unknown, or short for several, which it lists.
+    """
+    begin = f"{what}: unknown name" if what else "unknown quantity"
+    if not isinstance(name, str):
+        raise ModelError(f"{begin} {name!r}; expected a text")
+    if prefix and name.startswith(prefix) and name[len(prefix) :] in known:
+        return name[len(prefix) :]
+    if name in known:
+        return name
+    meant = [] if prefix else _long(name, known)
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        start = f"{what}: " if what else ""
+        raise ModelError(f"{start}{name!r} is short for {few(map(repr, meant))}; write the one that is meant")
+    raise ModelError(f"{begin} {name!r}; {near_misses(name.removeprefix(prefix), known)}")
+
+
+def by_name(
+    values: Mapping[str, Any], known: Sequence[str], what: str, *, prefix: str = ""
+) -> dict[str, Any]:
+    """`values` with full names of `known` for keys, see `meaning`; ModelError where two mean the same."""
+    return _once(values, what, lambda name: meaning(name, known, what, prefix=prefix))
+
+
+def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] = ()) -> str:
+    """The full name of a quantity of a map, or of `more` (names of errors); `meaning` of all that it has."""
+    known = tuple(dict.fromkeys((*more, *f.quantity_names())))
+    try:
+        return meaning(name, known, what)
+    except ModelError:
+        if _long(name, known) or not _knows(f, name):
+            raise
+        return name  # a map of a user's may have quantities that it does not list
+
+
+def by_quantity(
+    f: OneStepMap, values: Mapping[str, Any], what: str, more: Iterable[str] = ()
+) -> dict[str, Any]:
+    """`values` with `quantity_name` for keys."""
+    more = tuple(more)
+    return _once(values, what, lambda name: quantity_name(f, name, what, more))
+
+
+def _long(name: str, known: Iterable[str]) -> list[str]:
+    """The full names that a name is short for."""
+    return [k for k in known if k.partition(".")[2] == name]
+
+
+def _knows(f: OneStepMap, name: str) -> bool:
+    try:
+        f.quantity(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _once(values: Mapping[str, Any], what: str, full: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    first: dict[str, str] = {}
+    for key, value in values.items():
+        name = full(key)
+        if name in found:
+            raise ModelError(f"{what}: {first[name]!r} and {key!r} are the same quantity; give one")
+        found[name], first[name] = value, key
+    return found
