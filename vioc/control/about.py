@@ -1,10 +1,39 @@
-"""What a design is about: a trajectory that must be of the map it is made on."""
+"""What a design is about: an equilibrium, or a trajectory that must be of the map it is made on."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.steps import same_steps
+
+
+def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.ndarray]:
+    """A trajectory, or state (nx,) and input (nu,) of an equilibrium.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    about : Trajectory, what has one, (x, u), or an object with `x` (nx,) and `u` (nu,)
+        The last as `vioc.control.equilibrium` and steady regulators are. `u` None is zero.
+
+    Raises
+    ------
+    ValueError
+        Anything else, shapes, an equilibrium of another map; what has several trajectories.
+    """
+    about = trajectory_of(about)
+    if isinstance(about, Trajectory):
+        return about
+    if hasattr(about, "x") and hasattr(about, "u"):
+        return f.check_point(about)
+    if not isinstance(about, tuple) or len(about) != 2:
+        raise ValueError(f"expected a trajectory or an equilibrium (x, u), got {about!r}")
+    return f.check_point(*about)
 
 
 def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:

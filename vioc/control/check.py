@@ -12,6 +12,7 @@ from vioc.checks import check_array
 from vioc.control.costs import Cost
 from vioc.control.projection import adjoint
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
@@ -86,6 +87,7 @@ def check_derivatives(
     if isinstance(target, ca.Function):
         return _check_function(target, x, rng)
     if isinstance(target, (Cost, ca.SX)):
+        x = trajectory_of(x)
         if not isinstance(x, Trajectory):
             kind = "a cost" if isinstance(target, Cost) else "an expression"
             raise TypeError(f"{kind} is checked along a Trajectory, got {type(x).__name__}")
@@ -93,8 +95,7 @@ def check_derivatives(
     if not isinstance(target, OneStepMap):
         kind = type(target).__name__
         raise TypeError(f"expected a map, a Cost, a casadi.SX expression or a casadi.Function, got {kind}")
-    x = target.check_state(x)
-    return _check_map(target, x, target.check_input(u, x), k, rng)
+    return _check_map(target, *target.check_point(x, u), k, rng)
 
 
 def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator) -> list[DerivativeCheck]:

@@ -25,6 +25,7 @@ from vioc.control.cost_functions import (
 )
 from vioc.control.tangent import error_expansion
 from vioc.dynamics.evaluate import Bound, Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
@@ -232,6 +233,7 @@ class Cost:
         OptimizationError
             Where it is not finite; names the first time index.
         """
+        trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
         terms = np.append(
             self.step_weights(trajectory) * self._l(*running)[0][:, 0, 0], self._m(*terminal)[0][0, 0]
@@ -259,6 +261,7 @@ class Cost:
         OptimizationError
             Where a derivative is not finite; names the first time index.
         """
+        trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
         w = self.step_weights(trajectory)
         first, second = self._dl(*running)
@@ -310,6 +313,7 @@ class Cost:
         """w_k l_lambda of shape (N, nm), the zeta of `second_order_trajectory`; None if unused."""
         if not self._uses_multipliers:
             return None
+        trajectory = trajectory_of(trajectory)
         first = self._dl(*self._arguments(trajectory)[0])[0][..., 0]
         return self.step_weights(trajectory)[:, None] * first[:, self.map.ndx + self.map.nu :]
 

@@ -23,6 +23,7 @@ from vioc.control.shooting import Shooting
 from vioc.control.stages.model import LocalModels
 from vioc.control.stages.sweeps import Sweeps
 from vioc.control.weights import input_weight, state_weight
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
@@ -141,6 +142,7 @@ def optimize(
             state_weight(f, projection[0], "projection Q"),
             input_weight(f, projection[1], "projection R", definite=True),
         )
+    guess, x0 = trajectory_of(guess), None if x0 is None else f.check_state(x0, "x0")
     log = _Log(monitor)
     dt = guess_lengths(f, guess, dt)
     shooting = _shooting(f, cost, guess, x0, steps, method, dt)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import solve_discrete_are
 
 from vioc.checks import few, plain
-from vioc.control.about import check_trajectory
+from vioc.control.about import about_of, check_trajectory
 from vioc.control.analysis.rank import stuck_modes
 from vioc.control.riccati import riccati
 from vioc.control.weights import error_names, error_weights, input_weight
@@ -150,10 +150,10 @@ class Regulator:
 
         Parameters
         ----------
-        x : (nx,), optional
+        x : (nx,) or a report of an equilibrium, optional
             Default: the last state of the reference.
         u : (nu,), optional
-            Default: solved for, from the last input of the reference.
+            Default: that of the report; else solved for, from the last input of the reference.
 
         Raises
         ------
@@ -162,6 +162,7 @@ class Regulator:
         OptimizationError
             If it cannot be stabilized.
         """
+        u = getattr(x, "u", None) if u is None else u
         x = self.reference.x[-1] if x is None else self.map.check_state(x)
         if u is None:
             u = _holding_input(self.map, x, self.reference.u[-1])
@@ -199,8 +200,8 @@ def dlqr(
     ----------
     f : OneStepMap
     about : Trajectory, or an equilibrium
-        A trajectory of the map, or (x, u), or an object with `x` (nx,) and `u` (nu,). A trajectory's steps
-        are the regulator's: where they are equal, its map is ``f.with_dt`` of them.
+        A trajectory of the map or what has one; (x, u), or an object with `x` (nx,) and `u` (nu,). A
+        trajectory's steps are the regulator's: where they are equal, its map is ``f.with_dt`` of them.
     Q, Qf : float, (ndx,), (ndx, ndx) or dict of str to float
         Weights >= 0 on the state's error; Qf is Q unless given. In a dict, names of the error's entries
         (states, or the map's ``error_names`` where it has fewer errors than states) and of any quantity
@@ -226,11 +227,8 @@ def dlqr(
         from vioc.control.feedback.tracking import regulator  # it imports this module
 
         return regulator(f, about, Q, R, Qf, on_manifold=True)
+    about = about_of(f, about)
     if not isinstance(about, Trajectory):
-        if hasattr(about, "x") and hasattr(about, "u"):
-            about = about.x, about.u
-        if not isinstance(about, tuple) or len(about) != 2:
-            raise ValueError(f"expected a trajectory or an equilibrium (x, u), got {about!r}")
         x, u = about
         if Qf is not None:
             raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")

@@ -13,6 +13,7 @@ import numpy as np
 from vioc.checks import check_array, check_rows
 from vioc.control.riccati import riccati
 from vioc.control.weights import error_names, weight_matrix
+from vioc.dynamics.given import state_of
 from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
@@ -124,6 +125,7 @@ def straight_line(x0: Any, xf: Any, steps: int, f: OneStepMap | None = None) -> 
     -------
     (N+1, nx)
     """
+    x0, xf = state_of(x0, "x0"), state_of(xf, "xf")
     x0 = check_array(x0, np.shape(x0), "x0")
     xf = check_array(xf, x0.shape, "xf")
     if x0.ndim != 1 or steps < 1:

@@ -13,6 +13,7 @@ from vioc.control.costs import Cost
 from vioc.control.tangent import difference_expression, error_jacobian
 from vioc.control.weights import error_names, input_weight, weight_matrix
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity, quantity_name
 
@@ -42,10 +43,10 @@ def quadratic(
         Weight > 0 of every input, by the input's name (``NAME`` or ``u.NAME``) or as an array.
     goal : dict of str to float, optional
         Constant values to reach, by quantity; 0 where not named.
-    reference : (N+1, nx), (nx,), or dict of str to float or (N+1,), optional
+    reference : (N+1, nx), (nx,), a trajectory, an equilibrium, or dict of str to float or (N+1,), optional
         Values to follow, of the states (and of quantities of them) or by quantity. An array of weights needs
         one where errors are not differences of states (ndx != nx).
-    u_reference : (N, nu), (nu,), or dict of str to float or (N,), optional
+    u_reference : (N, nu), (nu,), a trajectory, an equilibrium, or dict of str to float or (N,), optional
         Inputs to follow, by the input's name as in R; default 0.
     per_time : bool
         w_k = dt_k, else 1.
@@ -107,6 +108,10 @@ class _Targets:
     def _add(self, given: Any, what: str, names: tuple[str, ...], prefix: str = "") -> None:
         if given is None:
             return
+        if what == "reference" and not isinstance(given, Mapping):
+            given = getattr(trajectory_of(given), "x", given)
+        if what == "u_reference" and not isinstance(given, Mapping):
+            given = getattr(trajectory_of(given), "u", given)
         if what == "goal" and not isinstance(given, Mapping):
             raise ValueError(f"goal: expected a dict of values by quantity, got {given!r}; see `reference`")
         if isinstance(given, Mapping):

@@ -9,6 +9,7 @@ import numpy as np
 
 from vioc.control.lqr import Regulator, dlqr
 from vioc.drawing import plots
+from vioc.dynamics.given import AsTrajectory
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
 
@@ -102,8 +103,8 @@ class History(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Result:
-    """An optimized trajectory.
+class Result(AsTrajectory):
+    """An optimized trajectory; reads like it, ``best["theta"]``.
 
     Attributes
     ----------
@@ -153,10 +154,6 @@ class Result:
         regulator = dlqr(self.trajectory.map, self.trajectory, Q, R, Qf)
         assert isinstance(regulator, Regulator)
         return regulator
-
-    def plot(self, *names: str, ax: Any = None) -> Any:
-        """`Trajectory.plot` of the trajectory; how it converged is ``history.plot()``."""
-        return self.trajectory.plot(*names, ax=ax)
 
     def __repr__(self) -> str:
         return f"Result({self.message}; {len(self.trajectory)} steps)"

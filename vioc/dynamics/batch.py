@@ -55,6 +55,13 @@ class Batch:
             raise self.errors[i]
         return self._trajectory(i)
 
+    @property
+    def trajectory(self) -> Trajectory:
+        """The rollout of a batch of one; ValueError where there are more: take one, ``batch[i]``."""
+        if len(self) != 1:
+            raise ValueError(f"expected one trajectory, got a batch of {len(self)}; take one, batch[i]")
+        return self[0]
+
     def __iter__(self) -> Iterator[Trajectory]:
         return (self[i] for i in range(len(self)))
 

@@ -244,8 +244,7 @@ def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = No
     ModelError
         If a chart cannot be changed; see `change_chart`.
     """
-    x = f.check_state(x0, "initial state")
-    U = f.check_inputs(U, steps, x)
+    x, U = f.check_start(x0, U, steps)
     segments: list[Trajectory] = []
     k, ahead = 0, LOOK
     f, x = _regular(f, x)

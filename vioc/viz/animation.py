@@ -51,7 +51,7 @@ def animate(
 
     Parameters
     ----------
-    runs : Trajectory, sequence of them, or dict by label
+    runs : Trajectory or what has one, sequence of them, batch, or dict by label
         Of maps with a ``system``. Several are drawn over each other, each in a colour of its own, with a
         legend; a label ``"reference"`` is grey. A run that has ended stays at its end.
     path : path, optional

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from vioc.dynamics.batch import Batch
 from vioc.dynamics.description.system import System
+from vioc.dynamics.given import trajectory_of
 from vioc.viz.parts import Line, Places, carriages, component_lines, tree_lines
 from vioc.viz.poses import frame_poses, number, numbers, rigid_groups, trajectory_poses
 from vioc.viz.solids import Solid, Visuals, contact_solids, outline, visual_solids
@@ -233,17 +235,19 @@ def _bodies(system: System, parameters: Mapping[str, float], in_cable: set[int])
 # -- several runs -----------------------------------------------------------------------------------
 
 CENTER = "center of mass"
-Runs = Any  # a trajectory, a sequence of them, or a dict by label
+Runs = Any  # a trajectory or what has one, a sequence of them, a batch, or a dict by label
 
 
 def labelled(runs: Runs) -> dict[str, Any]:
     """Trajectories by label: of one, of several, or of a dict of them."""
     if isinstance(runs, Mapping):
-        found = {str(label): run for label, run in runs.items()}
+        found = {str(label): trajectory_of(run) for label, run in runs.items()}
+    elif isinstance(runs, Batch):
+        found = {f"run {i + 1}": runs[i] for i in range(len(runs)) if i not in runs.errors}
     elif isinstance(runs, Sequence):
-        found = {f"run {i + 1}": run for i, run in enumerate(runs)}
+        found = {f"run {i + 1}": trajectory_of(run) for i, run in enumerate(runs)}
     else:
-        found = {"run": runs}
+        found = {"run": trajectory_of(runs)}
     if not found:
         raise ValueError("expected a trajectory, or several, got none")
     for label, run in found.items():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import as_names, check_array
-from vioc.control.about import check_trajectory
+from vioc.control.about import about_of, check_trajectory
 from vioc.control.weights import error_names, named_jacobians
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
@@ -87,7 +87,7 @@ def linear_system(
     Parameters
     ----------
     f : OneStepMap
-    about : Trajectory, or an equilibrium (x, u), or an object with `x` (nx,) and `u` (nu,)
+    about : Trajectory or a result that has one, or an equilibrium: (x, u), or an object with `x` and `u`
     manifold : bool, optional
         Coordinates of the reduced tangent space, or of the full state; default: the former where the
         map has constraints.
@@ -102,6 +102,7 @@ def linear_system(
     from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis  # it imports regulators
 
     manifold = bool(f.multiplier_names) if manifold is None else manifold
+    about = about_of(f, about)
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
         A, B = f.linearize_trajectory(about)
@@ -116,14 +117,9 @@ def linear_system(
     return LinearSystem(f, A, B, T, x, u, steady, manifold)
 
 
-def equilibrium_point(f: OneStepMap, about: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(x, u) of an equilibrium given as a pair or as an object, checked."""
-    if hasattr(about, "x") and hasattr(about, "u"):
-        about = about.x, about.u
-    if not isinstance(about, tuple) or len(about) != 2:
-        raise ValueError(f"expected a trajectory or an equilibrium (x, u), got {about!r}")
-    x = f.check_state(about[0])
-    u = f.check_input(about[1], x)
+def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(x, u), where that is an equilibrium."""
+    x, u = about
     moved = np.abs(f.difference(x, f.step(x, u)))
     if not moved.max() <= FIXED_POINT * (1 + np.abs(x).max()):
         worst = int(np.argmax(moved))

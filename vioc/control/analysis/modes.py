@@ -13,6 +13,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.analysis.linear import LinearSystem, linear_system
 from vioc.drawing import plots
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
@@ -139,7 +140,7 @@ def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any 
     ValueError
         Not an equilibrium, shapes.
     """
-    if isinstance(about, Trajectory):
+    if isinstance(trajectory_of(about), Trajectory):
         raise ValueError("modes belong to an equilibrium (x, u); of a periodic trajectory use `floquet`")
     system = linear_system(f, about, manifold)
     A = system.A[0]
@@ -171,6 +172,7 @@ def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = No
     ValueError
         If the trajectory does not close; names the state that is off.
     """
+    trajectory = trajectory_of(trajectory)
     gap = np.abs(f.difference(trajectory.x[0], trajectory.x[-1]))
     if not gap.max() <= CLOSED * (1 + np.abs(trajectory.x[0]).max()):
         system = linear_system(f, trajectory, False)

@@ -19,6 +19,7 @@ from vioc.control.constrained.search import Search
 from vioc.control.costs import Cost
 from vioc.control.dmoc.constraints import Constraint
 from vioc.control.projection import project, projection_gains
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
@@ -150,6 +151,8 @@ def _start(
 
     A trajectory of another method is one up to that method's tolerance, so it is projected too.
     """
+    guess = trajectory_of(guess)
+    x0 = None if x0 is None else f.check_state(x0, "x0")
     if not isinstance(guess, (Trajectory, tuple)):
         if x0 is None:
             raise ValueError("x0: a guess of inputs needs the initial state")

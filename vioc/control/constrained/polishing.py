@@ -13,6 +13,7 @@ from vioc.control.descent import optimize
 from vioc.control.dmoc.constraints import Constraint
 from vioc.control.dmoc.solution import PhaseSolution, Solution
 from vioc.control.result import Result
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
@@ -75,9 +76,7 @@ def polish(
                 raise ValueError("polish: limits of rates and periodic states are not for descent; use DMOC")
             bounds, final = phase.bounds, phase.final
             constraints = tuple(c for c in phase.constraints if c.where != "start")
-        solution = solution.trajectory
-    elif isinstance(solution, Result):
-        solution = solution.trajectory
+    solution = trajectory_of(solution)
     if isinstance(solution, Trajectory):
         solution = near_trajectory(f, solution)
     if bounds is None and not constraints and final is None:

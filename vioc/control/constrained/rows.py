@@ -242,7 +242,7 @@ def _collected(
         c.check(f)
         found.append(c)
     if final is not None and not isinstance(final, Mapping):
-        x = check_array(final, (f.nx,), "final state", f.state_names)
+        x = f.check_state(final, "final state")
         final = dict(zip(f.state_names, x, strict=True))
     for name, value in by_quantity(f, final or {}, "final").items():
         low, high = limits(value, 1, f"final {name}", number="equal")

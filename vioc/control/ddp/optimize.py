@@ -18,6 +18,7 @@ from vioc.control.ddp.backward import Box, Model, Pass
 from vioc.control.dmoc.constraints import limits
 from vioc.control.projection import project, projection_gains
 from vioc.control.result import HEADER, History, Record, Result, advice_on
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
@@ -113,6 +114,8 @@ def optimize_ddp(
 
 
 def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None) -> Trajectory:
+    guess = trajectory_of(guess)
+    x0 = None if x0 is None else f.check_state(x0, "x0")
     if isinstance(guess, Trajectory):
         check_steps(guess.step_lengths, f.dt, "guess")
         x0 = guess.x[0] if x0 is None else x0
@@ -120,7 +123,7 @@ def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None) -> Trajectory:
     if not isinstance(guess, tuple):
         if x0 is None:
             raise ValueError("x0: a guess of inputs needs the initial state")
-        return _rollout(f, x0, f.check_inputs(guess, steps, f.check_state(x0, "x0")), 0)
+        return _rollout(f, x0, f.check_inputs(guess, steps, x0), 0)
     X, U = guess
     U = f.check_inputs(U, len(X) - 1, X[0])
     try:

@@ -12,7 +12,6 @@ import numpy as np
 from vioc.checks import near_misses
 from vioc.control.dmoc.constraints import Constraint
 from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError
 from vioc.names import by_quantity, meaning
 
@@ -63,46 +62,3 @@ class Duals(dict):
         raise NoMultiplier(
             f"no multiplier {name!r}: equations and what has a limit have one; {near_misses(str(name), self)}"
         )
-
-
-class AsTrajectory:
-    """Reads like its `trajectory`: ``best["theta"]``, ``best.x``, ``best.plot()``, `vioc.viz`."""
-
-    trajectory: Trajectory
-
-    @property
-    def map(self) -> OneStepMap:
-        """The trajectory's map."""
-        return self.trajectory.map
-
-    @property
-    def t(self) -> np.ndarray:
-        """Times (N+1,), s."""
-        return self.trajectory.t
-
-    @property
-    def x(self) -> np.ndarray:
-        """States (N+1, nx)."""
-        return self.trajectory.x
-
-    @property
-    def u(self) -> np.ndarray:
-        """Inputs (N, nu)."""
-        return self.trajectory.u
-
-    @property
-    def multipliers(self) -> np.ndarray:
-        """Constraint impulses of the mechanism (N, nm); those of the optimum are `duals`."""
-        return self.trajectory.multipliers
-
-    @property
-    def energy(self) -> np.ndarray:
-        """Total energy at each sample, J (N+1,), where the map has one."""
-        return self.trajectory.energy
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.trajectory[name]
-
-    def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot named quantities over time (all states without names); returns the axes."""
-        return self.trajectory.plot(*names, ax=ax)

@@ -10,6 +10,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.dmoc.equations import constraint_values
 from vioc.control.dmoc.phase import Phase
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.trajectory import Trajectory
 
 
@@ -122,7 +123,7 @@ def curve(guess: Any, phase: Phase) -> Curve:
     None is the trivial one; a Trajectory of any mesh; (X, U) with U None for none; or inputs U (N, nu)
     alone, which are rolled out from the initial state.
     """
-    base = trivial(phase)
+    base, guess = trivial(phase), trajectory_of(guess)
     if guess is None:
         return base
     if isinstance(guess, Curve):

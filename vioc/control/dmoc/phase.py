@@ -219,7 +219,7 @@ class Phase:
             return {}
         if isinstance(value, Mapping):
             return by_quantity(self.map, value, what)
-        x = check_array(value, (self.map.nx,), f"{what} state", self.map.state_names)
+        x = self.map.check_state(value, f"{what} state")
         return dict(zip(self.map.state_names, x, strict=True))
 
     @cached_property

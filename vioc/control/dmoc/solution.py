@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vioc.control.dmoc import eliminated
-from vioc.control.dmoc.access import AsTrajectory, Duals
+from vioc.control.dmoc.access import Duals
 from vioc.control.dmoc.dependence import dependent
 from vioc.control.dmoc.named import Raw, Violation, defect, duals, violations
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.solvers import ADVICE
 from vioc.control.lqr import Regulator, dlqr
+from vioc.dynamics.given import AsTrajectory
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
 
@@ -41,8 +42,15 @@ class Polished(NamedTuple):
     cost: float | None
 
 
+class _Motion(AsTrajectory):
+    @property
+    def multipliers(self) -> np.ndarray:
+        """Constraint impulses of the mechanism (N, nm); those of the optimum are `duals`."""
+        return self.trajectory.multipliers
+
+
 @dataclass(frozen=True)
-class PhaseSolution(AsTrajectory):
+class PhaseSolution(_Motion):
     """One phase of a solution; reads like its trajectory.
 
     Attributes
@@ -72,7 +80,7 @@ class PhaseSolution(AsTrajectory):
 
 
 @dataclass(frozen=True)
-class Solution(AsTrajectory):
+class Solution(_Motion):
     """The outcome of `Problem.solve`; with one phase it reads like its trajectory, ``best["theta"]``.
 
     Attributes

@@ -14,6 +14,7 @@ from vioc.control.feedback.measurement import retract_jacobian
 from vioc.control.weights import input_weight, state_weight
 from vioc.drawing import plots
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.trajectory import Trajectory
 from vioc.steps import check_steps
 
@@ -97,6 +98,7 @@ def covariance(
     ValueError
         Shapes, names, covariances; an observer without a law; a law or observer for another step.
     """
+    trajectory = trajectory_of(trajectory)
     f, n, N = trajectory.map, trajectory.map.ndx, len(trajectory)
     P0, W = state_weight(f, P0, "P0"), state_weight(f, W, "W")
     W_u = input_weight(f, W_u, "W_u")

@@ -12,6 +12,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.tangent import retracted
 from vioc.control.weights import error_names
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, OneStepMap, SecondOrder, Symbols
 from vioc.dynamics.trajectory import Trajectory
 from vioc.names import meaning
@@ -101,8 +102,7 @@ class DelayedMap(OneStepMap):
     # -- steps ----------------------------------------------------------------------------------
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         a, w = self.split(x)
         return np.concatenate([self.inner.step(a, w, k, dt), u])
 
@@ -116,8 +116,7 @@ class DelayedMap(OneStepMap):
         dt: float | Sequence[float] | np.ndarray | None = None,
         warn: bool = True,
     ) -> Trajectory:
-        x0 = self.check_state(x0, "initial state")
-        U = self.check_inputs(U, steps, x0)
+        x0, U = self.check_start(x0, U, steps)
         a, w = self.split(x0)
         run = self.inner.rollout(a, np.vstack([w, U[:-1]]), k0=k0, dt=dt, warn=warn)
         return self._outer(run, U)
@@ -152,6 +151,7 @@ class DelayedMap(OneStepMap):
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
         """The inner map's trajectory of a run of this one."""
+        run = trajectory_of(run)
         x, w = self.split(run.x)
         arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1]))
         return Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0).on_its_step()

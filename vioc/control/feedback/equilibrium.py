@@ -95,7 +95,7 @@ def equilibrium(
         States, inputs and quantities of the state by name and the values that they keep:
         ``equilibrium(f, theta=0.0)``, ``equilibrium(f, {"hand:z": 0.4})``. The input of a joint that has
         its name is ``u.NAME``: ``shoulder`` is the joint, ``u.shoulder`` its torque.
-    guess : (nx,), (x, u) or dict of str to float, optional
+    guess : (nx,), (x, u), a report of an equilibrium or dict of str to float, optional
         Where to look; zero where nothing is said (inputs: `OneStepMap.rest_input`). A dict is what
         ``f.state`` takes, and inputs; with constraints it must keep them if the map asks so.
     fixed : names
@@ -166,7 +166,7 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
         guess = by_quantity(f, guess or {}, "guess")
         x, u = _state(f, guess, hold), None
     else:
-        x, u = f.check_state(guess, "guess").copy(), None
+        x, u = f.check_point(guess)
     values = {**(guess if isinstance(guess, Mapping) else {}), **hold}
     if not np.isfinite(list(values.values())).all():
         raise ValueError(f"expected finite values, got {values}")

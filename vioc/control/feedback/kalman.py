@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import solve_discrete_are
 
-from vioc.control.about import check_trajectory
+from vioc.control.about import about_of, check_trajectory
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.feedback.measurement import Measurement
@@ -104,7 +104,7 @@ def kalman(
     Parameters
     ----------
     f : OneStepMap
-    about : Trajectory, or (x, u), or an object with `x` and `u`
+    about : as in `dlqr`
         A trajectory's step is the filter's.
     measurement : Measurement
         Of this map, with its step; its V is the covariance of y.
@@ -129,6 +129,7 @@ def kalman(
     OptimizationError
         If there is no steady filter: a mode that does not decay is not seen, or not excited.
     """
+    about = about_of(f, about)
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
         check_steps(
@@ -167,8 +168,7 @@ def _along(f, run: Trajectory, measurement, W, W_u, P, on_manifold: bool) -> Kal
 
 
 def _steady(f, about, measurement, W, W_u, on_manifold: bool) -> KalmanFilter:
-    x, u = (about.x, about.u) if hasattr(about, "x") else about
-    x = f.check_state(x)
+    x, u = about
     A, B = f.linearize(x, u)
     T = tangent_basis(f, x, idle=True) if on_manifold else np.eye(f.ndx)
     C = measurement.jacobian(x) @ T

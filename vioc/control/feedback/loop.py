@@ -13,13 +13,14 @@ from vioc.control.feedback.configurations import PerfectObserver
 from vioc.control.feedback.law import as_law
 from vioc.control.feedback.measurement import root
 from vioc.control.weights import input_weight, state_weight
+from vioc.dynamics.given import AsTrajectory
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.steps import check_steps
 
 
 @dataclass(frozen=True)
-class LoopRun:
+class LoopRun(AsTrajectory):
     """A simulation of a closed loop.
 
     Attributes
@@ -44,37 +45,6 @@ class LoopRun:
     measurements: np.ndarray
     commands: np.ndarray
     saturated: np.ndarray
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        """Any quantity of the plant's trajectory, by name."""
-        return self.trajectory[name]
-
-    def __len__(self) -> int:
-        return len(self.trajectory)
-
-    @property
-    def t(self) -> np.ndarray:
-        """Times of the plant's trajectory (N+1,), s."""
-        return self.trajectory.t
-
-    @property
-    def x(self) -> np.ndarray:
-        """States of the plant's trajectory (N+1, nx)."""
-        return self.trajectory.x
-
-    @property
-    def u(self) -> np.ndarray:
-        """What was applied (N, nu)."""
-        return self.trajectory.u
-
-    @property
-    def energy(self) -> np.ndarray:
-        """Of the plant at each sample (N+1,), J, where it has one."""
-        return self.trajectory.energy
-
-    def plot(self, *names: str, ax: Any = None) -> Any:
-        """`Trajectory.plot` of the plant's trajectory."""
-        return self.trajectory.plot(*names, ax=ax)
 
     @property
     def errors(self) -> np.ndarray:

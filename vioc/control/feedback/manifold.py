@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from vioc.checks import check_array
 from vioc.control.tangent import error_jacobian
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError
@@ -79,6 +80,7 @@ def tangent_bases(f: OneStepMap, trajectory: Trajectory, *, idle: bool = False) 
     ValueError
         As `tangent_basis`; or if the constraints' rank changes on the way, naming the sample.
     """
+    trajectory = trajectory_of(trajectory)
     X = check_array(trajectory.x, (len(trajectory) + 1, f.nx), "trajectory", f.state_names)
     return _bases(f, X, idle)
 

@@ -14,6 +14,7 @@ from vioc.control.costs import Cost
 from vioc.control.descent import optimize
 from vioc.control.feedback.bounds import input_bounds
 from vioc.control.feedback.law import Law
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
@@ -41,7 +42,7 @@ class NonlinearMPC(Law):
         ``solve(k, x, guess)`` returns the plan from state x at sample k: an object with `x` (n+1, nx) and
         `u` (n, nu), or one whose ``trajectory`` has them (a `Result`, the answer of DMOC). `guess` is a
         `Horizon`: the last plan shifted by one step, whose first state is x. See `descent_solver`.
-    guess : Horizon
+    guess : Horizon, (x, u), or a trajectory or what has one
         Where the first problem starts; its length is the horizon.
     lower, upper : float, (nu,), dict of str to float, or None
         Bounds to which the input is clipped (a solver's own rounding).
@@ -59,7 +60,8 @@ class NonlinearMPC(Law):
     def __post_init__(self) -> None:
         if self.on_failure not in ("keep", "raise"):
             raise ValueError(f"on_failure: expected 'keep' or 'raise', got {self.on_failure!r}")
-        guess = Horizon(*self.guess)
+        guess = trajectory_of(self.guess)
+        guess = Horizon(guess.x, guess.u) if isinstance(guess, Trajectory) else Horizon(*guess)
         n = len(guess.u)
         u = check_array(guess.u, (n, self.map.nu), "guess of inputs", self.map.input_names)
         x = check_array(guess.x, (n + 1, self.map.nx), "guess of states", self.map.state_names)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array, check_rows
-from vioc.control.about import check_trajectory
+from vioc.control.about import about_of, check_trajectory
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.law import StateLaw
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
@@ -162,7 +162,7 @@ def regulator(
     Parameters
     ----------
     f : OneStepMap
-    about : Trajectory, (x, u), or an object with `x` and `u`
+    about : as in `dlqr`
     Q, R, Qf
         As in `dlqr`.
     S : (ndx, nu), optional
@@ -185,6 +185,7 @@ def regulator(
     """
     R = input_weight(f, R, "R", definite=True)
     S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
+    about = about_of(f, about)
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
         Q, Qf = state_costs(f, Q, Qf, about.x)
@@ -197,8 +198,7 @@ def regulator(
         return Regulator(f, about, K @ Tt[:-1], T @ P @ Tt, Q, R, Qf)
     if Qf is not None:
         raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
-    x, u = (about.x, about.u) if hasattr(about, "x") else about
-    x = f.check_state(x)
+    x, u = about
     Q = error_weights(f, Q, "Q", x[None]).reshape(f.ndx, f.ndx)
     return _steady(f, x, u, Q, R, S, on_manifold)
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_value, check_array, check_rows
+from vioc.checks import as_value, check_array, check_rows, few
 from vioc.dynamics.batch import Batch
 from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.cores import over_cores
+from vioc.dynamics.given import state_of
 from vioc.errors import StepError
 from vioc.names import by_name, meaning
 from vioc.progress import Progress
@@ -233,7 +234,9 @@ class OneStepMap(ABC):
         StepError
             Of the first rollout that fails; its text says which.
         """
-        X0 = np.atleast_2d(np.asarray(X0, float))
+        if U is None and steps is not None:
+            U = getattr(X0, "u", None)
+        X0 = np.atleast_2d(np.asarray(state_of(X0, "initial states"), float))
         each = np.ndim(U) == 3
         if X0.ndim != 2 or X0.shape[1] != self.nx:
             raise ValueError(f"initial states: expected shape (M, {self.nx}), got {X0.shape}")
@@ -411,8 +414,27 @@ class OneStepMap(ABC):
     # -- checks at the boundary -----------------------------------------------------------------
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:
-        """`x` as a finite float array of shape (nx,); ValueError names the entry at fault."""
-        return check_array(x, (self.nx,), what, self.state_names)
+        """`x` as a finite float array of shape (nx,); ValueError names the entry at fault.
+
+        A report of an equilibrium, or a regulator about one, stands for its state.
+        """
+        theirs = getattr(getattr(x, "map", self), "state_names", self.state_names)
+        if theirs != self.state_names:
+            raise ValueError(
+                f"{what}: it is of a map with the states {few(theirs)}, not {few(self.state_names)}"
+            )
+        return check_array(state_of(x, what), (self.nx,), what, self.state_names)
+
+    def check_point(self, x: Any, u: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """State and input, checked; an equilibrium brings its own input where none is given."""
+        state = self.check_state(x)
+        return state, self.check_input(getattr(x, "u", None) if u is None else u, state)
+
+    def check_start(self, x0: Any, U: Any, steps: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """Initial state and inputs (N, nu) of a rollout; an equilibrium's input is held if none are given."""
+        state = self.check_state(x0, "initial state")
+        U = getattr(x0, "u", None) if U is None and steps is not None else U
+        return state, self.check_inputs(U, steps, state)
 
     def check_input(self, u: Any, x: np.ndarray | None = None, what: str = "input") -> np.ndarray:
         """`u` as a finite float array of shape (nu,); None is `rest_input` at x."""

@@ -11,6 +11,7 @@ import numpy as np
 from vioc.checks import as_names
 from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder, Symbols
 from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.trajectory import Trajectory
@@ -144,8 +145,7 @@ class CasadiMap(KernelMap):
         )
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
         return self._linearization(self._first(x, u, k * h, h, self._theta))
 
@@ -155,6 +155,7 @@ class CasadiMap(KernelMap):
         return self._linearization(self._first(X, U, t[:, None], h[:, None], self._theta))
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
+        trajectory = trajectory_of(trajectory)
         n, t = len(trajectory), trajectory.t
         h = trajectory.step_lengths[:, None]
         return self._linearization(self._first(trajectory.x[:n], trajectory.u, t[:n, None], h, self._theta))
@@ -168,14 +169,14 @@ class CasadiMap(KernelMap):
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
         return self._hessian(self._second(x, u, k * h, h, self._theta, np.asarray(z, float))[0])
 
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
+        trajectory = trajectory_of(trajectory)
         n, t = len(trajectory), trajectory.t
         h = trajectory.step_lengths[:, None]
         x, u = trajectory.x[:n], trajectory.u

@@ -14,6 +14,7 @@ import numpy as np
 
 from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
 from vioc.dynamics.integrators.kernel import KernelMap, shared
@@ -325,12 +326,12 @@ class Composition(KernelMap):
         return SecondOrder(*(np.ascontiguousarray(result[:, a, b]) for a, b in pairs))
 
     def _along(self, trajectory: Trajectory) -> tuple[_StageRun, int]:
+        trajectory = trajectory_of(trajectory)
         X, U, h = trajectory.x, trajectory.u, trajectory.step_lengths
         return self._stage_run(X, U, trajectory.t[:-1], h, trajectory.k0), trajectory.k0
 
     def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> tuple[_StageRun, int]:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
         X = self._steps(x, u[None], k, h)[0]
         return self._stage_run(X, u[None], k * h, h, k), k
@@ -364,7 +365,7 @@ class Composition(KernelMap):
     ) -> SecondOrder:
         run, k0 = self._along(trajectory)
         if zeta is None:
-            zeta = np.zeros((len(trajectory), len(self.multiplier_names)))
+            zeta = np.zeros((len(Z), len(self.multiplier_names)))
         return self._second(run, self._first(run, k0), np.asarray(Z, float), np.asarray(zeta, float))
 
 

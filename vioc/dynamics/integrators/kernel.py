@@ -115,8 +115,7 @@ class KernelMap(OneStepMap):
     # -- protocol -------------------------------------------------------------------------------
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         return self._steps(x, u[None], k, self._step_lengths(dt, 1))[0][1]
 
     def rollout(
@@ -129,8 +128,7 @@ class KernelMap(OneStepMap):
         dt: float | Sequence[float] | np.ndarray | None = None,
         warn: bool = True,
     ) -> Trajectory:
-        x0 = self.check_state(x0, "initial state")
-        U = self.check_inputs(U, steps, x0)
+        x0, U = self.check_start(x0, U, steps)
         lengths = self._step_lengths(dt, len(U))
         X, multipliers, _ = self._steps(x0, U, k0, lengths)
         run = self._trajectory(X, U, multipliers, k0, lengths)

@@ -19,6 +19,7 @@ import numpy as np
 from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
 from vioc.dynamics.integrators.kernel import shared
@@ -318,18 +319,18 @@ class MidpointVI(MechanicalMap):
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
-        zeta = np.zeros((len(trajectory), self.nm)) if zeta is None else np.asarray(zeta, float)
+        zeta = np.zeros((len(Z), self.nm)) if zeta is None else np.asarray(zeta, float)
         return self._structured.contract(_along(trajectory), self._theta, np.asarray(Z, float), zeta)
 
     def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
         X, multipliers, _ = self._steps(x, u[None], k, h)
         return Steps(X[:1], X[1:], u[None], multipliers, k * h, h, k)
 
 
 def _along(run: Trajectory) -> Steps:
+    run = trajectory_of(run)
     return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], run.step_lengths, run.k0)
 
 

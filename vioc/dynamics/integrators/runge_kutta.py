@@ -16,6 +16,7 @@ from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
@@ -332,12 +333,12 @@ class RungeKutta(MechanicalMap):
         return X, U, t, h, theta, jump[..., 0], np.moveaxis(stages, 2, 0)
 
     def _point(self, x: Any, u: Any, k: int, dt: float | None) -> tuple:
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
         return self._solved(x[None], u[None], k * h, h, k)
 
     def _along(self, trajectory: Trajectory) -> tuple:
+        trajectory = trajectory_of(trajectory)
         t, h = trajectory.t[:-1], trajectory.step_lengths
         return self._solved(trajectory.x[:-1], trajectory.u, t, h, trajectory.k0)
 
@@ -365,7 +366,7 @@ class RungeKutta(MechanicalMap):
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
         if zeta is None:
-            zeta = np.zeros((len(trajectory), self.nm))
+            zeta = np.zeros((len(Z), self.nm))
         first = self._derivatives.first(*self._along(trajectory))
         return self._derivatives.second(first, np.asarray(Z, float), zeta)
 

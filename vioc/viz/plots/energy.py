@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vioc.dynamics.given import trajectory_of
 from vioc.errors import ModelError
-from vioc.viz.plots.style import GRID, curve, legend, panels, returned, run_of
+from vioc.viz.plots.style import GRID, curve, legend, panels, returned
 from vioc.viz.plots.trajectories import constraint_names, unique
 from vioc.viz.plots.units import label, quantity_unit
 
@@ -40,7 +41,7 @@ def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = F
     ModelError
         If the map has no energy.
     """
-    run = run_of(trajectory)
+    run = trajectory_of(trajectory)
     names = ("energy", "kinetic", "potential") if parts else ("energy",)
     values = {n: run[n] for n in names}  # before a figure is made: the map may have none
     (axes,) = panels(1, ax, labels=[names])
@@ -77,7 +78,7 @@ def plot_constraints(trajectory: Trajectory, *names: str, ax: Any = None) -> Any
     ModelError
         If a name is unknown.
     """
-    run = run_of(trajectory)
+    run = trajectory_of(trajectory)
     if not run.map.multiplier_names:
         raise ValueError("the map of this trajectory has no constraints")
     full = [_value(run, n) for n in names or constraint_names(run.map)]

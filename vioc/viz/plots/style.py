@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from vioc.dynamics.batch import Batch
+from vioc.dynamics.given import trajectory_of
 from vioc.names import quantity_name
 
 WIDTH, HEIGHT = 6.4, 1.8  # in, of a figure and of one of several panels
@@ -120,17 +122,12 @@ def full_names(f: Any, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(quantity_name(f, n) for n in names) or tuple(f.state_names)
 
 
-def run_of(run: Any) -> Any:
-    """The trajectory of what has one: optimized results, runs of a closed loop."""
-    return getattr(run, "trajectory", run)
-
-
 def named_runs(runs: Any) -> dict[str, Any]:
     """Runs by name: a dict as it is, a batch or a sequence numbered, one run without a name."""
     if isinstance(runs, dict):
-        return {name: run_of(run) for name, run in runs.items()}
-    if hasattr(runs, "errors") and hasattr(runs, "map"):  # a batch: those that did not fail
+        return {name: trajectory_of(run) for name, run in runs.items()}
+    if isinstance(runs, Batch):  # those that did not fail
         return {str(i): runs[i] for i in range(len(runs)) if i not in runs.errors}
-    if hasattr(run_of(runs), "map"):
-        return {"": run_of(runs)}
-    return {str(i): run_of(run) for i, run in enumerate(runs)}
+    if hasattr(trajectory_of(runs), "map"):
+        return {"": trajectory_of(runs)}
+    return {str(i): trajectory_of(run) for i, run in enumerate(runs)}

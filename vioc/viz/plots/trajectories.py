@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from vioc.dynamics.given import trajectory_of
 from vioc.errors import ModelError
-from vioc.viz.plots.style import GRID, curve, full_names, legend, panels, returned, run_of
+from vioc.viz.plots.style import GRID, curve, full_names, legend, panels, returned
 from vioc.viz.plots.units import KINDS, label, quantity_unit
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ def plot_trajectory(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
     ModelError
         If a name is unknown.
     """
-    run = run_of(trajectory)
+    run = trajectory_of(trajectory)
     return _draw(run, {n: run[n] for n in full_names(run.map, names)}, ax)
 
 
 def plot_inputs(trajectory: Trajectory, *, ax: Any = None) -> Any:
     """All inputs over time, as the steps they are held for; arguments and result as `plot_trajectory`."""
-    run = run_of(trajectory)
+    run = trajectory_of(trajectory)
     if not run.map.input_names:
         raise ValueError("the map of this trajectory has no inputs to plot")
     return plot_trajectory(run, *(f"u.{n}" for n in run.map.input_names), ax=ax)
@@ -72,7 +73,7 @@ def plot_multipliers(trajectory: Trajectory, *names: str, impulses: bool = False
     ValueError
         If the map has no constraints.
     """
-    run = run_of(trajectory)
+    run = trajectory_of(trajectory)
     if not run.map.multiplier_names:
         raise ValueError("the map of this trajectory has no constraints, so no multipliers to plot")
     if impulses:

@@ -40,7 +40,7 @@ def view(
 
     Parameters
     ----------
-    runs : Trajectory, sequence of them, dict by label, System, or UrdfModel
+    runs : Trajectory or what has one, sequence of them, batch, dict by label, System, or UrdfModel
         Several trajectories are drawn over each other, each in a colour of its own; a label
         ``"reference"`` is grey and half transparent. A system stands still, with a slider for each variable.
     q : array (nq,) or dict by name, optional

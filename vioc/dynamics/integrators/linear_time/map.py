@@ -21,6 +21,7 @@ from vioc.dynamics.compile.programs import Program
 from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
@@ -274,8 +275,7 @@ class LinearTimeVI(MechanicalMap):
         return StepDerivatives(self)
 
     def _first(self, x: Any, u: Any, k: int, dt: float | None):
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
         X, multipliers, _ = self._steps(x, u[None], k, h)
         return self._derivatives.first(X[:1], X[1:], u[None], multipliers, k * h, h, self._theta, k)
@@ -302,10 +302,11 @@ class LinearTimeVI(MechanicalMap):
     ) -> SecondOrder:
         first = self._derivatives.first(*self._along(trajectory))
         if zeta is None:
-            zeta = np.zeros((len(trajectory), self.nm))
+            zeta = np.zeros((len(Z), self.nm))
         return self._derivatives.second(first, np.asarray(Z, float), zeta)
 
     def _along(self, trajectory: Trajectory) -> tuple:
+        trajectory = trajectory_of(trajectory)
         x, t, h = trajectory.x, trajectory.t[:-1], trajectory.step_lengths
         u, multipliers = trajectory.u, trajectory.multipliers
         return x[:-1], x[1:], u, multipliers, t, h, self._theta, trajectory.k0

@@ -18,6 +18,7 @@ from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.compile.programs import Program
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder, Symbols
 from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.integrators.maximal import space
@@ -315,8 +316,7 @@ class MaximalVI(KernelMap):
         return None if self.graph.touches else self.derivatives.residual
 
     def _first(self, x: Any, u: Any, k: int, dt: float | None):
-        x = self.check_state(x)
-        u = self.check_input(u, x)
+        x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
         X, multipliers, _ = self._steps(x, u[None], k, h)
         return self.derivatives.first(X[:1], X[1:], u[None], multipliers, k * h, h, self._theta)
@@ -342,10 +342,11 @@ class MaximalVI(KernelMap):
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
         first = self.derivatives.first(*self._along(trajectory))
-        zeta = np.zeros((len(trajectory), len(self.multiplier_names))) if zeta is None else zeta
+        zeta = np.zeros((len(Z), len(self.multiplier_names))) if zeta is None else zeta
         return self.derivatives.second(first, np.asarray(Z, float), zeta)
 
     def _along(self, run: Trajectory) -> tuple:
+        run = trajectory_of(run)
         return run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], run.step_lengths, self._theta
 
     # -- named quantities ---------------------------------------------------------------------------------
