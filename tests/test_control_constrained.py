@@ -414,7 +414,7 @@ def test_monitor_prints_levels_and_a_verdict(capsys):
     ("options", "message"),
     [
         (dict(), "no constraint"),
-        (dict(bounds={"y": 1.0}), "bounds: unknown quantity 'y'"),
+        (dict(bounds={"y": 1.0}), "bounds: unknown name 'y'"),
         (dict(bounds={"u.force": (2.0, 1.0)}), "lower limit 2 > upper limit 1"),
         (dict(bounds={"u.force": np.ones(3)}), "expected a number or 10 of them"),
         (dict(bounds={"x": (None, None)}), "x: it has no limit"),

@@ -325,7 +325,7 @@ def test_other_initial_states_without_building_again():
     again = problem.solve(moved, initial=f.state(), tolerance=1e-10)
     assert again.cost == pytest.approx(first.cost, abs=1e-7)
     assert len(problem._solvers) == 2  # a cold one and a warm one
-    with pytest.raises(ValueError, match="'p' is no state"):
+    with pytest.raises(ValueError, match="initial: unknown name 'p'"):
         problem.solve(initial={"p": 1.0})
 
 

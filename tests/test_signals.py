@@ -114,7 +114,7 @@ def test_what_is_refused(f):
     for call, message in (
         (lambda: inputs(f, N, torque=1.0), "a signal each, got none for rho.trolley, rho.string; a number"),
         (lambda: inputs(f, N, tork=1.0, **held), "inputs: unknown name 'tork'.*torque"),
-        (lambda: inputs(f, N, rho_tork=1.0, **held), "unknown input 'rho_tork'.*"),
+        (lambda: inputs(f, N, rho_tork=1.0, **held), "unknown name 'rho_tork'.*"),
         (lambda: inputs(f, N, {"rho.string": 1}, **held), "'rho.string' has two signals"),
         (lambda: inputs(f, N, torque=[1, 2], **held), r"input 'torque': expected .*\(8,\), got \(2,\)"),
         (
