@@ -76,8 +76,7 @@ def test_unknown_names(f, upright, loop, call, message):
 
 def test_objects_instead_of_states(f, upright, loop):
     for call in (lambda x: f.rollout(x, steps=2), f.linearize, lambda x: loop.rollout(x, 2)):
-        with pytest.raises(ValueError, match=r"object of type Equilibrium; use its \.x"):
-            call(upright)
+        assert call(upright) is not None  # is at one state: tests/test_given.py
         with pytest.raises(ValueError, match=r"\{'theta': 1\}; make .* f.initial_state or f.state"):
             call({"theta": 1})
 
