@@ -123,10 +123,10 @@ def test_unknown_names_are_model_errors():
         (lambda: dmoc.Phase(f, 5, bounds={"y": 1.0}), "bounds: unknown name 'y'"),
         (lambda: dmoc.Phase(f, 5, initial={"y": 1.0}), "initial: unknown name 'y'"),
         (lambda: dmoc.Phase(f, 5, rates={"y": 1.0}), "rates: unknown name 'y'"),
-        (lambda: dmoc.Phase(f, 5, periodic="y"), "periodic: unknown state 'y'"),
+        (lambda: dmoc.Phase(f, 5, periodic="y"), "periodic: unknown name 'y'"),
         (lambda: dmoc.Problem([dmoc.Phase(f, 5)] * 2, jumps=[{"y": 0.0}]), "jump into phase 1: .* 'y'"),
         (lambda: dmoc.Problem(dmoc.Phase(f, 5)).with_parameters(y=1.0), "unknown parameter 'y'"),
-        (lambda: dmoc.Problem(dmoc.Phase(f, 5)).solve(initial={"y": 0.0}), "initial: 'y' is no state"),
+        (lambda: dmoc.Problem(dmoc.Phase(f, 5)).solve(initial={"y": 0.0}), "initial: unknown name 'y'"),
     ]
     for make, message in wrong:
         with pytest.raises(vioc.ModelError, match=message):
