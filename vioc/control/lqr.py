@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_discrete_are
 
-from vioc.checks import few, plain
+from vioc.checks import as_names, few, plain
 from vioc.control.about import about_of, check_trajectory
-from vioc.control.analysis.rank import stuck_modes
 from vioc.control.riccati import riccati
+from vioc.control.steady import steady_gain
 from vioc.control.weights import error_names, error_weights, input_weight
 from vioc.drawing import plots
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError
 from vioc.steps import check_steps
 
-SETTLES = 1 - 1e-7  # poles nearer to the circle are rounding of what does not settle at all
 FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
 
 
@@ -36,7 +34,9 @@ class SteadyRegulator:
         Gain and cost-to-go.
     Q, R : (ndx, ndx), (nu, nu)
     poles : (ndx,), complex
-        Eigenvalues of A - B K, all inside the unit circle.
+        Eigenvalues of A - B K, all inside the unit circle; without those of what is disregarded.
+    disregarded : tuple of str
+        What may end anywhere; Q and P do not weigh it.
     """
 
     map: OneStepMap = field(repr=False)
@@ -47,6 +47,7 @@ class SteadyRegulator:
     Q: np.ndarray = field(repr=False)
     R: np.ndarray = field(repr=False)
     poles: np.ndarray = field(repr=False)
+    disregarded: tuple[str, ...] = ()
 
     def rollout(self, x0: Any, steps: int) -> Trajectory:
         """Closed loop from x0 (nx,) for `steps` steps; `u` of the result is what was applied.
@@ -70,7 +71,8 @@ class SteadyRegulator:
         x = few(values, what="states")
         return (
             f"SteadyRegulator(about {x}; largest pole {np.abs(self.poles).max():.6g}; "
-            f"K: {self.K.shape[0]} x {self.K.shape[1]})"
+            + f"disregards {', '.join(self.disregarded)}; " * bool(self.disregarded)
+            + f"K: {self.K.shape[0]} x {self.K.shape[1]})"
         )
 
 
@@ -145,7 +147,7 @@ class Regulator:
             h = np.concatenate([h, np.full(steps - n, self.map.dt)])
         return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h)
 
-    def hold(self, x: Any = None, u: Any = None) -> Regulator:
+    def hold(self, x: Any = None, u: Any = None, *, disregard: str | Iterable[str] = ()) -> Regulator:
         """The same regulator that after its horizon holds an equilibrium with a steady-state gain.
 
         Parameters
@@ -154,6 +156,8 @@ class Regulator:
             Default: the last state of the reference.
         u : (nu,), optional
             Default: that of the report; else solved for, from the last input of the reference.
+        disregard : names
+            As in `dlqr`.
 
         Raises
         ------
@@ -168,7 +172,7 @@ class Regulator:
             u = _holding_input(self.map, x, self.reference.u[-1])
         try:
             Q = self.Q if self.Q.ndim == 2 else self.Q[-1]
-            end = dlqr_steady(self.map, x, u, Q, self.R)
+            end = dlqr_steady(self.map, x, u, Q, self.R, disregard=disregard)
         except ValueError as error:
             raise ValueError(
                 f"cannot hold the end of the reference: {error}; give the equilibrium to hold, "
@@ -189,7 +193,14 @@ class Regulator:
 
 
 def dlqr(
-    f: OneStepMap, about: Any, Q: Any, R: Any, Qf: Any = None, *, on_manifold: bool = False
+    f: OneStepMap,
+    about: Any,
+    Q: Any,
+    R: Any,
+    Qf: Any = None,
+    *,
+    on_manifold: bool = False,
+    disregard: str | Iterable[str] = (),
 ) -> Regulator | SteadyRegulator:
     """The linear-quadratic regulator about a trajectory, [S] (36), or an equilibrium.
 
@@ -211,6 +222,10 @@ def dlqr(
     on_manifold : bool
         As `vioc.control.feedback.regulator`, which has cross weights too: weigh and feed back only what
         constraints let move.
+    disregard : names, optional
+        About an equilibrium: errors or quantities of the state that may end anywhere, since no input moves
+        them and they do not settle, such as the place of a foot that stands (the error without it names
+        them). Feedback then does not see the motion of the whole with them, nor weighs it.
 
     Returns
     -------
@@ -226,19 +241,28 @@ def dlqr(
     if on_manifold:
         from vioc.control.feedback.tracking import regulator  # it imports this module
 
-        return regulator(f, about, Q, R, Qf, on_manifold=True)
+        return regulator(f, about, Q, R, Qf, on_manifold=True, disregard=disregard)
     about = about_of(f, about)
     if not isinstance(about, Trajectory):
         x, u = about
         if Qf is not None:
             raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
-        return dlqr_steady(f, x, u, Q, R)
+        return dlqr_steady(f, x, u, Q, R, disregard=disregard)
+    refuse_disregard(disregard)
     f = check_trajectory(f, about)
     Q, Qf = state_costs(f, Q, Qf, about.x)
     R = input_weight(f, R, "R", definite=True)
     A, B = f.linearize_trajectory(about)
     K, P = riccati(A, B, along(Q), R, Qf)
     return Regulator(f, about, K, P, Q, R, Qf)
+
+
+def refuse_disregard(disregard: Any) -> None:
+    """ValueError where something is disregarded along a trajectory, which has an end."""
+    if as_names(disregard):
+        raise ValueError(
+            "disregard: along a trajectory nothing has to settle; give it with an equilibrium, or to hold()"
+        )
 
 
 def state_costs(f: OneStepMap, Q: Any, Qf: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -257,7 +281,14 @@ def along(Q: np.ndarray) -> np.ndarray:
 
 
 def dlqr_steady(
-    f: OneStepMap, x: Any, u: Any, Q: Any, R: Any, *, tolerance: float = FIXED_POINT
+    f: OneStepMap,
+    x: Any,
+    u: Any,
+    Q: Any,
+    R: Any,
+    *,
+    disregard: str | Iterable[str] = (),
+    tolerance: float = FIXED_POINT,
 ) -> SteadyRegulator:
     """The infinite-horizon regulator about an equilibrium f(x, u) = x.
 
@@ -266,7 +297,7 @@ def dlqr_steady(
     f : OneStepMap
     x, u : (nx,), (nu,)
         `u` None is zero.
-    Q, R
+    Q, R, disregard
         As in `dlqr`.
     tolerance : float
         How far (x, u) may move in a step, relative to 1 + |x|.
@@ -288,22 +319,10 @@ def dlqr_steady(
         raise ValueError(
             f"(x, u) is not an equilibrium: one step moves {error_names(f)[worst]} by {moved[worst]:.3g}"
         )
+    S = np.zeros((f.ndx, f.nu))
     A, B = f.linearize(x, u)
-    try:
-        with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
-            P = solve_discrete_are(A, B, Q, R)
-        K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
-        poles = np.linalg.eigvals(A - B @ K)
-        if not np.abs(poles).max() < SETTLES:
-            raise np.linalg.LinAlgError(f"a closed-loop pole is {np.abs(poles).max():.6g}")
-    except np.linalg.LinAlgError as error:
-        stuck = stuck_modes(A, B, error_names(f))
-        if stuck:
-            advice = f"the inputs cannot move the eigenvalues {stuck}; add an input that acts on them"
-        else:
-            advice = "weigh in Q every mode on the unit circle (a drifting coordinate, an undamped swing)"
-        raise OptimizationError(f"no stabilizing regulator at this equilibrium ({error}): {advice}") from None
-    return SteadyRegulator(f, x, u, K, P, Q, R, poles)
+    found = steady_gain(f, x, A, B, Q, R, S, disregard=disregard)
+    return SteadyRegulator(f, x, u, found.K, found.P, found.Q, R, found.poles, found.disregarded)
 
 
 def _holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:

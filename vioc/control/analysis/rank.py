@@ -11,10 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.linalg import qr, schur
 
 TOLERANCE = 1e-9  # singular values below it, relative to the matrices, count as zero
 LONGEST = 10  # doublings of the step that the staircase tries: up to 1024 steps
 ROUNDING = 1e-13  # rows of a factor below it, relative to the largest, are noise
+UNSETTLED = 1e-6  # modes nearer to the unit circle than this do not settle by themselves
 GROWTH = 1e6  # |A^p|/|A| beyond which longer steps hide what does not grow
 
 
@@ -269,16 +271,57 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
     return eigenvalues[(np.abs(eigenvalues) >= 1 - tolerance) & (margins <= tolerance)]
 
 
-def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str]) -> str:
-    """Eigenvalues |s| >= 1 that no feedback moves, each with the states that its motion is made of.
+def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What inputs cannot move and does not settle by itself: W'z with W'A = F W', W'B = 0.
 
-    The w with w' [s I - A, B] = 0 is the combination w'z of states that the inputs do not reach.
+    Returns
+    -------
+    F : (m, m)
+        With all eigenvalues |s| >= 1 - 1e-6 of the part of A that the `staircase` does not reach.
+    W : (n, m)
+        Orthonormal.
     """
-    found = []
-    for s in unstabilizable_modes(A, B):
-        w = np.abs(np.linalg.svd(np.hstack([s * np.eye(len(A)) - A, B]))[0][:, -1])
-        states = ", ".join(name for name, size in zip(names, w, strict=True) if size > 0.1 * w.max())
-        found.append(f"{s if s.imag else s.real:.6g} (of {states})")
+    N = staircase(A, B).complement
+    if not N.shape[1]:
+        return np.zeros((0, 0)), N
+    # sorted: outside of the circle of radius 1 - UNSETTLED first
+    upper, Z, m = schur((N.T @ A @ N).T / (1 - UNSETTLED), sort="ouc")
+    return (1 - UNSETTLED) * upper[:m, :m].T, N @ Z[:, :m]
+
+
+def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None) -> str:
+    """Eigenvalues |s| >= 1 that no feedback moves, each with the states that it is a combination of.
+
+    Parameters
+    ----------
+    A, B : (n, n), (n, nu)
+    names : ndx names
+    T : (ndx, n), optional
+        z = T' dx; by default the identity.
+
+    Returns
+    -------
+    str
+        Of the w'z that inputs do not reach; several with one eigenvalue are told apart by elimination.
+    """
+    F, W = unreached_modes(A, B)
+    W = W if T is None else T @ W
+    values = np.linalg.eigvals(F)
+    found: list[str] = []
+    seen: list[complex] = []
+    for s in values[values.imag >= 0]:
+        if any(abs(s - other) <= UNSETTLED for other in seen):
+            continue
+        seen.append(s)
+        U, size, _ = np.linalg.svd(F - s * np.eye(len(F)))
+        count = max(1, int((size <= UNSETTLED).sum()))
+        rows = (W @ U[:, -count:].conj()).T
+        _, upper, order = qr(rows, mode="economic", pivoting=True)
+        for row in np.linalg.solve(upper[:, :count], upper):
+            size = np.abs(row)
+            used = sorted(order[i] for i in np.flatnonzero(size > 0.1 * size.max()))
+            states = ", ".join(names[i] for i in used)
+            found.append(f"{s if abs(s.imag) > UNSETTLED else s.real:.6g} (of {states})")
     return ", ".join(found)
 
 

@@ -12,7 +12,7 @@ from vioc.control.about import about_of, check_trajectory
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.feedback.measurement import Measurement
-from vioc.control.lqr import SETTLES
+from vioc.control.steady import SETTLES
 from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array, check_rows
 from vioc.control.about import about_of, check_trajectory
-from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.law import StateLaw
 from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.lqr import (
     FIXED_POINT,
-    SETTLES,
     Regulator,
     SteadyRegulator,
     along,
+    refuse_disregard,
     state_costs,
 )
 from vioc.control.riccati import riccati
+from vioc.control.steady import steady_gain
 from vioc.control.weights import error_names, error_weights, input_weight
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError
 
 
 @dataclass(frozen=True)
@@ -156,6 +155,7 @@ def regulator(
     *,
     S: Any = None,
     on_manifold: bool = False,
+    disregard: str | Iterable[str] = (),
 ) -> Regulator | SteadyRegulator:
     """`dlqr` with a cross weight, on the tangent space of the constraints if asked.
 
@@ -187,6 +187,7 @@ def regulator(
     S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
     about = about_of(f, about)
     if isinstance(about, Trajectory):
+        refuse_disregard(disregard)
         f = check_trajectory(f, about)
         Q, Qf = state_costs(f, Q, Qf, about.x)
         n = len(about)
@@ -200,10 +201,10 @@ def regulator(
         raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
     x, u = about
     Q = error_weights(f, Q, "Q", x[None]).reshape(f.ndx, f.ndx)
-    return _steady(f, x, u, Q, R, S, on_manifold)
+    return _steady(f, x, u, Q, R, S, on_manifold, disregard)
 
 
-def _steady(f, x, u, Q, R, S, on_manifold: bool) -> SteadyRegulator:
+def _steady(f, x, u, Q, R, S, on_manifold: bool, disregard: Any) -> SteadyRegulator:
     u = f.check_input(u, x)
     moved = np.abs(f.difference(x, f.step(x, u))).max()
     if not moved <= FIXED_POINT * (1 + np.abs(x).max()):
@@ -214,20 +215,10 @@ def _steady(f, x, u, Q, R, S, on_manifold: bool) -> SteadyRegulator:
     lin = f.linearize(x, u)
     A, B = restrict(lin.A, lin.B, T)
     reduced = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # what is idle is at 0
-    try:
-        with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
-            P = solve_discrete_are(A, B, T.T @ Q @ T, R, s=T.T @ S)
-        K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A + S.T @ T)
-        poles = np.linalg.eigvals((A - B @ K)[reduced, reduced])
-        if not np.abs(poles).max(initial=0.0) < SETTLES:
-            raise np.linalg.LinAlgError(f"a closed-loop pole is {np.abs(poles).max():.6g}")
-    except np.linalg.LinAlgError as error:
-        stuck = ", ".join(f"{s:.6g}" for s in unstabilizable_modes(A, B))
-        advice = "weigh in Q every mode on the unit circle; [Q S; S' R] must not be indefinite"
-        if stuck:
-            advice = f"the inputs cannot move the eigenvalues {stuck}; add an input that acts on them"
-        raise OptimizationError(f"no stabilizing regulator at this equilibrium ({error}): {advice}") from None
-    return SteadyRegulator(f, x, u, K @ T.T, T @ P @ T.T, Q, R, poles)
+    found = steady_gain(f, x, A, B, T.T @ Q @ T, R, T.T @ S, T=T, disregard=disregard, counted=reduced)
+    K, P = found.K @ T.T, T @ found.P @ T.T
+    Q = T @ found.Q @ T.T if found.disregarded else Q
+    return SteadyRegulator(f, x, u, K, P, Q, R, found.poles, found.disregarded)
 
 
 def _rows(value: Any, shape: tuple[int, ...], N: int, what: str) -> np.ndarray:

@@ -1,0 +1,154 @@
+"""Regulators that let go by name what no input moves: the place of a foot that stands."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from scipy.linalg import solve_discrete_are
+
+from vioc import CasadiMap, Contact, Gravity, JointForce, Mass, MaximalVI, System, ry, tx, tz
+from vioc.control import dlqr
+from vioc.control.analysis.rank import stuck_modes, unreached_modes
+from vioc.control.feedback import LinearMPC, equilibrium, regulator
+from vioc.errors import ModelError, OptimizationError
+
+WEIGHTS = {"ankle": 10.0, "v.ankle": 1.0}
+
+
+@pytest.fixture(scope="module")
+def stands():
+    """A body on an ankle, on a foot with two points of contact; and where it stands."""
+    body = tz(0.05)[ry("ankle")[tz(0.5, name="body", mass=Mass(5.0, (0.1, 0.1, 0.1)))]]
+    foot = tx("x")[tz("z")[ry("pitch", name="foot", mass=Mass(2.0, (0.02, 0.02, 0.02)))[body]]]
+    soles = [
+        Contact("foot", center=(s * 0.15, 0, -0.05), name=n, friction=0.8)
+        for s, n in ((1, "toe"), (-1, "heel"))
+    ]
+    f = MaximalVI(System(foot, Gravity(0, 0, -9.81), JointForce("ankle", "torque"), *soles), 0.01)
+    return f, equilibrium(f, guess={"z": 0.0501})
+
+
+def test_the_refusal_names_what_may_be_disregarded(stands):
+    f, still = stands
+    with pytest.raises(OptimizationError, match=r"eigenvalues 1 \(of dx.foot\); .*disregard=\[...\]"):
+        dlqr(f, still, WEIGHTS, 1.0)
+    loop = dlqr(f, still, WEIGHTS, 1.0, disregard=["dx.foot"])
+    assert np.abs(loop.poles).max() < 0.99 and len(loop.poles) == f.ndx - 1
+    assert loop.disregarded == ("dx.foot",) and "disregards dx.foot" in repr(loop)
+    for name in ("x", "dx.body"):  # the same mode by other names: the variable, and what moves with it
+        np.testing.assert_array_equal(dlqr(f, still, WEIGHTS, 1.0, disregard=name).K, loop.K)
+
+
+def test_it_stands_wherever_the_foot_is(stands):
+    f, still = stands
+    loop = dlqr(f, still, WEIGHTS, 1.0, disregard=["x"])
+    moved = still.x.copy()
+    moved[[f.state_names.index(n) for n in ("x.foot", "x.body")]] += 0.3
+    # the linearization knows a sticking contact to the accuracy that its step is solved to
+    assert np.abs(loop.K @ f.difference(still.x, moved)).max() < 1e-6 * np.abs(loop.K).max()
+    leaning = f.initial_state({"x": 0.3, "z": still["z"], "ankle": 0.05})
+    run = loop.rollout(leaning, 250)
+    assert abs(run["ankle"][-1]) < 1e-4 and abs(run["x"][-1] - 0.3) < 1e-3
+    plan = LinearMPC(loop, 5)  # the regulator's weights, cost-to-go and first input
+    np.testing.assert_allclose(plan(0, leaning), loop.u - loop.K @ f.difference(loop.x, leaning), rtol=1e-6)
+
+
+def test_the_gain_is_the_limit_of_discounted_problems(stands):
+    """Which have a solution: with A and B times 1 - gap the place decays. By scipy alone; the difference is
+    of first order in the gap, so that halving that halves it, and what is extrapolated is of second."""
+    f, still = stands
+    loop = dlqr(f, still, WEIGHTS, 1.0, disregard=["x"])
+    A, B = f.linearize(still)
+    full = dlqr(f, (still.x, still.u), WEIGHTS, 1.0, disregard=["x"]).Q
+    gains = []
+    for gap in (2e-4, 1e-4):
+        P = solve_discrete_are((1 - gap) * A, (1 - gap) * B, full, np.eye(1))
+        gains.append(np.linalg.solve(np.eye(1) + B.T @ P @ B, B.T @ P @ A))
+    size, away = np.abs(loop.K).max(), [np.abs(K - loop.K).max() for K in gains]
+    assert away[0] / away[1] == pytest.approx(2.0, abs=0.1)
+    assert np.abs(2 * gains[1] - gains[0] - loop.K).max() < 1e-4 * size < away[1]
+
+
+def test_regulators_of_the_same_kind(stands):
+    f, still = stands
+    loop = dlqr(f, still, WEIGHTS, 1.0, disregard="x")
+    np.testing.assert_allclose(
+        regulator(f, still, WEIGHTS, 1.0, disregard="x").K, loop.K, rtol=1e-9, atol=1e-9
+    )
+    free = dlqr(f, still, WEIGHTS, 1.0, disregard="x", on_manifold=True)
+    assert free.disregarded == ("x",) and np.abs(free.poles).max() < 0.99
+    run = f.rollout(still, steps=3)
+    follow = dlqr(f, run, loop.Q, 1.0)
+    with pytest.raises(OptimizationError, match="no stabilizing regulator"):
+        follow.hold(still)
+    np.testing.assert_allclose(follow.hold(still, disregard=["x"]).end.K, loop.K, rtol=1e-9, atol=1e-9)
+    for design in (dlqr, regulator):
+        with pytest.raises(ValueError, match="disregard: along a trajectory nothing has to settle"):
+            design(f, run, WEIGHTS, 1.0, disregard="x")
+
+
+def linear(A, B, names):
+    A, B = np.asarray(A, float), np.asarray(B, float)
+    x, u = ca.SX.sym("x", len(A)), ca.SX.sym("u", B.shape[1])
+    return CasadiMap(ca.Function("f", [x, u], [ca.DM(A) @ x + ca.DM(B) @ u]), 0.1, state_names=names)
+
+
+@pytest.fixture(scope="module")
+def two_places():
+    """Two places that nothing moves, one of which (b) an unstable state feels through its equilibrium."""
+    A = [[1, 0, 0], [0, 1, 0], [0.0, 0.2, 1.5]]
+    return linear(A, [[0], [0], [1.0]], ("a", "b", "c"))
+
+
+def test_several_modes_are_told_apart_and_must_all_be_named(two_places):
+    f, rest = two_places, (np.zeros(3), np.zeros(1))
+    A, B = f.linearize(*rest)
+    F, W = unreached_modes(A, B)
+    np.testing.assert_allclose(W.T @ A, F @ W.T, atol=1e-15)
+    np.testing.assert_allclose(W.T @ B, 0, atol=1e-15)
+    assert stuck_modes(A, B, f.state_names) in ("1 (of a), 1 (of b)", "1 (of b), 1 (of a)")
+    for names, one in ((["a"], "a"), (["b"], "b")):
+        with pytest.raises(OptimizationError, match=f"disregard: {one} names 1 of 2 modes; .*of a.*|.*of b"):
+            dlqr(f, rest, 1.0, 1.0, disregard=names)
+    loop = dlqr(f, rest, 1.0, 1.0, disregard=["a", "b"])
+    # by hand: c = -0.4 b is where it rests with b, and feedback acts on c + 0.4 b
+    P = solve_discrete_are([[1.5]], [[1.0]], [[1.0]], [[1.0]])
+    k = (1.5 * P / (1 + P))[0, 0]
+    np.testing.assert_allclose(loop.K, [[0, 0.4 * k, k]], atol=1e-12)
+    np.testing.assert_allclose(loop.poles, [1.5 - k], rtol=1e-12)
+    # Q, P and K are those of the Riccati equation of the whole
+    np.testing.assert_allclose(loop.Q + A.T @ loop.P @ (A - B @ loop.K), loop.P, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "A, B, names, error, message",
+    [
+        ([[0.9, 0], [0, 1.5]], [[0], [1]], ["a"], ValueError, "nothing to leave out"),
+        ([[1, 0], [0, 1.5]], [[0], [1]], ["b"], ValueError, "'b' does not move with what .* 1 \\(of a\\)"),
+        (
+            [[1.1, 0], [0, 1.5]],
+            [[0], [1]],
+            ["a"],
+            OptimizationError,
+            "what is left out grows; .* 1.1 \\(of a\\)",
+        ),
+        ([[1, 0], [0.1, 1]], [[0], [1]], ["a"], OptimizationError, "left out pushes on what inputs hold"),
+        ([[1, 0], [0, 1.5]], [[0], [1]], ["d"], ModelError, "disregard: unknown name 'd'"),
+        ([[1, 0], [0, 1.5]], [[0], [1]], ["u.u0"], ValueError, "disregard: 'u.u0' belongs to a step"),
+    ],
+)
+def test_what_cannot_be_disregarded(A, B, names, error, message):
+    f = linear(A, B, ("a", "b"))
+    with pytest.raises(error, match=message):
+        dlqr(f, (np.zeros(2), np.zeros(1)), 1.0, 1.0, disregard=names)
+
+
+def test_an_oscillation_that_nothing_moves():
+    c, s = np.cos(0.3), np.sin(0.3)
+    f = linear([[c, -s, 0], [s, c, 0], [0.1, 0, 1.5]], [[0], [0], [1]], ("a", "b", "c"))
+    loop = dlqr(f, (np.zeros(3), np.zeros(1)), 1.0, 1.0, disregard=["a", "b"])
+    assert len(loop.poles) == 1
+    run = loop.rollout([1.0, 0.0, 2.0], 100)
+    y = loop.P @ run.x.T  # what is not disregarded
+    assert np.abs(y[:, -1]).max() < 1e-9 < np.abs(y[:, 0]).max()
+    assert np.abs(run.u[-30:]).max() < 1e-9 < np.abs(run["c"][-30:]).max()
+    assert stuck_modes(*f.linearize(np.zeros(3)), f.state_names).count("(of a, b)") == 1
