@@ -14,6 +14,7 @@ the numbers is missing from our copy, so all numbers below but the limit are our
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,15 +160,17 @@ class Task:
         """PD control: springs and dampers of the joints, driven by gain times reference."""
         stiffness, damping = TONE[patient]
         f = self.f.with_parameters(gain=gain, rate=rate, tone=stiffness, **{"tone-rate": damping})
-        t = np.arange(round(END / f.dt)) * f.dt + (f.dt / 2 if isinstance(f, MidpointVI) else 0.0)
-        wanted, start = reference(t), dict(zip(f.system.variables, self.q, strict=True))
-        drives = np.column_stack(
-            [
-                k * (start[n] + wanted[n][0]) + d * wanted[n][1]
-                for n, (k, d) in (("flexion", SHOULDER), ("elbow", (gain, rate)))
-            ]
-        )
-        return f.rollout(f.initial_state(self.q, None, drives[0]), drives, warn=False)
+        start = dict(zip(f.system.variables, self.q, strict=True))
+
+        def drive(joint: str, k: float, d: float) -> Callable[[float], float]:
+            def at(t: float) -> float:
+                turn, speed = reference(np.array(t))[joint]
+                return k * (start[joint] + turn) + d * speed
+
+            return at
+
+        drives = {"shoulder-drive": drive("flexion", *SHOULDER), "elbow-drive": drive("elbow", gain, rate)}
+        return f.rollout(f.initial_state(self.q), f.inputs(round(END / f.dt), drives), warn=False)
 
 
 def flexion(run: vioc.Trajectory) -> np.ndarray:

@@ -136,9 +136,7 @@ class Quadruped:
     def servos(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Angles, rates and torques of the joints at the start of each step but the first (N - 1, 12).
 
-        A rate is the mean of the steps before and after, which is what the dampers feel. The map's own
-        velocities of samples (``v.NAME``) do not know the inputs, which most of the springs' force here
-        stands against.
+        A rate is the mean of the steps before and after.
 
         Parameters
         ----------

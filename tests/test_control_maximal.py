@@ -140,8 +140,8 @@ def test_the_optimum_is_that_of_minimal_coordinates_as_dt_goes_to_zero():
     assert b.history.method[-1] == "newton" and abs(b.history.descent[-1]) < 1e-6
     assert b.history.shift[-1] == 0
     ratios = np.divide(*gaps)
-    assert gaps[1][0] < 0.05
-    np.testing.assert_allclose(ratios, 2, atol=0.5)
+    assert gaps[1][0] < 5e-3
+    np.testing.assert_allclose(ratios, 4, atol=0.6)  # of second order, with the same inputs
 
 
 def test_angles_known_modulo_a_turn_take_the_short_way():

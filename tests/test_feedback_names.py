@@ -96,7 +96,7 @@ def test_torque_that_holds_a_linkage(linkage):
 
 def m_as(f, held):
     """A state of minimal coordinates at rest in maximal ones."""
-    return f.initial_state(held.x[:3], start="given")
+    return f.initial_state(held.x[:3])
 
 
 def test_what_is_held_is_any_quantity(linkage):

@@ -39,6 +39,15 @@ class Rows:
         return ca.Function("landed", [*Z, *T, dt, theta], [g, *H], OPTIONS)
 
     @cached_property
+    def swept(self) -> ca.Function:
+        """(G' by each body.., their twists.., dt) -> dt G V (rows,), dt G by each body."""
+        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.count)]
+        V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
+        H = [dt * g.T for g in held]
+        swept = sum((h @ v for h, v in zip(H, V, strict=True)), ca.SX(self.function.size1_out(0), 1))
+        return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H], OPTIONS)
+
+    @cached_property
     def impulse(self) -> ca.Function:
         """(G' by each body.., multipliers) -> G' lambda by each body (6,)."""
         held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.count)]

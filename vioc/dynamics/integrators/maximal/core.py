@@ -53,96 +53,102 @@ class _Model(ctypes.Structure):
 def _driver() -> ctypes.CDLL:
     library = load_library([Path(__file__).with_name("tape.c")], "maximal")
     pointer = ctypes.c_void_p
-    library.vioc_maximal_rollout.argtypes = [pointer, Long, *[pointer] * 6, Double, *[pointer] * 5]
+    library.vioc_maximal_rollout.argtypes = [pointer, pointer, Long, *[pointer] * 6, Double, *[pointer] * 5]
     library.vioc_maximal_rollout.restype = Long
     return library
 
 
 class Core:
-    """A tape with its kernels compiled."""
+    """The tapes of both ends of a step with their kernels compiled."""
 
     def __init__(self, f: MaximalVI):
-        self.tape = tape = Tape(f.graph, f.nu)
+        departure = Tape(f.graph, f.nu)
+        self.tapes = departure, Tape(f.graph, f.nu, departure)
+        functions = departure.functions
         generator = ca.CodeGenerator("kernels", {"casadi_int": "long long"})
-        for i, function in enumerate(tape.functions):
+        for i, function in enumerate(functions):
             args = [ca.SX.sym("a", function.sparsity_in(k)) for k in range(function.n_in())]
             generator.add(ca.Function(f"kernel{i}", args, function.call(args), {"cse": True}))
         library = load_library([EXPORT + generator.dump()], f"MaximalVI of {f.system.name}")
         needs = np.zeros(4, int)
         pointers = []
-        for i in range(len(tape.functions)):
+        for i in range(len(functions)):
             work = [Long() for _ in range(4)]
             getattr(library, f"kernel{i}_work")(*(ctypes.byref(w) for w in work))
             needs = np.maximum(needs, [w.value for w in work])
             pointers.append(ctypes.cast(getattr(library, f"kernel{i}"), ctypes.c_void_p).value)
-        # kept: the structure points into these
-        self._arrays: dict[str, Any] = {
-            name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()
+        # kept: the structures point into these
+        shared: dict[str, Any] = {
+            "kernels": np.array(pointers, np.uint64),
+            "scales": np.ascontiguousarray(f.graph.scales),
+            **self._touching(f, departure),
         }
-        self._arrays["kernels"] = np.array(pointers, np.uint64)
-        self._arrays["index"] = np.array([*tape.index, 0], np.int64)
-        self._arrays["values"] = tape.values + np.arange(len(f.graph.names), dtype=np.int64)
-        self._arrays["scales"] = np.ascontiguousarray(f.graph.scales)
-        self._arrays |= self._touching(f)
-        self._places = {name: getattr(tape, name) for group in (("size",), *PLACES) for name in group}
-        self._places |= dict(zip(("n_arg", "n_res", "n_iw", "n_w"), map(int, needs), strict=True))
-        self._places |= dict(
+        rows = len(f.graph.names)
+        sizes = dict(zip(("n_arg", "n_res", "n_iw", "n_w"), map(int, needs), strict=True))
+        mismatches, products, impulses = map(sum, departure.counts)
+        sizes |= dict(
             bodies=f.graph.n,
             nu=f.nu,
-            rows=len(f.graph.names),
-            stop=f._tolerance if f.graph.touches else STOP,
+            rows=rows,
             limit=ITERATIONS,
-            mass=f.mass,
-        )
-        sizes = [*map(sum, tape.counts)]
-        self._places |= dict(
             touches=len(f.graph.touches),
-            mismatches=sizes[0],
-            complementary=sizes[1],
-            impulses=sizes[2],
-            size_y=tape.parts[-1],
-            positives=len(self._arrays["positive"]),
-            rounds=len(self._arrays["round"]),
-            rubbing=len(self._arrays["before"]),
+            mismatches=mismatches,
+            complementary=products,
+            impulses=impulses,
+            size_y=departure.parts[-1],
+            positives=len(shared["positive"]),
+            rounds=len(shared["round"]),
+            rubbing=len(shared["before"]),
         )
+        self.half, self._whole = rows + impulses, f.whole
+        self._numbers = dict(stop=f._tolerance if f.graph.touches else STOP, mass=f.mass)
+        self._parts: list[tuple[Tape, dict[str, Any], dict[str, int]]] = []
+        for tape in self.tapes:
+            arrays = {name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()}
+            arrays["index"] = np.array([*tape.index, 0], np.int64)
+            arrays["values"] = tape.values + np.arange(rows, dtype=np.int64)
+            places = {name: getattr(tape, name) for group in (("size",), *PLACES) for name in group}
+            self._parts.append((tape, arrays | shared, places | sizes))
 
-    def _touching(self, f: MaximalVI) -> dict[str, np.ndarray]:
+    def _touching(self, f: MaximalVI, tape: Tape) -> dict[str, np.ndarray]:
         """What the interior point knows of the touches' variables."""
-        cones = [(o, t.cone) for o, t in zip(self.tape.parts, f.graph.touches, strict=False)]
+        cones = [(o, t.cone) for o, t in zip(tape.parts, f.graph.touches, strict=False)]
         return {
-            "parts": np.array(self.tape.parts, np.int64),
+            "parts": np.array(tape.parts, np.int64),
             "positive": np.array([o + i for o, cone in cones for i in cone.positive], np.int64),
             "round": np.array([o + i for o, c in cones for r in c.round for i in r], np.int64).reshape(-1, 3),
             "before": np.array([[o + 1, o + c.size - 1] for o, c in cones if c.friction], np.int64),
             "centers": np.concatenate([np.zeros(0), *(cone.centers for _, cone in cones)]),
         }
 
-    def model(self, theta: np.ndarray, floor: float) -> tuple[_Model, np.ndarray]:
-        """The structure at parameters, and the image that it points into."""
-        image = np.zeros(self.tape.size + 1)
-        image[self.tape.theta : self.tape.theta + len(theta)] = theta
-        model = _Model(**self._places, image=image.ctypes.data, floor=floor)
-        for name in ("kernels", "index", "values", "scales", *ARRAYS):
-            setattr(model, name, self._arrays[name].ctypes.data)
-        for name in TAPES:
-            array = self._arrays[name]
-            setattr(model, f"tape_{name}", array.ctypes.data)
-            setattr(model, f"end_{name}", array.ctypes.data + 8 * (len(array) - 1))
-        return model, image
+    def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:
+        """The structures of both ends at parameters, each with the image that it points into."""
+        found = []
+        for tape, arrays, places in self._parts:
+            image = np.zeros(tape.size + 1)
+            image[tape.theta : tape.theta + len(theta)] = theta
+            model = _Model(**places, **self._numbers, image=image.ctypes.data, floor=floor)
+            for name in ("kernels", "index", "values", "scales", *ARRAYS):
+                setattr(model, name, arrays[name].ctypes.data)
+            for name in TAPES:
+                setattr(model, f"tape_{name}", arrays[name].ctypes.data)
+                setattr(model, f"end_{name}", arrays[name].ctypes.data + 8 * (len(arrays[name]) - 1))
+            found.append((model, image))
+        return found
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0):
         """Steps as far as they converge: states, multipliers, inputs, errors, iterations, by rows."""
-        n, nx = len(U), len(carry) - PAST * TWIST * self._places["bodies"]
-        model, image = self.model(theta, floor)
+        n, (_, _, sizes) = len(U), self._parts[0]
+        nx = len(carry) - PAST * TWIST * sizes["bodies"]
+        models = self.models(theta, floor)
         carry = np.ascontiguousarray(carry, float)
         given = [None if a is None else np.ascontiguousarray(a, float) for a in (U, goal, gains, t, h)]
-        kept = self._places["rows"] + self._places["impulses"]
-        states, multipliers = np.empty((n, nx)), np.empty((n, kept))
-        applied, errors, iterations = np.empty((n, self._places["nu"])), np.empty(n), np.zeros(n, np.int64)
+        states, multipliers = np.empty((n, nx)), np.empty((n, 2 * self.half))
+        applied, errors, iterations = np.empty((n, sizes["nu"])), np.empty(n), np.zeros(n, np.int64)
 
         def go(first: int, count: int) -> int:
             done = _driver().vioc_maximal_rollout(
-                ctypes.byref(model),
+                *(ctypes.byref(model) for model, _ in models),
                 count,
                 carry.ctypes.data if first == 0 else None,
                 *(None if a is None else a[first:].ctypes.data for a in given),
@@ -153,10 +159,10 @@ class Core:
                 raise MemoryError("no memory for the workspace of a rollout")
             return done
 
-        piece = max(PIECE // self._places["bodies"], 1)
+        piece = max(PIECE // sizes["bodies"], 1)
         done = go(0, n) if n <= piece else _in_pieces(go, n, piece)
-        del image
-        return states[:done], multipliers[:done], applied[:done], errors[: done + 1], iterations[: done + 1]
+        whole = self._whole(multipliers[:done, : self.half], multipliers[:done, self.half :])
+        return states[:done], whole, applied[:done], errors[: done + 1], iterations[: done + 1]
 
 
 def _in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:

@@ -12,7 +12,8 @@ import numpy as np
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.maximal import rotations as rot
-from vioc.dynamics.integrators.maximal.step import STATE
+from vioc.dynamics.integrators.maximal import space
+from vioc.dynamics.integrators.maximal.step import STATE, Balance
 from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
@@ -29,16 +30,16 @@ class First:
     ----------
     arguments : tuple of arrays
         Of the equations' functions.
-    solved : (N, nw, ny)
-        d(V, multipliers) by y = (errors, inputs, parameters).
-    R_w, X_w : (N, nw, nw), (N, ndx, nw)
+    solved : (N, 2 nw, ny)
+        d(V, multipliers; velocities, multipliers of the end) by y = (errors, inputs, parameters).
+    slopes : list of arrays
+        Of both ends' equations and of the next error, by both ends' unknowns: R_w, S_w, S_n, X_w, X_n.
     linearization : Linearization
     """
 
     arguments: tuple
     solved: np.ndarray
-    R_w: np.ndarray
-    X_w: np.ndarray
+    slopes: list[np.ndarray]
     linearization: Linearization
 
     def row(self, i: int) -> Linearization:
@@ -60,8 +61,9 @@ class StepDerivatives:
 
     @cached_property
     def _equations(self) -> tuple:
-        """Symbols (x, x_next, u, w, t, dt, theta), y, and R, X: equations and next error, at the error 0.
+        """Symbols (x, x_next, u, w, n, t, dt, theta), errors e, and R, S, X: equations and next error.
 
+        R determines w = (V, multipliers) of leaving x, S then n = (velocities, multipliers) of arriving.
         Rotations are retracted by (1 - |phi|^2/8, phi/2) and compared by phi = 2 v: both are exp and log of
         the quaternions up to third order, so two derivatives at zero are exact.
         """
@@ -69,87 +71,136 @@ class StepDerivatives:
         n, at = graph.n, STATE * graph.n
         x, x1, e = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), ca.SX.sym("e", f.ndx)
         u, theta = f.symbols.u, f.symbols.parameters
-        w = ca.SX.sym("w", TWIST * n + len(f.multiplier_names))
+        size = TWIST * n + len(f.multiplier_names)
+        w, m = ca.SX.sym("w", size), ca.SX.sym("n", size)
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
-        V, lam = w[: TWIST * n], w[TWIST * n :]
+        middle = t + 0.5 * dt
+        (V, lam), (nu, mu) = ((a[: TWIST * n], a[TWIST * n :]) for a in (w, m))
         moved = f.retract_expression(x, e)
-        z, last = [moved[STATE * i : STATE * i + STATE] for i in range(n)], moved[at:]
-        start = [graph.arrival(i)(z[i], last[TWIST * i : TWIST * i + TWIST], dt, theta) for i in range(n)]
-        poses = ca.vertcat(*(s[0] for s in start))
-        base = ca.vertcat(*(s[1] for s in start)) + dt * graph.still_force(poses, u, t, theta)
-        gone = graph.leave(V, poses, last, base, u, t, dt, theta)
-        balance = graph.pulled(gone.rest, graph.held([s[0] for s in start], theta), lam)
-        laws, offset = [], len(graph.names)
-        own = ca.vertsplit(V, TWIST)
+        z = ca.vertsplit(moved[:at], STATE)
+        poses = [graph.pose(a) for a in z]
+        momenta = graph.momenta(moved[at:], theta)
+        base = graph.kicked(momenta, ca.vertcat(*poses), None, u, middle, dt, theta)
+        gone = graph.leave(V, ca.vertcat(*poses), base, u, middle, dt, theta)
+        R = self._stacked(gone, graph.held(poses, theta), lam, poses, gone.next, V, dt)
+
+        ends = ca.vertcat(*gone.next)
+        momenta = graph.landed_momenta(V, ends, u, middle, dt, theta)
+        G = graph.held(gone.next, theta)
+        there = graph.arrive(nu, momenta, G, dt, theta)
+        S = self._stacked(there, G, mu, gone.next, None, nu, dt)
+
+        rows: list[Any] = []
+        for i, v in enumerate(ca.vertsplit(V, TWIST)):
+            q = rot.multiply(tuple(ca.vertsplit(z[i][3:])), rot.turn((v[3], v[4], v[5]), dt))
+            goal = tuple(ca.vertsplit(x1[STATE * i + 3 : STATE * i + STATE]))
+            turned = rot.multiply(rot.conjugate(goal), q)
+            rows += [z[i][:3] + dt * v[:3] - x1[STATE * i : STATE * i + 3], *(2 * c for c in turned[1:])]
+        X = ca.vertcat(*rows, nu - x1[at:])
+        return (x, x1, u, w, m, t, dt, theta), e, R, S, X
+
+    def _stacked(
+        self, at: Balance, G: list, multipliers: Any, poses: list, after: list | None, V: Any, dt: Any
+    ):
+        """The equations of one end of a step: momenta, constraints, laws of the touches."""
+        f, graph = self.f, self.f.graph
+        theta, offset = f.symbols.parameters, len(graph.names)
+        balance, own, laws = graph.pulled(at.rest, G, multipliers), ca.vertsplit(V, TWIST), []
         for touch in graph.touches:
-            p = lam[offset : offset + len(touch.multipliers)]
+            p = multipliers[offset : offset + len(touch.multipliers)]
             offset += len(touch.multipliers)
             data = ca.substitute(ca.vertcat(ca.SX(0, 1), *touch.data), graph.terms.parameters, theta)
-            before, after, twists = (
-                [a[i] for i in touch.bodies] for a in ([s[0] for s in start], gone.next, own)
-            )
-            impulses, law = touch.geometry.law(before, after, twists, p, f.barrier, dt, data)
+            before, twists = ([a[i] for i in touch.bodies] for a in (poses, own))
+            if after is None:
+                impulses, law = touch.geometry.arriving(before, twists, p, f.barrier, dt, data)
+            else:
+                ends = [after[i] for i in touch.bodies]
+                impulses, law = touch.geometry.leaving(before, ends, twists, p, f.barrier, dt, data)
             laws.append(law)
             for i, impulse in zip(touch.bodies, impulses, strict=True):
                 balance[i] = balance[i] + impulse
-        R = ca.vertcat(*(-r for r in balance), *gone.values, *laws)
-        ends: list[Any] = []
-        for i in range(n):
-            v = V[TWIST * i : TWIST * i + TWIST]
-            delta, _ = rot.turn((v[3], v[4], v[5]), dt, ca.sqrt)
-            q = rot.multiply(tuple(ca.vertsplit(z[i][3:])), delta)
-            goal = tuple(ca.vertsplit(x1[STATE * i + 3 : STATE * i + STATE]))
-            turned = rot.multiply(rot.conjugate(goal), q)
-            ends += [z[i][:3] + dt * v[:3] - x1[STATE * i : STATE * i + 3], *(2 * c for c in turned[1:])]
-        X = ca.vertcat(*ends, V - x1[at:])
-        return (x, x1, u, w, t, dt, theta), e, R, X
+        return ca.vertcat(*(-r for r in balance), *at.values, *laws)
 
     @cached_property
     def residual(self) -> ca.Function:
         """(x, u, x_next, multipliers, t, dt, parameters) -> the step's equations (nx + multipliers,)."""
-        (x, x1, u, w, t, dt, theta), e, R, _ = self._equations
-        n, lam = self.f.graph.n, self.f.symbols.multipliers
-        V = x1[STATE * n :]
-        goals = [x1[STATE * i : STATE * i + STATE] for i in range(n)]
-        starts = [x[STATE * i : STATE * i + STATE] for i in range(n)]
-        moved = [self.f.graph.carried(z, v, dt) for z, v in zip(starts, ca.vertsplit(V, TWIST), strict=True)]
-        (balance,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), ca.vertcat(V, lam)])
-        equations = ca.vertcat(*(a - b for a, b in zip(goals, moved, strict=True)), balance)
-        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [ca.densify(equations)], OPTIONS)
+        (x, x1, u, w, _, t, dt, theta), e, R, _, _ = self._equations
+        graph, total = self.f.graph, self.f.symbols.multipliers
+        cut = STATE * graph.n
+        starts, goals = (ca.vertsplit(a[:cut], STATE) for a in (x, x1))
+        V = ca.vertcat(*(graph.between(a, b, dt) for a, b in zip(starts, goals, strict=True)))
+        ends = ca.vertcat(*(graph.pose(a) for a in goals))
+        momenta = graph.landed_momenta(V, ends, u, t + 0.5 * dt, dt, theta)
+        velocities, arriving = graph.project(ends, momenta, dt, theta)
+        known = ca.vertcat(V, total - arriving)
+        (R,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), known])
+        norms = [ca.sumsqr(z[3:]) - 1 for z in goals]
+        equations = ca.vertcat(*norms, R, x1[cut:] - velocities)
+        return ca.Function("residual", [x, u, x1, total, t, dt, theta], [ca.densify(equations)], OPTIONS)
 
     @cached_property
     def _first(self) -> Evaluator:
-        args, e, R, X = self._equations
-        y = ca.vertcat(e, args[2], args[6])
-        outputs = [ca.jacobian(r, s) for r in (R, X) for s in (y, args[3])]
-        outputs = [ca.densify(ca.substitute(o, e, ca.SX.zeros(e.numel()))) for o in outputs]
+        args, e, R, S, X = self._equations
+        w, m = args[3:5]
+        y = ca.vertcat(e, args[2], args[7])
+        pairs = [(R, y), (R, w), (S, y), (S, w), (S, m), (X, y), (X, w), (X, m)]
+        outputs = [ca.substitute(ca.jacobian(r, v), e, ca.SX.zeros(e.numel())) for r, v in pairs]
+        outputs = [ca.densify(o) for o in outputs]
         return Evaluator(self.f.backend.prepare(ca.Function("first", list(args), outputs, OPTIONS)))
 
     @cached_property
     def _second(self) -> Evaluator:
-        args, e, R, X = self._equations
-        mu, weight, zeta = (
-            ca.SX.sym(n, s)
-            for n, s in (("mu", R.numel()), ("z", X.numel()), ("zeta", len(self.f.multiplier_names)))
-        )
-        whole = ca.vertcat(e, args[2], args[6], args[3])
-        scalar = ca.dot(weight, X) - ca.dot(mu, R) + ca.dot(zeta, args[3][TWIST * self.f.graph.n :])
+        args, e, R, S, X = self._equations
+        w, m = args[3:5]
+        adjoints = [ca.SX.sym(name, a.numel()) for name, a in (("r", R), ("s", S), ("z", X))]
+        whole = ca.vertcat(e, args[2], args[7], w, m)
+        r, s, weight = adjoints
+        scalar = ca.dot(weight, X) - ca.dot(r, R) - ca.dot(s, S)  # multipliers are unknowns: no curvature
         H = ca.substitute(ca.hessian(scalar, whole)[0], e, ca.SX.zeros(e.numel()))
-        function = ca.Function("second", [*args, mu, weight, zeta], [ca.densify(H)], OPTIONS)
+        function = ca.Function("second", [*args, *adjoints], [ca.densify(H)], OPTIONS)
         return Evaluator(self.f.backend.prepare(function))
 
-    def first(self, X0, X1, U, multipliers, t, dt, theta) -> First:
+    @cached_property
+    def _ends(self) -> Evaluator:
+        """Of maps without contact, the two ends' equations, linear in multipliers, and their slopes."""
+        args, e, R, S, _ = self._equations
+        w, m = (a[TWIST * self.f.graph.n :] for a in args[3:5])
+        zeros = ca.SX.zeros(e.numel())
+        outputs = [
+            ca.densify(ca.substitute(o, e, zeros)) for o in (R, ca.jacobian(R, w), S, ca.jacobian(S, m))
+        ]
+        return Evaluator(ca.Function("ends", list(args), outputs, OPTIONS))
+
+    def _unknowns(self, X0, X1, U, t, dt, theta) -> tuple[np.ndarray, np.ndarray]:
+        """Twists and multipliers of both ends (N, nw) of steps from X0 to X1."""
+        f, at = self.f, STATE * self.f.graph.n
+        V, N = space.between(f.graph.n, X0, X1, dt), len(X0)
+        if f.graph.touches:  # impulses of touches may not be unique, but those of their laws
+            rows = zip(X0, U, t, dt, strict=True)
+            steps = [f.interior.solve(x, u, float(a[0]), float(h[0]), theta) for x, u, a, h in rows]
+            w = np.stack([step.leaving.unknowns for step in steps])
+            return w, np.stack([step.arriving.unknowns for step in steps])
+        none = np.zeros((N, len(f.multiplier_names)))
+        w, m = np.hstack([V, none]), np.hstack([X1[:, at:], none])
+        R, R_lam, S, S_mu = self._ends(X0, X1, U, w, m, t, dt, theta)
+        for unknown, r, slope in ((w, R, R_lam), (m, S, S_mu)):
+            unknown[:, V.shape[1] :] = -(np.linalg.pinv(slope) @ r)[..., 0]
+        return w, m
+
+    def first(self, X0, X1, U, t, dt, theta) -> First:
         """Along N steps from X0 to X1; `t` and `dt` (N,)."""
-        f = self.f
-        w = np.concatenate([X1[:, STATE * f.graph.n :], multipliers], axis=1)
+        f, n = self.f, self.f.graph.n
         N = len(X0)
-        columns = [np.broadcast_to(np.ravel(a), (N,))[:, None] for a in (t, dt)]
-        arguments = (X0, X1, U, w, *columns, theta)
-        R_y, R_w, X_y, X_w = self._first(*arguments)
+        t, dt = (np.broadcast_to(np.ravel(a), (N,))[:, None] for a in (t, dt))
+        w, m = self._unknowns(X0, X1, U, t, dt, theta)
+        arguments = (X0, X1, U, w, m, t, dt, theta)
+        R_y, R_w, S_y, S_w, S_m, X_y, X_w, X_m = self._first(*arguments)
         try:
-            solved = -np.linalg.solve(R_w, R_y)
+            leaving = -np.linalg.solve(R_w, R_y)
+            arriving = -np.linalg.solve(S_m, S_y + S_w @ leaving)
         except np.linalg.LinAlgError:
-            solved = np.full_like(R_y, np.nan)
+            leaving, arriving = (np.full((N, len(w[0]), R_y.shape[2]), np.nan) for _ in range(2))
+        solved = np.concatenate([leaving, arriving], axis=1)
         if not np.isfinite(solved).all():
             k = int(np.argmin(np.isfinite(solved).all(axis=(1, 2))))
             raise StepError(
@@ -159,21 +210,28 @@ class StepDerivatives:
                 np.inf,
                 "singular constraints",
             )
-        whole = X_y + X_w @ solved
+        whole = X_y + X_w @ leaving + X_m @ arriving
+        first = np.where(f._slips[:, None], 0.0, leaving[:, TWIST * n :])
+        impulses = first + arriving[:, TWIST * n :]
         cuts = np.cumsum(self.sizes)[:-1]
-        blocks = np.split(whole, cuts, axis=2) + np.split(solved[:, TWIST * f.graph.n :], cuts, axis=2)
-        return First(arguments, solved, R_w, X_w, Linearization(*map(np.ascontiguousarray, blocks)))
+        blocks = np.split(whole, cuts, axis=2) + np.split(impulses, cuts, axis=2)
+        lin = Linearization(*map(np.ascontiguousarray, blocks))
+        return First(arguments, solved, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """z- and zeta-contracted Hessians along the steps of `first`."""
-        pull = np.swapaxes(first.X_w, 1, 2) @ Z[..., None]
-        pull[:, TWIST * self.f.graph.n :] += zeta[..., None]
-        mu = np.linalg.solve(np.swapaxes(first.R_w, 1, 2), pull)[..., 0]
-        H = self._second(*first.arguments, mu, Z, np.ascontiguousarray(zeta))[0]
+        R_w, S_w, S_m, X_w, X_m = (np.swapaxes(a, 1, 2) for a in first.slopes)
+        n = TWIST * self.f.graph.n
+        leaving, arriving = X_w @ Z[..., None], X_m @ Z[..., None]
+        leaving[:, n:] += np.where(self.f._slips, 0.0, zeta)[..., None]
+        arriving[:, n:] += zeta[..., None]
+        s = np.linalg.solve(S_m, arriving)
+        r = np.linalg.solve(R_w, leaving - S_w @ s)
+        H = self._second(*first.arguments, r[..., 0], s[..., 0], Z)[0]
         ny = sum(self.sizes)
-        S = first.solved
-        mixed = H[:, :ny, ny:] @ S
-        full = H[:, :ny, :ny] + mixed + np.swapaxes(mixed, 1, 2) + np.swapaxes(S, 1, 2) @ H[:, ny:, ny:] @ S
+        T = first.solved
+        mixed = H[:, :ny, ny:] @ T
+        full = H[:, :ny, :ny] + mixed + np.swapaxes(mixed, 1, 2) + np.swapaxes(T, 1, 2) @ H[:, ny:, ny:] @ T
         e, u, p = np.split(np.arange(ny), np.cumsum(self.sizes)[:-1])
         parts = (full[:, a][:, :, b] for a, b in ((e, e), (e, u), (u, u), (e, p), (u, p), (p, p)))
         return SecondOrder(*(np.ascontiguousarray(part) for part in parts))

@@ -60,6 +60,47 @@ class Solution(NamedTuple):
     error: float
     iterations: int
 
+    @property
+    def multipliers(self) -> np.ndarray:
+        return np.concatenate([self.lam, self.impulses])
+
+    @property
+    def unknowns(self) -> np.ndarray:
+        return np.concatenate([self.V, self.multipliers])
+
+
+class Step(NamedTuple):
+    """Solutions of both ends of a step, and the state that it leads to."""
+
+    leaving: Solution
+    arriving: Solution
+    x: np.ndarray
+
+    @property
+    def error(self) -> float:
+        return max(self.leaving.error, self.arriving.error)
+
+
+class Problem(NamedTuple):
+    """One end of a step at numbers.
+
+    Attributes
+    ----------
+    equations : InteriorEquations
+    given : tuple
+        Poses, momenta, inputs, time, step length, parameters.
+    guess : array
+        Of the twists.
+    """
+
+    equations: InteriorEquations
+    given: tuple
+    guess: np.ndarray
+
+    @property
+    def dt(self) -> float:
+        return float(self.given[4][0])
+
 
 class InteriorPoint:
     """The interior point on a map's steps.
@@ -71,29 +112,48 @@ class InteriorPoint:
 
     def __init__(self, f: MaximalVI):
         self.f = f
-        self.equations = InteriorEquations(f.graph, f.nu)
-        self.start = StepEquations(f.graph, f.nu)
+        self.ends = [InteriorEquations(f.graph, f.nu, arrival) for arrival in (False, True)]
+        self.step = StepEquations(f.graph, f.nu)
 
-    def solve(self, x, u, t: float, dt: float, theta, seed: Solution | None = None) -> Solution:
-        """A step from x: warm from the solution of the one before, or cold."""
-        found = self._try(x, u, t, dt, theta, seed, 0)
+    def leaving(self, x, u, t: float, dt: float, theta) -> Problem:
+        """Of the twists of a step from x."""
+        given = (*self.step.start(x, u, t, dt, theta), u, np.array([t + 0.5 * dt]), np.array([dt]), theta)
+        return Problem(self.ends[0], given, x[STATE * self.f.graph.n :])
+
+    def arriving(self, x, V, u, t: float, dt: float, theta) -> tuple[Problem, np.ndarray]:
+        """Of the velocities after a step from x at the twists V; positions and quaternions there."""
+        z, *given = self.step.end(x, V, u, t, dt, theta)
+        return Problem(self.ends[1], (*given, u, np.array([t + 0.5 * dt]), np.array([dt]), theta), V), z
+
+    def solve(self, x, u, t: float, dt: float, theta, seeds: Step | None = None) -> Step:
+        """A step from x: warm from the solutions of the one before, or cold."""
+        first, second = (None, None) if seeds is None else seeds[:2]
+        gone = self.solve_end(self.leaving(x, u, t, dt, theta), first)
+        if not gone.error <= self.f._tolerance:
+            return Step(gone, gone, np.full(len(x), np.nan))
+        problem, z = self.arriving(x, gone.V, u, t, dt, theta)
+        there = self.solve_end(problem, second)
+        return Step(gone, there, np.concatenate([z, there.V]))
+
+    def solve_end(self, problem: Problem, seed: Solution | None = None) -> Solution:
+        found = self._try(problem, seed, 0)
         count = found.iterations
         for start in range(0 if seed is not None else 1, len(COLD)):
             if found.error <= self.f._tolerance:
                 break
-            found = self._try(x, u, t, dt, theta, None, start)
+            found = self._try(problem, None, start)
             count += found.iterations
         if not found.error <= self.f._tolerance:
-            found = self._relax(x, u, t, dt, theta, found)
+            found = self._relax(problem, found)
             count += found.iterations
         return found._replace(iterations=count)
 
-    def _relax(self, x, u, t: float, dt: float, theta, found: Solution) -> Solution:
+    def _relax(self, problem: Problem, found: Solution) -> Solution:
         """Friction bounded by the normal impulses of the solution before, until both are the same."""
-        gamma = self.equations.before[:, 0]
+        gamma = problem.equations.before[:, 0]
         bound, last, stride, count = found.y[gamma], np.inf, 1.0, 0
         for _ in range(ROUNDS):
-            found = self._try(x, u, t, dt, theta, None, 1, bound)
+            found = self._try(problem, None, 1, bound)
             count += found.iterations
             if not found.error <= self.f._tolerance:
                 return found._replace(iterations=count)
@@ -103,16 +163,12 @@ class InteriorPoint:
             stride = 2 * stride if 0.8 * last < change < 1.25 * last else 1.0  # near a fold it creeps
             last = change
             bound = np.maximum(bound + stride * (found.y[gamma] - bound), CLIP * found.y[gamma])
-        found = self._try(x, u, t, dt, theta, found, 1, resume=True)
+        found = self._try(problem, found, 1, resume=True)
         return found._replace(iterations=count + found.iterations)
 
     def _try(
         self,
-        x,
-        u,
-        t: float,
-        dt: float,
-        theta,
+        problem: Problem,
         seed: Solution | None,
         start: int,
         bound: np.ndarray | None = None,
@@ -120,13 +176,9 @@ class InteriorPoint:
     ) -> Solution:
         """Iterations from a start or a solution; `bound` has normal impulses that friction goes by."""
         lag = 1.0 if bound is None else 0.0
-        f, E = self.f, self.equations
+        f, (E, given, guess), dt = self.f, problem, problem.dt
         scales, mass, floor = f.graph.scales, f.mass, f.barrier
-        times = np.array([t]), np.array([dt])
-        Z, base = (a[:, 0] for a in self.start._start(x, u, *times, theta))
-        last = x[-len(base) :]
-        given = (Z, base, last, u, *times, theta)
-        size = 1 + float(np.abs(Z).max())
+        size = 1 + float(np.abs(given[0]).max())
 
         def left_of(V, lam, y) -> tuple[float, np.ndarray]:
             """Speeds that are left, and products."""
@@ -148,7 +200,7 @@ class InteriorPoint:
         def begin(speed: float, kappa: float) -> np.ndarray:
             return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, lag]))[0][:, 0]
 
-        V, lam, y = last.copy(), np.zeros(E.rows), np.zeros(E.offsets[-1])
+        V, lam, y = guess.copy(), np.zeros(E.rows), np.zeros(E.offsets[-1])
         if resume:
             V = seed.V.copy()  # type: ignore[union-attr]
         if seed is None:  # where all would go without contact
@@ -202,15 +254,6 @@ class InteriorPoint:
         impulses = E.multipliers(V, lam, y, *given)[0][:, 0]
         return Solution(V, lam, y, impulses, error, count)
 
-    def next_state(self, x: np.ndarray, V: np.ndarray, dt: float) -> np.ndarray:
-        """(Z_k+1, V_k)."""
-        carried, h = self.start.carried, np.array([dt])
-        moved = [
-            carried(x[STATE * i : STATE * i + STATE], V[TWIST * i : TWIST * i + TWIST], h)[0][:, 0]
-            for i in range(self.f.graph.n)
-        ]
-        return np.concatenate([*moved, V])
-
 
 class InteriorProgram(Program):
     """A map's rollouts by the interior point in numpy."""
@@ -244,9 +287,9 @@ class InteriorProgram(Program):
             if not seed.error <= tolerance:
                 error = seed.error
                 break
-            x = solver.next_state(x, seed.V, float(h[k]))
+            x = seed.x
             states.append(x)
-            multipliers.append(np.concatenate([seed.lam, seed.impulses]))
+            multipliers.append(f.whole(seed.leaving.multipliers, seed.arriving.multipliers))
             applied.append(u)
             errors.append([seed.error])
         sizes = f.nx, len(f.multiplier_names), 1, f.nu
@@ -303,13 +346,13 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
         found = f.interior.solve(x, u, t, dt, f._theta)
     if not found.error <= f._tolerance:
         raise _explain(f, x, u, k, t, dt, found)
-    return f.interior.next_state(x, found.V, dt), np.concatenate([found.lam, found.impulses])
+    return found.x, f.whole(found.leaving.multipliers, found.arriving.multipliers)
 
 
-def _explain(f: MaximalVI, x, u, k: int, t: float, dt: float, found: Solution) -> StepError:
+def _explain(f: MaximalVI, x, u, k: int, t: float, dt: float, found: Step) -> StepError:
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "
-        f"solved in {found.iterations} iterations"
+        f"solved in {found.arriving.iterations} iterations"
     )
     G = f._variations(x, f._theta)[0]
     error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, found.error) if len(G) else None

@@ -18,24 +18,31 @@ BOUNDARY, CLIP = 0.99, 0.1  # fractions of the way to a cone's boundary, and of 
 
 
 class InteriorEquations:
-    """Residuals and Newton's directions of a step at numbers."""
+    """Residuals and Newton's directions of one end of a step at numbers.
 
-    def __init__(self, graph: StepGraph, nu: int):
+    Parameters
+    ----------
+    graph : StepGraph
+    nu : int
+    arrival : bool
+        Of the velocities at the end instead of the twists that leave the start.
+    """
+
+    def __init__(self, graph: StepGraph, nu: int, arrival: bool):
         self.graph = graph
         n, theta = graph.n, graph.terms.parameters
         self.rows = len(graph.names)
         self.sizes = [t.cone.size for t in graph.touches]
-        Z, V, last, base = (
-            ca.SX.sym(name, size * n)
-            for name, size in (("Z", POSE), ("V", TWIST), ("last", TWIST), ("base", TWIST))
+        Z, V, base = (
+            ca.SX.sym(name, size * n) for name, size in (("Z", POSE), ("V", TWIST), ("base", TWIST))
         )
         u, t, dt, goal = ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("goal", 2)
         lam, y = ca.SX.sym("lambda", self.rows), ca.SX.sym("y", sum(self.sizes))
         corner = np.concatenate([[0], np.cumsum(graph.sizes)])
         dV, speed = ca.SX.sym("dV", TWIST * n), ca.SX.sym("speed")
-        gone = graph.leave(V, Z, last, base, u, t, dt, theta)
         at, own = ca.vertsplit(Z, POSE), ca.vertsplit(V, TWIST)
         G = graph.held(at, theta)
+        gone = graph.arrive(V, base, G, dt, theta) if arrival else graph.leave(V, Z, base, u, t, dt, theta)
         F = graph.blocks(gone.D, G, gone.H, gone.slopes)
         rest = graph.pulled(gone.rest, G, lam)
         rhs = [*[ca.SX(TWIST, 1)] * n, *(-g for g in gone.values)]
@@ -47,11 +54,14 @@ class InteriorEquations:
         for touch, part in zip(graph.touches, ys, strict=True):
             g, data = touch.geometry, ca.vertcat(*touch.data)
             J = g.held.call([*(at[i] for i in touch.bodies), data])
-            a, *H = g.landed.call(
-                [*(gone.next[i] for i in touch.bodies), *(gone.turned[i] for i in touch.bodies), dt, data]
-            )
-            gaps.append(a)
             Vs = [own[i] for i in touch.bodies]
+            if arrival:
+                level, *H = g.level.call([*(at[i] for i in touch.bodies), dt, data])
+                a = g.closing(level, *H, *Vs)
+            else:
+                ends = [*(gone.next[i] for i in touch.bodies), *(gone.turned[i] for i in touch.bodies)]
+                a, *H = g.landed.call([*ends, dt, data])
+            gaps.append(a)
             given = [*J, *H, a, *Vs, part, goal, data]
             condensed = iter(g.condensed.call(given))
             for i in touch.bodies:
@@ -71,7 +81,7 @@ class InteriorEquations:
         matrix = ca.SX(int(corner[-1]), int(corner[-1]))
         for (i, j), block in F.items():
             matrix[int(corner[i]) : int(corner[i + 1]), int(corner[j]) : int(corner[j + 1])] = block
-        point = [V, lam, y, Z, base, last, u, t, dt, theta]
+        point = [V, lam, y, Z, base, u, t, dt, theta]
 
         def function(name: str, more: list, results: list) -> Evaluator:
             dense = [ca.densify(ca.SX(r)) for r in results]

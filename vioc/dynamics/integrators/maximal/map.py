@@ -1,8 +1,9 @@
 """`MaximalVI`: the variational integrator in maximal coordinates of [M] as a one-step map.
 
-    pi-(V_k) = pi+(V_k-1) + dt F(Z_k) - G(Z_k)' lambda,   Z_k+1 = Z_k moved by V_k for dt,   g(Z_k+1) = 0
+    p-(V_k)  = M nu_k   + dt/2 F(Z_k)   - G(Z_k)' lambda,     Z_k+1 = Z_k moved by V_k for dt,   g(Z_k+1) = 0
+    M nu_k+1 = p+(V_k)  + dt/2 F(Z_k+1) - G(Z_k+1)' mu,       G(Z_k+1) nu_k+1 = 0
 
-with the state x_k = (Z_k, V_k-1). The maths is in docs/maths/maximal.md.
+with the state x_k = (Z_k, nu_k) and the input u_k of the interval. The maths is in docs/maths/maximal.md.
 """
 
 from __future__ import annotations
@@ -82,9 +83,10 @@ class MaximalVI(KernelMap):
     -----
     The state is, for every body, its centre of mass and unit quaternion (``x.BODY`` ... ``qz.BODY``, 7
     numbers), then for every body the linear velocity in the world's axes and the angular one in its own
-    (``vx.BODY`` ... ``wz.BODY``), those of the step before. Its error has 12 numbers a body: (dx, phi) of
-    each, then (dv, dw) of each, phi a rotation vector in the body's axes. Multipliers are impulses of the
-    joints' rows (``BODY.1`` ... for the joint that holds BODY) and of the system's constraints.
+    (``vx.BODY`` ... ``wz.BODY``) at that time. Its error has 12 numbers a body: (dx, phi) of each, then
+    (dv, dw) of each, phi a rotation vector in the body's axes. Multipliers are impulses of a step, those of
+    its two ends together, of the joints' rows (``BODY.1`` ... for the joint that holds BODY) and of the
+    system's constraints.
 
     Quantities beside the protocol's: every variable of the system by its name (rad in (-pi, pi]), ``v.NAME``,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z), ``momentum:x``, ``angular:x`` (about the
@@ -112,7 +114,7 @@ class MaximalVI(KernelMap):
         self.smoothing = float(smoothing)
         if not 0 < self.smoothing < np.inf:
             raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
-        self.graph = StepGraph(system)
+        self.graph = StepGraph(system, self.smoothing)
         self.bodies = tuple(b.name for b in self.graph.bodies)
         n = len(self.bodies)
         self.state_names = (
@@ -131,7 +133,6 @@ class MaximalVI(KernelMap):
             ca.SX.sym("dt"),
         )
         self.backend = Backend(backend)
-        self.states = States(self)
         # Known modulo a turn: targets and measurements of them are taken the short way
         self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
 
@@ -149,8 +150,7 @@ class MaximalVI(KernelMap):
 
     def _twin(self):
         result = super()._twin()
-        result.states = States(result)  # a start holds half an impulse of the map's own step
-        for name in ("quantities", "_variations", "_gaps", "_frame_positions"):
+        for name in ("states", "quantities", "_variations", "_gaps", "_frame_positions"):
             result.__dict__.pop(name, None)
         return result
 
@@ -208,17 +208,18 @@ class MaximalVI(KernelMap):
         q, v : array (nq,) or dict by name
             Missing names are zero; q may be the report of `consistent_configuration`.
         u : (nu,), optional
-            Inputs that act at the start; their half impulse belongs to the state.
+            Inputs at the start; they matter for ``start="given"`` only.
         start : {"legendre", "given"}
-            ``"legendre"`` takes half a step's impulse of the forces off: second order in positions.
-            ``"given"`` sets V_-1 to the velocity itself, as [M] 3.1 does: first order.
+            ``"legendre"`` starts at the velocity v: second order. ``"given"`` takes v for that of a step
+            before the start, as [M] 3.1 does: first order.
         **named : float
             Configurations by keyword, in the place of or beside those in the dict `q`.
 
         Raises
         ------
         ConstraintError
-            If a constraint of the system, or its rate, is not zero there.
+            If a constraint of the system, or its rate, is not zero there, or a body turns by pi or more in
+            a step of the map's dt.
         """
         q = as_configuration(self.system, q, "configuration", named) if named else q
         return self.states.initial(q, v, u, start)
@@ -234,6 +235,11 @@ class MaximalVI(KernelMap):
         """
         return self.states.minimal(self.check_state(x), near)
 
+    @cached_property
+    def states(self) -> States:
+        """Conversions from and to minimal coordinates."""
+        return States(self)
+
     # -- steps ----------------------------------------------------------------------------------------
 
     @shared
@@ -247,8 +253,17 @@ class MaximalVI(KernelMap):
 
     @property
     def barrier(self) -> float:
-        """kappa at the end of a step, J."""
-        return self.smoothing * self.mass
+        """kappa of each end of a step, J."""
+        return 0.5 * self.smoothing * self.mass
+
+    def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
+        """A step's multipliers (..., nm) of those of its two ends: impulses add up, slips are the last."""
+        return np.where(self._slips, 0.0, leaving) + arriving
+
+    @cached_property
+    def _slips(self) -> np.ndarray:
+        own = [n == f"{t.name}.slip" for t in self.graph.touches for n in t.multipliers]
+        return np.array([False] * len(self.graph.names) + own)
 
     @shared
     def interior(self) -> InteriorPoint:
@@ -274,11 +289,12 @@ class MaximalVI(KernelMap):
         return Core(self)
 
     def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
-        at = STATE * len(self.bodies)
-        past = [x[at:], *before[::-1, at:][:PAST]]
-        while len(past) <= PAST:
-            past.append(past[-1] if len(past) == 1 else 2 * past[-1] - past[-2])
-        return np.concatenate([x, *past[1:]])
+        n = len(self.bodies)
+        states = [x, *before[::-1][:PAST]]
+        past = [space.between(n, a, b, dt) for a, b in zip(states[1:], states[:-1], strict=True)]
+        while len(past) < PAST:
+            past.append(2 * past[-1] - past[-2] if len(past) > 1 else past[0] if past else x[STATE * n :])
+        return np.concatenate([x, *past])
 
     def _check_start(self, x: np.ndarray, k: int) -> None:
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
@@ -318,14 +334,15 @@ class MaximalVI(KernelMap):
     def _first(self, x: Any, u: Any, k: int, dt: float | None):
         x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
-        X, multipliers, _ = self._steps(x, u[None], k, h)
-        return self.derivatives.first(X[:1], X[1:], u[None], multipliers, k * h, h, self._theta)
+        X = self._steps(x, u[None], k, h)[0]
+        return self.derivatives.first(X[:1], X[1:], u[None], k * h, h, self._theta)
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         return self._first(x, u, k, dt).row(0)
 
     def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        return self.derivatives.first(*self._points(X, U, k0, dt), self._theta).linearization
+        X, X1, U, _, t, h = self._points(X, U, k0, dt)
+        return self.derivatives.first(X, X1, U, t, h, self._theta).linearization
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         return self.derivatives.first(*self._along(trajectory)).linearization
@@ -347,7 +364,7 @@ class MaximalVI(KernelMap):
 
     def _along(self, run: Trajectory) -> tuple:
         run = trajectory_of(run)
-        return run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], run.step_lengths, self._theta
+        return run.x[:-1], run.x[1:], run.u, run.t[:-1], run.step_lengths, self._theta
 
     # -- named quantities ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.maximal.step import STATE, StepGraph
+from vioc.dynamics.integrators.maximal.step import STATE, Balance, StepGraph
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.errors import StepError
@@ -20,50 +20,72 @@ MAX_ITERATIONS = 60
 
 
 class StepEquations:
-    """Residual and matrix of a step at numbers, dense."""
+    """Residuals and matrices of a step's two ends at numbers, dense."""
 
     def __init__(self, graph: StepGraph, nu: int):
         n, theta = graph.n, graph.terms.parameters
-        Z, V, last, base = (
-            ca.SX.sym(name, size * n)
-            for name, size in (("Z", POSE), ("V", TWIST), ("last", TWIST), ("base", TWIST))
+        Z, V, base = (
+            ca.SX.sym(name, size * n) for name, size in (("Z", POSE), ("V", TWIST), ("base", TWIST))
         )
         u, t, dt = ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
-        gone = graph.leave(V, Z, last, base, u, t, dt, theta)
-        F = graph.blocks(gone.D, graph.held(ca.vertsplit(Z, POSE), theta), gone.H, gone.slopes)
-        rows = np.concatenate([[0], np.cumsum(graph.sizes)])
-        matrix = ca.SX(int(rows[-1]), int(rows[-1]))
-        for (i, j), block in F.items():
-            matrix[int(rows[i]) : int(rows[i + 1]), int(rows[j]) : int(rows[j + 1])] = block
-        residual = ca.vertcat(*(-r for r in gone.rest), *gone.values)
-        args = [V, Z, base, last, u, t, dt, theta]
-        outputs = [ca.densify(residual), ca.densify(matrix)]
-        self._evaluate = Evaluator(ca.Function("equations", args, outputs, {"cse": True}))
+        G = graph.held(ca.vertsplit(Z, POSE), theta)
+        args = [V, Z, base, u, t, dt, theta]
+        leaving = graph.leave(V, Z, base, u, t, dt, theta)
+        arriving = graph.arrive(V, base, G, dt, theta)
+        self._leave, self._arrive = (
+            _matrix(name, graph, at, G, args) for name, at in (("leave", leaving), ("arrive", arriving))
+        )
         x = ca.SX.sym("x", (STATE + TWIST) * n)
-        parts = [
-            graph.arrival(i)(
-                x[STATE * i : STATE * i + STATE],
-                x[STATE * n + TWIST * i : STATE * n + TWIST * i + TWIST],
-                dt,
-                theta,
-            )
-            for i in range(n)
-        ]
-        poses = ca.vertcat(*(p[0] for p in parts))
-        start = ca.vertcat(*(p[1] for p in parts)) + dt * graph.still_force(poses, u, t, theta)
+        poses = ca.vertcat(*(graph.pose(x[STATE * i : STATE * i + STATE]) for i in range(n)))
+        start = graph.kicked(graph.momenta(x[STATE * n :], theta), poses, None, u, t, dt, theta)
         self._start = Evaluator(ca.Function("start", [x, u, t, dt, theta], [poses, start], {"cse": True}))
-        self.carried = Evaluator(graph.carried)
+        z = ca.SX.sym("z", STATE * n)
+        moved = [
+            graph.carried(a, v, dt)
+            for a, v in zip(ca.vertsplit(z, STATE), ca.vertsplit(V, TWIST), strict=True)
+        ]
+        ends = ca.vertcat(*(graph.pose(a) for a in moved))
+        momenta = graph.landed_momenta(V, ends, u, t, dt, theta)
+        outputs = [ca.vertcat(*moved), ends, momenta]
+        self._end = Evaluator(ca.Function("end", [z, V, u, t, dt, theta], outputs, {"cse": True}))
 
-    def at(self, x, u, t, dt, theta):
-        """The equations of a step as a function of V -> (residual without impulses, matrix)."""
-        Z, base = (a[:, 0] for a in self._start(x, u, np.array([t]), np.array([dt]), theta))
-        last = x[-len(base) :]
+    def start(self, x, u, t: float, dt: float, theta) -> tuple[np.ndarray, np.ndarray]:
+        """Poses, and momenta after the first half of the forces that do not depend on velocities."""
+        Z, base = self._start(x, u, np.array([t + 0.5 * dt]), np.array([dt]), theta)
+        return Z[:, 0], base[:, 0]
 
+    def end(self, x, V, u, t: float, dt: float, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Positions and quaternions, poses and momenta at the end of a step at the twists V."""
+        given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
+        z, Z, p = self._end(x[: len(x) // (STATE + TWIST) * STATE], V, *given)
+        return z[:, 0], Z[:, 0], p[:, 0]
+
+    def at(self, x, u, t: float, dt: float, theta):
+        """The equations of leaving x as a function of V -> (residual without impulses, matrix)."""
+        return self._function(self._leave, *self.start(x, u, t, dt, theta), u, t, dt, theta)
+
+    def after(self, x, V, u, t: float, dt: float, theta):
+        """The equations of the velocities at the end of a step at V, as `at`; positions and quaternions."""
+        z, Z, base = self.end(x, V, u, t, dt, theta)
+        return *self._function(self._arrive, Z, base, u, t, dt, theta), z
+
+    def _function(self, evaluate: Evaluator, Z, base, u, t: float, dt: float, theta):
         def equations(V: np.ndarray):
-            r, F = self._evaluate(V, Z, base, last, u, np.array([t]), np.array([dt]), theta)
+            r, F = evaluate(V, Z, base, u, np.array([t + 0.5 * dt]), np.array([dt]), theta)
             return r[:, 0], F
 
         return equations, 1 + float(np.abs(Z).max())
+
+
+def _matrix(name: str, graph: StepGraph, at: Balance, G: list, args: list) -> Evaluator:
+    """Residual without impulses of constraints, and matrix, dense."""
+    F = graph.blocks(at.D, G, at.H, at.slopes)
+    rows = np.concatenate([[0], np.cumsum(graph.sizes)])
+    matrix = ca.SX(int(rows[-1]), int(rows[-1]))
+    for (i, j), block in F.items():
+        matrix[int(rows[i]) : int(rows[i + 1]), int(rows[j]) : int(rows[j + 1])] = block
+    residual = ca.vertcat(*(-r for r in at.rest), *at.values)
+    return Evaluator(ca.Function(name, args, [ca.densify(residual), ca.densify(matrix)], {"cse": True}))
 
 
 def solve_step(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
@@ -89,13 +111,11 @@ def solve_step(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
             V, lam, error = _continue(solve, V0, dt, f._tolerance)
         if not error <= f._tolerance:
             raise _explain(f, equations, x, u, t, dt, error, k, solve)
-    z = [
-        equations.carried(x[STATE * i : STATE * i + STATE], V[TWIST * i : TWIST * i + TWIST], np.array([dt]))[
-            0
-        ][:, 0]
-        for i in range(n)
-    ]
-    return np.concatenate([*z, V]), lam
+        at, size, z = equations.after(x, V, u, t, dt, theta)
+        nu, mu, error = _newton(at, V, dt / f.graph.scales, size, f._tolerance)
+        if not error <= f._tolerance:
+            raise _explain(f, equations, x, u, t, dt, error, k, solve)
+    return np.concatenate([z, nu]), lam + mu
 
 
 def _newton(equations, V: np.ndarray, weights: np.ndarray, size: float, tolerance: float):

@@ -40,7 +40,7 @@ class Quantities:
         if name in f.system.variables:
             return self._at(terms.q(name))
         if kind == "v" and rest in f.system.variables:
-            return self._at(terms.v(rest), self.velocities)
+            return self._at(terms.v(rest))
         if kind == "g" and rest in f.graph.names:
             return self._violations[f.graph.names.index(rest)]
         if kind == "force" and rest in f.graph.names:
@@ -124,7 +124,7 @@ class Quantities:
 
     def _placed(self, touch: Touch) -> list[Any]:
         swap = ca.Function("data", [self.terms.parameters], [ca.vertcat(ca.SX(0, 1), *touch.data)], OPTIONS)
-        return [*(self.arrivals[0][i] for i in touch.bodies), swap(self.f.symbols.parameters)]
+        return [*(self.poses[i] for i in touch.bodies), swap(self.f.symbols.parameters)]
 
     def friction(self, touch: Touch) -> ca.SX:
         """Coulomb's coefficient; 1 where there is none."""
@@ -135,37 +135,26 @@ class Quantities:
         return touch.geometry.gap(*self._placed(touch))
 
     @cached_property
-    def arrivals(self) -> tuple[list[Any], list[Any]]:
-        """Poses of the bodies, and their momenta D2 L_d, in a state."""
-        f, x, theta = self.f, self.f.symbols.x, self.f.symbols.parameters
-        n = f.graph.n
-        outputs = []
-        for i in range(n):
-            V = x[STATE * n + TWIST * i : STATE * n + TWIST * i + TWIST]
-            outputs.append(f.graph.arrival(i)(x[STATE * i : STATE * i + STATE], V, f.dt, theta))
-        return [o[0] for o in outputs], [o[1] for o in outputs]
+    def poses(self) -> list[Any]:
+        """Poses of the bodies in a state."""
+        graph, x = self.f.graph, self.f.symbols.x
+        return [graph.pose(x[STATE * i : STATE * i + STATE]) for i in range(graph.n)]
 
-    def _at(self, expression: Any, twists: Any = None) -> ca.SX:
-        g, poses = self.terms, ca.vertcat(*self.arrivals[0])
-        twists = ca.SX(g.twists.numel(), 1) if twists is None else twists
-        f = ca.Function("at", [g.poses, g.twists, g.parameters], [expression], OPTIONS)
-        return f(poses, twists, self.f.symbols.parameters)
-
-    @cached_property
+    @property
     def velocities(self) -> ca.SX:
-        """Twists at the sample (6 n,): the half kick given back, tangent to the constraints."""
-        f, theta = self.f, self.f.symbols.parameters
-        poses, momenta = (ca.vertcat(*a) for a in self.arrivals)
-        n, u = f.graph.n, ca.SX(f.nu, 1)
-        F = f.graph.still_force(poses, u, 0, theta)
-        if f.graph.coupled:
-            F = F + f.graph.moving_force(poses, f.symbols.x[STATE * n :], u, 0, theta)
-        return f.graph.project(poses, momenta + 0.5 * f.dt * F, theta)
+        """Twists in a state (6 n,)."""
+        return self.f.symbols.x[STATE * self.f.graph.n :]
+
+    def _at(self, expression: Any) -> ca.SX:
+        g = self.terms
+        f = ca.Function("at", [g.poses, g.twists, g.parameters], [expression], OPTIONS)
+        return f(ca.vertcat(*self.poses), self.velocities, self.f.symbols.parameters)
 
     @cached_property
     def _totals(self) -> ca.SX:
         linear, angular = ca.SX(3, 1), ca.SX(3, 1)
-        for pose, p in zip(*self.arrivals, strict=True):
+        momenta = self.f.graph.momenta(self.velocities, self.f.symbols.parameters)
+        for pose, p in zip(self.poses, ca.vertsplit(momenta, TWIST), strict=True):
             x, R = unpack_pose(pose, 0)
             linear = linear + p[:3]
             own = tuple(p[3 + i] for i in range(3))
@@ -174,7 +163,7 @@ class Quantities:
 
     @cached_property
     def _violations(self) -> ca.SX:
-        poses, theta = self.arrivals[0], self.f.symbols.parameters
+        poses, theta = self.poses, self.f.symbols.parameters
         return ca.vertcat(
             *(g.rows.function.call([*(poses[i] for i in g.bodies), theta])[0] for g in self.f.graph.groups)
         )
@@ -184,7 +173,7 @@ class Quantities:
         """(x, parameters) -> G, the variations of the constraints by (dx, phi) of every body (rows, 6 n)."""
         f, theta = self.f, self.f.symbols.parameters
         G, row = ca.SX(len(f.graph.names), TWIST * f.graph.n), 0
-        for group, held in zip(f.graph.groups, f.graph.held(self.arrivals[0], theta), strict=True):
+        for group, held in zip(f.graph.groups, f.graph.held(self.poses, theta), strict=True):
             for i, columns in zip(group.bodies, held, strict=True):
                 G[row : row + len(group.names), TWIST * i : TWIST * i + TWIST] = columns.T
             row += len(group.names)

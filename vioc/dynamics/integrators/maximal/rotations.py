@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import factorial
 from typing import Any
 
+import casadi as ca
 import numpy as np
 
 from vioc.dynamics import vectors as vec
@@ -34,11 +36,59 @@ def matrix(q: Quaternion) -> Matrix:
     )
 
 
-def turn(w: Vector, dt: Any, root: Any) -> tuple[Quaternion, Any]:
-    """The turn of a step at the angular velocity w, and its scalar part ([M] (13)); `root` is a sqrt."""
-    half = vec.scale(0.5 * dt, w)
-    c = root(1 - vec.dot(half, half))
-    return (c, *half), c
+def _series(coefficients: list[float], s: Any) -> Any:
+    total = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        total = total * s + c
+    return total
+
+
+# in s = |h w|^2 up to pi^2, to rounding; without branches, so that derivatives are exact at zero as well
+COS = [(-0.25) ** n / factorial(2 * n) for n in range(13)]  # cos(sqrt(s)/2)
+SIN = [0.5 * (-0.25) ** n / factorial(2 * n + 1) for n in range(13)]  # sin(sqrt(s)/2)/sqrt(s)
+BEND = [2 * n * 0.25**n * (-1.0) ** (n + 1) / factorial(2 * n + 1) for n in range(1, 14)]  # (2 SIN - COS)/s
+TWIRL = [(-1.0) ** n / factorial(2 * n + 3) for n in range(15)]  # (sqrt(s) - sin(sqrt(s)))/s^1.5
+
+
+def turn(w: Vector, dt: Any) -> Quaternion:
+    """exp(dt w): the turn of a step at the angular velocity w; not a number from half a turn on."""
+    s = dt * dt * vec.dot(w, w)
+    g = dt * _series(SIN, s)
+    c = ca.if_else(s < np.pi**2, _series(COS, s), np.nan)
+    return (c, *vec.scale(g, w))
+
+
+def slope(w: Vector, dt: Any) -> Matrix:
+    """T of phi = T dw: what a change of w turns the end of a step by, in its axes; dt J_r(dt w)."""
+    s = dt * dt * vec.dot(w, w)
+    first, second = 2 * dt * dt * _series(SIN, s) ** 2, dt**3 * _series(TWIRL, s)
+    skew = vec.skew(w)
+    square = vec.matmul(skew, skew)
+    return tuple(  # type: ignore[return-value]
+        tuple((dt if i == j else 0.0) - first * skew[i][j] + second * square[i][j] for j in range(3))
+        for i in range(3)
+    )
+
+
+def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
+    """pi- (sign 1) and pi+ (-1): the angular momenta that a step at w leaves with and arrives with."""
+    s = dt * dt * vec.dot(w, w)
+    own = vec.apply(J, w)
+    across = vec.cross(w, own)
+    bend = dt * dt * _series(BEND, s) / (2 * _series(SIN, s))
+    return vec.add(vec.add(own, vec.scale(0.5 * sign * dt, across)), vec.scale(bend, vec.cross(w, across)))
+
+
+def spin(a: Quaternion, b: Quaternion) -> Vector:
+    """The rotation vector from a to b, less than half a turn; smooth at zero."""
+    s, *v = multiply(conjugate(a), b)
+    half = 1 / (1 + s)  # tan(angle/4) = half |v|
+    size = vec.dot(v, v)  # type: ignore[arg-type]
+    m = half / (1 + ca.sqrt(1 + half * half * size))  # tan(angle/8) = m |v| < 0.42
+    return vec.scale(8 * m * _series(ATAN, m * m * size), v)  # type: ignore[arg-type]
+
+
+ATAN = [(-1.0) ** n / (2 * n + 1) for n in range(22)]  # atan(sqrt(s))/sqrt(s) for s < 0.172
 
 
 def from_matrix(R: np.ndarray) -> np.ndarray:

@@ -61,54 +61,49 @@ class States:
         f = self.f
         if start not in START:
             raise ModelError(f"start: unknown {start!r}; {near_misses(str(start), START)}")
+        u = f.check_input(u)
         q = as_configuration(f.system, q, "configuration")
         v = as_configuration(f.system, v, "velocity")
         Z, V = self.poses(q, v)
         self._check(Z, V)
-        if start == "legendre":
-            u = f.check_input(u)
-            try:
-                V = self.before(Z, V, u)
-            except ConstraintError:
-                bad = not_finite(Lagrangian(f.system), q, v, u, 0.0, f._theta)
-                if bad:
-                    raise ModelError(f"{f.system.name}: at the start {bad}") from None
-                raise
-        return np.concatenate([self.packed(Z), V])
+        after = np.array([f.dt if start == "given" else 0.0])
+        nu = self._tangent(Z, V, u, after, f._theta)[0][:, 0]
+        if not np.isfinite(nu).all():
+            bad = not_finite(Lagrangian(f.system), q, v, u, 0.0, f._theta)
+            if bad:
+                raise ModelError(f"{f.system.name}: at the start {bad}")
+            light = [b.name for b, bad in zip(f.graph.bodies, f.graph.light, strict=True) if bad]
+            spin = f", or {', '.join(light)} can spin about an axis without inertia" * bool(light)
+            raise ConstraintError(
+                f"{f.system.name}: velocities are not determined at the start: the constraints are "
+                f"dependent there{spin}; move it off the singular position, remove redundant constraints, or "
+                "give inertia"
+            )
+        turns = np.linalg.norm(nu.reshape(-1, TWIST)[:, 3:], axis=1)
+        worst = int(np.argmax(turns))
+        if not turns[worst] * f.dt < np.pi:
+            raise ConstraintError(
+                f"the body {f.bodies[worst]!r} turns by pi or more within a step of {f.dt:g} s at "
+                f"{turns[worst]:.3g} rad/s; use a smaller dt"
+            )
+        return np.concatenate([self.packed(Z), nu])
 
     def packed(self, Z: np.ndarray) -> np.ndarray:
         """Positions and quaternions (7 n,) of poses (12 n,)."""
         Z = Z.reshape(-1, POSE)
         return np.concatenate([Z[:, :3], rot.from_matrix(Z[:, 3:].reshape(-1, 3, 3))], axis=1).ravel()
 
-    def before(self, Z: np.ndarray, V: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """V_-1 of a start at the twists V: half an impulse of the forces off, D2 L_d inverted."""
-        twists = self._half_kick(Z, V, u, self.f._theta)[0][:, 0].reshape(-1, TWIST)
-        if not np.isfinite(twists).all():
-            light = [b.name for b, bad in zip(self.f.graph.bodies, self.f.graph.light, strict=True) if bad]
-            spin = f", or {', '.join(light)} can spin about an axis without inertia" * bool(light)
-            raise ConstraintError(
-                f"{self.f.system.name}: velocities are not determined at the start: the constraints are "
-                f"dependent there{spin}; move it off the singular position, remove redundant constraints, or "
-                "give inertia"
-            )
-        half = 0.5 * self.f.dt
-        value = self.f.graph.terms.model._value
-        for body, row in zip(self.f.graph.bodies, twists, strict=True):
-            J = np.array([[value(e) for e in line] for line in body.inertia])
-            row[3:] = _of_momentum(J, row[3:], half, body.name)
-        return twists.ravel()
-
     @cached_property
-    def _half_kick(self) -> Evaluator:
-        """(poses, twists, u, parameters) -> the twists with M nu = M V - dt/2 F, tangent."""
+    def _tangent(self) -> Evaluator:
+        """(poses, twists, u, dt, parameters) -> velocities at the end of a step at the twists; dt may be 0.
+
+        What no inertia feels is what joints make it.
+        """
         f, graph = self.f, self.f.graph
-        Z, V, u = (ca.SX.sym(n, s) for n, s in (("Z", POSE * graph.n), ("V", TWIST * graph.n), ("u", f.nu)))
-        theta = f.symbols.parameters
-        still = graph.still_force(Z, u, 0, theta)
-        F = still + graph.moving_force(Z, V, u, 0, theta) if graph.coupled else still
-        nu = graph.project(Z, graph.momenta(V, theta) - 0.5 * f.dt * F, theta)
-        return Evaluator(ca.Function("half", [Z, V, u, theta], [ca.densify(nu)], OPTIONS))
+        Z, V = (ca.SX.sym(n, size * graph.n) for n, size in (("Z", POSE), ("V", TWIST)))
+        u, dt, theta = ca.SX.sym("u", f.nu), ca.SX.sym("dt"), f.symbols.parameters
+        nu, _ = graph.project(Z, graph.landed_momenta(V, Z, u, 0, dt, theta), 1.0, theta)
+        return Evaluator(ca.Function("tangent", [Z, V, u, dt, theta], [ca.densify(nu)], OPTIONS))
 
     def _check(self, Z: np.ndarray, V: np.ndarray) -> None:
         if not self.f.system.constraints:
@@ -154,25 +149,6 @@ class States:
         columns = [ca.vertcat(*(f.quantity(prefix + n) for n in names)) for prefix in ("", "v.")]
         args = [f.symbols.x, f.symbols.parameters]
         return Evaluator(ca.Function("minimal", args, [ca.densify(c) for c in columns], OPTIONS))
-
-
-def _of_momentum(J: np.ndarray, w: np.ndarray, half: float, name: str) -> np.ndarray:
-    """The angular velocity whose pi+ is J w, by Newton's iteration; what J does not feel stays."""
-    goal, free = J @ w, w.copy()
-    back = np.linalg.pinv(J, rcond=1e-9, hermitian=True)
-    for _ in range(50):
-        square = 1 - half**2 * (free @ free)
-        if not square > 0:
-            break
-        error = np.sqrt(square) * (J @ free) - half * np.cross(free, J @ free) - goal
-        step = back @ error
-        free = free - step
-        if np.abs(step).max() <= 1e-15 * (1 + np.abs(free).max()):
-            return free
-    raise ConstraintError(
-        f"the body {name!r} turns by pi or more within a step at {np.linalg.norm(w):.3g} rad/s; use a "
-        "smaller dt"
-    )
 
 
 def _stack(vectors: list[Any]) -> ca.SX:

@@ -26,25 +26,25 @@ from vioc.dynamics.integrators.maximal.touches import find_touches
 from vioc.dynamics.lagrangian import OPTIONS
 
 STATE = 7  # numbers of a body's pose in the state: x and the quaternion
-PAST = 2  # twists before V_k-1 that a carry holds
+PAST = 3  # twists V_k-1, V_k-2, V_k-3 that a carry holds, to extrapolate
 ITERATIONS = 30
 
 
-class Departure(NamedTuple):
-    """A step's equations at twists V.
+class Balance(NamedTuple):
+    """The equations for the twists V that bodies leave a pose with, or arrive with.
 
     Attributes
     ----------
     rest : list of (6,)
-        Momenta of each body that are left: arrived, plus impulses of forces, less departed.
+        Momenta of each body that are left: what it has, less what V takes.
     D : list of (6, 6)
     values : list of (rows,)
-        g of each group at the next poses.
+        g of each group where V leads to within the step.
     H : list of lists of (rows, 6)
     slopes : list of (6, 6)
-        Of the forces' impulses by the twists, for each pair of `coupled`.
+        Of the forces' impulses by the twists, for each pair of `coupled`; none of an arrival.
     next, turned : lists of (12,) and (3, 3)
-        Poses at the step's end, and T of phi = T dw of each body.
+        Of a departure: poses at the step's end, and T of phi = T dw of each body.
     """
 
     rest: list[Any]
@@ -70,7 +70,7 @@ class StepGraph:
     structure : Structure
     """
 
-    def __init__(self, system: System):
+    def __init__(self, system: System, smoothing: float):
         self.terms = BodyGraph(system)
         self.bodies = self.terms.model.bodies
         self.n = len(self.bodies)
@@ -78,7 +78,7 @@ class StepGraph:
         self.groups = self._groups()
         self.names = tuple(name for g in self.groups for name in g.names)
         self.light = [self._light(b) for b in self.bodies]
-        self.touches = find_touches(self.terms, self._once)
+        self.touches = find_touches(self.terms, self._once, smoothing)
         self.structure = self._structure()
         self.elimination = Elimination(self.structure)
 
@@ -94,18 +94,44 @@ class StepGraph:
             self._shared[key] = build()
         return self._shared[key]
 
-    def arrival(self, i: int) -> ca.Function:
-        """(z (7,), V, dt, parameters) -> pose (12,), momentum D2 L_d (6,) where a step ends."""
+    @cached_property
+    def pose(self) -> ca.Function:
+        """z (7,) -> pose (12,)."""
+        z = ca.SX.sym("z", STATE)
+        R = rot.matrix(tuple(ca.vertsplit(z[3:])))
+        return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
+
+    def inertia(self, i: int) -> ca.Function:
+        """(V, parameters) -> M V (6,), M (6, 6)."""
         mass, *J = (values := self._numbers(self.bodies[i]))[0]
 
         def build() -> ca.Function:
-            z, V, dt = ca.SX.sym("z", STATE), ca.SX.sym("V", TWIST), ca.SX.sym("dt")
-            R = rot.matrix(tuple(ca.vertsplit(z[3:])))
-            pose = ca.vertcat(z[:3], *(e for row in R for e in row))
-            p = ca.vertcat(mass * V[:3], vec.column(_momentum(J, _part(V, 3), dt, -1.0)))
-            return ca.Function("arrival", [z, V, dt, self.terms.parameters], [pose, p], OPTIONS)
+            V = ca.SX.sym("V", TWIST)
+            p = ca.vertcat(mass * V[:3], vec.column(vec.apply(_rows(J), _part(V, 3))))
+            return ca.Function("inertia", [V, self.terms.parameters], [p, ca.jacobian(p, V)], OPTIONS)
 
-        return self._once(("arrival", values[1]), build)
+        return self._once(("inertia", values[1]), build)
+
+    def stopped(self, i: int) -> ca.Function:
+        """(V, base, parameters) -> base - M V (6,)."""
+
+        def build() -> ca.Function:
+            V, base, theta = ca.SX.sym("V", TWIST), ca.SX.sym("base", TWIST), self.terms.parameters
+            left = base - self.inertia(i).call([V, theta])[0]
+            return ca.Function("stopped", [V, base, theta], [left], OPTIONS)
+
+        return self._once(("stopped", self._numbers(self.bodies[i])[1]), build)
+
+    def landing(self, i: int) -> ca.Function:
+        """(V, dt, parameters) -> momentum D2 L_d (6,) with which a step at V ends."""
+        mass, *J = (values := self._numbers(self.bodies[i]))[0]
+
+        def build() -> ca.Function:
+            V, dt = ca.SX.sym("V", TWIST), ca.SX.sym("dt")
+            p = ca.vertcat(mass * V[:3], vec.column(rot.momentum(_rows(J), _part(V, 3), dt, -1.0)))
+            return ca.Function("landing", [V, dt, self.terms.parameters], [p], OPTIONS)
+
+        return self._once(("landing", values[1]), build)
 
     def departure(self, i: int) -> ca.Function:
         """(V, pose, base, dt, parameters) -> base + D1 L_d, slope of -D1 L_d, next pose, T of phi = T dw."""
@@ -116,22 +142,15 @@ class StepGraph:
                 ca.SX.sym(n, m) for n, m in (("V", TWIST), ("Z", POSE), ("base", TWIST), ("dt", 1))
             )
             w = _part(V, 3)
-            p = ca.vertcat(mass * V[:3], vec.column(_momentum(J, w, dt, 1.0)))
+            p = ca.vertcat(mass * V[:3], vec.column(rot.momentum(_rows(J), w, dt, 1.0)))
             x, R = unpack_pose(pose, 0)
-            delta, c = rot.turn(w, dt, ca.sqrt)
-            after = vec.matmul(R, rot.matrix(delta))
+            after = vec.matmul(R, rot.matrix(rot.turn(w, dt)))
             x = vec.add(x, vec.scale(dt, _part(V, 0)))
-            half = delta[1:]
-            T = [
-                [vec.times(half[k], half[m]) / c + (c if k == m else 0.0) for m in range(3)] for k in range(3)
-            ]
-            skew = vec.skew(half)
-            T = [[dt * (T[k][m] - skew[k][m]) for m in range(3)] for k in range(3)]
             outputs = [
                 base - p,
                 ca.jacobian(p, V),
                 ca.vertcat(*x, *(e for row in after for e in row)),
-                ca.vertcat(*(ca.horzcat(*row) for row in T)),
+                vec.matrix(rot.slope(w, dt)),
             ]
             return ca.Function("departure", [V, pose, base, dt, self.terms.parameters], outputs, OPTIONS)
 
@@ -141,11 +160,19 @@ class StepGraph:
     def carried(self) -> ca.Function:
         """(z (7,), V, dt) -> z at the step's end; the quaternion's norm is kept from drifting by rounding."""
         z, V, dt = ca.SX.sym("z", STATE), ca.SX.sym("V", TWIST), ca.SX.sym("dt")
-        delta, _ = rot.turn(_part(V, 3), dt, ca.sqrt)
-        q = rot.multiply(tuple(ca.vertsplit(z[3:])), delta)
+        q = rot.multiply(tuple(ca.vertsplit(z[3:])), rot.turn(_part(V, 3), dt))
         size = 0.5 * (3 - sum(c * c for c in q))
         return ca.Function(
             "carried", [z, V, dt], [ca.vertcat(z[:3] + dt * V[:3], *(size * c for c in q))], OPTIONS
+        )
+
+    @cached_property
+    def between(self) -> ca.Function:
+        """(z, z_next (7,), dt) -> V of the step that leads from the one to the other."""
+        z, z1, dt = ca.SX.sym("z", STATE), ca.SX.sym("z1", STATE), ca.SX.sym("dt")
+        phi = rot.spin(tuple(ca.vertsplit(z[3:])), tuple(ca.vertsplit(z1[3:])))
+        return ca.Function(
+            "between", [z, z1, dt], [ca.vertcat(z1[:3] - z[:3], vec.column(phi)) / dt], OPTIONS
         )
 
     # -- constraints ------------------------------------------------------------------------------------
@@ -289,29 +316,59 @@ class StepGraph:
         """G' at poses, by groups and bodies."""
         return [list(g.rows.held.call([*(poses[i] for i in g.bodies), theta])) for g in self.groups]
 
-    def leave(self, V: Any, Z: Any, last: Any, base: Any, u: Any, t: Any, dt: Any, theta: Any) -> Departure:
-        """What leaving the poses Z with the twists V makes, `last` those before."""
+    def momenta(self, V: Any, theta: Any) -> Any:
+        """M V of twists (6 n,)."""
+        return ca.vertcat(
+            *(self.inertia(i).call([v, theta])[0] for i, v in enumerate(ca.vertsplit(V, TWIST)))
+        )
+
+    def kicked(self, momenta: Any, Z: Any, V: Any, u: Any, t: Any, dt: Any, theta: Any) -> Any:
+        """Momenta (6 n,) after half a step's impulse of the forces at poses Z, those of V if it is given."""
+        force = self.still_force(Z, u, t, theta)
+        if V is not None and self.coupled:
+            force = force + self.moving_force(Z, V, u, t, theta)
+        return momenta + 0.5 * dt * force
+
+    def leave(self, V: Any, Z: Any, base: Any, u: Any, t: Any, dt: Any, theta: Any) -> Balance:
+        """Leaving the poses Z with the twists V of a step; `base` is `kicked` without V."""
         own, at, given = (ca.vertsplit(a, size) for a, size in ((V, TWIST), (Z, POSE), (base, TWIST)))
         gone = [self.departure(i)(own[i], at[i], given[i], dt, theta) for i in range(self.n)]
         rest = [g[0] for g in gone]
         slopes: list[Any] = []
         if self.coupled:
-            mean = 0.5 * (V + last)
-            force = ca.vertsplit(dt * self.moving_force(Z, mean, u, t, theta), TWIST)
+            force = ca.vertsplit(0.5 * dt * self.moving_force(Z, V, u, t, theta), TWIST)
             rest = [r + f for r, f in zip(rest, force, strict=True)]
-            slopes = [0.5 * dt * s for s in self.slopes.call([Z, mean, u, t, theta])]
+            slopes = [0.5 * dt * s for s in self.slopes.call([Z, V, u, t, theta])]
         landed = [
             g.rows.landed.call([*(gone[i][2] for i in g.bodies), *(gone[i][3] for i in g.bodies), dt, theta])
             for g in self.groups
         ]
         values, H = [v[0] for v in landed], [list(v[1:]) for v in landed]
         D, after, turned = ([g[i] for g in gone] for i in (1, 2, 3))
-        return Departure(rest, D, values, H, slopes, after, turned)
+        return Balance(rest, D, values, H, slopes, after, turned)
+
+    def landed_momenta(self, V: Any, Z: Any, u: Any, t: Any, dt: Any, theta: Any) -> Any:
+        """Momenta (6 n,) with which a step at the twists V ends at the poses Z."""
+        own = ca.vertsplit(V, TWIST)
+        landed = ca.vertcat(*(self.landing(i)(own[i], dt, theta) for i in range(self.n)))
+        return self.kicked(landed, Z, V, u, t, dt, theta)
+
+    def arrive(self, V: Any, base: Any, G: list[list[Any]], dt: Any, theta: Any) -> Balance:
+        """The velocities V at poses with the variations G' of the constraints, from momenta `base`."""
+        own, given = ca.vertsplit(V, TWIST), ca.vertsplit(base, TWIST)
+        rest = [self.stopped(i)(own[i], given[i], theta) for i in range(self.n)]
+        D = [self.inertia(i).call([own[i], theta])[1] for i in range(self.n)]
+        swept = [
+            g.rows.swept.call([*held, *(own[i] for i in g.bodies), dt])
+            for g, held in zip(self.groups, G, strict=True)
+        ]
+        values, H = [v[0] for v in swept], [list(v[1:]) for v in swept]
+        return Balance(rest, D, values, H, [], [], [])
 
     def blocks(self, D: list[Any], G: list[list[Any]], H: list[list[Any]], slopes: list[Any]) -> dict:
-        """Blocks of [[D, G'], [H, 0]] by nodes, with -slopes added to the bodies'; G transposed."""
+        """Blocks of [[D, G'], [H, 0]] by nodes, less the slopes, if there are; G transposed."""
         F: dict[tuple[int, int], Any] = {(i, i): d for i, d in enumerate(D)}
-        for (i, j), slope in zip(self.coupled, slopes, strict=True):
+        for (i, j), slope in zip(self.coupled, slopes, strict=bool(slopes)):
             F[i, j] = F[i, j] - slope if (i, j) in F else -slope
         for j, group in enumerate(self.groups):
             node = self.n + j
@@ -366,39 +423,21 @@ class StepGraph:
                     block = next(outputs)
                     F[i, k] = F[i, k] + block if (i, k) in F else block
 
-    def _masses(self) -> list[ca.SX]:
-        """diag(m, J) of every body."""
-        result = []
-        for body in self.bodies:
-            mass, *J = self._numbers(body)[0]
-            rows = ca.SX(ca.vertcat(*(ca.horzcat(*J[3 * i : 3 * i + 3]) for i in range(3))))
-            result.append(ca.diagcat(mass * ca.SX.eye(3), rows))
-        return result
-
-    def momenta(self, V: ca.SX, theta: ca.SX) -> ca.SX:
-        """M V of twists (6 n,)."""
-        p = ca.vertcat(*(m @ v for m, v in zip(self._masses(), ca.vertsplit(V, TWIST), strict=True)))
-        return ca.substitute(p, self.terms.parameters, theta)
-
-    def project(self, Z: ca.SX, p: ca.SX, theta: ca.SX) -> ca.SX:
-        """Twists nu with M nu = p up to constraint impulses, tangent to the constraints at poses Z (6 n,)."""
-        D = [ca.substitute(m, self.terms.parameters, theta) for m in self._masses()]
+    def project(self, Z: Any, p: Any, dt: Any, theta: Any) -> tuple[Any, Any]:
+        """Twists nu (6 n,) tangent to the constraints at poses Z with M nu = p - G' mu, and mu."""
+        zero = type(p).zeros(TWIST * self.n)
         G = self.held(ca.vertsplit(Z, POSE), theta)
-        back = [[ca.densify(g.T) for g in held] for held in G]
-        F = self.blocks(D, G, back, [ca.SX(TWIST, TWIST)] * len(self.coupled))
-        rhs = [*ca.vertsplit(p, TWIST), *(ca.SX(len(g.names), 1) for g in self.groups)]
-        self.weigh(F, rhs, G, back, 1.0)
-        return ca.vertcat(*self.elimination.solve(F, rhs)[: self.n])
+        there = self.arrive(zero, p, G, dt, theta)
+        F = self.blocks(there.D, G, there.H, [])
+        rhs = [*there.rest, *(type(p).zeros(len(g.names)) for g in self.groups)]
+        self.weigh(F, rhs, G, there.H, dt)
+        solution = self.elimination.solve(F, rhs)
+        return ca.vertcat(*solution[: self.n]), ca.vertcat(type(p)(0, 1), *solution[self.n :])
+
+
+def _rows(J: list[Any]) -> vec.Matrix:
+    return tuple(J[0:3]), tuple(J[3:6]), tuple(J[6:9])
 
 
 def _part(V: ca.SX, start: int) -> vec.Vector:
     return V[start], V[start + 1], V[start + 2]
-
-
-def _momentum(J: list[Any], w: vec.Vector, dt: Any, sign: float) -> vec.Vector:
-    """pi- (sign +1) or pi+ (-1) = dt/2 (s J w +- w x J w), s = sqrt(4/dt^2 - w.w) ([M] (16))."""
-    matrix = tuple(J[0:3]), tuple(J[3:6]), tuple(J[6:9])
-    Jw = vec.apply(matrix, w)
-    half = 0.5 * dt
-    c = ca.sqrt(1 - half * half * vec.dot(w, w))
-    return vec.add(vec.scale(c, Jw), vec.scale(sign * half, vec.cross(w, Jw)))

@@ -4,7 +4,6 @@
  *     CALL  kernel, inputs, outputs, places..      what the kernel reads and writes, in place
  *     ADD   length, target, source, index, factor  w[target + index[i]] += factor w[source + i]
  *     ZERO  length, target
- *     MEAN  length, target, first, second
  * tape.py writes them; the iteration is that of docs/maths/maximal.md.
  */
 #include <math.h>
@@ -14,7 +13,7 @@
 typedef long long Int;
 typedef int (*Kernel)(const double **, double **, Int *, double *, int);
 #define API __attribute__((visibility("default")))
-enum { CALL, ADD, ZERO, MEAN };
+enum { CALL, ADD, ZERO };
 enum { START, BEGIN, LEAVE, SOLVE, REST, AFTER, TAPES };
 
 typedef struct {
@@ -23,7 +22,7 @@ typedef struct {
     double *image;                /* the array: constants, parameters, and what a step leaves to the next */
     Int size, n_arg, n_res, n_iw, n_w;
     Int bodies, nu, rows;         /* rows: multipliers */
-    Int carry, u, t, dt;          /* places: [x, V_k-2, V_k-3], input, time, step length */
+    Int carry, u, t, dt;          /* places: [x, V_k-1, V_k-2, V_k-3] (an arrival: z, momenta), input, time, step length */
     Int V, dV, found, multipliers, left, poses, after;    /* found: what a solve says of multipliers */
     Int mismatch, products, y, dy, fresh, gaps, kappa, speed;    /* of the touches, docs/maths/contact.md; lag follows kappa */
     Int touches, mismatches, complementary, size_y, positives, rounds, rubbing, impulses;
@@ -45,6 +44,7 @@ typedef struct {
     double **res;
     Int *iw;
     double *saved, *bounds;       /* V, multipliers of constraints, y before a line search; and bounds of friction */
+    const double *guess;          /* of V, where an interior point begins */
 } Work;
 
 static void run(const Model *m, int which, Work *k) {
@@ -59,7 +59,7 @@ static void run(const Model *m, int which, Work *k) {
             break;
         }
         case ADD: {
-            double dt = w[m->dt], factor[] = {1, -1, dt, -0.5 * dt}, f = factor[c[5]];
+            double dt = w[m->dt], factor[] = {1, -1, 0.5 * dt, -0.5 * dt}, f = factor[c[5]];
             double *to = w + c[2];
             const double *from = w + c[3];
             if (c[4] < 0) for (Int i = 0; i < c[1]; i++) to[i] += f * from[i];
@@ -70,13 +70,9 @@ static void run(const Model *m, int which, Work *k) {
             c += 6;
             break;
         }
-        case ZERO:
+        default: /* ZERO */
             memset(w + c[2], 0, c[1] * sizeof(double));
             c += 3;
-            break;
-        default:
-            for (Int i = 0; i < c[1]; i++) w[c[2] + i] = 0.5 * (w[c[3] + i] + w[c[4] + i]);
-            c += 5;
     }
 }
 
@@ -101,11 +97,19 @@ static double speeds_left(const Model *m, const double *w) {
     return sqrt(total);
 }
 
-/* One step of what lies in the carry: its scaled residual. */
-static double step(const Model *m, Work *k, Int *iterations) {
+/* What is left of the equations at V: the scaled residual. */
+static double residual(const Model *m, Work *k) {
+    double *w = k->w;
+    run(m, LEAVE, k);
+    run(m, REST, k);
+    return w[m->dt] * speeds_left(m, w) / (1 + largest(w + m->poses, 12 * m->bodies));
+}
+
+/* Twists that leave what lies in the carry, by Newton's iteration: the scaled residual. */
+static double depart(const Model *m, Work *k, Int *iterations) {
     double *w = k->w, *V = w + m->V;
-    const double *past = w + m->carry + 7 * m->bodies;
     Int size = 6 * m->bodies;
+    const double *past = w + m->carry + 13 * m->bodies;
     for (Int i = 0; i < size; i++) V[i] = 3 * past[i] - 3 * past[size + i] + past[2 * size + i];
     double extent = 1 + largest(past, size), change = 0;
     run(m, START, k);
@@ -122,9 +126,19 @@ static double step(const Model *m, Work *k, Int *iterations) {
         }
     }
     *iterations = count;
+    return residual(m, k);
+}
+
+/* Velocities of what lies in the carry, which are linear in its momenta: the scaled residual. */
+static double arrive(const Model *m, Work *k) {
+    double *w = k->w;
+    run(m, START, k);
+    memset(w + m->V, 0, 6 * m->bodies * sizeof(double));
     run(m, LEAVE, k);
-    run(m, REST, k);
-    return w[m->dt] * speeds_left(m, w) / (1 + largest(w + m->poses, 12 * m->bodies));
+    run(m, SOLVE, k);
+    memcpy(w + m->multipliers, w + m->found, m->rows * sizeof(double));
+    memcpy(w + m->V, w + m->dV, 6 * m->bodies * sizeof(double));
+    return residual(m, k);
 }
 
 /* -- steps with contact: the interior point of interior.py -------------------------------------------- */
@@ -190,11 +204,11 @@ static double leave(const Model *m, Work *k) {
     return speeds_left(m, k->w);
 }
 
-/* Begin a step: warm from what y and the multipliers hold, or cold. */
+/* Begin from k->guess: warm from what y and the multipliers hold, or cold. */
 static void begin(const Model *m, Work *k, int warm, double cold) {
     double *w = k->w, *V = w + m->V, *y = w + m->y;
     Int size = 6 * m->bodies, bytes = sizeof(double);
-    memcpy(V, w + m->carry + 7 * m->bodies, size * bytes);
+    memcpy(V, k->guess, size * bytes);
     run(m, START, k);
     if (!warm) { /* where all would go without contact */
         w[m->speed] = 1;
@@ -288,8 +302,8 @@ static double relax(const Model *m, Work *k, double tolerance, Int *iterations) 
     return iterate(m, k, 0, 1, iterations);
 }
 
-/* A step with contact: its scaled residual. */
-static double contact_step(const Model *m, Work *k, int warm, double tolerance, Int *iterations) {
+/* One end of a step with contact: its scaled residual. */
+static double touching(const Model *m, Work *k, int warm, double tolerance, Int *iterations) {
     double error = INFINITY;
     k->w[m->kappa + 1] = 1;
     if (warm) {
@@ -331,45 +345,52 @@ static void feedback(const Model *m, const double *x, const double *goal, const 
 }
 
 /* Steps done, at most `count`; states, multipliers, inputs and errors by rows. -1: no memory.
-   Without `carry` they take up where the call before on this model ended. */
-API Int vioc_maximal_rollout(const Model *m, Int count, const double *carry, const double *U, const double *goal,
-                             const double *gains, const double *t, const double *dt, double tolerance,
-                             double *states, double *multipliers, double *applied, double *errors,
-                             Int *iterations) {
-    Int nx = 13 * m->bodies, size = 6 * m->bodies, done = 0;
-    Work k = {m->image, malloc((m->n_w + 1) * sizeof(double)),
+   Without `carry` they take up where the call before on these models ended. */
+API Int vioc_maximal_rollout(const Model *m, const Model *end, Int count, const double *carry, const double *U,
+                             const double *goal, const double *gains, const double *t, const double *dt,
+                             double tolerance, double *states, double *multipliers, double *applied,
+                             double *errors, Int *iterations) {
+    Int nx = 13 * m->bodies, size = 6 * m->bodies, done = 0, bytes = sizeof(double);
+    Work k = {m->image, malloc((m->n_w + 1) * bytes),
               malloc((m->n_arg + 1) * sizeof(double *)), malloc((m->n_res + 1) * sizeof(double *)),
               malloc((m->n_iw + 1) * sizeof(Int)),
-              malloc((size + m->rows + m->size_y + 1) * sizeof(double)), malloc((m->rubbing + 1) * sizeof(double))};
-    Int saved = m->rows + m->impulses, warm = !carry;
+              malloc((size + m->rows + m->size_y + 1) * bytes), malloc((m->rubbing + 1) * bytes), NULL};
+    Int half = m->rows + m->impulses, warm = !carry;
     if (!k.kw || !k.arg || !k.res || !k.iw || !k.saved || !k.bounds) done = -1;
     else {
+        Work after = k;
+        after.w = end->image;
         double *c = k.w + m->carry;
-        if (carry) memcpy(c, carry, (nx + 2 * size) * sizeof(double));
+        if (carry) memcpy(c, carry, (nx + 3 * size) * bytes);
         for (; done < count; done++) {
-            double *u = applied + done * m->nu, *x = states + done * nx;
+            double *u = applied + done * m->nu, *x = states + done * nx, *both = multipliers + 2 * done * half;
             if (gains) feedback(m, c, goal + done * nx, gains + done * m->nu * 2 * size, U + done * m->nu, u);
-            else memcpy(u, U + done * m->nu, m->nu * sizeof(double));
-            memcpy(k.w + m->u, u, m->nu * sizeof(double));
-            k.w[m->t] = t[done];
-            k.w[m->dt] = dt[done];
-            double error;
+            else memcpy(u, U + done * m->nu, m->nu * bytes);
+            memcpy(k.w + m->u, u, m->nu * bytes);
+            k.w[m->t] = t[done] + 0.5 * dt[done];
+            k.w[m->dt] = after.w[end->dt] = dt[done];
+            k.guess = c + 7 * m->bodies;
             iterations[done] = 0;
-            if (m->touches) {
-                error = contact_step(m, &k, warm, tolerance, iterations + done);
-                warm = 1;
-            } else
-                error = step(m, &k, iterations + done);
+            double error = m->touches ? touching(m, &k, warm, tolerance, iterations + done) : depart(m, &k, iterations + done);
+            if (error <= tolerance) {
+                run(m, AFTER, &k);
+                memcpy(after.w + end->carry, k.w + m->after, nx * bytes);
+                after.guess = k.w + m->V;
+                double other = m->touches ? touching(end, &after, warm, tolerance, iterations + done) : arrive(end, &after);
+                error = other <= tolerance ? fmax(error, other) : other;
+            }
             errors[done] = error;
-            run(m, AFTER, &k);
-            memcpy(x, k.w + m->after, 7 * m->bodies * sizeof(double));
-            memcpy(x + 7 * m->bodies, k.w + m->V, size * sizeof(double));
+            memcpy(x, k.w + m->after, 7 * m->bodies * bytes);
+            memcpy(x + 7 * m->bodies, after.w + end->V, size * bytes);
             int good = error <= tolerance;
             for (Int i = 0; i < nx; i++) good = good && isfinite(x[i]);
             if (!good) break;
-            memcpy(multipliers + done * saved, k.w + m->multipliers, saved * sizeof(double));
-            memmove(c + nx, c + 7 * m->bodies, 2 * size * sizeof(double));
-            memcpy(c, x, nx * sizeof(double));
+            memcpy(both, k.w + m->multipliers, half * bytes);
+            memcpy(both + half, after.w + end->multipliers, half * bytes);
+            memmove(c + nx + size, c + nx, 2 * size * bytes);
+            memcpy(c + nx, k.w + m->V, size * bytes);
+            memcpy(c, x, nx * bytes);
+            warm = 1;
         }
     }
     free(k.kw);

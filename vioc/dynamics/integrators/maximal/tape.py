@@ -16,8 +16,8 @@ from vioc.dynamics.integrators.maximal.step import PAST, STATE, StepGraph
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 
-CALL, ADD, ZERO, MEAN = range(4)
-PLUS, MINUS, BY_DT, BY_MINUS_HALF_DT = range(4)
+CALL, ADD, ZERO = range(3)
+PLUS, MINUS, BY_HALF_DT, BY_MINUS_HALF_DT = range(4)
 TAPES = ("start", "begin", "leave", "solve", "rest", "after")
 
 
@@ -29,30 +29,38 @@ class Block(NamedTuple):
 
 
 class Tape:
-    """The tables of a step, and the array that they work on.
+    """The tables of one end of a step, and the array that they work on.
 
     Parameters
     ----------
     graph : StepGraph
     nu : int
+    departure : Tape, optional
+        Makes this the tape of the arrival of what that one has left; they share their functions.
+
+    Notes
+    -----
+    The carry of a departure is that of `kernel.build_kernel`; of an arrival, the positions, quaternions and
+    momenta with which the step ends, as the departure's `after` has them.
     """
 
-    def __init__(self, graph: StepGraph, nu: int):
+    def __init__(self, graph: StepGraph, nu: int, departure: Tape | None = None):
         self.graph, self.nu = graph, nu
         self.size = 0
-        self.functions: list[ca.Function] = []
+        self.functions: list[ca.Function] = [] if departure is None else departure.functions
+        self._known: dict[int, int] = {} if departure is None else departure._known
         self.codes: dict[str, list[int]] = {name: [] for name in TAPES}
         self.index: list[int] = []
-        self._known: dict[int, int] = {}
         self._numbers: dict[str, int] = {}
         self._code = self.codes["start"]
         n, rows = graph.n, len(graph.names)
+        more = 1 + PAST if departure is None else 1
         self.carry, self.u, self.t, self.dt, self.theta = (
-            self.new(size)
-            for size in ((STATE + TWIST * (1 + PAST)) * n, nu, 1, 1, graph.terms.parameters.numel())
+            self.new(size) for size in ((STATE + TWIST * more) * n, nu, 1, 1, graph.terms.parameters.numel())
         )
-        self.V, self.dV, self.mean, self.left = (self.new(TWIST * n) for _ in range(4))
-        self.poses, self.base, self.rest, self.after = (self.new(s * n) for s in (POSE, TWIST, TWIST, STATE))
+        self.V, self.dV, self.left = (self.new(TWIST * n) for _ in range(3))
+        self.poses, self.base, self.rest = (self.new(s * n) for s in (POSE, TWIST, TWIST))
+        self.after = self.new((STATE + TWIST) * n)
         self.found, self.values = self.new(rows), self.new(rows)
         touches, sizes = graph.touches, [t.cone.size for t in graph.touches]
         self.parts = [0, *map(int, np.cumsum(sizes))]
@@ -63,8 +71,12 @@ class Tape:
         self.mismatch, self.products = self.new(sum(self.counts[0])), self.new(sum(self.counts[1]))
         self.y, self.dy, self.fresh = (self.new(self.parts[-1]) for _ in range(3))
         self.gaps, self.kappa, self.speed = self.new(len(touches)), self.new(2), self.new(1)
-        self.last = self.carry + STATE * n
-        self._write()
+        self._columns = ca.Sparsity.dense(TWIST * n, 1)
+        self._environment = [self.u, self.t, self.theta]
+        if departure is None:
+            self._write_departure()
+        else:
+            self._write_arrival()
 
     def new(self, size: int) -> int:
         """A place for numbers in the array."""
@@ -102,15 +114,79 @@ class Tape:
 
     # -- the tapes, in the order of `kernel.build_kernel` ---------------------------------------------
 
-    def _write(self) -> None:
+    def _write_departure(self) -> None:
         graph, n = self.graph, self.graph.n
-        columns = ca.Sparsity.dense(TWIST * n, 1)
-        environment = [self.u, self.t, self.theta]
+        velocities = self.carry + STATE * n
+        held, data, J = self._pose()
         for i in range(n):
-            inputs = [self.carry + STATE * i, self.last + TWIST * i, self.dt, self.theta]
-            self.call(graph.arrival(i), inputs, [self.poses + POSE * i, self.base + TWIST * i])
-        (still,) = self.call(graph.still_force, [self.poses, *environment], [None])
-        self.add(Block(self.base, columns), still, BY_DT)
+            V = velocities + TWIST * i
+            self.call(graph.inertia(i), [V, self.theta], [self.base + TWIST * i, None])
+        self._kick(self.base, self.poses, None)
+
+        self._code = self.codes["leave"]
+        gone = []
+        for i in range(n):
+            inputs = [self.V + TWIST * i, self.poses + POSE * i, self.base + TWIST * i, self.dt, self.theta]
+            gone.append(self.call(graph.departure(i), inputs, [self.rest + TWIST * i, None, None, None]))
+        slopes: list[Block] = []
+        if graph.coupled:
+            moving = [self.poses, self.V, *self._environment]
+            (force,) = self.call(graph.moving_force, moving, [None])
+            self.add(Block(self.rest, self._columns), force, BY_HALF_DT)
+            slopes = self.call(graph.slopes, moving, [None] * len(graph.coupled))
+        H, place = [], self.values
+        for g in graph.groups:
+            inputs = [*(gone[i][2].place for i in g.bodies), *(gone[i][3].place for i in g.bodies), self.dt]
+            H.append(self.call(g.rows.landed, [*inputs, self.theta], [place, *[None] * len(g.bodies)])[1:])
+            place += len(g.names)
+        slides = []
+        for k, touch in enumerate(graph.touches):
+            inputs = [*(gone[i][2].place for i in touch.bodies), *(gone[i][3].place for i in touch.bodies)]
+            outputs = [self.gaps + k, *[None] * len(touch.bodies)]
+            slides.append(self.call(touch.geometry.landed, [*inputs, self.dt, data[k]], outputs)[1:])
+        self._write_solution([g[1] for g in gone], held, H, slopes, data, J, slides)
+
+        self._code = self.codes["after"]
+        ends, pushed = self.new(POSE * n), self.after + STATE * n
+        for i in range(n):
+            z, V = self.after + STATE * i, self.V + TWIST * i
+            self.call(graph.carried, [self.carry + STATE * i, V, self.dt], [z])
+            self.call(graph.pose, [z], [ends + POSE * i])
+            self.call(graph.landing(i), [V, self.dt, self.theta], [pushed + TWIST * i])
+        self._kick(pushed, ends, self.V)
+
+    def _write_arrival(self) -> None:
+        graph, n = self.graph, self.graph.n
+        held, data, J = self._pose()
+        self.base = self.carry + STATE * n
+        still = self.new(TWIST)  # zeros
+        D = [self.call(graph.inertia(i), [still, self.theta], [None, None])[1] for i in range(n)]
+        levels, slides = [], []
+        for touch, d in zip(graph.touches, data, strict=True):
+            inputs = [*(self.poses + POSE * i for i in touch.bodies), self.dt, d]
+            level, *N = self.call(touch.geometry.level, inputs, [None] * (1 + touch.geometry.count))
+            levels.append(level.place)
+            slides.append(N)
+
+        self._code = self.codes["leave"]
+        for i in range(n):
+            inputs = [self.V + TWIST * i, self.base + TWIST * i, self.theta]
+            self.call(graph.stopped(i), inputs, [self.rest + TWIST * i])
+        H, place = [], self.values
+        for g, G in zip(graph.groups, held, strict=True):
+            inputs = [*(b.place for b in G), *(self.V + TWIST * i for i in g.bodies), self.dt]
+            H.append(self.call(g.rows.swept, inputs, [place, *[None] * len(g.bodies)])[1:])
+            place += len(g.names)
+        for k, touch in enumerate(graph.touches):
+            inputs = [levels[k], *(h.place for h in slides[k]), *(self.V + TWIST * i for i in touch.bodies)]
+            self.call(touch.geometry.closing, inputs, [self.gaps + k])
+        self._write_solution(D, held, H, [], data, J, slides)
+
+    def _pose(self) -> tuple[list[list[Block]], list[int], list[list[Block]]]:
+        """Where the carry is: G' of the groups, numbers and slopes of the touches."""
+        graph = self.graph
+        for i in range(graph.n):
+            self.call(graph.pose, [self.carry + STATE * i], [self.poses + POSE * i])
         held = [
             self.call(
                 g.rows.held, [*(self.poses + POSE * i for i in g.bodies), self.theta], [None] * len(g.bodies)
@@ -124,30 +200,29 @@ class Tape:
             )
             for t, d in zip(graph.touches, data, strict=True)
         ]
+        return held, data, J
 
-        self._code = self.codes["leave"]
-        gone = []
-        for i in range(n):
-            inputs = [self.V + TWIST * i, self.poses + POSE * i, self.base + TWIST * i, self.dt, self.theta]
-            gone.append(self.call(graph.departure(i), inputs, [self.rest + TWIST * i, None, None, None]))
-        slopes: list[Block] = []
-        if graph.coupled:
-            self._code += [MEAN, TWIST * n, self.mean, self.V, self.last]
-            moving = [self.poses, self.mean, *environment]
-            (force,) = self.call(graph.moving_force, moving, [None])
-            self.add(Block(self.rest, columns), force, BY_DT)
-            slopes = self.call(graph.slopes, moving, [None] * len(graph.coupled))
-        H, place = [], self.values
-        for g in graph.groups:
-            inputs = [*(gone[i][2].place for i in g.bodies), *(gone[i][3].place for i in g.bodies), self.dt]
-            H.append(self.call(g.rows.landed, [*inputs, self.theta], [place, *[None] * len(g.bodies)])[1:])
-            place += len(g.names)
+    def _kick(self, momenta: int, poses: int, V: int | None) -> None:
+        """Half a step's impulse of the forces, as `StepGraph.kicked`."""
+        graph, target = self.graph, Block(momenta, self._columns)
+        (still,) = self.call(graph.still_force, [poses, *self._environment], [None])
+        self.add(target, still, BY_HALF_DT)
+        if V is not None and graph.coupled:
+            (moving,) = self.call(graph.moving_force, [poses, V, *self._environment], [None])
+            self.add(target, moving, BY_HALF_DT)
 
-        slides = []
-        for k, touch in enumerate(graph.touches):
-            inputs = [*(gone[i][2].place for i in touch.bodies), *(gone[i][3].place for i in touch.bodies)]
-            outputs = [self.gaps + k, *[None] * len(touch.bodies)]
-            slides.append(self.call(touch.geometry.landed, [*inputs, self.dt, data[k]], outputs)[1:])
+    def _write_solution(
+        self,
+        D: list[Block],
+        held: list[list[Block]],
+        H: list[list[Block]],
+        slopes: list[Block],
+        data: list[int],
+        J: list[list[Block]],
+        slides: list[list[Block]],
+    ) -> None:
+        """Newton's direction and what is left of the equations."""
+        graph, n = self.graph, self.graph.n
         H_touch = [[b.place for b in h] for h in slides]
         J_touch = [[b.place for b in j] for j in J]
         twists = [[self.V + TWIST * i for i in t.bodies] for t in graph.touches]
@@ -164,14 +239,14 @@ class Tape:
             given.append([*inputs, self.y + self.parts[k], self.kappa, data[k]])
             function = touch.geometry.condensed
             condensed.append(self.call(function, given[k], [None] * function.n_out()))
-        self._eliminate([g[1] for g in gone], held, H, slopes, condensed)
+        self._eliminate(D, held, H, slopes, condensed)
         for k, touch in enumerate(graph.touches):
             changes = [self.dV + TWIST * i for i in touch.bodies]
             self.call(touch.geometry.expanded, [*given[k], *changes], [self.dy + self.parts[k]])
 
         self._code = self.codes["rest"]
         self._code += [ZERO, TWIST * n, self.left]
-        self.add(Block(self.left, columns), Block(self.rest, columns), PLUS)
+        self.add(Block(self.left, self._columns), Block(self.rest, self._columns), PLUS)
         place = self.multipliers
         for g, G in zip(graph.groups, held, strict=True):
             impulses = self.call(g.rows.impulse, [*(b.place for b in G), place], [None] * len(g.bodies))
@@ -185,12 +260,6 @@ class Tape:
             ends = [end + counts[k] for end, counts in zip(ends, self.counts, strict=True)]
             for i, push in zip(touch.bodies, pushes[: len(touch.bodies)], strict=True):
                 self.add(Block(self.left + TWIST * i, push.pattern), push, PLUS)
-
-        self._code = self.codes["after"]
-        for i in range(n):
-            self.call(
-                graph.carried, [self.carry + STATE * i, self.V + TWIST * i, self.dt], [self.after + STATE * i]
-            )
 
     def _data(self, data: tuple) -> int:
         """The place of a touch's numbers."""
@@ -212,7 +281,7 @@ class Tape:
         """Patterns first, as unions of what is added to each block; then the instructions."""
         graph, n, s = self.graph, self.graph.n, self.graph.structure
         parts: dict[tuple[int, int], list[tuple[Block, int]]] = {(i, i): [(d, PLUS)] for i, d in enumerate(D)}
-        for pair, slope in zip(graph.coupled, slopes, strict=True):
+        for pair, slope in zip(graph.coupled, slopes, strict=bool(slopes)):
             parts.setdefault(pair, []).append((slope, BY_MINUS_HALF_DT))
         rhs: list[list[tuple[Block, int]]] = []
         vector = ca.Sparsity.dense(TWIST, 1)

@@ -25,6 +25,7 @@ from vioc.dynamics.vectors import Matrix, Vector
 from vioc.errors import ModelError
 
 Pose = tuple[Vector, Matrix]
+OPEN = 1e3  # m/s or rad/s, which nothing closes with
 SLIP = 2  # tangential directions of a touch with friction
 
 
@@ -39,9 +40,11 @@ class Geometry:
         (poses as (x, R).., twists as (v, w).., data) -> phi, slip velocity (two scalars, or none).
     size : int
         Numbers of its data; Coulomb's coefficient follows them where there is friction.
+    smoothing : float
+        m^2/s^2, of `MaximalVI`.
     """
 
-    def __init__(self, count: int, gap: Callable, size: int, cone: Cone):
+    def __init__(self, count: int, gap: Callable, size: int, cone: Cone, smoothing: float):
         self.count, self.cone = count, cone
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         V = [ca.SX.sym("V", TWIST) for _ in range(count)]
@@ -57,12 +60,29 @@ class Geometry:
         T, dt = [ca.SX.sym("T", 3, 3) for _ in range(count)], ca.SX.sym("dt")
         H = [ca.densify(ca.horzcat(n[:3], n[3:] @ t / dt)) for n, t in zip(varied, T, strict=True)]
         self.landed = ca.Function("landed", [*Z, *T, dt, data], [phi / dt, *H], OPTIONS)
+        # at rest the first term alone balances what holds; the second opens gaps that nothing holds
+        s = phi / dt
+        wide = s * (s * s / smoothing) ** 2
+        level = s + wide / (1 + wide / OPEN)
+        self.level = ca.Function("level", [*Z, dt, data], [level, *map(ca.densify, varied)], OPTIONS)
+        N = [ca.SX.sym("N", 1, TWIST) for _ in range(count)]
+        a = ca.SX.sym("level")
+        speed = sum((n @ v for n, v in zip(N, V, strict=True)), a)
+        self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
 
-    def law(self, poses: list, after: list, V: list, p: Any, kappa: Any, dt: Any, data: Any):
+    def leaving(self, poses: list, after: list, V: list, p: Any, kappa: Any, dt: Any, data: Any):
         """Impulses on the bodies and the equations of the multipliers p, of leaving poses with twists V."""
+        return self._held(poses, self.gap(*after, data) / dt, V, p, kappa, data)
+
+    def arriving(self, poses: list, V: list, p: Any, kappa: Any, dt: Any, data: Any):
+        """The same of arriving at poses with twists V."""
+        a, *N = self.level.call([*poses, dt, data])
+        return self._held(poses, self.closing(a, *N, *V), V, p, kappa, data)
+
+    def _held(self, poses: list, a: Any, V: list, p: Any, kappa: Any, data: Any):
         J = self.held.call([*poses, data])
-        w = self._speeds(J, self.gap(*after, data) / dt, V)
-        return [j.T @ p[: j.shape[0]] for j in J], self.cone.law(p, w, kappa, self._mu(data))
+        law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
+        return [j.T @ p[: j.shape[0]] for j in J], law
 
     # -- what the interior point needs, condensed onto the bodies ----------------------------------
 
@@ -163,19 +183,19 @@ class Touch:
         return (self.name, *more)
 
 
-def find_touches(terms: BodyGraph, once: Callable) -> list[Touch]:
+def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> list[Touch]:
     """The touches of a system's contacts and limits, in their order."""
     found: list[Touch] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
         if isinstance(item, Contact):
-            found.append(_plane(terms, name, item, once))
+            found.append(_plane(terms, name, item, once, smoothing))
         elif isinstance(item, SphereContact):
-            found.append(_spheres(terms, name, item, once))
+            found.append(_spheres(terms, name, item, once, smoothing))
         else:
             if isinstance(item, JointLimits):
                 _check_angles(terms, item)
             for suffix, phi in item.gaps(terms).items():
-                found.append(_limit(terms, name + suffix, phi, once))
+                found.append(_limit(terms, name + suffix, phi, once, smoothing))
     return found
 
 
@@ -193,7 +213,7 @@ def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
             )
 
 
-def _plane(terms: BodyGraph, name: str, item: Contact, once: Callable) -> Touch:
+def _plane(terms: BodyGraph, name: str, item: Contact, once: Callable, smoothing: float) -> Touch:
     system = terms.system
     place = terms._place(system.frame_index(item.frame)) if item.frame != "world" else None
     if place is None or place.body == -1:
@@ -212,7 +232,8 @@ def _plane(terms: BodyGraph, name: str, item: Contact, once: Callable) -> Touch:
     level = vec.dot(n, o) + terms.number(item.offset)
     cone, mu = cone_of(item, terms.number(item.friction))
     data = (*center, *n, level, terms.number(item.radius), *mu)
-    return Touch(name, (place.body,), once(("plane", cone), lambda: Geometry(1, _plane_gap, 8, cone)), data)
+    geometry = once(("plane", cone), lambda: Geometry(1, _plane_gap, 8, cone, smoothing))
+    return Touch(name, (place.body,), geometry, data)
 
 
 def _plane_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
@@ -224,7 +245,7 @@ def _plane_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]
     return phi, tuple(vec.dot(t, velocity) for t in tangents(n))
 
 
-def _spheres(terms: BodyGraph, name: str, item: SphereContact, once: Callable) -> Touch:
+def _spheres(terms: BodyGraph, name: str, item: SphereContact, once: Callable, smoothing: float) -> Touch:
     system, model = terms.system, terms.model
     where, bodies, places = f"{system.name}: {item.label()}", [], []
     for frame in (item.frame1, item.frame2):
@@ -254,7 +275,7 @@ def _spheres(terms: BodyGraph, name: str, item: SphereContact, once: Callable) -
             still = [(vec.ZERO, vec.ZERO)] * free
             return _sphere_gap([*rest, *poses], [*still, *twists], data)
 
-        return Geometry(2 - free, gap, 8, cone)
+        return Geometry(2 - free, gap, 8, cone, smoothing)
 
     pair = (child,) if free else (parent, child)
     return Touch(name, pair, once(("spheres", free, cone), build), data)
@@ -278,7 +299,7 @@ def _sphere_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple
     return apart - r1 - r2, tuple(vec.dot(t, slip) for t in tangents(n))
 
 
-def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable) -> Touch:
+def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float) -> Touch:
     """A gap given as an expression; it has no data, and functions of its own."""
     if ca.depends_on(phi, terms.parameters):
         raise ModelError(f"{terms.system.name}: {name}: limits take numbers, not parameters")
@@ -292,7 +313,8 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable) -> Touch:
         return expression(ca.vertcat(*flat)), ()
 
     cone, _ = cone_of(None, None)
-    return Touch(name, bodies, once(("limit", name), lambda: Geometry(len(bodies), gap, 0, cone)), ())
+    geometry = once(("limit", name), lambda: Geometry(len(bodies), gap, 0, cone, smoothing))
+    return Touch(name, bodies, geometry, ())
 
 
 def tangents(n: Vector) -> tuple[Vector, Vector]:
