@@ -7,7 +7,8 @@ publishes where it is after 10 s.
 
 [M] sets the integrator beside one that enforces the velocity constraint too: after each step momenta
 are projected onto the tangent of the constraints (RATTLE). That only adds to the constraint impulse of the
-next step, so its positions are those of [M]; its velocities satisfy Dg v = 0. `MaximalVI` has them in its state.
+next step, so its positions are those of [M]; its velocities satisfy Dg v = 0. `MaximalVI` has them in its
+state.
 """
 
 from __future__ import annotations

@@ -110,7 +110,9 @@ def test_sliding_box_stops_where_coulomb_says(cone):
     assert total == pytest.approx(-mu * G, rel=1e-5)
     assert np.ptp(run["box:x"][-20:]) < 1e-5
     late = f.initial_state({"b-z": EDGE / 2 + 1e-9}, {"b-x": v}, start="given")
-    assert f.rollout(late, steps=200)["box:x"][-1] == pytest.approx(stop - v * dt / 2, rel=1e-4)  # first order
+    assert f.rollout(late, steps=200)["box:x"][-1] == pytest.approx(
+        stop - v * dt / 2, rel=1e-4
+    )  # first order
 
 
 def test_linear_cone_is_too_weak_off_its_directions_and_more_directions_repair_it():

@@ -38,7 +38,7 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
         Its constraints are its quantities ``h.NAME`` (in maximal coordinates ``g.NAME``) of the multipliers'
         names; a state ``p.NAME`` beside a state ``NAME`` is the momentum of a dynamic configuration,
         ``v.NAME`` its rate. Where errors are not differences of states, what the future does not see is
-        the kernel of A.
+        the kernel of A among the errors that keep the constraints.
     x : (nx,)
         With h(x) = 0.
     idle : bool
@@ -139,7 +139,7 @@ def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
 
 
 def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Rows (c, ndx) at each state, by error coordinates: the constraints' derivatives, the kernel of A.
+    """Rows (c, ndx) at each state, by errors: the constraints' derivatives, and A's kernel on them.
 
     And the idle part of that kernel as columns: what no multiplier absorbs, and no constraint forbids.
     """
@@ -147,8 +147,9 @@ def _unseen(f: OneStepMap, X: np.ndarray, theta: np.ndarray) -> tuple[list[np.nd
     lin = f.linearize_points(X, np.array([f.rest_input(x) for x in X]))
     found, idle = [], []
     for g, a, c in zip(G, lin.A, lin.C, strict=True):
-        _, size, V = np.linalg.svd(a)
-        kernel = V[size <= RANK * size[0]]
+        N = _null_space(g, None)  # a step may see an error off the constraints as one of the velocity
+        _, size, V = np.linalg.svd(a @ N)
+        kernel = V[size <= RANK * size[0]] @ N.T
         found.append(np.concatenate([g, kernel]))
         conditions = np.concatenate([m / max(np.linalg.norm(m, 2), 1e-300) for m in (g, c) if m.size] or [g])
         _, size, V = np.linalg.svd(conditions @ kernel.T)

@@ -206,7 +206,7 @@ class LinearTimeVI(MechanicalMap):
     # -- starts ---------------------------------------------------------------------------------------
 
     def initial_state(
-        self, q: Any = None, v: Any = None, *, start: str = "legendre", **named: float
+        self, q: Any = None, v: Any = None, u: Any = None, *, start: str = "legendre", **named: float
     ) -> np.ndarray:
         """The state of a configuration and velocity.
 
@@ -214,6 +214,8 @@ class LinearTimeVI(MechanicalMap):
         ----------
         q, v : array (nq,) or dict by name
             Missing names are zero; q may be the report of `consistent_configuration`.
+        u : (nu,), optional
+            Not needed: what acts next has no part in dL/dv.
         start : {"legendre", "authors"}
             ``"legendre"`` p = dL/dv: second order. ``"authors"`` what the code of [L]'s authors does,
             p = D1 of a step at the velocity v with the whole weight of a step: first order, to compare

@@ -140,20 +140,25 @@ class Quantities:
         graph, x = self.f.graph, self.f.symbols.x
         return [graph.pose(x[STATE * i : STATE * i + STATE]) for i in range(graph.n)]
 
-    @property
+    @cached_property
     def velocities(self) -> ca.SX:
-        """Twists in a state (6 n,)."""
-        return self.f.symbols.x[STATE * self.f.graph.n :]
+        """Twists in a state (6 n,); of an error off the constraints, what a step does not take from it."""
+        graph, theta = self.f.graph, self.f.symbols.parameters
+        momenta = graph.momenta(self.f.symbols.x[STATE * graph.n :], theta)
+        return graph.project(ca.vertcat(*self.poses), momenta, 1.0, theta)[0]
 
     def _at(self, expression: Any) -> ca.SX:
         g = self.terms
+        moves = ca.depends_on(expression, g.twists)
+        twists = self.velocities if moves else ca.SX(g.twists.numel(), 1)
         f = ca.Function("at", [g.poses, g.twists, g.parameters], [expression], OPTIONS)
-        return f(ca.vertcat(*self.poses), self.velocities, self.f.symbols.parameters)
+        return f(ca.vertcat(*self.poses), twists, self.f.symbols.parameters)
 
     @cached_property
     def _totals(self) -> ca.SX:
         linear, angular = ca.SX(3, 1), ca.SX(3, 1)
-        momenta = self.f.graph.momenta(self.velocities, self.f.symbols.parameters)
+        own = self.f.symbols.x[STATE * self.f.graph.n :]
+        momenta = self.f.graph.momenta(own, self.f.symbols.parameters)
         for pose, p in zip(self.poses, ca.vertsplit(momenta, TWIST), strict=True):
             x, R = unpack_pose(pose, 0)
             linear = linear + p[:3]
