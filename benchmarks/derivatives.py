@@ -12,6 +12,7 @@ from benchmarks import problems, simulators
 from benchmarks.harness import ABSENT, Bench, Row
 
 LINKS = (1, 3, 10, 40)
+TENSORS = 20  # steps, of 5 MB each
 Motion = Callable[[str], vioc.Trajectory]
 
 
@@ -37,8 +38,11 @@ def derivatives(bench: Bench) -> Iterator[Row]:
     targets = {"virtual": 250.0, "compiled": 80.0}
     yield Row(f"A, B, {name}", "us", _first(bench, pulled), targets, note="reference implementation 510")
     targets = {"virtual": 1200.0, "compiled": 250.0}
-    note = "A, B included; reference implementation 14700"
+    note = "one costate; A, B included"
     yield Row(f"second order, {name}", "us", _second(bench, pulled), targets, note=note)
+    targets = {"virtual": 15000.0, "compiled": 15000.0}
+    note = "all 80 Hessians; A, B included; reference implementation 14700"
+    yield Row(f"second-order tensor, {name}", "us", _tensor(bench, pulled), targets, note=note)
 
 
 def chain(bench: Bench) -> Iterator[Row]:
@@ -85,6 +89,15 @@ def _second(bench: Bench, motion: Motion) -> dict[str, float]:
         return lambda: run.map.second_order_trajectory(run, Z)
 
     return _per_step(bench, motion, make)
+
+
+def _tensor(bench: Bench, motion: Motion) -> dict[str, float]:
+    def make(backend: str) -> Callable[[], Any]:
+        run = motion(backend)
+        few = run.map.rollout(run.x[0], run.u[:TENSORS], warn=False)
+        return lambda: run.map.second_order_tensor_trajectory(few)
+
+    return bench.each(make, 1e6 / TENSORS)
 
 
 def _per_step(bench: Bench, motion: Motion, make: Callable[[str], Callable[[], Any]]) -> dict[str, float]:

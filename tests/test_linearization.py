@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from mechanisms import G, everything, hold, pendulum, state_near
 from strategies import systems
 
-from vioc.dynamics.description.frame import rx, rz, tx, ty, tz
+from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.dynamics.terms.potentials import Gravity
+from vioc.dynamics.terms.forces import JointDamping, JointForce
+from vioc.dynamics.terms.potentials import Gravity, LinearSpring
 from vioc.errors import StepError
 
 seeds = st.integers(0, 2**32 - 1)
@@ -83,6 +85,14 @@ def test_derivatives_agree_with_casadis_implicit_functions(system, seed, options
     whole = np.block([[H.xx, H.xu, H.xp], [H.xu.T, H.uu, H.up], [H.xp.T, H.up.T, H.pp]])
     assert np.abs(whole - second).max() <= 1e-8 * (1 + np.abs(second).max())
     np.testing.assert_allclose(whole, whole.T, atol=1e-10 * (1 + np.abs(whole).max()))
+
+    states, multipliers = f.second_order_tensor(x, u)
+    for name in FIELDS:
+        parts = (np.tensordot(w, getattr(t, name), 1) for w, t in ((z, states), (zeta, multipliers)))
+        size = 1 + max(np.abs(getattr(t, name)).max(initial=0.0) for t in (states, multipliers))
+        # sums of up to ten terms of that size, whose first derivatives amplify rounding
+        amplified = 1 + np.abs(first).max()
+        np.testing.assert_allclose(sum(parts), getattr(H, name), atol=1e-13 * size * amplified)
 
 
 def test_derivatives_agree_with_differences_of_the_step():
@@ -183,6 +193,83 @@ def test_tensors_contract_to_the_second_order():
             zeta, getattr(multipliers, name), 1
         )
         np.testing.assert_allclose(contracted, getattr(H, name), atol=1e-9 * (1 + np.abs(contracted).max()))
+
+
+def third_derivatives(f, q0, q1, h):
+    """Of L_d of the tree and gravity by (q_k, q_k+1), by CasADi's differentiation."""
+    a, n = f.alpha, f.nq
+    lag, g = f.lagrangian, f.lagrangian.graph
+    w = ca.SX.sym("w", 2 * n)
+    both = ca.vertsplit(w, [0, n, 2 * n])
+    L = ca.Function("L", [g.q_vector, g.v_vector, g.parameters], [lag.T - lag.V])
+    value = h * L((1 - a) * both[0] + a * both[1], (both[1] - both[0]) / h, f._theta)
+    third = ca.jacobian(ca.hessian(value, w)[0], w)
+    return np.array(ca.Function("third", [w], [ca.densify(third)])(np.concatenate([q0, q1]))).reshape(
+        3 * (2 * n,)
+    )
+
+
+@few
+@given(
+    system=systems(max_frames=6, kinematic=True, potentials=False),
+    seed=seeds,
+    alpha=st.sampled_from([0.5, 0.3]),
+)
+def test_third_derivatives_of_the_tree(system, seed, alpha):
+    f = MidpointVI(system.with_components(Gravity(1.0, -2.0, -G)), 0.1, alpha=alpha)
+    triples = f._structured._tensor._triples
+    random = np.random.default_rng(seed)
+    q0, v, h = random.normal(size=f.nq), random.normal(size=f.nq), 0.1
+    q1 = q0 + h * v
+    values = triples.values(((1 - alpha) * q0 + alpha * q1)[None], v[None], np.array([h]), f._theta)[0]
+    (x, e, y, f_, z, g), source = triples.places[0].T, triples.places[1]
+    found = np.zeros((2 * f.nq,) * 3)
+    found[x + e * f.nq, y + f_ * f.nq, z + g * f.nq] = values.ravel()[source]
+    expected = third_derivatives(f, q0, q1, h)
+    np.testing.assert_allclose(found, expected, atol=1e-11 * (1 + np.abs(expected).max()))
+
+
+def test_tensors_along_a_trajectory_are_those_of_its_steps():
+    """With unequal steps, for a map with a path of its own and for one without."""
+    f = MidpointVI(everything(), 0.02)
+    x = state_near(f, 3)
+    U = np.tile(hold(f, x), (5, 1)) + 0.01 * np.random.default_rng(1).normal(size=(5, f.nu))
+    run = f.rollout(x, U, dt=[0.02, 0.01, 0.02, 0.03, 0.02])
+    for tensors in (f.second_order_tensor_trajectory(run), OneStepMap.second_order_tensor_trajectory(f, run)):
+        for i, (whole, rows) in enumerate(zip(tensors, (f.nx, f.nm), strict=True)):
+            assert whole.xx.shape == (5, rows, f.nx, f.nx) and whole.pp.shape == (5, rows, 4, 4)
+            for k in range(5):
+                Z, zeta = np.zeros((5, f.nx)), np.zeros((5, f.nm))
+                (Z, zeta)[i][k] = np.arange(1.0, rows + 1)
+                along = f.second_order_trajectory(run, Z, zeta)
+                for name in FIELDS:
+                    contracted = np.tensordot(np.arange(1.0, rows + 1), getattr(whole, name)[k], 1)
+                    expected = getattr(along, name)[k]
+                    np.testing.assert_allclose(
+                        contracted, expected, atol=1e-11 * (1 + np.abs(getattr(whole, name)).max())
+                    )
+    # many constraints' derivatives are looped over, a few come at once
+    looped = MidpointVI(everything(), 0.02)
+    assert f._structured._tensor._start_at_once is not None
+    looped._structured._tensor.__dict__["_start_at_once"] = None
+    for whole, other in zip(f.second_order_tensor(x), looped.second_order_tensor(x), strict=True):
+        for name in FIELDS:
+            a, b = getattr(whole, name), getattr(other, name)
+            np.testing.assert_allclose(a, b, atol=1e-12 * (1 + np.abs(a).max(initial=0.0)))
+
+
+def test_linear_terms_have_no_second_derivatives():
+    """Damped joints and motors cost the second order nothing; a spring between points does."""
+    damped = System(
+        ry("a")[tz(-1, name="m", mass=1)],
+        tx(0.5, name="wall"),
+        Gravity(0, 0, -G),
+        JointDamping("a", 0.3),
+        JointForce("a", "u"),
+    )
+    assert not MidpointVI(damped, 0.1)._structured.curved
+    sprung = damped.with_components(LinearSpring("m", "wall", 5.0, 0.3))
+    assert MidpointVI(sprung, 0.1)._structured.curved
 
 
 def test_unpacks_as_the_tuples_of_the_field():

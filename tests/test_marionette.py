@@ -108,6 +108,39 @@ def test_second_order_agrees_with_differences_of_the_linearization(f, motion):
     np.testing.assert_allclose(along.xx[k], H.xx, atol=1e-7 * (1 + np.abs(H.xx).max()))
 
 
+def test_tensor_agrees_with_differences_and_with_contractions(f, motion):
+    random, k, h = np.random.default_rng(2), 137, 1e-3
+    w = np.concatenate([motion.x[k], motion.u[k]])
+
+    def first(w):
+        lin = f.linearize(w[:80], w[80:], k)
+        return np.block([[lin.A, lin.B], [lin.C, lin.D]])
+
+    tensors = f.second_order_tensor(w[:80], w[80:], k)
+    whole = np.concatenate(
+        [
+            np.concatenate(
+                [np.concatenate([t.xx, t.xu], 2), np.concatenate([np.swapaxes(t.xu, 1, 2), t.uu], 2)], 1
+            )
+            for t in tensors
+        ]
+    )
+    for d in random.normal(size=(2, 98)) / np.sqrt(98):
+        values = [first(w + s * h * d) for s in (1, -1, 2, -2)]
+        slope = (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * h)
+        np.testing.assert_allclose(whole @ d, slope, rtol=0, atol=1e-6 * (1 + np.abs(slope).max()))
+    z, zeta = random.normal(size=80), random.normal(size=6)
+    H = f.second_order(w[:80], w[80:], z, k, zeta=zeta)
+    contracted = np.tensordot(np.concatenate([z, zeta]), whole, 1)
+    # rounding of sums of 86 terms and of first derivatives up to 1e2
+    bound = 1e-12 * (1 + np.abs(whole).max())
+    np.testing.assert_allclose(contracted, np.block([[H.xx, H.xu], [H.xu.T, H.uu]]), rtol=0, atol=bound)
+    piece = f.rollout(motion.x[0], motion.u[:3], warn=False)
+    along, _ = f.second_order_tensor_trajectory(piece)
+    again, _ = f.second_order_tensor(piece.x[2], piece.u[2], 2)
+    np.testing.assert_allclose(along.xx[2], again.xx, rtol=0, atol=1e-9 * np.abs(again.xx).max())
+
+
 def test_feedback_through_the_strings_stabilizes(f, motion):
     """The full horizon is that of the study `marionette_dlqr`."""
     weights = {n: 100.0 if n in f.system.variables else 1.0 for n in f.state_names}

@@ -9,7 +9,9 @@ from vioc.dynamics.compile.compiler import find_compiler
 TIMED = {"ladder_dense", "net_dense", "crystal_dense", "revolute_unit", "spherical_unit", "spheres_short"}
 
 
-@pytest.mark.parametrize("module", [double_four_bar, graph_ldu, maximal_accuracy, maximal_scaling, one_convention])
+@pytest.mark.parametrize(
+    "module", [double_four_bar, graph_ldu, maximal_accuracy, maximal_scaling, one_convention]
+)
 def test_study(module, tmp_path):
     if find_compiler() is None and module in (graph_ldu, maximal_scaling):
         pytest.skip("it measures compiled code, and there is no C compiler")

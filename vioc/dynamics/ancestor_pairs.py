@@ -107,7 +107,7 @@ class AncestorPairs:
         g, swept = lag.graph, lag.swept
         links = swept.links
         composite = sweeps.composite_inertias(links)
-        placed = _world(links)
+        placed = in_world(links)
         columns: dict[int, tuple[list, ...]] = {}
         for j, link in enumerate(links):
             place = placed[j]
@@ -120,14 +120,14 @@ class AncestorPairs:
             m, moment, _ = composite[j]
             moved = vec.add(vec.scale(m, link.Sv), vec.cross(link.Sw, moment))
             z = (vec.ZERO, vec.cross(moved, link.g))
-            F, y, z = (_wrench(place, w) for w in (F, y, z))
+            F, y, z = (wrench_in(place, w) for w in (F, y, z))
             c, b = a * (1 - a) * h, 1 - a
             # [Sd; S] . right: with K = Sd.y + S.z, C = Sd.F below and S.y above the diagonal, M = S.F
             above = _sum((c, y), (b, F)), _sum((c, z), (-a, y), (-1 / h, F))
             below = _sum((c, y), (-a, F)), _sum((c, z), (b, y), (-1 / h, F))
             first = _sum((b * b * h, y), (-b, F)), _sum((b * b * h, z), (-b, y), (1 / h, F))
             second = _sum((a * a * h, y), (a, F)), _sum((a * a * h, z), (a, y), (1 / h, F))
-            left = _twist(place, Sd), _twist(place, (link.Sv, link.Sw))
+            left = twist_in(place, Sd), twist_in(place, (link.Sv, link.Sw))
             columns[link.index] = tuple(
                 [*pair[0][0], *pair[0][1], *pair[1][0], *pair[1][1]]
                 for pair in (left, above, below, first, second)
@@ -149,7 +149,7 @@ class AncestorPairs:
         return ca.Function("pairs", [g.q_vector, g.v_vector, h, g.parameters], outputs, {"cse": True})
 
 
-def _world(links: list[sweeps.Link]) -> list[tuple[Matrix, Vector]]:
+def in_world(links: list[sweeps.Link]) -> list[tuple[Matrix, Vector]]:
     """Orientation of every link in the world, and its place from the last link, where rounding is small."""
     placed: list[tuple[Matrix, Vector]] = []
     for link in links:
@@ -165,14 +165,14 @@ def _world(links: list[sweeps.Link]) -> list[tuple[Matrix, Vector]]:
 
 
 @vec.inlined
-def _twist(place: tuple[Matrix, Vector], twist: Wrench) -> Wrench:
+def twist_in(place: tuple[Matrix, Vector], twist: Wrench) -> Wrench:
     R, p = place
     angular = vec.apply(R, twist[1])
     return vec.add(vec.apply(R, twist[0]), vec.cross(p, angular)), angular
 
 
 @vec.inlined
-def _wrench(place: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
+def wrench_in(place: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
     R, p = place
     force = vec.apply(R, wrench[0])
     return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))

@@ -341,12 +341,12 @@ def composite_inertias(links: list[Link]) -> list[Composite]:
     total: list[Composite] = [*((link.mass, link.moment, link.inertia) for link in links), nothing]
     for i in reversed(range(len(links))):
         link = links[i]
-        total[link.parent] = _composed(total[i], link.pose, total[link.parent])
+        total[link.parent] = composed(total[i], link.pose, total[link.parent])
     return total[:-1]
 
 
 @vec.inlined
-def _composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
+def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
     """A parent's inertia with that of a link."""
     (m, h, inertia), (R, position), (M, H, J) = own, pose, above
     turned = vec.apply(R, h)

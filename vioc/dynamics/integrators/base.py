@@ -341,6 +341,30 @@ class OneStepMap(ABC):
 
         return stack(each[: self.ndx]), stack(each[self.ndx :])
 
+    def second_order_tensor_trajectory(self, trajectory: Trajectory) -> tuple[SecondOrder, SecondOrder]:
+        """`second_order_tensor` along a rollout of this map, with a leading axis of N steps.
+
+        That is (ndx + nm) (ndx + nu)^2 numbers for each step, 5 MB for the marionette of [S].
+        """
+        nm, n = len(self.multiplier_names), len(trajectory)
+        each = []
+        for w in np.eye(self.ndx + nm):
+            Z, zeta = np.tile(w[: self.ndx], (n, 1)), np.tile(w[self.ndx :], (n, 1))
+            each.append(self.second_order_trajectory(trajectory, Z, zeta))
+
+        def stack(items: list[SecondOrder]) -> SecondOrder:
+            shapes = {name: getattr(each[0], name).shape for name in SecondOrder.__dataclass_fields__}
+            return SecondOrder(
+                *(
+                    np.array([getattr(item, name) for item in items])
+                    .reshape(len(items), *shape)
+                    .swapaxes(0, 1)
+                    for name, shape in shapes.items()
+                )
+            )
+
+        return stack(each[: self.ndx]), stack(each[self.ndx :])
+
     @property
     def residual(self) -> ca.Function | None:
         """The equations r(x, u, x_next, multipliers, t, dt, parameters) = 0 of a step, if the map has them.

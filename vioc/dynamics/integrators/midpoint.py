@@ -26,6 +26,7 @@ from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step
 from vioc.dynamics.integrators.structured import Steps, StructuredLinearization
+from vioc.dynamics.integrators.tensor import FIELDS
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.dynamics.trajectory import Trajectory
@@ -314,13 +315,20 @@ class MidpointVI(MechanicalMap):
         steps = self._one_step(x, u, k, dt)
         zeta = np.zeros(self.nm) if zeta is None else np.asarray(zeta, float)
         H = self._structured.contract(steps, self._theta, np.asarray(z, float)[None], zeta[None])
-        return SecondOrder(*(getattr(H, f)[0] for f in ("xx", "xu", "uu", "xp", "up", "pp")))
+        return SecondOrder(*(getattr(H, name)[0] for name in FIELDS))
 
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
         zeta = np.zeros((len(Z), self.nm)) if zeta is None else np.asarray(zeta, float)
         return self._structured.contract(_along(trajectory), self._theta, np.asarray(Z, float), zeta)
+
+    def second_order_tensor(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None):
+        made = self._structured.tensor(self._one_step(x, u, k, dt), self._theta)
+        return tuple(SecondOrder(*(getattr(H, name)[0] for name in FIELDS)) for H in made)
+
+    def second_order_tensor_trajectory(self, trajectory: Trajectory):
+        return self._structured.tensor(_along(trajectory), self._theta)
 
     def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
         x, u = self.check_point(x, u)

@@ -11,10 +11,9 @@ where s = (x_k, u_k, parameters) is what a step depends on. Maths: docs/maths/li
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import casadi as ca
@@ -25,11 +24,14 @@ from vioc.dynamics.cores import over_cores
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.newton import singular_linearization
+from vioc.dynamics.integrators.tensor import FIELDS, Tensor
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
 
+
+Segment = tuple[str, slice, slice]  # kind of variables, which of that kind, where in a Hessian
 
 CACHED = 160_000  # entries of state matrices that are worked on at once
 SINGULAR_M = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
@@ -112,19 +114,38 @@ class StructuredLinearization:
             lambda: [lag.Dh, ca.jacobian(along, q), ca.jacobian(along, theta)],
         )
         self._end = evaluator("h_end", [q, theta], lambda: [lag.Dh, ca.jacobian(lag.h, theta)])
-        self._start_second = evaluator(
+        self.start_second = evaluator(
             "h_start_second",
             [q, lam, theta, mu],
             lambda: [ca.hessian(-ca.dot(along, mu), ca.vertcat(q, lam, theta))[0]],
         )
-        self._end_second = evaluator(
+        self.end_second = evaluator(
             "h_end_second", [q, theta, nu], lambda: [ca.hessian(ca.dot(nu, lag.h), ca.vertcat(q, theta))[0]]
         )
         h, a, b = ca.SX.sym("h"), ca.SX.sym("a", f.nd), ca.SX.sym("b", f.nd)
         args = [q, v, u, g.t, theta, h]
         self._terms = evaluator("terms", args, lambda: self._first_terms(h))
         self._force_by_input = evaluator("force_by_input", args[:5], lambda: [self._F_u])
-        self._terms_second = evaluator("terms_second", [*args, a, b], lambda: [self._second_terms(h, a, b)])
+        self.terms_second = evaluator("terms_second", [*args, a, b], lambda: [self._second_terms])
+        self._directions = h, a, b
+
+        # which columns of those Hessians are of the state, input, parameters, and what follows: q_k+1, lambda
+        nq, nd, nm, nf, np_ = f.nq, f.nd, f.nm, len(f.system.inputs), len(f.parameters)
+        start: Segment = "x", slice(0, nq), slice(0, nq)
+        self._of_q0, self._of_q1 = (
+            (start,),
+            (("z", slice(0, nd), slice(0, nd)), ("u", slice(nf, f.nu), slice(nd, nq))),
+        )
+        rows = slice(nd, nd + nm), slice(nq, nq + nm)
+        self.of_start = (start, ("z", *rows), ("t", slice(0, np_), slice(nq + nm, nq + nm + np_)))
+        self.of_end = (*self._of_q1, ("t", slice(0, np_), slice(nq, nq + np_)))
+        self.of_terms = (
+            start,
+            *((kind, to, slice(nq + of.start, nq + of.stop)) for kind, to, of in self._of_q1),
+            ("u", slice(0, nf), slice(2 * nq, 2 * nq + nf)),
+            ("t", slice(0, np_), slice(2 * nq + nf, 2 * nq + nf + np_)),
+        )
+        self.start_args, self.start_size = (q, lam, theta), nq + nm + np_
 
     # -- what is not the tree's -------------------------------------------------------------------
 
@@ -145,9 +166,9 @@ class StructuredLinearization:
         return any(ca.sparsify(part).nnz() for part in parts)
 
     @cached_property
-    def _curved(self) -> bool:
+    def curved(self) -> bool:
         """Whether anything but the tree and the constraints has second derivatives."""
-        return bool(self._has_terms or self.f.system.forces or self.f.parameters)
+        return bool(ca.sparsify(self._second_terms).nnz())
 
     def _first_terms(self, h: ca.SX) -> list[ca.SX]:
         """By q_k and q_k+1 of balance and momentum, only if `_has_terms`; by parameters, if there are any."""
@@ -166,9 +187,11 @@ class StructuredLinearization:
             blocks += [h * (1 - a) * L_q - L_v + minus * F, h * a * L_q + L_v + plus * F]
         return [block[: f.nd, :] for block in blocks]
 
-    def _second_terms(self, h: ca.SX, mu: ca.SX, z: ca.SX) -> ca.SX:
+    @cached_property
+    def _second_terms(self) -> ca.SX:
         """Hessian by (q_k, q_k+1, forces, parameters) of mu . balance + z . momentum, but for the tree's."""
         f, a = self.f, self.f.alpha
+        h, mu, z = self._directions
         lag, g = f.lagrangian, f.lagrangian.graph
         q, v, u, theta = g.q_vector, g.v_vector, g.u_vector, g.parameters
         minus, plus = f.force_shares(h)
@@ -217,14 +240,34 @@ class StructuredLinearization:
             return self.second(piece, self.first(piece, theta), Z[rows], zeta[rows])
 
         parts = list(over_cores(work, self._pieces(len(steps))))
-        names = ("xx", "xu", "uu", "xp", "up", "pp")
         if len(parts) == 1:
             return parts[0]
-        return SecondOrder(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+        return SecondOrder(*(np.concatenate([getattr(p, name) for p in parts]) for name in FIELDS))
 
-    def _pieces(self, n: int) -> list[slice]:
+    def tensor(self, steps: Steps, theta: np.ndarray) -> tuple[SecondOrder, SecondOrder]:
+        """Second derivatives of every step: of the next state and of the multipliers, (N, output, ...)."""
+
+        f, n, np_ = self.f, len(steps), len(theta)
+        shapes = [(f.nx, f.nx), (f.nx, f.nu), (f.nu, f.nu), (f.nx, np_), (f.nu, np_), (np_, np_)]
+        whole = [[np.zeros((n, count, *shape)) for shape in shapes] for count in (f.nx, f.nm)]
+
+        def work(rows: slice) -> None:
+            piece = steps.piece(rows)
+            self._tensor(piece, self.first(piece, theta), [[w[rows] for w in part] for part in whole])
+
+        entries = (2 * f.nd + f.nm) * (f.nx + f.nu) ** 2
+        for _ in over_cores(work, self._pieces(n, max(1, CACHED // entries))):
+            pass
+        states, multipliers = (SecondOrder(*part) for part in whole)
+        return states, multipliers
+
+    @cached_property
+    def _tensor(self) -> Tensor:
+        return Tensor(self)
+
+    def _pieces(self, n: int, size: int = 0) -> list[slice]:
         """Rows in pieces whose matrices stay in the processor's cache."""
-        size = max(4, CACHED // self.f.nx**2)
+        size = size or max(4, CACHED // self.f.nx**2)
         return [slice(k, min(k + size, n)) for k in range(0, n, size)]
 
     # -- first order ------------------------------------------------------------------------------
@@ -363,41 +406,37 @@ class StructuredLinearization:
         nq, nd, nm, nx = f.nq, f.nd, f.nm, f.nx
         theta = first.args[4]
         np_, n = len(theta), len(steps)
-        nf, h = len(f.system.inputs), steps.h[:, None]
+        h = steps.h[:, None]
         z_q, z_p = Z[:, :nd], Z[:, nq : nq + nd]
         weights = np.concatenate([z_q + (z_p[:, None] @ first.momentum_z)[:, 0], zeta], axis=1)
         adjoint = (weights[:, None] @ first.inverse)[:, 0]
         mu, nu = np.ascontiguousarray(adjoint[:, :nd]), np.ascontiguousarray(adjoint[:, nd:])
 
-        # Hessian by (q_k, forces, rho, parameters | dynamic q_k+1, lambda): what is free, what follows
-        ends = np.cumsum([0, nq, nf, f.nk, np_, nd, nm]).tolist()
-        at_q, at_f, at_rho, at_t, at_z, at_lam = (slice(i, j) for i, j in pairwise(ends))
-        free = ends[4]
-        H = np.zeros((n, ends[-1], ends[-1]))
-        end_q = ((at_z, slice(0, nd)), (at_rho, slice(nd, nq)))
+        # by q_k, inputs, parameters | dynamic q_k+1, lambda: what is free, what follows
+        free = nq + f.nu + np_
+        H = np.zeros((n, free + nd + nm, free + nd + nm))
+        begins = {"x": 0, "u": nq, "t": nq + f.nu, "z": free}
+
+        def add(rows: Sequence[Segment], columns: Sequence[Segment], matrix: np.ndarray) -> None:
+            for row, i, r in rows:
+                for column, j, c in columns:
+                    down, right = begins[row], begins[column]
+                    H[:, down + i.start : down + i.stop, right + j.start : right + j.stop] += matrix[:, r, c]
 
         dq, dv = np.zeros((n, nq)), np.zeros((n, nq))
         dq[:, :nd] = (1 - a) * mu + a * z_p
         dv[:, :nd] = (z_p - mu) / h
         tree = self._pairs.blocks_along(first.args[0], first.args[1], steps.h, theta, dq, dv)
-        start = ((at_q, slice(nq)),)
-        _add(H, start, start, tree.D11)
-        _add(H, start, end_q, tree.D12)
-        _add(H, end_q, start, np.swapaxes(tree.D12, 1, 2))
-        _add(H, end_q, end_q, tree.D22)
-        if self._curved:
-            everything = (
-                *start,
-                *((w, slice(nq + c.start, nq + c.stop)) for w, c in end_q),
-                (at_f, slice(2 * nq, 2 * nq + nf)),
-                (at_t, slice(2 * nq + nf, None)),
-            )
-            _add(H, everything, everything, self._terms_second(*first.args, h, mu, z_p)[0])
+        add(self._of_q0, self._of_q0, tree.D11)
+        add(self._of_q0, self._of_q1, tree.D12)
+        add(self._of_q1, self._of_q0, np.swapaxes(tree.D12, 1, 2))
+        add(self._of_q1, self._of_q1, tree.D22)
+        if self.curved:
+            add(self.of_terms, self.of_terms, self.terms_second(*first.args, h, mu, z_p)[0])
         if nm:
-            at_start = (*start, (at_lam, slice(nq, nq + nm)), (at_t, slice(nq + nm, None)))
-            _add(H, at_start, at_start, self._start_second(steps.x0[:, :nq], steps.multipliers, theta, mu)[0])
-            at_end = (*end_q, (at_t, slice(nq, None)))
-            _add(H, at_end, at_end, self._end_second(steps.x1[:, :nq], theta, nu)[0])
+            start = self.start_second(steps.x0[:, :nq], steps.multipliers, theta, mu)[0]
+            add(self.of_start, self.of_start, start)
+            add(self.of_end, self.of_end, self.end_second(steps.x1[:, :nq], theta, nu)[0])
 
         # along the first derivatives z: X + X' with X = z'(H_zf + H_zz z / 2), and H_ff. Columns q_k, p_k |
         # forces, rho, parameters; the state's v_k has no part in a step
@@ -411,18 +450,12 @@ class StructuredLinearization:
         side[:, :, known[1]] += H[:, free:, nq:free]
         result = np.swapaxes(z, 1, 2) @ side
         result = result + np.swapaxes(result, 1, 2)
-        at_known = tuple(zip(known, (slice(0, nq), slice(nq, free)), strict=True))
-        _add(result, at_known, at_known, H)
+        for i, p in zip(known, (slice(0, nq), slice(nq, free)), strict=True):
+            for j, q in zip(known, (slice(0, nq), slice(nq, free)), strict=True):
+                result[:, i, j] += H[:, p, q]
 
         xx, xu, xp = np.zeros((n, nx, nx)), np.zeros((n, nx, f.nu)), np.zeros((n, nx, np_))
         x, u, t = slice(m), slice(m, m + f.nu), slice(m + f.nu, None)
         xx[:, x, x], xu[:, x], xp[:, x] = result[:, x, x], result[:, x, u], result[:, x, t]
         uu, ut, tt = (result[:, i, j].copy() for i, j in ((u, u), (u, t), (t, t)))
         return SecondOrder(xx, xu, uu, xp, ut, tt)
-
-
-def _add(H: np.ndarray, rows, columns, matrix: np.ndarray) -> None:
-    """Add blocks of `matrix` to H; `rows` and `columns` are pairs (where in H, where in the matrix)."""
-    for row, r in rows:
-        for column, c in columns:
-            H[:, row, column] += matrix[:, r, c]

@@ -1,0 +1,168 @@
+"""The full second derivatives of midpoint steps, every output's Hessian ([S] (16)-(27), (31), (32)).
+
+The Hessian of an output is a sum of those of the equations r, h and of p_k+1 along the first derivatives,
+so those are taken once for each equation, and one product with the inverse of the first derivatives
+makes all outputs of them. Maths: docs/maths/linearization.md.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.ancestor_triples import AncestorTriples
+from vioc.dynamics.evaluate import Evaluator
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.structured import FirstOrder, Segment, Steps, StructuredLinearization
+
+FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")
+KEYS = ("zz", "zx", "zu", "zt", "xx", "xu", "uu")  # rows and columns: state, input, parameters, what follows
+AT_ONCE = 6000  # entries of the constraints' third derivatives up to which one function gives them all
+
+Block = tuple[slice, "tuple[Segment, ...]", np.ndarray]  # equations, where its columns belong, (N, ..., c, c)
+
+
+class Tensor:
+    """Evaluates the tensors of a `StructuredLinearization`'s steps."""
+
+    def __init__(self, structured: StructuredLinearization):
+        self._structured = structured
+        f = structured.f
+        self._triples = AncestorTriples(f.lagrangian, f.alpha, f.backend)
+
+    @cached_property
+    def _tree(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """By rows and columns: where the tree's third derivatives are in the flattened matrices of one step.
+
+        And their sources.
+        """
+        f = self._structured.f
+        places, source = self._triples.places
+        dynamic = places[:, 0] < f.nd
+        (x, first, y, second, z, third), source = places[dynamic].T, source[dynamic]
+        end = ["z"] * f.nd + ["u"] * f.nk
+        kinds = np.array([["x"] * f.nq, end])
+        offsets = np.stack([np.arange(f.nq), [*range(f.nd), *(f.nu - f.nk + i for i in range(f.nk))]])
+        rows, columns = (second, y), (third, z)
+        sizes = self._sizes
+        found = {}
+        for key in KEYS:
+            here = (kinds[rows] == key[0]) & (kinds[columns] == key[1])
+            equation = (x + first * (f.nd + f.nm))[here]
+            row, column = offsets[rows][here], offsets[columns][here]
+            found[key] = (equation * sizes[key[0]] + row) * sizes[key[1]] + column, source[here]
+        return found
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        f = self._structured.f
+        return {"x": f.nx, "u": f.nu, "t": len(f.parameters), "z": f.nd + f.nm}
+
+    def __call__(self, steps: Steps, first: FirstOrder, out: list[list[np.ndarray]]) -> None:
+        """Write those of the next state (N, nx, ...) and of the multipliers (N, nm, ...) to `out`.
+
+        Six arrays of zeros each, in the order of a `SecondOrder`.
+        """
+        f = self._structured.f
+        nq, nd, nm, n = f.nq, f.nd, f.nm, len(steps)
+        values = self._triples.values(first.args[0], first.args[1], steps.h, first.args[4])
+        blocks = self._blocks(steps, first)
+        lin = first.linearization
+        follows = {
+            "x": np.concatenate([lin.A[:, :nd], lin.C], axis=1)[:, None],
+            "u": np.concatenate([lin.B[:, :nd], lin.D], axis=1)[:, None],
+            "t": np.concatenate([lin.P[:, :nd], lin.E], axis=1)[:, None],
+        }
+        H = {key: np.zeros(self._shape(n, key)) for key in KEYS if key[0] == "z"}
+        self._add(H, values, blocks)
+        side = {kind: H["zz"] @ z + H["z" + kind] for kind, z in follows.items()}
+        for i, key in enumerate(("xx", "xu", "uu", "xt", "ut", "tt")):
+            a, b = key[0], key[1]
+            R = np.swapaxes(follows[a], 2, 3) @ side[b]
+            if not R.size:
+                continue
+            R += np.swapaxes(H["z" + a], 2, 3) @ follows[b]
+            self._add({key: R}, values, blocks)
+            # of the equations' second derivatives those of q_k+1, lambda and p_k+1
+            size = R.shape[2] * R.shape[3]
+            rows = R.reshape(n, 2 * nd + nm, size)
+            states, multipliers = (
+                part[i].reshape(n, count, size) for part, count in zip(out, (f.nx, nm), strict=True)
+            )
+            q, p = states[:, :nd], states[:, nq : nq + nd]
+            np.matmul(first.inverse[:, :nd], rows[:, : nd + nm], out=q)
+            np.matmul(first.inverse[:, nd:], rows[:, : nd + nm], out=multipliers)
+            np.matmul(first.momentum_z, q, out=p)
+            p += rows[:, nd + nm :]
+
+    def _shape(self, n: int, key: str) -> tuple[int, ...]:
+        f = self._structured.f
+        return (n, 2 * f.nd + f.nm, *(self._sizes[kind] for kind in key))
+
+    def _add(self, H: dict[str, np.ndarray], values: np.ndarray, blocks: list[Block]) -> None:
+        """Add to matrices (N, equations, rows, columns) what of the Hessians belongs to them."""
+        for key, matrix in H.items():
+            if key in self._tree:
+                target, source = self._tree[key]
+                matrix.reshape(len(matrix), -1)[:, target] += values.reshape(len(values), -1)[:, source]
+        for equations, segments, block in blocks:
+            for row, to_row, r in segments:
+                for column, to_column, c in segments:
+                    if row + column in H:
+                        H[row + column][:, equations, to_row, to_column] += block[..., r, c]
+
+    def _blocks(self, steps: Steps, first: FirstOrder) -> list[Block]:
+        """Hessians of what is not the tree's: terms in r and in p_k+1, constraints in r and in h."""
+        s, f = self._structured, self._structured.f
+        nq, nd, nm, n, theta = f.nq, f.nd, f.nm, len(steps), first.args[4]
+        in_r, in_h, in_p = slice(nd), slice(nd, nd + nm), slice(nd + nm, None)
+
+        def mapped(count: int, evaluate: Evaluator, args: list[np.ndarray], *weights: float) -> np.ndarray:
+            """Evaluations with each of `count` unit vectors, for every step."""
+            many = [np.repeat(a, count, axis=0) if a.ndim == 2 else a for a in args]
+            (found,) = evaluate(*many, *(np.tile(w * np.eye(count), (n, 1)) for w in weights))
+            return found.reshape(n, count, *found.shape[1:])
+
+        blocks: list[Block] = []
+        if s.curved:
+            args = [*first.args, steps.h[:, None]]
+            for rows, mu, z in ((in_r, 1.0, 0.0), (in_p, 0.0, 1.0)):
+                blocks.append((rows, s.of_terms, mapped(nd, s.terms_second, args, mu, z)))
+        if nm:
+            args = [steps.x0[:, :nq], steps.multipliers, theta]
+            if self._start_at_once is None:
+                start = mapped(nd, s.start_second, args, 1.0)
+            else:
+                evaluate, target = self._start_at_once
+                start = np.zeros((n, nd * s.start_size**2))
+                start[:, target] = evaluate(*args)[0][:, :, 0]
+                start = start.reshape(n, nd, s.start_size, s.start_size)
+            blocks.append((in_r, s.of_start, start))
+            args = [steps.x1[:, :nq], theta]
+            blocks.append((in_h, s.of_end, mapped(nm, s.end_second, args, 1.0)))
+        return blocks
+
+    @cached_property
+    def _start_at_once(self) -> tuple[Evaluator, np.ndarray] | None:
+        """The Hessians of -(Dh'lambda)_j by (q_k, lambda, parameters) of all j that are not zero, and places.
+
+        None where they are so many that a loop over j is better.
+        """
+        f, s = self._structured.f, self._structured
+        q, lam, theta = s.start_args
+        w = ca.vertcat(q, lam, theta)
+        gradient = ca.sparsify(ca.jacobian(-f.lagrangian.Dh[:, : f.nd].T @ lam, w))
+        j, b = (np.array(i, int) for i in gradient.sparsity().get_triplet())
+        entries = ca.vertcat(ca.SX(0, 1), *gradient.nonzeros())
+        pattern = ca.jacobian_sparsity(entries, w)
+        if pattern.nnz() > AT_ONCE:
+            return None
+        rows, c = (np.array(i, int) for i in pattern.get_triplet())
+        third = ca.jacobian(entries, w)
+        values = ca.vertcat(ca.SX(0, 1), *third.nonzeros())
+        target = (j[rows] * s.start_size + b[rows]) * s.start_size + c
+        return Evaluator(ca.Function("start_tensor", [q, lam, theta], [values])), target
