@@ -242,6 +242,10 @@ class TestUnequalSteps:
         assert best.converged and best.cost < cost.value(run)
         assert best.cost == pytest.approx(cost.value(f.rollout(found.x[0], found.u, dt=h)), rel=1e-9)
 
+        follow = best.stabilize(1.0, 1.0).rollout(found.x[0])
+        np.testing.assert_allclose(follow.t, found.t, atol=1e-12)
+        np.testing.assert_allclose(follow.x, found.x, atol=1e-9)
+
         def value(k, d):
             U = found.u.copy()
             U[k] += d

@@ -13,6 +13,7 @@ import numpy as np
 
 from vioc.errors import ModelError
 from vioc.names import INPUTS, by_name, meaning
+from vioc.steps import times_of
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.base import OneStepMap
@@ -75,10 +76,7 @@ def inputs(
             "a number holds one in its place"
         )
     lengths = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
-    if (lengths == lengths[0]).all():
-        t = (k0 + np.arange(steps + 1)) * lengths[0]  # k dt, not a sum of N roundings
-    else:
-        t = k0 * f.dt + np.concatenate([[0.0], np.cumsum(lengths)])
+    t = times_of(lengths, k0, f.dt)
     U = np.zeros((steps, f.nu))
     for name, value in given.items():
         ends = name.startswith(PRESCRIBED)

@@ -20,6 +20,7 @@ from vioc.control.stages.kernels import OPTIONS, by_rows
 from vioc.control.stages.passes import Passes
 from vioc.control.stages.riccati import riccati_step
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.steps import times_of
 
 
 class Grid(NamedTuple):
@@ -40,8 +41,7 @@ class Grid(NamedTuple):
     def of(f: OneStepMap, cost: Cost, k0: int, h: np.ndarray) -> Grid:
         """That of steps of lengths h (N,), as `OneStepMap.rollout` has them."""
         steps = len(h)
-        equal = (h == h[0]).all()
-        t = (k0 + np.arange(steps)) * h[0] if equal else k0 * f.dt + np.append(0.0, np.cumsum(h)[:-1])
+        t = times_of(h, k0, f.dt)[:-1]
         dt = np.array(h[:, None])
         w = dt if cost.per_time else np.ones((steps, 1))
         reference = np.ascontiguousarray(cost.reference_rows(steps)[:steps])

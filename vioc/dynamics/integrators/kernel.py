@@ -25,6 +25,7 @@ from vioc.dynamics.compile.programs import CHUNK, Program
 from vioc.dynamics.integrators.base import Kernel, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError, StepError
+from vioc.steps import times_of
 
 AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
 HISTORY = 3  # states before the first one that a carry may be made of
@@ -223,9 +224,7 @@ class KernelMap(OneStepMap):
 
     def _times(self, k0: int, lengths: np.ndarray) -> np.ndarray:
         """Sample times (N+1,)."""
-        if (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
-            return (k0 + np.arange(len(lengths) + 1)) * lengths[0]
-        return k0 * self.dt + np.concatenate([[0.0], np.cumsum(lengths)])
+        return times_of(lengths, k0, self.dt)
 
     def _steps(
         self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None, rescue: bool = True, t=None
