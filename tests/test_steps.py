@@ -172,6 +172,11 @@ class TestWhatJoinsTwoSteps:
                 solve(f, theirs, x0=x0, steps=5)
         with pytest.raises(ValueError, match=f"cost: {OTHER}"):
             dmoc.Phase(f, 5, theirs, initial=x0)
+        for what in ("reference", "u_reference"):
+            with pytest.raises(ValueError, match=f"{what}: {OTHER}"):
+                quadratic(f, Q=1.0, R=1.0, **{what: run})
+        with pytest.raises(ValueError, match=f"guess: {OTHER}"):
+            NonlinearMPC(f, lambda k, x, guess: guess, run)
 
     def test_plans_of_a_receding_horizon(self, f):
         """A problem of free duration plans steps that are not the law's."""

@@ -15,7 +15,9 @@ from vioc.control.weights import error_names, input_weight, weight_matrix
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.trajectory import Trajectory
 from vioc.names import INPUTS, by_name, by_quantity, quantity_name
+from vioc.steps import check_steps
 
 
 def quadratic(
@@ -108,10 +110,12 @@ class _Targets:
     def _add(self, given: Any, what: str, names: tuple[str, ...], prefix: str = "") -> None:
         if given is None:
             return
-        if what == "reference" and not isinstance(given, Mapping):
-            given = getattr(trajectory_of(given), "x", given)
-        if what == "u_reference" and not isinstance(given, Mapping):
-            given = getattr(trajectory_of(given), "u", given)
+        if what != "goal" and not isinstance(given, Mapping):
+            given = trajectory_of(given)
+            h = given.step_lengths if isinstance(given, Trajectory) else np.zeros(0)
+            if h.size and (h == h[0]).all():  # unequal ones are for whoever optimizes over them
+                check_steps(h[0], self.f.dt, what)
+            given = getattr(given, "x" if what == "reference" else "u", given)
         if what == "goal" and not isinstance(given, Mapping):
             raise ValueError(f"goal: expected a dict of values by quantity, got {given!r}; see `reference`")
         if isinstance(given, Mapping):

@@ -61,6 +61,8 @@ class NonlinearMPC(Law):
         if self.on_failure not in ("keep", "raise"):
             raise ValueError(f"on_failure: expected 'keep' or 'raise', got {self.on_failure!r}")
         guess = trajectory_of(self.guess)
+        if isinstance(guess, Trajectory):
+            check_steps(guess.step_lengths, self.map.dt, "guess")
         guess = Horizon(guess.x, guess.u) if isinstance(guess, Trajectory) else Horizon(*guess)
         n = len(guess.u)
         u = check_array(guess.u, (n, self.map.nu), "guess of inputs", self.map.input_names)
