@@ -12,6 +12,7 @@ import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tx, tz
 from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.integrators.maximal import MaximalVI, core
+from vioc.dynamics.integrators.maximal.tape import Tape
 from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.errors import ConstraintError, ModelError, StepError
@@ -179,6 +180,46 @@ def test_colliding_balls_keep_momentum_and_do_not_bounce():
     hit = int(np.argmax(run["force.p10"]))
     assert run["force.p10"][hit] > 10
     assert run["gap.p10"][hit + 1] < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("speed", "aside", "through"), [(150.0, 0.0, True), (150.0, 0.8, False), (5.0, 0.0, False)]
+)
+def test_spheres_that_pass_through_each_other_are_told_of(speed, aside, through, recwarn):
+    """A gap of 1 mm to 2 m on both sides of a body: what is tested at the ends of steps only."""
+    f = MaximalVI(balls(2), DT)
+    x = f.initial_state({"b0-x": -0.75, "b0-y": aside}, {"b0-x": speed})
+    run = f.rollout(x, steps=3)
+    told = [str(w.message) for w in recwarn if w.category is vioc.errors.CrossingWarning]
+    assert bool(told) == through
+    if through:
+        assert run["gap.p10"].min() > 0  # nothing else shows it
+        assert "p10 is crossed within a step" in told[0] and "0.5 m below zero" in told[0]
+    f.rollout(x, steps=3, warn=False)
+    assert len(told) == len([w for w in recwarn if w.category is vioc.errors.CrossingWarning])
+
+
+def test_spheres_that_slide_around_each_other_do_not_cross(recwarn):
+    f = MaximalVI(balls(2), DT, smoothing=1e-6)
+    x = f.initial_state({"b0-x": -2 * R - 1e-4, "b0-y": 0.05}, {"b0-x": 3.0, "b0-y": 1.0})
+    run = f.rollout(x, steps=40)
+    assert run["force.p10"].max() > 1
+    assert not [w for w in recwarn if w.category is vioc.errors.CrossingWarning]
+
+
+def test_angle_that_leaps_over_its_limits_is_told_of():
+    stop = JointLimits("a", -3.0, 3.0, name="stop")
+    f = MaximalVI(System(ry("a", mass=CUBE), stop), 0.1)
+    with pytest.warns(vioc.errors.CrossingWarning, match="stop-upper is crossed within a step"):
+        f.rollout(f.initial_state({"a": 2.8}, {"a": 9.0}), steps=1)
+
+
+def test_code_does_not_grow_with_pairs():
+    """Ten spheres have 45 pairs and a matrix that is full: the functions are those of five."""
+    tapes = [Tape(MaximalVI(balls(n, friction=0.3), DT).graph, 0) for n in (5, 10)]
+    few, many = ([g.n_instructions() for g in tape.functions] for tape in tapes)
+    assert len(few) == len(many)
+    assert sum(many) < 1.01 * sum(few)
 
 
 def test_limited_pendulum_stops_at_its_limits():

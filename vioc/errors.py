@@ -49,6 +49,10 @@ class SlackWarning(UserWarning):
     """A string would have to push in a rollout: a real one would go slack."""
 
 
+class CrossingWarning(UserWarning):
+    """Bodies pass through each other, or a joint over its limits, within a step of a rollout."""
+
+
 class StepError(RuntimeError):
     """A step of an integrator has no solution that could be found.
 

@@ -127,6 +127,8 @@ class Core:
         for tape, arrays, places in self._parts:
             image = np.zeros(tape.size + 1)
             image[tape.theta : tape.theta + len(theta)] = theta
+            for place, values in tape.constants:
+                image[place : place + len(values)] = values
             model = _Model(**places, **self._numbers, image=image.ctypes.data, floor=floor)
             for name in ("kernels", "index", "values", "scales", *ARRAYS):
                 setattr(model, name, arrays[name].ctypes.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import casadi as ca
@@ -11,6 +12,9 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.sparse_lu import SparseLU, scalars
 
 Blocks = dict[tuple[int, int], Any]
+Call = Callable[[ca.Function, list[Any]], list[Any]]
+
+WHOLE = 2  # neighbours of a node up to which it is one function; its length grows with their square
 
 
 class Elimination:
@@ -22,8 +26,9 @@ class Elimination:
 
     Notes
     -----
-    What is done at a node is a Function of its blocks, shared by all nodes with the same sparsities: graphs
-    stay small and generated code short, however many nodes there are.
+    What is done at a node is a Function of its blocks, shared by all nodes with the same sparsities; where a
+    node has many neighbours, as bodies that may all touch each other, one of a pair of blocks. Graphs stay
+    small and generated code short, however many nodes and edges there are.
     """
 
     def __init__(self, structure: Structure):
@@ -38,7 +43,7 @@ class Elimination:
             up = [j for j in s.later[k] if (k, j) in F]
             low = [i for i in s.later[k] if (i, k) in F]
             args = [F[k, k], *(F[k, j] for j in up), *(F[i, k] for i in low), b[k]]
-            outputs = list(self.node(len(up), len(low), [a.sparsity() for a in args]).call(args))
+            outputs = self.at_node(len(up), args, ca.Function.call, lambda a: a.sparsity())
             columns, own = [outputs.pop(0) for _ in up], outputs.pop(0)
             kept[k] = up, columns, own
             for i in low:
@@ -50,9 +55,42 @@ class Elimination:
             up, columns, own = kept[k]
             x[k] = own
             if up:
-                args = [own, *columns, *(x[j] for j in up)]
-                x[k] = self.back(len(up), [a.sparsity() for a in args]).call(args)[0]
+                known = [x[j] for j in up]
+                x[k] = self.returned(own, columns, known, ca.Function.call, lambda a: a.sparsity())
         return x
+
+    def at_node(
+        self, up: int, args: list[Any], call: Call, pattern: Callable[[Any], ca.Sparsity]
+    ) -> list[Any]:
+        """The outputs of `node` of its arguments, by functions that `call` calls."""
+        patterns = [pattern(a) for a in args]
+        low = len(args) - 2 - up
+        if up + low <= 2 * WHOLE:
+            return list(call(self.node(up, low, patterns), args))
+        D, lower = args[0], args[1 + up : -1]
+        columns = [
+            call(self.node(0, 0, [patterns[0], pattern(c)]), [D, c])[0] for c in (*args[1 : 1 + up], args[-1])
+        ]
+        folded = [call(self.folded(pattern(F), pattern(c)), [F, c])[0] for F in lower for c in columns]
+        return [*columns, *folded]
+
+    def returned(
+        self, own: Any, columns: list[Any], x: list[Any], call: Call, pattern: Callable[[Any], ca.Sparsity]
+    ) -> Any:
+        """y - sum of U_kj x_j, by functions that `call` calls."""
+        for i in range(0, len(columns), WHOLE):
+            some, known = columns[i : i + WHOLE], x[i : i + WHOLE]
+            args = [own, *some, *known]
+            own = call(self.back(len(some), [pattern(a) for a in args]), args)[0]
+        return own
+
+    def folded(self, *patterns: ca.Sparsity) -> ca.Function:
+        """(F_ik, U_kj) -> F_ik U_kj."""
+        key = ("folded", *(tuple(p.compress()) for p in patterns))
+        if key not in self._functions:
+            F, U = (ca.SX.sym("a", p) for p in patterns)
+            self._functions[key] = ca.Function("folded", [F, U], [ca.sparsify(F @ U)], OPTIONS)
+        return self._functions[key]
 
     def back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:
         """(y, `count` columns U_kj, as many x_j) -> y - sum of U_kj x_j."""

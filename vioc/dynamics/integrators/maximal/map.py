@@ -24,6 +24,7 @@ from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder, S
 from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
+from vioc.dynamics.integrators.maximal.crossings import warn_crossed
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
 from vioc.dynamics.integrators.maximal.interior import (
     InteriorPoint,
@@ -316,6 +317,10 @@ class MaximalVI(KernelMap):
     @cached_property
     def _variations(self) -> Evaluator:
         return Evaluator(self.quantities.variations)
+
+    def _review(self, trajectory: Trajectory) -> None:
+        if self.graph.touches:
+            warn_crossed(self, trajectory)
 
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         return (solve_contact if self.graph.touches else solve_step)(self, x, u, k, t, dt)

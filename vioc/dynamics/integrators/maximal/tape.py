@@ -52,6 +52,7 @@ class Tape:
         self.codes: dict[str, list[int]] = {name: [] for name in TAPES}
         self.index: list[int] = []
         self._numbers: dict[str, int] = {}
+        self.constants: list[tuple[int, np.ndarray]] = []  # of the array, from the start
         self._code = self.codes["start"]
         n, rows = graph.n, len(graph.names)
         more = 1 + PAST if departure is None else 1
@@ -263,11 +264,17 @@ class Tape:
 
     def _data(self, data: tuple) -> int:
         """The place of a touch's numbers."""
-        values = ca.densify(ca.SX(ca.vertcat(ca.SX(0, 1), *data)))
-        numbers = ca.Function("data", [self.graph.terms.parameters], [values], OPTIONS)
+        if not data:
+            return -1
+        values = ca.densify(ca.SX(ca.vertcat(*data)))
         key = str(values)
         if key not in self._numbers:
-            self._numbers[key] = self.call(numbers, [self.theta], [None])[0].place if data else -1
+            if values.is_constant():  # no code for plain numbers
+                self._numbers[key] = self.new(values.numel())
+                self.constants.append((self._numbers[key], np.array(ca.DM(values)).ravel()))
+            else:
+                numbers = ca.Function("data", [self.graph.terms.parameters], [values], OPTIONS)
+                self._numbers[key] = self.call(numbers, [self.theta], [None])[0].place
         return self._numbers[key]
 
     def _eliminate(
@@ -319,11 +326,9 @@ class Tape:
             blocks = [self._sum(parts.get((k, k), []), empty)]
             blocks += [self._sum(parts[k, j], None) for j in up] + [self._sum(parts[i, k], None) for i in low]
             blocks.append(self._sum(rhs[k], None))
-            node = graph.elimination.node(len(up), len(low), [b.pattern for b in blocks])
-            outputs: list[int | None] = [None] * node.n_out()
+            done = graph.elimination.at_node(len(up), blocks, self._apply, _pattern)
             if not up:
-                outputs[0] = x[k]
-            done = self.call(node, [b.place for b in blocks], outputs)
+                self._copy(x[k], done[0])
             columns, own, rest = done[: len(up)], done[len(up)], iter(done[len(up) + 1 :])
             kept[k] = up, columns, own
             for i in low:
@@ -336,9 +341,15 @@ class Tape:
             up, columns, own = kept[k]
             if up:
                 known = [Block(x[j], ca.Sparsity.dense(graph.sizes[j], 1)) for j in up]
-                blocks = [own, *columns, *known]
-                back = graph.elimination.back(len(columns), [b.pattern for b in blocks])
-                self.call(back, [b.place for b in blocks], [x[k]])
+                self._copy(x[k], graph.elimination.returned(own, columns, known, self._apply, _pattern))
+
+    def _apply(self, function: ca.Function, blocks: list[Block]) -> list[Block]:
+        return self.call(function, [b.place for b in blocks], [None] * function.n_out())
+
+    def _copy(self, place: int, block: Block) -> None:
+        """What the last call has made, moved to where it is wanted: the call writes there itself."""
+        assert self._code[-1] == block.place
+        self._code[-1] = place
 
     def _sum(self, parts: list[tuple[Block, int]], empty: ca.Sparsity | None) -> Block:
         """One block of what is added to it; where it is one alone, that one itself."""
@@ -354,3 +365,7 @@ class Tape:
         for block, factor in parts:
             self.add(total, block, factor)
         return total
+
+
+def _pattern(block: Block) -> ca.Sparsity:
+    return block.pattern
