@@ -152,8 +152,9 @@ def test_angles_known_modulo_a_turn_take_the_short_way():
     up = [optimize(f, quadratic(f, **ends), x0=f.initial_state({"a": a}), steps=50) for a in (-3.0, 3.0)]
     assert up[0].cost == pytest.approx(up[1].cost, rel=1e-6)  # by symmetry
     assert abs(abs(up[0].trajectory["a"][-1]) - np.pi) < 1e-2
-    with pytest.raises(ValueError, match="wrap: 'b' has no weight"):
-        quadratic(f, **{**ends, "wrap": ("a", "b")})
+    for other, told in (("b", "wrap: unknown name 'b'"), ("z.rod", "wrap: 'z.rod' has no weight")):
+        with pytest.raises(ValueError, match=told):
+            quadratic(f, **{**ends, "wrap": ("a", other)})
 
 
 def test_loops_are_nothing_special():

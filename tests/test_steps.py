@@ -1,5 +1,6 @@
 """Step lengths: what joins what was made for two steps refuses, and unequal steps are taken as they are."""
 
+from dataclasses import replace
 from functools import partial
 
 import casadi as ca
@@ -131,7 +132,10 @@ class TestWhatJoinsTwoSteps:
             ExtendedKalmanFilter(f, sensors, 1e-4)
         with pytest.raises(ValueError, match=f"measurement: {OTHER}"):
             kalman(f, (up, [0.0]), sensors, 1e-4)
-        ClosedLoop(f, ours, kalman(f, (up, [0.0]), Measurement(f, "theta", 1e-4), 1e-4))
+        sound = kalman(f, (up, [0.0]), Measurement(f, "theta", 1e-4), 1e-4)
+        ClosedLoop(f, ours, sound)
+        with pytest.raises(ValueError, match=f"the observer's measurement: {OTHER}"):
+            ClosedLoop(f, ours, replace(sound, measurement=sensors))
         lighter = f.with_parameters(m=0.9)  # other parameters are what a loop is simulated for
         ClosedLoop(lighter, ours).simulate(up, 3)
 
