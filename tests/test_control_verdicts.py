@@ -1,4 +1,4 @@
-"""What the optimizers of `vioc.control` say of their results: trials that are solved, slopes without shifts."""
+"""What the optimizers of `vioc.control` say of results: trials that are solved, slopes without shifts."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ TOLERANCE = 1e-6
 
 
 def slope(cost, best):
-    """Dg.zeta of Newton's step, or of Gauss-Newton's where Newton's Hessian has no minimum: nothing shifted."""
+    """Dg.zeta of Newton's step, or of Gauss-Newton's where its Hessian has no minimum: nothing shifted."""
     model = LocalModel(best.trajectory.map, cost, best.trajectory, None)
     return (model.direction("newton") or model.direction("gauss-newton")).slope
 
@@ -64,7 +64,7 @@ def test_trials_of_ddp_solve_their_steps(method):
 
 
 def half_open():
-    """x+ = x + log(1 + 20 u): no next state where u <= -0.05; and a cost whose gradient has the wrong sign."""
+    """x+ = x + log(1 + 20 u): no next state where u <= -0.05; a cost whose gradient has the wrong sign."""
     x, u = ca.SX.sym("x"), ca.SX.sym("u")
     f = vioc.CasadiMap(ca.Function("half_open", [x, u], [x + ca.log(1 + 20 * u)]), dt=1.0)
 
@@ -96,7 +96,7 @@ def wavy(push):
 
 @pytest.mark.parametrize("search", [optimize, optimize_ddp])
 def test_a_shifted_decrement_is_not_believed(search):
-    """A Hessian shifted by more than 1000 promises less than the tolerance where Gauss-Newton's is 25 times it."""
+    """A Hessian shifted by over 1000 promises less than the tolerance; Gauss-Newton's is 25 times it."""
     f, cost = wavy(5e-3)
     best = search(f, cost, x0=[0.0], steps=1, tolerance=TOLERANCE)
     assert best.cost < -0.09  # not at the crest, where it began

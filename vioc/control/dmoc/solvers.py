@@ -48,8 +48,8 @@ ADVICE = {
     "max_time": "raise the solver's time limit, or start from a better guess",
     "not_finite": "give a guess inside the domain of cost and constraints, and bounds that keep to it",
     "interrupted": "the best iterate so far is kept; start again from it",
-    "no_progress": "no step of the solver leads on, though constraints are independent there; scale them, loosen "
-    "the tolerance, or start from another guess",
+    "no_progress": "no step of the solver leads on, though constraints are independent there; scale them, "
+    "loosen the tolerance, or start from another guess",
     "diverging": "the cost is perhaps not bounded below; bound the unknowns",
     "overdetermined": "more equations than unknowns: leave free an end or an input",
     "failed": "see `stats`; print the solver's own log with options={'ipopt.print_level': 5}",
