@@ -40,6 +40,7 @@ HERE = Path(__file__).parent
 VERDICTS = HERE / "mutants.jsonl"
 OUT = Path("out/mutants")
 SHARE = 0.95
+BROKEN = 99  # exit status of a process in which pytest itself broke
 OURS = ("vioc", "studies", "benchmarks", "conftest")  # packages that are imported from the copy
 
 # -- which tests --------------------------------------------------------------------------------------
@@ -190,8 +191,8 @@ class Field:
             silent = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silent, 1)
             os.dup2(silent, 2)
-            code = 1
-            with contextlib.suppress(BaseException):
+            code = BROKEN
+            try:
                 os.chdir(self.tree)
                 sys.path[:] = [str(self.tree), *(p for p in sys.path if p not in ("", str(ROOT), str(HERE)))]
                 paths = [str(self.tree), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -202,7 +203,10 @@ class Field:
                 say = First(lambda name: os.write(writing, f"{name}\n".encode()))
                 options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir", "."]
                 code = int(pytest.main([*options, *tests], plugins=[say]))
-            os._exit(code)
+            except BaseException as error:
+                os.write(writing, repr(error).encode())
+            finally:
+                os._exit(code)
         os.close(writing)
         end = time.monotonic() + limit
         status = None
@@ -219,9 +223,11 @@ class Field:
             said = stream.read().decode().splitlines()
         if status is None:
             return f"no end within {limit:.0f} s"
+        code = os.waitstatus_to_exitcode(status)
+        if code == BROKEN:
+            raise RuntimeError(f"pytest did not run: {said}")
         if said:
             return said[0]
-        code = os.waitstatus_to_exitcode(status)
         if code == 4 and any("::" in t for t in tests):  # a test that is there no more
             return self.run(
                 sorted({t.split("::")[0] for t in tests if (self.tree / t.split("::")[0]).exists()}), limit
@@ -315,7 +321,6 @@ def run(given: argparse.Namespace) -> int:
         "scipy.optimize",
         "scipy.sparse.linalg",
         "matplotlib.pyplot",
-        "hypothesis",
         "_pytest",
     ):
         with contextlib.suppress(ImportError):
