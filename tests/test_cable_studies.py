@@ -21,14 +21,15 @@ MODULES = (
     cable_euler,
     cable_inextensible,
     cable_integrators,
-    pytest.param(cable_large, marks=pytest.mark.slow),
-    pytest.param(cable_modes, marks=pytest.mark.slow),
-    pytest.param(cable_shape, marks=pytest.mark.slow),
+    cable_large,
+    cable_modes,
+    cable_shape,
     cable_statics,
     cable_winches,
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.STUDY.name)
 def test_quick_form(module, tmp_path):
     report = module.STUDY.execute(quick=True, out=tmp_path)

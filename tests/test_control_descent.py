@@ -52,7 +52,7 @@ def test_projection():
 
 def test_straight_line():
     X = straight_line([0, 1], [4, 3], 4)
-    np.testing.assert_allclose(X, [[0, 1], [1, 1.5], [2, 2], [3, 2.5], [4, 3]])
+    np.testing.assert_allclose(X, [[0, 1], [1, 1.5], [2, 2], [3, 2.5], [4, 3]], atol=1e-14)
     with pytest.raises(ValueError, match="xf: expected shape"):
         straight_line([0, 1], [4], 4)
     with pytest.raises(ValueError, match="steps >= 1"):

@@ -119,7 +119,8 @@ def test_both_methods_find_the_same():
     # a trajectory as the guess: Newton by default, curves on request
     run = found["newton"].trajectory
     assert optimize(f, cost, run).history.method[0] == "newton"
-    assert optimize(f, cost, run, method="multiple-shooting").cost == pytest.approx(costs[0], rel=1e-9)
+    # each stops where Newton's slope is below the tolerance of 1e-6: half of that may be left to gain
+    assert optimize(f, cost, run, method="multiple-shooting").cost == pytest.approx(costs[0], rel=1e-6)
 
 
 def test_a_linear_quadratic_problem_takes_one_step():

@@ -32,6 +32,7 @@ SHELL = re.compile(r"^```sh([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOLD = [  # pages with commands that are for running
     p for p in PAGES if any("no-run" not in flags.split() for flags, _ in SHELL.findall(p.read_text()))
 ]
+LONG = {"docs/start.md", "docs/tutorials/feedback.md"}  # to run: over ten seconds each
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]+)?\)")
 COMMAND = re.compile(r"(?:^    |`|&& )vioc ([a-z]+|COMMAND)\b([^`\n]*)", re.MULTILINE)
@@ -39,7 +40,14 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 ROUNDING = 1e-9  # below it a number is rounding, whose digits mean nothing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def run_through(pages):
+    """Parameters of tests that run what is on these pages."""
+    names = {page: str(page.relative_to(ROOT)) for page in pages}
+    slow = {True: [pytest.mark.slow], False: []}
+    return [pytest.param(page, id=name, marks=slow[name in LONG]) for page, name in names.items()]
+
+
+@pytest.mark.parametrize("page", run_through(PAGES))
 def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
@@ -90,7 +98,7 @@ def test_outputs_are_compared():
     assert "'holds'" in differs("it fails", "it holds")
 
 
-@pytest.mark.parametrize("page", TOLD, ids=[str(p.relative_to(ROOT)) for p in TOLD])
+@pytest.mark.parametrize("page", run_through(TOLD))
 def test_commands_run(page, tmp_path):
     """`vioc` and `python` are those of this environment, on this checkout."""
     scripts = [body for flags, body in SHELL.findall(page.read_text()) if here(flags)]
@@ -117,7 +125,7 @@ def test_commands_run(page, tmp_path):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert ran.returncode == 0, f"{script}\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}"
 

@@ -1,8 +1,11 @@
 """The study of output feedback, in its quick form."""
 
+import pytest
+
 from studies.observer_cartpole import STUDY
 
 
+@pytest.mark.slow
 def test_observer_cartpole(tmp_path):
     report = STUDY.execute(quick=True, out=tmp_path)
     assert report.all_hold

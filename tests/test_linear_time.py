@@ -277,6 +277,7 @@ def test_momenta_of_a_floating_tree():
     assert np.ptp(run.x[:, f.nq + 3]) > 1e-3  # a single p is not constant
 
 
+@pytest.mark.slow
 @compiled
 def test_compiled_core_as_the_virtual_machine():
     system = random_tree(5, 9)

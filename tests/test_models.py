@@ -199,9 +199,9 @@ def test_closed_chain():
     place = {
         name: poses(system, at_rest, {})[system.frame_index(name)][:3, 3].real for name in system.frame_names
     }
-    np.testing.assert_allclose(place["O2"], [0, 0, -3])
-    np.testing.assert_allclose(place["O"], [-1.5, 0, -3])
-    np.testing.assert_allclose(place["G2"], [1.5, 0, -3.75])
+    np.testing.assert_allclose(place["O2"], [0, 0, -3], atol=1e-14)
+    np.testing.assert_allclose(place["O"], [-1.5, 0, -3], atol=1e-14)
+    np.testing.assert_allclose(place["G2"], [1.5, 0, -3.75], atol=1e-14)
     joined = {(c.frame1, c.frame2, c.direction) for c in system.constraints}
     assert joined == {(a, b, n) for a, b in [("G", "G2"), ("O", "O2")] for n in [(1, 0, 0), (0, 0, 1)]}
 

@@ -259,6 +259,7 @@ def test_components_without_a_text_form(keywords):
 # -- depth and size -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_deep_nests_are_refused():
     for text in ("(" * 100_000, "(SYSTEM " + "(TX 1 " * 100_000 + ")" * 100_001):
         with pytest.raises(ReadError, match="nested deeper"):
@@ -278,6 +279,7 @@ def test_chains_up_to_the_limit_are_read():
     assert write_text(read_text(text)) == text
 
 
+@pytest.mark.slow
 def test_wide_systems_are_read_quickly():
     frames = "".join(f'(TX "q{i}" (NAME "f{i}"))' for i in range(2000))
     dampers = "".join(f'(JOINT-DAMPING "q{i}" 1)' for i in range(2000))

@@ -1,11 +1,13 @@
 """The study of the exoskeleton's gains in its quick form, and its mechanism by hand."""
 
 import numpy as np
+import pytest
 
 from studies import exoskeleton_gains as study
 from vioc import MidpointVI
 
 
+@pytest.mark.slow
 def test_quick_form_holds(tmp_path):
     report = study.STUDY.execute(quick=True, out=tmp_path)
     assert report.all_hold

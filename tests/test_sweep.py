@@ -81,6 +81,7 @@ def test_failures_are_kept_where_they_happened():
     assert found.best(lambda v: v).value == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_lost_workers_run_again_and_the_killer_is_found(tmp_path):
     task = functools.partial(deadly, marker=str(tmp_path / "marker"))

@@ -138,7 +138,7 @@ def test_what_is_followed_stays(run):
         nodes = told(viewer)
         world, cart = pick(nodes, "^/world$"), pick(nodes, "/cart-[0-9]+$")
         np.testing.assert_allclose(
-            np.add(world["position"], cart["position"]), run["cart:x"][0] * np.eye(3)[0]
+            np.add(world["position"], cart["position"]), run["cart:x"][0] * np.eye(3)[0], atol=1e-14
         )
     with pytest.raises(ModelError, match="unknown frame 'carts'"):
         view(run, play=False, follow="carts")

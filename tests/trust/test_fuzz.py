@@ -92,6 +92,7 @@ def test_long_texts_are_refused_at_once(text):
     assert seconds(lambda: vioc.read_text(text), ReadError) < 2
 
 
+@pytest.mark.slow
 def test_large_texts_are_read():
     many = "".join(f'(TX "x{i}" (MASS 1))(JOINT-FORCE "x{i}" "u{i}")' for i in range(3000))
     assert seconds(lambda: vioc.read_text(f"(SYSTEM {many})")) < 10
@@ -102,6 +103,7 @@ LINK = '<link name="l{}"/>'
 JOINT = '<joint name="j{0}" type="continuous"><parent link="l{0}"/><child link="l{1}"/></joint>'
 
 
+@pytest.mark.slow
 def test_long_chains_of_links_are_read_and_print():
     n = 1500
     text = "".join(map(LINK.format, range(n))) + "".join(JOINT.format(i, i + 1) for i in range(n - 1))

@@ -7,6 +7,7 @@ from studies import reference_trajectories
 from studies.reference_suite import CASES, order, precession, richardson
 
 
+@pytest.mark.slow
 def test_trajectories_of_other_implementations(tmp_path):
     report = reference_trajectories.STUDY.execute(quick=True, out=tmp_path)
     assert report.all_hold, report.table()

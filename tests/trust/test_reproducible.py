@@ -28,13 +28,14 @@ def start(hash_seed, workers, *options, **more):
     return subprocess.Popen(command, env={**os.environ, **settings}, stdout=subprocess.PIPE, cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_processes_hash_seeds_and_workers(tmp_path):
     compiled = ["--compiled"] if find_compiler() else []
     cache = {"VIOC_CACHE": str(tmp_path)}
     processes = [start("0", "1"), start("1", "2", *compiled, **cache), start("random", "4")]
     here = results()
     for process in processes:
-        text, _ = process.communicate(timeout=120)
+        text, _ = process.communicate(timeout=600)
         found = json.loads(text)
         assert found.pop("optimize, compiled", here["optimize"]) == here["optimize"]
         assert found == here
