@@ -171,7 +171,7 @@ def test_modes_of_a_damped_oscillator():
 
 
 def test_stability_verdicts():
-    assert modes(midpoint_pendulum(), ([0, 0], None)).stability == "neutral"
+    assert modes(midpoint_pendulum(), ([0, 0], None)).stability == "marginal"
     assert modes(midpoint_pendulum(), ([np.pi, 0], None)).stability == "unstable"
     f = cart_pole()
     loop = dlqr(f, (np.zeros(4), None), 1.0, 1.0)

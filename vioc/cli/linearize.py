@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from vioc.control.analysis import controllability_rank
+    from vioc.control.analysis import controllability_rank, modes
 
     system = load(args.model)
     if system.inequalities:
@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> None:
     T = tangent(f, q)
     free = controllability_rank(T.T @ A @ T, T.T @ B) if f.nu else 0
     moved = float(np.abs(f.difference(x, f.step(x, u))).max())
+    still = moved <= 1e-9 * (1 + np.abs(x).max())
+    stability = modes(f, (x, u)).stability if still else None
     if args.json:
         result = {
             "dt": f.dt,
@@ -59,6 +61,7 @@ def run(args: argparse.Namespace) -> None:
             "A": A.tolist(),
             "B": B.tolist(),
             "eigenvalues": [[s.real, s.imag] for s in eigenvalues],
+            "stability": stability,
             "controllability_rank": rank,
             "controllability_rank_on_constraints": [free, T.shape[1]],
             "step": moved,
@@ -67,7 +70,6 @@ def run(args: argparse.Namespace) -> None:
         return
     print(f)
     print_start(found)
-    still = moved <= 1e-9 * (1 + np.abs(x).max())
     print("an equilibrium" if still else f"not an equilibrium: the state moves by {moved:.3g} in a step")
     print(table("A", f.state_names, f.state_names, A))
     if f.nu:
@@ -76,6 +78,8 @@ def run(args: argparse.Namespace) -> None:
     for s in sorted(eigenvalues, key=lambda s: (-abs(s), s.imag)):
         number = f"{s.real:+.8f}" + (f" {s.imag:+.8f}i" if s.imag else "")
         print(f"  {number:28s} |s| = {abs(s):.8f}")
+    if stability:
+        print(f"by the linearization  {stability}")
     print(f"controllability rank  {rank} of {f.ndx}")
     if f.nm:
         print(f"on the constraint manifold  {free} of {T.shape[1]}")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.control.analysis.circle import KNOWN, sides, verdict
 from vioc.control.analysis.linear import LinearSystem, linear_system
 from vioc.drawing import plots
 from vioc.dynamics.given import trajectory_of
@@ -18,7 +19,6 @@ from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
 DEADBEAT = 1e-7  # eigenvalues below it act within a step or two: rates of prescribed motions, artefacts
-CIRCLE = 1e-8  # how near to the unit circle counts as on it
 CLOSED = 1e-8  # how far a periodic trajectory may end from its start, relative to 1 + |x|
 
 
@@ -37,6 +37,9 @@ class Mode(NamedTuple):
         -1/Re lambda, s: of the decay, negative for growth; inf on the unit circle.
     shape : dict of str to complex
         Right eigenvector by state, SI units; the largest entry is 1.
+    stability : str
+        ``"decays"``, ``"grows"`` or ``"marginal"``: not to be told from the unit circle, as far as the
+        linearization is known.
     """
 
     eigenvalue: complex
@@ -44,12 +47,7 @@ class Mode(NamedTuple):
     damping_ratio: float
     time_constant: float
     shape: dict[str, complex]
-
-    @property
-    def stability(self) -> str:
-        """``"decays"``, ``"grows"`` or ``"neutral"`` (within 1e-8 of the unit circle)."""
-        size = abs(self.eigenvalue)
-        return "neutral" if abs(size - 1) <= CIRCLE else "decays" if size < 1 else "grows"
+    stability: str
 
     def largest(self, count: int = 3) -> dict[str, complex]:
         """The entries of the shape that are largest."""
@@ -61,7 +59,7 @@ class Mode(NamedTuple):
         shape = ", ".join(f"{n} {_number(v)}" for n, v in self.largest().items())
         return (
             f"{_number(s, 6):>22}  {abs(s):>9.6f}  {self.frequency:>9.4g}  {self.damping_ratio:>8.3g}  "
-            f"{self.time_constant:>9.3g}  {self.stability:<7}  {shape}"
+            f"{self.time_constant:>9.3g}  {self.stability:<8}  {shape}"
         )
 
 
@@ -79,12 +77,16 @@ class Modes:
         All of them.
     period : float
         s: of the trajectory, or the time step.
+    stability : str
+        ``"unstable"``, ``"asymptotically stable"``, or ``"marginal"``: eigenvalues on the unit circle, or so
+        near that rounding hides the side, as it does of multiple ones; the linearization does not decide.
     """
 
     modes: tuple[Mode, ...] = field(repr=False)
     deadbeat: int
     eigenvalues: np.ndarray = field(repr=False)
     period: float
+    stability: str
 
     def __iter__(self):
         return iter(self.modes)
@@ -99,19 +101,12 @@ class Modes:
     def spectral_radius(self) -> float:
         return float(np.abs(self.eigenvalues).max(initial=0.0))
 
-    @property
-    def stability(self) -> str:
-        """``"asymptotically stable"``, ``"unstable"`` or ``"neutral"`` (undecided by the linearization)."""
-        if self.spectral_radius > 1 + CIRCLE:
-            return "unstable"
-        return "asymptotically stable" if self.spectral_radius < 1 - CIRCLE else "neutral"
-
     def plot(self, *, ax: Any = None) -> Any:
         """Plot the eigenvalues in the unit circle; returns the axes."""
         return plots().plot_poles(self, ax=ax)
 
     def __str__(self) -> str:
-        header = f"{'eigenvalue':>22}  {'size':>9}  {'Hz':>9}  {'damping':>8}  {'time [s]':>9}  {'':7}  shape"
+        header = f"{'eigenvalue':>22}  {'size':>9}  {'Hz':>9}  {'damping':>8}  {'time [s]':>9}  {'':8}  shape"
         last = f"{self.stability}: largest eigenvalue {self.spectral_radius:.9g}"
         if self.deadbeat:
             last += f"; {self.deadbeat} deadbeat eigenvalues (prescribed motions) are not listed"
@@ -143,11 +138,13 @@ def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any 
     if isinstance(trajectory_of(about), Trajectory):
         raise ValueError("modes belong to an equilibrium (x, u); of a periodic trajectory use `floquet`")
     system = linear_system(f, about, manifold)
-    A = system.A[0]
+    x, u, T = system.x[0], system.u[0], system.T[0]
+    A, B = system.A[0], system.B[0]
+    moved = np.abs(f.difference(x, f.step(x, u))).max() / (1 + np.abs(x).max())
     if gain is not None:
-        K = check_array(getattr(gain, "K", gain), (f.nu, f.ndx), "gain")
-        A = A - system.B[0] @ K @ system.T[0]
-    return _modes(A, system, f.dt)
+        K = check_array(getattr(gain, "K", gain), (f.nu, f.ndx), "gain") @ T
+        A = A - B @ K
+    return _modes(A, system, f.dt, moved)
 
 
 def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = None) -> Modes:
@@ -181,16 +178,18 @@ def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = No
             f"the trajectory is not periodic: {system.names[worst]} ends {gap[worst]:.3g} from its start"
         )
     system = linear_system(f, trajectory, manifold)
+    moved = gap.max() / (1 + np.abs(trajectory.x[0]).max())
     product = np.eye(system.A.shape[-1])
     for A in system.A:
         product = A @ product
     product = system.T[0].T @ system.T[-1] @ product  # back to the first basis: the same space, turned
-    return _modes(product, system, float(trajectory.t[-1] - trajectory.t[0]))
+    return _modes(product, system, float(trajectory.t[-1] - trajectory.t[0]), moved)
 
 
-def _modes(A: np.ndarray, system: LinearSystem, period: float) -> Modes:
+def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> Modes:
     values, vectors = np.linalg.eig(A)
     values = values.astype(complex)
+    side = sides(A, values, max(KNOWN, moved))
     noise = max(DEADBEAT, 1e-13 * np.linalg.norm(A, 2)) if len(A) else DEADBEAT
     order = np.argsort(-np.abs(values), kind="stable")
     found = []
@@ -206,11 +205,13 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float) -> Modes:
                 complex(s),
                 float(abs(rate.imag) / (2 * np.pi)),
                 float(-rate.real / abs(rate)) if rate != 0 else float("nan"),
-                float(-1 / rate.real) if abs(abs(s) - 1) > CIRCLE else float("inf"),
+                float(-1 / rate.real) if side[i] else float("inf"),
                 dict(zip(system.names, map(complex, shape), strict=True)),
+                ("marginal", "grows", "decays")[side[i]],
             )
         )
-    return Modes(tuple(found), int((np.abs(values) <= noise).sum()), values, period)
+    deadbeat = int((np.abs(values) <= noise).sum())
+    return Modes(tuple(found), deadbeat, values, period, verdict(side))
 
 
 def _number(value: complex, digits: int = 3) -> str:

@@ -19,7 +19,6 @@ from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ConstraintError, OptimizationError, StepError
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
-ON_CIRCLE = 1e-7  # rounding moves a double eigenvalue, as of a cart that may stand anywhere, by 1e-8
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
 DAMPING = 1e-6  # where it begins, relative to the largest singular value squared; grows by 10, shrinks by 100
 
@@ -53,11 +52,8 @@ class Equilibrium:
 
     @property
     def verdict(self) -> str:
-        """By the linearization: asymptotically stable, unstable, or neutral, which it leaves undecided."""
-        size = self.modes.spectral_radius
-        if size > 1 + ON_CIRCLE:
-            return "unstable"
-        return "neutral" if size > 1 - ON_CIRCLE else "asymptotically stable"
+        """By the linearization: asymptotically stable, unstable, or marginal, which it leaves undecided."""
+        return self.modes.stability
 
     def __getitem__(self, name: str) -> float:
         """Any quantity that the map names, at the equilibrium or in the step that stays there."""
