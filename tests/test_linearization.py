@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring
-from vioc.errors import StepError
+from vioc.errors import ChartWarning, StepError
 
 seeds = st.integers(0, 2**32 - 1)
 few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -312,6 +314,45 @@ def test_spherical_pendulum_is_singular_where_the_determinant_says():
     with pytest.raises(StepError):
         f.linearize([0.0, 1e-17, 0.0, 0.0])  # nearly so
     f.linearize([0.0, 0.1, 0.0, 0.0])
+
+
+def test_a_singular_step_says_so():
+    """Through the pole from theta to -theta: any phi solves the step, and the solver's is one of them."""
+    f = MidpointVI(System(Gravity(0, 0, -G), rz("phi")[rx("theta")[tz(-1, mass=1)]]), 0.01)
+    h, theta = f.dt, 0.1
+    # balance of theta for theta_k+1 = -theta_k, phi_k+1 = phi_k: p = -(2 theta / h) - h/2 G sin(0)
+    pole = np.array([0.3, theta, 0.0, -2 * theta / h])
+    with pytest.warns(ChartWarning, match="M_k.1 .* does not determine phi, which"):
+        after = f.step(pole)
+    np.testing.assert_allclose(after[:2], [0.3, -theta], atol=1e-12)
+    with pytest.raises(StepError, match="M_k.1 .* singular"):
+        f.linearize(pole)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        beside = pole + [0, 1e-3, 0, 0]
+        f.linearize(beside)
+        run = f.rollout(beside, steps=3)
+    with pytest.warns(ChartWarning):
+        through = f.rollout(pole, steps=3)
+    conditions = f.conditions(through)
+    assert np.isinf(conditions.mass[0]) and conditions.mass[1:].max() < 1e4
+    assert "worst of 3 steps: M inf at t = 0 s; Dh M^-1 Dh' 1 at" in repr(conditions)
+    # (34): M is diagonal in pure pendular motion, -(1/h) sin^2 and -(1/h) - h/4 G cos of the mean angle
+    mean = (run["theta"][:-1] + run["theta"][1:]) / 2
+    diagonal = (
+        np.stack([np.sin(mean) ** 2 / h, 1 / h + h / 4 * G * np.cos(mean)]) / f.lagrangian.mass_scale[:, None]
+    )
+    expected = diagonal.max(axis=0) / diagonal.min(axis=0)
+    np.testing.assert_allclose(f.conditions(run).mass, expected, rtol=1e-6)
+
+
+def test_constraints_turn_by_an_angle_within_a_step():
+    """Dh M^-1 Dh' of a pendulum in x, y goes with the cosine of the step's turn."""
+    f = MidpointVI(System(tx("x")[ty("y", name="bob", mass=2)], DistanceConstraint("bob", "world", 1.0)), 0.1)
+    run = f.rollout(f.initial_state({"x": 1.0}, {"y": np.sin(1.2) / 0.1}), steps=2)
+    turns = np.diff(np.unwrap(np.arctan2(run["y"], run["x"])))
+    np.testing.assert_allclose(f.conditions(run).constraints, 1 / np.cos(turns), rtol=1e-9)
+    np.testing.assert_allclose(f.conditions(run).mass, 1.0, rtol=1e-12)
 
 
 def test_constrained_pendulum_is_singular_only_at_a_right_angle():

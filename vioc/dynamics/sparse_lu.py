@@ -37,6 +37,10 @@ class SparseLU:
             a = ca.sparsify(a[:k, :k] - ca.mtimes(column, row[:k]))
         self._over, self._left = over[::-1], left[::-1]
 
+    @property
+    def pivots(self) -> ca.SX:
+        return ca.vertcat(ca.SX(0, 1), *(row[k] for k, row in enumerate(self._left)))
+
     def solve(self, b: list[Any]) -> list[Any]:
         """x with A x = b."""
         n, x = self.n, assembled([[e] for e in b])

@@ -78,7 +78,10 @@ def load(name: str, n: int | None = None) -> System:
 
 
 def n_link_pendulum(n: int) -> System:
-    """The pendulum of [T] VI-A: `n` massless rods of 1 m with 1 kg at each end, g = 9.8 m/s^2.
+    """An N-link pendulum as in [T] VI-A: `n` massless rods of 1 m with a point mass of 1 kg at each end.
+
+    [T]'s masses have rotational inertia too; it prints neither that nor masses and lengths, and here it is 0.
+    g = 9.8 m/s^2.
 
     The variable ``link-i`` (i = 0 ... n-1) is the angle of rod i about x relative to the one above;
     all zero hangs straight down. Rod i ends in the frame ``tip-i``.

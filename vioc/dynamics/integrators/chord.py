@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
 CONVERGED = 3e-14
 ITERATIONS = 20
+PIVOT = 1e-9  # of D2 D1 L_d, relative to a typical diagonal of M/dt, below which a step is looked at closely
 SLOW = 1e-4  # correction below which as many were on the way; farther off, Newton's method may go elsewhere
 EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2
 
@@ -49,7 +50,12 @@ def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
     J0, J1 = (scalars(f._constraint(q, theta)[1][:, :nd]) for q in (q0, q_seed))
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
-    factorize = ca.Function("factorize", context, [seed / size, factors], OPTIONS)
+    # a pivot that vanishes beside a typical M/dt: `_rescue` finds out whether the step is singular
+    flag = ca.SX(0)
+    if isinstance(D, SparseLU):
+        small = ca.fabs(D.pivots) * dt < PIVOT * f.lagrangian.mass_scale
+        flag = ca.if_else(ca.sum1(small) > 0, ca.inf, 0.0)
+    factorize = ca.Function("factorize", context, [seed / size, factors, flag], OPTIONS)
 
     # Newton on q/size, with a residual that is multiplied by the inverse: its Jacobian is taken as 1
     y, w = ca.SX.sym("y", nd), ca.SX.sym("w", factors.numel())
@@ -68,7 +74,7 @@ def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
     iterate = ca.Function("iterate", [y, *context, w], outputs, OPTIONS)
     context = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in context]
     w = ca.MX.sym("w", factors.numel())
-    start, numbers = factorize(*context)
+    start, numbers, singular = factorize(*context)
     chord = _root(nd, iterate)(start, *context, numbers)
 
     # where that came near, but was too slow to arrive: the same from there with new factors at each iteration
@@ -81,7 +87,8 @@ def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
     keep = ca.Function("keep", [*context, *found], found[1:])
     either = ca.Function.if_else("either", newton, keep)
     slow = ca.logic_and(chord[-1] > f._tolerance, chord[-1] < SLOW)
-    return ca.Function("solved_step", context, list(either(slow, *context, *chord)))
+    x_next, multipliers, error = either(slow, *context, *chord)
+    return ca.Function("solved_step", context, [x_next, multipliers, error + singular])
 
 
 def _root(nd: int, residual: ca.Function) -> ca.Function:

@@ -10,6 +10,7 @@ docs/maths/midpoint.md.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,16 +23,17 @@ from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
+from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step
+from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step, warn_singular
 from vioc.dynamics.integrators.structured import Steps, StructuredLinearization
 from vioc.dynamics.integrators.tensor import FIELDS
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.dynamics.trajectory import Trajectory
 from vioc.dynamics.vectors import part
-from vioc.errors import ModelError
+from vioc.errors import ChartWarning, ModelError
 
 FORCING = ("symmetric", "left")
 FEW = 8  # variables for each constraint, whose column takes a sweep of its own
@@ -219,7 +221,9 @@ class MidpointVI(MechanicalMap):
         return StepEquations(self)
 
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        return solve_step(self, x, u, k, t, dt)
+        x_next, multipliers = solve_step(self, x, u, k, t, dt)
+        warn_singular(self, x, u, t, dt, x_next)
+        return x_next, multipliers
 
     @shared
     def residual(self) -> ca.Function:
@@ -323,6 +327,13 @@ class MidpointVI(MechanicalMap):
         zeta = np.zeros((len(Z), self.nm)) if zeta is None else np.asarray(zeta, float)
         return self._structured.contract(_along(trajectory), self._theta, np.asarray(Z, float), zeta)
 
+    def conditions(self, trajectory: Trajectory) -> StepConditions:
+        """Condition numbers of M_k+1 and Dh M^-1 Dh' of every step ([S] VII), infinite where it is singular.
+
+        A step warns of a singular M_k+1 by itself (`ChartWarning`); this tells how near a motion comes.
+        """
+        return conditions(self, _along(trajectory), self._theta)
+
     def second_order_tensor(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None):
         made = self._structured.tensor(self._one_step(x, u, k, dt), self._theta)
         return tuple(SecondOrder(*(getattr(H, name)[0] for name in FIELDS)) for H in made)
@@ -333,7 +344,9 @@ class MidpointVI(MechanicalMap):
     def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
         x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
-        X, multipliers, _ = self._steps(x, u[None], k, h)
+        with warnings.catch_warnings():  # of a singular step derivatives raise
+            warnings.simplefilter("ignore", ChartWarning)
+            X, multipliers, _ = self._steps(x, u[None], k, h)
         return Steps(X[:1], X[1:], u[None], multipliers, k * h, h, k)
 
 

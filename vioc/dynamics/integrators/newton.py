@@ -6,6 +6,7 @@ damped Newton on the full saddle-point system, then continuation in the step len
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import casadi as ca
@@ -15,12 +16,13 @@ from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.finite import not_finite
 from vioc.dynamics.vectors import part
-from vioc.errors import StepError
+from vioc.errors import ChartWarning, StepError
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
 
 MAX_ITERATIONS = 60
+SINGULAR = 1e-12  # reciprocal condition number below which M_k+1 of a solved step counts as singular
 SINGULAR_STEP = 1e-10  # reciprocal condition number below which a failed step is blamed on M_k+1
 
 
@@ -249,6 +251,24 @@ def dependent_constraints(
         k,
         error,
         "singular constraints",
+    )
+
+
+def warn_singular(f: MidpointVI, x: np.ndarray, u, t: float, dt: float, x_next: np.ndarray) -> None:
+    """Warn where M_k+1 of a solved step is singular ([S] VII): the equations leave some of q_k+1 open."""
+    D = f.step_equations(x, u, t, dt, f._theta, x_next[: f.nd])[2]
+    root = np.sqrt(f.lagrangian.mass_scale)
+    _, size, V = np.linalg.svd(D / np.outer(root, root))
+    if size[-1] >= SINGULAR * size[0]:
+        return
+    open_ = ", ".join(n for n, w in zip(f.system.dynamic, np.abs(V[-1]), strict=True) if w > 0.3)
+    warnings.warn(
+        f"a step is singular: M_k+1 = D2 D1 L_d + D2 F- does not determine {open_}, which goes on as the "
+        "solver found it, and the step cannot be linearized (f.conditions(run) tells where). The coordinates "
+        "are singular at its midpoint, or dt is too large: use another dt, or other coordinates "
+        "(vioc.rollout_charts)",
+        ChartWarning,
+        stacklevel=5,
     )
 
 
