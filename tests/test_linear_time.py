@@ -17,6 +17,7 @@ from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.compile.compiler import find_compiler
+from vioc.dynamics.integrators.linear_time import step
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
 from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
@@ -300,6 +301,30 @@ def test_solvers_in_the_virtual_machine(solver, guess):
         for f in (LinearTimeVI(system, 0.01), LinearTimeVI(system, 0.01, solver=solver, guess=guess))
     ]
     assert np.abs(runs[0] - runs[1]).max() < 1e-9 * np.abs(runs[0]).max()
+
+
+@compiled
+@pytest.mark.parametrize("axis", range(3))
+def test_the_compiled_core_knows_gravity_along_every_axis(axis):
+    """It leaves weights out where there is no gravity, which must be none along any of the three."""
+    body = vioc.Mass(1.0, (0.2, 0.3, 0.4), (0.1, 0.2, 0.3))
+    tree = vioc.rx("a", mass=body)[vioc.tx(0.5)[vioc.ry("b", mass=body)]]
+    system = System(tree, Gravity(*(-9.81 * np.eye(3)[axis])))
+    ends = []
+    for backend in ("virtual", "compiled"):
+        f = LinearTimeVI(system, 0.01, backend=backend)
+        ends.append(f.rollout(f.initial_state({"a": 0.3}), steps=20).x[-1])
+    np.testing.assert_allclose(*ends, rtol=0, atol=1e-10)
+    assert np.abs(ends[0][:2] - [0.3, 0.0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", step.GUESSES)
+def test_seeds_go_on_as_a_polynomial_through_the_past(name):
+    """A worse one would only cost iterations."""
+    weights = np.array(step.GUESSES[name])
+    past = -np.arange(len(weights))  # k, k - 1, ...
+    for power in range(len(weights)):
+        assert weights @ past.astype(float) ** power == pytest.approx(1.0, rel=1e-12)
 
 
 @compiled

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tx, tz
 from vioc.dynamics.compile.compiler import find_compiler
-from vioc.dynamics.integrators.maximal import MaximalVI, core
+from vioc.dynamics.integrators.maximal import MaximalVI, core, interior_equations
 from vioc.dynamics.integrators.maximal.tape import Tape
 from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
@@ -341,6 +341,23 @@ def test_long_chain_hits_the_ground_one_after_the_other():
     bends = {f"q{i}-rz": 0.2 * (-1) ** i for i in range(1, 12)}
     run = f.rollout(f.initial_state({"b-z": 1.0, "b-ry": -0.2, **bends}), steps=150)
     assert gaps(run).min() > 0
+
+
+def test_steps_to_the_boundary_of_a_round_cone_end_on_it():
+    """Too long a step leaves the cone, too short a one only costs iterations."""
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(200):
+        y, d = random.normal(size=(2, 3))
+        y[0] = np.hypot(y[1], y[2]) + abs(y[0])
+        length = interior_equations._to_cone(y, d)
+        inside = [(y + s * d)[0] - np.hypot(*(y + s * d)[1:]) for s in np.linspace(0, min(length, 1e3), 50)]
+        assert min(inside) > -1e-9 * (1 + np.abs(y).max())
+        if np.isfinite(length):
+            end = y + length * d
+            assert abs(end[0] - np.hypot(end[1], end[2])) < 1e-9 * (1 + np.abs(end).max())
+        found.append(np.isfinite(length))
+    assert 20 < sum(found) < 200
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
