@@ -1,6 +1,7 @@
 """The linear-time variational integrator: DRNEA, its inverse in O(n), and the map."""
 
 import pickle
+from itertools import pairwise
 from pathlib import Path
 
 import casadi as ca
@@ -384,6 +385,113 @@ def test_riqn_with_updates_is_superlinear():
     r = Core(f, f._theta).history(f.initial_state(*start(10)), np.zeros(0), 0.0, f.dt, 12)
     assert r[4] > 1e-5 * r[0]
     assert r[8] < 1e-11 * r[0]
+
+
+@compiled
+def test_riqn_is_broydens_method():
+    """Residuals of a step against Broyden's good update written out with a matrix; its last scaling too."""
+    f = LinearTimeVI(chain(4), 0.1, solver="riqn", guess="IG1", backend="compiled")
+    q0, v = start(4)
+    x = f.initial_state(q0, v)
+    r = Core(f, f._theta).history(x, np.zeros(0), 0.0, f.dt, 8)
+    H, q, norms = f.dt * np.linalg.inv(f.lagrangian.mass_matrix(q0)), q0.copy(), []
+
+    def balance(q1):
+        return np.array(f.residual(x, [], np.concatenate([q1, x[4:]]), [], 0.0, f.dt, []))[:4, 0]
+
+    residual = balance(q)
+    for _ in range(6):
+        norms.append(np.linalg.norm(residual))
+        s = H @ residual
+        q, before = q + s, residual
+        residual = balance(q)
+        y = before - residual
+        H += np.outer(s - H @ y, s @ H) / (s @ H @ y)
+    # rounding grows with each update, so relative to the first residual
+    assert np.abs(r[:6] - norms).max() < 1e-9 * r[0]
+    assert r[1:6] == pytest.approx(norms[1:], rel=1e-4)
+
+
+@compiled
+@pytest.mark.parametrize("solver", ["chord", "riqn"])
+def test_the_core_stops_at_the_residual_that_is_asked_for(solver):
+    """The balance of each step, by the equations in CasADi: below the bound, and not much below it."""
+    f = LinearTimeVI(chain(5), 1e-2, solver=solver, guess="IG2", backend="compiled")
+    x0 = f.initial_state(*start(5))
+    carry = f._carry(x0, np.empty((0, f.nx)), f.dt)
+    arguments = carry, np.zeros((100, 0)), np.zeros(100), np.full(100, f.dt)
+    X = np.concatenate([x0[None], Core(f, f._theta).rollout(*arguments, residual=1e-6)[0]])
+    norms = [np.linalg.norm(np.array(f.residual(a, [], b, [], 0.0, f.dt, []))[:5]) for a, b in pairwise(X)]
+    assert len(norms) == 100
+    assert 1e-9 < max(norms) <= 1e-6
+
+
+def test_a_seed_is_corrected_before_it_is_judged():
+    """With a loose tolerance every seed passes; corrected once more it leaves little, uncorrected 5e-6."""
+    runs = []
+    for tolerance in (1e-11, 1e-4):
+        f = LinearTimeVI(chain(3, 9.81), 0.01, tolerance=tolerance)
+        runs.append(f.rollout(f.initial_state([0.5, -0.3, 0.2]), steps=60).x)
+    error = np.abs(runs[1] - runs[0]).max()
+    assert 1e-9 < error < 5e-7  # 6e-8: a correction shrinks an error by a factor of O(h)
+
+
+def sprung(as_force):
+    """A random tree with a stiffening spring between frames, as a potential or as the force of it."""
+    system = random_tree(4, 7)
+    a = system.dynamic[0]
+    b = system.dynamic[-1]
+
+    def energy(k):
+        return 4 * ca.sin(k.q(a)) * ca.cos(2 * k.q(b)) + k.q(a) ** 2 * k.q(b) ** 2
+
+    def force(k):
+        slope = ca.gradient(energy(k), k.q_vector)
+        return {n: -slope[i] for i, n in enumerate(k.system.variables) if n in (a, b)}
+
+    return system.with_components(vioc.UserForce(force) if as_force else vioc.UserPotential(energy))
+
+
+@pytest.mark.parametrize("backend", ["virtual", pytest.param("compiled", marks=compiled)])
+def test_forces_act_at_the_ends_of_a_step(backend):
+    """F- at q_k and F+ at q_k+1, as a potential's forces do: -dV/dq as a force is the potential V."""
+    f, g = LinearTimeVI(sprung(False), 0.02), LinearTimeVI(sprung(True), 0.02, backend=backend)
+    x0 = start_near(f, 3)
+    a, b = (m.rollout(x0, steps=20).x for m in (f, g))
+    assert np.abs(a - b).max() < 1e-9 * np.abs(a).max()
+
+
+@pytest.mark.parametrize("backend", ["virtual", pytest.param("compiled", marks=compiled)])
+def test_forces_are_of_the_middle_of_a_step(backend):
+    """A force t on a free mass: p grows by h (t + h/2) exactly, and q by the half of it that acts first."""
+    h, steps = 0.1, 5
+    system = System(vioc.tx("x", mass=2.0), vioc.UserForce(lambda k: {"x": k.t}))
+    f = LinearTimeVI(system, h, backend=backend)
+    run = f.rollout(f.initial_state([0.0], [0.3]), steps=steps)
+    t = h * (np.arange(steps) + 0.5)
+    p = 0.6 + np.concatenate([[0.0], np.cumsum(h * t)])
+    assert run.x[:, 1] == pytest.approx(p, rel=1e-12)
+    assert np.diff(run.x[:, 0]) == pytest.approx(h * (p[:-1] + h / 2 * t) / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize(("short", "refused"), [(1e-4, False), (1e-6, True)])
+def test_constraints_count_as_singular_from_a_hundred_thousand(short, refused):
+    """A rod that turns by almost a right angle in a step: impulses grow by 1 / cos of the angle ([S] VII)."""
+    system = System(
+        vioc.tx("x")[vioc.tz("z", name="bob", mass=1.0)],
+        vioc.DistanceConstraint("world", "bob", 1.0, name="rod"),
+    )
+    f = LinearTimeVI(system, 0.1)
+    X = np.array([[1.0, 0.0, 0.0, 0.0], [np.sin(short), np.cos(short), 0.0, 0.0]])
+    arguments = X[:1], X[1:], np.zeros((1, 0)), np.zeros((1, 1)), 0.0, f.dt, f._theta, 0
+    if refused:
+        with pytest.raises(StepError, match="singular constraints|Dh") as error:
+            f._derivatives.first(*arguments)
+        assert error.value.cause == "singular constraints"
+    else:
+        found = f._derivatives.first(*arguments).linearization
+        impulse = f.lagrangian.constraint_jacobian(X[0, :2]).T @ found.C[0, :, 2:4]
+        assert np.abs(impulse).max() == pytest.approx(1 / short, rel=1e-3)
 
 
 @compiled
