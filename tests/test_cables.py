@@ -546,3 +546,17 @@ def test_a_failed_step_of_a_taut_cable_says_where_the_limit_is():
     f = vioc.MidpointVI(system, 2 * longest_step(static_equilibrium(system, guess)))
     with pytest.raises(vioc.StepError, match="nearly singular .* vioc.longest_step tells the limit"):
         f.rollout(f.initial_state(start), steps=60)
+
+
+def test_stiff_hinges_are_in_the_matrix_of_sweeps():
+    """A chord iteration with the mass matrix alone would diverge where the springs outweigh it, at dt^2 k >> 4 m."""
+    beam = cable("c", 16, 1.0, Section(1.0, bending=50.0), along="x", start="clamped")
+    f = vioc.MidpointVI(vioc.System(beam, DOWN), 0.02)
+    assert f._articulated
+    lag, q = f.lagrangian, np.full(f.nq, 0.02)
+    K = np.diag(np.full(f.nq, 50.0 * 16))
+    largest = np.linalg.eigvals(np.linalg.solve(lag.mass_matrix(q), K)).real.max()
+    assert f.dt**2 * largest > 400
+    x = f.initial_state(q)
+    _, _, error = f.solved_step(x, q, [], 0.0, f.dt, [])  # without a rescue
+    assert float(error) < 1e-11
