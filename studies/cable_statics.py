@@ -49,6 +49,19 @@ STUDY = Study(
     paper=Claim(
         "the same end with the paper's stiffness, 40 segments", source="[C] (16)-(19)", full_only=True
     ),
+    planes=Claim(
+        "deflections of a strip, E I = 1 and 4, under one small load across both, their ratio",
+        near(4, 1e-4),
+        published="4",
+    ),
+    strip_order=Claim(
+        "order of the smaller over the number of segments", near(2, 0.2), source="P L^3 / 3 E I"
+    ),
+    twist=Claim(
+        "turn of its last segment about its axis under a small weight beside it, over that of a shaft",
+        near(1, 1e-4),
+        source="M (L - l/2) / G J",
+    ),
     bari_1=Claim(
         "theta_1 of the Bari beam at 5 s, Richardson over dt, difference from the published",
         at_most(2e-7),
@@ -109,6 +122,22 @@ def bent(n: int, load: float, stiffness: str = "beam") -> np.ndarray:
     return places(system, rope, static_equilibrium(system).q)
 
 
+def strip(n: int) -> tuple[float, float, float]:
+    """Deflections along y and z under a small load across both, and the turn by a weight beside the end.
+
+    The last segment turns by what a shaft does at its middle: a hinge at the clamp is half a segment.
+    """
+    section, small = Section(1.0, bending=(4.0, 1.0), torsion=2.0, polar=0.1), 1e-5
+    rope = cable("strip", n, 1.0, section, along="x", hinges="zyx", start="clamped")
+    loaded = rope[vioc.tx(0.0, name="end", mass=1.0)]
+    system = vioc.System(loaded, vioc.MassGravity("end", 0, small, small))
+    end = places(system, rope, static_equilibrium(system).q)[-1]
+    beside = rope[vioc.ty(1.0, name="beside", mass=1.0)]
+    found = static_equilibrium(vioc.System(beside, vioc.MassGravity("beside", 0, 0, small)))
+    turn = sum(found[names[2]] for names in rope.hinges)
+    return end[1] / small, end[2] / small, turn / (small * (1 - 0.5 / n) / 2.0)
+
+
 def elastica(load: float) -> tuple[float, float]:
     """(deflection, shortening) of the end: sqrt(P) = F(pi/2) - F(phi), modulus p, sin phi = 1/(p sqrt 2)."""
     low, high = 0.5 + 1e-15, 1 - 1e-15
@@ -164,6 +193,12 @@ def run(report: Report) -> None:
         down, short = closed[2.0]
         stiff = np.linalg.norm(bent(40, 2.0, "paper")[-1] - [1 - short, 0.0, down])
         report.measure(catenary=errors[-1], elastica=worst, paper=stiff)
+    strips = np.array([strip(n) for n in counts])
+    report.measure(
+        planes=strips[-1, 1] / strips[-1, 0],
+        strip_order=order(counts, list(np.abs(strips[:, 0] * 12 - 1))),
+        twist=strips[-1, 2],
+    )
     bari_beam(report)
     draw(report, shapes, beams, closed)
 

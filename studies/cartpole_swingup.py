@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 import vioc
+from studies.gains import feedback_gap, newton_order
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc.control import Regulator, Result
 
@@ -57,6 +58,10 @@ STUDY = Study(
     ),
     linear_ms=Claim("time from the straight line", unit="ms", published="12 (IPOPT), 49 (FDDP)"),
     constant_ms=Claim("time from staying at the start", unit="ms", published="31 (IPOPT), 98 (FDDP)"),
+    quadratic=Claim("exponent of an iteration of Newton's method near the optimum", near(2, 0.2)),
+    gains=Claim(
+        "inputs of the closed loop against those of a second Riccati recursion, relative", at_most(1e-8)
+    ),
     stationary=Claim("largest |Dg.zeta| where the searches ended", at_most(1e-6)),
     same=Claim("difference of the two costs", at_most(1e-5)),
     end=Claim("largest error at T", at_most(GOAL), unit="m, rad, ..."),
@@ -99,7 +104,9 @@ def run(report: Report) -> None:
         )
     best = found["linear"]
     report.measure(
-        same=abs(best.cost - found["constant"].cost), end=np.abs(best.trajectory.x[-1] - upright).max()
+        quadratic=newton_order(lambda guess: iterate(f, cost, guess), best.trajectory, 0.002),
+        same=abs(best.cost - found["constant"].cost),
+        end=np.abs(best.trajectory.x[-1] - upright).max(),
     )
     found_at = [*found.values(), *refine(report, best)]
     report.measure(stationary=max(-result.history.descent[-1] for result in found_at))
@@ -117,6 +124,13 @@ def swing_up(f: vioc.MidpointVI) -> vioc.control.Cost:
 def optimize(f: vioc.MidpointVI, cost: vioc.control.Cost, guess: tuple[np.ndarray, np.ndarray]) -> Result:
     """Whether it converged is a claim."""
     return vioc.control.optimize(f, cost, guess, raise_on_failure=False)
+
+
+def iterate(f: vioc.MidpointVI, cost: vioc.control.Cost, guess: tuple[np.ndarray, np.ndarray]) -> Result:
+    """Two iterations of Newton's method from a guess."""
+    return vioc.control.optimize(
+        f, cost, guess, method="newton", warmup=0, tolerance=1e-15, max_iterations=2, raise_on_failure=False
+    )
 
 
 def refine(report: Report, best: Result) -> list[Result]:
@@ -157,6 +171,9 @@ def attraction(report: Report, found: dict[str, Result], count: int) -> None:
     regulator = regulator.hold(upright)
     late = replace(regulator, K=np.zeros_like(regulator.K))
     steps = len(best) + round(BALANCE / DT)
+    disturbed = regulator.rollout(hanging + f.state({"x": 0.01}), len(best))
+    Q = np.array([FEEDBACK_Q[name] for name in f.state_names])
+    report.measure(gains=feedback_gap(disturbed, best, Q, [FEEDBACK_R]))
     rng = np.random.default_rng(0)
     boxes = [hanging[:2] + rng.uniform(-box, box, (STARTS, 2))[:count] for box in (BOX, WIDE)]
 

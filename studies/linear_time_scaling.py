@@ -11,6 +11,7 @@ recursion of [T] (cached, as in Fig. 7 there) over one of DRNEA, both in CasADi'
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -34,13 +35,17 @@ STEPS, REPEATS = 2000, 7
 STUDY = Study(
     __file__,
     "time of a step over degrees of freedom for DRNEA's root finders",
-    t10=Claim("fastest step, N = 10", at_most(4), unit="us", published=13, source="[L]'s C++"),
-    t40=Claim(
-        "fastest step, N = 40", at_most(25), unit="us", published=69, source="[L]'s C++", full_only=True
-    ),
-    t100=Claim(
-        "fastest step, N = 100", at_most(60), unit="us", published=210, source="[L]'s C++", full_only=True
-    ),
+    t10=Claim("fastest step, N = 10", unit="us", published=13, source="[L]'s C++"),
+    t40=Claim("fastest step, N = 40", unit="us", published=69, source="[L]'s C++", full_only=True),
+    t100=Claim("fastest step, N = 100", unit="us", published=210, source="[L]'s C++", full_only=True),
+    **{
+        f"unit_{n}": Claim(
+            f"fastest step over one evaluation of DRNEA in CasADi's virtual machine, N = {n}, same run",
+            at_most(0.6),
+            full_only=n > 10,
+        )
+        for n in (10, 40, 100)
+    },
     growth=Claim("t(100) / t(10) of the fastest", at_most(12), full_only=True),
     growth_newton=Claim("t(100) / t(10) of the exact Newton", full_only=True),
     growth_evaluation=Claim("the same of an evaluation and its share of a step", at_most(12), full_only=True),
@@ -79,18 +84,24 @@ def residual_ratio(n: int) -> float:
     f = LinearTimeVI(pendulum(n), DT)
     drnea = f.graphs.slots
     one = np.random.default_rng(0).normal(size=n)
-    calls = ((tree, [one, one]), (drnea, [one, one + DT * one, DT, []]))
-    shortest = []
-    for function, arguments in calls:
-        many = function.map(200)
-        arguments = [np.tile(np.reshape(a, (-1, 1)), (1, 200)) for a in arguments]
-        times = []
-        for _ in range(7):
-            before = time.process_time()
-            many(*arguments)
-            times.append(time.process_time() - before)
-        shortest.append(min(times))
-    return shortest[0] / shortest[1]
+    return evaluation_time(tree, one, one) / evaluation_time(drnea, one, one + DT * one, DT, [])
+
+
+def evaluation_time(function: ca.Function, *arguments: Any) -> float:
+    """Shortest processor time of an evaluation, us."""
+    many, times = function.map(200), []
+    rows = [np.tile(np.reshape(a, (-1, 1)), (1, 200)) for a in arguments]
+    for _ in range(7):
+        before = time.process_time()
+        many(*rows)
+        times.append(time.process_time() - before)
+    return min(times) / 200 * 1e6
+
+
+def drnea_time(n: int) -> float:
+    """Of the chain that is stepped, us."""
+    q = start(n)[0]
+    return evaluation_time(LinearTimeVI(chain(n), DT).graphs.slots, q, q + DT, DT, [])
 
 
 @STUDY.body
@@ -111,6 +122,7 @@ def run(report: Report) -> None:
                 time_ = f"{times[solver][n]:9.2f} us, {evaluations:.2f} evaluations"
                 print(f"{LABELS[solver]:20} N = {n:3}: {time_}")
         fastest = {n: min(t[n] for t in times.values() if n in t) for n in times["riqn"]}
+        report.measure(**{f"unit_{n}": fastest[n] / drnea_time(n) for n in (10, 40, 100) if n in fastest})
         report.measure(t10=fastest[10], newton_10=times["dense"][10] / times["riqn"][10])
         if not report.quick:
             riqn = times["riqn"][100]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import vioc
+from studies.gains import feedback_gap
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.reference_models import DATA
 
@@ -42,6 +43,14 @@ STUDY = Study(
     strings=Claim("largest |h| of any step", at_most(1e-10), unit="m^2"),
     first=Claim("A, B against differences of the step, entries, at 4 points", DERIVATIVE, source="[S] IV"),
     second=Claim("second derivatives against differences of A, B, relative", DERIVATIVE, source="[S] V"),
+    multipliers=Claim(
+        "the same with weights on the multipliers too, against differences of A, B, C, D",
+        DERIVATIVE,
+        source="[S] V",
+    ),
+    gains=Claim(
+        "inputs of the closed loop against those of a second Riccati recursion, relative", at_most(1e-8)
+    ),
     closed_peak=Claim("closed loop: largest |x - x_d|", unit="SI"),
     closed_last=Claim("closed loop: |x - x_d| at 10 s", unit="SI"),
     closed=Claim(
@@ -99,6 +108,8 @@ def run(report: Report) -> None:
     regulator = vioc.control.dlqr(f, motion, weights, 1.0)
     disturbed = x0 + f.state({DISTURBED: DISTURBANCE})
     loops = {"closed": regulator.rollout(disturbed), "open": f.rollout(disturbed, motion.u, warn=False)}
+    Q = np.array([weights[name] for name in f.state_names])
+    report.measure(gains=feedback_gap(loops["closed"], motion, Q, np.ones(f.nu)))
     late = motion.t > motion.t[-1] - 2.0
     for name, loop in loops.items():
         whole, q = error(loop, motion, f.nx), error(loop, motion, f.nq)
@@ -186,7 +197,7 @@ def derivatives(report: Report, motion: vioc.Trajectory) -> None:
     """Exact against central differences; A, B by entry, products H d relative to their size."""
     f: Any = motion.map
     rng = np.random.default_rng(0)
-    first, second = [], []
+    first, second, both = [], [], []
     for k in (0, 137, 500, 900):
         w = np.concatenate([motion.x[k], motion.u[k]])
         z = rng.standard_normal(f.nx)
@@ -200,13 +211,25 @@ def derivatives(report: Report, motion: vioc.Trajectory) -> None:
         exact = linear(w)
         for column, direction in zip(exact.T, np.eye(len(w)), strict=True):
             first.append(np.abs(column - slope(step, w, direction, 1e-4)).max())
+        zeta = rng.standard_normal(f.nm)
+
+        def whole(w: np.ndarray, k: int = k) -> np.ndarray:
+            lin = f.linearize(w[: f.nx], w[f.nx :], k)
+            return np.block([[lin.A, lin.B], [lin.C, lin.D]])
+
+        xx, xu, uu = f.second_order(w[: f.nx], w[f.nx :], z, k, zeta=zeta)
+        hessian = np.block([[xx, xu], [xu.T, uu]])
+        direction = rng.standard_normal(len(w)) / np.sqrt(len(w))
+        product = hessian @ direction
+        difference = product - np.concatenate([z, zeta]) @ slope(whole, w, direction, 1e-3)
+        both.append(np.abs(difference).max() / (1 + np.abs(product).max()))
         xx, xu, uu = f.second_order(w[: f.nx], w[f.nx :], z, k)
         hessian = np.block([[xx, xu], [xu.T, uu]])
         for direction in rng.standard_normal((3, len(w))) / np.sqrt(len(w)):
             product = hessian @ direction
             difference = product - z @ slope(linear, w, direction, 1e-3)
             second.append(np.abs(difference).max() / (1 + np.abs(product).max()))
-    report.measure(first=max(first), second=max(second))
+    report.measure(first=max(first), second=max(second), multipliers=max(both))
 
 
 def slope(function: Callable[[np.ndarray], np.ndarray], w: np.ndarray, d: np.ndarray, h: float) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import vioc
+from studies.gains import steady_gap
 from studies.harness import Claim, Report, Study, at_most, near
 from vioc.control import feedback
 
@@ -35,6 +36,8 @@ STUDY = Study(
         published="equal",
         source="[S] II",
     ),
+    gains=Claim("steady gains against the limit of a second Riccati recursion, relative", at_most(1e-6)),
+    fed=Claim("inputs of the closed loop against those gains, relative to the largest", at_most(1e-6)),
     predicted=Claim("predicted standard deviation of theta 1.5 s after standing still, LQG", unit="rad"),
     sampled=Claim(f"the same from {RUNS} simulations, over the predicted", near(1.0, 0.1), full_only=True),
     filter_rms=Claim("balance with the steady filter: rms of theta", at_most(0.02), unit="rad"),
@@ -75,6 +78,12 @@ def exact(report: Report, f: Any, upright: Any, loop: Any) -> None:
     start = upright.x + f.state({"x": 0.3, "theta": 0.2, "p.theta": 0.05})
     truth = feedback.ClosedLoop(f, loop).simulate(start, 200)
     seen = feedback.ClosedLoop(f, loop, feedback.ConfigurationObserver(f)).simulate(start, 200)
+    weights = np.array([Q[name] for name in f.state_names])
+    u = -f.difference(upright.x, truth.trajectory.x[:-1]) @ loop.K.T
+    report.measure(
+        gains=steady_gap(f, upright.x, upright.u, weights, [R], loop.K),
+        fed=np.abs(truth.trajectory.u - upright.u - u).max() / np.abs(u).max(),
+    )
     report.measure(exact=np.abs(truth.commands - seen.commands).max() / np.abs(loop.K).sum())
 
 

@@ -16,6 +16,7 @@ from studies.linear_time_chain import chain
 from studies.marionette_dlqr import pulled, start
 from studies.reference_models import DATA, load_reference
 from vioc import LinearTimeVI, MidpointVI
+from vioc.dynamics.compile.compiler import find_compiler
 
 TREP = "trep, residual tolerance 1e-10"
 AUTHORS = "authors' C++ of [L]"
@@ -52,13 +53,14 @@ def marionette(seconds: float) -> tuple[np.ndarray, np.ndarray]:
     return f.dt * samples, errors(ours, np.hstack([data["q"], data["p"]]))
 
 
-def authors_chain(gravity: str) -> Callable[[float], tuple[np.ndarray, np.ndarray]]:
+def authors_chain(gravity: str, backend: str = "virtual") -> Callable[[float], tuple[np.ndarray, np.ndarray]]:
     """The five bodies of [L], with the first step of the authors and no better seed than theirs."""
 
     def solve(seconds: float) -> tuple[np.ndarray, np.ndarray]:
         with np.load(DATA / "linear_time" / f"vi_drnea_riqn_n5_g{gravity}.npz", allow_pickle=False) as stored:
             data = dict(stored)
-        f = LinearTimeVI(chain(5, float(data["gravity"])), float(data["dt"]), guess="IG2", tolerance=1e-12)
+        options = dict(guess="IG2", tolerance=1e-12, backend=backend)
+        f = LinearTimeVI(chain(5, float(data["gravity"])), float(data["dt"]), **options)
         x0 = f.initial_state(data["q"][0], data["dq0"], start="authors")
         run = f.rollout(x0, steps=round(seconds / f.dt))
         return run.t, errors(run.x[:, :5], data["q"])
@@ -78,11 +80,19 @@ CASES: dict[str, tuple[str, float, float, Callable, float, float, str]] = {
     "marionette": ("marionette", 1.0, 10.0, marionette, 1.0, 1e-8, TREP),
     "linear_time_free": ("five bodies without gravity", 0.5, 1.0, authors_chain("0"), 0.5, 1e-10, AUTHORS),
     "linear_time": ("five bodies with gravity", 0.5, 1.0, authors_chain("9.81"), 0.5, 1e-10, AUTHORS),
+    **{
+        f"compiled_{key}": (title, 0.5, 1.0, authors_chain(gravity, "compiled"), 0.5, 1e-10, AUTHORS)
+        for key, title, gravity in (
+            ("free", "five bodies without gravity, compiled", "0"),
+            ("heavy", "five bodies with gravity, compiled", "9.81"),
+        )
+        if find_compiler() is not None
+    },
 }
 
 STUDY = Study(
     __file__,
-    "step by step as other implementations computed it: five trajectories",
+    "step by step as other implementations computed it: trajectories of five mechanisms",
     **{
         f"{key}{suffix}": claim
         for key, (title, _, full, _, until, bound, source) in CASES.items()

@@ -3,10 +3,10 @@
 The left picture is one step of 50 ms from the seed q_k: the Newton direction by the recursion without
 symmetry converges quadratically, and iterate for iterate as the dense one. RIQN, linear in [L], is
 superlinear here by Broyden's updates. Counts are residual evaluations to a 2-norm of 1e-8 N m s times the
-number of bodies, or the rounding floor. [L]'s are of RIQN without updates from a seed that the caption does not
-name: `plain_riqn` is that, written out with a dense M(q_k), from each of [L]'s seeds. The compiled core's stand
-beside, from the same seeds, and over 10,000 steps from those extrapolated with the degree that the last
-step asked for.
+number of bodies, or the rounding floor. [L]'s are of RIQN without updates from a seed that the caption
+does not name: `plain_riqn` is that, written out with a dense M(q_k), from each of [L]'s seeds. The compiled
+core's stand beside, from the same seeds, and over 10,000 steps from those extrapolated with the degree that
+the last step asked for.
 """
 
 from __future__ import annotations

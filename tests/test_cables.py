@@ -549,7 +549,7 @@ def test_a_failed_step_of_a_taut_cable_says_where_the_limit_is():
 
 
 def test_stiff_hinges_are_in_the_matrix_of_sweeps():
-    """A chord iteration with the mass matrix alone would diverge where the springs outweigh it, at dt^2 k >> 4 m."""
+    """With the mass matrix alone the chord iteration diverges where springs outweigh it, dt^2 k >> 4 m."""
     beam = cable("c", 16, 1.0, Section(1.0, bending=50.0), along="x", start="clamped")
     f = vioc.MidpointVI(vioc.System(beam, DOWN), 0.02)
     assert f._articulated
