@@ -38,8 +38,9 @@ STUDY = Study(
     __file__,
     "a humanoid of 36 degrees of freedom from a URDF",
     freedom=Claim("degrees of freedom", at_least(30)),
-    real_time=Claim("real-time factor at 1 ms: simulated over elapsed time", at_least(1)),
+    real_time=Claim("real-time factor at 1 ms: simulated over processor time"),
     virtual=Claim("the same without a compiler"),
+    faster=Claim("processor time without a compiler over that with one, same run", at_least(3)),
     agree=Claim("largest difference of the two", at_most(1e-8), unit="rad, m, kg m/s, kg m^2/s"),
     momentum=Claim("change of p of the base's x and y over the fall", at_most(1e-10), unit="kg m/s"),
     fall=Claim("p of the base's z against -m g t", at_most(1e-9), unit="kg m/s"),
@@ -90,9 +91,9 @@ def run(report: Report) -> None:
         f = LinearTimeVI(system, DT, backend=backend)
         x0 = f.initial_state(q, v)
         f.rollout(x0, steps=steps)  # builds
-        before = time.perf_counter()
+        before = time.process_time()
         runs[backend] = f.rollout(x0, steps=steps)
-        seconds[backend] = time.perf_counter() - before
+        seconds[backend] = time.process_time() - before
     x, t = runs["virtual"].x, runs["virtual"].t
     base = list(system.variables).index("pelvis_x")
     p = x[:, n + base : n + base + 3]
@@ -107,7 +108,11 @@ def run(report: Report) -> None:
         midpoint=np.abs(x[:, :n] - other.x[:, :n]).max(),
     )
     if "compiled" in runs:
-        report.measure(real_time=steps * DT / seconds["compiled"], agree=np.abs(x - runs["compiled"].x).max())
+        report.measure(
+            real_time=steps * DT / seconds["compiled"],
+            faster=seconds["virtual"] / seconds["compiled"],
+            agree=np.abs(x - runs["compiled"].x).max(),
+        )
     report.frame(runs["virtual"], [0.0, t[-1]], view="3d", suffix="", title="humanoid in free fall")
 
 
