@@ -150,16 +150,16 @@ def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
     Lq: list = [0.0] * n
     Lv: list = [0.0] * n
     world: State = vec.ZERO, vec.ZERO, gravity
-    for link in placed(links, q):
-        above = links[link.parent].state if link.parent >= 0 else world
-        link.v, link.w, link.g = _forward(link.pose, link.twist, above, v[link.index])
     T: Any = 0.0
     nothing: Wrench = vec.ZERO, vec.ZERO
     P: list[Wrench] = [nothing] * (len(links) + 1)  # the last is the world's
     W = list(P)
-    for i, link in enumerate(links):
-        P[i], W[i], energy = _body_wrenches(link.mass, link.moment, link.inertia, link.state)
-        T = vec.plus(T, energy)
+    for i, link in enumerate(placed(links, q)):
+        above = links[link.parent].state if link.parent >= 0 else world
+        body = link.mass, link.moment, link.inertia
+        (link.v, link.w, link.g), P[i], W[i], T = _forward(
+            link.pose, link.twist, above, v[link.index], body, T
+        )
     for i in reversed(range(len(links))):
         link, up = links[i], links[i].parent
         Lv[link.index], Lq[link.index], P[up], W[up] = _backward(
@@ -176,25 +176,18 @@ def placed(links: list[Link], q: Any) -> list[Link]:
 
 
 @vec.inlined
-def _forward(pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any) -> State:
-    """Velocity and gravity of a link, in its axes."""
+def _forward(
+    pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any, body: Composite, T: Any
+) -> tuple[State, Wrench, Wrench, Any]:
+    """Velocity and gravity of a link in its axes, its momentum and weight, and T with its kinetic energy."""
     (R, p), (Sv, Sw), (v, w, g) = pose, S, above
     back = vec.transpose(R)
-    linear, angular = vec.apply(back, vec.add(v, vec.cross(w, p))), vec.apply(back, w)
-    return (
-        vec.add(linear, vec.scale(rate, Sv)),
-        vec.add(angular, vec.scale(rate, Sw)),
-        vec.apply(back, g),
-    )
-
-
-@vec.inlined
-def _body_wrenches(mass: Any, moment: Vector, inertia: Matrix, state: State) -> tuple[Wrench, Wrench, Any]:
-    """Momentum, weight and kinetic energy of a link."""
-    v, w, g = state
-    P = times_inertia(mass, moment, inertia, v, w)
+    v = vec.add(vec.apply(back, vec.add(v, vec.cross(w, p))), vec.scale(rate, Sv))
+    w = vec.add(vec.apply(back, w), vec.scale(rate, Sw))
+    g = vec.apply(back, g)
+    P = times_inertia(*body, v, w)
     energy = vec.times(0.5, vec.plus(vec.dot(v, P[0]), vec.dot(w, P[1])))
-    return P, (vec.scale(mass, g), vec.cross(moment, g)), energy
+    return (v, w, g), P, (vec.scale(body[0], g), vec.cross(body[1], g)), vec.plus(T, energy)
 
 
 @vec.inlined

@@ -82,9 +82,13 @@ class Bodies:
     def displacements(self, start: Sequence[Place], end: Sequence[Place]) -> list[Twist | None]:
         """X_i = log D_i with D_i = X_start^-1 D_parent X_end ([L] (19)); None for massless links."""
         D: list[Place] = []
-        for parent, place0, place1 in zip(self.parents, start, end, strict=True):
-            D.append(_moved(D[parent] if parent >= 0 else STILL, place0, place1))
-        return [se3.logarithm(*d) if heavy else None for d, heavy in zip(D, self.heavy, strict=True)]
+        found: list[Twist | None] = []
+        for parent, heavy, *places in zip(self.parents, self.heavy, start, end, strict=True):
+            above = D[parent] if parent >= 0 else STILL
+            d, x = _displaced(above, *places) if heavy else (_moved(above, *places), None)
+            D.append(d)
+            found.append(x)
+        return found
 
     def impulses(self, X: Sequence[Twist | None], h: Any) -> tuple[list[Wrench], list[Wrench]]:
         """mu_i = dlog_X^T G X / h ([L] (21b)), and the momentum at the end, Ad_D^T mu_i."""
@@ -201,6 +205,13 @@ def _moved(above: Place, start: Place, end: Place) -> Place:
     back = vec.transpose(R0)
     moved = vec.sub(vec.add(vec.apply(R, p1), p), p0)
     return vec.matmul(back, vec.matmul(R, R1)), vec.apply(back, moved)
+
+
+@vec.inlined
+def _displaced(above: Place, start: Place, end: Place) -> tuple[Place, Twist]:
+    """D and its logarithm."""
+    D = _moved(above, start, end)
+    return D, se3.logarithm(*D)
 
 
 def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wrench:
