@@ -98,7 +98,9 @@ def run(report: Report) -> None:
 
     results = {"second-order": optimize(f, "newton")}
     newton = results["second-order"]
-    report.measure(quadratic=newton_order(lambda guess: iterate(f, guess), newton[0].trajectory, 2e-4))
+    found = newton[0].trajectory
+    exact = iterate(f, (found.x, found.u)).trajectory
+    report.measure(quadratic=newton_order(lambda guess: iterate(f, guess), exact, 2e-4))
     report.measure(newton=newton[0].iterations, newton_ms=1e3 * newton[1] / newton[0].iterations)
     if not report.quick:
         results["first-order"] = first, seconds = optimize(f, "steepest")
