@@ -347,6 +347,19 @@ class TestTwins:
         f.linearize(x)
         assert len(built) == 1
 
+    def test_what_depends_on_the_step_is_shared_by_those_that_have_it(self, f):
+        g = vioc.MaximalVI(f.system, 0.05)
+        heavy, light, fine = g.with_parameters(m=3.0), g.with_parameters(m=0.5), g.with_dt(0.01)
+        assert heavy.quantities is light.quantities is g.quantities
+        assert fine.quantities is not g.quantities
+        assert fine.with_parameters(m=2.0).quantities is fine.quantities
+        x = {"theta": 0.3}, {"theta": 1.0}
+        alone = vioc.MaximalVI(f.system, 0.01)
+        np.testing.assert_array_equal(
+            fine.rollout(fine.initial_state(*x), steps=3)["v.theta"],
+            alone.rollout(alone.initial_state(*x), steps=3)["v.theta"],
+        )
+
     def test_numbers_are_each_ones_own(self, f):
         x = f.initial_state({"theta": 0.3}, {"theta": 1.0})
         heavy, fine = f.with_parameters(m=3.0), f.with_dt(0.01)

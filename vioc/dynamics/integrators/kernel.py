@@ -56,11 +56,20 @@ class shared(Generic[T]):
     def __get__(self, map: KernelMap | None, owner: type) -> Any:
         if map is None:
             return self
-        built = map._built
-        if self._name not in built:
-            built[self._name] = self._make(map)
-        value = map.__dict__[self._name] = built[self._name]  # found there from now on, before this is
+        value = map.__dict__[self._name] = self._found(map, self._name)  # there from now on, before this is
         return value
+
+    def _found(self, map: KernelMap, key: Any) -> Any:
+        if key not in map._built:
+            map._built[key] = self._make(map)
+        return map._built[key]
+
+
+class shared_by_step(shared[T]):
+    """The same for what depends on the step: shared by the twins that have it."""
+
+    def __get__(self, map: Any, owner: type) -> Any:
+        return self if map is None else self._found(map, (self._name, map.dt))
 
 
 class KernelMap(OneStepMap):

@@ -21,7 +21,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder, Symbols
-from vioc.dynamics.integrators.kernel import KernelMap, shared
+from vioc.dynamics.integrators.kernel import KernelMap, shared, shared_by_step
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.crossings import warn_crossed
@@ -151,8 +151,7 @@ class MaximalVI(KernelMap):
 
     def _twin(self):
         result = super()._twin()
-        for name in ("states", "quantities", "_variations", "_gaps", "_frame_positions"):
-            result.__dict__.pop(name, None)
+        result.__dict__.pop("states", None)
         return result
 
     def identity(self) -> dict[str, Any]:
@@ -307,14 +306,14 @@ class MaximalVI(KernelMap):
         if self.graph.touches:
             check_apart(self, x, k)
 
-    @cached_property
+    @shared_by_step
     def _gaps(self) -> Evaluator:
         """(x, parameters) -> gaps, and coefficients of friction, of every touch."""
         q, s = self.quantities, self.symbols
         gaps, mu = (ca.vertcat(*map(each, self.graph.touches)) for each in (q.gap, q.friction))
         return Evaluator(ca.Function("gaps", [s.x, s.parameters], [ca.densify(gaps), ca.densify(mu)]))
 
-    @cached_property
+    @shared_by_step
     def _variations(self) -> Evaluator:
         return Evaluator(self.quantities.variations)
 
@@ -373,7 +372,7 @@ class MaximalVI(KernelMap):
 
     # -- named quantities ---------------------------------------------------------------------------------
 
-    @cached_property
+    @shared_by_step
     def quantities(self) -> Quantities:
         """Expressions of the named quantities."""
         return Quantities(self)
@@ -395,7 +394,7 @@ class MaximalVI(KernelMap):
         flat = self._frame_positions(np.ascontiguousarray(X), self._theta)[0][..., 0]
         return flat.reshape(len(X), -1, 3)
 
-    @cached_property
+    @shared_by_step
     def _frame_positions(self) -> Evaluator:
         return Evaluator(self.quantities.frame_positions)
 
