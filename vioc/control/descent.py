@@ -35,7 +35,9 @@ FALLBACKS = {
     "gauss-newton": ("gauss-newton", "steepest"),
     "steepest": ("steepest",),
 }
-SHIFT = 1e-3, 4.0, 1e6  # of the Newton Hessian, in units of the inputs' weight: least, factor, most
+# of the Newton Hessian, in units of the inputs' weight: least, factor, most. Where a tiny one is enough (the
+# marionette: 1e-6) a step with 1e-3 creeps along valleys that are nearly flat.
+SHIFT = 1e-3 / 4**5, 4.0, 1e6
 ROUNDING = 1e-12  # of the cost: a descent below this cannot be seen in it
 OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from the iterate
 
