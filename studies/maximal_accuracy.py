@@ -4,7 +4,9 @@
 rule on the same bodies, whose constraints act on accelerations. (b) A double pendulum: energy against Heun's
 rule. (c) A damped pendulum with a large step: energy against Euler's explicit rule. (d) A cube dropped on the
 ground: how far it enters it, against MuJoCo where its package is installed. What [M] leaves open is ours: the
-loop's ground link of 1 m, uniform rods, the starts, and the friction of the ground.
+loop's ground link of 1 m, uniform rods, the starts, and the friction of the ground. (e), ours: a cube thrown
+over the ground aslant, and a ball thrown without spin that ends rolling, by Coulomb's law in closed form.
+(f), ours: an axisymmetric body that precesses freely, in closed form.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import vioc
 from studies import peer_mujoco
 from studies.energy import total_drift
 from studies.harness import Claim, Report, Study, at_least, at_most, near
+from studies.reference_suite import free_body, precession
 from vioc import Gravity, JointDamping, Mass, RungeKutta, System, ry, tx, tz
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal import MaximalVI
@@ -58,11 +61,20 @@ STUDY = Study(
     damped=Claim(
         "(c) energy error of MaximalVI, largest, over m g l", at_most(0.05), "", "small", "[M] Fig. 7 c"
     ),
+    damping_order=Claim("(c) order of the angle's error of MaximalVI, dt 0.02 and 0.01 s", near(2, 0.1)),
     euler=Claim(
         "(c) the same of Euler's rule over that", at_least(5), "", "drastically underdamped", "[M] Fig. 7 c"
     ),
     entered=Claim("(d) furthest below the ground, any drop", at_most(1e-6), "m", 0.0, "[M] 5.1"),
-    rests=Claim("(d) height at rest, largest", at_most(5e-5), "m", 4.3e-5, "[M] 5.1"),
+    rests=Claim("(d) height at rest, largest: 4 smoothing/g", near(4e-8 / G, 4e-11), "m", 4.3e-5, "[M] 5.1"),
+    product=Claim("(d) gap times impulse over the barrier, any corner: difference from 1", at_most(1e-5)),
+    thrown=Claim("(e) way of a cube thrown at 20 degrees over v^2/2 mu g", near(1, 2e-3)),
+    veers=Claim("(e) how far it leaves its line", at_most(1e-5), "m"),
+    slows=Claim("(e) ball: speed over v - mu g t while it slides", near(1, 1e-4)),
+    rolls=Claim("(e) ball: speed at the end over 5/7 of the first", near(1, 1e-3)),
+    spins=Claim("(e) ball: spin times radius over its speed then", near(1, 1e-3)),
+    precesses=Claim("(f) free precession: error of the attitude after 2 s, dt 0.01 s", near(1.334e-4, 5e-6)),
+    precession_order=Claim("(f) order of that error", near(2, 0.1)),
     mujoco_entered=Claim(
         "(d) MuJoCo, drop from 0.4 m: furthest below the ground", None, "m", 2.7e-2, "[M] 5.1"
     ),
@@ -239,15 +251,28 @@ def damping(report: Report) -> dict:
     runs = {"MaximalVI": f.rollout(f.initial_state(start), steps=steps, warn=False)}
     runs["Euler"] = g.rollout(g.initial_state(start), steps=steps, warn=False)
     errors = {name: np.abs(r.energy - exact.energy[::100]).max() for name, r in runs.items()}
-    report.measure(damped=errors["MaximalVI"] / (G * 1.0), euler=errors["Euler"] / errors["MaximalVI"])
+    ends = [MaximalVI(system, h) for h in (0.02, 0.01)]
+    misses = [
+        abs(g.rollout(g.initial_state(start), steps=round(1 / g.dt))["a"][-1] - exact["a"][1000])
+        for g in ends
+    ]
+    report.measure(
+        damped=errors["MaximalVI"] / (G * 1.0),
+        damping_order=np.log2(misses[0] / misses[1]),
+        euler=errors["Euler"] / errors["MaximalVI"],
+    )
     return {**runs, "exact": exact}
+
+
+def box(cone: str) -> MaximalVI:
+    cube = vioc.free("b", frame="box", mass=Mass(1.0, (EDGE**2 / 6,) * 3))
+    corners = Contact.box("box", (EDGE,) * 3, friction=FRICTION, cone=cone, name="corner")
+    return MaximalVI(System(cube, Gravity(0, 0, -G), corners), DT)
 
 
 def dropped(height: float, seconds: float) -> tuple[np.ndarray, np.ndarray]:
     """Times, and the lowest gap of a cube's corners."""
-    cube = vioc.free("b", frame="box", mass=Mass(1.0, (EDGE**2 / 6,) * 3))
-    corners = Contact.box("box", (EDGE,) * 3, friction=FRICTION, cone="linear", name="corner")
-    f = MaximalVI(System(cube, Gravity(0, 0, -G), corners), DT)
+    f = box("linear")
     run = f.rollout(f.initial_state({"b-z": EDGE / 2 + height}), steps=round(seconds / DT))
     return run.t, np.min([run[f"gap.corner-{i + 1}"] for i in range(8)], axis=0)
 
@@ -290,8 +315,55 @@ def drops(report: Report) -> dict:
     return {peer_mujoco.MUJOCO: theirs[0.4], "MaximalVI": ours[0.4]}
 
 
+def products(report: Report) -> None:
+    """Of gaps and impulses of a tumbling cube, that are to equal the barrier."""
+    f = box("second-order")
+    run = f.rollout(f.initial_state({"b-z": 0.4, "b-rx": 0.3}, {"b-x": 1.0}), steps=40)
+    worst = 0.0
+    for k in range(10, 40, 3):
+        step = f.interior.solve(run.x[k], np.zeros(0), run.t[k], DT, np.zeros(0))
+        after = np.array([run[f"gap.corner-{i + 1}"][k + 1] for i in range(8)])
+        worst = max(
+            worst, np.abs(after / DT * step.leaving.impulses.reshape(8, -1)[:, 0] / f.barrier - 1).max()
+        )
+    report.measure(product=worst)
+
+
+def friction(report: Report) -> None:
+    f, v, angle = box("second-order"), 2.0, np.radians(20)
+    along = np.array([np.cos(angle), np.sin(angle)])
+    run = f.rollout(
+        f.initial_state({"b-z": EDGE / 2 + 4e-9 / G}, {"b-x": v * along[0], "b-y": v * along[1]}), steps=60
+    )
+    path = np.column_stack([run["box:x"], run["box:y"]])
+    radius, mu = 0.25, 0.2
+    sphere = vioc.free("b", frame="ball", mass=Mass.sphere(1.0, radius))
+    feet = Contact.sphere("ball", radius, friction=mu, name="foot")
+    g = MaximalVI(System(sphere, Gravity(0, 0, -G), feet), DT)
+    rolling = g.rollout(g.initial_state({"b-z": radius + 1e-8 / G}, {"b-x": 1.4}), steps=40)
+    sliding = round(0.8 * 2 * 1.4 / (7 * mu * G) / DT)  # it slides for 2 v/7 mu g
+    report.measure(
+        thrown=path[-1] @ along / (v**2 / (2 * FRICTION * G)),
+        veers=np.abs(path @ [-along[1], along[0]]).max(),
+        slows=rolling["v.b-x"][sliding] / (1.4 - mu * G * rolling.t[sliding]),
+        rolls=rolling["v.b-x"][-1] / (5 / 7 * 1.4),
+        spins=rolling["wy.ball"][-1] * radius / rolling["v.b-x"][-1],
+    )
+
+
+def rotation(report: Report) -> None:
+    errors = []
+    for dt in (0.02, 0.01):
+        q, exact = free_body(dt, 2.0)[0], precession(2.0)
+        errors.append(np.linalg.norm(q - exact))
+    report.measure(precesses=errors[1], precession_order=np.log2(errors[0] / errors[1]))
+
+
 @STUDY.body
 def run(report: Report) -> None:
+    products(report)
+    friction(report)
+    rotation(report)
     draw(report, drift(report), energy(report), damping(report), drops(report))
 
 

@@ -11,7 +11,8 @@ from scipy.spatial.transform import Rotation
 import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tx, tz
 from vioc.dynamics.compile.compiler import find_compiler
-from vioc.dynamics.integrators.maximal import MaximalVI, core, interior_equations
+from vioc.dynamics.integrators.maximal import MaximalVI, core, interior, interior_equations
+from vioc.dynamics.integrators.maximal.interior import Problem
 from vioc.dynamics.integrators.maximal.tape import Tape
 from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
@@ -333,6 +334,63 @@ def test_the_last_resort_converges_to_the_same(cone):
         assert other.error < 1e-11
         assert np.abs(other.V - step.V).max() < 1e-9
         assert step.impulses.max() > 0.01
+
+
+def landing() -> tuple[MaximalVI, Problem]:
+    """A box that comes to the ground on one edge, and the problem of that step's departure."""
+    f = MaximalVI(box(), DT)
+    x = f.initial_state({"b-z": 0.27, "b-ry": 0.05}, {"b-x": 0.4, "b-z": -2.0})
+    return f, f.interior.leaving(x, np.zeros(0), 0.0, DT, f._theta)
+
+
+def test_what_does_not_converge_is_relaxed(monkeypatch):
+    """Where every start fails, friction is bounded by the solution before: the same solution."""
+    f, problem = landing()
+    whole, direct, calls = f.interior.solve_end(problem), f.interior._try, []
+
+    def failing(problem, seed, start, bound=None, resume=False):
+        found = direct(problem, seed, start, bound, resume)
+        calls.append(bound is not None)
+        return found if bound is not None or resume else found._replace(error=np.inf)
+
+    monkeypatch.setattr(f.interior, "_try", failing)
+    found = f.interior.solve_end(problem)
+    assert any(calls)
+    assert found.error <= 1e-11
+    assert np.abs(found.V - whole.V).max() < 1e-9
+
+
+def test_a_solution_off_the_central_path_is_none(monkeypatch):
+    """A solution with a hundred times the barrier meets every other equation, and is no solution."""
+    f, problem = landing()
+    loose = MaximalVI(box(), DT, smoothing=1e-6).interior
+    other = loose.solve_end(problem._replace(equations=loose.ends[0]))
+    assert other.error <= 1e-11
+    E, goal = problem.equations, np.array([f.barrier, 1.0])
+    left, _, mismatch, products = (
+        r[:, 0] for r in E.residuals(other.V, other.lam, other.y, *problem.given, goal)
+    )
+    assert np.abs(np.concatenate([left, mismatch])).max() < 1e-8
+    assert products @ E.centers == pytest.approx(100 * f.barrier * (E.centers @ E.centers), rel=1e-4)
+    monkeypatch.setattr(interior, "ITERATIONS", 0)
+    assert f.interior._try(problem, other, 1, resume=True).error == np.inf
+
+
+@pytest.mark.parametrize("backend", ["virtual", "compiled"] if find_compiler() else ["virtual"])
+def test_feedback_in_contact_is_that_of_the_gains(backend):
+    pushes = [
+        vioc.WrenchInput("box", f"push{a}", d, axes="hybrid") for a, d in zip("xy", np.eye(3), strict=False)
+    ]
+    f = MaximalVI(box(0.5, CONES[0], *pushes), DT, backend=backend)
+    x = f.initial_state({"b-z": EDGE / 2 + 1e-9}, {"b-x": 0.5})
+    goal = f.rollout(x, np.zeros((4, 2)))
+    random = np.random.default_rng(3)
+    K = random.normal(size=(4, 2, f.ndx))
+    start = f.retract(x, 1e-3 * np.abs(random.normal(size=f.ndx)))
+    run = f.track(start, goal.x, goal.u, K)
+    expected = [-K[k] @ f.difference(goal.x[k], run.x[k]) for k in range(4)]
+    assert np.abs(run.u - expected).max() < 1e-12 * (1 + np.abs(run.u).max())
+    assert np.abs(run.u).max() > 1e-3
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
