@@ -336,6 +336,28 @@ def test_the_last_resort_converges_to_the_same(cone):
         assert step.impulses.max() > 0.01
 
 
+@pytest.mark.parametrize(("seed", "steps"), [(27, 40), (33, 30)])
+def test_boxes_that_grip_tumble_on(seed, steps):
+    """With mu = 10 central paths turn back: a step is found from another barrier (none of 400 such boxes fails)."""
+    f = MaximalVI(box(10.0), DT, backend="auto")
+    random = np.random.default_rng(seed)
+    q = dict(
+        zip(
+            ("b-z", "b-rz", "b-ry", "b-rx"),
+            (0.6 + random.uniform(0, 0.4), *random.uniform(-1.2, 1.2, 3)),
+            strict=True,
+        )
+    )
+    v = random.normal(size=6) * [2, 2, 1, 4, 4, 4]
+    v = dict(zip(("b-x", "b-y", "b-z", "b-rz", "b-ry", "b-rx"), v, strict=True))
+    run = f.rollout(f.initial_state(q, v), steps=steps)
+    assert gaps(run).min() > 0
+    solver = f.interior  # the same by numpy, from every state
+    for k in range(steps - 8, steps):
+        step = solver.solve(run.x[k], np.zeros(0), run.t[k], DT, f._theta)
+        assert step.error < 1e-11
+
+
 def landing() -> tuple[MaximalVI, Problem]:
     """A box that comes to the ground on one edge, and the problem of that step's departure."""
     f = MaximalVI(box(), DT)

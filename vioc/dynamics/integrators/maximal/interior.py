@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # the numbers of tape.c
 ITERATIONS, PATIENCE, STUCK, JAMMED, HALVINGS = 100, 20, 2, 8, 12
 JUMP, LAND = 2, 6  # of short steps in a row, those that are taken clipped
-COLD, WARM = (0.1, 10.0, 1e-3), 0.01  # barriers of starts, over the energy of what closes
+COLD, WARM = (0.1, 10.0, 1e-3, 1e2, 1e3), 0.01  # barriers of starts, over the energy of what closes
 TINY, LEAST = 1e-12, 1e-3
 CENTERED = 1e-6  # how far from kappa, relative, a product may end
 ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
@@ -239,6 +239,9 @@ class InteriorPoint:
                 if clip:
                     point = V + dV, lam + dlam, E.clipped(y, dy)
                 now, products = left_of(*point)
+                if clip and not np.isfinite(now):  # half a turn or more: shorten it like any other
+                    clip = False
+                    continue
                 least = 1 - 1e-4 * factor
                 centers = _largest(products - kappa * E.centers)
                 if clip or now <= least * left or (np.isfinite(now) and centers <= least * before):

@@ -143,9 +143,9 @@ static double arrive(const Model *m, Work *k) {
 
 /* -- steps with contact: the interior point of interior.py -------------------------------------------- */
 
-static const double COLD[] = {0.1, 10, 1e-3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
+static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
 static const double CENTERED = 1e-6, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
-enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 3, ROUNDS = 100 };
+enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 5, ROUNDS = 100 };
 
 static double off_center(const Model *m, const double *w, double kappa) {
     double most = 0;
@@ -258,14 +258,19 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
         memcpy(saved, V, size * bytes);
         memcpy(saved + size, lambda, rows * bytes);
         memcpy(saved + size + rows, y, m->size_y * bytes);
-        for (int i = 0; i < HALVINGS; i++, factor /= 2) {
+        for (int i = 0; i < HALVINGS; i++) {
             for (Int j = 0; j < size; j++) V[j] = saved[j] + factor * w[m->dV + j];
             for (Int j = 0; j < rows; j++) lambda[j] = saved[size + j] + factor * found[j];
             for (Int j = 0; j < m->size_y; j++) y[j] = saved[size + rows + j] + factor * w[m->dy + j];
             if (clip) clipped(m, w, saved);
             now = leave(m, k);
+            if (clip && !isfinite(now)) { /* half a turn or more: shorten it like any other */
+                clip = 0;
+                continue;
+            }
             double least = 1 - 1e-4 * factor;
             if (clip || now <= least * left || (isfinite(now) && off_center(m, w, *kappa) <= least * before)) break;
+            factor /= 2;
         }
         left = now;
         off = off_center(m, w, m->floor);
