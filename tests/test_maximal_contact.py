@@ -338,7 +338,7 @@ def test_the_last_resort_converges_to_the_same(cone):
 
 @pytest.mark.parametrize(("seed", "steps"), [(27, 40), (33, 30)])
 def test_boxes_that_grip_tumble_on(seed, steps):
-    """With mu = 10 central paths turn back: a step is found from another barrier (of 400 boxes none fails)."""
+    """With mu = 10 central paths turn back: a step is found from another barrier (0 of 400 boxes fail)."""
     f = MaximalVI(box(10.0), DT, backend="auto")
     random = np.random.default_rng(seed)
     q = dict(
