@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import casadi as ca
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from mechanisms import G, everything, hold, pendulum, state_near
 from strategies import systems
 
+from vioc.control import quadratic
+from vioc.control.local_model import LocalModel
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.base import OneStepMap
@@ -314,6 +317,20 @@ def test_spherical_pendulum_is_singular_where_the_determinant_says():
     with pytest.raises(StepError):
         f.linearize([0.0, 1e-17, 0.0, 0.0])  # nearly so
     f.linearize([0.0, 0.1, 0.0, 0.0])
+
+
+def test_a_trial_of_a_line_search_says_nothing_of_singular_steps():
+    """It is thrown away, or linearized next, which is an error; which trials there are is up to rounding."""
+    f = MidpointVI(System(Gravity(0, 0, -G), rz("phi")[rx("theta")[tz(-1, mass=1)]]), 0.01)
+    with pytest.warns(ChartWarning):
+        run = f.rollout([0.3, 0.1, 0.0, -0.2 / f.dt], steps=3)
+    cost = quadratic(f, Q=1.0)
+    iterate = SimpleNamespace(map=f, run=run, gains=np.zeros((3, 0, 4)), cost=cost)
+    nowhere = SimpleNamespace(dx=np.zeros((4, 4)), du=np.zeros((3, 0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        moved, _ = LocalModel.trial(iterate, nowhere, 1.0, np.inf)
+    np.testing.assert_allclose(moved.x[1], run.x[1], rtol=0, atol=1e-9)
 
 
 def test_a_singular_step_says_so():

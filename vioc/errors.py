@@ -2,6 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_trying: ContextVar[bool] = ContextVar("trying", default=False)
+
+
+@contextmanager
+def trying() -> Iterator[None]:
+    """What is done within is tried, perhaps thrown away, and so warns of nothing: trials of line searches."""
+    token = _trying.set(True)
+    try:
+        yield
+    finally:
+        _trying.reset(token)
+
+
+def is_tried() -> bool:
+    """Whether this is within `trying`."""
+    return _trying.get()
+
 
 class ModelError(ValueError):
     """A description of a mechanism is wrong; the message names the frame or component."""

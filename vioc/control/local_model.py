@@ -14,7 +14,7 @@ from vioc.control.projection import adjoint, project
 from vioc.control.riccati import affine_riccati, riccati
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import OptimizationError, StepError, trying
 
 Blocks = tuple[np.ndarray, np.ndarray, np.ndarray]
 Weights = tuple[np.ndarray, np.ndarray]
@@ -145,7 +145,8 @@ class LocalModel:
         if not (np.isfinite(X).all() and np.isfinite(U).all()):
             return None
         try:
-            moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths, rescue=True)
+            with trying():
+                moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths, rescue=True)
             value = self.cost.value(moved)
         except (StepError, OptimizationError) as error:
             self.trouble = error

@@ -16,7 +16,7 @@ from vioc.control.costs import Cost
 from vioc.control.projection import project
 from vioc.control.result import Result
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import OptimizationError, StepError, trying
 
 SHARE = 0.1  # of 1 + |g| that the barrier's first weight is worth
 CENTRAL = 1e-6  # |Dg.zeta| at the end of a level, in units of eps w
@@ -133,7 +133,8 @@ def _predicted(
     X = f.retract(run.x, -ratio * f.difference(run.x, other.x))
     U = run.u + ratio * (run.u - other.u)
     try:
-        ahead = project(f, X, U, gains, run.x[0], k0=run.k0, rescue=True)
+        with trying():
+            ahead = project(f, X, U, gains, run.x[0], k0=run.k0, rescue=True)
         return ahead if cost.value(ahead) < cost.value(run) else run
     except (StepError, OptimizationError):
         return run

@@ -21,7 +21,7 @@ from vioc.control.result import HEADER, History, Record, Result, advice_on
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import OptimizationError, StepError, trying
 from vioc.names import INPUTS, by_quantity
 from vioc.progress import Progress
 from vioc.steps import check_steps
@@ -263,7 +263,8 @@ class _Search:
         for trial in range(TRIALS):
             alpha = 0.5**trial
             try:
-                moved = self._forward(found, alpha)
+                with trying():
+                    moved = self._forward(found, alpha)
                 value = self.cost.value(moved)
             except (StepError, OptimizationError) as error:
                 self.unsolved = error  # too long a step for the map or the cost

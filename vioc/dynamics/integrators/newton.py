@@ -16,7 +16,7 @@ from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.finite import not_finite
 from vioc.dynamics.vectors import part
-from vioc.errors import ChartWarning, StepError
+from vioc.errors import ChartWarning, StepError, is_tried
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -256,6 +256,8 @@ def dependent_constraints(
 
 def warn_singular(f: MidpointVI, x: np.ndarray, u, t: float, dt: float, x_next: np.ndarray) -> None:
     """Warn where M_k+1 of a solved step is singular ([S] VII): the equations leave some of q_k+1 open."""
+    if is_tried():
+        return
     D = f.step_equations(x, u, t, dt, f._theta, x_next[: f.nd])[2]
     root = np.sqrt(f.lagrangian.mass_scale)
     _, size, V = np.linalg.svd(D / np.outer(root, root))
