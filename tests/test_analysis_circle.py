@@ -66,6 +66,14 @@ def test_what_is_certain_beside_what_is_not():
     np.testing.assert_array_equal(side[order], [-1, -1, 0, 0, 1])
     assert verdict(side) == "unstable" and verdict(side[side < 1]) == "marginal"
     assert sides(np.zeros((0, 0)), np.zeros(0)).shape == (0,)
+    near = np.array([1.02, 1.04, 1.0])  # discs that are smaller than the distance from the circle
+    np.testing.assert_array_equal(sides(np.diag(near), near.astype(complex), 3e-3), [1, 1, 0])
+
+
+def test_a_drift_with_rounding_for_a_stiffness_is_marginal():
+    """Balanced, 1e-15 beside 0.01 would look like two couplings of 3e-9, and like |s| = 1 + 3e-9."""
+    assert judged(np.array([[1, 0.01], [1e-15, 1]])) == "marginal"
+    assert judged(np.array([[1, 0.01], [1e-9, 1]])) == "unstable"
 
 
 def hover(kind, dt):

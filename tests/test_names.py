@@ -74,6 +74,8 @@ def test_the_full_name_is_the_quantity_and_a_short_one_needs_to_be_the_only_one(
     for name in ("x", "u.x"):  # of inputs alone the short name is the input's
         assert meaning(name, ("x", "y"), prefix="u.") == "x"
     assert quantity_name(slider, "force") == "u.force"
+    with pytest.raises(ModelError, match="Q: 'force' is short for 'd.force', 'u.force'"):
+        quantity_name(slider, "force", "Q", more=("d.force",))  # an error's entry of that name
     with pytest.raises(ModelError, match="'m' is short for 'u.m', 'param.m'"):
         slider.quantity("m")
     for take in (by_name, lambda v, k, w: by_quantity(slider, v, w)):
