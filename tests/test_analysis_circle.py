@@ -71,7 +71,7 @@ def test_what_is_certain_beside_what_is_not():
 
 
 def test_a_drift_with_rounding_for_a_stiffness_is_marginal():
-    """Balanced, 1e-15 beside 0.01 would look like two couplings of 3e-9, and like |s| = 1 + 3e-9."""
+    """|s| = 1 + 3e-9 by 1e-15 beside 0.01."""
     assert judged(np.array([[1, 0.01], [1e-15, 1]])) == "marginal"
     assert judged(np.array([[1, 0.01], [1e-9, 1]])) == "unstable"
 

@@ -12,7 +12,6 @@ FAR = 0.3  # from the circle: rounding spreads no eigenvalue so far, be it of mu
 RADII = 0.4, 0.8  # of discs about an eigenvalue, relative to its distance from the circle
 POINTS = 16  # on half of such a disc's edge
 KNOWN = 1e-10  # relative: what steps and equilibria are solved to, and what terms of size M/dt leave of A
-COUPLED = 1e-12  # products A_ij A_ji below it say nothing of the units of i and j
 
 
 def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray:
@@ -40,9 +39,7 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
     n = len(A)
     if not n:
         return np.zeros(0, int)
-    size = np.abs(A)
-    scale = matrix_balance(np.where(size * size.T > COUPLED, A, 0.0), permute=False, separate=True)[1][0]
-    balanced = A * scale / scale[:, None]
+    balanced = matrix_balance(A, permute=False)[0]
     doubt = known * np.linalg.norm(balanced, 2)
     gap = np.abs(values) - 1
     side = np.where(np.abs(gap) > FAR, np.sign(gap), 0).astype(int)
