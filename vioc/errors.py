@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vioc.dynamics.trajectory import Trajectory
 
 _trying: ContextVar[bool] = ContextVar("trying", default=False)
 
@@ -87,16 +91,21 @@ class StepError(RuntimeError):
     cause : str
         What [S] VII calls it, ``"singular M"`` or ``"singular constraints"``; ``"no convergence"``; or
         ``"not finite"`` where a term of the system, or an explicit map, is no number.
+    trajectory : Trajectory or None
+        The motion until then, of a rollout that ended with this error.
     """
 
-    def __init__(self, message: str, k: int, residual: float, cause: str):
+    def __init__(
+        self, message: str, k: int, residual: float, cause: str, trajectory: Trajectory | None = None
+    ):
         super().__init__(message)
         self.k = k
         self.residual = residual
         self.cause = cause
+        self.trajectory = trajectory
 
     def __reduce__(self):
-        return type(self), (self.args[0], self.k, self.residual, self.cause)
+        return type(self), (self.args[0], self.k, self.residual, self.cause, self.trajectory)
 
 
 class OptimizationError(RuntimeError):

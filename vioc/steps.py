@@ -26,7 +26,7 @@ def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
 
 def times_of(lengths: np.ndarray, k0: int, own: float) -> np.ndarray:
     """Sample times (N+1,), s, of steps of lengths (N,) from step k0 on, which starts at k0 equal lengths."""
-    if (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
+    if len(lengths) and (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
         return (k0 + np.arange(len(lengths) + 1)) * lengths[0]
     return k0 * own + np.concatenate([[0.0], np.cumsum(lengths)])
 

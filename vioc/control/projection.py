@@ -14,7 +14,7 @@ from vioc.checks import check_array, check_rows
 from vioc.control.riccati import riccati
 from vioc.control.weights import error_names, weight_matrix
 from vioc.dynamics.given import state_of
-from vioc.dynamics.integrators.base import Linearization, OneStepMap
+from vioc.dynamics.integrators.base import Linearization, OneStepMap, Rescue
 from vioc.dynamics.trajectory import Trajectory
 
 
@@ -27,7 +27,7 @@ def project(
     *,
     k0: int = 0,
     dt: Any = None,
-    rescue: bool = True,
+    rescue: Rescue = "split",
 ) -> Trajectory:
     """The trajectory that follows a curve under feedback.
 
@@ -39,8 +39,8 @@ def project(
         Start; default X[0].
     dt : float or (N,), optional
         Step lengths, as in `OneStepMap.rollout`.
-    rescue : bool
-        False gives up on a step that is hard to solve, as `OneStepMap.track` does.
+    rescue : "split", True or False
+        What is done about a step that is hard to solve, as in `OneStepMap.rollout`.
 
     Returns
     -------

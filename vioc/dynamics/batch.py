@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vioc.drawing import plots
-from vioc.dynamics.trajectory import Trajectory
+from vioc.dynamics.trajectory import Split, Trajectory
 from vioc.errors import StepError
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ class Batch:
         NaN where a rollout failed.
     u, multipliers : (M, N, nu), (M, N, nm)
     errors : dict of int to StepError
-        The rollouts that failed, and where.
+        The rollouts that failed, and where; each has its motion until then, ``errors[i].trajectory``.
     k0 : int
+    splits : dict of int to dict of int to Split
+        The rollouts that took steps in parts: their ``Trajectory.splits``.
     """
 
     map: OneStepMap
@@ -42,6 +44,7 @@ class Batch:
     multipliers: np.ndarray
     errors: dict[int, StepError] = field(default_factory=dict)
     k0: int = 0
+    splits: Mapping[int, Mapping[int, Split]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Number of rollouts M."""
@@ -70,9 +73,11 @@ class Batch:
         return plots().plot_batch(self, *names, ax=ax)
 
     def _trajectory(self, i: int) -> Trajectory:
-        return Trajectory(self.map, self.t, self.x[i], self.u[i], self.multipliers[i], k0=self.k0)
+        arrays = self.t, self.x[i], self.u[i], self.multipliers[i]
+        return Trajectory(self.map, *arrays, k0=self.k0, splits=self.splits.get(i, {}))
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} failed" if self.errors else ""
+        failed += f", {len(self.splits)} with steps taken in parts" if self.splits else ""
         steps = len(self.t) - 1
         return f"Batch({len(self)} rollouts of {steps} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s{failed})"

@@ -254,7 +254,7 @@ def rollout_charts(f: MidpointVI, x0: Any, U: Any = None, steps: int | None = No
         if safe < len(run):
             # the first sample nearer than SWITCH begins the next chart; a step at least is made in this one
             safe = max(safe, 1)
-            run = _first(run, safe)
+            run = run.part(0, safe)
         if segments and segments[-1].map is f:
             run = _joined(segments.pop(), run)
         segments.append(run)
@@ -300,17 +300,6 @@ def _angles(axes: str, R: np.ndarray) -> np.ndarray:
     return Rotation.from_matrix(R).as_euler(axes.upper())
 
 
-def _first(run: Trajectory, steps: int) -> Trajectory:
-    """The beginning of a trajectory."""
-    return replace(
-        run,
-        t=run.t[: steps + 1],
-        x=run.x[: steps + 1],
-        u=run.u[:steps],
-        multipliers=run.multipliers[:steps],
-    )
-
-
 def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
     """Two trajectories of one map, the second from where the first ends."""
     return replace(
@@ -319,4 +308,5 @@ def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
         x=np.concatenate([first.x, second.x[1:]]),
         u=np.concatenate([first.u, second.u]),
         multipliers=np.concatenate([first.multipliers, second.multipliers]),
+        splits={**first.splits, **{len(first) + k: split for k, split in second.splits.items()}},
     )

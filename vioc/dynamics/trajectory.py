@@ -8,6 +8,7 @@ import math
 import os
 import tempfile
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +45,34 @@ class Slack(NamedTuple):
     tension: float
 
 
+class Split(NamedTuple):
+    """The m parts that a step was taken in; ``len`` is their number.
+
+    Attributes
+    ----------
+    lengths : (m,)
+        s.
+    x : (m, nx)
+        Where each part ends; the last one is the state at the step's end.
+    multipliers : (m, nm)
+        Constraint impulses of each part.
+    """
+
+    lengths: np.ndarray
+    x: np.ndarray
+    multipliers: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Where the parts end as fractions of the step (m,)."""
+        ends = np.cumsum(self.lengths) / self.lengths.sum()
+        ends[-1] = 1.0
+        return ends
+
+
 @dataclass(frozen=True)
 class Trajectory:
     """A discrete trajectory of a one-step map, time first.
@@ -60,6 +89,9 @@ class Trajectory:
         Constraint impulses of each step; ``lambda.NAME`` names one.
     k0 : int
         Index of the first step (for maps that depend on time).
+    splits : dict of int to Split
+        Steps that had no solution whole and were taken in parts, by their row of `u`; their `multipliers`
+        are the impulses of all parts. Empty where every step was taken whole.
 
     Notes
     -----
@@ -73,6 +105,7 @@ class Trajectory:
     u: np.ndarray
     multipliers: np.ndarray
     k0: int = field(default=0, kw_only=True)
+    splits: Mapping[int, Split] = field(default_factory=dict, kw_only=True)
 
     def __len__(self) -> int:
         """Number of steps N."""
@@ -169,8 +202,15 @@ class Trajectory:
         return (
             f"Trajectory({len(self)} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s, "
             f"states {few(self.map.state_names, what='states')}; "
-            f"inputs {few(self.map.input_names, what='inputs')})"
+            f"inputs {few(self.map.input_names, what='inputs')}{said_of_splits(self.splits)})"
         )
+
+    def part(self, start: int, end: int) -> Trajectory:
+        """The steps from `start` to before `end`."""
+        splits = {k - start: split for k, split in self.splits.items() if start <= k < end}
+        arrays = self.t[start : end + 1], self.x[start : end + 1], self.u[start:end]
+        multipliers = self.multipliers[start:end]
+        return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, splits=splits)
 
     # -- file -----------------------------------------------------------------------------------
 
@@ -205,6 +245,11 @@ class Trajectory:
             "multiplier_names": np.array(self.map.multiplier_names, dtype=str),
             "header": np.array(json.dumps(header)),
         }
+        if self.splits:
+            own = self.splits.values()
+            arrays["split_steps"] = np.repeat(list(self.splits), [len(s) for s in own]).astype(float)
+            for name in Split._fields:
+                arrays[f"split_{name}"] = np.concatenate([getattr(s, name) for s in own])
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
             mask = os.umask(0)
@@ -246,7 +291,10 @@ class Trajectory:
                     f"{path}: {names_key.replace('_', ' ')} do not match the map: "
                     f"missing {missing or 'none'}, unknown {extra or 'none'}"
                 )
-            columns[key] = np.ascontiguousarray(data[key][:, [stored.index(n) for n in names]])
+            order = [stored.index(n) for n in names]
+            columns[key] = np.ascontiguousarray(data[key][:, order])
+            if f"split_{key}" in data:
+                columns[f"split_{key}"] = np.ascontiguousarray(data[f"split_{key}"][:, order])
         ours, theirs = json.loads(json.dumps(map.identity())), header["identity"]
         differ = [k for k in dict.fromkeys((*ours, *theirs)) if not _same(k, ours.get(k), theirs.get(k))]
         if differ:
@@ -259,7 +307,12 @@ class Trajectory:
         moved = {n: v for n, v in header["parameters"].items() if n in map.parameters}
         owner = map.with_parameters(**moved) if moved else map
         arrays = (data["t"], columns["x"], columns["u"], columns["multipliers"])
-        return Trajectory(owner, *arrays, k0=header["k0"]).on_its_step()
+        splits = {}
+        if "split_steps" in data:
+            rows = data["split_lengths"], columns["split_x"], columns["split_multipliers"]
+            steps = data["split_steps"].astype(int)
+            splits = {int(k): Split(*(a[steps == k] for a in rows)) for k in dict.fromkeys(steps.tolist())}
+        return Trajectory(owner, *arrays, k0=header["k0"], splits=splits).on_its_step()
 
 
 def _same(key: str, ours: Any, theirs: Any) -> bool:
@@ -267,6 +320,15 @@ def _same(key: str, ours: Any, theirs: Any) -> bool:
     if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
         return same_steps(theirs, ours)
     return ours == theirs
+
+
+def said_of_splits(splits: Mapping[int, Split]) -> str:
+    """``"; 3 steps taken in 2 to 4 parts"``, or nothing."""
+    if not splits:
+        return ""
+    parts = sorted({len(split) for split in splits.values()})
+    steps = f"{len(splits)} step{'s' * (len(splits) > 1)}"
+    return f"; {steps} taken in {' to '.join(map(str, (parts[0], parts[-1])[: len(parts)]))} parts"
 
 
 def warn_slack(trajectory: Trajectory) -> None:
@@ -288,6 +350,7 @@ def warn_slack(trajectory: Trajectory) -> None:
 
 
 _AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_names": 1, "multiplier_names": 1}
+_SPLIT_AXES = {"split_steps": 1, "split_lengths": 1, "split_x": 2, "split_multipliers": 2}  # if there are any
 
 
 def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -297,7 +360,8 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
     -------
     dict of arrays
         ``t``, ``x``, ``u``, ``multipliers``, and the names ``state_names``, ``input_names``,
-        ``multiplier_names``.
+        ``multiplier_names``; of steps that were taken in parts ``split_steps``, the row of each part, and
+        ``split_lengths``, ``split_x``, ``split_multipliers``.
     dict
         ``identity`` of the map, ``parameters``, ``k0``.
 
@@ -322,7 +386,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
                 raise ValueError("not an .npz archive; Trajectory.save and `vioc simulate --save` write one")
             stored = np.load(stream, allow_pickle=False)
             entries = set(stored) if isinstance(stored, np.lib.npyio.NpzFile) else set()
-            data = {k: stored[k] for k in keys if k in entries}
+            data = {k: stored[k] for k in (*keys, *_SPLIT_AXES) if k in entries}
             for key, value in data.items():
                 if not isinstance(value, np.ndarray):
                     raise ValueError(f"{key} is no array")
@@ -343,7 +407,10 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
     for name, value in (("k0", header["k0"]), *header["parameters"].items()):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
             raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
-    for key, axes in _AXES.items():
+    split = [k for k in _SPLIT_AXES if k in data]
+    if split and len(split) < len(_SPLIT_AXES):
+        raise FileFormatError(f"{path}: of steps in parts it has {', '.join(split)} only")
+    for key, axes in (*_AXES.items(), *((k, _SPLIT_AXES[k]) for k in split)):
         if data[key].ndim != axes:
             raise FileFormatError(
                 f"{path}: expected an array {key} with {axes} axes, got shape {data[key].shape}"
@@ -355,6 +422,13 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
         "u": (n, len(data["input_names"])),
         "multipliers": (n, len(data["multiplier_names"])),
     }
+    if split:
+        parts, steps = len(data["split_steps"]), data["split_steps"]
+        expected["split_steps"] = expected["split_lengths"] = (parts,)
+        expected["split_x"] = (parts, len(data["state_names"]))
+        expected["split_multipliers"] = (parts, len(data["multiplier_names"]))
+        if not np.isin(steps, np.arange(n)).all():
+            raise FileFormatError(f"{path}: split_steps should be rows of steps, 0 to {n - 1}, got {steps}")
     for key, shape in expected.items():
         if data[key].shape != shape or data[key].dtype != np.float64:
             raise FileFormatError(

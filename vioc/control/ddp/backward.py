@@ -53,14 +53,7 @@ class Model:
         if not start <= k < start + len(tensor):
             f, run = self.f, self.run
             start = max(0, k + 1 - max(1, CHUNK // (f.ndx * (f.ndx + f.nu) ** 2)))
-            part = Trajectory(
-                f,
-                run.t[start : k + 2],
-                run.x[start : k + 2],
-                run.u[start : k + 1],
-                run.multipliers[start : k + 1],
-                k0=run.k0 + start,
-            )
+            part = run.part(start, k + 1)
             each = [f.second_order_trajectory(part, np.tile(z, (len(part), 1))) for z in np.eye(f.ndx)]
             tensor = np.stack([_blocks(second) for second in each], axis=1)
             self._chunk = start, tensor

@@ -13,7 +13,7 @@ from vioc.checks import check_array
 from vioc.control.tangent import retracted
 from vioc.control.weights import error_names
 from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import Linearization, OneStepMap, SecondOrder, Symbols
+from vioc.dynamics.integrators.base import Linearization, OneStepMap, Rescue, SecondOrder, Symbols
 from vioc.dynamics.trajectory import Trajectory
 from vioc.names import meaning
 from vioc.steps import check_steps
@@ -115,14 +115,15 @@ class DelayedMap(OneStepMap):
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
         warn: bool = True,
+        rescue: Rescue = "split",
     ) -> Trajectory:
         x0, U = self.check_start(x0, U, steps)
         a, w = self.split(x0)
-        run = self.inner.rollout(a, np.vstack([w, U[:-1]]), k0=k0, dt=dt, warn=warn)
+        run = self.inner.rollout(a, np.vstack([w, U[:-1]]), k0=k0, dt=dt, warn=warn, rescue=rescue)
         return self._outer(run, U)
 
     def track(
-        self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, dt: Any = None, rescue: bool = True
+        self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, dt: Any = None, rescue: Rescue = "split"
     ) -> Trajectory:
         if dt is not None:  # the delay is one step
             check_steps(dt, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
@@ -143,18 +144,22 @@ class DelayedMap(OneStepMap):
         pending = np.vstack([self.split(x0)[1], applied[:-1]])
         multipliers = np.vstack([r.multipliers for r in runs])
         t = (k0 + np.arange(n + 1)) * self.dt
-        return self._outer(Trajectory(self.inner, t, states, pending, multipliers, k0=k0), applied)
+        splits = {k: split for k, run in enumerate(runs) for split in run.splits.values()}
+        inner = Trajectory(self.inner, t, states, pending, multipliers, k0=k0, splits=splits)
+        return self._outer(inner, applied)
 
     def _outer(self, run: Trajectory, U: np.ndarray) -> Trajectory:
         x = np.hstack([run.x, np.vstack([run.u, U[-1:]])])
-        return Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0).on_its_step()
+        whole = Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0, splits=run.splits)
+        return whole.on_its_step()
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
         """The inner map's trajectory of a run of this one."""
         run = trajectory_of(run)
         x, w = self.split(run.x)
         arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1]))
-        return Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0).on_its_step()
+        inner = Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0, splits=run.splits)
+        return inner.on_its_step()
 
     # -- derivatives ----------------------------------------------------------------------------
 

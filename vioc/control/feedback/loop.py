@@ -16,6 +16,7 @@ from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.given import AsTrajectory
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
+from vioc.errors import StepError
 from vioc.steps import check_steps
 
 
@@ -161,7 +162,7 @@ class ClosedLoop:
         ValueError
             Sizes; a law that asks for what is not finite.
         StepError
-            Where the plant has no next state.
+            Where the plant has no next state; its `trajectory` is the plant's until then.
         """
         f, law = self.plant, as_law(self.law)
         if steps < 1:
@@ -175,7 +176,7 @@ class ClosedLoop:
         given = getattr(getattr(law, "map", None), "nx", f.nx)
         belief = observer.start(x if estimate is None else f.check_state(estimate, "estimate"), covariance)
         memory = law.start()
-        rows = []
+        rows: list[tuple] = []
         states = [x]
         for k in range(k0, k0 + steps):
             y = x if measure is None else measure.sample(x, rng)
@@ -184,22 +185,33 @@ class ClosedLoop:
             command = check_array(command, (f.nu,), f"command at sample {k}", f.input_names)
             applied = np.clip(command, low, high)
             real = applied if rng is None else applied + jitter @ rng.standard_normal(f.nu)
-            step = f.rollout(x, real[None], k0=k, warn=False)
+            try:
+                step = f.rollout(x, real[None], k0=k, warn=False)
+            except StepError as error:
+                error.trajectory = _run(f, k0, states, rows)
+                raise
             rows.append(
                 (belief.x, belief.P, y[: 0 if measure is None else None], command, applied, real, step)
             )
             belief = observer.predict(k, belief, applied)
             x = step.x[1] if rng is None else f.retract(step.x[1], push @ rng.standard_normal(f.ndx))
             states.append(x)
-        estimates, P, y, commands, applied, real, stepped = zip(*rows, strict=True)
-        t = (k0 + np.arange(steps + 1)) * f.dt
-        multipliers = np.vstack([s.multipliers for s in stepped])
-        run = Trajectory(f, t, np.array(states), np.array(real), multipliers, k0=k0)
+        estimates, P, y, commands, applied, *_ = zip(*rows, strict=True)
         return LoopRun(
-            run,
+            _run(f, k0, states, rows),
             np.array(estimates),
             None if P[0] is None else np.array(P),
             np.array(y),
             np.array(commands),
             np.array(commands) != np.array(applied),
         )
+
+
+def _run(f: OneStepMap, k0: int, states: list[np.ndarray], rows: list[tuple]) -> Trajectory:
+    """The plant's trajectory through the states; rows end with the input and the rollout of each step."""
+    t = (k0 + np.arange(len(states))) * f.dt
+    u, steps = np.zeros((len(rows), f.nu)), [row[-1] for row in rows]
+    u[:] = [row[-2] for row in rows] or 0.0
+    multipliers = np.concatenate([np.zeros((0, len(f.multiplier_names))), *(s.multipliers for s in steps)])
+    splits = {k: split for k, step in enumerate(steps) for split in step.splits.values()}
+    return Trajectory(f, t, np.array(states), u, multipliers, k0=k0, splits=splits)

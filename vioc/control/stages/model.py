@@ -64,7 +64,7 @@ class LocalModels:
 
     def about(self, run: Trajectory, shift: float) -> LocalModel:
         """The model about an iterate, until the next one; `shift` is likely to be asked for."""
-        if self._passes is not None:
+        if self._passes is not None and not run.splits:  # the passes' steps are whole
             model = StageModel(self.map, self.cost, run, self._passes, shift)
             if model.sound:
                 return model

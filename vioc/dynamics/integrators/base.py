@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -24,7 +24,11 @@ from vioc.names import by_name, meaning
 from vioc.progress import Progress
 
 if TYPE_CHECKING:
-    from vioc.dynamics.trajectory import Trajectory
+    from vioc.dynamics.trajectory import Split, Trajectory
+
+Rescue = bool | Literal["split"]
+
+FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")  # of `SecondOrder`
 
 
 PRINTED = 64  # entries of A up to which a linearization prints its numbers
@@ -174,7 +178,7 @@ class OneStepMap(ABC):
 
     @abstractmethod
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        """One step: x[k+1] of shape (nx,). Raises `StepError` where it has no solution."""
+        """One step, as `rollout` takes it: x[k+1] of shape (nx,). Raises `StepError` where it has none."""
 
     @abstractmethod
     def rollout(
@@ -186,10 +190,17 @@ class OneStepMap(ABC):
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
         warn: bool = True,
+        rescue: Rescue = "split",
     ) -> Trajectory:
         """Steps from `x0` under inputs `U` (N, nu), or `steps` steps with a constant or no input.
 
         No input is zero force, with prescribed configurations held.
+
+        `rescue` is what is done about a step that the solver cannot take at once: ``"split"`` solves it
+        by every means, and where it has no solution takes it in parts if the map can, halves, quarters,
+        ... (`Trajectory.splits` says which, and derivatives are of these parts); True solves it by every
+        means, whole; False raises at once. The `StepError` of a run that ends has the motion until
+        then, ``error.trajectory``.
 
         `dt` may be one length of all steps, or N lengths that need not be equal; where they are equal, the
         trajectory's map has that step (`with_dt`). `warn` False keeps quiet about what the
@@ -206,6 +217,7 @@ class OneStepMap(ABC):
         dt: float | Sequence[float] | np.ndarray | None = None,
         workers: int | None = None,
         raise_on_failure: bool = True,
+        rescue: Rescue = "split",
     ) -> Batch:
         """Many rollouts, over the cores.
 
@@ -217,7 +229,7 @@ class OneStepMap(ABC):
             Inputs of each rollout, or of all.
         steps : int, optional
             N, where U does not tell.
-        k0, dt
+        k0, dt, rescue
             As in `rollout`.
         workers : int, optional
             Threads; default the environment variable ``VIOC_WORKERS``, else the cores. The results do
@@ -250,19 +262,24 @@ class OneStepMap(ABC):
         multipliers = np.full((*shape, len(self.multiplier_names)), np.nan)
         errors: dict[int, StepError] = {}
         owners: list[OneStepMap] = [self]
+        splits: dict[int, Mapping[int, Split]] = {}
         t = np.zeros(shape[1] + 1)
 
         def work(i: int) -> None:
             inputs = U[min(i, len(U) - 1)] if each else U
             x0 = X0[min(i, len(X0) - 1)]
             try:
-                run = self.rollout(x0, inputs, steps, k0=k0, dt=dt, warn=False)
+                run = self.rollout(x0, inputs, steps, k0=k0, dt=dt, warn=False, rescue=rescue)
             except StepError as error:
-                errors[i] = StepError(f"rollout {i}: {error}", error.k, error.residual, error.cause)
+                errors[i] = StepError(
+                    f"rollout {i}: {error}", error.k, error.residual, error.cause, error.trajectory
+                )
                 u[i] = self.check_inputs(inputs, steps, x0)
                 return
             x[i], u[i], multipliers[i], t[:] = run.x, run.u, run.multipliers, run.t
             owners[0] = run.map  # of all, the same step
+            if run.splits:
+                splits[i] = run.splits
 
         work(0)  # builds what all share
         with Progress("rollouts", count, 1) as progress:
@@ -270,7 +287,8 @@ class OneStepMap(ABC):
                 progress.advance()
         if errors and raise_on_failure:
             raise errors[min(errors)]
-        return Batch(owners[0], t, x, u, multipliers, dict(sorted(errors.items())), k0)
+        errors, splits = dict(sorted(errors.items())), dict(sorted(splits.items()))
+        return Batch(owners[0], t, x, u, multipliers, errors, k0, splits)
 
     @abstractmethod
     def track(
@@ -282,14 +300,12 @@ class OneStepMap(ABC):
         *,
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
-        rescue: bool = True,
+        rescue: Rescue = "split",
     ) -> Trajectory:
         """Closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
 
         Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied; `dt`
-        as in `rollout`.
-        With `rescue` False a step that is hard to solve raises at once: a trial that diverges is not
-        worth the effort.
+        and `rescue` as in `rollout`, a trial that diverges is not worth the effort.
         """
 
     # -- derivatives ----------------------------------------------------------------------------
@@ -334,10 +350,9 @@ class OneStepMap(ABC):
         each = [self.second_order(x, u, w[: self.ndx], k, dt, zeta=w[self.ndx :]) for w in weights]
 
         def stack(items: list[SecondOrder]) -> SecondOrder:
-            fields = ("xx", "xu", "uu", "xp", "up", "pp")
             if not items:
-                return SecondOrder(*(np.empty((0, *getattr(each[0], f).shape)) for f in fields))
-            return SecondOrder(*(np.stack([getattr(item, f) for item in items]) for f in fields))
+                return SecondOrder(*(np.empty((0, *getattr(each[0], f).shape)) for f in FIELDS))
+            return SecondOrder(*(np.stack([getattr(item, f) for item in items]) for f in FIELDS))
 
         return stack(each[: self.ndx]), stack(each[self.ndx :])
 

@@ -161,18 +161,8 @@ class Composition(KernelMap):
 
     @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
-        """(s, nu, nx) and (s, nu, nu): the input of stage i is the first times x_k + the second times u_k.
-
-        Kinematic configurations, states ``nd ... nq`` and the last inputs, move linearly over the step.
-        """
-        s, nk = len(self.coefficients), getattr(self.base, "nk", 0)
-        by_x, by_u = np.zeros((s, self.nu, self.nx)), np.tile(np.eye(self.nu), (s, 1, 1))
-        for i, c in enumerate(self._stage_starts[1:]):
-            for j in range(nk):
-                row = self.nu - nk + j
-                by_x[i, row, self.base.nd + j] = 1 - c  # type: ignore[attr-defined]
-                by_u[i, row, row] = c
-        return by_x, by_u
+        """(s, nu, nx) and (s, nu, nu): the input of stage i is the first times x_k + the second times u_k."""
+        return self.base._inputs_at(self._stage_starts[1:])
 
     def _stage_input(self, i: int, x: Any, u: Any) -> Any:
         by_x, by_u = (m[i] for m in self._stage_inputs)
@@ -333,7 +323,7 @@ class Composition(KernelMap):
     def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> tuple[_StageRun, int]:
         x, u = self.check_point(x, u)
         h = self._step_lengths(dt, 1)
-        X = self._steps(x, u[None], k, h)[0]
+        X = self._steps(x, u[None], k, h, rescue=True)[0]
         return self._stage_run(X, u[None], k * h, h, k), k
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
@@ -341,7 +331,7 @@ class Composition(KernelMap):
         return Linearization(*(getattr(lin, name)[0] for name in "ABPCDE"))
 
     def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        X, after, U, _, t, h = self._points(X, U, k0, dt)
+        X, after, U, _, t, h, _ = self._points(X, U, k0, dt)
         runs = [
             self._stage_run(np.stack([X[i], after[i]]), U[i : i + 1], t[i : i + 1], h[i : i + 1], k0 + i)
             for i in range(len(U))

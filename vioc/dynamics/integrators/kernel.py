@@ -22,8 +22,8 @@ import numpy as np
 
 from vioc.checks import check_array, near_misses
 from vioc.dynamics.compile.programs import CHUNK, Program
-from vioc.dynamics.integrators.base import Kernel, OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.dynamics.integrators.base import Kernel, OneStepMap, Rescue
+from vioc.dynamics.trajectory import Split, Trajectory
 from vioc.errors import ModelError, StepError
 from vioc.steps import times_of
 
@@ -31,6 +31,8 @@ AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
 HISTORY = 3  # states before the first one that a carry may be made of
 
 Self = TypeVar("Self", bound="KernelMap")
+Step = tuple[np.ndarray, np.ndarray, int, float, float]  # x, u, k, t, dt
+Solved = tuple[np.ndarray, np.ndarray]  # x_next, multipliers
 T = TypeVar("T")
 
 
@@ -94,6 +96,28 @@ class KernelMap(OneStepMap):
     def _check_start(self, x: np.ndarray, k: int) -> None:
         """Raise `StepError` where no rollout may start."""
 
+    def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
+        the first times x_k + the second times u_k. Inputs are constant over a step.
+        """
+        return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
+
+    def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Rows of solved steps through X (N+1, nx) from `carry` whose solutions are to be settled; `lengths`
+        (N+1,) begins with that of the step before.
+        """
+        return np.empty(0, int)
+
+    def _settled(self, step: Step, found: Solved | None, error: StepError | None):
+        """(x_next, multipliers, `Split` or None) of a step that was hard to solve, or that `_doubts` named.
+
+        Raises `error` where nothing was found, if the map knows no better.
+        """
+        if found is None:
+            assert error is not None
+            raise error
+        return *found, None
+
     @abstractmethod
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve step k, at time t, by every means: (x_next, multipliers), or raise `StepError`."""
@@ -126,7 +150,7 @@ class KernelMap(OneStepMap):
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         x, u = self.check_point(x, u)
-        return self._steps(x, u[None], k, self._step_lengths(dt, 1))[0][1]
+        return self._steps(x, u[None], k, self._step_lengths(dt, 1), rescue="split")[0][1]
 
     def rollout(
         self,
@@ -137,11 +161,11 @@ class KernelMap(OneStepMap):
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
         warn: bool = True,
+        rescue: Rescue = "split",
     ) -> Trajectory:
         x0, U = self.check_start(x0, U, steps)
         lengths = self._step_lengths(dt, len(U))
-        X, multipliers, _ = self._steps(x0, U, k0, lengths)
-        run = self._trajectory(X, U, multipliers, k0, lengths)
+        run = self._trajectory(self._steps(x0, U, k0, lengths, rescue=rescue), k0, lengths)
         if warn:
             self._review(run)
         return run
@@ -155,7 +179,7 @@ class KernelMap(OneStepMap):
         *,
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
-        rescue: bool = True,
+        rescue: Rescue = "split",
     ) -> Trajectory:
         x0 = self.check_state(x0, "initial state")
         U = self.check_inputs(U, None, x0)
@@ -164,8 +188,7 @@ class KernelMap(OneStepMap):
         X = check_array(X, (n, self.nx), "tracked states", self.state_names)
         K = check_array(K, (n, self.nu, self.ndx), "gains")
         lengths = self._step_lengths(dt, n)
-        states, multipliers, applied = self._steps(x0, U, k0, lengths, X, K, rescue)
-        return self._trajectory(states, applied, multipliers, k0, lengths)
+        return self._trajectory(self._steps(x0, U, k0, lengths, X, K, rescue=rescue), k0, lengths)
 
     @property
     def kernel(self) -> Kernel | None:
@@ -228,21 +251,35 @@ class KernelMap(OneStepMap):
             raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
         return lengths
 
-    def _trajectory(self, X, U, multipliers, k0: int, lengths: np.ndarray) -> Trajectory:
-        return Trajectory(self, self._times(k0, lengths), X, U, multipliers, k0=k0).on_its_step()
+    def _trajectory(self, solved: tuple, k0: int, lengths: np.ndarray) -> Trajectory:
+        """Of what `_steps` returns."""
+        X, multipliers, U, splits = solved
+        run = Trajectory(self, self._times(k0, lengths), X, U, multipliers, k0=k0, splits=splits)
+        return run.on_its_step()
 
     def _times(self, k0: int, lengths: np.ndarray) -> np.ndarray:
         """Sample times (N+1,)."""
         return times_of(lengths, k0, self.dt)
 
     def _steps(
-        self, x0, U, k0: int, lengths: np.ndarray, reference=None, gains=None, rescue: bool = True, t=None
+        self,
+        x0,
+        U,
+        k0: int,
+        lengths: np.ndarray,
+        reference=None,
+        gains=None,
+        *,
+        rescue: Rescue,
+        t: np.ndarray | None = None,
     ):
-        """States (N+1, nx), multipliers (N, nm) and applied inputs (N, nu); from time `t` if given.
+        """States (N+1, nx), multipliers (N, nm), applied inputs (N, nu), and steps in parts by row.
 
         The kernel goes as far as its errors are small; a step where they are not is tried by the robust
-        kernel, if there is one, and then handed to `_rescue`.
+        kernel, if there is one, then handed to `_rescue` and `_settled`. Steps begin at `t` (N,) if given.
         """
+        if not (rescue == "split" or isinstance(rescue, bool)):
+            raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
         n = len(U)
         X = np.empty((n + 1, self.nx))
         multipliers = np.empty((n, len(self.multiplier_names)))
@@ -251,11 +288,21 @@ class KernelMap(OneStepMap):
         rows = [U] if gains is None else [U, reference, np.swapaxes(gains, 1, 2).reshape(n, -1)]
         rows = [np.ascontiguousarray(a) for a in (*rows, t, lengths)]
         rows = [a if a.ndim == 2 else a[:, None] for a in rows]
+        splits: dict[int, Split] = {}
         X[0] = x0
-        self._check_start(x0, k0)
 
-        def advance(program: Program, k: int, last: int, first: int) -> tuple[int, float]:
-            """Steps from k by a program: where it stopped before `last`, and the error there."""
+        def failed(error: StepError, k: int) -> StepError:
+            until = X[: k + 1], multipliers[:k], applied[:k], splits
+            error.trajectory = self._trajectory(until, k0, lengths[:k])
+            return error
+
+        try:
+            self._check_start(x0, k0)
+        except StepError as error:
+            raise failed(error, 0) from None
+
+        def advance(program: Program, k: int, last: int, first: int) -> tuple[int, float | None]:
+            """Steps from k by a program: where to go on, and the error where it stopped before `last`."""
             carry = self._carry(X[k], X[max(k - HISTORY, 0) : k], float(lengths[k]))
             args = [*(a[k:last] for a in rows), self._theta]
             outputs, done, error = program.accumulate(carry, args, last - k, self.nx, self._tolerance, first)
@@ -263,42 +310,65 @@ class KernelMap(OneStepMap):
             multipliers[k : k + done] = outputs[1]
             if gains is not None:
                 applied[k : k + done] = outputs[3]
-            return k + done, error
+            if rescue == "split":
+                h = np.concatenate([lengths[max(k - 1, 0) :][:1], lengths[k : k + done]])
+                for i in k + self._doubts(carry, X[k : k + done + 1], h):
+                    if settle(int(i), (X[i + 1].copy(), multipliers[i].copy()), None):
+                        return int(i) + 1, None
+            return k + done, error if k + done < last else None
+
+        def settle(k: int, found: Solved | None, error: StepError | None) -> bool:
+            """Whether step k ends elsewhere than where it was found to end."""
+            step = X[k], applied[k], k0 + k, float(t[k]), float(lengths[k])
+            try:
+                X[k + 1], multipliers[k], split = self._settled(step, found, error)
+            except StepError as none:
+                raise failed(none, k) from None
+            if split is not None:
+                splits[k] = split
+            return split is not None
 
         k, first = 0, CHUNK
         while k < n:
-            k, error = advance(self._program(gains is not None), k, n, first)
-            first = AFTER_RESCUE
-            if k < n and self._robust_kernel is not None:
+            ahead = n if first == CHUNK else min(n, k + first)
+            stopped, left = advance(self._program(gains is not None), k, ahead, first)
+            first = min(2 * first, CHUNK) if stopped == ahead else AFTER_RESCUE
+            k = stopped
+            if left is None:
+                continue
+            if self._robust_kernel is not None:
                 stuck = k
-                k, error = advance(self._program(gains is not None, True), k, min(k + first, n), first)
-                if k > stuck:
+                k, left = advance(self._program(gains is not None, True), k, min(k + first, n), first)
+                if left is None or k > stuck:
                     continue
-            if k == n:
-                break
-            if not rescue:
-                raise StepError(
-                    f"step {k0 + k} did not converge: scaled residual {error:.2g}",
-                    k0 + k,
-                    error,
-                    "no convergence",
-                )
             if gains is not None:
                 applied[k] = U[k] - gains[k] @ self.difference(reference[k], X[k])
-            X[k + 1], multipliers[k] = self._rescue(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
+            found, why = None, None
+            try:
+                if not rescue:
+                    text = f"step {k0 + k} did not converge: scaled residual {left:.2g}"
+                    raise StepError(text, k0 + k, left, "no convergence")
+                found = self._rescue(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
+            except StepError as whole:
+                if rescue != "split":
+                    raise failed(whole, k) from None
+                why = whole
+            if rescue == "split":
+                settle(k, found, why)
+            elif found is not None:
+                X[k + 1], multipliers[k] = found
             k += 1
-        return X, multipliers, applied
+        return X, multipliers, applied, splits
 
-    def _points(
-        self, X: Any, U: Any, k0: int, dt: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """One step each from N states: X, next states, U, multipliers, t and lengths (N,)."""
+    def _points(self, X: Any, U: Any, k0: int, dt: Any):
+        """One step each from N states: X, next states, U, multipliers, t and lengths (N,), steps in parts."""
         X, U = np.asarray(X, float), np.asarray(U, float)
         h = self._step_lengths(dt, len(U))
         t = self._times(k0, h)[:-1]
         rows = [slice(i, i + 1) for i in range(len(U))]
-        solved = [self._steps(X[i.start], U[i], k0 + i.start, h[i], t=t[i]) for i in rows]
-        return X, np.stack([s[0][1] for s in solved]), U, np.stack([s[1][0] for s in solved]), t, h
+        solved = [self._steps(X[i.start], U[i], k0 + i.start, h[i], rescue="split", t=t[i]) for i in rows]
+        after, multipliers = np.stack([s[0][1] for s in solved]), np.stack([s[1][0] for s in solved])
+        return X, after, U, multipliers, t, h, {i: s[3][0] for i, s in enumerate(solved) if s[3]}
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:
         """The kernel, or the robust one, with or without feedback, on this map's backend."""

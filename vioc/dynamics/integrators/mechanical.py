@@ -113,6 +113,12 @@ class MechanicalMap(KernelMap):
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return np.concatenate([np.zeros(len(self.system.inputs)), x[self.nd : self.nq]])
 
+    def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        by_x, by_u = super()._inputs_at(ends)
+        at, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
+        by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # they move linearly
+        return by_x, by_u
+
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "model": repr(self.system)}
 

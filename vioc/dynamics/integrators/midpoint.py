@@ -10,7 +10,6 @@ docs/maths/midpoint.md.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,19 +20,19 @@ from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.kernel import shared
+from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step, warn_singular
-from vioc.dynamics.integrators.structured import Steps, StructuredLinearization
-from vioc.dynamics.integrators.tensor import FIELDS
+from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.dynamics.trajectory import Trajectory
 from vioc.dynamics.vectors import part
-from vioc.errors import ChartWarning, ModelError
+from vioc.errors import ModelError
 
 FORCING = ("symmetric", "left")
 FEW = 8  # variables for each constraint, whose column takes a sweep of its own
@@ -58,7 +57,7 @@ class StepParts(NamedTuple):
     impulse: ca.SX
 
 
-class MidpointVI(MechanicalMap):
+class MidpointVI(DivisibleMap, MechanicalMap):
     """The midpoint variational integrator of a system, as a one-step map.
 
     Parameters
@@ -302,57 +301,34 @@ class MidpointVI(MechanicalMap):
     def _structured(self) -> StructuredLinearization:
         return StructuredLinearization(self)
 
-    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        steps = self._one_step(x, u, k, dt)
-        whole = self._structured.linearize(steps, self._theta)
-        return Linearization(*(getattr(whole, name)[0] for name in "ABPCDE"))
+    def _linearize_steps(self, steps: Steps) -> Linearization:
+        return self._structured.linearize(steps, self._theta)
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        return self._structured.linearize(Steps(*self._points(X, U, k0, dt), k0), self._theta)
-
-    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        return self._structured.linearize(_along(trajectory), self._theta)
-
-    def second_order(
-        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
-    ) -> SecondOrder:
-        steps = self._one_step(x, u, k, dt)
-        zeta = np.zeros(self.nm) if zeta is None else np.asarray(zeta, float)
-        H = self._structured.contract(steps, self._theta, np.asarray(z, float)[None], zeta[None])
-        return SecondOrder(*(getattr(H, name)[0] for name in FIELDS))
-
-    def second_order_trajectory(
-        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
-    ) -> SecondOrder:
-        zeta = np.zeros((len(Z), self.nm)) if zeta is None else np.asarray(zeta, float)
-        return self._structured.contract(_along(trajectory), self._theta, np.asarray(Z, float), zeta)
+    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._structured.contract(steps, self._theta, Z, zeta)
 
     def conditions(self, trajectory: Trajectory) -> StepConditions:
         """Condition numbers of M_k+1 and Dh M^-1 Dh' of every step ([S] VII), infinite where it is singular.
 
         A step warns of a singular M_k+1 by itself (`ChartWarning`); this tells how near a motion comes.
         """
-        return conditions(self, _along(trajectory), self._theta)
+        run = trajectory_of(trajectory)
+        steps, rows = self._flat(Steps.along(run), run.splits)
+        found = conditions(self, steps, self._theta)  # of a step in parts, its worst part
+        return StepConditions(*(np.maximum.reduceat(a, rows[:-1]) for a in found))
 
     def second_order_tensor(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None):
-        made = self._structured.tensor(self._one_step(x, u, k, dt), self._theta)
+        steps, splits = self._one_step(x, u, k, dt)
+        if splits:
+            return super().second_order_tensor(x, u, k, dt)
+        made = self._structured.tensor(steps, self._theta)
         return tuple(SecondOrder(*(getattr(H, name)[0] for name in FIELDS)) for H in made)
 
     def second_order_tensor_trajectory(self, trajectory: Trajectory):
-        return self._structured.tensor(_along(trajectory), self._theta)
-
-    def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
-        x, u = self.check_point(x, u)
-        h = self._step_lengths(dt, 1)
-        with warnings.catch_warnings():  # of a singular step derivatives raise
-            warnings.simplefilter("ignore", ChartWarning)
-            X, multipliers, _ = self._steps(x, u[None], k, h)
-        return Steps(X[:1], X[1:], u[None], multipliers, k * h, h, k)
-
-
-def _along(run: Trajectory) -> Steps:
-    run = trajectory_of(run)
-    return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], run.step_lengths, run.k0)
+        run = trajectory_of(trajectory)
+        if run.splits:
+            return super().second_order_tensor_trajectory(run)
+        return self._structured.tensor(Steps.along(run), self._theta)
 
 
 def _rebuild(system: System, dt: float, options: dict, parameters: dict) -> MidpointVI:

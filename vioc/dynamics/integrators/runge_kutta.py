@@ -17,7 +17,7 @@ from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
 from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import dependent_constraints
@@ -28,8 +28,6 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.trajectory import Trajectory
 from vioc.dynamics.vectors import part
 from vioc.errors import ConstraintError, ModelError, StepError
-
-FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")
 
 
 class RungeKutta(MechanicalMap):

@@ -22,9 +22,10 @@ import numpy as np
 from vioc.dynamics.ancestor_pairs import AncestorPairs
 from vioc.dynamics.cores import over_cores
 from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
+from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.newton import singular_linearization
-from vioc.dynamics.integrators.tensor import FIELDS, Tensor
+from vioc.dynamics.integrators.tensor import Tensor
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
@@ -36,36 +37,6 @@ Segment = tuple[str, slice, slice]  # kind of variables, which of that kind, whe
 CACHED = 160_000  # entries of state matrices that are worked on at once
 SINGULAR_M = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
 SINGULAR_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
-
-
-@dataclass(frozen=True)
-class Steps:
-    """N solved steps, rows of a trajectory or of a piece of it.
-
-    Attributes
-    ----------
-    x0, x1 : (N, nx)
-    u, multipliers : (N, nu), (N, nm)
-    t, h : (N,)
-        Start and length, s.
-    k : int
-        Index of the first one.
-    """
-
-    x0: np.ndarray
-    x1: np.ndarray
-    u: np.ndarray
-    multipliers: np.ndarray
-    t: np.ndarray
-    h: np.ndarray
-    k: int
-
-    def __len__(self) -> int:
-        return len(self.u)
-
-    def piece(self, rows: slice) -> Steps:
-        x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
-        return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k + rows.start)
 
 
 @dataclass(frozen=True)

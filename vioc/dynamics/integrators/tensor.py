@@ -15,11 +15,11 @@ import numpy as np
 
 from vioc.dynamics.ancestor_triples import AncestorTriples
 from vioc.dynamics.evaluate import Evaluator
+from vioc.dynamics.integrators.base import FIELDS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.structured import FirstOrder, Segment, Steps, StructuredLinearization
 
-FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")
 KEYS = ("zz", "zx", "zu", "zt", "xx", "xu", "uu")  # rows and columns: state, input, parameters, what follows
 AT_ONCE = 6000  # entries of the constraints' third derivatives up to which one function gives them all
 

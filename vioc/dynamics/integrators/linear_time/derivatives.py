@@ -20,6 +20,7 @@ import numpy as np
 
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.newton import singular_linearization
 
 if TYPE_CHECKING:
@@ -50,10 +51,6 @@ class FirstOrder:
     y_s: np.ndarray
     momentum_z: np.ndarray
     saddle: np.ndarray
-
-    def row(self, i: int) -> Linearization:
-        lin = self.linearization
-        return Linearization(*(getattr(lin, name)[i] for name in ("A", "B", "P", "C", "D", "E")))
 
 
 class StepDerivatives:
@@ -97,8 +94,8 @@ class StepDerivatives:
             pieces.append(np.swapaxes(out.reshape(m, ny, -1), 1, 2))
         return np.concatenate(pieces) if pieces else np.empty((0, evaluate.program.sizes_out[0], ny))
 
-    def first(self, X0, X1, U, multipliers, t, h, theta, k0: int) -> FirstOrder:
-        """Derivatives at N solved steps from states X0 to X1; t and h (N,) or (1,).
+    def first(self, steps: Steps, theta: np.ndarray) -> FirstOrder:
+        """Derivatives at N solved steps.
 
         Raises
         ------
@@ -107,10 +104,9 @@ class StepDerivatives:
         """
         f = self.f
         nq, nd, nk, nm, nx = f.nq, f.nd, f.nk, f.nm, f.nx
+        X0, X1, U, multipliers, t, h = steps.x0, steps.x1, steps.u, steps.multipliers, steps.t, steps.h
         nf, np_, n = len(f.system.inputs), len(theta), len(U)
         ns = nx + f.nu + np_
-        h = np.broadcast_to(np.asarray(h, float), (n,))
-        t = np.broadcast_to(np.asarray(t, float), (n,))
         args = [X0[:, :nq], X1[:, :nq], U[:, :nf], np.tile(theta, (n, 1)), multipliers]
         args += [t[:, None], h[:, None]]
         J = self._columns(self._first, args)
@@ -137,7 +133,7 @@ class StepDerivatives:
             z_s = -np.linalg.solve(saddle, rhs)
         except np.linalg.LinAlgError:
             z_s = np.full(rhs.shape, np.nan)
-        self._check_regular(z_s[:, :, sp], r[:, :, yl], h, saddle, k0)
+        self._check_regular(z_s[:, :, sp], r[:, :, yl], h, saddle, steps.k)
 
         y_s = known
         y_s[:, y1d], y_s[:, yl] = z_s[:, :nd], z_s[:, nd:]

@@ -24,6 +24,7 @@ from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.kernel import shared
+from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
 from vioc.dynamics.integrators.linear_time.derivatives import StepDerivatives
 from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepEquations, StepGraphs
@@ -31,14 +32,13 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import dependent_constraints, solve_step
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.trajectory import Trajectory
 from vioc.dynamics.vectors import part
 from vioc.errors import ModelError
 
 STARTS = ("legendre", "authors")
 
 
-class LinearTimeVI(MechanicalMap):
+class LinearTimeVI(DivisibleMap, MechanicalMap):
     """The linear-time variational integrator of a system, as a one-step map.
 
     Parameters
@@ -276,42 +276,11 @@ class LinearTimeVI(MechanicalMap):
     def _derivatives(self) -> StepDerivatives:
         return StepDerivatives(self)
 
-    def _first(self, x: Any, u: Any, k: int, dt: float | None):
-        x, u = self.check_point(x, u)
-        h = self._step_lengths(dt, 1)
-        X, multipliers, _ = self._steps(x, u[None], k, h)
-        return self._derivatives.first(X[:1], X[1:], u[None], multipliers, k * h, h, self._theta, k)
+    def _linearize_steps(self, steps: Steps) -> Linearization:
+        return self._derivatives.first(steps, self._theta).linearization
 
-    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        return self._first(x, u, k, dt).row(0)
-
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        return self._derivatives.first(*self._points(X, U, k0, dt), self._theta, k0).linearization
-
-    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        return self._derivatives.first(*self._along(trajectory)).linearization
-
-    def second_order(
-        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
-    ) -> SecondOrder:
-        first = self._first(x, u, k, dt)
-        zeta = np.zeros(self.nm) if zeta is None else np.asarray(zeta, float)
-        H = self._derivatives.second(first, np.asarray(z, float)[None], zeta[None])
-        return SecondOrder(*(getattr(H, f)[0] for f in ("xx", "xu", "uu", "xp", "up", "pp")))
-
-    def second_order_trajectory(
-        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
-    ) -> SecondOrder:
-        first = self._derivatives.first(*self._along(trajectory))
-        if zeta is None:
-            zeta = np.zeros((len(Z), self.nm))
-        return self._derivatives.second(first, np.asarray(Z, float), zeta)
-
-    def _along(self, trajectory: Trajectory) -> tuple:
-        trajectory = trajectory_of(trajectory)
-        x, t, h = trajectory.x, trajectory.t[:-1], trajectory.step_lengths
-        u, multipliers = trajectory.u, trajectory.multipliers
-        return x[:-1], x[1:], u, multipliers, t, h, self._theta, trajectory.k0
+    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.second(self._derivatives.first(steps, self._theta), Z, zeta)
 
 
 def _rebuild(system: System, dt: float, options: dict, parameters: dict) -> LinearTimeVI:

@@ -11,6 +11,7 @@ import numpy as np
 
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.step import STATE, Balance
@@ -41,10 +42,6 @@ class First:
     solved: np.ndarray
     slopes: list[np.ndarray]
     linearization: Linearization
-
-    def row(self, i: int) -> Linearization:
-        lin = self.linearization
-        return Linearization(*(getattr(lin, name)[i] for name in "ABPCDE"))
 
 
 class StepDerivatives:
@@ -187,11 +184,10 @@ class StepDerivatives:
             unknown[:, V.shape[1] :] = -(np.linalg.pinv(slope) @ r)[..., 0]
         return w, m
 
-    def first(self, X0, X1, U, t, dt, theta) -> First:
-        """Along N steps from X0 to X1; `t` and `dt` (N,)."""
+    def first(self, steps: Steps, theta: np.ndarray) -> First:
+        """Along N solved steps."""
         f, n = self.f, self.f.graph.n
-        N = len(X0)
-        t, dt = (np.broadcast_to(np.ravel(a), (N,))[:, None] for a in (t, dt))
+        X0, X1, U, t, dt = steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None]
         w, m = self._unknowns(X0, X1, U, t, dt, theta)
         arguments = (X0, X1, U, w, m, t, dt, theta)
         R_y, R_w, S_y, S_w, S_m, X_y, X_w, X_m = self._first(*arguments)
@@ -202,9 +198,9 @@ class StepDerivatives:
             leaving, arriving = (np.full((N, len(w[0]), R_y.shape[2]), np.nan) for _ in range(2))
         solved = np.concatenate([leaving, arriving], axis=1)
         if not np.isfinite(solved).all():
-            k = int(np.argmin(np.isfinite(solved).all(axis=(1, 2))))
+            k = steps.k + int(np.argmin(np.isfinite(solved).all(axis=(1, 2))))
             raise StepError(
-                f"step {k} of {N} cannot be linearized: the constraints are dependent there; change the "
+                f"step {k} cannot be linearized: the constraints are dependent there; change the "
                 "motion, or remove redundant constraints",
                 k,
                 np.inf,

@@ -21,7 +21,8 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder, Symbols
-from vioc.dynamics.integrators.kernel import KernelMap, shared, shared_by_step
+from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap, Steps
+from vioc.dynamics.integrators.kernel import Solved, Step, shared, shared_by_step
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.crossings import warn_crossed
@@ -41,14 +42,15 @@ from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.signals import inputs
-from vioc.dynamics.trajectory import Trajectory
+from vioc.dynamics.trajectory import Split
+from vioc.errors import StepError
 
 UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
 POSE_NAMES = ("x", "y", "z", "qw", "qx", "qy", "qz")
 TWIST_NAMES = ("vx", "vy", "vz", "wx", "wy", "wz")
 
 
-class MaximalVI(KernelMap):
+class MaximalVI(DivisibleMap):
     """The variational integrator of [M] 3 in maximal coordinates, as a one-step map.
 
     Parameters
@@ -335,40 +337,31 @@ class MaximalVI(KernelMap):
         """Of maps without contact; a quaternion's norm is kept by its own four equations."""
         return None if self.graph.touches else self.derivatives.residual
 
-    def _first(self, x: Any, u: Any, k: int, dt: float | None):
-        x, u = self.check_point(x, u)
-        h = self._step_lengths(dt, 1)
-        X = self._steps(x, u[None], k, h)[0]
-        return self.derivatives.first(X[:1], X[1:], u[None], k * h, h, self._theta)
+    def _linearize_steps(self, steps: Steps) -> Linearization:
+        return self.derivatives.first(steps, self._theta).linearization
 
-    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        return self._first(x, u, k, dt).row(0)
+    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self.derivatives.second(self.derivatives.first(steps, self._theta), Z, zeta)
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        X, X1, U, _, t, h = self._points(X, U, k0, dt)
-        return self.derivatives.first(X, X1, U, t, h, self._theta).linearization
+    def _moved(self, x0: np.ndarray, x1: np.ndarray) -> float:
+        return float(np.linalg.norm(self.difference(x0, x1)[: self.ndx // 2] * np.sqrt(self.graph.scales)))
 
-    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        return self.derivatives.first(*self._along(trajectory)).linearization
+    def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        n = len(self.bodies)
+        if self.graph.touches or len(X) < 2:  # a touch begins or ends within a step
+            return np.empty(0, int)
+        off = self.difference(X[:-1], X[1:])[:, : TWIST * n] - lengths[1:, None] * X[:-1, STATE * n :]
+        return np.flatnonzero(np.abs(off).max(axis=1) > JUMP)
 
-    def second_order(
-        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
-    ) -> SecondOrder:
-        first = self._first(x, u, k, dt)
-        zeta = np.zeros(len(self.multiplier_names)) if zeta is None else np.asarray(zeta, float)
-        H = self.derivatives.second(first, np.asarray(z, float)[None], zeta[None])
-        return SecondOrder(*(getattr(H, f)[0] for f in ("xx", "xu", "uu", "xp", "up", "pp")))
+    def _settled(self, step: Step, found: Solved | None, error: StepError | None):
+        if self.graph.touches and found is not None:
+            return *found, None
+        return super()._settled(step, found, error)
 
-    def second_order_trajectory(
-        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
-    ) -> SecondOrder:
-        first = self.derivatives.first(*self._along(trajectory))
-        zeta = np.zeros((len(Z), len(self.multiplier_names))) if zeta is None else zeta
-        return self.derivatives.second(first, np.asarray(Z, float), zeta)
-
-    def _along(self, run: Trajectory) -> tuple:
-        run = trajectory_of(run)
-        return run.x[:-1], run.x[1:], run.u, run.t[:-1], run.step_lengths, self._theta
+    def _shares(self, split: Split) -> np.ndarray:
+        shares = super()._shares(split)
+        shares[:-1, self._slips] = 0.0  # speeds, the last
+        return shares
 
     # -- named quantities ---------------------------------------------------------------------------------
 
