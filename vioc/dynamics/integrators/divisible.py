@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
 from vioc.dynamics.integrators.kernel import KernelMap, Solved, Step
@@ -24,7 +25,7 @@ from vioc.dynamics.trajectory import Split, Trajectory
 from vioc.errors import ChartWarning, StepError
 
 SMALLEST = 2.0**-10  # of a step: its shortest part
-JUMP = 0.3  # rad or m by which a step may move otherwise than the one before without being looked at
+JUMP = 0.15  # rad or m by which a step may end elsewhere than its velocity leads without being looked at
 AGREED = 0.1  # of the way of a step: how far from the end of its halves its solution may end
 Splits = Mapping[int, Split]
 
@@ -67,11 +68,12 @@ class DivisibleMap(KernelMap):
     """A `KernelMap` whose steps may be taken in parts; see the module's text.
 
     Subclasses define `_linearize_steps` and `_contract_steps`, of steps that were taken whole; without
-    generalized coordinates `_jumps` and `_moved`.
+    generalized coordinates `_doubts` and `_moved`.
     """
 
     lagrangian: Lagrangian
     nd: int
+    _velocity: Evaluator
 
     @abstractmethod
     def _linearize_steps(self, steps: Steps) -> Linearization:
@@ -87,18 +89,21 @@ class DivisibleMap(KernelMap):
 
     # -- taking a step in parts ---------------------------------------------------------------------
 
-    def _jumps(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """By how much steps move a variable otherwise than the step before them did, at most (N,)."""
-        before = carry[None, self.nx : self.nx + self.nd]  # q_k-1, or where the velocity comes from
-        moved = np.diff(np.concatenate([before, X[:, : self.nd]]), axis=0) / lengths[:, None]
-        return (np.abs(np.diff(moved, axis=0)) * lengths[1:, None]).max(axis=1, initial=0.0)
-
     def _moved(self, x0: np.ndarray, x1: np.ndarray) -> float:
         """How far apart two states are as configurations, in the metric of a mean mass matrix."""
         return float(np.linalg.norm((x1 - x0)[: self.nd] * np.sqrt(self.lagrangian.mass_scale)))
 
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        return np.flatnonzero(self._jumps(carry, X, lengths) > JUMP)
+        before = carry[None, self.nx : self.nx + self.nd]  # q_k-1, or where the velocity comes from
+        q = np.concatenate([before, X[:, : self.nd]])
+        rates = np.diff(q, axis=0) / lengths[:, None]
+        turned = (np.abs(np.diff(rates, axis=0)) * lengths[1:, None]).max(axis=1, initial=0.0)
+        rows = np.flatnonzero(turned > JUMP / 2)  # some of these: what decides is a function of the state
+        if len(rows):
+            v = self._velocity(np.ascontiguousarray(X[rows]), self._theta)[0][..., 0]
+            off = np.abs(rates[rows + 1] - v).max(axis=1) * lengths[rows + 1]
+            rows = rows[off > JUMP]
+        return rows
 
     def _settled(self, step: Step, found: Solved | None, error: StepError | None):
         parts = self._parts(step, 0.0, 1.0, step[0], found or error)

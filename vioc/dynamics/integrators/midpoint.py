@@ -23,8 +23,8 @@ from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
-from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
+from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step, warn_singular
 from vioc.dynamics.integrators.structured import StructuredLinearization
@@ -315,7 +315,8 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         run = trajectory_of(trajectory)
         steps, rows = self._flat(Steps.along(run), run.splits)
         found = conditions(self, steps, self._theta)  # of a step in parts, its worst part
-        return StepConditions(*(np.maximum.reduceat(a, rows[:-1]) for a in found))
+        worst = (np.maximum.reduceat(a, rows[:-1]) for a in (found.mass, found.constraints))
+        return StepConditions(run.t[:-1], *worst)
 
     def second_order_tensor(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None):
         steps, splits = self._one_step(x, u, k, dt)

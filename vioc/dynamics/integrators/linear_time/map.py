@@ -23,8 +23,8 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
-from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
+from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
 from vioc.dynamics.integrators.linear_time.derivatives import StepDerivatives
 from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepEquations, StepGraphs
