@@ -560,3 +560,4 @@ def test_stiff_hinges_are_in_the_matrix_of_sweeps():
     x = f.initial_state(q)
     _, _, error = f.solved_step(x, q, [], 0.0, f.dt, [])  # without a rescue
     assert float(error) < 1e-11
+        f.rollout(f.initial_state(start), steps=60, rescue=True)

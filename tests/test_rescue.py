@@ -12,6 +12,7 @@ from vioc import CasadiMap, LinearTimeVI, MaximalVI, MidpointVI, StepError
 from vioc.control import feedback, quadratic
 from vioc.control.local_model import LocalModel
 from vioc.control.stages.model import LocalModels, StageModel
+from vioc.dynamics.integrators import divisible
 
 KINDS = [MidpointVI, LinearTimeVI, MaximalVI]
 DT, STEPS, LINKS = 0.05, 60, 5
@@ -265,3 +266,26 @@ def test_a_singular_position_is_no_matter_of_the_step():
     with pytest.raises(StepError, match="vanishes") as caught:
         f.rollout(f.state(), steps=3)
     assert caught.value.cause == "singular constraints" and len(caught.value.trajectory) == 0
+
+
+@pytest.mark.parametrize("kind", [MidpointVI, LinearTimeVI])
+def test_forces_of_unequal_steps_and_of_parts(kind, monkeypatch):
+    """An impulse is half of the step before and half of its own: a weight at rest pulls m g throughout."""
+    rod = vioc.System(
+        vioc.tx("x")[vioc.tz("z", name="bob", mass=2.0)],
+        vioc.Gravity(0, 0, -9.8),
+        vioc.DistanceConstraint("world", "bob", 1.0, name="rod"),
+    )
+    f = kind(rod, 0.01)
+    lengths = np.array([0.01, 0.01, 0.03, 0.03, 0.005, 0.02])
+    run = f.rollout(f.initial_state({"z": -1.0}), steps=len(lengths), dt=lengths)
+    np.testing.assert_allclose(run["tension.rod"][1:], 19.6, rtol=1e-9)
+
+    def third(carry, X, h):
+        return np.array([2] if len(X) == 7 else [], int)
+
+    monkeypatch.setattr(divisible, "AGREED", np.nan)  # what is in doubt is taken in parts
+    monkeypatch.setattr(f, "_doubts", third)
+    run = f.rollout(f.initial_state({"z": -1.0}), steps=6)
+    assert list(run.splits) == [2] and len(run.splits[2]) == 2
+    np.testing.assert_allclose(run["tension.rod"][1:], 19.6, rtol=1e-9)

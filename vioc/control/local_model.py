@@ -146,7 +146,7 @@ class LocalModel:
             return None
         try:
             with trying():
-                moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths, rescue=True)
+                moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths)
             value = self.cost.value(moved)
         except (StepError, OptimizationError) as error:
             self.trouble = error

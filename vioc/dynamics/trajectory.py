@@ -144,12 +144,25 @@ class Trajectory:
         by_step = any(ca.which_depends(ca.vec(expression), ca.vertcat(s.u, s.multipliers, s.dt), 1, True))
         n = len(self)
         if by_step:
-            steps = self.step_lengths[:, None]
+            forces = ca.depends_on(ca.vec(expression), s.multipliers)
+            steps = (self._impulse_lengths() if forces else self.step_lengths)[:, None]
             values = f(self.x[:n], self.u, self.multipliers, theta, steps)[0][..., 0]
         else:
             zeros = np.zeros(s.u.numel()), np.zeros(s.multipliers.numel())
             values = f(self.x, *zeros, theta, np.zeros(1))[0][..., 0]
         return values[:, 0] if values.shape[1] == 1 else values
+
+    def _impulse_lengths(self) -> np.ndarray:
+        """The time for which each step's impulses stand (N,), s: an impulse over it is a force.
+
+        That at the start of a step belongs in part to the one before, whose length may be another.
+        """
+        h = self.step_lengths
+        first, last = h.copy(), h.copy()
+        for k, split in self.splits.items():
+            first[k], last[k] = split.lengths[0], split.lengths[-1]
+        behind = getattr(self.map, "impulse_behind", 0.0)
+        return h + behind * (np.concatenate([first[:1], last[:-1]]) - first)
 
     @property
     def energy(self) -> np.ndarray:

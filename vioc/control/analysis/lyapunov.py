@@ -170,7 +170,7 @@ class _Decrease:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 x = self.map.retract(self.x, z)
-                after = self.map.track(x, self.x[None], self.u[None], self.K[None], rescue=True).x[1]
+                after = self.map.track(x, self.x[None], self.u[None], self.K[None]).x[1]
                 value = self.map.difference(self.x, after) @ self.L
         except StepError:
             return True

@@ -134,7 +134,7 @@ def _predicted(
     U = run.u + ratio * (run.u - other.u)
     try:
         with trying():
-            ahead = project(f, X, U, gains, run.x[0], k0=run.k0, rescue=True)
+            ahead = project(f, X, U, gains, run.x[0], k0=run.k0)
         return ahead if cost.value(ahead) < cost.value(run) else run
     except (StepError, OptimizationError):
         return run

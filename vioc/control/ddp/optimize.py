@@ -282,7 +282,7 @@ class _Search:
         f, run = self.map, self.run
         U = run.u + alpha * found.k
         if self.box is None:
-            return f.track(run.x[0], run.x, U, found.K, k0=run.k0, rescue=True)
+            return f.track(run.x[0], run.x, U, found.K, k0=run.k0)
         low, high = self.box
         x, applied = run.x[0], np.empty_like(U)
         for k in range(len(U)):

@@ -97,7 +97,7 @@ class ActionModel(crocoddyl.ActionModelAbstract):
     def _step(self, data: Any, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         f = self.map
         try:
-            run = f.track(x, x[None], u[None], np.zeros((1, f.nu, f.ndx)), k0=self.k, rescue=True)
+            run = f.track(x, x[None], u[None], np.zeros((1, f.nu, f.ndx)), k0=self.k)
         except (StepError, ValueError):
             data.xnext = np.full(f.nx, np.nan)
             return np.full(len(f.multiplier_names), np.nan)

@@ -175,8 +175,8 @@ class DivisibleMap(KernelMap):
         return Linearization(*(getattr(lin, name)[0] for name in "ABPCDE"))
 
     def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        *rows, splits = self._points(X, U, k0, dt)
-        return self._first(Steps(*rows, k0), splits)
+        X, after, U, multipliers, t, h, splits = self._points(X, U, k0, dt)
+        return self._first(Steps(X, after, U, multipliers, t, h, k0), splits)
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         run = trajectory_of(trajectory)

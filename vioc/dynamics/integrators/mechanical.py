@@ -48,7 +48,8 @@ class MechanicalMap(KernelMap):
     -----
     Quantities (`quantity`) beside the protocol's: ``v.NAME`` velocities by the Legendre transform,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``h.NAME``
-    constraint values, ``force.NAME`` the constraint force -lambda/dt of each step with [T] (36a)'s sign,
+    constraint values, ``force.NAME`` the constraint force -lambda/dt with [T] (36a)'s sign, dt the time for
+    which a step's impulse stands (its length, where all are equal),
     ``tension.NAME`` the pull of a string or rod, N, at the start of each step. Both are half as large at
     the start of a run from a momentum M v, which already holds half that impulse.
     """

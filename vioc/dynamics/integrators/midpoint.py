@@ -119,6 +119,11 @@ class MidpointVI(DivisibleMap, MechanicalMap):
             backend=self.backend.name,
         )
 
+    @property
+    def impulse_behind(self) -> float:
+        """What share of a step's impulses makes up for the step before."""
+        return self.alpha
+
     def __reduce__(self):
         return _rebuild, (self.system, self.dt, self._options(), self.parameters)
 

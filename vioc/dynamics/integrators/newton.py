@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_ITERATIONS = 60
 SINGULAR = 1e-12  # reciprocal condition number below which M_k+1 of a solved step counts as singular
+ARRIVED = 1e-6  # |h| below which the solver stopped near a position that the constraints allow
 SINGULAR_STEP = 1e-10  # reciprocal condition number below which a failed step is blamed on M_k+1
 
 
@@ -154,7 +155,7 @@ def _scales(D: np.ndarray, J: np.ndarray, z: np.ndarray) -> np.ndarray:
 def _explain(f, equations, x, u, t, dt, z, error, k, newton) -> StepError:
     """What [S] VII calls the failure, with numbers and what to try."""
     names = f.multiplier_names
-    _, _, D, J1, J0, _ = equations(x, u, t, dt, f._theta, z)
+    _, h, D, J1, J0, _ = equations(x, u, t, dt, f._theta, z)
     where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: scaled residual {error:.2g}"
     if not np.isfinite(error):
         infinite = _not_finite(f, x, u, t, dt, z)
@@ -169,7 +170,9 @@ def _explain(f, equations, x, u, t, dt, z, error, k, newton) -> StepError:
                 float(error),
                 "not finite",
             )
-    for J, what in ((J0, "q_k"), (J1, "q_k+1")):
+    # the step ends in a singular position only if the solver came there; elsewhere it says nothing of one
+    arrived = bool(np.abs(h).max(initial=0.0) <= ARRIVED)
+    for J, what in ((J0, "q_k"), *(((J1, "q_k+1"),) if arrived else ())):
         dependent = dependent_constraints(J, names, f"{where}. Dh({what})", k, float(error))
         if dependent is not None:
             return dependent
@@ -193,7 +196,7 @@ def _explain(f, equations, x, u, t, dt, z, error, k, newton) -> StepError:
             "vioc.longest_step tells the limit about an equilibrium)",
             k,
             float(error),
-            "singular constraints",
+            "no convergence",
         )
     half = newton(x[: f.nd].copy(), dt / 2)[2] <= f._tolerance
     advice = f"dt = {dt / 2:g} has a solution" if half else "try a much smaller dt, or check the state"

@@ -116,6 +116,8 @@ class LinearTimeVI(DivisibleMap, MechanicalMap):
             backend=self.backend.name,
         )
 
+    impulse_behind = 0.5  # what share of a step's impulses makes up for the step before
+
     def __reduce__(self):
         return _rebuild, (self.system, self.dt, self._options(), self.parameters)
 
