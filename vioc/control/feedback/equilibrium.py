@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,14 @@ from vioc.control.analysis.modes import Modes, modes
 from vioc.control.feedback.manifold import constraint_expressions
 from vioc.control.tangent import error_jacobian
 from vioc.control.weights import error_names
+from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ConstraintError, OptimizationError, StepError
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
+REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # rad or m around the guess, and how many starts within each
 DAMPING = 1e-6  # where it begins, relative to the largest singular value squared; grows by 10, shrinks by 100
 
 Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -40,6 +42,8 @@ class Equilibrium:
     modes : Modes
         Of the linearization, on the constraint manifold where there are constraints; print them.
     iterations : int
+    start : int
+        0 if the guess led there; else the number of the other start, about the guess, that did.
     """
 
     map: OneStepMap = field(repr=False)
@@ -49,6 +53,7 @@ class Equilibrium:
     moved: float
     modes: Modes = field(repr=False)
     iterations: int
+    start: int = 0
 
     @property
     def verdict(self) -> str:
@@ -114,10 +119,12 @@ def equilibrium(
     ModelError
         Unknown names.
     OptimizationError
-        If there is none near the guess with what is held; says what a step still moves.
+        If none is found with what is held; says what a step still moves of the one that the guess leads to.
 
     Notes
     -----
+    Where the guess leads nowhere, others are tried about it, ever farther away, always the same ones
+    (`Equilibrium.start`): an equilibrium that is found may then lie far from the guess.
     Where several answers remain (a cart may stand anywhere) each Gauss-Newton step is the shortest one.
     Where bodies touch, guess a state that has settled, the end of a rollout: contact forces fade so fast with
     the gap that nothing tells how to get there.
@@ -132,22 +139,55 @@ def equilibrium(
     def move(w: np.ndarray, step: np.ndarray) -> np.ndarray:
         return np.concatenate([f.retract(w[: f.nx], step[: f.ndx]), w[f.nx :] + step[f.ndx :]])
 
-    try:
-        w = np.concatenate([x, u, np.zeros(extra)])
-        if extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
-            r, J = equations(w)
-            w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
-        w, count = _solve(equations, move, w, change, iterations)
-        x, u = w[: f.nx].copy(), w[f.nx : f.nx + f.nu].copy()
-        run = f.rollout(x, u, steps=1, warn=False)
-    except (StepError, np.linalg.LinAlgError) as error:
-        raise OptimizationError(f"no equilibrium found: {error}; give another guess") from None
-    moved = np.abs(f.difference(x, run.x[1]))
-    away = np.abs(_rows(f, constraint_expressions(f))(x)[0]).max(initial=0.0)
-    missed = np.abs(rows(x)[0])
-    if not max(moved.max(), away, missed.max(initial=0.0)) <= tolerance * (1 + np.abs(x).max()):
-        raise OptimizationError(_refusal(f, moved, away, dict(zip(targets, missed, strict=True)), held))
-    return Equilibrium(f, x, u, run.multipliers[0], float(moved.max()), modes(f, (x, u)), count)
+    refusal: OptimizationError | None = None
+    for number, start in enumerate((x, *_around(f, x, entries))):
+        try:
+            w = np.concatenate([start, u, np.zeros(extra)])
+            if extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
+                r, J = equations(w)
+                w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
+            w, count = _solve(equations, move, w, change, iterations)
+            found, input = w[: f.nx].copy(), w[f.nx : f.nx + f.nu].copy()
+            run = f.rollout(found, input, steps=1, warn=False)
+        except (StepError, ConstraintError, np.linalg.LinAlgError) as error:
+            refusal = refusal or OptimizationError(f"no equilibrium found: {error}; give another guess")
+            continue
+        moved = np.abs(f.difference(found, run.x[1]))
+        away = np.abs(_rows(f, constraint_expressions(f))(found)[0]).max(initial=0.0)
+        missed = np.abs(rows(found)[0])
+        if max(moved.max(), away, missed.max(initial=0.0)) <= tolerance * (1 + np.abs(found).max()):
+            size = float(moved.max())
+            return Equilibrium(
+                f, found, input, run.multipliers[0], size, modes(f, (found, input)), count, number
+            )
+        off = dict(zip(targets, missed, strict=True))
+        refusal = refusal or OptimizationError(_refusal(f, moved, away, off, held))
+    assert refusal is not None
+    raise refusal
+
+
+def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
+    """States to start from where the guess leads nowhere: others at rest, ever farther from it."""
+    system = getattr(f, "system", None)
+    names = getattr(system, "dynamic", f.state_names)
+    free = np.array([n not in entries for n in names])
+    rng = np.random.default_rng(0)
+    for reach in np.repeat(REACHES, STARTS):
+        by = free * rng.uniform(-reach, reach, len(names))
+        try:
+            if f.ndx != f.nx:  # poses of bodies
+                q = f.minimal(x)[0]  # type: ignore[attr-defined]
+                yield f.initial_state(dict(zip(system.variables, q + by, strict=True)))  # type: ignore
+                continue
+            start = x.copy()
+            start[: len(names)] += by
+            if getattr(f, "multiplier_names", ()) and hasattr(f, "lagrangian"):
+                held = [n for n in names if n in entries]
+                q = start[: len(system.variables)]  # type: ignore[union-attr]
+                q[:] = consistent_configuration(f.lagrangian, q, fixed=held, **f.parameters).q
+            yield start
+        except ModelError:  # loops that do not close there
+            continue
 
 
 def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str], dict[str, float]]:

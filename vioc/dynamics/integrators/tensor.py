@@ -15,7 +15,6 @@ import numpy as np
 
 from vioc.dynamics.ancestor_triples import AncestorTriples
 from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import FIELDS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.structured import FirstOrder, Segment, Steps, StructuredLinearization

@@ -21,7 +21,6 @@ from vioc.dynamics.compile.programs import Program
 from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
 from vioc.dynamics.integrators.kernel import shared

@@ -195,7 +195,7 @@ class StepDerivatives:
             leaving = -np.linalg.solve(R_w, R_y)
             arriving = -np.linalg.solve(S_m, S_y + S_w @ leaving)
         except np.linalg.LinAlgError:
-            leaving, arriving = (np.full((N, len(w[0]), R_y.shape[2]), np.nan) for _ in range(2))
+            leaving, arriving = (np.full((len(w), len(w[0]), R_y.shape[2]), np.nan) for _ in range(2))
         solved = np.concatenate([leaving, arriving], axis=1)
         if not np.isfinite(solved).all():
             k = steps.k + int(np.argmin(np.isfinite(solved).all(axis=(1, 2))))

@@ -19,7 +19,6 @@ from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.compile.programs import Program
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder, Symbols
 from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap, Steps
 from vioc.dynamics.integrators.kernel import Solved, Step, shared, shared_by_step
