@@ -113,7 +113,7 @@ def distance(run: vioc.Trajectory, k: int) -> float:
 def rests(m: RandomMechanism, f: vioc.MidpointVI) -> bool:
     """Whether an equilibrium is found from the start, without inputs."""
     try:
-        equilibrium(f, guess=f.initial_state(m.q), fixed=f.input_names)
+        equilibrium(f, guess=f.initial_state(m.q), fixed=[f"u.{n}" for n in f.input_names])
     except OptimizationError:
         return False
     return True

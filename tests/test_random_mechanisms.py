@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import vioc
 from studies.random_family import mechanism, mechanisms
@@ -19,3 +20,23 @@ def test_the_family_is_consistent_and_the_same_in_any_order():
     (alone,) = mechanisms(1, 5)
     assert alone.name == again.name
     assert not np.array_equal(mechanism(5, seed=1).q[:2], again.q[:2])
+
+
+def test_a_solver_that_stops_somewhere_is_no_singular_constraint():
+    m = mechanism(1)
+    f = vioc.LinearTimeVI(m.system, 0.05)
+    x = f.initial_state(m.q, m.v)
+    with pytest.raises(vioc.StepError, match="constraint directions turn too far") as caught:
+        f.rollout(x, steps=20, warn=False, rescue=True)
+    assert caught.value.cause == "no convergence"
+    run = f.rollout(x, steps=20, warn=False)
+    assert run.splits and np.abs(f.lagrangian.constraints(run.x[-1, : f.nq])).max() < 1e-9
+
+
+def test_equilibria_are_looked_for_from_other_starts():
+    m = mechanism(2)
+    f = vioc.MidpointVI(m.system, 0.01)
+    found = vioc.control.equilibrium(f, guess=f.initial_state(m.q), fixed=[f"u.{n}" for n in f.input_names])
+    assert found.start > 0 and found.moved < 1e-9 and not found.u.any()
+    again = vioc.control.equilibrium(f, guess=found.x, fixed=[f"u.{n}" for n in f.input_names])
+    assert again.start == 0

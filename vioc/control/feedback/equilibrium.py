@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import casadi as ca
@@ -17,7 +18,7 @@ from vioc.control.weights import error_names
 from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
-from vioc.errors import ConstraintError, OptimizationError, StepError
+from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
@@ -140,7 +141,7 @@ def equilibrium(
         return np.concatenate([f.retract(w[: f.nx], step[: f.ndx]), w[f.nx :] + step[f.ndx :]])
 
     refusal: OptimizationError | None = None
-    for number, start in enumerate((x, *_around(f, x, entries))):
+    for number, start in enumerate(chain([x], _around(f, x, entries))):
         try:
             w = np.concatenate([start, u, np.zeros(extra)])
             if extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
@@ -172,7 +173,7 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
     names = getattr(system, "dynamic", f.state_names)
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
-    for reach in np.repeat(REACHES, STARTS):
+    for reach in np.repeat(REACHES, STARTS) if free.any() else ():
         by = free * rng.uniform(-reach, reach, len(names))
         try:
             if f.ndx != f.nx:  # poses of bodies
