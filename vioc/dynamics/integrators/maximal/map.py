@@ -41,7 +41,7 @@ from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.signals import inputs
-from vioc.dynamics.trajectory import Split
+from vioc.dynamics.trajectory import Split, Trajectory
 from vioc.errors import StepError
 
 UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
