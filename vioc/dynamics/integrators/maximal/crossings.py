@@ -21,11 +21,11 @@ GRAZE = 0.01  # of the radii: what a path between samples may be off its chord
 
 
 class Crossing(NamedTuple):
-    """Of a gap, the first step in which it is crossed, in how many it is, and how deep it is between."""
+    """Of a gap, the first step in which it is crossed, in how many, and how deep it is between."""
 
     name: str
     step: int
-    count: int
+    steps: int
     depth: float
 
 
@@ -66,14 +66,14 @@ def crossings(f: MaximalVI, run: Trajectory) -> Iterator[Crossing]:
         was_open, is_open = apart[:-1] - reach > open_at, apart[1:] - reach > open_at
         behind = np.sum(d[:-1] * d[1:], axis=1) < 0
         yield from _first(name, (depth > GRAZE * reach) & ((was_open & is_open) | behind), depth)
-    for name, item in pairs:
-        period = f.states.periods.get(item.variable) if isinstance(item, JointLimits) else None
-        if period is not None:  # a distance cannot leap: its gap is below zero on the far side
-            q = run[item.variable]
-            path = q[:-1] + np.remainder(np.diff(q) + period / 2, period) - period / 2
-            upper, lower = path - float(item.upper), float(item.lower) - path
-            for side, depth in (("upper", upper), ("lower", lower)):
-                yield from _first(f"{name}-{side}", depth > np.maximum(1e-6, open_at), depth)
+    for name, limits in pairs:
+        if not isinstance(limits, JointLimits) or limits.variable not in f.states.periods:
+            continue  # a distance cannot leap: its gap is below zero on the far side
+        period, q = f.states.periods[limits.variable], run[limits.variable]
+        path = q[:-1] + np.remainder(np.diff(q) + period / 2, period) - period / 2
+        upper, lower = path - float(limits.upper), float(limits.lower) - path
+        for side, beyond in (("upper", upper), ("lower", lower)):
+            yield from _first(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
 
 
 def _first(name: str, crossed: np.ndarray, depth: np.ndarray) -> Iterator[Crossing]:
