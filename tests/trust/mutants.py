@@ -21,8 +21,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -40,6 +42,7 @@ HERE = Path(__file__).parent
 VERDICTS = HERE / "mutants.jsonl"
 OUT = Path("out/mutants")
 SHARE = 0.95
+ASLEEP = 20  # times its limit of computing, after which what does nothing is ended too
 BROKEN = 99  # exit status of a process in which pytest itself broke
 OURS = ("vioc", "studies", "benchmarks", "conftest")  # packages that are imported from the copy
 
@@ -66,7 +69,7 @@ def coverage(out: Path, arguments: list[str]) -> int:
     """Run the tests once, noting which of them runs which line; the sources are kept with it."""
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    settings = out / "coverage.ini"
+    settings = out / "settings.ini"  # not coverage.*: pytest-cov sweeps those away
     settings.write_text("[run]\nrelative_files = True\nsource = vioc\n")
     os.environ["COVERAGE_FILE"] = str(out / "coverage")
     (out / "sources.json").write_text(
@@ -192,6 +195,8 @@ class Field:
             os.dup2(silent, 1)
             os.dup2(silent, 2)
             code = BROKEN
+            # of computing, which does not depend on what else the machine does
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), math.ceil(limit)))
             try:
                 os.chdir(self.tree)
                 sys.path[:] = [str(self.tree), *(p for p in sys.path if p not in ("", str(ROOT), str(HERE)))]
@@ -208,7 +213,7 @@ class Field:
             finally:
                 os._exit(code)
         os.close(writing)
-        end = time.monotonic() + limit
+        end = time.monotonic() + ASLEEP * limit
         status = None
         while status is None and time.monotonic() < end:
             done, code = os.waitpid(pid, os.WNOHANG)
@@ -221,9 +226,9 @@ class Field:
             os.waitpid(pid, 0)
         with open(reading, "rb") as stream:
             said = stream.read().decode().splitlines()
-        if status is None:
+        code = -signal.SIGXCPU if status is None else os.waitstatus_to_exitcode(status)
+        if code in (-signal.SIGXCPU, -signal.SIGKILL):
             return f"no end within {limit:.0f} s"
-        code = os.waitstatus_to_exitcode(status)
         if code == BROKEN:
             raise RuntimeError(f"pytest did not run: {said}")
         if said:

@@ -92,4 +92,4 @@ def test_verdicts(tree, tmp_path):
         tree / "vioc/dynamics/shapes.py"
     ).read_text()
     (field.tree / "tests/test_shapes.py").write_text("def test_hangs():\n    while True:\n        pass\n")
-    assert field.run(["tests/test_shapes.py"], 3.0) == "no end within 3 s"
+    assert field.run(["tests/test_shapes.py"], 2.0) == "no end within 2 s"
