@@ -102,7 +102,7 @@ def swing(name: str, n: int, tolerance: float, angle: float = np.pi / 4, dt: flo
     f.rollout(x, steps=4, warn=False)  # builds what it needs
     before = time.process_time()
     try:
-        f.rollout(x, steps=steps, warn=False)
+        f.rollout(x, steps=steps, warn=False, rescue=True)  # whole ones
     except StepError as error:
         return Outcome(error.k, np.nan)
     return Outcome(steps, (time.process_time() - before) / steps)
