@@ -8,12 +8,13 @@ import pytest
 from mechanisms import pendulum
 
 import vioc
-from vioc import Gravity, System, rx, ry, tx, ty, tz
+from vioc import Gravity, System, rx, ry, rz, tx, ty, tz
 from vioc.control import Cost, optimize, optimize_ddp, quadratic
 from vioc.control.constrained.search import settled
 from vioc.control.local_model import LocalModel
 from vioc.dynamics.description.numbers import K
 from vioc.dynamics.terms.constraints import DistanceConstraint
+from vioc.errors import ChartWarning, trying
 
 TOLERANCE = 1e-6
 
@@ -82,6 +83,16 @@ def test_the_step_that_a_trial_has_not_is_named(search):
     best = search(f, cost, x0=[0.0], steps=1, raise_on_failure=False)
     assert best.status == "line_search"
     assert "no trajectory: step" in best.message and "not finite" in best.message
+
+
+def test_what_trials_pass_through_is_not_warned_of():
+    """Singular steps are for whoever sees the motion; a search throws most of its trials away."""
+    f = vioc.MidpointVI(System(rz("phi")[ry("theta")[tz(1.0, name="bob", mass=1.0)]]), 0.1)
+    x0 = f.initial_state({"theta": 0.1}, {"theta": -2.0})  # to -0.1, through the pole of the chart
+    with pytest.warns(ChartWarning, match="a step is singular"):
+        x1 = f.step(x0)
+    with trying():
+        np.testing.assert_array_equal(f.step(x0), x1)
 
 
 # -- stationary without a shift -------------------------------------------------------------------

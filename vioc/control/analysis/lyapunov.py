@@ -13,7 +13,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.weights import error_names
 from vioc.drawing import plots, unit_of
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import OptimizationError, StepError, trying
 from vioc.names import meaning
 
 RISK = 0.05
@@ -168,7 +168,7 @@ class _Decrease:
         """Whether V fails to decrease at z = L^-T w; a step without a solution fails too."""
         z = self.inverse @ w
         try:
-            with np.errstate(over="ignore", invalid="ignore"):
+            with trying(), np.errstate(over="ignore", invalid="ignore"):
                 x = self.map.retract(self.x, z)
                 after = self.map.track(x, self.x[None], self.u[None], self.K[None]).x[1]
                 value = self.map.difference(self.x, after) @ self.L

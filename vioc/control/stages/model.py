@@ -17,6 +17,8 @@ from vioc.dynamics.integrators.base import Linearization, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
 
+AWAY = 1e3  # relative to 1 + |x| of the iterate: farther off a trial says nothing that is worth a hard step
+
 
 class LocalModels:
     """Models about the iterates of a search, by the faster way: passes in symbols where the map is small.
@@ -152,6 +154,8 @@ class StageModel(LocalModel):
             self._aim = direction
         self.trouble = None
         value = self._passes.attempt(gamma)
-        if value is None:  # a step that is harder to solve than the kernel can
+        if value is None:  # a step that is harder to solve than the kernel can, or a trial that has run away
+            if not np.abs(self._passes.reached).max() < AWAY * (1 + np.abs(self.run.x).max()):
+                return None
             return super().trial(direction, gamma, limit)
         return (self._passes.attempted(self.run), value) if value <= limit else None

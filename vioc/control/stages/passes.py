@@ -47,7 +47,11 @@ class Passes:
         The cost's Hessian, known before the model.
     unit : float
         Mean weight of the inputs per step weight, or of the last state where they have none.
+    reached : (nx,)
+        The last state of a trial whose next step was not solved.
     """
+
+    reached: np.ndarray
 
     def __init__(self, sweeps: Sweeps, f: OneStepMap, cost: Cost, grid: Grid):
         e = sweeps.equations
@@ -224,10 +228,12 @@ class Passes:
         self._dx[:], self._du[:] = dx[:-1], du
 
     def attempt(self, gamma: float) -> float | None:
-        """The cost of a trial; None where the kernel did not solve one of its steps."""
+        """The cost of a trial; None where the kernel did not solve one of its steps, after `reached`."""
         assert self._trial is not None
         self._gamma[0] = gamma
-        if self._trial.call() < len(self.u):
+        done = self._trial.call()
+        if done < len(self.u):
+            self.reached = self._trial.outputs[0][done - 1, 1:] if done else self.x[0]
             return None
         self._trial_end.call()
         return float(self._trial.outputs[0][-1, 0] + self._trial_end.outputs[0][0, 0])
