@@ -655,6 +655,11 @@ def test_quantities_and_units():
 # -- the compiled core ---------------------------------------------------------------------------------------
 
 
+def thin_rod() -> System:
+    """No inertia about its axis, and an arrival whose constraints have fewer entries than a departure's."""
+    return System(ry("a", mass=Mass(1.0, (0.1, 0.1, 0.0), (0, 0, -0.5))), Gravity(0, 0, -9.81))
+
+
 def point_masses() -> System:
     return System(
         ry("a")[tz(-1.0, mass=1.0)[ry("b")[tz(-1.0, mass=0.5)]]], Gravity(0, 0, -9.81), JointDamping("b", 0.1)
@@ -662,7 +667,7 @@ def point_masses() -> System:
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
-@pytest.mark.parametrize("make", [arm, four_bar, point_masses])
+@pytest.mark.parametrize("make", [arm, four_bar, point_masses, thin_rod])
 def test_compiled_core_agrees_with_the_virtual_machine(make):
     f, g = (MaximalVI(make(), 0.01, backend=b) for b in ("virtual", "compiled"))
     if make is four_bar:

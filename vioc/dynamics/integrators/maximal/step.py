@@ -391,7 +391,7 @@ class StepGraph:
         """Whether G' K times a joint's equations are added to those of its bodies: one lacks inertia."""
         return group.joint and self.light[group.bodies[-1]]
 
-    def weight(self, group: Group) -> ca.Function:
+    def weight(self, group: Group, patterns: list[ca.Sparsity]) -> ca.Function:
         """(G' by body.., H by body.., g, dt) -> by body i: -G_i' K g, and for each body k G_i' K H_k."""
         body, count = self.bodies[group.bodies[-1]], len(group.bodies)
         value = self.terms.model._value
@@ -400,7 +400,7 @@ class StepGraph:
 
         def build() -> ca.Function:
             held = [ca.SX.sym("G", group.rows.held.sparsity_out(i)) for i in range(count)]
-            landed = [ca.SX.sym("H", group.rows.landed.sparsity_out(1 + i)) for i in range(count)]
+            landed = [ca.SX.sym("H", pattern) for pattern in patterns]
             g, dt = ca.SX.sym("g", len(group.names)), ca.SX.sym("dt")
             K = ca.DM([mass] * slides + [mass * reach] * (len(group.names) - slides))
             outputs = []
@@ -409,14 +409,16 @@ class StepGraph:
                 outputs += [ca.densify(-weight @ g), *(ca.sparsify(weight @ h) for h in landed)]
             return ca.Function("weight", [*held, *landed, g, dt], outputs, OPTIONS)
 
-        return self._once(("weight", id(group.rows), mass, reach), build)
+        key = tuple(tuple(p.compress()) for p in patterns)  # a departure's and an arrival's may differ
+        return self._once(("weight", id(group.rows), mass, reach, key), build)
 
     def weigh(self, F: dict, rhs: list[Any], G: list[list[Any]], H: list[list[Any]], dt: Any) -> None:
         """Add G' K times the equations of joints to those of bodies without inertia; rhs of groups is -g."""
         for j, group in enumerate(self.groups):
             if not self.weighs(group):
                 continue
-            outputs = iter(self.weight(group).call([*G[j], *H[j], -rhs[self.n + j], dt]))
+            weight = self.weight(group, [h.sparsity() for h in H[j]])
+            outputs = iter(weight.call([*G[j], *H[j], -rhs[self.n + j], dt]))
             for i in group.bodies:
                 rhs[i] = rhs[i] + next(outputs)
                 for k in group.bodies:

@@ -301,7 +301,7 @@ class Tape:
                 parts[i, n + j], parts[n + j, i] = [(G, PLUS)], [(h, PLUS)]
             if graph.weighs(g):
                 inputs = [b.place for b in (*held[j], *H[j])] + [place, self.dt]
-                weight = graph.weight(g)
+                weight = graph.weight(g, [b.pattern for b in H[j]])
                 weighed = iter(self.call(weight, inputs, [None] * weight.n_out()))
                 for i in g.bodies:
                     rhs[i].append((next(weighed), PLUS))
