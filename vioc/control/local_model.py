@@ -12,7 +12,7 @@ import numpy as np
 from vioc.control.costs import Cost
 from vioc.control.projection import adjoint, project
 from vioc.control.riccati import affine_riccati, riccati
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.integrators.base import OneStepMap, Rescue
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError, trying
 
@@ -145,8 +145,9 @@ class LocalModel:
         if not (np.isfinite(X).all() and np.isfinite(U).all()):
             return None
         try:
+            rescue: Rescue = "split" if run.splits else True  # the map whose derivatives the model has
             with trying():
-                moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths)
+                moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths, rescue=rescue)
             value = self.cost.value(moved)
         except (StepError, OptimizationError) as error:
             self.trouble = error

@@ -19,7 +19,7 @@ from vioc.control.dmoc.constraints import limits
 from vioc.control.projection import project, projection_gains
 from vioc.control.result import HEADER, History, Record, Result, advice_on
 from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.integrators.base import OneStepMap, Rescue
 from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.names import INPUTS, by_quantity
@@ -282,7 +282,8 @@ class _Search:
         f, run = self.map, self.run
         U = run.u + alpha * found.k
         if self.box is None:
-            return f.track(run.x[0], run.x, U, found.K, k0=run.k0)
+            rescue: Rescue = "split" if run.splits else True  # the map whose derivatives the pass has
+            return f.track(run.x[0], run.x, U, found.K, k0=run.k0, rescue=rescue)
         low, high = self.box
         x, applied = run.x[0], np.empty_like(U)
         for k in range(len(U)):
