@@ -139,7 +139,7 @@ def test_a_projection_that_leads_far_away_is_named():
     X = np.linspace(f.state(theta=np.pi), f.state(x=np.pi), 51)
     cost = quadratic(f, R=1e-3, Qf=1e3, goal={"x": np.pi})
     far = optimize(f, cost, (X, None), raise_on_failure=False, max_iterations=6)
-    assert far.status == "line_search" and far.cost > 1e9
+    assert not far.converged and far.cost > 1e9
     assert "is far from it (p.x by" in far.message and "vioc.control.dmoc.solve" in far.message
     assert callable(dmoc.solve)
 

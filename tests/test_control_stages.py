@@ -164,7 +164,7 @@ def test_a_step_that_is_singular_is_named_by_the_map():
     )  # M_k+1 = -(1/dt + dt g/4 cos q_m) vanishes at cos q_m = -1/(dt^2 g/4)
     q = np.arccos(-1 / (9.8 * f.dt**2 / 4))
     p = f.dt / 2 * 9.8 * np.sin(q)  # stays at q
-    run = f.rollout([q, p], steps=1)
+    run = f.rollout([q, p], steps=1, rescue=True)
     assert abs(run.x[1, 0] - q) <= 1e-9, "the step took another branch: the example tests nothing"
     cost = quadratic(f, Q=1.0, R=1.0)
     with pytest.raises(StepError, match="singular"), LocalModels(f, cost, run, None) as models:

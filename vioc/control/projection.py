@@ -27,7 +27,7 @@ def project(
     *,
     k0: int = 0,
     dt: Any = None,
-    rescue: Rescue = "split",
+    rescue: Rescue = True,
 ) -> Trajectory:
     """The trajectory that follows a curve under feedback.
 
@@ -40,7 +40,8 @@ def project(
     dt : float or (N,), optional
         Step lengths, as in `OneStepMap.rollout`.
     rescue : "split", True or False
-        What is done about a step that is hard to solve, as in `OneStepMap.rollout`.
+        What is done about a step that is hard to solve, as in `OneStepMap.rollout`; by default it is taken
+        whole or not at all, since a projection that takes other parts nearby is not differentiable.
 
     Returns
     -------

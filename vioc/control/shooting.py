@@ -19,7 +19,7 @@ from vioc.control.result import Record
 from vioc.control.stages.sweeps import Sweeps
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import OptimizationError, StepError, trying
 
 CLOSE = 1e-4  # a full step of the states this short, relative to 1 + |x|, ends the shooting
 KEEP = 0.5, 2.0, 0.1  # curvature kept: factor down, factor up in the next iteration, least before none
@@ -89,7 +89,8 @@ class Shooting:
         if self.gains is None:
             return None
         try:
-            run = project(f, self.X, self.U, self.gains, dt=self.dt)
+            with trying():
+                run = project(f, self.X, self.U, self.gains, dt=self.dt)
             self.cost.value(run)
         except (StepError, OptimizationError):
             return None

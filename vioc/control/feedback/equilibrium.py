@@ -15,7 +15,6 @@ from vioc.control.analysis.modes import Modes, modes
 from vioc.control.feedback.manifold import constraint_expressions
 from vioc.control.tangent import error_jacobian
 from vioc.control.weights import error_names
-from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
@@ -182,10 +181,10 @@ def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndar
                 continue
             start = x.copy()
             start[: len(names)] += by
-            if getattr(f, "multiplier_names", ()) and hasattr(f, "lagrangian"):
+            if getattr(f, "multiplier_names", ()) and hasattr(f, "consistent_configuration"):
                 held = [n for n in names if n in entries]
                 q = start[: len(system.variables)]  # type: ignore[union-attr]
-                q[:] = consistent_configuration(f.lagrangian, q, fixed=held, **f.parameters).q
+                q[:] = f.consistent_configuration(q, fixed=held).q
             yield start
         except ModelError:  # loops that do not close there
             continue

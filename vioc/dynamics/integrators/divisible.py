@@ -24,7 +24,7 @@ from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.trajectory import Split, Trajectory
 from vioc.errors import ChartWarning, StepError
 
-SMALLEST = 2.0**-10  # of a step: its shortest part
+SMALLEST = 2.0**-6  # of a step: its shortest part; a hopeless step costs as many solves as it may have parts
 JUMP = 0.15  # rad or m by which a step may end elsewhere than its velocity leads without being looked at
 AGREED = 0.1  # of the way of a step: how far from the end of its halves its solution may end
 Splits = Mapping[int, Split]

@@ -15,7 +15,7 @@ from vioc.checks import as_names
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.charts import Chart, charts, warn_near_singularity
 from vioc.dynamics.compile.backend import Backend
-from vioc.dynamics.consistency import check_mass_matrix
+from vioc.dynamics.consistency import ConstraintReport, check_mass_matrix, consistent_configuration
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.base import Symbols
@@ -110,6 +110,10 @@ class MechanicalMap(KernelMap):
     def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
         """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
         return inputs(self, steps, signals, **options)
+
+    def consistent_configuration(self, guess: Any, fixed: Sequence[str] = ()) -> ConstraintReport:
+        """`vioc.consistent_configuration` of the system at the map's parameters."""
+        return consistent_configuration(self.lagrangian, guess, fixed=fixed, **self.parameters)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return np.concatenate([np.zeros(len(self.system.inputs)), x[self.nd : self.nq]])
