@@ -26,7 +26,7 @@ from vioc.control.weights import input_weight, state_weight
 from vioc.dynamics.given import trajectory_of
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import OptimizationError, StepError, trying
 from vioc.progress import Progress
 
 SHOOTING = "multiple-shooting"
@@ -170,7 +170,7 @@ def optimize(
                     run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
                 search = _Search(f, tolerance, armijo, run, cost.value(run), log)
             search.status, search.note = "interrupted", ""
-    if search.status in ("line_search", "no_descent"):
+    if search.status in ("line_search", "no_descent", "max_iterations"):
         search.far = far_away(f, guess, search.run)
     result = search.result(begun)
     if monitor is True:
@@ -369,7 +369,8 @@ def _open_loop(f: OneStepMap, run: Trajectory) -> tuple[Trajectory, float]:
     elsewhere within its tolerance, on an unstable system, makes it grow.
     """
     try:
-        again = f.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths)
+        with trying():
+            again = f.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths)
     except StepError:
         return run, float("inf")
     gap = float(np.abs(f.difference(run.x, again.x)).max())

@@ -12,7 +12,7 @@ from vioc.control.projection import project, projection_gains
 from vioc.control.weights import error_names
 from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.trajectory import Trajectory
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import OptimizationError, StepError, trying
 from vioc.steps import check_steps
 
 FAR = 10.0  # relative to 1 + |x|: a trajectory this far from its guess does not follow it
@@ -70,7 +70,7 @@ def begin(
 
 
 def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
-    """What to say of a search that is stuck where the projection of a curve has led, far from the curve."""
+    """What to say of a search that ends where the projection of a curve has led, far from the curve."""
     if not isinstance(guess, tuple):
         return ""
     X = guess_curve(f, guess)[0]
@@ -113,7 +113,8 @@ def guess_trajectory(
             return f.rollout(x0, guess, steps, dt=dt)
         X, U = guess_curve(f, guess)
         K = projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0, dt=dt)
-        return project(f, X, U, K, x0, k0=k0, dt=dt)
+        with trying():  # what it passes through is no result
+            return project(f, X, U, K, x0, k0=k0, dt=dt)
     except (StepError, OptimizationError) as error:
         raise OptimizationError(
             f"the guess leads to no trajectory: {error}. Try one nearer to a trajectory, other weights in "
