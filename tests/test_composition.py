@@ -408,3 +408,11 @@ def test_methods_that_are_refused(method, message):
 def test_what_is_not_a_map_is_refused():
     with pytest.raises(TypeError, match="expected a one-step map of vioc, got System"):
         Composition(pendulum())
+
+
+def test_stages_that_go_back_need_no_rescue(monkeypatch):
+    """Their pivots have the other sign, which is no singular step that has to be looked at again."""
+    f = vioc.Composition(vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02), 4)
+    assert min(f.coefficients) < 0
+    monkeypatch.setattr(f, "_rescue", lambda *args: pytest.fail("the kernel did not solve a stage"))
+    assert f.rollout(f.initial_state({"theta": 0.3}), steps=20).x.shape == (21, 4)

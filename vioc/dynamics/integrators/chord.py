@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
 CONVERGED = 3e-14
 ITERATIONS = 20
-PIVOT = 1e-9  # of D2 D1 L_d, relative to a typical diagonal of M/|dt|, below which a step is looked at closely
+PIVOT = 1e-9  # of D2 D1 L_d, relative to a typical diagonal of M/|dt|: below it a step is looked at
 SLOW = 1e-4  # correction below which as many were on the way; farther off, Newton's method may go elsewhere
 EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2
 
@@ -50,7 +50,8 @@ def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
     J0, J1 = (scalars(f._constraint(q, theta)[1][:, :nd]) for q in (q0, q_seed))
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
-    # a pivot that vanishes beside a typical M/|dt| (stages of compositions go back): `_rescue` finds out whether the step is singular
+    # a pivot that vanishes beside a typical M/|dt| (stages of compositions go back): `_rescue` finds out
+    # whether the step is singular
     flag = ca.SX(0)
     if isinstance(D, SparseLU):
         small = ca.fabs(D.pivots * dt) < PIVOT * f.lagrangian.mass_scale
