@@ -18,6 +18,7 @@ from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
 from vioc.dynamics import vectors as vec
 from vioc.dynamics.compile.compiler import find_compiler
+from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.linear_time import step
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
 from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
@@ -483,13 +484,14 @@ def test_constraints_count_as_singular_from_a_hundred_thousand(short, refused):
     )
     f = LinearTimeVI(system, 0.1)
     X = np.array([[1.0, 0.0, 0.0, 0.0], [np.sin(short), np.cos(short), 0.0, 0.0]])
-    arguments = X[:1], X[1:], np.zeros((1, 0)), np.zeros((1, 1)), 0.0, f.dt, f._theta, 0
+    one = np.ones(1)
+    steps = Steps(X[:1], X[1:], np.zeros((1, 0)), np.zeros((1, 1)), 0 * one, f.dt * one, 0)
     if refused:
         with pytest.raises(StepError, match="singular constraints|Dh") as error:
-            f._derivatives.first(*arguments)
+            f._derivatives.first(steps, f._theta)
         assert error.value.cause == "singular constraints"
     else:
-        found = f._derivatives.first(*arguments).linearization
+        found = f._derivatives.first(steps, f._theta).linearization
         impulse = f.lagrangian.constraint_jacobian(X[0, :2]).T @ found.C[0, :, 2:4]
         assert np.abs(impulse).max() == pytest.approx(1 / short, rel=1e-3)
 
