@@ -41,10 +41,10 @@ STUDY = Study(
     spherical=Claim(
         "spherical: time of a step, 200 links over 20", at_most(12), "", "linear", FIG, full_only=True
     ),
-    revolute_unit=Claim("revolute, 20 links: time per link and Newton iteration", at_most(1.0), "us"),
-    revolute_unit_200=Claim("the same, 200 links", at_most(1.0), "us", full_only=True),
-    spherical_unit=Claim("spherical, 20 links: time per link and Newton iteration", at_most(1.0), "us"),
-    spherical_unit_200=Claim("the same, 200 links", at_most(1.0), "us", full_only=True),
+    revolute_unit=Claim("revolute, 20 links: time per link and Newton iteration", None, "us"),
+    revolute_unit_200=Claim("the same, 200 links", None, "us", full_only=True),
+    spherical_unit=Claim("spherical, 20 links: time per link and Newton iteration", None, "us"),
+    spherical_unit_200=Claim("the same, 200 links", None, "us", full_only=True),
     iterations=Claim("revolute, 20 links: iterations a step", None),
     iterations_200=Claim("the same, 200 links", None, full_only=True),
     minimal=Claim(

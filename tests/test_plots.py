@@ -137,7 +137,7 @@ def test_all_states_one_panel_per_unit(run):
 
 
 def test_several_of_one_unit_share_a_panel_with_a_legend():
-    f = MidpointVI(System(rx("theta", mass=1.0)[tz(1.0)[rx("phi")[tz(1.0, mass=1.0)]]]), 0.02)
+    f = MidpointVI(System(rx("theta")[tz(1.0, mass=1.0)[rx("phi")[tz(1.0, mass=1.0)]]]), 0.02)
     axes = f.rollout(f.initial_state({"theta": 0.3}), steps=5).plot("theta", "phi")
     assert axes.get_ylabel() == "angle (rad)"
     assert labels(axes) == ["theta", "phi"]

@@ -152,6 +152,7 @@ def test_parts_are_steps_of_their_own(rich):
     np.testing.assert_allclose(rich.multipliers[0], fine.multipliers.sum(axis=0), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_all_derivatives_of_a_step_in_parts(rich):
     """By state, input and parameters, of state and impulses: prescribed motions, a string, time."""
     f, k, x, u = rich.map, rich.k0, rich.x[0], rich.u[0]
