@@ -104,7 +104,7 @@ class KernelMap(OneStepMap):
 
     @property
     def _divisible(self) -> bool:
-        """Whether parts of a step lead where the step does: a state must not depend on the steps beside it."""
+        """Whether parts lead where the step does: no state may depend on the length of the steps beside it."""
         return True
 
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
