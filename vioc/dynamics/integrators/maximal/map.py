@@ -264,7 +264,7 @@ class MaximalVI(DivisibleMap):
     @cached_property
     def _slips(self) -> np.ndarray:
         own = [n == f"{t.name}.slip" for t in self.graph.touches for n in t.multipliers]
-        return np.array([False] * len(self.graph.names) + own)
+        return np.array([False] * len(self.graph.names) + own, bool)
 
     @shared
     def interior(self) -> InteriorPoint:
