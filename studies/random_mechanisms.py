@@ -140,7 +140,7 @@ def run(report: Report) -> None:
     for (dt, cause), runs in own.whole.items():
         by_length[dt] += runs
         by_cause[cause] += runs
-    near, far = (np.array(sum((own.distances[dt] for dt in some), [])) for some in (fine, coarse))
+    near, far = (np.concatenate([own.distances[dt] for dt in some]) for some in (fine, coarse))
     distances = np.concatenate([near, far])
     report.measure(
         fine=own.share(own.ended, fine),

@@ -104,7 +104,7 @@ class KernelMap(OneStepMap):
 
     @property
     def _divisible(self) -> bool:
-        """Whether parts lead where the step does: no state may depend on the length of the steps beside it."""
+        """Whether parts lead where the step does: states must not depend on the steps beside them."""
         return True
 
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
