@@ -102,11 +102,6 @@ class KernelMap(OneStepMap):
         """
         return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
 
-    @property
-    def _divisible(self) -> bool:
-        """Whether parts lead where the step does: states must not depend on the steps beside them."""
-        return True
-
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Rows of solved steps through X (N+1, nx) from `carry` whose solutions are to be settled; `lengths`
         (N+1,) begins with that of the step before.
@@ -285,8 +280,6 @@ class KernelMap(OneStepMap):
         """
         if not (rescue == "split" or isinstance(rescue, bool)):
             raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
-        if rescue == "split" and not self._divisible:
-            rescue = True
         n = len(U)
         X = np.empty((n + 1, self.nx))
         multipliers = np.empty((n, len(self.multiplier_names)))

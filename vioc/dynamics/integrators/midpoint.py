@@ -251,11 +251,6 @@ class MidpointVI(DivisibleMap, MechanicalMap):
 
     # -- starts -----------------------------------------------------------------------------------
 
-    @property
-    def _divisible(self) -> bool:
-        # with other rules p is off the motion's momentum by O(dt), which parts of a step would not undo
-        return self.alpha == 0.5 and self.forcing == "symmetric"
-
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """The state of a configuration and velocity, p = dL/dv by the Legendre transform.
 
