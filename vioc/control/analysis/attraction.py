@@ -14,7 +14,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.sweep import sweep
 from vioc.drawing import plots, unit_of
-from vioc.errors import StepError
+from vioc.errors import StepError, trying
 from vioc.names import by_name, meaning
 
 CONFIDENCE = 1.959964  # of a 95 % interval, in standard deviations
@@ -179,7 +179,7 @@ def _catch(
     distances = np.empty(count)
     for i, x0 in enumerate(starts):
         try:
-            with np.errstate(over="ignore", invalid="ignore"):
+            with trying(), np.errstate(over="ignore", invalid="ignore"):
                 end = loop.rollout(x0, steps).x[-1]
                 distances[i] = (np.abs(loop.map.difference(center, end)) / limits).max()
         except StepError:

@@ -29,12 +29,38 @@ SLOW = 1e-4  # correction below which as many were on the way; farther off, Newt
 EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2
 
 
-def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
+def solved_step(f: MidpointVI, articulated: bool, continued: bool = False) -> ca.Function:
     """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error).
 
     `seed` (nd,) is a guess of the dynamic configurations; `error` the last correction of q relative to
     1 + |q_k|. `articulated` solves with the mass matrix, by O(n) sweeps, in the place of the exact
-    D2 D1 L_d: more iterations of less work.
+    D2 D1 L_d: more iterations of less work. `continued` goes on with new factors at each iteration, where
+    the chord came near but was too slow to arrive: the same numbers where it did arrive.
+    """
+    nd = f.nd
+    factorize, iterate = _chord(f, articulated)
+    context = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in factorize.sx_in()]
+    start, numbers, singular = factorize(*context)
+    found = _root(nd, iterate)(start, *context, numbers)
+    if continued:
+        x, _, *rest = context
+        y, seed = ca.MX.sym("y", nd), ca.MX.sym("seed", nd)
+        size = 1 + ca.fabs(x[:nd])
+        exact = ca.Function(
+            "exact", [y, x, seed, *rest], iterate.call([y, x, seed, *rest, factorize(x, y * size, *rest)[1]])
+        )
+        chord = [ca.MX.sym("found", o.numel()) for o in found]
+        go_on = ca.Function("newton", [*context, *chord], _root(nd, exact)(chord[0], *context))
+        keep = ca.Function("keep", [*context, *chord], chord)
+        slow = ca.logic_and(found[-1] > f._tolerance, found[-1] < SLOW)
+        found = ca.Function.if_else("either", go_on, keep)(slow, *context, *found)
+    _, x_next, multipliers, error = found
+    return ca.Function("solved_step", context, [x_next, multipliers, error + singular])
+
+
+def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
+    """(x, seed, ...) -> (start y, factors, whether singular) and (y, x, seed, ..., factors) -> (g, x_next,
+    multipliers, |g|), with q = y (1 + |q_k|) and g the correction with opposite sign.
     """
     nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
     x, seed, u = ca.SX.sym("x", f.nx), ca.SX.sym("seed", nd), ca.SX.sym("u", f.nu)
@@ -73,30 +99,15 @@ def solved_step(f: MidpointVI, articulated: bool) -> ca.Function:
     x_next = ca.vertcat(q_next, momentum, (rho - part(q0, nd)) / dt)
     outputs = [g, x_next, ca.densify(multipliers), ca.norm_2(g)]
     iterate = ca.Function("iterate", [y, *context, w], outputs, OPTIONS)
-    context = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in context]
-    w = ca.MX.sym("w", factors.numel())
-    start, numbers, singular = factorize(*context)
-    chord = _root(nd, iterate)(start, *context, numbers)
-
-    # where that came near, but was too slow to arrive: the same from there with new factors at each iteration
-    x, _, *rest = context
-    y, seed = ca.MX.sym("y", nd), ca.MX.sym("seed", nd)
-    size = 1 + ca.fabs(x[:nd])
-    exact = ca.Function("exact", [y, *context], iterate.call([y, *context, factorize(x, y * size, *rest)[1]]))
-    found = [ca.MX.sym("found", o.numel()) for o in chord]
-    newton = ca.Function("newton", [*context, *found], _root(nd, exact)(found[0], *context)[1:])
-    keep = ca.Function("keep", [*context, *found], found[1:])
-    either = ca.Function.if_else("either", newton, keep)
-    slow = ca.logic_and(chord[-1] > f._tolerance, chord[-1] < SLOW)
-    x_next, multipliers, error = either(slow, *context, *chord)
-    return ca.Function("solved_step", context, [x_next, multipliers, error + singular])
+    return factorize, iterate
 
 
 def _root(nd: int, residual: ca.Function) -> ca.Function:
     """y = y - g(y), ..., of `residual` (y, ...) -> (g, outputs): (y, ...) -> (y, outputs)."""
-    args = residual.mx_in()
+    plain = residual.is_a("SXFunction")  # then without a call within a call
+    args, eye = (residual.sx_in(), ca.SX.eye(nd)) if plain else (residual.mx_in(), ca.MX.eye(nd))
     options = {
-        "jacobian_function": ca.Function("identity", args, [ca.MX.eye(nd), *residual.call(args)]),
+        "jacobian_function": ca.Function("identity", args, [eye, *residual.call(args)]),
         "abstol": CONVERGED * max(1, nd / 10),
         "abstolStep": CONVERGED * max(1, nd / 10),
         "max_iter": ITERATIONS,

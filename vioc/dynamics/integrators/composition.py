@@ -15,7 +15,7 @@ import numpy as np
 from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
 from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.trajectory import Trajectory
@@ -172,12 +172,14 @@ class Composition(KernelMap):
 
     @shared
     def _chain(self) -> ca.Function:
+        return self._chain_of(self.base.solved_step if self._seeded else self.base._kernel)  # type: ignore[attr-defined]
+
+    def _chain_of(self, stage: ca.Function) -> ca.Function:
         """(x, rates, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), rates, error.
 
         `rates` (nd s,) are mean velocities: of the stages of the step before, and of these.
         """
         n, starts, weights = self._seeded, self._stage_starts, seed_weights(self.coefficients)
-        stage = self.base.solved_step if n else self.base._kernel  # type: ignore[attr-defined]
         x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
         t, dt = ca.MX.sym("t"), ca.MX.sym("dt")
         theta = ca.MX.sym("theta", len(self.parameters))
@@ -203,11 +205,22 @@ class Composition(KernelMap):
 
     @shared
     def _kernel(self) -> ca.Function:
+        return self._kernel_of(self._chain)
+
+    @shared
+    def _robust_kernel(self) -> ca.Function | None:
+        return self._kernel_of(self._chain_of(self.base.robust_step)) if self._seeded else None  # type: ignore[attr-defined]
+
+    @property
+    def kernel(self) -> Kernel | None:
+        return super().kernel if self.base.kernel is not None else None
+
+    def _kernel_of(self, chain: ca.Function) -> ca.Function:
         """The carry is x, then the rates of the stages in the step before."""
         carry = ca.MX.sym("carry", self.nx + self._seeded * len(self.coefficients))
-        _, _, u, t, dt, theta = self._chain.mx_in()
+        _, _, u, t, dt, theta = chain.mx_in()
         x, before = part(carry, 0, self.nx), part(carry, self.nx)
-        states, impulses, rates, error = self._chain(x, before, u, t, dt, theta)
+        states, impulses, rates, error = chain(x, before, u, t, dt, theta)
         outputs = [ca.vertcat(states[:, -1], rates), impulses[:, 0] / self.coefficients[0], error]
         return ca.Function("step", [carry, u, t, dt, theta], outputs)
 

@@ -102,6 +102,11 @@ class KernelMap(OneStepMap):
         """
         return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
 
+    @property
+    def _divisible(self) -> bool:
+        """Whether parts lead where the step does: states must not depend on the steps beside them."""
+        return True
+
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Rows of solved steps through X (N+1, nx) from `carry` whose solutions are to be settled; `lengths`
         (N+1,) begins with that of the step before.
@@ -192,14 +197,15 @@ class KernelMap(OneStepMap):
 
     @property
     def kernel(self) -> Kernel | None:
-        own = type(self)
-        if self._robust_kernel is not None or own.track is not KernelMap.track:
+        if type(self).track is not KernelMap.track:
             return None  # a rollout is more than this kernel
 
         def start(x: np.ndarray, dt: float) -> np.ndarray:
             return self._carry(x, x[None][:0], dt)
 
-        return Kernel(self._kernel, start, self._tolerance, self._difference_expression)
+        return Kernel(
+            self._robust_kernel or self._kernel, start, self._tolerance, self._difference_expression
+        )
 
     def with_parameters(self: Self, **values: float) -> Self:
         for name in values:
@@ -280,6 +286,8 @@ class KernelMap(OneStepMap):
         """
         if not (rescue == "split" or isinstance(rescue, bool)):
             raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
+        if rescue == "split" and not self._divisible:
+            rescue = True
         n = len(U)
         X = np.empty((n + 1, self.nx))
         multipliers = np.empty((n, len(self.multiplier_names)))

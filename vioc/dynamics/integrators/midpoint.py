@@ -20,7 +20,7 @@ from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
 from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
+from vioc.dynamics.integrators.base import FIELDS, Kernel, Linearization, SecondOrder
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
@@ -194,12 +194,21 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         return solved_step(self, self._articulated)
 
     @shared
+    def robust_step(self) -> ca.Function:
+        """The same, which tries harder."""
+        return solved_step(self, False, continued=True)
+
+    @shared
     def _kernel(self) -> ca.Function:
         return extrapolated_step(self, self.solved_step)
 
     @shared
-    def _robust_kernel(self) -> ca.Function | None:
-        return extrapolated_step(self, solved_step(self, False)) if self._articulated else None
+    def _robust_kernel(self) -> ca.Function:
+        return extrapolated_step(self, self.robust_step)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        return None if self._articulated else super().kernel  # a robust step of a long chain is O(n^3)
 
     def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         nd, needed = self.nd, len(EXTRAPOLATION) - 1
@@ -250,6 +259,11 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
 
     # -- starts -----------------------------------------------------------------------------------
+
+    @property
+    def _divisible(self) -> bool:
+        # with other rules p is off the motion's momentum by O(dt), which parts of a step would not undo
+        return self.alpha == 0.5 and self.forcing == "symmetric"
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """The state of a configuration and velocity, p = dL/dv by the Legendre transform.
