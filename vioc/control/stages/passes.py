@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import casadi as ca
 import numpy as np
 
 from vioc.control.costs import Cost
@@ -15,7 +16,7 @@ from vioc.control.local_model import Weights, absolute
 from vioc.control.stages import kernels
 from vioc.control.stages.kernels import Layout
 from vioc.dynamics.evaluate import Bound
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.dynamics.integrators.base import Kernel, OneStepMap
 from vioc.dynamics.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -96,14 +97,11 @@ class Passes:
 
         # trials
         self._dx, self._du, self._gamma = np.zeros((N, nx)), np.zeros((N, nu)), np.zeros(1)
-        self._trial: Bound | None = None
-        if (kernel := f.kernel) is not None:
-            self._start = np.zeros(1 + kernel.function.numel_in(0))
-            program = sweeps.program("trial", lambda: kernels.trial_kernel(e, kernel))
-            gains = natural[:, layout.part("K")]
-            rows = [self.x[:-1], self.u, self._dx, self._du, gains, self._gamma, *grid]
-            self._trial = program.bind_accumulate(self._start, rows, N, 1 + nx, kernel.tolerance)
-            self._trial_end = self._terminal(self._trial.outputs[0][-1, 1:])
+        self._trials: dict[str, tuple[Bound, Bound]] = {}
+        self._gains = natural[:, layout.part("K")]
+        self._kernel = f.kernel
+        if self._kernel is not None:
+            self._start = np.zeros(1 + self._kernel.function.numel_in(0))
 
         # what does not change from iterate to iterate
         self._constant = cost.constant_hessian
@@ -122,8 +120,8 @@ class Passes:
     def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
         """Get ready for trajectories from x0; `weights` of the regulator that projects as `LocalModel`'s."""
         self._weights = weights
-        if (kernel := self._map.kernel) is not None:
-            self._start[1:] = kernel.start(x0, float(self._grid.dt[0, 0]))
+        if self._kernel is not None:
+            self._start[1:] = self._kernel.start(x0, float(self._grid.dt[0, 0]))
         if weights is not None:
             Q, R = weights
             n = len(Q)
@@ -221,7 +219,7 @@ class Passes:
     @property
     def can_try(self) -> bool:
         """Whether the map has a kernel."""
-        return self._trial is not None
+        return self._kernel is not None
 
     def aim(self, dx: np.ndarray, du: np.ndarray) -> None:
         """The direction of the trials that follow, from the iterate along the model's gains."""
@@ -229,19 +227,33 @@ class Passes:
 
     def attempt(self, gamma: float) -> float | None:
         """The cost of a trial; None where the kernel did not solve one of its steps, after `reached`."""
-        assert self._trial is not None
+        kernel = self._kernel
+        assert kernel is not None
         self._gamma[0] = gamma
-        done = self._trial.call()
+        self._last, end = self._trial("trial", kernel, kernel.function)
+        done = self._last.call()
+        if done < len(self.u) and (robust := kernel.robust()) is not None:
+            self._last, end = self._trial("trial_robust", kernel, robust)
+            done = self._last.call()
         if done < len(self.u):
-            self.reached = self._trial.outputs[0][done - 1, 1:] if done else self.x[0]
+            self.reached = self._last.outputs[0][done - 1, 1:] if done else self.x[0]
             return None
-        self._trial_end.call()
-        return float(self._trial.outputs[0][-1, 0] + self._trial_end.outputs[0][0, 0])
+        end.call()
+        return float(self._last.outputs[0][-1, 0] + end.outputs[0][0, 0])
+
+    def _trial(self, name: str, kernel: Kernel, step: ca.Function) -> tuple[Bound, Bound]:
+        """A rollout along the direction by a function of the map's kernel, and the cost of where it ends."""
+        if name not in self._trials:
+            nx, sweeps = self.x.shape[1], self._sweeps
+            program = sweeps.program(name, lambda: kernels.trial_kernel(sweeps.equations, kernel, step))
+            rows = [self.x[:-1], self.u, self._dx, self._du, self._gains, self._gamma, *self._grid]
+            bound = program.bind_accumulate(self._start, rows, len(self.u), 1 + nx, kernel.tolerance)
+            self._trials[name] = bound, self._terminal(bound.outputs[0][-1, 1:])
+        return self._trials[name]
 
     def attempted(self, run: Trajectory) -> Trajectory:
         """The last trial; `run` is the iterate."""
-        assert self._trial is not None
-        states, u, _, multipliers = self._trial.outputs
+        states, u, _, multipliers = self._last.outputs
         x = np.concatenate([self.x[:1], states[:, 1:]])
         return Trajectory(run.map, run.t, x, u.copy(), multipliers.copy(), k0=run.k0)
 

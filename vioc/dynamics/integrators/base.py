@@ -59,11 +59,12 @@ class Kernel(NamedTuple):
     """A step with its solver: (carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
 
     A carry begins with the state and may go on with seeds for the solver; `start` makes the first one, of
-    the state and the first step's length. A step is solved if `error` is within `tolerance`. `difference`
-    is the map's, on SX columns.
+    the state and the first step's length. A step is solved if `error` is within `tolerance`; `robust` makes
+    a function that tries harder, None if there is none. `difference` is the map's, on SX columns.
     """
 
     function: ca.Function
+    robust: Callable[[], ca.Function | None]
     start: Callable[[np.ndarray, float], np.ndarray]
     tolerance: float
     difference: Callable[[ca.SX, ca.SX], ca.SX]

@@ -203,9 +203,10 @@ class KernelMap(OneStepMap):
         def start(x: np.ndarray, dt: float) -> np.ndarray:
             return self._carry(x, x[None][:0], dt)
 
-        return Kernel(
-            self._robust_kernel or self._kernel, start, self._tolerance, self._difference_expression
-        )
+        def robust() -> ca.Function | None:
+            return self._robust_kernel
+
+        return Kernel(self._kernel, robust, start, self._tolerance, self._difference_expression)
 
     def with_parameters(self: Self, **values: float) -> Self:
         for name in values:
