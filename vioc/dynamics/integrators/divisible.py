@@ -109,6 +109,7 @@ class DivisibleMap(KernelMap):
         parts = self._parts(step, 0.0, 1.0, step[0], found or error)
         if len(parts) == 1:
             return *parts[0][1], None
+        parts = self._refined(step, parts)
         ends, solved = zip(*parts, strict=True)
         states, impulses = (np.stack(a) for a in zip(*solved, strict=True))
         split = Split(step[4] * np.diff(ends, prepend=0.0), states, impulses)
@@ -154,6 +155,31 @@ class DivisibleMap(KernelMap):
             if self._moved(found[0], end) <= AGREED * way:
                 return [(start + size, found)]
         return halves
+
+    def _refined(self, step: Step, parts: list[tuple[float, Solved]]) -> list[tuple[float, Solved]]:
+        """Parts of a step that end where their halves do; if these do not, theirs, and so on."""
+        while True:
+            starts = [0.0, *(end for end, _ in parts[:-1])]
+            sizes = [end - start for start, (end, _) in zip(starts, parts, strict=True)]
+            if max(sizes) / 2 < SMALLEST:
+                return parts
+            halves: list[tuple[float, Solved]] = []
+            x = step[0]
+            way = 0.0
+            try:
+                for start, size in zip(starts, sizes, strict=True):
+                    count = 1 if size / 2 < SMALLEST else 2
+                    for i in range(count):
+                        some = self._parts(step, start + i * size / count, size / count, x)
+                        for _, (after, _) in some:
+                            way += self._moved(x, after)
+                            x = after
+                        halves += some
+            except StepError:
+                return parts
+            if self._moved(parts[-1][1][0], x) <= AGREED * way:
+                return parts
+            parts = halves
 
     def _solved_part(self, step: Step, start: float, size: float, x: np.ndarray) -> tuple[Solved, bool]:
         """The solution of a part of a step, and whether it is in doubt."""
