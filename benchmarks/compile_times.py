@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks import problems
 from benchmarks.harness import COMPILED, Bench, Row
-from vioc.dynamics.compile.cache import VARIABLE
+from vioc.compile.cache import VARIABLE
 
 TARGETS = {"step": 3.0, "A, B": 5.0, "second order": 20.0}  # s, compiled
 

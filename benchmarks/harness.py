@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import vioc
-from vioc.dynamics.compile import find_compiler
+from vioc.compile import find_compiler
 
 ABSENT = "not installed"
 PACKAGES = ("casadi", "numpy", "scipy", "mujoco", "pin", "dartpy", "crocoddyl")

@@ -19,7 +19,7 @@ from scipy.integrate import solve_ivp
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
 from vioc import Gravity, Mass, System, ry, tx, tz
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal import MaximalVI, space
 
 G, CELLS, END = 9.81, 2, 10.0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vioc import MidpointVI, Trajectory
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
 
 
 def total_drift(t: np.ndarray, energy: np.ndarray) -> float:

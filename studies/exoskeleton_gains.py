@@ -41,7 +41,7 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.dynamics.compile.compiler import find_compiler
+from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.maximal import MaximalVI
 
 LIMIT = 5.0  # N m, [M]

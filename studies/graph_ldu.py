@@ -18,7 +18,7 @@ from itertools import product
 import numpy as np
 
 from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks
-from vioc.dynamics.graph_ldu import BlockLDU
+from vioc.dynamics.algebra.graph_ldu import BlockLDU
 
 BLOCK = 6
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

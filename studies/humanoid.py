@@ -12,7 +12,7 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.dynamics.compile.compiler import find_compiler
+from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
 DT = 1e-3  # s

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vioc import Gravity, Mass, System, Trajectory, rx, tz
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
 
 LENGTH = 1.5  # m
 GOLDEN = 0.6180339887498949

@@ -19,7 +19,7 @@ import numpy as np
 from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks
 from studies.linear_time_chain import chain, start
 from studies.n_link_caching import Mechanics, pendulum
-from vioc.dynamics.compile.compiler import find_compiler
+from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, Core
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 

@@ -22,7 +22,7 @@ from studies.energy import total_drift
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.reference_suite import free_body, precession
 from vioc import Gravity, JointDamping, Mass, RungeKutta, System, ry, tx, tz
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
 from vioc.dynamics.terms.contacts import Contact

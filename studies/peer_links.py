@@ -9,7 +9,7 @@ import casadi as ca
 import numpy as np
 
 from vioc import Gravity, PointConstraint, System
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
 
 

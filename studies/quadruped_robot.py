@@ -15,7 +15,7 @@ import casadi as ca
 import numpy as np
 
 from vioc import JointDamping, System, TorsionalSpring, read_urdf
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.terms.contacts import Contact
 

@@ -16,8 +16,8 @@ import numpy as np
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
 from studies.linear_time_chain import chain, start
-from vioc.dynamics.compile.compiler import find_compiler
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.compiler import find_compiler
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.linear_time.core import Core
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 

@@ -3,9 +3,9 @@
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
-from vioc.dynamics.integrators.casadi_map import CasadiMap
+from vioc.compile.evaluate import Evaluator
+from vioc.maps.casadi_map import CasadiMap
+from vioc.maps.protocol import Linearization, SecondOrder
 
 
 def rk4(rhs, nx, nu, dt, **names):

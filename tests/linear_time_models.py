@@ -6,7 +6,7 @@ import numpy as np
 
 import vioc
 from vioc import Gravity, Mass, System
-from vioc.dynamics.integrators.linear_time import se3
+from vioc.dynamics.algebra import se3
 
 
 def random_mass(random: np.random.Generator) -> Mass:

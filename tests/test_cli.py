@@ -11,7 +11,7 @@ import pytest
 import vioc
 from vioc import ry, tx
 from vioc.cli import main
-from vioc.dynamics.compile import find_compiler
+from vioc.compile import find_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -325,7 +325,7 @@ def test_compiled_models_are_kept_shown_and_cleared(vioc_prints, monkeypatch, tm
 
 def test_the_newest_of_many_libraries(vioc_prints, monkeypatch):
     from vioc.cli import cache
-    from vioc.dynamics.compile.cache import Entry
+    from vioc.compile.cache import Entry
 
     kept = [Entry(f"{i}", f"model {i}.", 1000, 1e9 + 60 * i) for i in range(13)]
     monkeypatch.setattr(cache.Cache, "entries", lambda self: iter(kept))

@@ -5,7 +5,7 @@ import pytest
 
 import vioc
 from vioc.cli import doctor, main
-from vioc.dynamics.compile import find_compiler
+from vioc.compile import find_compiler
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.dynamics.compile import Backend, Cache, find_compiler, load_library, native
-from vioc.dynamics.compile.backend import AutoProgram
-from vioc.dynamics.compile.compiler import Compiler
-from vioc.dynamics.compile.libraries import key_of
-from vioc.dynamics.compile.native import NativeProgram
-from vioc.dynamics.compile.virtual import VirtualProgram
+from vioc.compile import Backend, Cache, find_compiler, load_library, native
+from vioc.compile.backend import AutoProgram
+from vioc.compile.compiler import Compiler
+from vioc.compile.libraries import key_of
+from vioc.compile.native import NativeProgram
+from vioc.compile.virtual import VirtualProgram
 from vioc.errors import CompileError, ModelError, StepError
 
 RNG = np.random.default_rng
@@ -253,7 +253,7 @@ class TestCache:
         """What could not be kept is in use until the process itself ends, not a child of it."""
         script = """
             import os, sys
-            from vioc.dynamics.compile.cache import _own_folder
+            from vioc.compile.cache import _own_folder
             folder = _own_folder()
             child = os.fork()
             if child == 0:

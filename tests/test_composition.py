@@ -15,12 +15,11 @@ from scipy.interpolate import CubicSpline
 from scipy.linalg import block_diag, null_space
 
 import vioc
-from vioc.dynamics.compile import find_compiler
+from vioc.compile import find_compiler
 from vioc.dynamics.description.component import Force
 from vioc.dynamics.description.frame import rx, ry, tx, tz
 from vioc.dynamics.description.numbers import K
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.composition_coefficients import DEFAULTS, METHODS, order_of
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -29,8 +28,9 @@ from vioc.dynamics.reference import reference_solution
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError, StepError
+from vioc.maps.casadi_map import CasadiMap
+from vioc.maps.trajectory import Trajectory
 
 FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")
 BLOCKS = "ABPCDE"

@@ -16,9 +16,9 @@ from control_maps import (
 
 from vioc.control import Armijo, Cost, optimize, project, projection_gains, quadratic, riccati, straight_line
 from vioc.control.descent import LocalModel
-from vioc.dynamics.integrators.casadi_map import CasadiMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
+from vioc.maps.casadi_map import CasadiMap
+from vioc.maps.trajectory import Trajectory
 
 RNG = np.random.default_rng(3)
 STEPS = 100

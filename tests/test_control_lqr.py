@@ -16,8 +16,8 @@ from vioc.control import (
     unstabilizable_modes,
 )
 from vioc.control.riccati import affine_riccati
-from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.errors import OptimizationError
+from vioc.maps.casadi_map import CasadiMap
 
 RNG = np.random.default_rng(2)
 

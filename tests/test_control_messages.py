@@ -9,8 +9,8 @@ from vioc.control import dlqr, dmoc, feedback, optimize, quadratic
 from vioc.control.analysis import modes
 from vioc.control.interop import export_c, load_functions, save_functions
 from vioc.control.sweep import executors
-from vioc.dynamics.signals import inputs
 from vioc.errors import ModelError, OptimizationError
+from vioc.maps.signals import inputs
 
 WEIGHTS = {"x": 10, "theta": 10, "p.x": 1, "p.theta": 1}
 

@@ -8,13 +8,13 @@ import pytest
 from mechanisms import everything, hold, pendulum, state_near
 
 import vioc
+from vioc.compile import find_compiler
 from vioc.control import Cost, optimize, quadratic
 from vioc.control.local_model import LocalModel
 from vioc.control.stages.elimination import SymbolicLU, pivot_order, symmetric_solve
 from vioc.control.stages.model import LocalModels, StageModel
 from vioc.control.stages.passes import Passes
 from vioc.control.stages.sweeps import Sweeps
-from vioc.dynamics.compile import find_compiler
 from vioc.errors import StepError
 
 RNG = np.random.default_rng(7)

@@ -14,8 +14,8 @@ from vioc.dynamics.description.frame import Frame, Pose, Transform, chain, rx, r
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.joints import cylindrical, universal
 from vioc.dynamics.description.numbers import D, K, P, Parameter, Variable
-from vioc.dynamics.description.sexpr import read_text, write_text
 from vioc.dynamics.description.system import System
+from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.terms import constraints, forces, potentials
 from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, coincident
 from vioc.dynamics.terms.forces import JointDamping, JointForce

@@ -11,7 +11,7 @@ from mechanisms import pendulum
 
 import vioc
 from vioc.control import Cost, dmoc
-from vioc.dynamics.integrators.casadi_map import CasadiMap
+from vioc.maps.casadi_map import CasadiMap
 
 
 def swing(**options):

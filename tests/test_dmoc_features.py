@@ -11,10 +11,10 @@ from vioc.control import Cost, dmoc
 from vioc.dynamics.description.frame import ry, tx, tz
 from vioc.dynamics.description.numbers import K
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.terms.constraints import StringConstraint, coincident
 from vioc.dynamics.terms.forces import JointForce
 from vioc.dynamics.terms.potentials import Gravity
+from vioc.maps.casadi_map import CasadiMap
 
 
 def effort(f):

@@ -14,8 +14,8 @@ from mechanisms import pendulum
 import vioc
 from vioc.control import Cost, dmoc, quadratic
 from vioc.control.dmoc.solution import solution
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import OptimizationError
+from vioc.maps.protocol import OneStepMap
 
 
 def cart():

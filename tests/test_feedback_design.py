@@ -10,10 +10,10 @@ from scipy.optimize import minimize
 from vioc import models
 from vioc.control import dlqr, dlqr_steady
 from vioc.control.feedback import StateLaw, as_law, equilibrium, regulator, track_curve
-from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.errors import ModelError, OptimizationError
+from vioc.maps.casadi_map import CasadiMap
 
 RNG = np.random.default_rng(4)
 

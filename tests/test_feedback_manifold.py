@@ -24,13 +24,13 @@ from vioc.dynamics.description.frame import ry, tx, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import K as kinematic
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
+from vioc.maps.casadi_map import CasadiMap
 
 
 def moving(f, steps=12):

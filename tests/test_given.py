@@ -20,7 +20,7 @@ from vioc.control import (
     straight_line,
 )
 from vioc.control.feedback import equilibrium, regulator
-from vioc.dynamics.given import state_of, trajectory_of
+from vioc.maps.given import state_of, trajectory_of
 
 N = 10
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from studies.graph_ldu import crystal, ladder, net
-from vioc.dynamics.compile.compiler import find_compiler
-from vioc.dynamics.graph_ldu import BlockLDU, analyse
+from vioc.compile.compiler import find_compiler
+from vioc.dynamics.algebra.graph_ldu import BlockLDU, analyse
 from vioc.errors import ModelError
 
 BACKENDS = ["numpy", *(["compiled"] if find_compiler() else [])]

@@ -23,8 +23,8 @@ from vioc.dynamics.description.joints import (
     universal,
 )
 from vioc.dynamics.description.numbers import K, P
-from vioc.dynamics.description.sexpr import read_text, write_text
 from vioc.dynamics.description.system import System
+from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.terms.pairs import ScrewConstraint, screw

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 from strategies import systems
 
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.description.frame import Pose, Twist, rx, tz
 from vioc.dynamics.description.numbers import P
 from vioc.dynamics.description.system import System

@@ -16,8 +16,8 @@ from strategies import systems
 import vioc
 from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
-from vioc.dynamics import vectors as vec
-from vioc.dynamics.compile.compiler import find_compiler
+from vioc.compile.compiler import find_compiler
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.linear_time import step
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core

@@ -17,12 +17,12 @@ from vioc.control import quadratic
 from vioc.control.local_model import LocalModel
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring
 from vioc.errors import ChartWarning, StepError
+from vioc.maps.protocol import OneStepMap
 
 seeds = st.integers(0, 2**32 - 1)
 few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])

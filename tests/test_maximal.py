@@ -13,8 +13,8 @@ from strategies import systems
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, MidpointVI, System, rx, ry, rz, se3, tx, ty, tz
+from vioc.compile.compiler import find_compiler
 from vioc.control import Cost, dmoc
-from vioc.dynamics.compile.compiler import find_compiler
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal.newton import solve_step

@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 
 import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tx, tz
-from vioc.dynamics.compile.compiler import find_compiler
+from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.maximal import MaximalVI, core, interior, interior_equations
 from vioc.dynamics.integrators.maximal.interior import Problem
 from vioc.dynamics.integrators.maximal.tape import Tape

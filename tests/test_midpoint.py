@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import ellipj, ellipk
 from strategies import systems
 
-from vioc.dynamics.compile.compiler import find_compiler
+from vioc.compile.compiler import find_compiler
 from vioc.dynamics.description import component
 from vioc.dynamics.description.component import Force
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz

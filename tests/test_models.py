@@ -15,7 +15,7 @@ from strategies import systems
 
 from vioc import models
 from vioc.dynamics.description.frame import Pose, Twist
-from vioc.dynamics.description.sexpr import read_text
+from vioc.dynamics.formats.sexpr import read_text
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 

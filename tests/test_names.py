@@ -20,9 +20,9 @@ from vioc.control import (
     quadratic,
     region_of_attraction,
 )
+from vioc.dynamics.starts import start
 from vioc.errors import ModelError
 from vioc.names import by_name, by_quantity, meaning, quantity_name
-from vioc.starts import start
 
 JOINTS, TORQUES = ("shoulder", "elbow"), ("u.shoulder", "u.elbow")
 URDF = """<robot name="arm"><link name="base"/>{}{}</robot>"""

@@ -19,13 +19,13 @@ from vioc.control import dlqr, feedback
 from vioc.control.result import History, Record
 from vioc.dynamics.description.frame import rx, ry, tx, ty, tz
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint, StringConstraint
 from vioc.dynamics.terms.forces import JointForce
 from vioc.dynamics.terms.pairs import GearConstraint
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
+from vioc.maps.casadi_map import CasadiMap
 from vioc.viz.plots import energy, style
 from vioc.viz.plots.units import label, per, quantity_unit
 

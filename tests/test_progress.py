@@ -12,7 +12,7 @@ import pytest
 
 import vioc
 from vioc import progress
-from vioc.dynamics.compile import find_compiler, native
+from vioc.compile import find_compiler, native
 from vioc.dynamics.integrators.linear_time import core
 from vioc.progress import Progress, duration, paused
 

@@ -304,7 +304,7 @@ def test_states_that_depend_on_the_step_are_of_whole_steps(rule):
 
 
 def test_parts_end_where_their_halves_do():
-    """Parts that were each accepted by themselves ended 0.95 ways from a hundred steps, and the run in an error."""
+    """Parts each accepted by itself ended 0.95 ways from a hundred steps, and then the run in an error."""
     m = mechanism(3)
     f = MidpointVI(m.system, 0.05)
     q, v = (dict(zip(m.system.variables, a, strict=True)) for a in (m.q, m.v))

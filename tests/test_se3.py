@@ -6,7 +6,7 @@ import pytest
 from scipy.linalg import expm
 from scipy.special import bernoulli
 
-from vioc.dynamics.integrators.linear_time import se3
+from vioc.dynamics.algebra import se3
 
 # Some 250 roundings: expm squares products of four terms three times, of numbers to four
 ROUNDING = 256 * np.finfo(float).eps

@@ -15,8 +15,8 @@ from vioc.dynamics.description.component import Force, component_types
 from vioc.dynamics.description.frame import Frame, rx, ry, rz, se3, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import K, P
-from vioc.dynamics.description.sexpr import component_form, read, read_text, write, write_text
 from vioc.dynamics.description.system import System
+from vioc.dynamics.formats.sexpr import component_form, read, read_text, write, write_text
 from vioc.dynamics.terms.constraints import DistanceConstraint, PointConstraint
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring, TorsionalSpring

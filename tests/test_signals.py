@@ -15,8 +15,8 @@ from vioc.dynamics.description.numbers import K
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
-from vioc.dynamics.signals import inputs, sample
 from vioc.dynamics.terms.forces import JointForce
+from vioc.maps.signals import inputs, sample
 
 DT, N = 0.1, 8
 

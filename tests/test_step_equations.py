@@ -12,8 +12,8 @@ from mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.dynamics.integrators import newton
-from vioc.dynamics.integrators.casadi_map import CasadiMap
 from vioc.dynamics.integrators.newton import solve_step
+from vioc.maps.casadi_map import CasadiMap
 
 EPS = np.finfo(float).eps
 

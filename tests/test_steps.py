@@ -27,7 +27,7 @@ from vioc.control.feedback import (
 )
 from vioc.control.sweep import sweep
 from vioc.dynamics.integrators import structured
-from vioc.steps import check_steps, lengths_of, same_steps
+from vioc.maps.steps import check_steps, lengths_of, same_steps
 
 RNG = np.random.default_rng(0)
 OTHER = "made for steps of 0.02 s.* takes steps of 0.05 s"

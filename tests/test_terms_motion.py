@@ -21,8 +21,8 @@ from vioc.dynamics.terms.forces import JointForce, LinearDamper
 from vioc.dynamics.terms.pairs import GearConstraint, ScrewConstraint, cam, screw
 from vioc.dynamics.terms.potentials import Gravitation, Gravity, MassGravity, PolynomialSpring
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError, SlackWarning
+from vioc.maps.trajectory import Trajectory
 
 G = 9.81
 BODY = Mass(1.3, (0.2, 0.3, 0.4, 0.01, -0.02, 0.03), (0.1, -0.2, 0.05))

@@ -20,8 +20,8 @@ from vioc.dynamics.description.component import component_types
 from vioc.dynamics.description.frame import rx, rz, tx
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import D, K, P
-from vioc.dynamics.description.sexpr import read_text, write_text
 from vioc.dynamics.description.system import System
+from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms import constraints, forces, pairs, potentials, wrenches

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from strategies import systems
 
 import vioc
-from vioc.dynamics.ancestor_pairs import AncestorPairs
-from vioc.dynamics.articulated import ArticulatedInverse
-from vioc.dynamics.compile import Backend
+from vioc.compile import Backend
+from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
+from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import StepError
 

@@ -16,10 +16,10 @@ from scipy.linalg import expm
 import vioc
 from vioc import cli
 from vioc.dynamics.consistency import consistent_configuration
-from vioc.dynamics.description.files import read
-from vioc.dynamics.description.sexpr import read_text, write_text
-from vioc.dynamics.description.urdf import FLOATING, UrdfWarning, read_urdf, read_urdf_text
-from vioc.dynamics.description.urdf_model import Limit, Unsupported, UrdfJoint
+from vioc.dynamics.formats.files import read
+from vioc.dynamics.formats.sexpr import read_text, write_text
+from vioc.dynamics.formats.urdf import FLOATING, UrdfWarning, read_urdf, read_urdf_text
+from vioc.dynamics.formats.urdf_model import Limit, Unsupported, UrdfJoint
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms.pairs import GearConstraint

@@ -15,7 +15,7 @@ from vioc.dynamics.description.frame import rx, ry, se3, twist, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.joints import free, spherical
 from vioc.dynamics.description.system import System
-from vioc.dynamics.description.urdf_model import Shape
+from vioc.dynamics.formats.urdf_model import Shape
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.kinematics import FrameGraph, Kinematics
@@ -115,7 +115,7 @@ def test_bodies_of_maximal_coordinates_with_masses_on_several_frames():
 
 
 def test_a_map_without_frames_is_refused():
-    from vioc.dynamics.integrators.casadi_map import CasadiMap
+    from vioc.maps.casadi_map import CasadiMap
 
     plain = CasadiMap(ca.Function("f", [ca.SX.sym("x"), ca.SX.sym("u")], [ca.SX(1)]), dt=0.1)
     with pytest.raises(TypeError, match="CasadiMap has no frames"):

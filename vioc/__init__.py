@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casadi import GlobalOptions
 
-from vioc.dynamics.batch import Batch
+from vioc import drawing
 from vioc.dynamics.cables.cable import Cable, cable
 from vioc.dynamics.cables.modes import NormalModes, longest_step, normal_modes
 from vioc.dynamics.cables.section import Section, beam_stiffness, rectangular_section, round_section
@@ -21,7 +21,6 @@ from vioc.dynamics.cables.statics import StaticEquilibrium, static_equilibrium
 from vioc.dynamics.charts import change_chart, charts, rollout_charts
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.continuous import Continuous
-from vioc.dynamics.description.files import read
 from vioc.dynamics.description.frame import Frame, chain, rx, ry, rz, se3, twist, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.joints import (
@@ -36,12 +35,11 @@ from vioc.dynamics.description.joints import (
     universal,
 )
 from vioc.dynamics.description.numbers import D, K, P
-from vioc.dynamics.description.sexpr import read_text, write, write_text
 from vioc.dynamics.description.system import System
-from vioc.dynamics.description.urdf import read_urdf, read_urdf_text
-from vioc.dynamics.description.urdf_model import UrdfModel, UrdfWarning
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.integrators.casadi_map import CasadiMap
+from vioc.dynamics.formats.files import read
+from vioc.dynamics.formats.sexpr import read_text, write, write_text
+from vioc.dynamics.formats.urdf import read_urdf, read_urdf_text
+from vioc.dynamics.formats.urdf_model import UrdfModel, UrdfWarning
 from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.maximal import MaximalVI
@@ -51,7 +49,6 @@ from vioc.dynamics.integrators.tableau import Tableau
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.reference import reference_solution
-from vioc.dynamics.signals import inputs
 from vioc.dynamics.terms.cables import BendingSpring, LineDrag, MassDamping, SheaveString
 from vioc.dynamics.terms.constraints import (
     DistanceConstraint,
@@ -74,7 +71,6 @@ from vioc.dynamics.terms.potentials import (
 )
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import (
     ChartWarning,
     CompileError,
@@ -87,6 +83,11 @@ from vioc.errors import (
     SlackWarning,
     StepError,
 )
+from vioc.maps.batch import Batch
+from vioc.maps.casadi_map import CasadiMap
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.signals import inputs
+from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc import control, models, viz
@@ -211,6 +212,15 @@ __all__ = [
 with suppress(AttributeError):  # an older CasADi has neither the choice nor the warning
     if GlobalOptions.getNumpyMode() == 0:  # nobody has chosen: spare np.sin(x) a page of warning
         GlobalOptions.setNumpyMode(-1)
+
+
+def _pictures() -> Any:
+    import vioc.viz
+
+    return vioc.viz
+
+
+drawing.pictures_are_at(_pictures)
 
 
 def __dir__() -> list[str]:

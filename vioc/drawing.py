@@ -1,15 +1,31 @@
-"""The way from a result to its picture: what `.plot()` of every result goes through."""
+"""The one door from results to their pictures: `.plot()`, `.animate()` and `.view()` go through it.
+
+Results know nothing of pictures; the package says, when it is imported, where they are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+_door: Callable[[], Any] | None = None
+
+
+def pictures_are_at(door: Callable[[], Any]) -> None:
+    """Say what imports the module of pictures, `vioc.viz`."""
+    global _door
+    _door = door
+
+
+def viz() -> Any:
+    """The module `vioc.viz`, imported when something is drawn."""
+    assert _door is not None  # the package's __init__ has set it
+    return _door()
 
 
 def plots() -> Any:
-    """The module `vioc.viz.plots`, imported when something is drawn: results do not depend on it."""
-    from vioc.viz import plots
-
-    return plots
+    """The module `vioc.viz.plots`."""
+    return viz().plots
 
 
 def unit_of(f: Any, name: str) -> str:

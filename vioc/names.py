@@ -13,7 +13,7 @@ from vioc.checks import few, near_misses
 from vioc.errors import ModelError
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.base import OneStepMap
+    from vioc.maps.protocol import OneStepMap
 
 INPUTS = "u."  # prefix of inputs among a map's quantities
 

@@ -16,7 +16,7 @@ PLACES = 2
 FOLDERS = ("vioc/dynamics", "vioc/control")
 LEFT_OUT = {
     "vioc/dynamics/description/[!ijn]*": "readers and writers, fuzzed by fuzz.py",
-    "vioc/dynamics/compile/[clbn]*.py": "the cache and the compiler, killed and damaged in test_files.py",
+    "vioc/compile/[clbn]*.py": "the cache and the compiler, killed and damaged in test_files.py",
     "vioc/control/sweep/*": "processes and files, killed in kill.py",
     "vioc/control/interop/*": "needs packages that are not installed everywhere",
 }

@@ -20,11 +20,11 @@ import pytest
 from readers import POINTS, oscillator, square
 
 import vioc
+from vioc.compile import cache as caches
+from vioc.compile.cache import LIBRARY, NOTE, Cache
+from vioc.compile.compiler import find_compiler
+from vioc.compile.libraries import load_library
 from vioc.control.sweep import sweep
-from vioc.dynamics.compile import cache as caches
-from vioc.dynamics.compile.cache import LIBRARY, NOTE, Cache
-from vioc.dynamics.compile.compiler import find_compiler
-from vioc.dynamics.compile.libraries import load_library
 from vioc.errors import CompileError
 
 pytestmark = [
@@ -322,7 +322,7 @@ def test_without_a_home_libraries_are_the_processs_own(monkeypatch):
 def test_the_processs_own_libraries_go_with_it(tmp_path):
     code = (
         "import warnings; warnings.simplefilter('ignore')\n"
-        "from vioc.dynamics.compile.libraries import load_library\n"
+        "from vioc.compile.libraries import load_library\n"
         f"load_library(['{EXPORT}int answer(void) {{ return 1; }}'], 'own').answer()\n"
     )
     (tmp_path / "file").write_text("")

@@ -14,9 +14,9 @@ from readers import POINTS, READERS, Hang, Reader, judge, oscillator, square
 import vioc
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import FORMAT
-from vioc.dynamics.description.sexpr_syntax import Atom, shown
-from vioc.dynamics.trajectory import Trajectory
+from vioc.dynamics.formats.sexpr_syntax import Atom, shown
 from vioc.errors import FileFormatError, ReadError
+from vioc.maps.trajectory import Trajectory
 
 pytest.importorskip("urdf_parser_py")
 signal = pytest.importorskip("signal")

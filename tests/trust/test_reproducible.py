@@ -16,9 +16,9 @@ import soak
 from results import digest, results
 
 import vioc
+from vioc.compile.compiler import find_compiler
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import dumps
-from vioc.dynamics.compile.compiler import find_compiler
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,12 +22,12 @@ import pytest
 from readers import POINTS, READERS, oscillator, square
 
 import vioc
+from vioc.compile.native import NativeProgram
 from vioc.control.interop import export_c
 from vioc.control.sweep import sweep
 from vioc.control.sweep.store import read_store
-from vioc.dynamics.compile.native import NativeProgram
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import FileFormatError, ReadError
+from vioc.maps.trajectory import Trajectory
 
 pytest.importorskip("urdf_parser_py")
 

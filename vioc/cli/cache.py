@@ -6,7 +6,7 @@ import argparse
 import time
 
 from vioc.cli.options import Commands
-from vioc.dynamics.compile import Cache, find_compiler
+from vioc.compile import Cache, find_compiler
 
 NEWEST = 10  # libraries that are listed
 

@@ -89,7 +89,7 @@ def installation() -> Iterator[Row]:
 
 def compiling() -> Iterator[Row]:
     """The compiler, and the cache of what it made."""
-    from vioc.dynamics.compile import Cache, find_compiler
+    from vioc.compile import Cache, find_compiler
 
     compiler = find_compiler()
     yield (
@@ -131,7 +131,7 @@ def _version(package: str) -> str | None:
 
 
 def _cores() -> str:
-    from vioc.dynamics.cores import workers
+    from vioc.compile.cores import workers
 
     count = os.cpu_count() or 1
     return f"{count} cores" + (f", {workers()} in use" if workers() != count else "")
@@ -185,7 +185,7 @@ def check_virtual() -> str:
 
 def check_compiled() -> str:
     """The compiled backend gives the same bits as the virtual machine."""
-    from vioc.dynamics.compile import find_compiler
+    from vioc.compile import find_compiler
 
     if find_compiler() is None:
         return "skipped: no compiler"

@@ -11,9 +11,9 @@ from vioc.checks import few, plain
 from vioc.cli.models import load, without_contacts
 from vioc.cli.options import Commands, start_options
 from vioc.cli.printing import ROUNDING, print_start, print_values
+from vioc.dynamics.starts import start
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ConstraintError
-from vioc.starts import start
 
 
 def add(commands: Commands) -> None:

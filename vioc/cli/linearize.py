@@ -13,8 +13,8 @@ from vioc.checks import few
 from vioc.cli.models import load
 from vioc.cli.options import Commands, start_options
 from vioc.cli.printing import print_start, table
+from vioc.dynamics.starts import start
 from vioc.errors import ModelError
-from vioc.starts import start
 
 
 def add(commands: Commands) -> None:

@@ -10,9 +10,9 @@ import vioc
 from vioc.cli.models import load
 from vioc.cli.options import Commands, check_target, seconds, start_options
 from vioc.cli.printing import print_start, print_values
-from vioc.dynamics.compile import BACKENDS
+from vioc.compile import BACKENDS
 from vioc.dynamics.description.system import System
-from vioc.starts import start
+from vioc.dynamics.starts import start
 
 INTEGRATORS = {"midpoint": vioc.MidpointVI, "linear-time": vioc.LinearTimeVI, "maximal": vioc.MaximalVI}
 

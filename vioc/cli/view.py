@@ -85,7 +85,7 @@ def _model(args: argparse.Namespace) -> Any:
         if args.floating:
             raise ModelError("--floating is for URDF files")
         return load(args.model)
-    from vioc.dynamics.description.urdf import read_urdf
+    from vioc.dynamics.formats.urdf import read_urdf
 
     with remarks():
         return read_urdf(args.model, base="floating" if args.floating else "fixed", inputs="all")
@@ -109,7 +109,7 @@ def _runs(given: list[str], system: System) -> dict[str, Any]:
 def _pose(args: argparse.Namespace, system: System) -> Any:
     """Where the model stands: as set, or where its constraints want it."""
     import vioc
-    from vioc.starts import start
+    from vioc.dynamics.starts import start
 
     if system.constraints:
         f = vioc.MidpointVI(without_contacts(system), args.dt)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
-from vioc.steps import same_steps
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import same_steps
+from vioc.maps.trajectory import Trajectory
 
 
 def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.ndarray]:

@@ -9,12 +9,12 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.compile.evaluate import Evaluator
 from vioc.control.costs import Cost
 from vioc.control.projection import adjoint
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 STEPS = 10.0 ** -np.arange(1.0, 6.25, 0.25)
 

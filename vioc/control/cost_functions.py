@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.tangent import error_curvature, error_expansion
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 
 LONG = 150_000  # operations times directions (colours) beyond which a Hessian is a loop over its columns
 

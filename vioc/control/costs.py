@@ -16,6 +16,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.compile.evaluate import Bound, Evaluator
 from vioc.control.cost_functions import (
     derivatives,
     described,
@@ -24,12 +25,11 @@ from vioc.control.cost_functions import (
     square_function,
 )
 from vioc.control.tangent import error_expansion
-from vioc.dynamics.evaluate import Bound, Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import Linearization, OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
-from vioc.steps import check_steps
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import Linearization, OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from vioc.control.shooting import Shooting
 from vioc.control.stages.model import LocalModels
 from vioc.control.stages.sweeps import Sweeps
 from vioc.control.weights import input_weight, state_weight
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 from vioc.progress import Progress
 
 SHOOTING = "multiple-shooting"

@@ -10,10 +10,10 @@ from vioc.checks import check_rows
 from vioc.control.local_model import Weights
 from vioc.control.projection import project, projection_gains
 from vioc.control.weights import error_names
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError, trying
-from vioc.steps import check_steps
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 
 FAR = 10.0  # relative to 1 + |x|: a trajectory this far from its guess does not follow it
 

@@ -12,9 +12,9 @@ import numpy as np
 from vioc.control.costs import Cost
 from vioc.control.projection import adjoint, project
 from vioc.control.riccati import affine_riccati, riccati
-from vioc.dynamics.integrators.base import OneStepMap, Rescue
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.trajectory import Trajectory
 
 Blocks = tuple[np.ndarray, np.ndarray, np.ndarray]
 Weights = tuple[np.ndarray, np.ndarray]

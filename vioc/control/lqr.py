@@ -14,9 +14,9 @@ from vioc.control.riccati import riccati
 from vioc.control.steady import steady_gain
 from vioc.control.weights import error_names, error_weights, input_weight
 from vioc.drawing import plots
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
-from vioc.steps import check_steps
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 
 FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
 

@@ -13,9 +13,9 @@ import numpy as np
 from vioc.checks import check_array, check_rows
 from vioc.control.riccati import riccati
 from vioc.control.weights import error_names, weight_matrix
-from vioc.dynamics.given import state_of
-from vioc.dynamics.integrators.base import Linearization, OneStepMap, Rescue
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.given import state_of
+from vioc.maps.protocol import Linearization, OneStepMap, Rescue
+from vioc.maps.trajectory import Trajectory
 
 
 def project(

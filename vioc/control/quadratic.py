@@ -9,15 +9,15 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names, check_array
+from vioc.compile.evaluate import Evaluator
 from vioc.control.costs import Cost
 from vioc.control.tangent import difference_expression, error_jacobian
 from vioc.control.weights import error_names, input_weight, weight_matrix
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS, by_name, by_quantity, quantity_name
-from vioc.steps import check_steps
 
 
 def quadratic(

@@ -9,9 +9,9 @@ import numpy as np
 
 from vioc.control.lqr import Regulator, dlqr
 from vioc.drawing import plots
-from vioc.dynamics.given import AsTrajectory
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
+from vioc.maps.given import AsTrajectory
+from vioc.maps.trajectory import Trajectory
 
 ADVICE = {
     "converged": "",

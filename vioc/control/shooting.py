@@ -17,9 +17,9 @@ from vioc.control.costs import Cost
 from vioc.control.projection import project
 from vioc.control.result import Record
 from vioc.control.stages.sweeps import Sweeps
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 CLOSE = 1e-4  # a full step of the states this short, relative to 1 + |x|, ends the shooting
 KEEP = 0.5, 2.0, 0.1  # curvature kept: factor down, factor up in the next iteration, least before none

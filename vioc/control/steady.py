@@ -14,8 +14,8 @@ from scipy.linalg import solve_discrete_are
 from vioc.checks import as_names
 from vioc.control.analysis.rank import UNSETTLED, stuck_modes, unreached_modes
 from vioc.control.weights import error_names, named_jacobians
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import OptimizationError
+from vioc.maps.protocol import OneStepMap
 
 SETTLES = 1 - 1e-7  # poles nearer to the circle are rounding of what does not settle at all
 SEEN = 1e-6  # of a named quantity that moves with a mode, relative to the sizes of both

@@ -10,7 +10,7 @@ from typing import Any
 
 import casadi as ca
 
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 
 
 def retracted(f: OneStepMap, x: ca.SX, e: ca.SX) -> ca.SX:

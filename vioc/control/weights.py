@@ -9,10 +9,10 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.compile.evaluate import Evaluator
 from vioc.control.tangent import error_jacobian
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError
+from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity, quantity_name
 
 

@@ -22,7 +22,7 @@ from vioc.errors import ChartWarning, ModelError
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
-    from vioc.dynamics.trajectory import Trajectory
+    from vioc.maps.trajectory import Trajectory
 
 WARN = 0.2  # distance from the singularity (a sine, 1 is farthest) at which a rollout warns
 SWITCH = 0.4  # and at which `rollout_charts` changes the chart; the best order is always farther

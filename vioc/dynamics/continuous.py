@@ -17,13 +17,13 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.sparse_lu import Saddle, scalars
+from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.sparse_lu import Saddle, scalars
-from vioc.dynamics.vectors import part
 from vioc.errors import ConstraintError, ModelError
 
 SINGULAR_MASS = 1e-13  # reciprocal condition of M, in units of a generic one, that counts as singular

@@ -13,12 +13,12 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_value, check_array, near_misses
-from vioc.dynamics import vectors as vec
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.vectors import Matrix, Vector
 from vioc.errors import ModelError
 
 

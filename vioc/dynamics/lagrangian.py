@@ -12,14 +12,14 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics import sweeps
-from vioc.dynamics import vectors as vec
-from vioc.dynamics.articulated import ArticulatedInverse
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import tree_recursions as sweeps
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.articulated import ArticulatedInverse
+from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
-from vioc.dynamics.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 

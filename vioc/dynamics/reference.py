@@ -13,7 +13,7 @@ from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.signals import sample
+from vioc.maps.signals import sample
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
 
-from vioc.dynamics.description import sexpr
 from vioc.dynamics.description.frame import Frame, rx, ry, tx, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
+from vioc.dynamics.formats import sexpr
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.terms.constraints import DistanceConstraint, coincident
 from vioc.dynamics.terms.potentials import Gravity

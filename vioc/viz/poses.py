@@ -10,7 +10,7 @@ import numpy as np
 from vioc.dynamics.description.frame import Pose, Transform
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.trajectory import Trajectory
 
 Known = Mapping[int, tuple[np.ndarray, np.ndarray]]
 

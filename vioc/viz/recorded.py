@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.system import System
-from vioc.dynamics.trajectory import read_file
 from vioc.errors import FileFormatError
+from vioc.maps.trajectory import read_file
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.system import System
-from vioc.dynamics.description.urdf_model import Shape, UrdfModel
+from vioc.dynamics.formats.urdf_model import Shape, UrdfModel
 from vioc.dynamics.terms.contacts import Contact, SphereContact
 from vioc.viz.poses import number, numbers
 
@@ -154,8 +154,8 @@ def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[
 def _read_quietly(path: Path) -> UrdfModel:
     import warnings
 
-    from vioc.dynamics.description.urdf import read_urdf
-    from vioc.dynamics.description.urdf_model import UrdfWarning
+    from vioc.dynamics.formats.urdf import read_urdf
+    from vioc.dynamics.formats.urdf_model import UrdfWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UrdfWarning)  # told when the model was read

@@ -14,7 +14,7 @@ import numpy as np
 from vioc.checks import as_names, check_array, few
 from vioc.control.analysis.linear import linear_system, sizes
 from vioc.drawing import plots, unit_of
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, meaning
 
 DECADES, POINTS = 4, 400  # of the grid below Nyquist

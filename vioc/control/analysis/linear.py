@@ -11,8 +11,8 @@ import numpy as np
 from vioc.checks import as_names, check_array
 from vioc.control.about import about_of, check_trajectory
 from vioc.control.weights import error_names, named_jacobians
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 from vioc.names import by_name, quantity_name
 
 FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|

@@ -14,9 +14,9 @@ from vioc.checks import check_array
 from vioc.control.analysis.circle import KNOWN, sides, verdict
 from vioc.control.analysis.linear import LinearSystem, linear_system
 from vioc.drawing import plots
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 DEADBEAT = 1e-7  # eigenvalues below it act within a step or two: rates of prescribed motions, artefacts
 CLOSED = 1e-8  # how far a periodic trajectory may end from its start, relative to 1 + |x|

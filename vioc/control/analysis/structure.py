@@ -19,7 +19,7 @@ from vioc.control.analysis.linear import LinearSystem, linear_system, sizes
 from vioc.control.analysis.rank import TOLERANCE, Subspace, reached, staircase
 from vioc.control.weights import weight_matrix
 from vioc.drawing import plots, unit_of
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 
 SHOWN = 6  # names in a line of a report

@@ -15,8 +15,8 @@ from vioc.control.constrained.search import Search, settled
 from vioc.control.costs import Cost
 from vioc.control.projection import project
 from vioc.control.result import Result
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.trajectory import Trajectory
 
 SHARE = 0.1  # of 1 + |g| that the barrier's first weight is worth
 CENTRAL = 1e-6  # |Dg.zeta| at the end of a level, in units of eps w

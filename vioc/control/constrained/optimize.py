@@ -19,11 +19,11 @@ from vioc.control.constrained.search import Search
 from vioc.control.costs import Cost
 from vioc.control.dmoc.constraints import Constraint
 from vioc.control.projection import project, projection_gains
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
-from vioc.steps import check_steps
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 
 METHODS: dict[str, Barrier | Augmented] = {"barrier": Barrier(), "augmented": Augmented()}
 

@@ -13,9 +13,9 @@ from vioc.control.descent import optimize
 from vioc.control.dmoc.constraints import Constraint
 from vioc.control.dmoc.solution import PhaseSolution, Solution
 from vioc.control.result import Result
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 
 def polish(

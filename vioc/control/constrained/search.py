@@ -14,8 +14,8 @@ from vioc.control.constrained.rows import Rows
 from vioc.control.costs import Cost
 from vioc.control.descent import optimize
 from vioc.control.result import History, Result
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 from vioc.progress import Progress
 
 

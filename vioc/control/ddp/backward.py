@@ -12,8 +12,8 @@ import numpy as np
 from vioc.control.costs import Cost
 from vioc.control.ddp.box_qp import box_qp
 from vioc.control.local_model import convex_part
-from vioc.dynamics.integrators.base import OneStepMap, SecondOrder
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.protocol import OneStepMap, SecondOrder
+from vioc.maps.trajectory import Trajectory
 
 CHUNK = 2_000_000  # numbers in the second derivatives that are kept at a time
 Box = tuple[np.ndarray, np.ndarray]

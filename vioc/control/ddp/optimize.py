@@ -18,13 +18,13 @@ from vioc.control.ddp.backward import Box, Model, Pass
 from vioc.control.dmoc.constraints import limits
 from vioc.control.projection import project, projection_gains
 from vioc.control.result import HEADER, History, Record, Result, advice_on
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap, Rescue
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS, by_quantity
 from vioc.progress import Progress
-from vioc.steps import check_steps
 
 METHODS = ("ddp", "ilqr")
 LEAST, FACTOR, MOST = 1e-6, 2.0, 1e10  # of the regularization: least, first factor, most

@@ -11,8 +11,8 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.control.dmoc.constraints import Constraint
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError
+from vioc.maps.protocol import OneStepMap
 from vioc.names import by_quantity, meaning
 
 

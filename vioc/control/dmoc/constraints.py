@@ -9,7 +9,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 
 WHERE = ("path", "start", "end")
 

@@ -9,8 +9,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import few
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError
+from vioc.maps.protocol import OneStepMap
 
 
 class StepRows:

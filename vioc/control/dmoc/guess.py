@@ -10,8 +10,8 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.dmoc.equations import constraint_values
 from vioc.control.dmoc.phase import Phase
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.given import trajectory_of
+from vioc.maps.trajectory import Trajectory
 
 
 class Curve(NamedTuple):

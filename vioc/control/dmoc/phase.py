@@ -15,7 +15,7 @@ from vioc.control.costs import Cost
 from vioc.control.dmoc.access import as_constraints, full_names
 from vioc.control.dmoc.constraints import Constraint, limits
 from vioc.control.dmoc.equations import StepRows
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity
 
 QUADRATURES = ("left", "midpoint", "trapezoid")

@@ -18,8 +18,8 @@ from vioc.control.dmoc.separable import Block
 from vioc.control.dmoc.solution import Solution, solution
 from vioc.control.dmoc.solvers import SOLVERS, Solver
 from vioc.control.dmoc.transcription import Transcription
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ModelError, OptimizationError
+from vioc.maps.protocol import OneStepMap
 from vioc.names import by_name
 
 FORMS = "auto", "positions", "states", "staged"

@@ -15,9 +15,9 @@ from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.solvers import ADVICE
 from vioc.control.lqr import Regulator, dlqr
-from vioc.dynamics.given import AsTrajectory
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
+from vioc.maps.given import AsTrajectory
+from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem

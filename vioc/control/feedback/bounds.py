@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 
 

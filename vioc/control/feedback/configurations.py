@@ -9,7 +9,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.feedback.kalman import Estimate
 from vioc.control.feedback.measurement import Measurement
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 
 
 class ConfigurationEstimate(NamedTuple):

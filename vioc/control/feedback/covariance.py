@@ -8,15 +8,15 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.compile.evaluate import Evaluator
 from vioc.control.feedback.kalman import KalmanFilter
 from vioc.control.feedback.law import StateLaw, as_law
 from vioc.control.feedback.measurement import retract_jacobian
 from vioc.control.weights import input_weight, state_weight
 from vioc.drawing import plots
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.trajectory import Trajectory
-from vioc.steps import check_steps
+from vioc.maps.given import trajectory_of
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

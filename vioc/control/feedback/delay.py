@@ -12,11 +12,11 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.tangent import retracted
 from vioc.control.weights import error_names
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import Linearization, OneStepMap, Rescue, SecondOrder, Symbols
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import Linearization, OneStepMap, Rescue, SecondOrder, Symbols
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 from vioc.names import meaning
-from vioc.steps import check_steps
 
 PENDING = "pending."  # prefix of the states that are inputs under way
 

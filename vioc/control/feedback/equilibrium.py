@@ -11,13 +11,13 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names
+from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.modes import Modes, modes
 from vioc.control.feedback.manifold import constraint_expressions
 from vioc.control.tangent import error_jacobian
 from vioc.control.weights import error_names
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
+from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free

@@ -14,10 +14,10 @@ from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basi
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.steady import SETTLES
 from vioc.control.weights import input_weight, state_weight
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
-from vioc.steps import check_steps
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 
 
 class Estimate(NamedTuple):

@@ -9,8 +9,8 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.lqr import Regulator, SteadyRegulator
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.steps import check_steps
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
 
 ONE_STEP = "a closed loop runs at one step: resample, or follow it with regulator.rollout"
 

@@ -13,11 +13,11 @@ from vioc.control.feedback.configurations import PerfectObserver
 from vioc.control.feedback.law import as_law
 from vioc.control.feedback.measurement import root
 from vioc.control.weights import input_weight, state_weight
-from vioc.dynamics.given import AsTrajectory
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import StepError
-from vioc.steps import check_steps
+from vioc.maps.given import AsTrajectory
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

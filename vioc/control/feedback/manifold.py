@@ -19,12 +19,12 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from vioc.checks import check_array
+from vioc.compile.evaluate import Evaluator
 from vioc.control.tangent import error_jacobian
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import ModelError
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 RANK = 1e-9  # singular values below this, of conditions of length one, count as zero
 

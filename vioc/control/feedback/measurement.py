@@ -9,9 +9,9 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names, check_array
+from vioc.compile.evaluate import Evaluator
 from vioc.control.weights import weight_matrix
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 from vioc.names import by_quantity, meaning
 
 

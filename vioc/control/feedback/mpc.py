@@ -14,8 +14,8 @@ from vioc.control.feedback.law import Law
 from vioc.control.feedback.prediction import Prediction, predict, reference
 from vioc.control.lqr import Regulator, SteadyRegulator
 from vioc.control.weights import error_names
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import OptimizationError
+from vioc.maps.protocol import OneStepMap
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "osqp": {

@@ -14,11 +14,11 @@ from vioc.control.costs import Cost
 from vioc.control.descent import optimize
 from vioc.control.feedback.bounds import input_bounds
 from vioc.control.feedback.law import Law
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError, StepError
-from vioc.steps import check_steps
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
 
 
 class Horizon(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from vioc.control.feedback.law import ONE_STEP
 from vioc.control.lqr import Regulator, SteadyRegulator
 from vioc.control.riccati import riccati
-from vioc.steps import check_steps
+from vioc.maps.steps import check_steps
 
 
 class Reference(NamedTuple):

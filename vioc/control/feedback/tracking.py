@@ -23,8 +23,8 @@ from vioc.control.lqr import (
 from vioc.control.riccati import riccati
 from vioc.control.steady import steady_gain
 from vioc.control.weights import error_names, error_weights, input_weight
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ except ImportError:
     ) from None
 
 from vioc.control.costs import Cost
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import StepError
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 
 class ActionModel(crocoddyl.ActionModelAbstract):

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import casadi as ca
 
 from vioc.control.c_comment import listed
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import FileFormatError
+from vioc.maps.protocol import OneStepMap
 
 FORMAT = "vioc-functions-1"
 ITERATIONS = 50

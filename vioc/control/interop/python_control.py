@@ -16,8 +16,8 @@ from vioc.checks import check_array, near_misses
 from vioc.control.analysis.linear import linear_system, output_jacobians
 from vioc.control.lqr import SteadyRegulator
 from vioc.control.weights import error_names
-from vioc.dynamics.integrators.base import OneStepMap
 from vioc.errors import OptimizationError
+from vioc.maps.protocol import OneStepMap
 
 
 def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from vioc.control.costs import Cost
 from vioc.control.stages.elimination import SymbolicLU, pivot_order
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 
 SMALL = 15_000  # operations of a stage, roughly, below which one pass in symbols beats numpy's BLAS
 LARGEST = 200_000  # beyond which the functions take too long to build

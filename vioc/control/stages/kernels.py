@@ -12,7 +12,7 @@ import casadi as ca
 
 from vioc.control.stages.equations import StageEquations
 from vioc.control.stages.riccati import riccati_step
-from vioc.dynamics.integrators.base import Kernel
+from vioc.maps.protocol import Kernel
 
 OPTIONS = {"cse": True}
 REGULAR = 1e8  # sum of the entries of A, B beyond which the map itself is asked whether the step is singular

@@ -13,9 +13,9 @@ from vioc.control.local_model import Blocks, Direction, LocalModel, Weights, joi
 from vioc.control.stages.equations import SMALL
 from vioc.control.stages.passes import Passes
 from vioc.control.stages.sweeps import Sweeps
-from vioc.dynamics.integrators.base import Linearization, OneStepMap
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import OptimizationError
+from vioc.maps.protocol import Linearization, OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 AWAY = 1e3  # relative to 1 + |x| of the iterate: farther off a trial says nothing that is worth a hard step
 

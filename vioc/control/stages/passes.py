@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
+from vioc.compile.evaluate import Bound
 from vioc.control.costs import Cost
 from vioc.control.local_model import Weights, absolute
 from vioc.control.stages import kernels
 from vioc.control.stages.kernels import Layout
-from vioc.dynamics.evaluate import Bound
-from vioc.dynamics.integrators.base import Kernel, OneStepMap
-from vioc.dynamics.trajectory import Trajectory
+from vioc.maps.protocol import Kernel, OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.control.stages.sweeps import Grid, Sweeps

@@ -19,8 +19,8 @@ from vioc.control.stages.equations import LARGEST, SMALL, StageEquations, operat
 from vioc.control.stages.kernels import OPTIONS, by_rows
 from vioc.control.stages.passes import Passes
 from vioc.control.stages.riccati import riccati_step
-from vioc.dynamics.integrators.base import OneStepMap
-from vioc.steps import times_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import times_of
 
 
 class Grid(NamedTuple):

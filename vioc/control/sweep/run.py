@@ -21,7 +21,7 @@ from vioc.checks import near_misses
 from vioc.control.sweep.executors import results
 from vioc.control.sweep.store import Store, dumps
 from vioc.drawing import plots
-from vioc.dynamics.integrators.base import OneStepMap
+from vioc.maps.protocol import OneStepMap
 from vioc.progress import Progress as Bar
 
 

@@ -8,8 +8,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names, near_misses
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.cables.statics import StaticEquilibrium, balance
-from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError
 

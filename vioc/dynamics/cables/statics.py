@@ -10,8 +10,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ConstraintError, ModelError

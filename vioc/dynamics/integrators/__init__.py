@@ -1,1 +1,1 @@
-"""One-step maps: the protocol (`base`), its engine (`kernel`), and the integrators."""
+"""Integrators: each turns a description into a one-step map."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import casadi as ca
 
-from vioc.dynamics.articulated import ArticulatedInverse
+from vioc.dynamics.algebra.articulated import ArticulatedInverse
+from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
+from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.sparse_lu import Saddle, SparseLU, scalars
-from vioc.dynamics.vectors import part
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.compile.backend import Backend
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder
+from vioc.compile.backend import Backend
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
-from vioc.dynamics.integrators.kernel import KernelMap, shared
-from vioc.dynamics.trajectory import Trajectory
-from vioc.dynamics.vectors import part
 from vioc.errors import ModelError, StepError
+from vioc.maps.given import trajectory_of
+from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.protocol import Kernel, Linearization, SecondOrder
+from vioc.maps.trajectory import Trajectory
 
 # What a base map knows of its mechanism, the composition knows as it is.
 FORWARDED = (

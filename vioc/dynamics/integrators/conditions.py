@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI

@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
-from vioc.dynamics.integrators.kernel import KernelMap, Solved, Step
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.dynamics.trajectory import Split, Trajectory
 from vioc.errors import ChartWarning, StepError
+from vioc.maps.given import trajectory_of
+from vioc.maps.kernel import KernelMap, Solved, Step
+from vioc.maps.protocol import FIELDS, Linearization, SecondOrder
+from vioc.maps.trajectory import Split, Trajectory
 
 SMALLEST = 2.0**-6  # of a step: its shortest part; a hopeless step costs as many solves as it may have parts
 JUMP = 0.15  # rad or m by which a step may end elsewhere than its velocity leads without being looked at
-AGREED = 0.1  # of the way of a step: how far from the end of its halves its solution may end
+AGREED = 0.03  # of the way of a step: how far from the end of its halves its solution may end
 Splits = Mapping[int, Split]
 
 

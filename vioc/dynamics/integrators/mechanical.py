@@ -12,20 +12,20 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names
-from vioc.dynamics import vectors as vec
+from vioc.compile.backend import Backend
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.charts import Chart, charts, warn_near_singularity
-from vioc.dynamics.compile.backend import Backend
 from vioc.dynamics.consistency import ConstraintReport, check_mass_matrix, consistent_configuration
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Symbols
-from vioc.dynamics.integrators.kernel import KernelMap, shared
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
-from vioc.dynamics.signals import inputs
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
-from vioc.dynamics.trajectory import Trajectory, warn_slack
 from vioc.errors import ModelError
+from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.protocol import Symbols
+from vioc.maps.signals import inputs
+from vioc.maps.trajectory import Trajectory, warn_slack
 
 USER = UserPotential, UserForce, UserConstraint
 

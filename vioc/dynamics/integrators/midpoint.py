@@ -16,23 +16,23 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import FIELDS, Kernel, Linearization, SecondOrder
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
-from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step, warn_singular
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import LONG, OPTIONS
-from vioc.dynamics.trajectory import Trajectory
-from vioc.dynamics.vectors import part
 from vioc.errors import ModelError
+from vioc.maps.given import trajectory_of
+from vioc.maps.kernel import shared
+from vioc.maps.protocol import FIELDS, Kernel, Linearization, SecondOrder
+from vioc.maps.trajectory import Trajectory
 
 FORCING = ("symmetric", "left")
 FEW = 8  # variables for each constraint, whose column takes a sweep of its own

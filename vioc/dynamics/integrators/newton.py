@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import rank_of_rows
-from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.finite import not_finite
-from vioc.dynamics.vectors import part
 from vioc.errors import ChartWarning, StepError, is_tried
 
 if TYPE_CHECKING:

@@ -12,22 +12,22 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.given import trajectory_of
-from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
-from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.stage_derivatives import StageDerivatives
 from vioc.dynamics.integrators.tableau import METHODS, Tableau
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.trajectory import Trajectory
-from vioc.dynamics.vectors import part
 from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.maps.given import trajectory_of
+from vioc.maps.kernel import shared
+from vioc.maps.protocol import FIELDS, Linearization, SecondOrder
+from vioc.maps.trajectory import Trajectory
 
 
 class RungeKutta(MechanicalMap):

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.compile.evaluate import Evaluator
 from vioc.errors import StepError
+from vioc.maps.protocol import Linearization, SecondOrder
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.runge_kutta import RungeKutta

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.ancestor_pairs import AncestorPairs
-from vioc.dynamics.cores import over_cores
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import FIELDS, Linearization, SecondOrder
+from vioc.compile.cores import over_cores
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
 from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.newton import singular_linearization
 from vioc.dynamics.integrators.tensor import Tensor
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.maps.protocol import FIELDS, Linearization, SecondOrder
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.ancestor_triples import AncestorTriples
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.ancestor_triples import AncestorTriples
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.structured import FirstOrder, Segment, Steps, StructuredLinearization

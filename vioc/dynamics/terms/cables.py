@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import casadi as ca
 
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.description.component import Force, Potential, frame, number, vector
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number

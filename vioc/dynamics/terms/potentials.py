@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import casadi as ca
 
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.description.component import Potential, frame, number, numbers, variable
 from vioc.dynamics.description.numbers import Number
 from vioc.errors import ModelError

@@ -9,7 +9,7 @@ from vioc.viz.plots.style import GRID, REFERENCE, curve, full_names, legend, nam
 from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
-    from vioc.dynamics.trajectory import Trajectory
+    from vioc.maps.trajectory import Trajectory
 
 TOLD_APART = 8  # runs with a colour each
 

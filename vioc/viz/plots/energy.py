@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.dynamics.given import trajectory_of
 from vioc.errors import ModelError
+from vioc.maps.given import trajectory_of
 from vioc.viz.plots.style import GRID, curve, legend, panels, returned
 from vioc.viz.plots.trajectories import constraint_names, unique
 from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
-    from vioc.dynamics.trajectory import Trajectory
+    from vioc.maps.trajectory import Trajectory
 
 MANY = 12  # constraints that are told apart
 

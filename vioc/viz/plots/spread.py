@@ -12,7 +12,7 @@ from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
     from vioc.control.feedback.covariance import Covariance
-    from vioc.dynamics.batch import Batch
+    from vioc.maps.batch import Batch
 
 QUANTILES = (0.05, 0.95)
 BAND = "2 standard deviations"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from vioc.dynamics.batch import Batch
-from vioc.dynamics.given import trajectory_of
+from vioc.maps.batch import Batch
+from vioc.maps.given import trajectory_of
 from vioc.names import quantity_name
 
 WIDTH, HEIGHT = 6.4, 1.8  # in, of a figure and of one of several panels

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from vioc.dynamics.given import trajectory_of
 from vioc.errors import ModelError
+from vioc.maps.given import trajectory_of
 from vioc.viz.plots.style import GRID, curve, full_names, legend, panels, returned
 from vioc.viz.plots.units import KINDS, label, quantity_unit
 
 if TYPE_CHECKING:
-    from vioc.dynamics.trajectory import Trajectory
+    from vioc.maps.trajectory import Trajectory
 
 T = TypeVar("T")
 ROUNDING = 1e-9  # of the run's largest state: an axis of states shows no less

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.system import System
-from vioc.dynamics.description.urdf_model import UrdfModel
+from vioc.dynamics.formats.urdf_model import UrdfModel
 from vioc.viz.scene import Runs, Scene, labelled, scene_of
 from vioc.viz.solids import Visuals
 from vioc.viz.viewer.page import check, write_page

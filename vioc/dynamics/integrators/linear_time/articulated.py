@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import casadi as ca
 
-from vioc.dynamics import vectors as vec
-from vioc.dynamics.vectors import Matrix, Vector
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
 
 Twist = tuple[Vector, Vector]
 Wrench = tuple[Vector, Vector]

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.compile.compiler import find_compiler
-from vioc.dynamics.compile.libraries import load_library
-from vioc.dynamics.compile.programs import CHUNK, Program
+from vioc.compile.compiler import find_compiler
+from vioc.compile.libraries import load_library
+from vioc.compile.programs import CHUNK, Program
+from vioc.dynamics.algebra.tree_recursions import Link, gather_links
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.sweeps import Link, gather_links
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.progress import Progress

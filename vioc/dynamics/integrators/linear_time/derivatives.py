@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.newton import singular_linearization
+from vioc.maps.protocol import Linearization, SecondOrder
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.map import LinearTimeVI

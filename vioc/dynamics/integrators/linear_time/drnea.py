@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import se3
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.tree_recursions import Link, gather_links
+from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.linear_time import se3
 from vioc.dynamics.integrators.linear_time.articulated import (
     NO_BLOCKS,
     ArticulatedInverse,
@@ -28,8 +30,6 @@ from vioc.dynamics.integrators.linear_time.articulated import (
     twist_to_child,
     wrench_to_parent,
 )
-from vioc.dynamics.sweeps import Link, gather_links
-from vioc.dynamics.vectors import Matrix, Vector
 
 STILL: Place = (vec.IDENTITY, vec.ZERO)
 
@@ -49,7 +49,7 @@ class Bodies:
 
     Attributes
     ----------
-    links : list of `vioc.dynamics.sweeps.Link`
+    links : list of `vioc.dynamics.algebra.tree_recursions.Link`
     parents : tuple of int
     rows : tuple of int or None
         Place of each link's variable among the dynamic ones.

@@ -17,13 +17,12 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import near_misses
-from vioc.dynamics.compile.programs import Program
+from vioc.compile.evaluate import Evaluator
+from vioc.compile.programs import Program
+from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
 from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
-from vioc.dynamics.integrators.kernel import shared
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
 from vioc.dynamics.integrators.linear_time.derivatives import StepDerivatives
 from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepEquations, StepGraphs
@@ -31,8 +30,9 @@ from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import dependent_constraints, solve_step
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.vectors import part
 from vioc.errors import ModelError
+from vioc.maps.kernel import shared
+from vioc.maps.protocol import Linearization, SecondOrder
 
 STARTS = ("legendre", "authors")
 
@@ -63,7 +63,7 @@ class LinearTimeVI(DivisibleMap, MechanicalMap):
         Largest accepted correction of q by a further iteration, relative to 1 + |q|. A correction is in
         the units of q, so the test scales with the rounding floor of the residual.
     backend : {"virtual", "compiled", "auto"}
-        What runs the map's functions, see `vioc.dynamics.compile.backend.Backend`. Where there is a
+        What runs the map's functions, see `vioc.compile.backend.Backend`. Where there is a
         compiler and no constraint, steps of the other two are taken by a compiled core that knows all
         models; its results differ from those of the virtual machine by rounding.
 

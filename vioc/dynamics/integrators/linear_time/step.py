@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics import vectors as vec
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, assembled, scalars
+from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.numbers import Parameter
-from vioc.dynamics.evaluate import Evaluator
 from vioc.dynamics.integrators.linear_time.articulated import ArticulatedInverse
 from vioc.dynamics.integrators.linear_time.drnea import Bodies
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.sparse_lu import Saddle, SparseLU, assembled, scalars
-from vioc.dynamics.vectors import part
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.map import LinearTimeVI

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.compile.libraries import load_library
-from vioc.dynamics.compile.native import EXPORT
-from vioc.dynamics.compile.programs import CHUNK, Program
+from vioc.compile.libraries import load_library
+from vioc.compile.native import EXPORT
+from vioc.compile.programs import CHUNK, Program
 from vioc.dynamics.integrators.maximal.kernel import STOP
 from vioc.dynamics.integrators.maximal.step import ITERATIONS, PAST
 from vioc.dynamics.integrators.maximal.tape import TAPES, Tape

@@ -10,8 +10,8 @@ import numpy as np
 
 from vioc.dynamics.terms.contacts import SphereContact
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.trajectory import Trajectory
 from vioc.errors import CrossingWarning
+from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Linearization, SecondOrder
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal import space
@@ -18,6 +17,7 @@ from vioc.dynamics.integrators.maximal.step import STATE, Balance
 from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
+from vioc.maps.protocol import Linearization, SecondOrder
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI

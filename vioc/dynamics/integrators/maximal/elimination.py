@@ -7,9 +7,9 @@ from typing import Any
 
 import casadi as ca
 
-from vioc.dynamics.graph_ldu.structure import Structure
+from vioc.dynamics.algebra.graph_ldu.structure import Structure
+from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.sparse_lu import SparseLU, scalars
 
 Blocks = dict[tuple[int, int], Any]
 Call = Callable[[ca.Function, list[Any]], list[Any]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vioc.dynamics.compile.programs import CHUNK, Program
+from vioc.compile.programs import CHUNK, Program
 from vioc.dynamics.integrators.maximal.interior_equations import BOUNDARY, CLIP, InteriorEquations
 from vioc.dynamics.integrators.maximal.newton import StepEquations
 from vioc.dynamics.integrators.maximal.step import STATE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
 
 if TYPE_CHECKING:

@@ -14,14 +14,12 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.compile.backend import Backend
-from vioc.dynamics.compile.compiler import find_compiler
-from vioc.dynamics.compile.programs import Program
+from vioc.compile.backend import Backend
+from vioc.compile.compiler import find_compiler
+from vioc.compile.evaluate import Evaluator
+from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
-from vioc.dynamics.evaluate import Evaluator
-from vioc.dynamics.integrators.base import Kernel, Linearization, SecondOrder, Symbols
 from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap, Steps
-from vioc.dynamics.integrators.kernel import Solved, Step, shared, shared_by_step
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.crossings import warn_crossed
@@ -40,9 +38,11 @@ from vioc.dynamics.integrators.maximal.step import PAST, STATE, StepGraph
 from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.signals import inputs
-from vioc.dynamics.trajectory import Split, Trajectory
 from vioc.errors import StepError
+from vioc.maps.kernel import Solved, Step, shared, shared_by_step
+from vioc.maps.protocol import Kernel, Linearization, SecondOrder, Symbols
+from vioc.maps.signals import inputs
+from vioc.maps.trajectory import Split, Trajectory
 
 UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
 POSE_NAMES = ("x", "y", "z", "qw", "qx", "qy", "qz")
@@ -62,7 +62,7 @@ class MaximalVI(DivisibleMap):
         Largest accepted residual of a step, relative: momenta as displacements, and constraint values, in
         units of 1 + the mechanism's extent.
     backend : {"virtual", "compiled", "auto"}
-        What runs the map's functions, see `vioc.dynamics.compile.backend.Backend`.
+        What runs the map's functions, see `vioc.compile.backend.Backend`.
     smoothing : float
         Of contacts and limits, m^2/s^2, > 0: what a gap's velocity times its impulse ends at, over the
         mechanism's mass. A body at rest hovers by smoothing / g; derivatives are those of the smoothed

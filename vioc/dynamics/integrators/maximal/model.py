@@ -8,12 +8,12 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.maximal.joints import PARALLEL, Joint
-from vioc.dynamics.vectors import Matrix, Vector
 from vioc.errors import ModelError
 
 

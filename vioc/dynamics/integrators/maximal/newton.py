@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal.step import STATE, Balance, StepGraph
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
 from vioc.dynamics.integrators.newton import dependent_constraints

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import casadi as ca
 
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.integrators.maximal.step import STATE
 from vioc.dynamics.integrators.maximal.terms import TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch

@@ -8,8 +8,8 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics import vectors as vec
-from vioc.dynamics.vectors import Matrix, Vector
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
 
 Quaternion = tuple[Any, Any, Any, Any]
 

@@ -9,8 +9,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import near_misses
-from vioc.dynamics import vectors as vec
-from vioc.dynamics.evaluate import Evaluator
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.finite import not_finite
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST

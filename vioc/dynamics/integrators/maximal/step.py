@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.graph_ldu.structure import Structure, analyse
 from vioc.dynamics.description.system import System
-from vioc.dynamics.graph_ldu.structure import Structure, analyse
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal.constraints import Group, Rows
 from vioc.dynamics.integrators.maximal.elimination import Elimination

@@ -15,13 +15,13 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import near_misses
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.maximal.model import Model
 from vioc.dynamics.terms.forces import LinearDamper
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput
-from vioc.dynamics.vectors import Matrix, Vector
 from vioc.errors import ModelError
 
 POSE, TWIST = 12, 6

@@ -15,13 +15,13 @@ from typing import Any
 
 import casadi as ca
 
-from vioc.dynamics import vectors as vec
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.integrators.maximal.cones import Cone, cone_of
 from vioc.dynamics.integrators.maximal.terms import POSE, TWIST, BodyGraph, unpack_pose
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.contacts import Contact, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.vectors import Matrix, Vector
 from vioc.errors import ModelError
 
 Pose = tuple[Vector, Matrix]

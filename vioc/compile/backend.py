@@ -1,0 +1,118 @@
+"""Which machine runs a function: one switch for everything that a map evaluates."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import casadi as ca
+
+from vioc.checks import near_misses
+from vioc.compile.cache import Cache
+from vioc.compile.compiler import find_compiler
+from vioc.compile.libraries import require_compiler
+from vioc.compile.native import NativeProgram, sources_digest
+from vioc.compile.programs import CHUNK, Program
+from vioc.compile.virtual import VirtualProgram
+from vioc.errors import ModelError
+
+BACKENDS = ("virtual", "compiled", "auto")
+WAIT = 0.1  # s in the virtual machine before compiling is thought of
+SPEED = 1e5  # characters of C that a compiler takes in a second, roughly
+
+
+class Backend:
+    """Makes programs of functions.
+
+    Parameters
+    ----------
+    name : {"virtual", "compiled", "auto"}
+        ``"virtual"`` runs in CasADi's virtual machine, ``"compiled"`` compiles on first use,
+        ``"auto"`` takes what is compiled already, and compiles what has run for as long as compiling
+        would take. Rollouts of generated functions are the same to the bit.
+    identity : dict, optional
+        Plain data that determines every function of a map; makes keys for the cache.
+
+    Raises
+    ------
+    ModelError
+        For an unknown name.
+    CompileError
+        If ``"compiled"`` is asked for where there is no compiler.
+    """
+
+    def __init__(self, name: str = "virtual", identity: dict[str, Any] | None = None):
+        if name not in BACKENDS:
+            raise ModelError(f"backend: unknown {name!r}; {near_misses(str(name), BACKENDS)}")
+        if name == "compiled":
+            require_compiler()
+        self.name = name
+        self._identity = identity
+
+    def __repr__(self) -> str:
+        return f"Backend({self.name!r})"
+
+    def prepare(self, function: ca.Function) -> Program:
+        """A function of anybody's as a program."""
+        return self._program(lambda: function, function.name(), None)
+
+    def program(self, build: Callable[[], ca.Function], name: str) -> Program:
+        """A function of the map whose identity this backend knows, by its name in the map."""
+        key = None
+        if self._identity is not None and self.name != "virtual":
+            key = json.dumps([self._identity, name, sources_digest()], sort_keys=True)
+        return self._program(build, name, key)
+
+    def _program(self, build: Callable[[], ca.Function], name: str, key: str | None) -> Program:
+        if self.name == "virtual":
+            return VirtualProgram(build)
+        title = f"{self._identity['title']}: {name}" if self._identity else name
+        native = NativeProgram(build, title, key)
+        if self.name == "compiled" or find_compiler() is None:
+            return native if self.name == "compiled" else VirtualProgram(build)
+        return AutoProgram(build, native)
+
+
+class AutoProgram(Program):
+    """The virtual machine until compiling has paid."""
+
+    def __init__(self, build: Callable[[], ca.Function], native: NativeProgram):
+        self._virtual = VirtualProgram(build)
+        self._native = native
+        self._looked = False
+        self._compiled = False
+        self._spent = 0.0
+
+    @property
+    def shapes_in(self):  # type: ignore[override]
+        return self._choose().shapes_in
+
+    @property
+    def shapes_out(self):  # type: ignore[override]
+        return self._choose().shapes_out
+
+    def _choose(self) -> Program:
+        if not self._looked and (self._native.keyed or self._spent > WAIT):
+            self._looked = True
+            self._compiled = Cache().find(self._native.key) is not None
+        elif not self._compiled and self._spent > WAIT:
+            self._compiled = self._spent > len(self._native.source) / SPEED
+        return self._native if self._compiled else self._virtual
+
+    def _timed(self, how: str, *args: Any, **options: Any) -> Any:
+        program = self._choose()
+        before = time.perf_counter()
+        result = getattr(program, how)(*args, **options)
+        self._spent += time.perf_counter() - before
+        return result
+
+    def __call__(self, args):
+        return self._timed("__call__", args)
+
+    def map(self, args, count):
+        return self._timed("map", args, count)
+
+    def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
+        return self._timed("accumulate", carry, rows, count, keep, tolerance, first)

@@ -1,0 +1,73 @@
+"""C sources to loaded libraries, by way of the cache."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from vioc.compile.cache import Cache
+from vioc.compile.compiler import Compiler, find_compiler
+from vioc.errors import CompileError
+from vioc.progress import Progress
+
+_loaded: dict[Path, ctypes.CDLL] = {}
+
+
+def load_library(sources: Sequence[str | Path], title: str) -> ctypes.CDLL:
+    """Compile C sources (text, or paths of files) into one library and load it.
+
+    Functions to be called from Python are marked ``__attribute__((visibility("default")))``. Compiled
+    libraries are kept on disk, keyed by the sources, the compiler and its flags.
+
+    Raises
+    ------
+    CompileError
+        Without a compiler, or if it fails.
+    """
+    compiler = require_compiler()
+    texts = [s.read_text("utf-8") if isinstance(s, Path) else s for s in sources]
+    return load_keyed(key_of(compiler, *texts), title, lambda: texts, compiler)
+
+
+def require_compiler() -> Compiler:
+    """The compiler, or a `CompileError` that says how to get one."""
+    compiler = find_compiler()
+    if compiler is None:
+        chosen = os.environ.get("CC")
+        sought = f"CC = {chosen!r} of the environment fails" if chosen else "neither cc, gcc nor clang works"
+        raise CompileError(
+            f"no C compiler: {sought}. Install one (and have CC name it, if it is none of these), or use "
+            'backend="virtual", which needs none'
+        )
+    return compiler
+
+
+def key_of(compiler: Compiler, *parts: str) -> str:
+    """Hash of everything a library is made of."""
+    digest = hashlib.sha256()
+    for part in (compiler.identity, " ".join(compiler.command), *parts):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:40]
+
+
+def load_keyed(key: str, title: str, texts, compiler: Compiler) -> ctypes.CDLL:
+    """The library of a key; ``texts()`` gives its C sources where it has to be compiled."""
+
+    def build(target: Path) -> None:
+        paths = []
+        for i, text in enumerate(texts()):
+            paths.append(target.with_name(f"part{i}.c"))
+            paths[-1].write_text(text, "utf-8")
+        with Progress(f"compiling {title}"):
+            compiler.build(paths, target)
+        for path in paths:
+            path.unlink()
+
+    path = Cache().get(key, title, build)
+    if path not in _loaded:
+        _loaded[path] = ctypes.CDLL(str(path))
+    return _loaded[path]

@@ -1,0 +1,226 @@
+"""Programs in CasADi's virtual machine: they start at once and need no compiler."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from threading import Lock
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.programs import CHUNK, Bound, Program, dense
+from vioc.progress import Progress, progress_of
+
+KEPT = 24  # functions mapped or strung to a certain length
+UNROLLED = (
+    16,
+    2500,
+)  # evaluations written out as one function: most, and most operations (longer ones run slower)
+
+
+def run_buffered(
+    function: ca.Function, args: Sequence[np.ndarray], sizes: Sequence[int] | None = None
+) -> list[np.ndarray]:
+    """Call `function` on C-contiguous float64 arrays; outputs come back flat, column-major.
+
+    `Function.buffer()` reads and writes numpy memory directly; a call that goes through CasADi's DM
+    costs ten times more. `sizes` are those of the outputs, for callers that know them.
+    """
+    buffer, evaluate = function.buffer()
+    if sizes is None:
+        sizes = [function.numel_out(i) for i in range(function.n_out())]
+    outputs = [np.empty(size) for size in sizes]
+    for i, a in enumerate(args):
+        if a.size:
+            buffer.set_arg(i, a.reshape(-1).data)
+    for i, o in enumerate(outputs):
+        if o.size:
+            buffer.set_res(i, o.data)
+    evaluate()
+    return outputs
+
+
+class VirtualProgram(Program):
+    """A CasADi function as a program; it is built when it is first needed."""
+
+    def __init__(self, build: Callable[[], ca.Function]):
+        self._build = build
+        self._function: ca.Function | None = None
+        self._lock = Lock()
+        self._long: OrderedDict[tuple[str, int, tuple[int, ...]], ca.Function] = OrderedDict()
+
+    @property
+    def function(self) -> ca.Function:
+        if self._function is None:
+            with Progress("building functions"):
+                self._function = dense(self._build())
+        return self._function
+
+    @cached_property
+    def sizes_out(self) -> list[int]:
+        return [r * c for r, c in self.shapes_out]
+
+    @cached_property
+    def shapes_in(self):  # type: ignore[override]
+        return tuple(self.function.size_in(i) for i in range(self.function.n_in()))
+
+    @cached_property
+    def shapes_out(self):  # type: ignore[override]
+        return tuple(self.function.size_out(i) for i in range(self.function.n_out()))
+
+    def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return run_buffered(self.function, args, self.sizes_out)
+
+    def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
+        shared = tuple(i for i, a in enumerate(args) if a.ndim < 2 or count == 1)
+        args = [a if a.ndim == 2 and len(a) == count else a.reshape(-1) for a in args]
+        sizes = [count * size for size in self.sizes_out]
+        return run_buffered(self._strung("map", count, shared), args, sizes)
+
+    def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
+        sizes = self.sizes_out
+        kept = [np.empty((count, keep if i == 0 else size)) for i, size in enumerate(sizes)]
+        done, size = 0, min(first, count)
+        with progress_of("rollout", count, CHUNK) as progress:
+            while done < count:
+                m = min(size, count - done)
+                piece = [_tiled(a[done : done + m] if a.ndim == 2 else a, m) for a in rows]
+                outputs = run_buffered(
+                    self._strung("mapaccum", m), [carry, *piece], [m * size for size in sizes]
+                )
+                carries = outputs[0].reshape(m, -1)
+                good = (outputs[2] <= tolerance) & np.isfinite(carries[:, :keep]).all(axis=1)
+                n = m if good.all() else int(np.argmin(good))
+                kept[0][done : done + n] = carries[:n, :keep]
+                for whole, part, width in zip(kept[1:], outputs[1:], sizes[1:], strict=True):
+                    whole[done : done + n] = part.reshape(m, width)[:n]
+                done += n
+                if n < m:
+                    return [k[:done] for k in kept], done, float(outputs[2][n])
+                carry = np.ascontiguousarray(carries[-1])
+                size = min(2 * size, CHUNK)
+                progress.to(done)
+        return kept, done, 0.0
+
+    def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:
+        shared = tuple(i for i, a in enumerate(args) if a.ndim < 2 or count == 1)
+        outputs = [np.empty((count, size)) for size in self.sizes_out]
+        evaluate = _bound(self._strung("map", count, shared), _inputs(args), outputs)
+
+        def call() -> int:
+            evaluate()
+            return count
+
+        return Bound(call, outputs)
+
+    def bind_accumulate(self, carry, rows, count, keep, tolerance):
+        if count > CHUNK:  # in pieces
+            return super().bind_accumulate(carry, rows, count, keep, tolerance)
+        outputs = [np.empty((count, size)) for size in self.sizes_out]
+        evaluate = _bound(self._strung("mapaccum", count), _inputs([carry[None], *rows], count), outputs)
+        carries, errors = outputs[0][:, :keep], outputs[2][:, 0]
+
+        def call() -> int:
+            evaluate()
+            # false for what is not a number
+            if errors.max() <= tolerance and (not keep or np.isfinite(carries).all()):
+                return count
+            good = (errors <= tolerance) & np.isfinite(carries).all(axis=1)
+            return count if good.all() else int(np.argmin(good))
+
+        return Bound(call, [carries, *outputs[1:]])
+
+    def _strung(self, how: str, n: int, shared: tuple[int, ...] = ()) -> ca.Function:
+        """The function mapped, with `shared` arguments the same for all, or accumulated n times."""
+        key, f = (how, n, shared), self.function
+        with self._lock:  # rollouts of a batch share this
+            if key in self._long:
+                self._long.move_to_end(key)
+                return self._long[key]
+            if how == "map":
+                self._long[key] = f.map(f"{f.name()}_{n}", "serial", n, list(shared), []) if n > 1 else f
+            else:
+                self._long[key] = _accumulated(f, n)
+            if len(self._long) > KEPT:
+                self._long.popitem(last=False)
+            return self._long[key]
+
+
+def _accumulated(f: ca.Function, n: int) -> ca.Function:
+    """f strung n times; several evaluations of a small f in one, as a call costs some 100 operations."""
+    most, operations = UNROLLED
+    m = min(most, operations // max(f.n_instructions(), 1), n)
+    name = f"{f.name()}_{n}"
+    if m < 2 or not f.is_a("SXFunction"):
+        return f.mapaccum(name, n)
+    start = now = ca.MX.sym("start", f.numel_in(0))
+    rows = [ca.MX.sym("rows", f.numel_in(i), n) for i in range(1, f.n_in())]
+    whole, pieces = n - n % m, []
+    for first, last, count in ((0, whole, m), (whole, n, n - whole)):
+        if count:
+            strung = _written_out(f, count).mapaccum("strung", (last - first) // count)
+            now, *outputs = strung(now, *(a[:, first:last] for a in rows))
+            now = now[:, -1]
+            pieces.append(outputs)
+    return ca.Function(name, [start, *rows], [ca.horzcat(*parts) for parts in zip(*pieces, strict=True)])
+
+
+def _written_out(f: ca.Function, m: int) -> ca.Function:
+    """(carry, rows) -> (last carry, all carries, other outputs), a column for each of m evaluations."""
+    start = now = ca.SX.sym("start", f.numel_in(0))
+    rows = [ca.SX.sym("rows", f.numel_in(i), m) for i in range(1, f.n_in())]
+    found = []
+    for k in range(m):
+        args = [now, *(a[:, k] for a in rows)]
+        outputs = f.call([ca.reshape(a, f.size_in(i)) for i, a in enumerate(args)])
+        now = ca.vec(outputs[0])
+        found.append([ca.vec(o) for o in outputs])
+    return ca.Function(
+        "some", [start, *rows], [now, *(ca.horzcat(*parts) for parts in zip(*found, strict=True))]
+    )
+
+
+def _tiled(a: np.ndarray, count: int) -> np.ndarray:
+    if a.ndim < 2:
+        a = np.broadcast_to(a.reshape(-1), (count, a.size))
+    return np.ascontiguousarray(a)
+
+
+def _inputs(args: Sequence[np.ndarray], count: int = 0) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Arrays that a buffer can read, each with what must be copied to it before, if it is another.
+
+    With a count, a one-dimensional argument is repeated that often.
+    """
+    found: list[tuple[np.ndarray, np.ndarray | None]] = []
+    for a in args:
+        repeated = count if a.ndim == 1 else 0
+        if a.flags.c_contiguous and not repeated:
+            found.append((a, None))
+        else:
+            found.append((np.empty((repeated, *a.shape) if repeated else a.shape), a))
+    return found
+
+
+def _bound(
+    function: ca.Function,
+    args: Sequence[tuple[np.ndarray, np.ndarray | None]],
+    outputs: Sequence[np.ndarray],
+) -> Callable[[], None]:
+    """Evaluates the function on these arrays; `args` as of `_inputs`."""
+    buffer, evaluate = function.buffer()
+    copies = [(own, source) for own, source in args if source is not None and own.size]
+    for i, (a, _) in enumerate(args):
+        if a.size:
+            buffer.set_arg(i, a.reshape(-1).data)
+    for i, o in enumerate(outputs):
+        if o.size:
+            buffer.set_res(i, o.reshape(-1).data)
+
+    def call(_held=(buffer, args, outputs)) -> None:  # `evaluate` holds none of them
+        for own, source in copies:
+            own[...] = source
+        evaluate()
+
+    return call

@@ -1,0 +1,190 @@
+"""Second derivatives of a discrete Lagrangian as products of per-link vectors.
+
+Only a link and its ancestors couple, and every coupling is a product of a twist of the one and a wrench
+of the other (`sweeps.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
+step are therefore masked products of two thin matrices: O(n) work in CasADi, the rest in BLAS, and code
+whose length grows with n, not n^2. Derivation: docs/maths/linearization.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.backend import Backend
+from vioc.compile.programs import Program
+from vioc.dynamics.algebra import tree_recursions as sweeps
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.dynamics.lagrangian import Lagrangian
+
+Wrench = tuple[Vector, Vector]
+
+
+@dataclass(frozen=True)
+class StepBlocks:
+    """Second derivatives of L_d(q_k, q_k+1), each (N, nq, nq); of T - V_gravity alone.
+
+    D2 D1 is the transposed D1 D2.
+    """
+
+    D11: np.ndarray
+    D12: np.ndarray
+    D22: np.ndarray
+
+
+class AncestorPairs:
+    """Evaluates `StepBlocks` along a trajectory, and their derivatives in a direction.
+
+    Parameters
+    ----------
+    lagrangian : Lagrangian
+    alpha : float
+        Where in the step the Lagrangian is sampled.
+    backend : Backend
+    """
+
+    def __init__(self, lagrangian: Lagrangian, alpha: float, backend: Backend):
+        self._lagrangian, self._alpha = lagrangian, alpha
+        self._vectors = backend.program(lambda: self._function, "pairs")
+        self._variations = backend.program(self._varied, "pairs_along")
+
+    @cached_property
+    def _masks(self) -> tuple[np.ndarray, np.ndarray]:
+        """1 where the row's variable is an ancestor of the column's, or the same; without the same."""
+        links = self._lagrangian.swept.links
+        mask = np.zeros((self._lagrangian.nq, self._lagrangian.nq))
+        for j, link in enumerate(links):
+            while j >= 0:
+                mask[links[j].index, link.index] = 1.0
+                j = links[j].parent
+        return mask, mask * (1 - np.eye(len(mask)))
+
+    def blocks(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> StepBlocks:
+        """Blocks at midpoints q (N, nq), velocities v (N, nq), step lengths h (N,)."""
+        return self._products(self._vectors, [q, v, h[:, None], theta])
+
+    def blocks_along(
+        self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
+    ) -> StepBlocks:
+        """Derivatives of `blocks` along dq (N, nq), dv (N, nq): third derivatives of L_d, contracted."""
+        return self._products(self._variations, [q, v, h[:, None], theta, dq, dv])
+
+    def _products(self, program: Program, args: list[np.ndarray]) -> StepBlocks:
+        n, nq = len(args[0]), self._lagrangian.nq
+        left, right = program.map([np.ascontiguousarray(a) for a in args], n)
+        left, right = left.reshape(n, nq, -1), right.reshape(n, 4 * nq, -1)  # transposed, as CasADi has them
+        whole = left @ np.swapaxes(right, 1, 2)
+        above, below, first, second = (whole[:, :, i * nq : (i + 1) * nq] for i in range(4))
+        mask, strict = self._masks
+
+        def symmetric(block: np.ndarray) -> np.ndarray:
+            return block * mask + np.swapaxes(block * strict, 1, 2)
+
+        D12 = above * mask
+        D12 += np.swapaxes(below * strict, 1, 2)
+        return StepBlocks(symmetric(first), D12, symmetric(second))
+
+    def _varied(self) -> ca.Function:
+        """The vectors and their variations: (X' Y)' = [X; dX]' [dY; Y] is again one product."""
+        q, v, h, theta = (ca.SX.sym("a", self._function.numel_in(i)) for i in range(4))
+        dq, dv = ca.SX.sym("dq", q.numel()), ca.SX.sym("dv", v.numel())
+        X, Y = self._function(q, v, h, theta)
+        dX, dY = (
+            ca.reshape(ca.jtimes(ca.vec(e), ca.vertcat(q, v), ca.vertcat(dq, dv)), e.shape) for e in (X, Y)
+        )
+        stacks = [ca.densify(ca.vertcat(*pair)) for pair in ((X, dX), (dY, Y))]
+        return ca.Function("pairs_along", [q, v, h, theta, dq, dv], stacks, {"cse": True})
+
+    @cached_property
+    def _function(self) -> ca.Function:
+        """(q, v, h, parameters) -> twists; wrenches of D12 above and below the diagonal, of D11, of D22."""
+        lag, a, h = self._lagrangian, self._alpha, ca.SX.sym("h")
+        g, swept = lag.graph, lag.swept
+        links = swept.links
+        composite = sweeps.composite_inertias(links)
+        placed = in_world(links)
+        columns: dict[int, tuple[list, ...]] = {}
+        for j, link in enumerate(links):
+            place = placed[j]
+            Sd = sweeps.ad(link.v, link.w, link.Sv, link.Sw)
+            F = sweeps.times_inertia(*composite[j], link.Sv, link.Sw)
+            y = _minus(
+                sweeps.times_inertia(*composite[j], *Sd),
+                sweeps.ad_transposed(link.Sv, link.Sw, *swept.momentum[j]),
+            )
+            m, moment, _ = composite[j]
+            moved = vec.add(vec.scale(m, link.Sv), vec.cross(link.Sw, moment))
+            z = (vec.ZERO, vec.cross(moved, link.g))
+            F, y, z = (wrench_in(place, w) for w in (F, y, z))
+            c, b = a * (1 - a) * h, 1 - a
+            # [Sd; S] . right: with K = Sd.y + S.z, C = Sd.F below and S.y above the diagonal, M = S.F
+            above = _sum((c, y), (b, F)), _sum((c, z), (-a, y), (-1 / h, F))
+            below = _sum((c, y), (-a, F)), _sum((c, z), (b, y), (-1 / h, F))
+            first = _sum((b * b * h, y), (-b, F)), _sum((b * b * h, z), (-b, y), (1 / h, F))
+            second = _sum((a * a * h, y), (a, F)), _sum((a * a * h, z), (a, y), (1 / h, F))
+            left = twist_in(place, Sd), twist_in(place, (link.Sv, link.Sw))
+            columns[link.index] = tuple(
+                [*pair[0][0], *pair[0][1], *pair[1][0], *pair[1][1]]
+                for pair in (left, above, below, first, second)
+            )
+        nothing = tuple([0.0] * 12 for _ in range(5))
+        stacks = [[columns.get(i, nothing)[k] for i in range(lag.nq)] for k in range(5)]
+        # rows that no twist, or no wrench, has: most of them in a planar mechanism
+        used = [
+            r
+            for r in range(12)
+            if any(not vec.is_zero(column[r]) for column in stacks[0])
+            and any(not vec.is_zero(column[r]) for stack in stacks[1:] for column in stack)
+        ]
+        X, *rest = (
+            ca.horzcat(*(ca.vertcat(ca.SX(0, 1), *(column[r] for r in used)) for column in stack))
+            for stack in stacks
+        )
+        outputs = [ca.densify(X), ca.densify(ca.horzcat(*rest))]
+        return ca.Function("pairs", [g.q_vector, g.v_vector, h, g.parameters], outputs, {"cse": True})
+
+
+def in_world(links: list[sweeps.Link]) -> list[tuple[Matrix, Vector]]:
+    """Orientation of every link in the world, and its place from the last link, where rounding is small."""
+    placed: list[tuple[Matrix, Vector]] = []
+    for link in links:
+        if link.parent < 0:
+            placed.append((link.R, link.p))
+        else:
+            R, p = placed[link.parent]
+            placed.append((vec.matmul(R, link.R), vec.add(p, vec.apply(R, link.p))))
+    if not placed:
+        return placed
+    origin = placed[-1][1]
+    return [(R, vec.sub(p, origin)) for R, p in placed]
+
+
+@vec.inlined
+def twist_in(place: tuple[Matrix, Vector], twist: Wrench) -> Wrench:
+    R, p = place
+    angular = vec.apply(R, twist[1])
+    return vec.add(vec.apply(R, twist[0]), vec.cross(p, angular)), angular
+
+
+@vec.inlined
+def wrench_in(place: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
+    R, p = place
+    force = vec.apply(R, wrench[0])
+    return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))
+
+
+def _minus(a: Wrench, b: Wrench) -> Wrench:
+    return vec.sub(a[0], b[0]), vec.sub(a[1], b[1])
+
+
+def _sum(*terms: tuple[Any, Wrench]) -> Wrench:
+    force, torque = vec.ZERO, vec.ZERO
+    for weight, wrench in terms:
+        force = vec.add(force, vec.scale(weight, wrench[0]))
+        torque = vec.add(torque, vec.scale(weight, wrench[1]))
+    return force, torque

@@ -1,0 +1,163 @@
+"""Third derivatives of a discrete Lagrangian, by triples of links above each other.
+
+The topmost of three variables moves all that hangs on it as one body, which changes no inertia and no
+angle below: it only adds its twist to the velocities there, and turns gravity. The derivative of an
+ancestor pair (`ancestor_pairs`) by it is therefore the product of that twist with one vector of the
+pair: numbers of CasADi per link, vectors per pair and products per triple in numpy. Derivation:
+docs/maths/linearization.md.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import permutations, product
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.backend import Backend
+from vioc.dynamics.algebra import tree_recursions as sweeps
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.ancestor_pairs import in_world, twist_in, wrench_in
+from vioc.dynamics.lagrangian import Lagrangian
+
+SLOTS = tuple(product((0, 1), repeat=3))  # of which end each of three variables is: q_k or q_k+1
+
+
+class AncestorTriples:
+    """Third derivatives of L_d(q_k, q_k+1) along a trajectory; of T - V_gravity alone.
+
+    Parameters
+    ----------
+    lagrangian : Lagrangian
+    alpha : float
+        Where in the step the Lagrangian is sampled.
+    backend : Backend
+    """
+
+    def __init__(self, lagrangian: Lagrangian, alpha: float, backend: Backend):
+        self._lagrangian, self._alpha = lagrangian, alpha
+        self._levers = backend.program(lambda: self._function, "levers")
+
+    @cached_property
+    def _lists(self) -> tuple[np.ndarray, ...]:
+        """Links of pairs (b, c), b above c or the same; tops a of triples and their pairs (b, c)."""
+        links = self._lagrangian.swept.links
+        above: list[list[int]] = []
+        for i, link in enumerate(links):
+            above.append([*(above[link.parent] if link.parent >= 0 else []), i])
+        pairs = [(b, c) for c, line in enumerate(above) for b in line]
+        triples = [(a, p) for p, (b, _) in enumerate(pairs) for a in above[b]]
+        shaped = (np.array(rows, int).reshape(-1, 2) for rows in (pairs, triples))
+        return tuple(column for rows in shaped for column in rows.T)
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where `values` belong: (entries, 6) rows (x, end of x, y, end of y, z, end of z) and their sources.
+
+        A source is an index into a flattened (8, triples) array of one step. Every entry of the symmetric
+        tensor that is not zero occurs once.
+        """
+        b, c, a, pair = self._lists
+        links = self._lagrangian.swept.links
+        index = np.array([link.index for link in links], int)
+        variables = index[np.stack([a, b[pair], c[pair]])] if len(a) else np.empty((3, 0), int)
+        count, rows, sources = variables.shape[1], [], []
+        for order in permutations(range(3)):
+            for s, slots in enumerate(SLOTS):
+                columns = [(variables[i], np.full(count, slots[i])) for i in order]
+                rows.append(np.stack([entry for pair_ in columns for entry in pair_], axis=1))
+                sources.append(s * count + np.arange(count))
+        found, first = np.unique(np.concatenate(rows), axis=0, return_index=True)
+        return found, np.concatenate(sources)[first]
+
+    def values(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """D_e D_f D_g L_d of every triple (top, middle, bottom) and its ends (e, f, g), (N, 8, triples).
+
+        At midpoints q (N, nq), velocities v (N, nq), step lengths h (N,).
+        """
+        n, links = len(q), len(self._lagrangian.swept.links)
+        b, c, a, pair = self._lists
+        (flat,) = self._levers.map([np.ascontiguousarray(x) for x in (q, v, theta)], n)
+        flat = flat.reshape(n, links, -1)
+        S, Sd, P = flat[:, :, :6], flat[:, :, 6:12], flat[:, :, 12:18]
+        inertia = flat[:, :, 18:54].reshape(n, links, 6, 6)
+        g = flat[:, :, 54:]
+        adjoint = _adjoints(S)
+        turn = np.swapaxes(adjoint, 2, 3)
+        F = _apply(inertia, S)
+        y = _apply(inertia, Sd) - _apply(turn, P)
+        moved = inertia @ adjoint
+        G = moved + np.swapaxes(moved, 2, 3)
+        # of a pair L_qq, L_q[b]v[c], L_v[b]q[c]: what a twist that is added to all velocities multiplies
+        above, below = turn[:, b], G[:, c]
+        qq = -_apply(above, y[:, c]) - _apply(below, Sd[:, b])
+        qv = -_apply(above, F[:, c])
+        vq = -_apply(below, S[:, b])
+        # and what a turn of gravity does
+        force, axis = F[:, c, :3], S[:, b, 3:]
+        lean = force * (axis * g[:, b]).sum(2, keepdims=True) - axis * (force * g[:, b]).sum(2, keepdims=True)
+
+        by_q, by_v = Sd[:, a], S[:, a]
+        parts = [(by * x[:, pair]).sum(2) for x in (qq, qv, vq) for by in (by_q, by_v)]
+        parts[0] = parts[0] + (S[:, a, 3:] * lean[:, pair]).sum(2)
+        return self._weights(h) @ np.stack(parts, axis=1)
+
+    def _weights(self, h: np.ndarray) -> np.ndarray:
+        """(N, 8, 6): from derivatives by (q, v), orders of `values`' parts, to those by the two ends."""
+        one = np.ones_like(h)
+        in_q = np.stack([(1 - self._alpha) * one, self._alpha * one])
+        in_v = np.stack([-1 / h, 1 / h])
+        kinds = [tuple(kind) for kind in ("qqq", "vqq", "qqv", "vqv", "qvq", "vvq")]
+        table = {"q": in_q, "v": in_v}
+        rows = [[h * table[x][e] * table[y][f] * table[z][g] for x, y, z in kinds] for e, f, g in SLOTS]
+        return np.ascontiguousarray(np.array(rows).transpose(2, 0, 1))
+
+    @cached_property
+    def _function(self) -> ca.Function:
+        """(q, v, parameters) -> for each link S, ad(V) S, momentum, composite inertia (6 x 6), gravity.
+
+        In axes that all links share.
+        """
+        lag = self._lagrangian
+        graph, swept = lag.graph, lag.swept
+        composite = sweeps.composite_inertias(swept.links)
+        columns = []
+        for place, link, whole, momentum in zip(
+            in_world(swept.links), swept.links, composite, swept.momentum, strict=True
+        ):
+            R, _ = place
+            m, moment, about = sweeps.composed(whole, place, (0.0, vec.ZERO, vec.NOTHING))
+            H = vec.skew(moment)
+            upper = [[m if i == j else 0.0 for j in range(3)] + [-x for x in H[i]] for i in range(3)]
+            lower = [[*H[i], *about[i]] for i in range(3)]
+            twists = (
+                twist_in(place, (link.Sv, link.Sw)),
+                twist_in(place, sweeps.ad(link.v, link.w, link.Sv, link.Sw)),
+                wrench_in(place, momentum),
+            )
+            columns.append(
+                [
+                    *(e for twist in twists for half in twist for e in half),
+                    *(e for row in (*upper, *lower) for e in row),
+                    *vec.apply(R, link.g),
+                ]
+            )
+        stacked = ca.horzcat(*(ca.vertcat(*column) for column in columns)) if columns else ca.SX(57, 0)
+        args = [graph.q_vector, graph.v_vector, graph.parameters]
+        return ca.Function("levers", args, [ca.densify(stacked)], {"cse": True})
+
+
+def _adjoints(S: np.ndarray) -> np.ndarray:
+    """Matrices (..., 6, 6) of ad(S) for twists (..., 6)."""
+    A = np.zeros((*S.shape, 6))
+    for block, x in (((0, 0), S[..., 3:]), ((0, 3), S[..., :3]), ((3, 3), S[..., 3:])):
+        for i in range(3):
+            j, k = (i + 1) % 3, (i + 2) % 3
+            A[..., block[0] + j, block[1] + i] = x[..., k]
+            A[..., block[0] + k, block[1] + i] = -x[..., j]
+    return A
+
+
+def _apply(M: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return (M @ x[..., None])[..., 0]

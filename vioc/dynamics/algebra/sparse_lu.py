@@ -1,0 +1,150 @@
+"""Factorizing small structured matrices inside CasADi graphs.
+
+LU without pivoting on SX scalars, by position in the sparsity pattern. It is made for matrices that a
+mass matrix dominates; the elimination runs from the last row to the first, because q lists parents
+before children and leaves-to-root order on a tree makes no fill-in. A zero pivot shows as inf or NaN
+in the result, which callers test for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+
+from vioc.dynamics.algebra import vectors as vec
+
+
+class SparseLU:
+    """Factors of an n x n matrix given as nested lists of scalars.
+
+    Parameters
+    ----------
+    rows : list of lists of SX or float
+    """
+
+    def __init__(self, rows: list[list[Any]]):
+        n = self.n = len(rows)
+        over: list[ca.SX] = []  # above the diagonal of each column, over its pivot
+        left: list[ca.SX] = []  # each row up to the diagonal
+        a = assembled(rows)
+        for k in reversed(
+            range(n)
+        ):  # rows at once: an operation on SX takes 40 us from Python, 0.1 in CasADi
+            column, row = ca.sparsify(a[:k, k] / a[k, k]), a[k, : k + 1]
+            over.append(column)
+            left.append(row)
+            a = ca.sparsify(a[:k, :k] - ca.mtimes(column, row[:k]))
+        self._over, self._left = over[::-1], left[::-1]
+
+    @property
+    def pivots(self) -> ca.SX:
+        return ca.vertcat(ca.SX(0, 1), *(row[k] for k, row in enumerate(self._left)))
+
+    def solve(self, b: list[Any]) -> list[Any]:
+        """x with A x = b."""
+        n, x = self.n, assembled([[e] for e in b])
+        for k in reversed(range(1, n)):
+            x = ca.vertcat(x[:k, 0] - self._over[k] * x[k], x[k:, 0])
+        done = []
+        rows = ca.vertcat(*(ca.horzcat(row, ca.SX(1, n - 1 - k)) for k, row in enumerate(self._left)))
+        for k in range(n):
+            first = x[0]
+            done.append(0.0 if first.is_zero() else first / rows[k, k])
+            x = x[1:, 0] - rows[k + 1 :, k] * done[-1]
+        return done
+
+    # The factors travel between CasADi functions as one vector.
+
+    def entries(self) -> list[Any]:
+        """The factors that are not zero by structure."""
+        return [e for part in (*self._over, *self._left) for e in part.nonzeros()]
+
+    def with_entries(self, values: list[Any]) -> SparseLU:
+        """The same structure with other numbers, in the order of `entries`."""
+        result = object.__new__(SparseLU)
+        supply = iter(values)
+
+        def filled(part: ca.SX) -> ca.SX:
+            return ca.SX(part.sparsity(), ca.vertcat(ca.SX(0, 1), *(next(supply) for _ in range(part.nnz()))))
+
+        result.n = self.n
+        result._over, result._left = [*map(filled, self._over)], [*map(filled, self._left)]
+        return result
+
+
+def assembled(rows: list[list[Any]]) -> ca.SX:
+    """A matrix of scalars, without its exact zeros."""
+    shape = len(rows), len(rows[0]) if rows else 0
+    places = [(i, j) for j in range(shape[1]) for i in range(shape[0]) if not vec.is_zero(rows[i][j])]
+    sparsity = ca.Sparsity.triplet(*shape, [i for i, _ in places], [j for _, j in places])
+    return ca.SX(sparsity, ca.vertcat(ca.SX(0, 1), *(rows[i][j] for i, j in places)))
+
+
+def scalars(matrix: ca.SX) -> list[list[Any]]:
+    """A matrix as nested lists, exact zeros as floats."""
+    rows, columns = matrix.shape
+    sparse = ca.sparsify(matrix)
+    result: list[list[Any]] = [[0.0] * columns for _ in range(rows)]
+    for i, j, value in zip(*sparse.sparsity().get_triplet(), sparse.nonzeros(), strict=True):
+        result[i][j] = value
+    return result
+
+
+def product(rows: list[list[Any]], x: list[Any]) -> list[Any]:
+    """Matrix times vector on nested lists."""
+    result: list[Any] = []
+    for row in rows:
+        total: Any = 0.0
+        for a, b in zip(row, x, strict=True):
+            total = vec.plus(total, vec.times(a, b))
+        result.append(total)
+    return result
+
+
+class Saddle:
+    """Solver of  D x - Jl' y = a,  J x = b  by the Schur complement S = J D^-1 Jl'.
+
+    Parameters
+    ----------
+    D : solver of D x = a
+        A `SparseLU`, or whatever has its `solve`, `entries`, `with_entries`.
+    J, Jl : m x n nested lists
+        Constraint Jacobians where the solution must lie and where the forces act: Dh(q_k+1) and
+        Dh(q_k) in a step.
+    """
+
+    def __init__(self, D: Any, J: list[list[Any]], Jl: list[list[Any]]):
+        self.D = D
+        self.J = J
+        self.Y = [D.solve(row) for row in Jl]  # columns of D^-1 Jl'
+        self.S = SparseLU([[product([row], y)[0] for y in self.Y] for row in J]) if J else None
+
+    def solve(self, a: list[Any], b: list[Any]) -> tuple[list[Any], list[Any]]:
+        x = self.D.solve(a)
+        if self.S is None:
+            return x, []
+        rest = [vec.minus(t, c) for t, c in zip(b, product(self.J, x), strict=True)]
+        y = self.S.solve(rest)
+        for weight, column in zip(y, self.Y, strict=True):
+            x = [vec.plus(xi, vec.times(weight, ci)) for xi, ci in zip(x, column, strict=True)]
+        return x, y
+
+    def entries(self) -> list[Any]:
+        """Everything that is not zero by structure, as one list of scalars."""
+        result = list(self.D.entries())
+        for rows in (self.J, self.Y):
+            result += [e for row in rows for e in row if not vec.is_zero(e)]
+        return result + (self.S.entries() if self.S else [])
+
+    def with_entries(self, values: list[Any]) -> Saddle:
+        """The same structure with other numbers, in the order of `entries`."""
+        result = object.__new__(Saddle)
+        supply = iter(values)
+        result.D = self.D.with_entries([next(supply) for _ in self.D.entries()])
+        for name in ("J", "Y"):
+            rows = getattr(self, name)
+            copied = [[0.0 if vec.is_zero(e) else next(supply) for e in row] for row in rows]
+            setattr(result, name, copied)
+        result.S = self.S.with_entries(list(supply)) if self.S else None
+        return result

@@ -1,0 +1,370 @@
+"""The tree recursions behind the Lagrangian: O(n) gradients, and second derivatives by ancestor pairs.
+
+Frames between two joints do not move against each other, so they are gathered into *links*, one per
+configuration variable, with a composite inertia. One sweep from the root to the leaves and one back
+give dL/dq and dL/dv; a walk from each link up its ancestors gives the three blocks of second
+derivatives. Derivation: docs/maths/kinematics.md. Twists and wrenches are (linear, angular) in body
+axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.dynamics.description.frame import Pose
+from vioc.dynamics.description.system import System
+
+Wrench = tuple[Vector, Vector]
+Composite = tuple[Any, Vector, Matrix]  # mass, first moment, inertia
+State = tuple[Vector, Vector, Vector]  # velocity, angular velocity, gravity
+
+
+@dataclass
+class Link:
+    """What moves rigidly with one configuration variable.
+
+    Attributes
+    ----------
+    index : int
+        Of its variable in q.
+    parent : int
+        Link it sits on, -1 for the world.
+    rotation, position
+        Constant pose of the joint in the parent link's frame.
+    Sv, Sw
+        Twist of the joint in its own axes, which is constant: linear, angular.
+    mass, moment, inertia
+        Mass, mass times centre of mass, inertia about the link frame's origin.
+    """
+
+    index: int
+    parent: int
+    rotation: Matrix
+    position: Vector
+    Sv: Vector
+    Sw: Vector
+    mass: Any = 0.0
+    moment: Vector = vec.ZERO
+    inertia: Matrix = vec.NOTHING
+
+    # filled by `sweep`: pose in the parent link, body velocity, gravity, subtree wrench and inertia
+    R: Matrix = field(default=vec.IDENTITY, repr=False)
+    p: Vector = field(default=vec.ZERO, repr=False)
+    v: Vector = field(default=vec.ZERO, repr=False)
+    w: Vector = field(default=vec.ZERO, repr=False)
+    g: Vector = field(default=vec.ZERO, repr=False)
+
+    @property
+    def pose(self) -> tuple[Matrix, Vector]:
+        return self.R, self.p
+
+    @property
+    def twist(self) -> tuple[Vector, Vector]:
+        return self.Sv, self.Sw
+
+    @property
+    def state(self) -> State:
+        return self.v, self.w, self.g
+
+
+def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[int, Matrix, Vector]]]:
+    """Links of a system, and for every node its link and its constant pose in it.
+
+    `number` turns a description's number into a float or a symbol. A node that no variable moves
+    belongs to link -1, the world.
+    """
+    links: list[Link] = []
+    places: list[tuple[int, Matrix, Vector]] = []
+    for node in system.nodes:
+        link, R, p = places[node.parent] if node.parent >= 0 else (-1, vec.IDENTITY, vec.ZERO)
+        transform = node.frame.transform
+        if transform.variable is not None:
+            index = system.variable_index(transform.variable.name)
+            links.append(Link(index, link, R, p, *transform.twist))  # type: ignore[arg-type]
+            link, R, p = len(links) - 1, vec.IDENTITY, vec.ZERO
+        elif isinstance(transform.value, Pose):
+            r = transform.value.rotation
+            shift = tuple(number(c) for c in transform.value.position)
+            p = vec.add(p, vec.apply(R, shift))
+            R = vec.matmul(R, (r[0:3], r[3:6], r[6:9]))  # type: ignore[arg-type]
+        elif transform.rotational:
+            R = vec.matmul(R, vec.rotation(transform.axis, number(transform.value)))
+        else:
+            p = vec.add(p, vec.apply(R, vec.scale(number(transform.value), vec.unit(transform.axis))))
+        places.append((link, R, p))
+        if node.frame.mass is not None and link >= 0:
+            mass = node.frame.mass
+            m = number(mass.mass)
+            xx, yy, zz, xy, xz, yz = (number(c) for c in mass.inertia)
+            com = vec.add(p, vec.apply(R, tuple(number(c) for c in mass.com)))
+            body = ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
+            about = vec.matmul(vec.matmul(R, body), vec.transpose(R))
+            target = links[link]
+            target.mass = vec.plus(target.mass, m)
+            target.moment = vec.add(target.moment, vec.scale(m, com))
+            target.inertia = vec.matadd(target.inertia, vec.matadd(about, _point(m, com)))
+    return links, places
+
+
+def _point(m: Any, c: Vector) -> Matrix:
+    """Inertia about the origin of a point mass at c: -m [c][c]."""
+    product = vec.matmul(vec.skew(c), vec.skew(c))
+    return tuple(vec.scale(-m, row) for row in product)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """First derivatives of L = T - V_gravity, and what the second derivatives need.
+
+    Attributes
+    ----------
+    T : scalar
+        Kinetic energy.
+    Lq, Lv : lists of n scalars
+        By q and v, in the order of q; zero for a variable that no link has.
+    links : list of Link
+        With pose, velocity and gravity filled in.
+    momentum : list of (Vector, Vector)
+        Momentum wrench of each link's subtree.
+    """
+
+    T: Any
+    Lq: list
+    Lv: list
+    links: list[Link]
+    momentum: list[tuple[Vector, Vector]]
+
+
+def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
+    """Forward: V_i = Ad(X_i^-1) V_parent + S_i v_i; backward: P_i, W_i gathered over the subtree.
+
+    dL/dv_i = S_i . P_i and dL/dq_i = S_i . (ad(V_i)^T P_i + W_i).
+    """
+    n = q.numel()
+    Lq: list = [0.0] * n
+    Lv: list = [0.0] * n
+    world: State = vec.ZERO, vec.ZERO, gravity
+    T: Any = 0.0
+    nothing: Wrench = vec.ZERO, vec.ZERO
+    P: list[Wrench] = [nothing] * (len(links) + 1)  # the last is the world's
+    W = list(P)
+    for i, link in enumerate(placed(links, q)):
+        above = links[link.parent].state if link.parent >= 0 else world
+        body = link.mass, link.moment, link.inertia
+        (link.v, link.w, link.g), P[i], W[i], T = _forward(
+            link.pose, link.twist, above, v[link.index], body, T
+        )
+    for i in reversed(range(len(links))):
+        link, up = links[i], links[i].parent
+        Lv[link.index], Lq[link.index], P[up], W[up] = _backward(
+            link.pose, link.twist, link.state, P[i], W[i], P[up], W[up]
+        )
+    return Sweep(T, Lq, Lv, links, P[:-1])
+
+
+def placed(links: list[Link], q: Any) -> list[Link]:
+    """The links with their poses in their parents at q filled in."""
+    for link in links:
+        link.R, link.p = vec.joint((link.rotation, link.position), *link.twist, q[link.index])
+    return links
+
+
+@vec.inlined
+def _forward(
+    pose: tuple[Matrix, Vector], S: Wrench, above: State, rate: Any, body: Composite, T: Any
+) -> tuple[State, Wrench, Wrench, Any]:
+    """Velocity and gravity of a link in its axes, its momentum and weight, and T with its kinetic energy."""
+    (R, p), (Sv, Sw), (v, w, g) = pose, S, above
+    back = vec.transpose(R)
+    v = vec.add(vec.apply(back, vec.add(v, vec.cross(w, p))), vec.scale(rate, Sv))
+    w = vec.add(vec.apply(back, w), vec.scale(rate, Sw))
+    g = vec.apply(back, g)
+    P = times_inertia(*body, v, w)
+    energy = vec.times(0.5, vec.plus(vec.dot(v, P[0]), vec.dot(w, P[1])))
+    return (v, w, g), P, (vec.scale(body[0], g), vec.cross(body[1], g)), vec.plus(T, energy)
+
+
+@vec.inlined
+def _backward(
+    pose: tuple[Matrix, Vector], S: Wrench, state: State, P: Wrench, W: Wrench, P_up: Wrench, W_up: Wrench
+) -> tuple[Any, Any, Wrench, Wrench]:
+    """dL/dv and dL/dq of a joint, and the parent's wrenches with the link's."""
+    turn = ad_transposed(state[0], state[1], *P)
+    momentum, weight = carried(pose, P), carried(pose, W)
+    return (
+        paired(S, P),
+        paired(S, (vec.add(turn[0], W[0]), vec.add(turn[1], W[1]))),
+        (vec.add(P_up[0], momentum[0]), vec.add(P_up[1], momentum[1])),
+        (vec.add(W_up[0], weight[0]), vec.add(W_up[1], weight[1])),
+    )
+
+
+def paired(S: Wrench, wrench: Wrench) -> Any:
+    """S . wrench: the joint's share of a wrench."""
+    return vec.plus(vec.dot(S[0], wrench[0]), vec.dot(S[1], wrench[1]))
+
+
+def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
+    """A wrench in the parent link's frame: Ad(X^-1)^T."""
+    R, p = pose
+    force = vec.apply(R, wrench[0])
+    return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))
+
+
+def _pair(link: Link, wrench: tuple[Vector, Vector]) -> Any:
+    """S . wrench: the joint's share of a wrench."""
+    return vec.plus(vec.dot(link.Sv, wrench[0]), vec.dot(link.Sw, wrench[1]))
+
+
+def to_parent(link: Link, wrench: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
+    """A wrench in the parent link's frame: Ad(X^-1)^T."""
+    force = vec.apply(link.R, wrench[0])
+    return force, vec.add(vec.apply(link.R, wrench[1]), vec.cross(link.p, force))
+
+
+@dataclass(frozen=True)
+class SecondDerivatives:
+    """n x n blocks as nested lists: L_qq, L_vq (row: v, column: q), L_vv."""
+
+    qq: list[list]
+    vq: list[list]
+    vv: list[list]
+
+
+def second_derivatives(swept: Sweep, n: int) -> SecondDerivatives:
+    """The blocks of second derivatives by walks up the ancestors; all other pairs are zero.
+
+    With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation z of link j carried
+    up to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j and
+    L_qq = Sd_i.y_j + S_i.z_j.
+    """
+    links = swept.links
+    qq, vq, vv = ([[0.0] * n for _ in range(n)] for _ in range(3))
+    composite = composite_inertias(links)
+    for j, link in enumerate(links):
+        F, y, z = _own_wrenches(composite[j], link.twist, link.state, swept.momentum[j])
+        i = j
+        while i >= 0:
+            above = links[i]
+            a, b = above.index, link.index
+            M, C, D, K, F, y, z = _coupled(above.pose, above.twist, above.state, F, y, z)
+            vv[a][b] = vv[b][a] = M
+            vq[b][a] = C
+            if i != j:
+                vq[a][b] = D
+            qq[a][b] = qq[b][a] = K
+            i = above.parent
+    return SecondDerivatives(qq, vq, vv)
+
+
+@vec.inlined
+def _own_wrenches(
+    composite: Composite, S: Wrench, state: State, momentum: Wrench
+) -> tuple[Wrench, Wrench, Wrench]:
+    """F, y, z of a link; see `second_derivatives`."""
+    m, h, _ = composite
+    v, w, g = state
+    y, dual = times_inertia(*composite, *ad(v, w, *S)), ad_transposed(*S, *momentum)
+    moved = vec.add(vec.scale(m, S[0]), vec.cross(S[1], h))
+    return (
+        times_inertia(*composite, *S),
+        (vec.sub(y[0], dual[0]), vec.sub(y[1], dual[1])),
+        (vec.ZERO, vec.cross(moved, g)),
+    )
+
+
+@vec.inlined
+def _coupled(pose: tuple[Matrix, Vector], S: Wrench, state: State, F: Wrench, y: Wrench, z: Wrench):
+    """S.F, Sd.F, S.y, Sd.y + S.z of an ancestor with a link's wrenches, and those in its parent's axes."""
+    Sd = ad(state[0], state[1], *S)
+    K = vec.plus(paired(Sd, y), paired(S, z))
+    return paired(S, F), paired(Sd, F), paired(S, y), K, *(carried(pose, wrench) for wrench in (F, y, z))
+
+
+def mass_matrix(links: list[Link], n: int) -> list[list]:
+    """M = L_vv alone, the composite rigid body algorithm."""
+    M = [[0.0] * n for _ in range(n)]
+    composite = composite_inertias(links)
+    for j, link in enumerate(links):
+        F = times_inertia(*composite[j], *link.twist)
+        i = j
+        while i >= 0:
+            above = links[i]
+            M[above.index][link.index] = M[link.index][above.index] = paired(above.twist, F)
+            F = _climbed(above.pose, F)
+            i = above.parent
+    return M
+
+
+def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
+    """`mass_matrix` of links of numbers: all columns climb at once."""
+    M = np.zeros((n, n))
+    R, p, Sv, Sw = (
+        np.array([getattr(link, name) for link in links], float) for name in ("R", "p", "Sv", "Sw")
+    )
+    index, parent = (np.array([getattr(link, name) for link in links], int) for name in ("index", "parent"))
+    wrenches = [
+        times_inertia(*c, *link.twist) for c, link in zip(composite_inertias(links), links, strict=True)
+    ]
+    force, torque = (np.array([w[part] for w in wrenches], float) for part in (0, 1))
+    at = of = np.arange(len(links))
+    while len(at):
+        entry = (Sv[at] * force + Sw[at] * torque).sum(axis=1)
+        M[index[at], index[of]] = M[index[of], index[at]] = entry
+        on = parent[at] >= 0
+        at, of, force, torque = at[on], of[on], force[on], torque[on]
+        force, torque = ((R[at] @ a[:, :, None])[:, :, 0] for a in (force, torque))
+        torque = torque + np.cross(p[at], force)
+        at = parent[at]
+    return M
+
+
+_climbed = vec.inlined(carried)
+
+
+def composite_inertias(links: list[Link]) -> list[Composite]:
+    """Mass, first moment and inertia of the subtree of each link, in its axes."""
+    nothing: Composite = 0.0, vec.ZERO, vec.NOTHING
+    total: list[Composite] = [*((link.mass, link.moment, link.inertia) for link in links), nothing]
+    for i in reversed(range(len(links))):
+        link = links[i]
+        total[link.parent] = composed(total[i], link.pose, total[link.parent])
+    return total[:-1]
+
+
+@vec.inlined
+def composed(own: Composite, pose: tuple[Matrix, Vector], above: Composite) -> Composite:
+    """A parent's inertia with that of a link."""
+    (m, h, inertia), (R, position), (M, H, J) = own, pose, above
+    turned = vec.apply(R, h)
+    rotated = vec.matmul(vec.matmul(R, inertia), vec.transpose(R))
+    p, r = vec.skew(position), vec.skew(turned)
+    shift = vec.matadd(vec.matmul(p, r), vec.matmul(r, p))
+    shift = vec.matadd(shift, tuple(vec.scale(m, row) for row in vec.matmul(p, p)))  # type: ignore[arg-type]
+    moved = tuple(vec.sub(a, b) for a, b in zip(rotated, shift, strict=True))
+    return (
+        vec.plus(M, m),
+        vec.add(H, vec.add(turned, vec.scale(m, position))),
+        vec.matadd(J, moved),  # type: ignore[arg-type]
+    )
+
+
+def times_inertia(m: Any, h: Vector, inertia: Matrix, v: Vector, w: Vector) -> tuple[Vector, Vector]:
+    linear = vec.add(vec.scale(m, v), vec.cross(w, h))
+    return linear, vec.add(vec.apply(inertia, w), vec.cross(h, v))
+
+
+def ad(v: Vector, w: Vector, sv: Vector, sw: Vector) -> tuple[Vector, Vector]:
+    """ad(V) S = (w x sv + v x sw, w x sw)."""
+    return vec.add(vec.cross(w, sv), vec.cross(v, sw)), vec.cross(w, sw)
+
+
+def ad_transposed(v: Vector, w: Vector, f: Vector, tau: Vector) -> tuple[Vector, Vector]:
+    """ad(V)^T P = (f x w, f x v + tau x w)."""
+    return vec.cross(f, w), vec.add(vec.cross(f, v), vec.cross(tau, w))

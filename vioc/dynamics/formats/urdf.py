@@ -1,0 +1,345 @@
+"""Robots from URDF files: links become frames, joints become transforms ([T] III-A).
+
+A link is a frame of its name. A joint is the constant pose of its origin followed by what moves: one
+primitive transform about a coordinate axis, a twist about any other. docs/urdf.md has the whole mapping.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.frame import Frame, Transform, nest
+from vioc.dynamics.description.inertia import Mass
+from vioc.dynamics.description.numbers import Variable, as_numbers
+from vioc.dynamics.description.system import WORLD, System
+from vioc.dynamics.formats.urdf_geometry import IDENTITY, move, plane, pose, shapes
+from vioc.dynamics.formats.urdf_model import (
+    GivenMass,
+    Limit,
+    Unsupported,
+    UrdfJoint,
+    UrdfModel,
+    UrdfWarning,
+)
+from vioc.dynamics.formats.urdf_xml import Contents, parse
+from vioc.dynamics.terms.forces import JointDamping, JointForce
+from vioc.dynamics.terms.pairs import GearConstraint
+from vioc.dynamics.terms.potentials import Gravity
+from vioc.errors import ModelError
+
+BASES = ("fixed", "floating")
+SINGLE = ("revolute", "continuous", "prismatic")
+PLANAR = ("u", "v", "angle")
+FLOATING = ("x", "y", "z", "yaw", "pitch", "roll")
+FLOATING_KINDS = ("TX", "TY", "TZ", "RZ", "RY", "RX")
+_FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def read_urdf(
+    path: str | os.PathLike,
+    *,
+    base: str = "fixed",
+    inputs: str | Iterable[str] | None = None,
+    gravity: Sequence[float] | None = (0.0, 0.0, -9.81),
+) -> UrdfModel:
+    """A robot from a URDF file; needs ``pip install "vioc[urdf]"``. Maps take its ``.system``.
+
+    Parameters
+    ----------
+    path : path
+    base : "fixed" or "floating"
+        The root link rests at the world's origin, or moves freely: variables ``ROOT_x``, ``ROOT_y``,
+        ``ROOT_z``, ``ROOT_yaw``, ``ROOT_pitch``, ``ROOT_roll`` (translations, then rotations about the
+        moving z, y, x), singular at a pitch of 90 deg.
+    inputs : "all", names of joints, or None
+        Which revolute, continuous and prismatic joints get an input, named like the joint's variable;
+        "all" leaves out those that mimic another.
+    gravity : 3 numbers or None
+        m/s^2, in the world's axes.
+
+    Raises
+    ------
+    ReadError
+        If the file is not a tree of links and joints with numbers that a mechanism can have.
+    ModelError
+        If an option is wrong.
+    ImportError
+        If the parser is not installed.
+    OSError
+        If there is no such file.
+
+    Warns
+    -----
+    UrdfWarning
+        Once, with a summary of ``unsupported``.
+    """
+    if isinstance(path, str) and path.lstrip().startswith("<"):
+        raise ModelError("read_urdf: expected the path of a file, got the text of one; use read_urdf_text")
+    return _build(parse(Path(path).read_bytes(), str(path)), base, inputs, gravity)
+
+
+def read_urdf_text(
+    text: str,
+    source: str = "<text>",
+    *,
+    base: str = "fixed",
+    inputs: str | Iterable[str] | None = None,
+    gravity: Sequence[float] | None = (0.0, 0.0, -9.81),
+) -> UrdfModel:
+    """A robot from the text of a URDF file; `source` is what messages call it. See `read_urdf`."""
+    data = re.sub(r"^\s*<\?xml.*?\?>", "", text, count=1, flags=re.DOTALL)  # str has no encoding
+    # half a character pair, which no file can hold, is refused with the other characters that XML forbids
+    return _build(parse(data.encode(errors="surrogatepass"), source), base, inputs, gravity)
+
+
+def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> UrdfModel:
+    if base not in BASES:
+        raise ModelError(f"base: expected one of {', '.join(BASES)}, got {base!r}")
+    tree = _Tree(contents)
+    tree.grow(base)
+    components: list[Any] = [] if gravity is None else [Gravity(*as_numbers(gravity, 3, "gravity"))]
+    components += tree.forces + tree.gears()
+    components += [JointForce(v, v) for v in tree.actuated(inputs)]
+    system = System(*nest(tree.nodes), *components, name=contents.name)
+    unsupported = tuple(sorted(contents.unsupported, key=lambda u: u.line))
+    _warn(contents.source, unsupported)
+    limits = {v: j.limit for j in tree.joints.values() if j.limit != Limit() for v in j.variables}
+    visuals, collisions = (tuple(shapes(contents, tree.frames, k)) for k in ("visuals", "collisions"))
+    return UrdfModel(system, tree.joints, limits, visuals, collisions, unsupported, tree.renamed)
+
+
+class _Tree:
+    """Frames and joints on the way from the parser's objects to a system."""
+
+    def __init__(self, contents: Contents):
+        self.contents = contents
+        self.nodes: list[tuple[Frame, int]] = []
+        self.frames: dict[str, str] = {}  # frame of each link
+        self.joints: dict[str, UrdfJoint] = {}
+        self.forces: list[JointDamping] = []
+        self.renamed: dict[str, str] = {}
+        self._used: set[str] = set()
+        self._taken: set[str] = set()  # the values of `frames`
+
+    # -- frames -----------------------------------------------------------------------------------
+
+    def grow(self, base: str) -> None:
+        """All frames, from the root to the leaves, whatever the order of the file."""
+        links, joints = self.contents.links, self.contents.joints
+        children: dict[str, list[str]] = {name: [] for name in links}
+        above: dict[str, str] = {}
+        for name, joint in joints.items():
+            for link in (joint.parent, joint.child):
+                if link not in links:
+                    near = difflib.get_close_matches(link, links, 1)
+                    hint = f"; did you mean {near[0]!r}?" if near else ""
+                    raise self.contents.fail("joint", name, f"unknown link {link!r}{hint}")
+            if joint.child in above:
+                message = (
+                    f"the link {joint.child!r} already has a parent by the joint {above[joint.child]!r}; a "
+                    "URDF file is a tree: close loops with constraints on the system (vioc.coincident)"
+                )
+                raise self.contents.fail("joint", name, message)
+            above[joint.child] = name
+            children[joint.parent].append(name)
+        roots = [name for name in links if name not in above]
+        if len(roots) != 1:
+            which = ", ".join(map(repr, roots)) or ("none: the joints go round" if links else "no links")
+            where = ("link", roots[1]) if roots else ("robot", self.contents.name)
+            raise self.contents.fail(*where, f"expected one link without a parent, got {which}")
+        root = self._root(roots[0], base)
+        waiting = [(child, root) for child in reversed(children[roots[0]])]
+        while waiting:
+            name, parent = waiting.pop()
+            node = self._joint(name, joints[name], parent)
+            waiting += [(child, node) for child in reversed(children[joints[name].child])]
+        lost = sorted(set(links) - set(self.frames))
+        if lost:
+            message = f"joints go round here: not connected to the root {roots[0]!r}"
+            raise self.contents.fail("link", lost[0], message)
+
+    def _root(self, link: str, base: str) -> int:
+        if base == "floating":
+            names = [self._variable(f"{link}_{part}") for part in FLOATING]
+            moves = [Transform(k, Variable(n)) for k, n in zip(FLOATING_KINDS, names, strict=True)]
+            return self._chain(link, moves, -1)
+        if link != WORLD:
+            return self._chain(link, [], -1)
+        self.frames[link] = WORLD
+        self._taken.add(WORLD)
+        if self.contents.links[link].inertial is not None:
+            self.contents.leave_out("<inertial> of the fixed world", "link", link)
+        return -1
+
+    def _joint(self, name: str, joint: Any, parent: int) -> int:
+        """The frames of a joint and its child link; the index of the last."""
+        moves: list[Transform] = []
+        variables: tuple[str, ...] = ()
+        if joint.type in SINGLE:
+            variables = (self._variable(name),)
+            moves = [move("T" if joint.type == "prismatic" else "R", self._axis(name, joint), variables[0])]
+        elif joint.type == "floating":
+            variables = tuple(self._variable(f"{name}_{part}") for part in FLOATING)
+            moves = [Transform(k, Variable(n)) for k, n in zip(FLOATING_KINDS, variables, strict=True)]
+        elif joint.type == "planar":
+            variables = tuple(self._variable(f"{name}_{part}") for part in PLANAR)
+            a, b, normal = plane(self._axis(name, joint))
+            moves = [move(*m) for m in zip("TTR", (a, b, normal), variables, strict=True)]
+        elif joint.type != "fixed":
+            raise self.contents.fail("joint", name, f"unknown type {joint.type!r}")
+        try:
+            origin = [Transform("SE3", pose(joint.origin))]
+        except ModelError as error:
+            raise self.contents.fail("joint", name, f"origin: {error}") from None
+        if origin[0].value == IDENTITY:
+            origin = []
+        self.joints[name] = self._properties(name, joint, variables)
+        return self._chain(joint.child, origin + moves, parent)
+
+    def _chain(self, link: str, transforms: list[Transform], parent: int) -> int:
+        """Nodes of these transforms; the last carries the link."""
+        frame = "world_link" if link == WORLD else link
+        while frame in self._taken or (frame != link and frame in self.contents.links):
+            frame += "_"
+        if frame != link:
+            self.renamed[link] = frame
+        self.frames[link] = frame
+        self._taken.add(frame)
+        *before, last = transforms or [Transform("SE3", IDENTITY)]
+        for transform in before:
+            self.nodes.append((Frame(transform), parent))
+            parent = len(self.nodes) - 1
+        self.nodes.append((Frame(last, frame, self._mass(link)), parent))
+        return len(self.nodes) - 1
+
+    def _mass(self, link: str) -> Mass | None:
+        """The inertial of a link in the link's axes: I = R I' R'."""
+        inertial = self.contents.links[link].inertial
+        if inertial is None:
+            return None
+        tensor = np.array(inertial.inertia.to_matrix() if inertial.inertia else np.zeros((3, 3)))
+        try:
+            place = pose(inertial.origin)
+            if place.rotation != IDENTITY.rotation:
+                R = np.reshape(place.rotation, (3, 3))
+                tensor = R @ tensor @ R.T
+            moments = (*np.diag(tensor).tolist(), tensor[0, 1], tensor[0, 2], tensor[1, 2])
+            args = (inertial.mass, tuple(map(float, moments)), place.position)
+            given = GivenMass(*args)
+        except ModelError as error:
+            raise self.contents.fail("link", link, f"inertial: {error}") from None
+        try:
+            return Mass(*args)
+        except ModelError:
+            self.contents.leave_out("an inertia that no body has (kept as given)", "link", link)
+            return given
+
+    def _axis(self, name: str, joint: Any) -> np.ndarray:
+        axis = np.array(joint.axis if joint.axis is not None else (1.0, 0.0, 0.0), float)
+        size = float(np.linalg.norm(axis))
+        if not 1e-6 < size < math.inf:
+            raise self.contents.fail("joint", name, f"axis: expected a unit vector, got {axis.tolist()}")
+        return axis / size
+
+    # -- joints -----------------------------------------------------------------------------------
+
+    def _variable(self, name: str) -> str:
+        """`name` as a variable; what the rules forbid becomes an underscore."""
+        result = _FORBIDDEN.sub("_", name)
+        while result in self._used or (result != name and result in self.contents.joints):
+            result += "_"
+        if result != name:
+            self.renamed[name] = result
+        self._used.add(result)
+        return result
+
+    def _properties(self, name: str, joint: Any, variables: tuple[str, ...]) -> UrdfJoint:
+        damping = (joint.dynamics.damping or 0.0) if joint.dynamics else 0.0
+        friction = (joint.dynamics.friction or 0.0) if joint.dynamics else 0.0
+        mimic = joint.mimic
+        if mimic is not None:
+            multiplier = 1.0 if mimic.multiplier is None else mimic.multiplier
+            mimic = (mimic.joint, multiplier, mimic.offset or 0.0)
+        if friction:
+            self.contents.leave_out("friction", "joint", name)
+        if len(variables) == 1 and damping:
+            try:
+                self.forces.append(JointDamping(variables[0], damping))
+            except ModelError as error:
+                raise self.contents.fail("joint", name, str(error)) from None
+        for what, given in (("damping", damping), ("<mimic>", mimic), ("<limit>", joint.limit)):
+            if given and len(variables) != 1:
+                self.contents.leave_out(f"{what} of a {joint.type} joint", "joint", name)
+        limit = self._limit(name, joint) if len(variables) == 1 else Limit()
+        return UrdfJoint(joint.type, joint.parent, joint.child, variables, limit, damping, friction, mimic)
+
+    def _limit(self, name: str, joint: Any) -> Limit:
+        given = joint.limit
+        if given is None:
+            return Limit()
+        endless = joint.type == "continuous"
+        lower, upper = (-math.inf, math.inf) if endless else (given.lower, given.upper)
+        limit = Limit(*map(float, (lower, upper, given.velocity, given.effort)))
+        if not (lower <= upper and limit.velocity >= 0 and limit.effort >= 0):
+            message = f"expected lower <= upper, velocity and effort >= 0, got {limit}"
+            raise self.contents.fail("joint", name, message)
+        return limit
+
+    def gears(self) -> list[Any]:
+        """A constraint for every joint that mimics another."""
+        result = []
+        for name, joint in self.joints.items():
+            if joint.mimic is None or len(joint.variables) != 1:
+                continue
+            leader, multiplier, offset = joint.mimic
+            seen = [name]
+            while leader in self.joints and self.joints[leader].mimic is not None and leader not in seen:
+                seen.append(leader)
+                leader = self.joints[leader].mimic[0]  # type: ignore[index]
+            if leader in seen:
+                raise self.contents.fail("joint", name, f"mimics itself: {' -> '.join([*seen, leader])}")
+            target = self.joints.get(joint.mimic[0])
+            if target is None or len(target.variables) != 1:
+                state = "which there is not" if target is None else f"which is {target.type}"
+                raise self.contents.fail("joint", name, f"mimics {joint.mimic[0]!r}, {state}")
+            pair = joint.variables[0], target.variables[0]
+            try:
+                result.append(GearConstraint(*pair, multiplier, offset, name=f"mimic-{pair[0]}"))
+            except ModelError as error:
+                raise self.contents.fail("joint", name, str(error)) from None
+        return result
+
+    def actuated(self, inputs: str | Iterable[str] | None) -> list[str]:
+        """Variables that get an input."""
+        single = {n: j.variables[0] for n, j in self.joints.items() if len(j.variables) == 1}
+        if inputs is None:
+            return []
+        if inputs == "all":
+            return [v for n, v in single.items() if self.joints[n].mimic is None]
+        if isinstance(inputs, str):
+            raise ModelError(f"inputs: expected 'all', names of joints or None, got {inputs!r}")
+        names = list(inputs)
+        for name in names:
+            if name not in single:
+                near = difflib.get_close_matches(str(name), single, 3) or list(single)[:12]
+                known = ", ".join(map(repr, near))
+                raise ModelError(f"inputs: {name!r} is no joint that can be driven; there are {known}")
+        return [single[name] for name in names]
+
+
+def _warn(source: str, unsupported: tuple[Unsupported, ...]) -> None:
+    if unsupported:
+        counts = Counter(u.what for u in unsupported)
+        listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())
+        message = f"{source}: not or not fully supported: {listed}; `unsupported` says where"
+        warnings.warn(message, UrdfWarning, stacklevel=4)

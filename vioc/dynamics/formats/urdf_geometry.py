@@ -1,0 +1,80 @@
+"""Poses, moving axes and shapes of a URDF file, from the parser's objects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.frame import Pose, Transform, Twist
+from vioc.dynamics.description.numbers import Variable, as_numbers
+from vioc.dynamics.formats.urdf_model import Shape
+from vioc.dynamics.formats.urdf_xml import Contents
+from vioc.errors import ModelError
+
+ROUNDING = 4 * np.finfo(float).eps  # of a product of sines and cosines
+IDENTITY = Pose((0.0,) * 3, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0))
+
+
+def pose(origin: Any) -> Pose:
+    """An <origin>: R = Rz(yaw) Ry(pitch) Rx(roll)."""
+    if origin is None:
+        return IDENTITY
+    roll, pitch, yaw = origin.rpy
+    if roll == pitch == yaw == 0:
+        return Pose(tuple(origin.xyz), IDENTITY.rotation)
+    if not all(map(math.isfinite, origin.rpy)):
+        raise ModelError(f"rpy: expected finite angles, got {origin.rpy}")
+    (sr, sp, sy), (cr, cp, cy) = np.sin(origin.rpy), np.cos(origin.rpy)
+    R = np.array(
+        [
+            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+            [-sp, cp * sr, cp * cr],
+        ]
+    )
+    R[np.abs(R) < ROUNDING] = 0.0  # cos(pi/2) = 6e-17 would only fill the graphs
+    return Pose(tuple(origin.xyz), tuple(R.ravel().tolist()))
+
+
+def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
+    """A translation along or a rotation about a unit vector: a primitive where it is a coordinate axis."""
+    if sorted(axis) == [0.0, 0.0, 1.0]:
+        return Transform(kind + "XYZ"[int(np.argmax(axis))], Variable(variable))
+    vector, zero = tuple(axis.tolist()), (0.0,) * 3
+    parts = (vector, zero) if kind == "T" else (zero, vector)
+    return Transform("TWIST", Twist(Variable(variable), *parts))
+
+
+def plane(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Right-handed (a, b, normal); for a coordinate axis the cyclic ones: z has x and y."""
+    first = np.eye(3)[(int(np.argmax(np.abs(normal))) + 1) % 3]
+    a = first - (first @ normal) * normal
+    a /= np.linalg.norm(a)
+    return a, np.cross(normal, a), normal
+
+
+_SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "sphere": ("radius",), "mesh": ("scale",)}
+
+
+def shapes(contents: Contents, frames: dict[str, str], which: str) -> Iterable[Shape]:
+    """The ``visuals`` or ``collisions`` of every link; `frames` names each link's frame."""
+    for link, content in contents.links.items():
+        for item in getattr(content, which):
+            kind = type(item.geometry).__name__.lower()
+            values = [getattr(item.geometry, name) for name in _SIZES[kind]]
+            size = np.hstack([1.0 if v is None else v for v in values])  # a mesh without a scale
+            if kind in ("box", "mesh"):
+                size = np.broadcast_to(size, 3)
+            try:
+                place = pose(item.origin)
+                numbers = as_numbers(size.tolist(), len(size), "size")
+            except ModelError as error:
+                raise contents.fail("link", link, f"{kind}: {error}") from None
+            material = getattr(item, "material", None)  # collisions have none
+            own = material.color.rgba if material and material.color else None
+            color = tuple(own) if own else contents.colors.get(material.name) if material else None
+            file = getattr(item.geometry, "filename", None)
+            yield Shape(frames[link], kind, numbers, place.position, place.rotation, file, color)  # type: ignore[arg-type]

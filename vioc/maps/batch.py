@@ -1,0 +1,83 @@
+"""`Batch`: many rollouts of one map, in stacked arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.drawing import plots
+from vioc.errors import StepError
+from vioc.maps.trajectory import Split, Trajectory
+
+if TYPE_CHECKING:
+    from vioc.maps.protocol import OneStepMap
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rollouts over the same times.
+
+    ``batch[i]`` is the trajectory i, ``batch["theta"]`` a named quantity of all of them, (M, N+1) or
+    (M, N).
+
+    Attributes
+    ----------
+    map : OneStepMap
+    t : (N+1,)
+    x : (M, N+1, nx)
+        NaN where a rollout failed.
+    u, multipliers : (M, N, nu), (M, N, nm)
+    errors : dict of int to StepError
+        The rollouts that failed, and where; each has its motion until then, ``errors[i].trajectory``.
+    k0 : int
+    splits : dict of int to dict of int to Split
+        The rollouts that took steps in parts: their ``Trajectory.splits``.
+    """
+
+    map: OneStepMap
+    t: np.ndarray
+    x: np.ndarray
+    u: np.ndarray
+    multipliers: np.ndarray
+    errors: dict[int, StepError] = field(default_factory=dict)
+    k0: int = 0
+    splits: Mapping[int, Mapping[int, Split]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of rollouts M."""
+        return len(self.x)
+
+    def __getitem__(self, key: int | str):
+        if isinstance(key, str):
+            return np.stack([self._trajectory(i)[key] for i in range(len(self))])
+        i = range(len(self))[key]  # as a sequence does: negative ones, IndexError
+        if i in self.errors:
+            raise self.errors[i]
+        return self._trajectory(i)
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The rollout of a batch of one; ValueError where there are more: take one, ``batch[i]``."""
+        if len(self) != 1:
+            raise ValueError(f"expected one trajectory, got a batch of {len(self)}; take one, batch[i]")
+        return self[0]
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return (self[i] for i in range(len(self)))
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """Plot named quantities of all rollouts over time (all states without names); returns the axes."""
+        return plots().plot_batch(self, *names, ax=ax)
+
+    def _trajectory(self, i: int) -> Trajectory:
+        arrays = self.t, self.x[i], self.u[i], self.multipliers[i]
+        return Trajectory(self.map, *arrays, k0=self.k0, splits=self.splits.get(i, {}))
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.errors)} failed" if self.errors else ""
+        failed += f", {len(self.splits)} with steps taken in parts" if self.splits else ""
+        steps = len(self.t) - 1
+        return f"Batch({len(self)} rollouts of {steps} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s{failed})"

@@ -1,0 +1,402 @@
+"""Rollouts of any map whose step is a CasADi function, in one call per horizon.
+
+A *kernel* is a CasADi function
+
+    (carry, u, t, dt, parameters) -> (carry_next, multipliers, error)
+
+whose carry begins with the state x and may go on with seeds for the solver of the next step; `error`
+is a scalar, the scaled residual of the step. `mapaccum` strings kernels to a rollout, with feedback
+where a trajectory is tracked. A step whose error is not small (or not a number) is handed to
+`_rescue`, and the rollout goes on behind it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeVar, overload
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array, near_misses
+from vioc.compile.programs import CHUNK, Program
+from vioc.errors import ModelError, StepError
+from vioc.maps.protocol import Kernel, OneStepMap, Rescue
+from vioc.maps.steps import times_of
+from vioc.maps.trajectory import Split, Trajectory
+
+AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
+HISTORY = 3  # states before the first one that a carry may be made of
+
+Self = TypeVar("Self", bound="KernelMap")
+Step = tuple[np.ndarray, np.ndarray, int, float, float]  # x, u, k, t, dt
+Solved = tuple[np.ndarray, np.ndarray]  # x_next, multipliers
+T = TypeVar("T")
+
+
+class shared(Generic[T]):
+    """A property made once for a map and all its twins (`with_parameters`, `with_dt`), whichever asks first.
+
+    So it must depend neither on the parameters' values nor on the step; `functools.cached_property` is for
+    what does.
+    """
+
+    def __init__(self, make: Callable[[Any], T]):
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, map: None, owner: type) -> shared[T]: ...
+
+    @overload
+    def __get__(self, map: KernelMap, owner: type) -> T: ...
+
+    def __get__(self, map: KernelMap | None, owner: type) -> Any:
+        if map is None:
+            return self
+        value = map.__dict__[self._name] = self._found(map, self._name)  # there from now on, before this is
+        return value
+
+    def _found(self, map: KernelMap, key: Any) -> Any:
+        if key not in map._built:
+            map._built[key] = self._make(map)
+        return map._built[key]
+
+
+class shared_by_step(shared[T]):
+    """The same for what depends on the step: shared by the twins that have it."""
+
+    def __get__(self, map: Any, owner: type) -> Any:
+        return self if map is None else self._found(map, (self._name, map.dt))
+
+
+class KernelMap(OneStepMap):
+    """A one-step map on a kernel; see the module's text.
+
+    Subclasses set the attributes of `OneStepMap`, `_kernel`, `_tolerance`, `wrap`, and define
+    `_carry`, `_rescue`; a `_robust_kernel` is slower and tries harder.
+    """
+
+    _kernel: ca.Function
+    _robust_kernel: ca.Function | None = None
+    _tolerance: float
+    wrap: tuple[str, ...] = ()
+
+    @abstractmethod
+    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+        """The carry that starts at state x, whose predecessors are the rows `before`, perhaps none."""
+
+    def _review(self, trajectory: Trajectory) -> None:
+        """Warn of what a user should know about a rollout."""
+
+    def _check_start(self, x: np.ndarray, k: int) -> None:
+        """Raise `StepError` where no rollout may start."""
+
+    def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
+        the first times x_k + the second times u_k. Inputs are constant over a step.
+        """
+        return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
+
+    @property
+    def _divisible(self) -> bool:
+        """Whether parts lead where the step does: states must not depend on the steps beside them."""
+        return True
+
+    def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Rows of solved steps through X (N+1, nx) from `carry` whose solutions are to be settled; `lengths`
+        (N+1,) begins with that of the step before.
+        """
+        return np.empty(0, int)
+
+    def _settled(self, step: Step, found: Solved | None, error: StepError | None):
+        """(x_next, multipliers, `Split` or None) of a step that was hard to solve, or that `_doubts` named.
+
+        Raises `error` where nothing was found, if the map knows no better.
+        """
+        if found is None:
+            assert error is not None
+            raise error
+        return *found, None
+
+    @abstractmethod
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """Solve step k, at time t, by every means: (x_next, multipliers), or raise `StepError`."""
+
+    # -- the state space: angles may wrap -------------------------------------------------------
+
+    @property
+    def _wrapped(self) -> np.ndarray:
+        return np.array([n in self.wrap for n in self.state_names])
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        d = np.asarray(x1, float) - np.asarray(x0, float)
+        if not self.wrap:
+            return d
+        return np.where(self._wrapped, d - 2 * np.pi * np.round(d / (2 * np.pi)), d)
+
+    def _difference_expression(self, x0: Any, x1: Any) -> Any:
+        d = x1 - x0
+        if not self.wrap:
+            return d
+        turns = ca.floor(d / (2 * np.pi) + 0.5)
+        return d - 2 * np.pi * ca.DM(self._wrapped.astype(float)) * turns
+
+    def _check_wrap(self) -> None:
+        for name in self.wrap:
+            if name not in self.state_names:
+                raise ModelError(f"wrap: unknown state {name!r}; {near_misses(name, self.state_names)}")
+
+    # -- protocol -------------------------------------------------------------------------------
+
+    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
+        x, u = self.check_point(x, u)
+        return self._steps(x, u[None], k, self._step_lengths(dt, 1), rescue="split")[0][1]
+
+    def rollout(
+        self,
+        x0: Any,
+        U: Any = None,
+        steps: int | None = None,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        warn: bool = True,
+        rescue: Rescue = "split",
+    ) -> Trajectory:
+        x0, U = self.check_start(x0, U, steps)
+        lengths = self._step_lengths(dt, len(U))
+        run = self._trajectory(self._steps(x0, U, k0, lengths, rescue=rescue), k0, lengths)
+        if warn:
+            self._review(run)
+        return run
+
+    def track(
+        self,
+        x0: Any,
+        X: Any,
+        U: Any,
+        K: Any,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        rescue: Rescue = "split",
+    ) -> Trajectory:
+        x0 = self.check_state(x0, "initial state")
+        U = self.check_inputs(U, None, x0)
+        n = len(U)
+        X = np.asarray(X, float)[:n]
+        X = check_array(X, (n, self.nx), "tracked states", self.state_names)
+        K = check_array(K, (n, self.nu, self.ndx), "gains")
+        lengths = self._step_lengths(dt, n)
+        return self._trajectory(self._steps(x0, U, k0, lengths, X, K, rescue=rescue), k0, lengths)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        if type(self).track is not KernelMap.track:
+            return None  # a rollout is more than this kernel
+
+        def start(x: np.ndarray, dt: float) -> np.ndarray:
+            return self._carry(x, x[None][:0], dt)
+
+        def robust() -> ca.Function | None:
+            return self._robust_kernel
+
+        return Kernel(self._kernel, robust, start, self._tolerance, self._difference_expression)
+
+    def with_parameters(self: Self, **values: float) -> Self:
+        for name in values:
+            if name not in self.parameters:
+                raise ModelError(f"unknown parameter {name!r}; {near_misses(name, self.parameters)}")
+        result = self._twin()
+        result.parameters = {**self.parameters, **{n: float(v) for n, v in values.items()}}
+        check_array(list(result.parameters.values()), (len(self.parameters),), "parameters", list(values))
+        return result
+
+    def with_dt(self: Self, dt: float) -> Self:
+        self._step_lengths(dt, 1)
+        result = self._twin()
+        result.dt = float(dt)
+        return result
+
+    def _twin(self: Self) -> Self:
+        """Another map that shares everything that was or will be built; copy.copy would build it again."""
+        _ = self._built, self._programs
+        result = object.__new__(type(self))
+        result.__dict__.update(self.__dict__)
+        return result
+
+    # -- the work -------------------------------------------------------------------------------
+
+    @cached_property
+    def _built(self) -> dict[str, Any]:
+        """What `shared` properties have made, one for all twins."""
+        return {}
+
+    @cached_property
+    def _programs(self) -> dict[Any, Any]:
+        """Programs of the kernels by kind, one for all twins."""
+        return {}
+
+    @property
+    def _theta(self) -> np.ndarray:
+        return np.array(list(self.parameters.values()), float)
+
+    def _step_lengths(self, dt: Any, steps: int) -> np.ndarray:
+        value = self.dt if dt is None else dt
+        if isinstance(value, (str, bytes, bool)):
+            raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+        try:
+            lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
+        except ValueError:
+            raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
+        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+            raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+        return lengths
+
+    def _trajectory(self, solved: tuple, k0: int, lengths: np.ndarray) -> Trajectory:
+        """Of what `_steps` returns."""
+        X, multipliers, U, splits = solved
+        run = Trajectory(self, self._times(k0, lengths), X, U, multipliers, k0=k0, splits=splits)
+        return run.on_its_step()
+
+    def _times(self, k0: int, lengths: np.ndarray) -> np.ndarray:
+        """Sample times (N+1,)."""
+        return times_of(lengths, k0, self.dt)
+
+    def _steps(
+        self,
+        x0,
+        U,
+        k0: int,
+        lengths: np.ndarray,
+        reference=None,
+        gains=None,
+        *,
+        rescue: Rescue,
+        t: np.ndarray | None = None,
+    ):
+        """States (N+1, nx), multipliers (N, nm), applied inputs (N, nu), and steps in parts by row.
+
+        The kernel goes as far as its errors are small; a step where they are not is tried by the robust
+        kernel, if there is one, then handed to `_rescue` and `_settled`. Steps begin at `t` (N,) if given.
+        """
+        if not (rescue == "split" or isinstance(rescue, bool)):
+            raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
+        if rescue == "split" and not self._divisible:
+            rescue = True
+        n = len(U)
+        X = np.empty((n + 1, self.nx))
+        multipliers = np.empty((n, len(self.multiplier_names)))
+        applied = U if gains is None else np.empty_like(U)
+        t = self._times(k0, lengths)[:-1] if t is None else t
+        rows = [U] if gains is None else [U, reference, np.swapaxes(gains, 1, 2).reshape(n, -1)]
+        rows = [np.ascontiguousarray(a) for a in (*rows, t, lengths)]
+        rows = [a if a.ndim == 2 else a[:, None] for a in rows]
+        splits: dict[int, Split] = {}
+        X[0] = x0
+
+        def failed(error: StepError, k: int) -> StepError:
+            until = X[: k + 1], multipliers[:k], applied[:k], splits
+            error.trajectory = self._trajectory(until, k0, lengths[:k])
+            return error
+
+        try:
+            self._check_start(x0, k0)
+        except StepError as error:
+            raise failed(error, 0) from None
+
+        def advance(program: Program, k: int, last: int, first: int) -> tuple[int, float | None]:
+            """Steps from k by a program: where to go on, and the error where it stopped before `last`."""
+            carry = self._carry(X[k], X[max(k - HISTORY, 0) : k], float(lengths[k]))
+            args = [*(a[k:last] for a in rows), self._theta]
+            outputs, done, error = program.accumulate(carry, args, last - k, self.nx, self._tolerance, first)
+            X[k + 1 : k + 1 + done] = outputs[0]
+            multipliers[k : k + done] = outputs[1]
+            if gains is not None:
+                applied[k : k + done] = outputs[3]
+            if rescue == "split":
+                h = np.concatenate([lengths[max(k - 1, 0) :][:1], lengths[k : k + done]])
+                for i in k + self._doubts(carry, X[k : k + done + 1], h):
+                    if settle(int(i), (X[i + 1].copy(), multipliers[i].copy()), None):
+                        return int(i) + 1, None
+            return k + done, error if k + done < last else None
+
+        def settle(k: int, found: Solved | None, error: StepError | None) -> bool:
+            """Whether step k ends elsewhere than where it was found to end."""
+            step = X[k], applied[k], k0 + k, float(t[k]), float(lengths[k])
+            try:
+                X[k + 1], multipliers[k], split = self._settled(step, found, error)
+            except StepError as none:
+                raise failed(none, k) from None
+            if split is not None:
+                splits[k] = split
+            return split is not None
+
+        k, first = 0, CHUNK
+        while k < n:
+            ahead = n if first == CHUNK else min(n, k + first)
+            stopped, left = advance(self._program(gains is not None), k, ahead, first)
+            first = min(2 * first, CHUNK) if stopped == ahead else AFTER_RESCUE
+            k = stopped
+            if left is None:
+                continue
+            if self._robust_kernel is not None:
+                stuck = k
+                k, left = advance(self._program(gains is not None, True), k, min(k + first, n), first)
+                if left is None or k > stuck:
+                    continue
+            if gains is not None:
+                applied[k] = U[k] - gains[k] @ self.difference(reference[k], X[k])
+            found, why = None, None
+            try:
+                if not rescue:
+                    text = f"step {k0 + k} did not converge: scaled residual {left:.2g}"
+                    raise StepError(text, k0 + k, left, "no convergence")
+                found = self._rescue(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
+            except StepError as whole:
+                if rescue != "split":
+                    raise failed(whole, k) from None
+                why = whole
+            if rescue == "split":
+                settle(k, found, why)
+            elif found is not None:
+                X[k + 1], multipliers[k] = found
+            k += 1
+        return X, multipliers, applied, splits
+
+    def _points(self, X: Any, U: Any, k0: int, dt: Any):
+        """One step each from N states: X, next states, U, multipliers, t and lengths (N,), steps in parts."""
+        X, U = np.asarray(X, float), np.asarray(U, float)
+        h = self._step_lengths(dt, len(U))
+        t = self._times(k0, h)[:-1]
+        rows = [slice(i, i + 1) for i in range(len(U))]
+        solved = [self._steps(X[i.start], U[i], k0 + i.start, h[i], rescue="split", t=t[i]) for i in rows]
+        after, multipliers = np.stack([s[0][1] for s in solved]), np.stack([s[1][0] for s in solved])
+        return X, after, U, multipliers, t, h, {i: s[3][0] for i, s in enumerate(solved) if s[3]}
+
+    def _program(self, feedback: bool, robust: bool = False) -> Program:
+        """The kernel, or the robust one, with or without feedback, on this map's backend."""
+        name = ("track" if feedback else "step") + ("_robust" if robust else "")
+        programs = self._programs
+        if name not in programs:
+
+            def build() -> ca.Function:
+                kernel = self._robust_kernel if robust else self._kernel
+                return self._with_feedback(kernel) if feedback else kernel
+
+            programs[name] = self.backend.program(build, name)
+        return programs[name]
+
+    def _with_feedback(self, kernel: ca.Function) -> ca.Function:
+        """(carry, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""
+        carry, _, t, dt, theta = kernel.mx_in()
+        u_d, x_d = ca.MX.sym("u_d", self.nu), ca.MX.sym("x_d", self.nx)
+        K = ca.MX.sym("K", self.nu, self.ndx)
+        u = u_d - K @ self._difference_expression(x_d, carry[: self.nx])
+        outputs = kernel(carry, u, t, dt, theta)
+        return ca.Function("feedback", [carry, u_d, x_d, K, t, dt, theta], [*outputs, u])
