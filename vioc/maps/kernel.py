@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Generic, TypeVar, overload
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from vioc.checks import check_array, near_misses
 from vioc.compile.programs import CHUNK, Program
-from vioc.errors import ModelError, StepError
+from vioc.errors import ModelError, StepError, trying
 from vioc.maps.protocol import Kernel, OneStepMap, Rescue
 from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Split, Trajectory
@@ -357,7 +358,8 @@ class KernelMap(OneStepMap):
                 if not rescue:
                     text = f"step {k0 + k} did not converge: scaled residual {left:.2g}"
                     raise StepError(text, k0 + k, left, "no convergence")
-                found = self._rescue(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
+                with trying() if rescue == "split" else nullcontext():  # it may not be what is taken
+                    found = self._rescue(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
             except StepError as whole:
                 if rescue != "split":
                     raise failed(whole, k) from None

@@ -18,7 +18,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.errors import ChartWarning, StepError
+from vioc.errors import ChartWarning, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.kernel import KernelMap, Solved, Step
 from vioc.maps.protocol import FIELDS, Linearization, SecondOrder
@@ -106,14 +106,20 @@ class DivisibleMap(KernelMap):
         return rows
 
     def _settled(self, step: Step, found: Solved | None, error: StepError | None):
-        parts = self._parts(step, 0.0, 1.0, step[0], found or error)
+        with trying():
+            parts = self._parts(step, 0.0, 1.0, step[0], found or error)
+            if len(parts) > 1:
+                parts = self._refined(step, parts)
+        self._review_parts(step, parts)
         if len(parts) == 1:
             return *parts[0][1], None
-        parts = self._refined(step, parts)
         ends, solved = zip(*parts, strict=True)
         states, impulses = (np.stack(a) for a in zip(*solved, strict=True))
         split = Split(step[4] * np.diff(ends, prepend=0.0), states, impulses)
         return states[-1], (self._shares(split) * impulses).sum(axis=0), split
+
+    def _review_parts(self, step: Step, parts: list[tuple[float, Solved]]) -> None:
+        """Warn of what a user should know about the parts that a step was taken in, perhaps one."""
 
     def _parts(
         self, step: Step, start: float, size: float, x: np.ndarray, found: Solved | StepError | None = None

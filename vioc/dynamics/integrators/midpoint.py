@@ -30,7 +30,7 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
-from vioc.maps.kernel import shared
+from vioc.maps.kernel import Solved, Step, shared
 from vioc.maps.protocol import FIELDS, Kernel, Linearization, SecondOrder
 from vioc.maps.trajectory import Trajectory
 
@@ -237,6 +237,14 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         x_next, multipliers = solve_step(self, x, u, k, t, dt)
         warn_singular(self, x, u, t, dt, x_next)
         return x_next, multipliers
+
+    def _review_parts(self, step: Step, parts: list[tuple[float, Solved]]) -> None:
+        x, u, _, t, dt = step
+        start, before = 0.0, x
+        for end, (after, _) in parts:
+            by_x, by_u = (m[0] for m in self._inputs_at(np.array([end])))
+            warn_singular(self, before, by_x @ x + by_u @ u, t + start * dt, (end - start) * dt, after)
+            start, before = end, after
 
     @shared
     def residual(self) -> ca.Function:
