@@ -28,8 +28,8 @@ import numpy as np
 import vioc
 from vioc.compile import cache
 from vioc.control.sweep import store, sweep
-from vioc.dynamics.formats import sexpr, urdf
 from vioc.dynamics.description.component import component_types
+from vioc.dynamics.formats import sexpr, urdf
 from vioc.errors import FileFormatError, ReadError
 from vioc.maps.casadi_map import CasadiMap
 from vioc.maps.trajectory import Trajectory
