@@ -10,7 +10,7 @@ import vioc
 from vioc import LinearTimeVI, MaximalVI, MidpointVI, System, Trajectory
 from vioc.control import Cost, Result
 from vioc.control.dmoc import Solution
-from vioc.control.lqr import Regulator
+from vioc.control.regulators.lqr import Regulator
 
 system = vioc.models.load("cart_pole")
 assert_type(system, System)

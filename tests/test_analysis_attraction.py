@@ -9,7 +9,7 @@ import vioc
 from vioc import CasadiMap
 from vioc.control import dlqr
 from vioc.control.analysis import lyapunov_level, region_of_attraction
-from vioc.control.lqr import SteadyRegulator
+from vioc.control.regulators.lqr import SteadyRegulator
 from vioc.control.sweep.store import dumps
 from vioc.errors import OptimizationError
 

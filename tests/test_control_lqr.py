@@ -11,11 +11,10 @@ from vioc.control import (
     controllability_matrix,
     controllability_rank,
     dlqr,
-    dlqr_steady,
     riccati,
     unstabilizable_modes,
 )
-from vioc.control.riccati import affine_riccati
+from vioc.control.regulators.riccati import affine_riccati
 from vioc.errors import OptimizationError
 from vioc.maps.casadi_map import CasadiMap
 
@@ -41,7 +40,7 @@ def test_scalar_by_hand():
 def test_steady_double_integrator_in_closed_form():
     # symmetric root locus of 1/2 (z + 1) / (z - 1)^2: r (z-1)^2 (1/z-1)^2 + q b(z) b(1/z) = 0 at the poles
     f = double_integrator(dt=1.0)
-    loop = dlqr_steady(f, [0, 0], [0], {"x": 1.0}, 2.0)
+    loop = dlqr(f, ([0, 0], [0]), {"x": 1.0}, 2.0)
     z = loop.poles
     residual = 2.0 * (z - 1) ** 2 * (1 / z - 1) ** 2 + 0.25 * (z + 1) * (1 / z + 1)
     assert np.abs(residual).max() < 1e-10
@@ -56,7 +55,7 @@ def test_long_horizon_tends_to_the_algebraic_equation(make):
     expected = solve_discrete_are(A, B, Q, R)
     np.testing.assert_allclose(P[0], expected, rtol=1e-7, atol=1e-9 * np.abs(expected).max())
     np.testing.assert_array_equal(P, np.swapaxes(P, 1, 2))
-    np.testing.assert_allclose(K[0], dlqr_steady(f, np.zeros(f.nx), None, Q, R).K, rtol=1e-6)
+    np.testing.assert_allclose(K[0], dlqr(f, (np.zeros(f.nx), None), Q, R).K, rtol=1e-6)
 
 
 def test_cost_to_go_is_the_cost():
@@ -206,20 +205,20 @@ def test_equilibrium():
 def test_equilibrium_refuses():
     f = cart_pole()
     with pytest.raises(ValueError, match=r"not an equilibrium: one step moves v.theta by 0\.1"):
-        dlqr_steady(f, [0, 0.5, 0, 0], None, 1, 1)
+        dlqr(f, ([0, 0.5, 0, 0], None), 1, 1)
     with pytest.raises(ValueError, match="not an equilibrium"):  # 1e-6 m/s a step is a metre in 200 s
-        dlqr_steady(f, [0, 5e-6, 0, 0], None, 1, 1)
+        dlqr(f, ([0, 5e-6, 0, 0], None), 1, 1)
     with pytest.raises(OptimizationError, match="weigh in Q"):
-        dlqr_steady(f, [0, 0, 0, 0], None, {"theta": 1}, 1)
+        dlqr(f, ([0, 0, 0, 0], None), {"theta": 1}, 1)
     with pytest.raises(ValueError, match="Qf"):
         dlqr(f, ([0, 0, 0, 0], None), 1, 1, Qf=1)
     x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
     lost = type(f)(ca.Function("f", [x, u], [ca.vertcat(1.5 * x[0], 0.5 * x[1] + u)]), dt=0.1)
     with pytest.raises(OptimizationError, match=r"cannot move the eigenvalues 1\.5"):
-        dlqr_steady(lost, [0, 0], None, 1, 1)
+        dlqr(lost, ([0, 0], None), 1, 1)
     mute = type(f)(ca.Function("f", [x, ca.SX.sym("u", 0)], [x]), dt=0.1)
     with pytest.raises(ValueError, match="at least one input"):
-        dlqr_steady(mute, [0, 0], None, 1, 1)
+        dlqr(mute, ([0, 0], None), 1, 1)
 
 
 @pytest.mark.parametrize(

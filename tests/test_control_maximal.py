@@ -21,7 +21,7 @@ from vioc.control import (
     quadratic,
     straight_line,
 )
-from vioc.control.weights import error_weights
+from vioc.control.linear.weights import error_weights
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.errors import ModelError
 
@@ -243,7 +243,7 @@ def test_regulator_is_that_of_minimal_coordinates():
         x, z = f.initial_state({"x": 0.02, "th": 0.01}), m.initial_state({"x": 0.02, "th": 0.01})
         u = [r.rollout(s, 1).u[0, 0] for r, s in ((loop, x), (own, z))]
         assert u[0] == pytest.approx(u[1], rel=10 * dt)
-        reduced = feedback.regulator(
+        reduced = dlqr(
             f,
             (f.initial_state(), [0.0]),
             error_weights(f, weights, "Q", f.initial_state()[None])[0],

@@ -8,8 +8,8 @@ from mechanisms import everything, pendulum, state_near
 from scipy.optimize import minimize
 
 from vioc import models
-from vioc.control import dlqr, dlqr_steady
-from vioc.control.feedback import StateLaw, as_law, equilibrium, regulator, track_curve
+from vioc.control import dlqr
+from vioc.control.feedback import LinearMPC, StateLaw, as_law, equilibrium, track_curve
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.errors import ModelError, OptimizationError
@@ -108,13 +108,15 @@ def test_gains_equal_python_controls(make):
     H = L @ L.T + np.eye(f.nx + 1)
     Q, R, S = H[:-1, :-1], H[-1:, -1:], H[:-1, -1:]
     K, P, poles = control.dlqr(A, B, Q, R, S)
-    ours = regulator(f, eq, Q, R, S=S)
+    ours = dlqr(f, eq, Q, R, S=S)
     assert np.abs(ours.K - K).max() <= 1e-10 * np.abs(K).max()
     assert np.abs(ours.P - P).max() <= 1e-10 * np.abs(P).max()
     np.testing.assert_allclose(np.sort_complex(ours.poles), np.sort_complex(poles), rtol=1e-8)
-    plain = control.dlqr(A, B, Q, R)[0]
-    assert np.abs(regulator(f, eq, Q, R).K - plain).max() <= 1e-10 * np.abs(plain).max()
-    assert np.abs(dlqr_steady(f, eq.x, eq.u, Q, R).K - plain).max() <= 1e-10 * np.abs(plain).max()
+    K, P, poles = control.dlqr(A, B, Q, R)
+    gain, cost, roots = dlqr(f, (eq.x, eq.u), Q, R)  # unpacks alike
+    assert np.abs(gain - K).max() <= 1e-10 * np.abs(K).max()
+    assert np.abs(cost - P).max() <= 1e-10 * np.abs(P).max()
+    np.testing.assert_allclose(np.sort_complex(roots), np.sort_complex(poles), rtol=1e-8)
 
 
 def test_a_cross_term_shifts_the_input():
@@ -122,7 +124,7 @@ def test_a_cross_term_shifts_the_input():
     f = double_integrator()
     run = f.rollout([1.0, 0.0], np.ones((30, 1)))
     Q, R, S = np.diag([3.0, 2.0]), np.array([[0.5]]), np.array([[0.3], [-0.2]])
-    ours = regulator(f, run, Q, R, np.eye(2), S=S)
+    ours = dlqr(f, run, Q, R, np.eye(2), S=S)
     shift = np.linalg.solve(R, S.T)
     A, B = f.linearize(np.zeros(2))
     shifted = CasadiMap(
@@ -133,16 +135,65 @@ def test_a_cross_term_shifts_the_input():
     np.testing.assert_allclose(ours.P, other.P, rtol=1e-10, atol=1e-12)
 
 
-def test_regulator_without_extras_is_dlqr():
+def test_a_regulator_of_a_trajectory_unpacks():
     f = cart_pole()
-    run = f.rollout([0.1, 0.2, 0, 0], steps=20)
-    np.testing.assert_array_equal(regulator(f, run, 1.0, 0.1).K, dlqr(f, run, 1.0, 0.1).K)
+    loop = dlqr(f, f.rollout([0.1, 0.2, 0, 0], steps=20), 1.0, 0.1)
+    K, P, poles = loop
+    assert K is loop.K and P is loop.P
+    A, B = f.linearize_trajectory(loop.reference)
+    whole = np.linalg.multi_dot([a - b @ k for a, b, k in zip(A, B, K, strict=True)][::-1])
+    np.testing.assert_allclose(np.sort_complex(poles), np.sort_complex(np.linalg.eigvals(whole)), rtol=1e-9)
+
+
+def swing(f, period=20):
+    """A motion of the pendulum that a torque drives around and that closes; found by Newton's method."""
+    U, x = 1.5 * np.sin(2 * np.pi * np.arange(period) / period)[:, None], np.zeros(2)
+    for _ in range(10):
+        run = f.rollout(x, U)
+        A = np.linalg.multi_dot(list(f.linearize_trajectory(run).A[::-1]))
+        x = x - np.linalg.solve(A - np.eye(2), run.x[-1] - x)
+    return f.rollout(x, U)
+
+
+def test_periodic_motions_are_followed_for_good():
+    f = MidpointVI(pendulum(), 0.05)
+    run = swing(f)
+    Q, R, S = np.diag([3.0, 0.5]), np.array([[0.2]]), np.array([[0.05], [0.02]])
+    loop = dlqr(f, run, Q, R, "periodic", S=S)
+    K, P, poles = loop
+    np.testing.assert_allclose(P[0], P[-1], rtol=1e-10)
+    assert np.abs(poles).max() < 1 and loop.periodic and "again and again" in repr(loop)
+    # the limit of a long horizon, whatever its end weighs
+    many = f.rollout(run.x[0], np.tile(run.u, (12, 1)))
+    np.testing.assert_allclose(K, dlqr(f, many, Q, R, 0.0, S=S).K[: len(run)], rtol=1e-6)
+    long = loop.rollout(run.x[0] + [0.3, 0.1], 30 * len(run))
+    np.testing.assert_allclose(long.x[-1], run.x[0], atol=1e-7)
+    law = as_law(loop)
+    np.testing.assert_array_equal(law(len(run) + 3, [0.1, 0.2]), law(3, [0.1, 0.2]))
+    assert "again and again" in repr(law)
+    mpc = LinearMPC(loop, 6, S=S)
+    x = run.x[2] + [0.05, -0.02]
+    np.testing.assert_allclose(mpc(len(run) + 2, x), law(2, x), atol=1e-8)
+
+
+def test_what_is_refused_as_a_periodic_motion():
+    f = MidpointVI(pendulum(), 0.05)
+    with pytest.raises(ValueError, match="not periodic: .*theta ends"):
+        dlqr(f, f.rollout([0.5, 0.0], steps=5), 1.0, 1.0, "periodic")
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
+    drift = CasadiMap(ca.Function("f", [x, u], [ca.vertcat(0.5 * x[0] + u, x[1])]), dt=0.1)
+    with pytest.raises(OptimizationError, match="a Floquet multiplier is 1"):
+        dlqr(drift, drift.rollout([0.0, 0.0], steps=4), 1.0, 1.0, "periodic")
+
+
+def test_what_is_refused_about_a_point():
+    f = cart_pole()
     with pytest.raises(ValueError, match="give Qf with a trajectory"):
-        regulator(f, (np.zeros(4), np.zeros(1)), 1.0, 1.0, Qf=1.0)
+        dlqr(f, (np.zeros(4), np.zeros(1)), 1.0, 1.0, Qf=1.0)
     with pytest.raises(ValueError, match="is not an equilibrium"):
-        regulator(f, (np.array([0, 0.1, 0, 0]), np.zeros(1)), 1.0, 1.0)
+        dlqr(f, (np.array([0, 0.1, 0, 0]), np.zeros(1)), 1.0, 1.0)
     with pytest.raises(OptimizationError, match="no stabilizing regulator"):
-        regulator(f, (np.zeros(4), np.zeros(1)), 0.0, 1.0, S=np.ones((4, 1)))
+        dlqr(f, (np.zeros(4), np.zeros(1)), 0.0, 1.0, S=np.ones((4, 1)))
 
 
 # -- curves ---------------------------------------------------------------------------------------

@@ -12,13 +12,12 @@ from vioc import control, models
 from vioc.control.feedback import (
     Measurement,
     kalman,
-    regulator,
     restrict,
     tangent_bases,
     tangent_basis,
 )
-from vioc.control.lqr import dlqr
-from vioc.control.riccati import riccati
+from vioc.control.regulators.lqr import dlqr
+from vioc.control.regulators.riccati import riccati
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.description.frame import ry, tx, tz
 from vioc.dynamics.description.inertia import Mass
@@ -167,7 +166,7 @@ def _off(K, T):
 
 def test_reduced_regulator_stabilizes_and_ignores_the_constraint_impulse(driven):
     f, run = driven
-    loop = regulator(f, run, 10.0, 0.01, on_manifold=True)
+    loop = dlqr(f, run, 10.0, 0.01, on_manifold=True)
     impulse = np.concatenate([np.zeros((f.nq, f.nm)), f.lagrangian.constraint_jacobian(run.x[7, : f.nq]).T])
     assert np.abs(loop.K[7] @ impulse).max() < 1e-10 * np.abs(loop.K[7]).max()
     T = tangent_basis(f, run.x[0])
@@ -245,13 +244,13 @@ def test_without_constraints_the_manifold_changes_nothing():
     W = root @ root.T
     Q, S, R = W[:-1, :-1], W[:-1, -1:], W[-1:, -1:]
     for about in (run, (f.state(), f.input())):
-        plain, reduced = (regulator(f, about, Q, R, S=S, on_manifold=m) for m in (False, True))
+        plain, reduced = (dlqr(f, about, Q, R, S=S, on_manifold=m) for m in (False, True))
         np.testing.assert_allclose(reduced.K, plain.K, rtol=0, atol=1e-9 * np.abs(plain.K).max())
         np.testing.assert_allclose(reduced.P, plain.P, rtol=0, atol=1e-9 * np.abs(plain.P).max())
         assert np.abs(plain.K[..., -1]).max() > 1e-4  # S feeds the rate back
     largest = [np.sort(np.abs(loop.poles)) for loop in (plain, reduced)]
     np.testing.assert_allclose(*largest, atol=1e-6)
-    blind = regulator(f, (f.state(), f.input()), Q, R, on_manifold=True)
+    blind = dlqr(f, (f.state(), f.input()), Q, R, on_manifold=True)
     assert len(blind.poles) == f.nx - 1 and not blind.K[:, -1].any()
     y = Measurement(f, {"v.c": 1e-3})
     for on in (kalman(f, run, y, 1.0, on_manifold=True), kalman(f, run, y, 1.0)):

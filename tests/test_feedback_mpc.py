@@ -18,7 +18,6 @@ from vioc.control.feedback import (
     descent_solver,
     dmoc_solver,
     equilibrium,
-    regulator,
 )
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.errors import OptimizationError
@@ -53,7 +52,7 @@ def test_without_active_bounds_along_a_trajectory():
     f = midpoint_pendulum(wrap=("theta",))
     run = f.rollout([1.0, 0.0], 0.3 * np.ones((20, 1)))
     S = np.array([[0.05], [-0.02]])
-    loop = regulator(f, run, 2.0, 0.1, S=S)
+    loop = dlqr(f, run, 2.0, 0.1, S=S)
     mpc, law = LinearMPC(loop, 8, S=S), as_law(loop)
     for k in (0, 5, 15, 19):  # the horizon shrinks at the end
         x = run.x[k] + [0.05, -0.1]

@@ -19,7 +19,7 @@ from vioc.control import (
     quadratic,
     straight_line,
 )
-from vioc.control.feedback import equilibrium, regulator
+from vioc.control.feedback import equilibrium
 from vioc.maps.given import state_of, trajectory_of
 
 N = 10
@@ -81,7 +81,7 @@ def test_designs_and_analyses_about_what_has_a_trajectory(f, cost, motions, kind
     assert isinstance(run, vioc.Trajectory) and (trajectory_of(given) is run or kind == "batch")
     for design in (
         lambda about: dlqr(f, about, 1.0, 1.0).K,
-        lambda about: regulator(f, about, 1.0, 1.0, S=0.1 * np.ones((4, 1))).K,
+        lambda about: dlqr(f, about, 1.0, 1.0, S=0.1 * np.ones((4, 1))).K,
         lambda about: feedback.kalman(f, about, feedback.Measurement(f, ("x", "theta")), 0.1).L,
         lambda about: feedback.covariance(about, 0.1, W=0.01).P,
         lambda about: controllability(f, about).gramian,

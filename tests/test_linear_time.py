@@ -557,7 +557,7 @@ def test_control_works_on_it():
         Gravity(0, 0, -9.8), vioc.ry("theta")[vioc.tz(1.0, mass=1.0)], JointForce("theta", "torque")
     )
     f = LinearTimeVI(system, 0.02)
-    steady = vioc.control.dlqr_steady(f, f.state(), [0.0], Q=np.eye(2), R=np.eye(1))
+    steady = vioc.control.dlqr(f, (f.state(), [0.0]), Q=np.eye(2), R=np.eye(1))
     n = 400
     run = f.track(f.state(theta=0.3), np.zeros((n, 2)), np.zeros((n, 1)), np.tile(steady.K, (n, 1, 1)))
     assert np.abs(run.x[-1]).max() < 1e-3

@@ -423,7 +423,7 @@ def test_failures_say_why():
 @pytest.mark.parametrize("method", ["rk4", "semi-implicit-euler", "implicit-midpoint"])
 def test_control_works_on_it(method):
     f = RungeKutta(vioc.models.load("cart_pole"), 0.02, method)
-    loop = vioc.control.dlqr_steady(f, np.zeros(4), None, {"x": 1.0, "theta": 10.0}, 1.0)
+    loop = vioc.control.dlqr(f, (np.zeros(4), None), {"x": 1.0, "theta": 10.0}, 1.0)
     assert np.abs(loop.poles).max() < 1
     run = loop.rollout(f.state(theta=0.3), steps=1000)
     assert np.abs(run.x[-1]).max() < 1e-3

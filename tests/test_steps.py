@@ -10,7 +10,6 @@ from sweep_tasks import first_state
 
 import vioc
 from vioc.control import Cost, dlqr, dmoc, optimize, optimize_ddp, quadratic, straight_line
-from vioc.control.analysis.linear import linear_system
 from vioc.control.constrained import optimize_constrained
 from vioc.control.feedback import (
     ClosedLoop,
@@ -22,9 +21,9 @@ from vioc.control.feedback import (
     c_source,
     covariance,
     kalman,
-    regulator,
     track_curve,
 )
+from vioc.control.linear.system import linear_system
 from vioc.control.sweep import sweep
 from vioc.dynamics.integrators import structured
 from vioc.maps.steps import check_steps, lengths_of, same_steps
@@ -65,7 +64,7 @@ class TestATrajectoryKnowsItsStep:
         assert fast.map.dt == pytest.approx(h, rel=1e-12)
         assert fast.stabilize(1.0, 1.0).map.dt == fast.map.dt
         assert dlqr(f, fast.trajectory, 1.0, 1.0).map.dt == fast.map.dt
-        assert regulator(f, fast.trajectory, 1.0, 1.0).map.dt == fast.map.dt
+        assert dlqr(f, fast.trajectory, 1.0, 1.0).map.dt == fast.map.dt
         assert linear_system(f, fast.trajectory).map.dt == fast.map.dt
 
     def test_of_a_refined_mesh(self, fast):

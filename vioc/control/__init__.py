@@ -36,13 +36,12 @@ from vioc.control.feedback import (
     NonlinearMPC,
     equilibrium,
     kalman,
-    regulator,
 )
-from vioc.control.lqr import Regulator, SteadyRegulator, dlqr, dlqr_steady
 from vioc.control.projection import project, projection_gains, straight_line
 from vioc.control.quadratic import quadratic
+from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
+from vioc.control.regulators.riccati import riccati
 from vioc.control.result import Result
-from vioc.control.riccati import riccati
 
 __all__ = [
     "Armijo",
@@ -66,7 +65,6 @@ __all__ = [
     "controllability_matrix",
     "controllability_rank",
     "dlqr",
-    "dlqr_steady",
     "dmoc",
     "equilibrium",
     "feedback",
@@ -88,7 +86,6 @@ __all__ = [
     "projection_gains",
     "quadratic",
     "region_of_attraction",
-    "regulator",
     "riccati",
     "steer",
     "straight_line",

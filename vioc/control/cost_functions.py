@@ -9,7 +9,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.tangent import error_curvature, error_expansion
+from vioc.control.linear.tangent import error_curvature, error_expansion
 from vioc.maps.protocol import OneStepMap
 
 LONG = 150_000  # operations times directions (colours) beyond which a Hessian is a loop over its columns

@@ -24,7 +24,7 @@ from vioc.control.cost_functions import (
     scalar_function,
     square_function,
 )
-from vioc.control.tangent import error_expansion
+from vioc.control.linear.tangent import error_expansion
 from vioc.errors import OptimizationError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import Linearization, OneStepMap

@@ -17,12 +17,12 @@ import numpy as np
 
 from vioc.control.costs import Cost
 from vioc.control.guess import begin, far_away, guess_curve, guess_lengths, guess_trajectory
+from vioc.control.linear.weights import input_weight, state_weight
 from vioc.control.local_model import Direction, LocalModel
 from vioc.control.result import HEADER, History, Record, Result, advice_on
 from vioc.control.shooting import Shooting
 from vioc.control.stages.model import LocalModels
 from vioc.control.stages.sweeps import Sweeps
-from vioc.control.weights import input_weight, state_weight
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap

@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.control.costs import Cost
 from vioc.control.projection import adjoint, project
-from vioc.control.riccati import affine_riccati, riccati
+from vioc.control.regulators.riccati import affine_riccati, riccati
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.trajectory import Trajectory

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array, check_rows
-from vioc.control.riccati import riccati
-from vioc.control.weights import error_names, weight_matrix
+from vioc.control.linear.weights import error_names, weight_matrix
+from vioc.control.regulators.riccati import riccati
 from vioc.maps.given import state_of
 from vioc.maps.protocol import Linearization, OneStepMap, Rescue
 from vioc.maps.trajectory import Trajectory

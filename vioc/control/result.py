@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.control.lqr import Regulator, dlqr
+from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
 from vioc.errors import OptimizationError
 from vioc.maps.given import AsTrajectory

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.weights import error_names
+from vioc.control.linear.weights import error_names
 from vioc.drawing import plots, unit_of
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.names import meaning

@@ -12,14 +12,13 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.analysis.circle import KNOWN, sides, verdict
-from vioc.control.analysis.linear import LinearSystem, linear_system
+from vioc.control.linear.system import LinearSystem, check_closed, linear_system
 from vioc.drawing import plots
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 DEADBEAT = 1e-7  # eigenvalues below it act within a step or two: rates of prescribed motions, artefacts
-CLOSED = 1e-8  # how far a periodic trajectory may end from its start, relative to 1 + |x|
 
 
 class Mode(NamedTuple):
@@ -170,15 +169,8 @@ def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = No
         If the trajectory does not close; names the state that is off.
     """
     trajectory = trajectory_of(trajectory)
-    gap = np.abs(f.difference(trajectory.x[0], trajectory.x[-1]))
-    if not gap.max() <= CLOSED * (1 + np.abs(trajectory.x[0]).max()):
-        system = linear_system(f, trajectory, False)
-        worst = int(np.argmax(gap))
-        raise ValueError(
-            f"the trajectory is not periodic: {system.names[worst]} ends {gap[worst]:.3g} from its start"
-        )
+    moved = check_closed(f, trajectory)
     system = linear_system(f, trajectory, manifold)
-    moved = gap.max() / (1 + np.abs(trajectory.x[0]).max())
     product = np.eye(system.A.shape[-1])
     for A in system.A:
         product = A @ product

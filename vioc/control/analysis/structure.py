@@ -15,9 +15,9 @@ from scipy.linalg import null_space, orth, qr
 from vioc.checks import as_names, check_array
 from vioc.control.analysis.ellipses import boundary, semi_axes
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
-from vioc.control.analysis.linear import LinearSystem, linear_system, sizes
 from vioc.control.analysis.rank import TOLERANCE, Subspace, reached, staircase
-from vioc.control.weights import weight_matrix
+from vioc.control.linear.system import LinearSystem, linear_system, sizes
+from vioc.control.linear.weights import weight_matrix
 from vioc.drawing import plots, unit_of
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name

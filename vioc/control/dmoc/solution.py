@@ -14,7 +14,7 @@ from vioc.control.dmoc.named import Raw, Violation, defect, duals, violations
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.solvers import ADVICE
-from vioc.control.lqr import Regulator, dlqr
+from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.errors import OptimizationError
 from vioc.maps.given import AsTrajectory
 from vioc.maps.trajectory import Trajectory

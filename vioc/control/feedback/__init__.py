@@ -9,13 +9,13 @@ from vioc.control.feedback.delay import DelayedMap
 from vioc.control.feedback.equilibrium import Equilibrium, equilibrium
 from vioc.control.feedback.export import c_source, write_c
 from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, KalmanFilter, kalman
-from vioc.control.feedback.law import Law, StateLaw, as_law
 from vioc.control.feedback.loop import ClosedLoop, LoopRun
-from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.feedback.mpc import LinearMPC, Plan
 from vioc.control.feedback.nmpc import Horizon, NonlinearMPC, descent_solver, dmoc_solver
-from vioc.control.feedback.tracking import Tracking, regulator, track_curve
+from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
+from vioc.control.regulators.curve import Tracking, track_curve
+from vioc.control.regulators.law import Law, StateLaw, as_law
 
 __all__ = [
     "ClosedLoop",
@@ -42,7 +42,6 @@ __all__ = [
     "dmoc_solver",
     "equilibrium",
     "kalman",
-    "regulator",
     "restrict",
     "tangent_bases",
     "tangent_basis",

@@ -10,9 +10,9 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.control.feedback.kalman import KalmanFilter
-from vioc.control.feedback.law import StateLaw, as_law
 from vioc.control.feedback.measurement import retract_jacobian
-from vioc.control.weights import input_weight, state_weight
+from vioc.control.linear.weights import input_weight, state_weight
+from vioc.control.regulators.law import StateLaw, as_law
 from vioc.drawing import plots
 from vioc.maps.given import trajectory_of
 from vioc.maps.steps import check_steps

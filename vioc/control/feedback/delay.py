@@ -10,8 +10,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.tangent import retracted
-from vioc.control.weights import error_names
+from vioc.control.linear.tangent import retracted
+from vioc.control.linear.weights import error_names
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import Linearization, OneStepMap, Rescue, SecondOrder, Symbols
 from vioc.maps.steps import check_steps

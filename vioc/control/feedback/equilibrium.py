@@ -13,9 +13,9 @@ import numpy as np
 from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.modes import Modes, modes
-from vioc.control.feedback.manifold import constraint_expressions
-from vioc.control.tangent import error_jacobian
-from vioc.control.weights import error_names
+from vioc.control.linear.manifold import constraint_expressions
+from vioc.control.linear.tangent import error_jacobian
+from vioc.control.linear.weights import error_names
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name

@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.control.c_comment import listed
 from vioc.control.feedback.bounds import input_bounds
-from vioc.control.feedback.law import StateLaw, as_law
+from vioc.control.regulators.law import StateLaw, as_law
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -53,8 +53,12 @@ def c_source(law: Any, name: str = "feedback", *, lower: Any = None, upper: Any 
     wrapped = [n in getattr(f, "wrap", ()) for n in f.state_names]
     N, k0 = len(state_law.U), state_law.k0
     up = name.upper()
-    ends = "if (i < 0) return 1;" if state_law.holds else f"if (i < 0 || i >= {up}_N) return 1;"
-    hold = f"\n    if (i >= {up}_N) i = {up}_N - 1;" if state_law.holds else ""
+    ends = f"if (i < 0 || i >= {up}_N) return 1;" if state_law.after == "ends" else "if (i < 0) return 1;"
+    hold = {
+        "ends": "",
+        "holds": f"\n    if (i >= {up}_N) i = {up}_N - 1;",
+        "repeats": f"\n    i %= {up}_N;",
+    }[state_law.after]
     wrap = (
         "\n        if (wrapped[c]) d[c] -= TURN * rint(d[c] / TURN); /* half to even, as numpy */"
         if any(wrapped)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import solve_discrete_are
 
-from vioc.control.about import about_of, check_trajectory
 from vioc.control.analysis import unstabilizable_modes
-from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.feedback.measurement import Measurement
-from vioc.control.steady import SETTLES
-from vioc.control.weights import input_weight, state_weight
+from vioc.control.linear.about import about_of, check_trajectory
+from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
+from vioc.control.linear.weights import input_weight, state_weight
+from vioc.control.regulators.steady import SETTLES
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps

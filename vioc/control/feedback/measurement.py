@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import as_names, check_array
 from vioc.compile.evaluate import Evaluator
-from vioc.control.weights import weight_matrix
+from vioc.control.linear.weights import weight_matrix
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_quantity, meaning
 

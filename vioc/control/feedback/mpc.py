@@ -10,10 +10,10 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.feedback.bounds import input_bounds, named_bounds
-from vioc.control.feedback.law import Law
 from vioc.control.feedback.prediction import Prediction, predict, reference
-from vioc.control.lqr import Regulator, SteadyRegulator
-from vioc.control.weights import error_names
+from vioc.control.linear.weights import error_names
+from vioc.control.regulators.law import Law
+from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
@@ -212,7 +212,7 @@ class LinearMPC(Law):
 
     def _prediction(self, samples: np.ndarray, steps: np.ndarray) -> Prediction:
         ref, regulator = self._reference, self.regulator
-        steady = ref.holds and samples[0] >= len(ref.U) - 1
+        steady = ref.after == "holds" and samples[0] >= len(ref.U) - 1
         if steady and self._steady is not None:
             return self._steady
         P = ref.P[samples[-1]]

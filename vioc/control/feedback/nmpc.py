@@ -13,7 +13,7 @@ from vioc.checks import check_array
 from vioc.control.costs import Cost
 from vioc.control.descent import optimize
 from vioc.control.feedback.bounds import input_bounds
-from vioc.control.feedback.law import Law
+from vioc.control.regulators.law import Law
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap

@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.control.feedback.law import ONE_STEP
-from vioc.control.lqr import Regulator, SteadyRegulator
-from vioc.control.riccati import riccati
-from vioc.maps.steps import check_steps
+from vioc.control.regulators.lqr import Regulator, SteadyRegulator
+from vioc.control.regulators.riccati import riccati
 
 
 class Reference(NamedTuple):
@@ -23,8 +21,8 @@ class Reference(NamedTuple):
         Cost to go.
     k0 : int
         Sample of the first row.
-    holds : bool
-        Whether the last row of each serves for good.
+    after : str
+        Whether it "ends", the last row of each "holds" for good, or all "repeats".
     """
 
     A: np.ndarray
@@ -33,7 +31,7 @@ class Reference(NamedTuple):
     U: np.ndarray
     P: np.ndarray
     k0: int
-    holds: bool
+    after: str
 
     def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the samples k .. k + n, and of the n steps between; n < horizon near an end.
@@ -41,10 +39,12 @@ class Reference(NamedTuple):
         Raises ValueError outside of the reference.
         """
         i, last = k - self.k0, len(self.U)
-        if i < 0 or (i >= last and not self.holds):
+        if i < 0 or (i >= last and self.after == "ends"):
             raise ValueError(f"the reference has samples {self.k0} .. {self.k0 + last - 1}, asked at {k}")
         samples = i + np.arange(horizon + 1)
-        samples = np.minimum(samples, last) if self.holds else samples[samples <= last]
+        if self.after == "repeats":
+            return samples % last, samples[:-1] % last
+        samples = np.minimum(samples, last) if self.after == "holds" else samples[samples <= last]
         return samples, np.minimum(samples[:-1], last - 1)
 
 
@@ -54,9 +54,9 @@ def reference(regulator: Regulator | SteadyRegulator) -> Reference:
     if isinstance(regulator, SteadyRegulator):
         A, B = f.linearize(regulator.x, regulator.u)
         X, P = np.tile(regulator.x, (2, 1)), np.tile(regulator.P, (2, 1, 1))
-        return Reference(A[None], B[None], X, regulator.u[None], P, 0, True)
+        return Reference(A[None], B[None], X, regulator.u[None], P, 0, "holds")
     run, end = regulator.reference, regulator.end
-    check_steps(run.step_lengths, f.dt, "reference", "a law", ONE_STEP)
+    after = regulator.as_law().after
     A, B = f.linearize_trajectory(run)
     X, U, P = run.x, run.u, regulator.P
     if end is not None:
@@ -64,7 +64,7 @@ def reference(regulator: Regulator | SteadyRegulator) -> Reference:
         pairs = ((A, a), (B, b), (X[:-1], end.x), (U, end.u), (P[:-1], end.P))
         A, B, X, U, P = (np.concatenate([rows, last[None]]) for rows, last in pairs)
         X, P = np.concatenate([X, X[-1:]]), np.concatenate([P, P[-1:]])
-    return Reference(A, B, X, U, P, run.k0, end is not None)
+    return Reference(A, B, X, U, P, run.k0, after)
 
 
 class Prediction(NamedTuple):

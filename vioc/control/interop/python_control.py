@@ -13,9 +13,9 @@ import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
 
 from vioc.checks import check_array, near_misses
-from vioc.control.analysis.linear import linear_system, output_jacobians
-from vioc.control.lqr import SteadyRegulator
-from vioc.control.weights import error_names
+from vioc.control.linear.system import linear_system, output_jacobians
+from vioc.control.linear.weights import error_names
+from vioc.control.regulators.lqr import SteadyRegulator
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 

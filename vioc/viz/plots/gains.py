@@ -10,7 +10,7 @@ from vioc.viz.plots.style import GRID, curve, legend, panels, returned
 from vioc.viz.plots.units import label, per
 
 if TYPE_CHECKING:
-    from vioc.control.lqr import Regulator
+    from vioc.control.regulators.lqr import Regulator
 
 
 def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
@@ -34,7 +34,7 @@ def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
     ValueError
         If the gain is constant.
     """
-    from vioc.control.weights import error_names
+    from vioc.control.linear.weights import error_names
 
     f, K = regulator.map, regulator.K
     if K.ndim != 3:

@@ -1,28 +1,17 @@
-"""Regulators with cross and linear terms, about curves that need not be trajectories."""
+"""Regulators about curves that need not be trajectories, with cross and linear terms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from vioc.checks import check_array, check_rows
-from vioc.control.about import about_of, check_trajectory
-from vioc.control.feedback.law import StateLaw
-from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis
-from vioc.control.lqr import (
-    FIXED_POINT,
-    Regulator,
-    SteadyRegulator,
-    along,
-    refuse_disregard,
-    state_costs,
-)
-from vioc.control.riccati import riccati
-from vioc.control.steady import steady_gain
-from vioc.control.weights import error_names, error_weights, input_weight
+from vioc.control.linear.weights import error_names, error_weights, input_weight
+from vioc.control.regulators.law import StateLaw
+from vioc.control.regulators.lqr import along, end_weight
+from vioc.control.regulators.riccati import riccati
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -125,7 +114,8 @@ def track_curve(
     U = check_rows(U, "curve of inputs", f.input_names)
     N, n, m = len(U), f.ndx, f.nu
     X = check_array(X, (N + 1, f.nx), "curve of states", f.state_names)
-    Q, Qf = state_costs(f, Q, Qf, X)
+    Q = error_weights(f, Q, "Q", X)
+    Qf = end_weight(f, Q, Qf, X)
     R = input_weight(f, R, "R", definite=True)
     S = _rows(S, (n, m), N, "S")
     q, r = _rows(q, (n,), N, "q"), _rows(r, (m,), N, "r")
@@ -144,81 +134,6 @@ def track_curve(
     Q1f[:n, :n], Q1f[:n, n], Q1f[n, :n] = Qf, qf / 2, qf / 2
     K, P = riccati(A1, B1, Q1, R, Q1f, S1)
     return Tracking(f, X, U, K[..., :n], K[..., n], P[:, :n, :n], 2 * P[:, :n, n], P[:, n, n], defects, k0)
-
-
-def regulator(
-    f: OneStepMap,
-    about: Any,
-    Q: Any,
-    R: Any,
-    Qf: Any = None,
-    *,
-    S: Any = None,
-    on_manifold: bool = False,
-    disregard: str | Iterable[str] = (),
-) -> Regulator | SteadyRegulator:
-    """`dlqr` with a cross weight, on the tangent space of the constraints if asked.
-
-    Parameters
-    ----------
-    f : OneStepMap
-    about : as in `dlqr`
-    Q, R, Qf
-        As in `dlqr`.
-    S : (ndx, nu), optional
-        Cross weight: the cost has 2 z'Sv.
-    on_manifold : bool
-        Weigh and feed back only what constraints let move, without the momentum that their next impulse
-        absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights fall on the inputs
-        that write them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
-        T P_red T', and `poles` are the r of the reduced loop (a 0 for each idle direction is left out,
-        unless S feeds it back).
-
-    Returns
-    -------
-    Regulator, or for an equilibrium SteadyRegulator
-
-    Raises
-    ------
-    ValueError, OptimizationError
-        As `dlqr`.
-    """
-    R = input_weight(f, R, "R", definite=True)
-    S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
-    about = about_of(f, about)
-    if isinstance(about, Trajectory):
-        refuse_disregard(disregard)
-        f = check_trajectory(f, about)
-        Q, Qf = state_costs(f, Q, Qf, about.x)
-        n = len(about)
-        T = tangent_bases(f, about, idle=True) if on_manifold else np.tile(np.eye(f.ndx), (n + 1, 1, 1))
-        Tt = np.swapaxes(T, 1, 2)
-        lin = f.linearize_trajectory(about)
-        A, B = restrict(lin.A, lin.B, T)
-        K, P = riccati(A, B, Tt[:-1] @ along(Q) @ T[:-1], R, Tt[-1] @ Qf @ T[-1], Tt[:-1] @ S)
-        return Regulator(f, about, K @ Tt[:-1], T @ P @ Tt, Q, R, Qf)
-    if Qf is not None:
-        raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
-    x, u = about
-    Q = error_weights(f, Q, "Q", x[None]).reshape(f.ndx, f.ndx)
-    return _steady(f, x, u, Q, R, S, on_manifold, disregard)
-
-
-def _steady(f, x, u, Q, R, S, on_manifold: bool, disregard: Any) -> SteadyRegulator:
-    u = f.check_input(u, x)
-    moved = np.abs(f.difference(x, f.step(x, u))).max()
-    if not moved <= FIXED_POINT * (1 + np.abs(x).max()):
-        raise ValueError(f"(x, u) is not an equilibrium: one step moves it by {moved:.3g}; see equilibrium()")
-    T, r = np.eye(f.ndx), f.ndx
-    if on_manifold:
-        T, r = tangent_basis(f, x, idle=True), tangent_basis(f, x).shape[1]
-    lin = f.linearize(x, u)
-    A, B = restrict(lin.A, lin.B, T)
-    reduced = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # what is idle is at 0
-    found = steady_gain(f, x, A, B, T.T @ Q @ T, R, T.T @ S, T=T, disregard=disregard, counted=reduced)
-    K, P = found.K @ T.T, T @ found.P @ T.T
-    Q = T @ found.Q @ T.T if found.disregarded else Q
-    return SteadyRegulator(f, x, u, K, P, Q, R, found.poles, found.disregarded)
 
 
 def _rows(value: Any, shape: tuple[int, ...], N: int, what: str) -> np.ndarray:

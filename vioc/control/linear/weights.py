@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
-from vioc.control.tangent import error_jacobian
+from vioc.control.linear.tangent import error_jacobian
 from vioc.errors import ModelError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity, quantity_name

@@ -1,29 +1,35 @@
-"""Discrete linear-quadratic regulators about trajectories and equilibria, [S] (36), (37)."""
+"""Discrete linear-quadratic regulators about points, trajectories and periodic motions, [S] (36), (37)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, few, plain
-from vioc.control.about import about_of, check_trajectory
-from vioc.control.riccati import riccati
-from vioc.control.steady import steady_gain
-from vioc.control.weights import error_names, error_weights, input_weight
+from vioc.checks import as_names, check_array, few, plain
+from vioc.control.linear.about import about_of
+from vioc.control.linear.manifold import tangent_basis
+from vioc.control.linear.system import LinearSystem, check_closed, linear_system
+from vioc.control.linear.weights import error_weights, input_weight
+from vioc.control.regulators.law import ONE_STEP, StateLaw
+from vioc.control.regulators.riccati import periodic_riccati, riccati
+from vioc.control.regulators.steady import SETTLES, steady_gain
 from vioc.drawing import plots
+from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 
-FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
+PERIODIC = "periodic"
 
 
 @dataclass(frozen=True)
 class SteadyRegulator:
     """Feedback that holds an equilibrium: u = u_d - K difference(x_d, x).
+
+    ``K, P, poles = regulator`` unpacks it as python-control's ``dlqr``.
 
     Attributes
     ----------
@@ -62,6 +68,13 @@ class SteadyRegulator:
         X, U, K = (np.tile(a, (steps, *(1,) * a.ndim)) for a in (self.x, self.u, self.K))
         return self.map.track(x0, X, U, K)
 
+    def as_law(self) -> StateLaw:
+        """The law that a `ClosedLoop` applies."""
+        return StateLaw(self.map, self.x[None], self.u[None], self.K[None], "holds")
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.K, self.P, self.poles))
+
     def plot(self, *, ax: Any = None) -> Any:
         """Plot the closed loop's poles in the unit circle; returns the axes."""
         return plots().plot_poles(self, ax=ax)
@@ -80,6 +93,8 @@ class SteadyRegulator:
 class Regulator:
     """Feedback that follows a trajectory, [S] (37): u_k = u_d[k] - K_k difference(x_d[k], x_k).
 
+    ``K, P, poles = regulator`` unpacks it, as it does what `dlqr` makes about an equilibrium.
+
     Attributes
     ----------
     map : OneStepMap
@@ -91,6 +106,8 @@ class Regulator:
         Q is (N+1, ndx, ndx) where it weighs quantities that are no errors by name.
     end : SteadyRegulator or None
         What takes over after N steps; see `hold`.
+    periodic : bool
+        Whether the reference is followed again and again: P[N] = P[0].
 
     Raises
     ------
@@ -106,6 +123,7 @@ class Regulator:
     R: np.ndarray
     Qf: np.ndarray
     end: SteadyRegulator | None = None
+    periodic: bool = False
 
     def __post_init__(self) -> None:
         h = self.reference.step_lengths
@@ -120,11 +138,23 @@ class Regulator:
         h = self.reference.step_lengths
         return bool((h == h[0]).all())
 
+    @property
+    def poles(self) -> np.ndarray:
+        """Eigenvalues (ndx,) of the closed loop's deviations over the whole reference, complex.
+
+        Those of a periodic motion are its Floquet multipliers.
+        """
+        A, B = self.map.linearize_trajectory(self.reference)
+        return np.linalg.eigvals(_transition(A, B, self.K))
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.K, self.P, self.poles))
+
     def rollout(self, x0: Any, steps: int | None = None) -> Trajectory:
         """Closed loop from x0 (nx,), over the horizon or `steps` steps.
 
-        Past the horizon the end of the reference is held, see `hold`, at the map's own step. Steps of the
-        reference that are not equal are taken as they are.
+        Past the horizon a periodic motion goes on; the end of any other reference is held, see `hold`, at
+        the map's own step. Steps of the reference that are not equal are taken as they are.
 
         Raises
         ------
@@ -137,9 +167,10 @@ class Regulator:
         steps = n if steps is None else int(steps)
         if steps < 1:
             raise ValueError(f"steps: expected at least 1, got {steps}")
-        X, U, K = self.reference.x[:n][:steps], self.reference.u[:steps], self.K[:steps]
-        h = self.reference.step_lengths[:steps]
-        if steps > n:
+        rows = np.arange(steps) % n if self.periodic else slice(min(steps, n))
+        X, U, K = self.reference.x[:n][rows], self.reference.u[rows], self.K[rows]
+        h = self.reference.step_lengths[rows]
+        if steps > n and not self.periodic:
             end = (self if self.end else self.hold()).end
             assert end is not None
             more = [np.tile(a, (steps - n, *(1,) * a.ndim)) for a in (end.x, end.u, end.K)]
@@ -172,23 +203,35 @@ class Regulator:
             u = _holding_input(self.map, x, self.reference.u[-1])
         try:
             Q = self.Q if self.Q.ndim == 2 else self.Q[-1]
-            end = dlqr_steady(self.map, x, u, Q, self.R, disregard=disregard)
+            end = dlqr(self.map, (x, u), Q, self.R, disregard=disregard)
         except ValueError as error:
             raise ValueError(
                 f"cannot hold the end of the reference: {error}; give the equilibrium to hold, "
                 "regulator.hold(x, u)"
             ) from None
-        return replace(self, end=end)
+        assert isinstance(end, SteadyRegulator)
+        return replace(self, end=end, periodic=False)
+
+    def as_law(self) -> StateLaw:
+        """The law that a `ClosedLoop` applies. ValueError for unequal steps: a law counts samples."""
+        run, end = self.reference, self.end
+        check_steps(run.step_lengths, self.map.dt, "reference", "a law", ONE_STEP)
+        X, U, K = run.x[:-1], run.u, self.K
+        if end is None:
+            return StateLaw(self.map, X, U, K, "repeats" if self.periodic else "ends", run.k0)
+        pairs = ((X, end.x), (U, end.u), (K, end.K))
+        X, U, K = (np.concatenate([rows, last[None]]) for rows, last in pairs)
+        return StateLaw(self.map, X, U, K, "holds", run.k0)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
         """Plot the gains of named states (all without names) over time; returns the axes."""
         return plots().plot_gains(self, *names, ax=ax)
 
     def __repr__(self) -> str:
-        end = "an equilibrium" if self.end else "nothing"
+        then = "then holds " + ("an equilibrium" if self.end else "nothing")
         return (
             f"Regulator({len(self.K)} gains {self.K.shape[1]} x {self.K.shape[2]} about {self.reference!r}; "
-            f"then holds {end})"
+            f"{'again and again' if self.periodic else then})"
         )
 
 
@@ -199,13 +242,15 @@ def dlqr(
     R: Any,
     Qf: Any = None,
     *,
+    S: Any = None,
     on_manifold: bool = False,
     disregard: str | Iterable[str] = (),
 ) -> Regulator | SteadyRegulator:
-    """The linear-quadratic regulator about a trajectory, [S] (36), or an equilibrium.
+    """The linear-quadratic regulator about an equilibrium, a trajectory, [S] (36), or a periodic motion.
 
-    It minimizes the sum of z'Qz + v'Rv, plus z_N' Qf z_N, for the deviations z = difference(x_d, x),
-    v = u - u_d under the exact linearization of the map.
+    It minimizes the sum of z'Qz + v'Rv + 2 z'Sv, plus z_N' Qf z_N, for the deviations
+    z = difference(x_d, x), v = u - u_d under the exact linearization of the map; without end about an
+    equilibrium and a periodic motion.
 
     Parameters
     ----------
@@ -217,11 +262,17 @@ def dlqr(
         Weights >= 0 on the state's error; Qf is Q unless given. In a dict, names of the error's entries
         (states, or the map's ``error_names`` where it has fewer errors than states) and of any quantity
         of the state, such as ``v.NAME``, which weighs as J'QJ with J its derivative by the error.
+        Qf "periodic": the trajectory closes and is followed again and again.
     R : float, (nu,), (nu, nu) or dict of str to float
         Weights > 0 on the input, by input name in a dict.
+    S : (ndx, nu), optional
+        Cross weight.
     on_manifold : bool
-        As `vioc.control.feedback.regulator`, which has cross weights too: weigh and feed back only what
-        constraints let move.
+        Weigh and feed back only what constraints let move, without the momentum that their next impulse
+        absorbs: gains K_red T' (`tangent_bases` with the idle directions, whose weights fall on the inputs
+        that write them: a weight on ``v.NAME`` is one on the change of ``rho.NAME``). `P` is then
+        T P_red T', and an equilibrium's `poles` are the r of the reduced loop (a 0 for each idle direction
+        is left out, unless S feeds it back).
     disregard : names, optional
         About an equilibrium: errors or quantities of the state that may end anywhere, since no input moves
         them and they do not settle, such as the place of a foot that stands (the error without it names
@@ -230,49 +281,40 @@ def dlqr(
     Returns
     -------
     Regulator, or for an equilibrium SteadyRegulator
+        Both unpack: ``K, P, poles = dlqr(...)``.
 
     Raises
     ------
     ValueError
-        Shapes, names, weights that are not (semi-)definite, not an equilibrium.
+        Shapes, names, weights that are not (semi-)definite, not an equilibrium, a motion that is not
+        periodic.
     OptimizationError
-        If an equilibrium cannot be stabilized.
+        If an equilibrium or a periodic motion cannot be stabilized; names the modes that cannot be moved.
     """
-    if on_manifold:
-        from vioc.control.feedback.tracking import regulator  # it imports this module
-
-        return regulator(f, about, Q, R, Qf, on_manifold=True, disregard=disregard)
     about = about_of(f, about)
-    if not isinstance(about, Trajectory):
-        x, u = about
-        if Qf is not None:
-            raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
-        return dlqr_steady(f, x, u, Q, R, disregard=disregard)
-    refuse_disregard(disregard)
-    f = check_trajectory(f, about)
-    Q, Qf = state_costs(f, Q, Qf, about.x)
-    R = input_weight(f, R, "R", definite=True)
-    A, B = f.linearize_trajectory(about)
-    K, P = riccati(A, B, along(Q), R, Qf)
-    return Regulator(f, about, K, P, Q, R, Qf)
-
-
-def refuse_disregard(disregard: Any) -> None:
-    """ValueError where something is disregarded along a trajectory, which has an end."""
-    if as_names(disregard):
+    motion = isinstance(about, Trajectory)
+    if motion and as_names(disregard):
         raise ValueError(
             "disregard: along a trajectory nothing has to settle; give it with an equilibrium, or to hold()"
         )
-
-
-def state_costs(f: OneStepMap, Q: Any, Qf: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Q (ndx, ndx) or (N+1, ndx, ndx) at states X (N+1, nx), and Qf (ndx, ndx), by default the last Q."""
+    if not motion and Qf is not None:
+        raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
     if f.nu == 0:
         raise ValueError("a regulator needs at least one input, the map has none")
-    Q = error_weights(f, Q, "Q", X)
+    R = input_weight(f, R, "R", definite=True)
+    S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
+    Q = error_weights(f, Q, "Q", about.x if motion else about[0][None])
+    system = linear_system(f, about, on_manifold, idle=True)
+    if motion:
+        return _along(system, about, Q, R, S, Qf)
+    return _steady(system, Q.reshape(f.ndx, f.ndx), R, S, disregard)
+
+
+def end_weight(f: OneStepMap, Q: np.ndarray, Qf: Any, X: np.ndarray) -> np.ndarray:
+    """Qf (ndx, ndx) at the last of states X (N+1, nx); by default the last Q."""
     if Qf is None:
-        return Q, Q if Q.ndim == 2 else Q[-1]
-    return Q, error_weights(f, Qf, "Qf", X[-1:]).reshape(f.ndx, f.ndx)
+        return Q if Q.ndim == 2 else Q[-1]
+    return error_weights(f, Qf, "Qf", X[-1:]).reshape(f.ndx, f.ndx)
 
 
 def along(Q: np.ndarray) -> np.ndarray:
@@ -280,49 +322,54 @@ def along(Q: np.ndarray) -> np.ndarray:
     return Q if Q.ndim == 2 else Q[:-1]
 
 
-def dlqr_steady(
-    f: OneStepMap,
-    x: Any,
-    u: Any,
-    Q: Any,
-    R: Any,
-    *,
-    disregard: str | Iterable[str] = (),
-    tolerance: float = FIXED_POINT,
-) -> SteadyRegulator:
-    """The infinite-horizon regulator about an equilibrium f(x, u) = x.
+def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, S: Any, Qf: Any) -> Regulator:
+    f, T, Tt = system.map, system.T, np.swapaxes(system.T, 1, 2)
+    periodic = isinstance(Qf, str) and Qf == PERIODIC
+    Qf = end_weight(f, Q, None if periodic else Qf, system.x)
+    weights = along(Q), S, Qf
+    if system.on_manifold:
+        weights = Tt[:-1] @ weights[0] @ T[:-1], Tt[:-1] @ S, Tt[-1] @ Qf @ T[-1]
+    q, s, last = weights
+    A, B = system.A, system.B
+    if periodic:
+        check_closed(f, run)
+        turn = Tt[0] @ T[-1]  # the last basis is of the first's space, turned
+        A = np.concatenate([A[:-1], (turn @ A[-1])[None]])
+        B = np.concatenate([B[:-1], (turn @ B[-1])[None]])
+        last = periodic_riccati(A, B, q, R, s)
+    K, P = riccati(A, B, q, R, last, s)
+    if periodic:
+        largest = np.abs(np.linalg.eigvals(_transition(A, B, K))).max()
+        if not largest < SETTLES:
+            raise OptimizationError(
+                f"no stabilizing regulator of this periodic motion (a Floquet multiplier is {largest:.6g}): "
+                "weigh in Q every mode that does not settle, or add an input that acts on it; see floquet()"
+            )
+        T = np.concatenate([T[:-1], T[:1]])
+    if system.on_manifold:
+        K, P = K @ Tt[:-1], T @ P @ np.swapaxes(T, 1, 2)
+    return Regulator(f, run, K, P, Q, R, P[-1] if periodic else Qf, periodic=periodic)
 
-    Parameters
-    ----------
-    f : OneStepMap
-    x, u : (nx,), (nu,)
-        `u` None is zero.
-    Q, R, disregard
-        As in `dlqr`.
-    tolerance : float
-        How far (x, u) may move in a step, relative to 1 + |x|.
 
-    Raises
-    ------
-    ValueError
-        If (x, u) is not an equilibrium, or a weight is wrong.
-    OptimizationError
-        If the Riccati equation has no stabilizing solution; names the modes that cannot be moved.
-    """
-    x = f.check_state(x)
-    u = f.check_input(u, x)
-    Q = state_costs(f, Q, None, x[None])[1]
-    R = input_weight(f, R, "R", definite=True)
-    moved = np.abs(f.difference(x, f.step(x, u)))
-    if not moved.max() <= tolerance * (1 + np.abs(x).max()):
-        worst = int(np.argmax(moved))
-        raise ValueError(
-            f"(x, u) is not an equilibrium: one step moves {error_names(f)[worst]} by {moved[worst]:.3g}"
-        )
-    S = np.zeros((f.ndx, f.nu))
-    A, B = f.linearize(x, u)
-    found = steady_gain(f, x, A, B, Q, R, S, disregard=disregard)
-    return SteadyRegulator(f, x, u, found.K, found.P, found.Q, R, found.poles, found.disregarded)
+def _transition(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
+    """The product of the closed loop's steps A - B K."""
+    product = np.eye(A.shape[-1])
+    for a, b, k in zip(A, B, K, strict=True):
+        product = a @ product - b @ (k @ product)
+    return product
+
+
+def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregard: Any) -> SteadyRegulator:
+    f, x, T = system.map, system.x[0], system.T[0]
+    counted = slice(None)
+    if system.on_manifold:
+        r = tangent_basis(f, x).shape[1]
+        counted = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # what is idle is at 0
+    weights = (Q, R, S) if not system.on_manifold else (T.T @ Q @ T, R, T.T @ S)
+    found = steady_gain(f, x, system.A[0], system.B[0], *weights, T=T, disregard=disregard, counted=counted)
+    K, P = found.K @ T.T, T @ found.P @ T.T
+    Q = T @ found.Q @ T.T if found.disregarded else Q
+    return SteadyRegulator(f, x, system.u[0], K, P, Q, R, found.poles, found.disregarded)
 
 
 def _holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.lqr import Regulator, SteadyRegulator
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
 
 ONE_STEP = "a closed loop runs at one step: resample, or follow it with regulator.rollout"
 
@@ -38,8 +36,8 @@ class StateLaw(Law):
     ----------
     map : OneStepMap
     X, U, K : (N, nx), (N, nu), (N, nu, ndx)
-    holds : bool
-        Whether the last row is used after sample N - 1 for good; else the law ends there.
+    after : str
+        What follows sample N - 1: the law "ends", "holds" its last row for good, or "repeats" all rows.
     k0 : int
         Sample of the first row.
     """
@@ -48,7 +46,7 @@ class StateLaw(Law):
     X: np.ndarray
     U: np.ndarray
     K: np.ndarray
-    holds: bool = False
+    after: Literal["ends", "holds", "repeats"] = "ends"
     k0: int = 0
 
     def __post_init__(self) -> None:
@@ -59,8 +57,8 @@ class StateLaw(Law):
     def row(self, k: int) -> int:
         """The row used at sample k. Raises ValueError outside of the law's horizon."""
         i = k - self.k0
-        if self.holds and i >= len(self.U):
-            return len(self.U) - 1
+        if i >= len(self.U) and self.after != "ends":
+            return len(self.U) - 1 if self.after == "holds" else i % len(self.U)
         if not 0 <= i < len(self.U):
             raise ValueError(
                 f"the law is given for samples {self.k0} .. {self.k0 + len(self.U) - 1}, asked at {k}; "
@@ -74,28 +72,15 @@ class StateLaw(Law):
 
     def __repr__(self) -> str:
         n = len(self.U)
-        kind = "steady" if self.holds and n == 1 else f"{n} samples" + ", then held" * self.holds
+        after = {"ends": "", "holds": ", then held", "repeats": ", again and again"}[self.after]
+        kind = "steady" if self.after == "holds" and n == 1 else f"{n} samples" + after
         return f"StateLaw({kind}; gains {self.K.shape[1]} x {self.K.shape[2]})"
 
 
 def as_law(regulator: Any) -> Law:
-    """A law from a `Regulator`, a `SteadyRegulator`, or what is one already.
-
-    Anything with a method ``as_law`` is asked for it. ValueError for a reference of unequal steps: a law
-    counts samples.
-    """
+    """A law from a regulator, or from anything with a method ``as_law``, or what is one already."""
     if isinstance(regulator, Law):
         return regulator
     if hasattr(regulator, "as_law"):
         return regulator.as_law()
-    if isinstance(regulator, SteadyRegulator):
-        return StateLaw(regulator.map, regulator.x[None], regulator.u[None], regulator.K[None], True)
-    if isinstance(regulator, Regulator):
-        check_steps(regulator.reference.step_lengths, regulator.map.dt, "reference", "a law", ONE_STEP)
-        X, U, K = regulator.reference.x[:-1], regulator.reference.u, regulator.K
-        end = regulator.end
-        if end is not None:
-            pairs = ((X, end.x), (U, end.u), (K, end.K))
-            X, U, K = (np.concatenate([rows, last[None]]) for rows, last in pairs)
-        return StateLaw(regulator.map, X, U, K, end is not None, regulator.reference.k0)
     raise TypeError(f"expected a regulator or a law, got {type(regulator).__name__}")

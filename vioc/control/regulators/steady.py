@@ -13,7 +13,7 @@ from scipy.linalg import solve_discrete_are
 
 from vioc.checks import as_names
 from vioc.control.analysis.rank import UNSETTLED, stuck_modes, unreached_modes
-from vioc.control.weights import error_names, named_jacobians
+from vioc.control.linear.weights import error_names, named_jacobians
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 

@@ -1,4 +1,4 @@
-"""Discrete Riccati sweeps, [S] (36), (37): gains and costs to go of linear-quadratic problems."""
+"""Discrete Riccati recursions, [S] (36), (37): gains and costs to go of linear-quadratic problems."""
 
 from __future__ import annotations
 
@@ -55,7 +55,54 @@ def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.
     M = np.empty((N, n + m, n + m))
     M[:, :n, :n], M[:, n:, n:], M[:, :n, n:] = full
     M[:, n:, :n] = np.swapaxes(full[2], 1, 2)
-    return _sweep(W, M, Qf)
+    return _backward(W, M, Qf)
+
+
+def periodic_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any) -> np.ndarray:
+    """The cost to go P_0 = P_N of a problem whose N steps repeat without end.
+
+    Parameters
+    ----------
+    A, B, Q, R, S
+        As in `riccati`; the last step ends in the first sample's coordinates.
+
+    Returns
+    -------
+    (n, n)
+        Where the motion can be stabilized; else the last of 60 doublings.
+
+    Notes
+    -----
+    The cost over an interval, min z'Hz + |G^(+1/2) p|^2 of z+ = F z + G p, has the form of one step's with
+    F = A - B R^-1 S', G = B R^-1 B', H = Q - S R^-1 S'. Two intervals in sequence are one,
+
+        F = F2 W F1,  G = G2 + F2 W G1 F2',  H = H1 + F1' H2 W F1,  W = (I + G1 H2)^-1,
+
+    so the period is composed of its steps and then doubled until H, which tends to P_0, stays (the doubling
+    algorithm of Anderson for the algebraic Riccati equation).
+    """
+    N, n, m = B.shape
+    Q, R, S = (np.broadcast_to(a, (N, *s)) for a, s in ((Q, (n, n)), (R, (m, m)), (S, (n, m))))
+    feed = np.linalg.solve(R, np.swapaxes(S, 1, 2))
+    F, G, H = A - B @ feed, B @ np.linalg.solve(R, np.swapaxes(B, 1, 2)), Q - S @ feed
+    whole = F[0], G[0], H[0]
+    for step in zip(F[1:], G[1:], H[1:], strict=True):
+        whole = _in_sequence(whole, step)
+    for _ in range(60):
+        before, whole = whole[2], _in_sequence(whole, whole)
+        if not np.isfinite(whole[2]).all():
+            return before
+        if np.abs(whole[2] - before).max() <= 1e-15 * np.abs(before).max():
+            break
+    return whole[2]
+
+
+def _in_sequence(first: tuple, second: tuple) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    (F1, G1, H1), (F2, G2, H2) = first, second
+    n = len(F1)
+    W = np.linalg.solve(np.eye(n) + G1 @ H2, np.concatenate([F1, G1], axis=1))
+    G, H = G2 + F2 @ W[:, n:] @ F2.T, H1 + F1.T @ H2 @ W[:, :n]
+    return F2 @ W[:, :n], 0.5 * (G + G.T), 0.5 * (H + H.T)
 
 
 def affine_riccati(A, B, Q, R, S, q, r, Qf, qf) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -84,7 +131,7 @@ def affine_riccati(A, B, Q, R, S, q, r, Qf, qf) -> tuple[np.ndarray, np.ndarray,
     Notes
     -----
     The linear terms ride along as a constant state 1 between x and u, so that both problems are one
-    sweep: P is bordered by p, K by d.
+    recursion: P is bordered by p, K by d.
     """
     N, n, m = B.shape
     W = np.zeros((N, n + 1, n + 1 + m))
@@ -96,12 +143,12 @@ def affine_riccati(A, B, Q, R, S, q, r, Qf, qf) -> tuple[np.ndarray, np.ndarray,
     M[:, n + 1 :, n] = M[:, n, n + 1 :] = r
     last = np.zeros((n + 1, n + 1))
     last[:n, :n], last[:n, n], last[n, :n] = Qf, qf, qf
-    K, P = _sweep(W, M, last)
+    K, P = _backward(W, M, last)
     return K[..., :n], K[..., n], P[:, :n, :n], P[:, :n, n]
 
 
-def _sweep(W: np.ndarray, M: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Riccati sweep for x+ = W (x, u) and the cost 1/2 (x, u)' M (x, u)."""
+def _backward(W: np.ndarray, M: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Riccati recursion for x+ = W (x, u) and the cost 1/2 (x, u)' M (x, u)."""
     N, n, nm = W.shape
     scalar = nm == n + 1
     K, P = np.empty((N, nm - n, n)), np.empty((N + 1, n, n))

@@ -1,4 +1,4 @@
-"""The linear system of an analysis: about an equilibrium or a trajectory, on the manifold or not."""
+"""The linear system of a design: about an equilibrium or a trajectory, on the manifold or not."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import as_names, check_array
-from vioc.control.about import about_of, check_trajectory
-from vioc.control.weights import error_names, named_jacobians
+from vioc.control.linear.about import about_of, check_trajectory
+from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
+from vioc.control.linear.weights import error_names, named_jacobians
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 from vioc.names import by_name, quantity_name
 
 FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
+CLOSED = 1e-8  # how far a periodic trajectory may end from its start, relative to 1 + |x|
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,6 @@ class LinearSystem:
 
     def _check_seen(self, C: np.ndarray, names: Sequence[str]) -> None:
         """Refuse outputs of idle directions, which would be zero in coordinates that leave those out."""
-        from vioc.control.feedback.manifold import tangent_basis  # it imports regulators
-
         if not self.on_manifold:
             return
         idle = tangent_basis(self.map, self.x[0], idle=True)[:, self.T.shape[2] :]
@@ -99,8 +99,6 @@ def linear_system(
     ValueError
         Not an equilibrium, another map's trajectory, shapes.
     """
-    from vioc.control.feedback.manifold import restrict, tangent_bases, tangent_basis  # it imports regulators
-
     manifold = bool(f.multiplier_names) if manifold is None else manifold
     about = about_of(f, about)
     if isinstance(about, Trajectory):
@@ -113,7 +111,8 @@ def linear_system(
         A, B = (m[None] for m in f.linearize(state, held))
         basis = tangent_basis(f, state, idle=idle) if manifold else np.eye(f.ndx)
         T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), held[None], True
-    A, B = restrict(A, B, T)
+    if manifold:
+        A, B = restrict(A, B, T)
     return LinearSystem(f, A, B, T, x, u, steady, manifold)
 
 
@@ -128,6 +127,18 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
             "give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium first"
         )
     return x, u
+
+
+def check_closed(f: OneStepMap, run: Trajectory) -> float:
+    """How far a periodic trajectory ends from its start, relative to 1 + |x|. ValueError if too far."""
+    gap = np.abs(f.difference(run.x[0], run.x[-1]))
+    moved = gap.max() / (1 + np.abs(run.x[0]).max())
+    if not moved <= CLOSED:
+        worst = int(np.argmax(gap))
+        raise ValueError(
+            f"the trajectory is not periodic: {error_names(f)[worst]} ends {gap[worst]:.3g} from its start"
+        )
+    return float(moved)
 
 
 def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.ndarray:

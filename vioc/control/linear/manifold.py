@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
-from vioc.control.tangent import error_jacobian
+from vioc.control.linear.tangent import error_jacobian
 from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
