@@ -11,13 +11,15 @@ import numpy as np
 
 import vioc
 
-rope = vioc.Section(0.1)  # kg/m, no stiffness
-line = vioc.cable("line", 24, 1.3, rope, along="x")
+rope = vioc.cables.Section(0.1)  # kg/m, no stiffness
+line = vioc.cables.cable("line", 24, 1.3, rope, along="x")
 system = vioc.System(line, vioc.tx(1.0, name="hook"), line.attach("hook"), vioc.Gravity(0, 0, -9.81))
-hanging = vioc.static_equilibrium(system, line.configuration(vioc.catenary((0, 0, 0), (1, 0, 0), 1.3, 24)))
+hanging = vioc.cables.static_equilibrium(
+    system, line.configuration(vioc.cables.catenary((0, 0, 0), (1, 0, 0), 1.3, 24))
+)
 print(hanging)
-print("frequencies (Hz):", vioc.normal_modes(hanging, 4).frequency.round(2))
-print(f"longest step {1e3 * vioc.longest_step(hanging):.1f} ms")
+print("frequencies (Hz):", vioc.cables.normal_modes(hanging, 4).frequency.round(2))
+print(f"longest step {1e3 * vioc.cables.longest_step(hanging):.1f} ms")
 
 # %%
 # A push on one segment, made consistent with the held end. The displacement from rest runs along the cable

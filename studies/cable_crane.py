@@ -16,8 +16,8 @@ import numpy as np
 import vioc
 from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.dynamics.cables.cable import Cable, cable
-from vioc.dynamics.cables.section import Section
+from vioc.cables.cable import Cable, cable
+from vioc.cables.section import Section
 
 SEGMENTS, LENGTH, DISTANCE = 8, 2.0, 2.0
 DT, DURATION, AFTER = 0.02, 3.0, 5.0  # s

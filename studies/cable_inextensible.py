@@ -10,8 +10,8 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
-from vioc.dynamics.cables.cable import Cable, cable
-from vioc.dynamics.cables.section import Section
+from vioc.cables.cable import Cable, cable
+from vioc.cables.section import Section
 
 SEGMENTS, LENGTH = 10, 10.0
 DT, DURATION = 0.005, 4.0  # s

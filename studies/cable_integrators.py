@@ -18,9 +18,9 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_most, near
-from vioc.dynamics.cables.cable import Cable, cable
-from vioc.dynamics.cables.section import Section
-from vioc.dynamics.cables.statics import static_equilibrium
+from vioc.cables.cable import Cable, cable
+from vioc.cables.section import Section
+from vioc.cables.statics import static_equilibrium
 
 SEGMENTS, QUICK = 100, 6
 SEGMENT = 0.1  # m

@@ -21,12 +21,12 @@ from scipy.special import ellipeinc, ellipj, ellipk
 import vioc
 from studies.cable_winches import cubic, effort
 from studies.harness import Claim, Report, Study, at_least, at_most, near
+from vioc.cables.cable import Cable, cable
+from vioc.cables.modes import normal_modes
+from vioc.cables.section import Section
+from vioc.cables.sensitivity import static_sensitivity
+from vioc.cables.statics import StaticEquilibrium, static_equilibrium
 from vioc.control import dmoc
-from vioc.dynamics.cables.cable import Cable, cable
-from vioc.dynamics.cables.modes import normal_modes
-from vioc.dynamics.cables.section import Section
-from vioc.dynamics.cables.sensitivity import static_sensitivity
-from vioc.dynamics.cables.statics import StaticEquilibrium, static_equilibrium
 
 GRIP = ("grip-x", "grip-y", "grip-turn")
 START = (0.55, 2.6, -1.3)  # (k, w, u_0) of an elastica
@@ -133,7 +133,7 @@ def bend(
                 new = gap(trial)
                 if np.linalg.norm(new) < np.linalg.norm(now):
                     break
-            except vioc.ConstraintError:  # out of the wire's reach
+            except vioc.errors.ConstraintError:  # out of the wire's reach
                 pass
             step /= 2
         else:

@@ -6,10 +6,10 @@ from mechanisms import G
 
 import vioc
 from vioc import P
-from vioc.dynamics.cables.cable import cable
-from vioc.dynamics.cables.section import Section, round_section
-from vioc.dynamics.cables.sensitivity import static_sensitivity
-from vioc.dynamics.cables.statics import static_equilibrium
+from vioc.cables.cable import cable
+from vioc.cables.section import Section, round_section
+from vioc.cables.sensitivity import static_sensitivity
+from vioc.cables.statics import static_equilibrium
 from vioc.dynamics.description.numbers import Parameter
 
 DOWN = vioc.Gravity(0, 0, -G)

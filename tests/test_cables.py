@@ -8,12 +8,12 @@ from mechanisms import G
 from scipy.optimize import minimize
 
 import vioc
-from vioc.dynamics.cables.cable import Cable, cable
-from vioc.dynamics.cables.modes import longest_step, normal_modes
-from vioc.dynamics.cables.section import Section, beam_stiffness, rectangular_section, round_section
-from vioc.dynamics.cables.sensitivity import static_sensitivity
-from vioc.dynamics.cables.shapes import catenary
-from vioc.dynamics.cables.statics import static_equilibrium
+from vioc.cables.cable import Cable, cable
+from vioc.cables.modes import longest_step, normal_modes
+from vioc.cables.section import Section, beam_stiffness, rectangular_section, round_section
+from vioc.cables.sensitivity import static_sensitivity
+from vioc.cables.shapes import catenary
+from vioc.cables.statics import static_equilibrium
 from vioc.dynamics.terms.cables import BendingSpring, LineDrag, MassDamping, SheaveString
 
 BEAM = Section(1.0, axial=1e3, bending=(1.0, 2.0), torsion=0.5, polar=1e-3)
@@ -389,7 +389,7 @@ def test_inverted_and_impossible():
     tilted = {name: value + 0.05 for name, value in upright.items()}
     assert static_equilibrium(vioc.System(rope, DOWN), tilted).energy == pytest.approx(-0.5 * G)
     far = vioc.System(rope, vioc.tx(2.0, name="far"), rope.attach("far", name="far"), DOWN)
-    with pytest.raises(vioc.ConstraintError, match="far-.* stays violated"):
+    with pytest.raises(vioc.errors.ConstraintError, match="far-.* stays violated"):
         static_equilibrium(far, {"c-1": 0.3})
 
 
@@ -544,7 +544,7 @@ def test_a_failed_step_of_a_taut_cable_says_where_the_limit_is():
     guess = rope.configuration(catenary((0, 0, 0), (0.7, 0, 0), 1.2, 12))
     start = static_equilibrium(system.with_components(vioc.Gravity(3.0, 0, 0)), guess)
     f = vioc.MidpointVI(system, 2 * longest_step(static_equilibrium(system, guess)))
-    with pytest.raises(vioc.StepError, match="nearly singular .* vioc.longest_step tells the limit"):
+    with pytest.raises(vioc.StepError, match="nearly singular .* vioc.cables.longest_step tells the limit"):
         f.rollout(f.initial_state(start), steps=60, rescue=True)
 
 

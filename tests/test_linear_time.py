@@ -90,7 +90,7 @@ def test_velocities_of_long_chains_in_linear_time(hung):
     """The Legendre transform that a first step needs, and accelerations: O(n) operations, not O(n^3)."""
     counts = []
     for n in (16, 32):
-        rope = vioc.cable("c", n, 2.0, vioc.Section(0.1), along="x")
+        rope = vioc.cables.cable("c", n, 2.0, vioc.cables.Section(0.1), along="x")
         held = (vioc.tx(1.0, name="hook"), rope.attach("hook")) if hung else ()
         system = System(rope, *held, vioc.Gravity(0.0, 0.0, -9.81))
         f = LinearTimeVI(system, 0.01)

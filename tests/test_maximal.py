@@ -600,7 +600,10 @@ def test_failures_say_why():
         f.initial_state(v={"b-rx": 31.5})
     assert f.step(f.initial_state(v={"b-rx": 31.0})).shape == (13,)  # 3.1 rad
     g = MaximalVI(
-        System(vioc.free("b", frame="b", mass=ASYMMETRIC), vioc.WrenchInput("b", "m", (0, 0, 0), (0, 0, 1))),
+        System(
+            vioc.free("b", frame="b", mass=ASYMMETRIC),
+            vioc.WrenchInput("b", "m", (0, 0, 0), (0, 0, 1)),
+        ),
         0.1,
     )
     assert (

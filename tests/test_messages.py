@@ -244,7 +244,7 @@ def test_a_folder_is_no_model_and_no_trajectory(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such trajectory file"):
         vioc.Trajectory.load(tmp_path / "missing.npz", f)
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
-    with pytest.raises(vioc.FileFormatError, match="not an .npz archive"):
+    with pytest.raises(vioc.errors.FileFormatError, match="not an .npz archive"):
         vioc.Trajectory.load(tmp_path / "picture.png", f)
 
 

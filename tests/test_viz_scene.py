@@ -9,8 +9,8 @@ from strategies import systems
 
 import vioc
 from vioc import K, P
-from vioc.dynamics.cables.cable import cable
-from vioc.dynamics.cables.section import round_section
+from vioc.cables.cable import cable
+from vioc.cables.section import round_section
 from vioc.dynamics.description.frame import rx, ry, se3, twist, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.joints import free, spherical

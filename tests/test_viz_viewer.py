@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import vioc
+from vioc.cables.cable import cable
+from vioc.cables.section import round_section
 from vioc.cli import main
-from vioc.dynamics.cables.cable import cable
-from vioc.dynamics.cables.section import round_section
 from vioc.dynamics.description.frame import rx, tx, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.joints import free

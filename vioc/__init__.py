@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casadi import GlobalOptions
 
-from vioc import drawing
-from vioc.dynamics.cables.cable import Cable, cable
-from vioc.dynamics.cables.modes import NormalModes, longest_step, normal_modes
-from vioc.dynamics.cables.section import Section, beam_stiffness, rectangular_section, round_section
-from vioc.dynamics.cables.sensitivity import static_sensitivity
-from vioc.dynamics.cables.shapes import catenary
-from vioc.dynamics.cables.statics import StaticEquilibrium, static_equilibrium
-from vioc.dynamics.charts import change_chart, charts, rollout_charts
+from vioc import cables, drawing, errors
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.frame import Frame, chain, rx, ry, rz, se3, twist, tx, ty, tz
@@ -39,17 +32,14 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.files import read
 from vioc.dynamics.formats.sexpr import read_text, write, write_text
 from vioc.dynamics.formats.urdf import read_urdf, read_urdf_text
-from vioc.dynamics.formats.urdf_model import UrdfModel, UrdfWarning
 from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
-from vioc.dynamics.integrators.tableau import Tableau
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.reference import reference_solution
-from vioc.dynamics.terms.cables import BendingSpring, LineDrag, MassDamping, SheaveString
 from vioc.dynamics.terms.constraints import (
     DistanceConstraint,
     PointConstraint,
@@ -60,7 +50,7 @@ from vioc.dynamics.terms.constraints import (
 from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
 from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.terms.pairs import CamConstraint, GearConstraint, ScrewConstraint, cam, screw
+from vioc.dynamics.terms.pairs import GearConstraint, cam, screw
 from vioc.dynamics.terms.potentials import (
     Gravitation,
     Gravity,
@@ -71,19 +61,7 @@ from vioc.dynamics.terms.potentials import (
 )
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
-from vioc.errors import (
-    ChartWarning,
-    CompileError,
-    ConstraintError,
-    CrossingWarning,
-    FileFormatError,
-    ModelError,
-    OptimizationError,
-    ReadError,
-    SlackWarning,
-    StepError,
-)
-from vioc.maps.batch import Batch
+from vioc.errors import ModelError, OptimizationError, StepError
 from vioc.maps.casadi_map import CasadiMap
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.signals import inputs
@@ -95,21 +73,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Batch",
-    "BendingSpring",
-    "Cable",
-    "CamConstraint",
     "CasadiMap",
-    "ChartWarning",
-    "CompileError",
     "Composition",
-    "ConstraintError",
     "Contact",
     "Continuous",
-    "CrossingWarning",
     "D",
     "DistanceConstraint",
-    "FileFormatError",
     "Frame",
     "GearConstraint",
     "Gravitation",
@@ -122,61 +91,44 @@ __all__ = [
     "K",
     "Kinematics",
     "Lagrangian",
-    "LineDrag",
     "LinearDamper",
     "LinearSpring",
     "LinearTimeVI",
     "Mass",
-    "MassDamping",
     "MassGravity",
     "MaximalVI",
     "MidpointVI",
     "ModelError",
-    "NormalModes",
     "OneStepMap",
     "OptimizationError",
     "P",
     "PointConstraint",
     "PointOnPlane",
     "PolynomialSpring",
-    "ReadError",
     "RungeKutta",
-    "ScrewConstraint",
-    "Section",
-    "SheaveString",
-    "SlackWarning",
     "SphereContact",
-    "StaticEquilibrium",
     "StepError",
     "StringConstraint",
     "System",
-    "Tableau",
     "TorsionalSpring",
     "Trajectory",
-    "UrdfModel",
-    "UrdfWarning",
     "UserConstraint",
     "UserForce",
     "UserPotential",
     "Wrench",
     "WrenchInput",
-    "beam_stiffness",
-    "cable",
+    "cables",
     "cam",
-    "catenary",
     "chain",
-    "change_chart",
-    "charts",
     "coincident",
     "consistent_configuration",
     "control",
     "cylindrical",
+    "errors",
     "free",
     "helical",
     "inputs",
-    "longest_step",
     "models",
-    "normal_modes",
     "planar",
     "prismatic",
     "project_velocity",
@@ -184,19 +136,14 @@ __all__ = [
     "read_text",
     "read_urdf",
     "read_urdf_text",
-    "rectangular_section",
     "reference_solution",
     "revolute",
-    "rollout_charts",
-    "round_section",
     "rx",
     "ry",
     "rz",
     "screw",
     "se3",
     "spherical",
-    "static_equilibrium",
-    "static_sensitivity",
     "twist",
     "tx",
     "ty",

@@ -120,3 +120,7 @@ class OptimizationError(RuntimeError):
     def __init__(self, message: str, result: object | None = None):
         super().__init__(message)
         self.result = result
+
+
+class UrdfWarning(UserWarning):
+    """A URDF file says something that the system does not have; the text says what."""

@@ -124,7 +124,8 @@ def builds(make: str, count: int) -> Iterator[tuple[int, str]]:
 
 def errors(make: str, count: int) -> Iterator[tuple[int, str]]:
     """Texts that are refused, again and again."""
-    from vioc import ReadError, read_text
+    from vioc import read_text
+    from vioc.errors import ReadError
 
     for i in range(count):
         with contextlib.suppress(ReadError):

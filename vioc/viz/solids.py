@@ -155,7 +155,7 @@ def _read_quietly(path: Path) -> UrdfModel:
     import warnings
 
     from vioc.dynamics.formats.urdf import read_urdf
-    from vioc.dynamics.formats.urdf_model import UrdfWarning
+    from vioc.errors import UrdfWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UrdfWarning)  # told when the model was read

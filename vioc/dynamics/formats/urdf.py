@@ -29,13 +29,12 @@ from vioc.dynamics.formats.urdf_model import (
     Unsupported,
     UrdfJoint,
     UrdfModel,
-    UrdfWarning,
 )
 from vioc.dynamics.formats.urdf_xml import Contents, parse
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.pairs import GearConstraint
 from vioc.dynamics.terms.potentials import Gravity
-from vioc.errors import ModelError
+from vioc.errors import ModelError, UrdfWarning
 
 BASES = ("fixed", "floating")
 SINGLE = ("revolute", "continuous", "prismatic")

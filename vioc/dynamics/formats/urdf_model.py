@@ -11,10 +11,6 @@ from vioc.dynamics.description.system import System
 from vioc.errors import ModelError
 
 
-class UrdfWarning(UserWarning):
-    """A URDF file says something that the system does not have; the text says what."""
-
-
 class Unsupported(NamedTuple):
     """Something in a URDF file that the system does not have.
 

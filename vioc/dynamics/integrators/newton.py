@@ -193,7 +193,7 @@ def _explain(f, equations, x, u, t, dt, z, error, k, newton) -> StepError:
         return StepError(
             f"{where}. Dh(q_k+1) M^-1 Dh(q_k)' is nearly singular where the solver stopped: the "
             "constraint directions turn too far within one step; use a smaller dt (of a cable held taut, "
-            "vioc.longest_step tells the limit about an equilibrium)",
+            "vioc.cables.longest_step tells the limit about an equilibrium)",
             k,
             float(error),
             "no convergence",
@@ -271,7 +271,7 @@ def warn_singular(f: MidpointVI, x: np.ndarray, u, t: float, dt: float, x_next: 
         f"a step is singular: M_k+1 = D2 D1 L_d + D2 F- does not determine {open_}, which goes on as the "
         "solver found it, and the step cannot be linearized (f.conditions(run) tells where). The coordinates "
         "are singular at its midpoint, or dt is too large: use another dt, or other coordinates "
-        "(vioc.rollout_charts)",
+        "(vioc.dynamics.charts.rollout_charts)",
         ChartWarning,
         stacklevel=5,
     )

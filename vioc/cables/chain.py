@@ -1,6 +1,6 @@
 """What a cable's options amount to: its variables, frames, springs and dampers.
 
-The options are those of `vioc.dynamics.cables.cable.cable`, checked there, as a dict.
+The options are those of `vioc.cables.cable.cable`, checked there, as a dict.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from vioc.cables.chain import direction, frames, hinge_stiffness, terms, variables
+from vioc.cables.section import Section
 from vioc.checks import check_array
-from vioc.dynamics.cables.chain import direction, frames, hinge_stiffness, terms, variables
-from vioc.dynamics.cables.section import Section
 from vioc.dynamics.description.component import Component
 from vioc.dynamics.description.frame import Frame
 from vioc.dynamics.description.numbers import Number, as_numbers, check_name

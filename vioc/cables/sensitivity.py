@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import casadi as ca
 import numpy as np
 
+from vioc.cables.statics import StaticEquilibrium, balance
 from vioc.checks import as_names, near_misses
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.cables.statics import StaticEquilibrium, balance
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.dynamics.cables.statics import StaticEquilibrium, Statics, kernel
+from vioc.cables.statics import StaticEquilibrium, Statics, kernel
 from vioc.errors import ModelError
 
 

@@ -1,0 +1,33 @@
+"""Cables: chains of segments with the stiffness of a beam, on the same tree as any mechanism.
+
+`section` says what a cable is made of, `cable` builds the chain, `shapes` gives curves and their
+configurations, `statics` equilibria, `modes` natural frequencies. Maths: docs/maths/cables.md.
+"""
+
+from vioc.cables.cable import Cable, cable
+from vioc.cables.modes import NormalModes, longest_step, normal_modes
+from vioc.cables.section import Section, beam_stiffness, rectangular_section, round_section
+from vioc.cables.sensitivity import static_sensitivity
+from vioc.cables.shapes import catenary
+from vioc.cables.statics import StaticEquilibrium, static_equilibrium
+from vioc.dynamics.terms.cables import BendingSpring, LineDrag, MassDamping, SheaveString
+
+__all__ = [
+    "BendingSpring",
+    "Cable",
+    "LineDrag",
+    "MassDamping",
+    "NormalModes",
+    "Section",
+    "SheaveString",
+    "StaticEquilibrium",
+    "beam_stiffness",
+    "cable",
+    "catenary",
+    "longest_step",
+    "normal_modes",
+    "rectangular_section",
+    "round_section",
+    "static_equilibrium",
+    "static_sensitivity",
+]
