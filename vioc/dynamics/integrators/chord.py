@@ -8,7 +8,7 @@ tolerance, is also the step's result. Maths and operation counts: docs/maths/mid
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import casadi as ca
 
@@ -71,9 +71,9 @@ def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
     size = 1 + ca.fabs(part(q0, 0, nd))
 
     q_seed = ca.vertcat(seed, rho)
-    middle = ((1 - f.alpha) * q0 + f.alpha * q_seed, (q_seed - q0) / dt, forces, t + f.alpha * dt, theta, dt)
-    D = _articulated(f, middle) if articulated else SparseLU(scalars(f._newton_matrix(*middle)))
-    J0, J1 = (scalars(f._constraint(q, theta)[1][:, :nd]) for q in (q0, q_seed))
+    ends = q0, q_seed, forces, t, dt, theta
+    D = _articulated(f, *ends) if articulated else SparseLU(scalars(f.slope(*ends)))
+    J0, J1 = (scalars(f.constraint(q, theta)[1][:, :nd]) for q in (q0, q_seed))
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
     # a pivot that vanishes beside a typical M/|dt| (stages of compositions go back): `_rescue` finds out
@@ -87,14 +87,15 @@ def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
     # Newton on q/size, with a residual that is multiplied by the inverse: its Jacobian is taken as 1
     y, w = ca.SX.sym("y", nd), ca.SX.sym("w", factors.numel())
     q1 = ca.vertcat(y * size, rho)
-    balance, _, impulse = f.parts(q0, q1, p, forces, t, dt, theta)
-    h = f._constraint(q1, theta)[0]
+    step = f.parts(q0, q1, p, forces, t, dt, theta)
+    h = f.constraint(q1, theta)[0]
     solver = factored.with_entries(ca.vertsplit(w))
     correction, multipliers = (
-        ca.vertcat(ca.SX(0, 1), *items) for items in solver.solve(ca.vertsplit(-balance), ca.vertsplit(-h))
+        ca.vertcat(ca.SX(0, 1), *items)
+        for items in solver.solve(ca.vertsplit(-step.balance), ca.vertsplit(-h))
     )
     g = -correction / size
-    momentum = p + impulse - f._constraint(q0, theta)[1][:, :nd].T @ multipliers
+    momentum = p + step.impulse - f.constraint(q0, theta)[1][:, :nd].T @ multipliers
     q_next = ca.vertcat(part(q1, 0, nd) + correction, rho)
     x_next = ca.vertcat(q_next, momentum, (rho - part(q0, nd)) / dt)
     outputs = [g, x_next, ca.densify(multipliers), ca.norm_2(g)]
@@ -132,10 +133,11 @@ def extrapolated_step(f: MidpointVI, solved: ca.Function) -> ca.Function:
     return ca.Function("step", [c, *rest], [after, multipliers, error])
 
 
-def _articulated(f: MidpointVI, middle: tuple) -> ArticulatedInverse:
+def _articulated(f: MidpointVI, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
     """Solver with -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt."""
-    lag, dt = f.lagrangian, ca.SX.sym("dt")
-    rest = ca.diag(f.newton_matrix_of_terms(dt))
-    factored = ArticulatedInverse(lag.swept.links, f.nd, ca.vertsplit(-dt * rest), -dt)
-    numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [dt])
+    lag, h, a = f.lagrangian, ca.SX.sym("dt"), f.alpha
+    rest = ca.diag(f.newton_matrix_of_terms(h))
+    factored = ArticulatedInverse(lag.swept.links, f.nd, ca.vertsplit(-h * rest), -h)
+    numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [h])
+    middle = (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta, dt
     return factored.with_entries(ca.vertsplit(numbers(*middle)))

@@ -5,16 +5,20 @@ Where both are regular the step's solution is the only one near by, and its deri
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vioc.compile.evaluate import Evaluator
+from vioc.errors import ChartWarning, StepError, is_tried
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.midpoint import MidpointVI
-    from vioc.dynamics.integrators.structured import Steps
+    from vioc.dynamics.integrators.divisible import Steps
+    from vioc.dynamics.integrators.variational import VariationalMap
+
+SOLVED = 1e12  # condition number above which M_k+1 of a solved step counts as singular
+SINGULAR = 1e10  # and of one that cannot be linearized
 
 
 @dataclass(frozen=True)
@@ -45,20 +49,15 @@ class StepConditions:
         return ("M", self.mass), ("Dh M^-1 Dh'", self.constraints)
 
 
-def conditions(f: MidpointVI, steps: Steps, theta: np.ndarray) -> StepConditions:
+def conditions(f: VariationalMap, steps: Steps, theta: np.ndarray) -> StepConditions:
     """Of solved steps of `f`."""
-    nq, nd, a, h = f.nq, f.nd, f.alpha, steps.h
-    q0, q1 = steps.x0[:, :nq], steps.x1[:, :nq]
-    forces = steps.u[:, : len(f.system.inputs)]
-    t = (steps.t + a * h)[:, None]
-    args = (1 - a) * q0 + a * q1, (q1 - q0) / h[:, None], forces, t, theta, h[:, None]
-    (D,) = Evaluator(f._newton_matrix)(*args)
+    blocks = f.step_blocks(steps.x0, steps.u, steps.t, steps.h, theta, steps.x1[:, : f.nd])
     root = np.sqrt(f.lagrangian.mass_scale)
-    M = D / np.outer(root, root)
+    M = blocks.D / np.outer(root, root)
     mass = inverse_of_least(M)
     constraints = np.ones(len(steps))
     if f.nm:
-        J0, J1 = (f._constraint_numbers(q, theta)[1][:, :, :nd] / root for q in (q0, q1))
+        J0, J1 = blocks.J0 / root, blocks.J1 / root
         for k in np.flatnonzero(np.isfinite(mass)):
             J = [_unit_rows(J[k], M[k]) for J in (J0, J1)]
             constraints[k] = inverse_of_least(J[1] @ np.linalg.solve(M[k], J[0].T), 1.0)
@@ -80,3 +79,60 @@ def inverse_of_least(M: np.ndarray, unit: np.ndarray | float | None = None) -> n
         return np.where(
             least > np.finfo(float).eps * largest, (largest if unit is None else unit) / least, np.inf
         )
+
+
+def condition(D: np.ndarray, mass_scale: np.ndarray) -> float:
+    """Condition number of D in units of a generic mass matrix's diagonal; infinite where not finite.
+
+    Scaling by D's own rows would hide a chart singularity, where a whole row vanishes.
+    """
+    root = np.sqrt(mass_scale)
+    return float(inverse_of_least(D / np.outer(root, root))) if np.isfinite(D).all() else np.inf
+
+
+def warn_singular(f: VariationalMap, x: np.ndarray, u, t: float, dt: float, x_next: np.ndarray) -> None:
+    """Warn where M_k+1 of a solved step is singular ([S] VII): the equations leave some of q_k+1 open."""
+    if is_tried():
+        return
+    D = f.step_blocks(x, u, t, dt, f._theta, x_next[: f.nd]).D
+    if condition(D, f.lagrangian.mass_scale) <= SOLVED:
+        return
+    root = np.sqrt(f.lagrangian.mass_scale)
+    weakest = np.abs(np.linalg.svd(D / np.outer(root, root))[2][-1])
+    open_ = ", ".join(n for n, w in zip(f.system.dynamic, weakest, strict=True) if w > 0.3)
+    warnings.warn(
+        f"a step is singular: M_k+1 = D2 D1 L_d + D2 F- does not determine {open_}, which goes on as the "
+        "solver found it, and the step cannot be linearized (f.conditions(run) tells where). The coordinates "
+        "are singular at its midpoint, or dt is too large: use another dt, or other coordinates "
+        "(vioc.dynamics.charts.rollout_charts)",
+        ChartWarning,
+        stacklevel=5,
+    )
+
+
+def singular_linearization(
+    f: VariationalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
+) -> StepError:
+    """The error for a step whose derivatives do not exist ([S] VII).
+
+    A constraint that is singular also makes dq/dp large or not a number; M_k+1 is blamed only if it is
+    singular by itself.
+    """
+    if not np.isfinite(saddle).all():
+        return StepError(
+            f"step {k} cannot be linearized: its equations have no finite derivatives there; a potential, "
+            "force or constraint is not differentiable at this state (ca.sqrt(x) at 0 is not)",
+            k,
+            amplification,
+            "not finite",
+        )
+    if f.nm and condition(saddle[: f.nd, : f.nd], f.lagrangian.mass_scale) < SINGULAR:
+        cause = "singular constraints"
+    matrix = "M_k+1 = D2 D1 L_d + D2 F-" if cause == "singular M" else "Dh M^-1 Dh'"
+    return StepError(
+        f"step {k} cannot be linearized: {matrix} is singular there (amplification "
+        f"{amplification:.1g}); the coordinates or the constraints are singular, or dt is too large",
+        k,
+        amplification,
+        cause,
+    )

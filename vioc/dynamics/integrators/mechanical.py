@@ -6,7 +6,7 @@ State and input layout, names, units, velocities, energies and frame positions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import casadi as ca
 import numpy as np
@@ -16,8 +16,15 @@ from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.charts import Chart, charts, warn_near_singularity
-from vioc.dynamics.consistency import ConstraintReport, check_mass_matrix, consistent_configuration
+from vioc.dynamics.consistency import (
+    ConstraintReport,
+    check_constraints,
+    check_mass_matrix,
+    consistent_configuration,
+)
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
@@ -27,6 +34,7 @@ from vioc.maps.protocol import Symbols
 from vioc.maps.signals import inputs
 from vioc.maps.trajectory import Trajectory, warn_slack
 
+Map = TypeVar("Map", bound="MechanicalMap")
 USER = UserPotential, UserForce, UserConstraint
 
 
@@ -39,6 +47,8 @@ class MechanicalMap(KernelMap):
     ----------
     conjugate : str
         What names the third part of the state: ``"p"`` momenta, ``"v"`` velocities.
+    choices : tuple of str
+        What an integrator can be told beside what all can, by the names of arguments and attributes.
     system : System
     lagrangian : Lagrangian
     nq, nd, nk, nm : int
@@ -55,6 +65,7 @@ class MechanicalMap(KernelMap):
     """
 
     conjugate: str = "p"
+    choices: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, system: System, dt: float, wrap: Sequence[str], tolerance: float, backend: str = "virtual"
@@ -99,6 +110,18 @@ class MechanicalMap(KernelMap):
         check_mass_matrix(self.lagrangian)
         _ = self.lagrangian.h  # refuses what is not holonomic now, not at the first step
 
+    def __reduce__(self):
+        return rebuilt, (type(self), self.system, self.dt, self._options, self.parameters)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in self.choices}
+        return {**own, "wrap": self.wrap, "tolerance": self._tolerance, "backend": self.backend.name}
+
+    def with_system(self: Map, system: System) -> Map:
+        """The same integrator, with the same options and parameters, of another system."""
+        return rebuilt(type(self), system, self.dt, self._options, self.parameters)
+
     def _review(self, trajectory: Trajectory) -> None:
         warn_near_singularity(trajectory, self._charts)
         warn_slack(trajectory)
@@ -114,6 +137,21 @@ class MechanicalMap(KernelMap):
     def consistent_configuration(self, guess: Any, fixed: Sequence[str] = ()) -> ConstraintReport:
         """`vioc.consistent_configuration` of the system at the map's parameters."""
         return consistent_configuration(self.lagrangian, guess, fixed=fixed, **self.parameters)
+
+    def _check_start(self, x: np.ndarray, k: int) -> None:
+        """Refuse to start where constraints are dependent: multipliers would be arbitrary numbers."""
+        if self.nm:
+            J = self._constraint_numbers(x[: self.nq], self._theta)[1][:, : self.nd]
+            error = dependent_constraints(J, self.multiplier_names, f"step {k}: Dh(q_k)", k, 0.0)
+            if error is not None:
+                raise error
+
+    def _consistent(self, q: Any, v: Any, named: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+        """A start's configuration and velocity (nq,), which fulfil the constraints."""
+        q = as_configuration(self.system, q, "configuration", named)
+        v = as_configuration(self.system, v, "velocity")
+        check_constraints(self.lagrangian, q, v, self.parameters)
+        return q, v
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return np.concatenate([np.zeros(len(self.system.inputs)), x[self.nd : self.nq]])
@@ -143,7 +181,7 @@ class MechanicalMap(KernelMap):
         if kind == "v" and rest in system.dynamic:
             return self._velocity_expression[system.dynamic.index(rest)]
         if kind == "h" and rest in self.multiplier_names:
-            return self._constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
+            return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
         if kind == "force" and rest in self.multiplier_names:
             return -self.symbols.multipliers[self.multiplier_names.index(rest)] / self.symbols.dt
         if kind == "tension" and rest in self._distances:
@@ -225,14 +263,14 @@ class MechanicalMap(KernelMap):
         return f(*self._q_and_parameters, s.multipliers[self.multiplier_names.index(name)], s.dt)
 
     @shared
-    def _constraint(self) -> ca.Function:
+    def constraint(self) -> ca.Function:
         """h and Dh of a configuration and parameters."""
         lag, g = self.lagrangian, self.lagrangian.graph
         return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
 
     @shared
     def _constraint_numbers(self) -> Evaluator:
-        return Evaluator(self._constraint)
+        return Evaluator(self.constraint)
 
     @property
     def _q_and_parameters(self) -> tuple[ca.SX, ca.SX]:
@@ -253,6 +291,10 @@ class MechanicalMap(KernelMap):
     def _velocity(self) -> Evaluator:
         args = [self.symbols.x, self.symbols.parameters]
         return Evaluator(ca.Function("velocity", args, [self._velocity_expression], OPTIONS))
+
+    def velocities(self, x: np.ndarray) -> np.ndarray:
+        """Dynamic velocities of states (..., nx), (..., nd)."""
+        return self._velocity(x, self._theta)[0][..., 0]
 
     @shared
     def _energies(self) -> tuple[ca.SX, ca.SX, ca.SX]:
@@ -278,3 +320,9 @@ class MechanicalMap(KernelMap):
         places = [vec.column(g.node_pose(i)[1]) for i in range(len(self.system.nodes))]
         args = [g.q_vector, g.parameters]
         return Evaluator(ca.Function("frames", args, [ca.densify(ca.vertcat(*places))], OPTIONS))
+
+
+def rebuilt(kind: type[Map], system: System, dt: float, options: dict, parameters: dict[str, float]) -> Map:
+    """A map of a system with these options and parameters, as when it is unpickled."""
+    f = kind(system, dt, **options)
+    return f.with_parameters(**parameters) if parameters != f.parameters else f

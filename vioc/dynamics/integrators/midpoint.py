@@ -11,23 +11,21 @@ docs/maths/midpoint.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
-from vioc.dynamics.integrators.conditions import StepConditions, conditions
-from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
-from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.newton import StepEquations, dependent_constraints, solve_step, warn_singular
+from vioc.dynamics.integrators.conditions import warn_singular
+from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.structured import StructuredLinearization
-from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.lagrangian import LONG, OPTIONS
+from vioc.dynamics.integrators.variational import StepParts, VariationalMap
+from vioc.dynamics.lagrangian import LONG
 from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
 from vioc.maps.kernel import Solved, Step, shared
@@ -38,26 +36,16 @@ FORCING = ("symmetric", "left")
 FEW = 8  # variables for each constraint, whose column takes a sweep of its own
 
 
-class StepParts(NamedTuple):
-    """What one step is made of, as expressions of q_k, q_k+1, p_k, u, t, dt, parameters.
-
-    Attributes
-    ----------
-    balance : (nd,)
-        p_k + D1 L_d + F-, without the constraint impulse.
-    momentum : (nd,)
-        p_k+1 = D2 L_d + F+.
-    impulse : (nd,)
-        D1 L_d + D2 L_d + F- + F+: what p_k+1 - p_k is but for constraints. It holds no difference of
-        large numbers, as `momentum` does, and makes cyclic momenta constant to rounding.
+@dataclass(frozen=True)
+class MidpointParts(StepParts):
+    """With `impulse` (nd,), D1 L_d + D2 L_d + F- + F+: what p_k+1 - p_k is but for constraints. It holds no
+    difference of large numbers, as `momentum` does, and makes cyclic momenta constant to rounding.
     """
 
-    balance: ca.SX
-    momentum: ca.SX
     impulse: ca.SX
 
 
-class MidpointVI(DivisibleMap, MechanicalMap):
+class MidpointVI(VariationalMap):
     """The midpoint variational integrator of a system, as a one-step map.
 
     Parameters
@@ -91,6 +79,9 @@ class MidpointVI(DivisibleMap, MechanicalMap):
     [q, p]. Multipliers are impulses with the sign of [S] (28a).
     """
 
+    choices = ("alpha", "forcing")
+    past = len(EXTRAPOLATION) - 1
+
     def __init__(
         self,
         system: System,
@@ -110,29 +101,9 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         self.forcing = forcing
         super().__init__(system, dt, wrap, tolerance, backend)
 
-    def _options(self) -> dict[str, Any]:
-        return dict(
-            alpha=self.alpha,
-            forcing=self.forcing,
-            wrap=self.wrap,
-            tolerance=self._tolerance,
-            backend=self.backend.name,
-        )
-
     @property
-    def impulse_behind(self) -> float:
-        """What share of a step's impulses makes up for the step before."""
+    def impulse_behind(self) -> float:  # type: ignore[override]
         return self.alpha
-
-    def __reduce__(self):
-        return _rebuild, (self.system, self.dt, self._options(), self.parameters)
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "alpha": self.alpha, "forcing": self.forcing}
-
-    def with_system(self, system: System) -> MidpointVI:
-        """The same integrator, with the same options and parameters, of another system."""
-        return _rebuild(system, self.dt, self._options(), self.parameters)
 
     def __repr__(self) -> str:
         return (
@@ -146,15 +117,14 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         """F- and F+ as multiples of F at the sample."""
         return (dt / 2, dt / 2) if self.forcing == "symmetric" else (dt, 0.0)
 
-    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
-        """The step's equations ([T] (44)) on symbols; `u` without rho."""
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> MidpointParts:
         a, nd = self.alpha, self.nd
         args = ((1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta)
         L_q, L_v, F = (part(e, 0, nd) for e in self._first_order(*args))
         minus, plus = self.force_shares(dt)
         balance = p + dt * (1 - a) * L_q - L_v + minus * F
         momentum = dt * a * L_q + L_v + plus * F
-        return StepParts(balance, momentum, dt * L_q + (minus + plus) * F)
+        return MidpointParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
     @shared
     def _first_order(self) -> ca.Function:
@@ -171,6 +141,10 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         by_q = dt * (1 - a) * K - C + minus * ca.jacobian(lag.F, g.q_vector)
         by_v = dt * (1 - a) * C.T - M + minus * ca.jacobian(lag.F, g.v_vector)
         return lag.function("newton_matrix", [(a * by_q + by_v / dt)[:nd, :nd]], [dt])
+
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        a = self.alpha
+        return self._newton_matrix((1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta, dt)
 
     def newton_matrix_of_terms(self, dt: ca.SX) -> ca.SX:
         """What potentials other than gravity, and forces, add to D2 D1 L_d + D2 F-, (nd, nd)."""
@@ -210,31 +184,8 @@ class MidpointVI(DivisibleMap, MechanicalMap):
     def kernel(self) -> Kernel | None:
         return None if self._articulated else super().kernel  # a robust step of a long chain is O(n^3)
 
-    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
-        nd, needed = self.nd, len(EXTRAPOLATION) - 1
-        past = [x[:nd], *before[::-1, :nd][:needed]]
-        if len(past) == 1:
-            v = self._velocity(x, self._theta)[0][:, 0]
-            past.append(past[0] - dt * (v if np.isfinite(v).all() else 0.0))
-        while len(past) <= needed:
-            past.append(2 * past[-1] - past[-2])
-        return np.concatenate([x, *past[1 : needed + 1]])
-
-    def _check_start(self, x: np.ndarray, k: int) -> None:
-        """Refuse to start where constraints are dependent: multipliers would be arbitrary numbers."""
-        if self.nm:
-            q = x[: self.nq]
-            J = self._constraint_numbers(q, self._theta)[1][:, : self.nd]
-            error = dependent_constraints(J, self.multiplier_names, f"step {k}: Dh(q_k)", k, 0.0)
-            if error is not None:
-                raise error
-
-    @shared
-    def step_equations(self) -> StepEquations:
-        return StepEquations(self)
-
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        x_next, multipliers = solve_step(self, x, u, k, t, dt)
+        x_next, multipliers = super()._rescue(x, u, k, t, dt)
         warn_singular(self, x, u, t, dt, x_next)
         return x_next, multipliers
 
@@ -246,26 +197,6 @@ class MidpointVI(DivisibleMap, MechanicalMap):
             warn_singular(self, before, by_x @ x + by_u @ u, t + start * dt, (end - start) * dt, after)
             start, before = end, after
 
-    @shared
-    def residual(self) -> ca.Function:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step ([S] (28))."""
-        x, u, lam, theta, dt = self.symbols
-        x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
-        nq, nd, nf = self.nq, self.nd, len(self.system.inputs)
-        q0, q1, p = part(x, 0, nq), part(x1, 0, nq), part(x, nq, nq + nd)
-        done = self.parts(q0, q1, p, part(u, 0, nf), t, dt, theta)
-        balance = done.balance - self._constraint(q0, theta)[1][:, :nd].T @ lam
-        rho = part(u, nf)
-        rates = (rho - part(q0, nd)) / dt
-        rows = ca.vertcat(
-            balance,
-            self._constraint(q1, theta)[0],
-            part(q1, nd) - rho,
-            part(x1, nq, nq + nd) - done.momentum,
-            part(x1, nq + nd) - rates,
-        )
-        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
-
     # -- starts -----------------------------------------------------------------------------------
 
     @property
@@ -273,54 +204,16 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         # with other rules p is off the motion's momentum by O(dt), which parts of a step would not undo
         return self.alpha == 0.5 and self.forcing == "symmetric"
 
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The state of a configuration and velocity, p = dL/dv by the Legendre transform.
-
-        Second order with symmetric forcing. With left forcing p lacks half an input impulse, which is
-        taken off here with the force at (q, v, u).
-
-        Parameters
-        ----------
-        q, v : array (nq,) or dict by name
-            Missing names are zero; q may be the report of `consistent_configuration`.
-        u : array or None
-            Input at the start; matters for left forcing only.
-        **named : float
-            Configurations by keyword, in the place of or beside those in the dict `q`.
-
-        Raises
-        ------
-        ConstraintError
-            If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
-        """
-        q = as_configuration(self.system, q, "configuration", named)
-        v = as_configuration(self.system, v, "velocity")
-        check_constraints(self.lagrangian, q, v, self.parameters)
-        nd, nf = self.nd, len(self.system.inputs)
-        forces = self.check_input(u)[:nf]
-        _, L_v, F = self._first_order_numbers(q, v, forces, np.zeros(1), self._theta)
-        p = L_v[:nd, 0]
-        if self.forcing == "left":
-            p = p - self.dt / 2 * F[:nd, 0]
-        return np.concatenate([q, p, v[nd:]])
-
-    def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
-        """The state at k + 1 of a step from q0 to q1, p = D2 L_d(q0, q1) + F+ ([T] V-A)."""
-        q0 = as_configuration(self.system, q0, "q0")
-        q1 = as_configuration(self.system, q1, "q1")
-        nd, nf, a, h = self.nd, len(self.system.inputs), self.alpha, self.dt
-        v = (q1 - q0) / h
-        t = np.array([(k + a) * h])
-        forces = self.check_input(u)[:nf]
-        middle = (1 - a) * q0 + a * q1
-        L_q, L_v, F = self._first_order_numbers(middle, v, forces, t, self._theta)
-        _, plus = self.force_shares(h)
-        p = (h * a * L_q + L_v + plus * F)[:nd, 0]
-        return np.concatenate([q1, p, v[nd:]])
+    def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
+        p = super()._start_momentum(q, v, u)
+        if self.forcing == "left":  # it lacks half an input's impulse
+            forces = self.check_input(u)[: len(self.system.inputs)]
+            p = p - self.dt / 2 * self._force(q, v, forces, np.zeros(1), self._theta)[0][: self.nd, 0]
+        return p
 
     @shared
-    def _first_order_numbers(self) -> Evaluator:
-        return Evaluator(self._first_order)
+    def _force(self) -> Evaluator:
+        return Evaluator(self.lagrangian.function("force", [self.lagrangian.F]))
 
     # -- derivatives ------------------------------------------------------------------------------
 
@@ -334,17 +227,6 @@ class MidpointVI(DivisibleMap, MechanicalMap):
     def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._structured.contract(steps, self._theta, Z, zeta)
 
-    def conditions(self, trajectory: Trajectory) -> StepConditions:
-        """Condition numbers of M_k+1 and Dh M^-1 Dh' of every step ([S] VII), infinite where it is singular.
-
-        A step warns of a singular M_k+1 by itself (`ChartWarning`); this tells how near a motion comes.
-        """
-        run = trajectory_of(trajectory)
-        steps, rows = self._flat(Steps.along(run), run.splits)
-        found = conditions(self, steps, self._theta)  # of a step in parts, its worst part
-        worst = (np.maximum.reduceat(a, rows[:-1]) for a in (found.mass, found.constraints))
-        return StepConditions(run.t[:-1], *worst)
-
     def second_order_tensor(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None):
         steps, splits = self._one_step(x, u, k, dt)
         if splits:
@@ -357,8 +239,3 @@ class MidpointVI(DivisibleMap, MechanicalMap):
         if run.splits:
             return super().second_order_tensor_trajectory(run)
         return self._structured.tensor(Steps.along(run), self._theta)
-
-
-def _rebuild(system: System, dt: float, options: dict, parameters: dict) -> MidpointVI:
-    f = MidpointVI(system, dt, **options)
-    return f.with_parameters(**parameters) if parameters != f.parameters else f

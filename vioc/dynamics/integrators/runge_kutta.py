@@ -14,14 +14,11 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.stage_derivatives import StageDerivatives
 from vioc.dynamics.integrators.tableau import METHODS, Tableau
-from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.maps.given import trajectory_of
@@ -68,6 +65,7 @@ class RungeKutta(MechanicalMap):
     """
 
     conjugate = "v"
+    choices = ("method",)
 
     def __init__(
         self,
@@ -85,12 +83,6 @@ class RungeKutta(MechanicalMap):
         self.tableau = method if isinstance(method, Tableau) else METHODS[method]
         super().__init__(system, dt, wrap, tolerance, backend)
         self.continuous = Continuous(self.lagrangian)
-
-    def __reduce__(self):
-        options = dict(
-            method=self.method, wrap=self.wrap, tolerance=self._tolerance, backend=self.backend.name
-        )
-        return _rebuild, (self.system, self.dt, options, self.parameters)
 
     def __repr__(self) -> str:
         method = self.method if isinstance(self.method, str) else f"{self.tableau.stages} stages"
@@ -261,13 +253,6 @@ class RungeKutta(MechanicalMap):
     def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         return x
 
-    def _check_start(self, x: np.ndarray, k: int) -> None:
-        if self.nm:
-            J = self._constraint_numbers(x[: self.nq], self._theta)[1][:, : self.nd]
-            error = dependent_constraints(J, self.multiplier_names, f"step {k}: Dh(q_k)", k, 0.0)
-            if error is not None:
-                raise error
-
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """There is no other way to take a step: say what is wrong with it."""
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self._theta)
@@ -308,10 +293,7 @@ class RungeKutta(MechanicalMap):
         ConstraintError
             If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
         """
-        q = as_configuration(self.system, q, "configuration", named)
-        v = as_configuration(self.system, v, "velocity")
-        check_constraints(self.lagrangian, q, v, self.parameters)
-        return np.concatenate([q, v])
+        return np.concatenate(self._consistent(q, v, named))
 
     # -- derivatives ------------------------------------------------------------------------------
 
@@ -372,8 +354,3 @@ class RungeKutta(MechanicalMap):
 def _norm(rows: ca.SX) -> ca.SX:
     """The 2-norm, smooth at zero so that the whole step can be differentiated; a NaN stays one in it."""
     return ca.sqrt(ca.sumsqr(rows) + 1e-60)
-
-
-def _rebuild(system: System, dt: float, options: dict, parameters: dict) -> RungeKutta:
-    f = RungeKutta(system, dt, **options)
-    return f.with_parameters(**parameters) if parameters != f.parameters else f

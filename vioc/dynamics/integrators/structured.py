@@ -22,8 +22,8 @@ import numpy as np
 from vioc.compile.cores import over_cores
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
+from vioc.dynamics.integrators.conditions import singular_linearization
 from vioc.dynamics.integrators.divisible import Steps
-from vioc.dynamics.integrators.newton import singular_linearization
 from vioc.dynamics.integrators.tensor import Tensor
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.protocol import FIELDS, Linearization, SecondOrder

@@ -19,8 +19,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.integrators.conditions import singular_linearization
 from vioc.dynamics.integrators.divisible import Steps
-from vioc.dynamics.integrators.newton import singular_linearization
 from vioc.maps.protocol import Linearization, SecondOrder
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class StepDerivatives:
         y, d = ca.vertcat(ca.SX(0, 1), *parts), ca.SX.sym("d", self.ny)
         q0, q1, u, theta, lam = parts
         step = f.graphs.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
-        h1, _ = f._constraint(q1, theta)
-        balance = step.balance - ca.mtimes(f._constraint(q0, theta)[1][:, : f.nd].T, lam)
+        h1, _ = f.constraint(q1, theta)
+        balance = step.balance - ca.mtimes(f.constraint(q0, theta)[1][:, : f.nd].T, lam)
         rows = ca.vertcat(balance, step.momentum, h1)
         weights = [ca.SX.sym(name, size) for name, size in (("mu", f.nd), ("z", f.nd), ("nu", f.nm))]
         args = [*parts, t, dt]
@@ -159,7 +159,7 @@ class StepDerivatives:
             bad = np.flatnonzero(~(size <= limit))
             if len(bad):
                 i = int(bad[0])
-                raise singular_linearization(f, saddle[i], k0 + i, float(size[i]), cause)  # type: ignore[arg-type]
+                raise singular_linearization(f, saddle[i], k0 + i, float(size[i]), cause)
 
     def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(32)).

@@ -19,16 +19,12 @@ import numpy as np
 from vioc.checks import near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
-from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.consistency import check_constraints
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
+from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
 from vioc.dynamics.integrators.linear_time.derivatives import StepDerivatives
-from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepEquations, StepGraphs
-from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.newton import dependent_constraints, solve_step
-from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepGraphs
+from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.kernel import shared
@@ -37,7 +33,7 @@ from vioc.maps.protocol import Linearization, SecondOrder
 STARTS = ("legendre", "authors")
 
 
-class LinearTimeVI(DivisibleMap, MechanicalMap):
+class LinearTimeVI(VariationalMap):
     """The linear-time variational integrator of a system, as a one-step map.
 
     Parameters
@@ -80,6 +76,9 @@ class LinearTimeVI(DivisibleMap, MechanicalMap):
     sign of [S] (28a).
     """
 
+    choices = ("solver", "guess")
+    past = PAST
+
     def __init__(
         self,
         system: System,
@@ -106,30 +105,9 @@ class LinearTimeVI(DivisibleMap, MechanicalMap):
                 'velocity of another; take "chord"'
             )
 
-    def _options(self) -> dict[str, Any]:
-        return dict(
-            solver=self.solver,
-            guess=self.guess,
-            wrap=self.wrap,
-            tolerance=self._tolerance,
-            backend=self.backend.name,
-        )
-
-    impulse_behind = 0.5  # what share of a step's impulses makes up for the step before
-
-    def __reduce__(self):
-        return _rebuild, (self.system, self.dt, self._options(), self.parameters)
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "solver": self.solver, "guess": self.guess}
-
     def _blueprint(self) -> dict[str, Any] | None:
         plain = super()._blueprint()
         return plain and {**plain, "tolerance": self._tolerance}  # the kernel stops by it
-
-    def with_system(self, system: System) -> LinearTimeVI:
-        """The same integrator, with the same options and parameters, of another system."""
-        return _rebuild(system, self.dt, self._options(), self.parameters)
 
     def __repr__(self) -> str:
         return (
@@ -161,68 +139,27 @@ class LinearTimeVI(DivisibleMap, MechanicalMap):
     def _kernel(self) -> ca.Function:
         return self.graphs.kernel("dense" if self.graphs.coupled else self.solver, self.guess)
 
-    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
-        nd = self.nd
-        past = [x[:nd], *before[::-1, :nd][:PAST]]
-        if len(past) == 1:
-            v = self._velocity(x, self._theta)[0][:, 0]
-            past.append(past[0] - dt * (v if np.isfinite(v).all() else 0.0))
-        while len(past) <= PAST:
-            past.append(2 * past[-1] - past[-2])
-        return np.concatenate([x, *past[1:]])
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
+        return self.graphs.parts(q0, q1, p, u, t, dt, theta)
 
-    def _check_start(self, x: np.ndarray, k: int) -> None:
-        """Refuse to start where constraints are dependent: multipliers would be arbitrary numbers."""
-        if self.nm:
-            J = self._constraint_numbers(x[: self.nq], self._theta)[1][:, : self.nd]
-            error = dependent_constraints(J, self.multiplier_names, f"step {k}: Dh(q_k)", k, 0.0)
-            if error is not None:
-                raise error
-
-    @shared
-    def step_equations(self) -> StepEquations:
-        return StepEquations(self)
-
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        return solve_step(self, x, u, k, t, dt)  # type: ignore[arg-type]
-
-    @shared
-    def residual(self) -> ca.Function:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step ([S] (28))."""
-        x, u, lam, theta, dt = self.symbols
-        x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
-        nq, nd, nf = self.nq, self.nd, len(self.system.inputs)
-        q0, q1, p = part(x, 0, nq), part(x1, 0, nq), part(x, nq, nq + nd)
-        done = self.graphs.parts(q0, q1, p, part(u, 0, nf), t, dt, theta)
-        rho = part(u, nf)
-        rows = ca.vertcat(
-            done.balance - ca.mtimes(self._constraint(q0, theta)[1][:, :nd].T, lam),
-            self._constraint(q1, theta)[0],
-            part(q1, nd) - rho,
-            part(x1, nq, nq + nd) - done.momentum,
-            part(x1, nq + nd) - (rho - part(q0, nd)) / dt,
-        )
-        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        return -ca.densify(self.graphs.newton_matrix(q0, q1, u, t, dt, theta))
 
     # -- starts ---------------------------------------------------------------------------------------
 
-    def initial_state(
+    def initial_state(  # type: ignore[override]
         self, q: Any = None, v: Any = None, u: Any = None, *, start: str = "legendre", **named: float
     ) -> np.ndarray:
-        """The state of a configuration and velocity.
+        """The state of a configuration and velocity, as of every variational rule.
 
         Parameters
         ----------
-        q, v : array (nq,) or dict by name
-            Missing names are zero; q may be the report of `consistent_configuration`.
-        u : (nu,), optional
-            Not needed: what acts next has no part in dL/dv.
+        q, v, u, **named
+            See `VariationalMap.initial_state`.
         start : {"legendre", "authors"}
             ``"legendre"`` p = dL/dv: second order. ``"authors"`` what the code of [L]'s authors does,
             p = D1 of a step at the velocity v with the whole weight of a step: first order, to compare
             numbers with.
-        **named : float
-            Configurations by keyword, in the place of or beside those in the dict `q`.
 
         Raises
         ------
@@ -231,20 +168,11 @@ class LinearTimeVI(DivisibleMap, MechanicalMap):
         """
         if start not in STARTS:
             raise ModelError(f"start: unknown {start!r}; {near_misses(str(start), STARTS)}")
-        q = as_configuration(self.system, q, "configuration", named)
-        v = as_configuration(self.system, v, "velocity")
-        check_constraints(self.lagrangian, q, v, self.parameters)
-        nd = self.nd
-        authors = start == "authors"
-        found = self._authors_start(q, v, self._theta, np.array([self.dt])) if authors else None
-        p = (found or self._legendre(q, v, self._theta))[0][:, 0]
-        return np.concatenate([q, p, v[nd:]])
-
-    @shared
-    def _legendre(self) -> Evaluator:
-        lag, g = self.lagrangian, self.lagrangian.graph
-        args = [g.q_vector, g.v_vector, g.parameters]
-        return Evaluator(ca.Function("legendre", args, [part(lag.L_v, 0, self.nd)], OPTIONS))
+        if start == "legendre":
+            return super().initial_state(q, v, u, **named)
+        q, v = self._consistent(q, v, named)
+        p = self._authors_start(q, v, self._theta, np.array([self.dt]))[0][:, 0]
+        return np.concatenate([q, p, v[self.nd :]])
 
     @shared
     def _authors_start(self) -> Evaluator:
@@ -260,17 +188,6 @@ class LinearTimeVI(DivisibleMap, MechanicalMap):
         args = [g.q_vector, g.v_vector, g.parameters, h]
         return Evaluator(ca.Function("authors", args, [momentum + h / 2 * weight], OPTIONS))
 
-    def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
-        """The state at k + 1 of a step from q0 to q1, p = D2 L_d(q0, q1) + F+ ([T] V-A)."""
-        q0 = as_configuration(self.system, q0, "q0")
-        q1 = as_configuration(self.system, q1, "q1")
-        nothing = np.zeros(self.nd)
-        inputs = self.check_input(u)
-        full = np.concatenate([inputs[: len(self.system.inputs)], q1[self.nd :]])
-        x = np.concatenate([q0, nothing, np.zeros(self.nk)])
-        p = self.step_equations(x, full, k * self.dt, self.dt, self._theta, q1[: self.nd])[5]
-        return np.concatenate([q1, p, (q1 - q0)[self.nd :] / self.dt])
-
     # -- derivatives ------------------------------------------------------------------------------------
 
     @shared
@@ -282,8 +199,3 @@ class LinearTimeVI(DivisibleMap, MechanicalMap):
 
     def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._derivatives.second(self._derivatives.first(steps, self._theta), Z, zeta)
-
-
-def _rebuild(system: System, dt: float, options: dict, parameters: dict) -> LinearTimeVI:
-    f = LinearTimeVI(system, dt, **options)
-    return f.with_parameters(**parameters) if parameters != f.parameters else f

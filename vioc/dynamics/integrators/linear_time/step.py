@@ -10,18 +10,17 @@ stopping test scales with what rounding leaves of the residual. Maths: docs/math
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import casadi as ca
-import numpy as np
 
-from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, assembled, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.integrators.linear_time.articulated import ArticulatedInverse
 from vioc.dynamics.integrators.linear_time.drnea import Bodies
+from vioc.dynamics.integrators.variational import StepParts
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
@@ -35,19 +34,6 @@ GUESSES = {  # seeds as weights of q_k, q_k-1, ...
     "IG2": (2.0, -1.0),
     "extrapolated": (5.0, -10.0, 10.0, -5.0, 1.0),
 }
-
-
-class StepParts(NamedTuple):
-    """What one step is made of (nd,), without the constraint impulse.
-
-    Attributes
-    ----------
-    balance : p_k + D1 L_d + F-
-    momentum : D2 L_d + F+
-    """
-
-    balance: ca.SX
-    momentum: ca.SX
 
 
 class StepGraphs:
@@ -162,10 +148,10 @@ class StepGraphs:
         rho, forces = part(u, nf), part(u, 0, nf)
         size = 1 + ca.fabs(part(q0, 0, nd))
         seed = self._seed(guess, carry, forces, t, dt, theta)
-        J0 = scalars(f._constraint(q0, theta)[1][:, :nd])
+        J0 = scalars(f.constraint(q0, theta)[1][:, :nd])
 
         def factored(q1: Any) -> Saddle:
-            J1 = scalars(f._constraint(q1, theta)[1][:, :nd])
+            J1 = scalars(f.constraint(q1, theta)[1][:, :nd])
             K = self.inverse(solver, q0, q1, forces, t, dt, theta)
             # K dq - J0' y = b here, where the balance loses J0' lambda: y = -lambda
             return Saddle(K, J1, J0)
@@ -178,16 +164,16 @@ class StepGraphs:
         y, w = ca.SX.sym("y", nd), ca.SX.sym("w", numbers.numel())
         q1 = ca.vertcat(y * size, rho)
         saddle = start.with_entries(ca.vertsplit(w)) if once else factored(q1)
-        balance, momentum = self.parts(q0, q1, p, forces, t, dt, theta)
-        h = f._constraint(q1, theta)[0]
-        correction, minus = (_column(c) for c in saddle.solve(ca.vertsplit(balance), ca.vertsplit(-h)))
+        step = self.parts(q0, q1, p, forces, t, dt, theta)
+        h = f.constraint(q1, theta)[0]
+        correction, minus = (_column(c) for c in saddle.solve(ca.vertsplit(step.balance), ca.vertsplit(-h)))
         multipliers = -minus
         g = -correction / size
         # What is left of the balance is K times the correction, and D22 L_d is K but for O(dt): so both q and
         # p below are those of the corrected iterate, and symmetries keep their momenta to rounding.
-        rest = balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
+        rest = step.balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
         q_next = part(q1, 0, nd) + correction
-        x_next = ca.vertcat(q_next, rho, momentum + rest, (rho - part(q0, nd)) / dt)
+        x_next = ca.vertcat(q_next, rho, step.momentum + rest, (rho - part(q0, nd)) / dt)
         past = part(carry, nx, nx + (PAST - 1) * nd)
         after = ca.vertcat(x_next, part(q0, 0, nd), past)
         outputs = [g, after, ca.densify(multipliers), ca.norm_2(g)]
@@ -223,27 +209,6 @@ class StepGraphs:
         bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
         inverse = self.bodies.impulse_inverse(self.bodies.places(ca.vertsplit(g.q_vector)), 1.0, [0.0] * nd)
         return lag.function("acceleration", [_column(inverse.solve(ca.vertsplit(-bias)[:nd]))])
-
-
-class StepEquations:
-    """The equations of one step at numbers, for `vioc.dynamics.integrators.newton.solve_step`."""
-
-    def __init__(self, f: LinearTimeVI):
-        graphs, nq, nd, nf = f.graphs, f.nq, f.nd, len(f.system.inputs)
-        x, u, t, dt = ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), ca.SX.sym("t"), ca.SX.sym("dt")
-        theta, z = ca.SX.sym("theta", len(f.parameters)), ca.SX.sym("z", nd)
-        q0, p, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, 0, nf)
-        q1 = ca.vertcat(z, part(u, nf))
-        parts = graphs.parts(q0, q1, p, forces, t, dt, theta)
-        D = -ca.densify(graphs.newton_matrix(q0, q1, forces, t, dt, theta))
-        h1, J1 = f._constraint(q1, theta)
-        J0 = f._constraint(q0, theta)[1]
-        outputs = [parts.balance, h1, D, J1[:, :nd], J0[:, :nd], parts.momentum]
-        self._evaluate = Evaluator(ca.Function("equations", [x, u, t, dt, theta, z], outputs, OPTIONS))
-
-    def __call__(self, x, u, t, dt, theta, z):
-        balance, h, D, J1, J0, momentum = self._evaluate(x, u, np.array([t]), np.array([dt]), theta, z)
-        return balance[:, 0], h[:, 0], D, J1, J0, momentum[:, 0]
 
 
 def _column(items: list[Any]) -> ca.SX:

@@ -1,0 +1,174 @@
+"""`VariationalMap`: what the variational rules in generalized coordinates share.
+
+    p_k + D1 L_d(q_k, q_k+1) + F-(k) - Dh(q_k)' lambda_k = 0
+    h(q_k+1) = 0
+    p_k+1 = D2 L_d(q_k, q_k+1) + F+(k)
+
+A rule is its `parts`, the slope of its balance, and a kernel that solves it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.conditions import StepConditions, conditions
+from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
+from vioc.dynamics.integrators.mechanical import MechanicalMap
+from vioc.dynamics.integrators.newton import solve_step
+from vioc.dynamics.integrators.step_equations import StepBlocks, StepEquations
+from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.maps.given import trajectory_of
+from vioc.maps.kernel import shared
+from vioc.maps.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """What one step is made of, as expressions (nd,), without the constraint impulse.
+
+    Attributes
+    ----------
+    balance : p_k + D1 L_d + F-
+    momentum : p_k+1 = D2 L_d + F+
+    """
+
+    balance: ca.SX
+    momentum: ca.SX
+
+
+class VariationalMap(DivisibleMap, MechanicalMap):
+    """A variational rule as a one-step map; see the module's text.
+
+    Attributes
+    ----------
+    past : int
+        Configurations before q_k of which a step's seed is made; they follow x in the carry.
+    impulse_behind : float
+        What share of a step's impulses makes up for the step before.
+    """
+
+    past: ClassVar[int]
+    impulse_behind: float = 0.5
+
+    @abstractmethod
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> StepParts:
+        """The step's equations ([T] (44)) on symbols; `u` without rho."""
+
+    @abstractmethod
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        """D2 D1 L_d + D2 F- (nd, nd) of the dynamic variables ([T] (22), [S] (8)), dense."""
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), **{name: getattr(self, name) for name in self.choices}}
+
+    # -- steps --------------------------------------------------------------------------------------
+
+    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+        nd = self.nd
+        past = [x[:nd], *before[::-1, :nd][: self.past]]
+        if len(past) == 1:
+            v = self.velocities(x)
+            past.append(past[0] - dt * (v if np.isfinite(v).all() else 0.0))
+        while len(past) <= self.past:
+            past.append(2 * past[-1] - past[-2])
+        return np.concatenate([x, *past[1:]])
+
+    @shared
+    def step_blocks(self) -> StepBlocks:
+        """Residuals and Jacobian blocks of steps at numbers."""
+        return StepBlocks(self)
+
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        theta, nf = self._theta, len(self.system.inputs)
+        found = solve_step(StepEquations(self, x, u, t, theta), k, t, dt, self._tolerance)
+        q0, q1 = x[: self.nq], np.concatenate([found.z, u[nf:]])
+        p = self._momentum(q0, q1, u[:nf], np.array([t]), np.array([dt]), theta)[0][:, 0]
+        return np.concatenate([q1, p, (q1 - q0)[self.nd :] / dt]), found.multipliers
+
+    @shared
+    def _momentum(self) -> Evaluator:
+        """(q_k, q_k+1, forces' inputs, t, dt, parameters) -> p_k+1."""
+        q0, q1, u = (
+            ca.SX.sym(n, m) for n, m in (("q0", self.nq), ("q1", self.nq), ("u", len(self.system.inputs)))
+        )
+        t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), self.symbols.parameters
+        p = self.parts(q0, q1, ca.SX.zeros(self.nd), u, t, dt, theta).momentum
+        return Evaluator(ca.Function("momentum", [q0, q1, u, t, dt, theta], [p], OPTIONS))
+
+    @shared
+    def residual(self) -> ca.Function:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step ([S] (28))."""
+        x, u, lam, theta, dt = self.symbols
+        x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
+        nq, nd, nf = self.nq, self.nd, len(self.system.inputs)
+        q0, q1, p = part(x, 0, nq), part(x1, 0, nq), part(x, nq, nq + nd)
+        done = self.parts(q0, q1, p, part(u, 0, nf), t, dt, theta)
+        rho = part(u, nf)
+        rows = ca.vertcat(
+            done.balance - ca.mtimes(self.constraint(q0, theta)[1][:, :nd].T, lam),
+            self.constraint(q1, theta)[0],
+            part(q1, nd) - rho,
+            part(x1, nq, nq + nd) - done.momentum,
+            part(x1, nq + nd) - (rho - part(q0, nd)) / dt,
+        )
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
+
+    # -- starts -------------------------------------------------------------------------------------
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """The state of a configuration and velocity, p = dL/dv by the Legendre transform: second order.
+
+        Parameters
+        ----------
+        q, v : array (nq,) or dict by name
+            Missing names are zero; q may be the report of `consistent_configuration`.
+        u : (nu,), optional
+            Input at the start; matters where a whole force acts at the start of its step only (left forcing).
+        **named : float
+            Configurations by keyword, in the place of or beside those in the dict `q`.
+
+        Raises
+        ------
+        ConstraintError
+            If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
+        """
+        q, v = self._consistent(q, v, named)
+        return np.concatenate([q, self._start_momentum(q, v, u), v[self.nd :]])
+
+    def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
+        return self._legendre(q, v, self._theta)[0][:, 0]
+
+    @shared
+    def _legendre(self) -> Evaluator:
+        lag, g = self.lagrangian, self.lagrangian.graph
+        args = [g.q_vector, g.v_vector, g.parameters]
+        return Evaluator(ca.Function("legendre", args, [part(lag.L_v, 0, self.nd)], OPTIONS))
+
+    def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
+        """The state at k + 1 of a step from q0 to q1, p = D2 L_d(q0, q1) + F+ ([T] V-A)."""
+        q0 = as_configuration(self.system, q0, "q0")
+        q1 = as_configuration(self.system, q1, "q1")
+        forces, h = self.check_input(u)[: len(self.system.inputs)], self.dt
+        p = self._momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self._theta)[0][:, 0]
+        return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
+
+    # -- how well steps are determined --------------------------------------------------------------
+
+    def conditions(self, trajectory: Trajectory) -> StepConditions:
+        """Condition numbers of M_k+1 and Dh M^-1 Dh' of every step ([S] VII), infinite where it is singular.
+
+        A step warns of a singular M_k+1 by itself (`ChartWarning`); this tells how near a motion comes.
+        """
+        run = trajectory_of(trajectory)
+        steps, rows = self._flat(Steps.along(run), run.splits)
+        found = conditions(self, steps, self._theta)  # of a step in parts, its worst part
+        worst = (np.maximum.reduceat(a, rows[:-1]) for a in (found.mass, found.constraints))
+        return StepConditions(run.t[:-1], *worst)
