@@ -16,7 +16,7 @@ import vioc
 from studies.harness import Claim, Report, Study, at_most, near
 from studies.marionette_dlqr import start
 from vioc.control import Cost, Result, optimize, project
-from vioc.control.local_model import LocalModel
+from vioc.control.descent.local_model import LocalModel
 
 DT, STEPS = 0.01, 50
 JOINT, SWING = "relbow_rx", 0.3  # rad

@@ -22,7 +22,7 @@ import vioc
 from studies.harness import Claim, Report, Study, near
 from studies.random_family import RandomMechanism, mechanisms
 from vioc.control import Cost, Result
-from vioc.control.local_model import LocalModel
+from vioc.control.descent.local_model import LocalModel
 from vioc.errors import OptimizationError
 
 DT, STEPS = 0.02, 50

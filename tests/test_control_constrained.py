@@ -107,10 +107,10 @@ def test_weights_are_data_of_one_cost():
     first, second = values
     assert rows.residuals(run).max() > 0.1  # some samples are outside
     assert second._running is first._running
-    for key, sweeps in first.sweeps.items():  # whatever the first one built serves the second
-        assert second.sweeps[key]._programs is sweeps._programs
+    for key, programs in first.programs.items():  # whatever the first one built serves the second
+        assert second.programs[key]._programs is programs._programs
     gained = [c.value(run) - cost.value(run) for c in values]
-    assert gained[1] == pytest.approx(2 * gained[0], rel=1e-10) and first.sweeps
+    assert gained[1] == pytest.approx(2 * gained[0], rel=1e-10) and first.programs
 
 
 @pytest.mark.parametrize("penalty", [barrier, augmented])

@@ -7,8 +7,8 @@ from mechanisms import everything, hold, pendulum, state_near
 
 import vioc
 from vioc.control import Cost, optimize, quadratic, straight_line
-from vioc.control.shooting import Shooting
-from vioc.control.stages.sweeps import Sweeps
+from vioc.control.descent.shooting import Shooting
+from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(11)
@@ -26,7 +26,7 @@ def swing_up(name, dt=0.01):
 
 
 def newton_step_of_the_whole_problem(f, cost, X, U, lam, duals, shift):
-    """Newton's step on the optimality conditions, all unknowns in one dense matrix; none of vioc's sweeps.
+    """Newton's step on the optimality conditions, all unknowns in one dense matrix; none of vioc's own.
 
     Where the problem is not convex, `shift` times the step weights is added for states and inputs.
     """
@@ -67,13 +67,13 @@ def test_the_step_solves_the_optimality_conditions():
     cost = quadratic(
         f, Q={"a": 1, "v.c": 0.1, "lambda.string": 0.1}, R=10, Qf={"a": 10}, reference={"a": target}
     )
-    sweeps = Sweeps.of(f, cost)
-    grid = sweeps.grids(f, cost, N)[1]
+    programs = StagePrograms.of(f, cost)
+    grid = programs.grids(f, cost, N)[1]
     _, gradient, hessian, _ = cost.end(X[-1], grid.parameters, cost.reference_rows(N)[N])
     point, shift = [X, U, lam, duals], 3.0
-    assert sweeps.newton(point, grid, [hessian, gradient], np.array([1.0, 0.0])) is None  # it is not convex
+    assert programs.newton(point, grid, [hessian, gradient], np.array([1.0, 0.0])) is None  # it is not convex
     last = [hessian + shift * np.eye(f.nx), gradient]
-    found = sweeps.newton(point, grid, last, np.array([1.0, shift]))
+    found = programs.newton(point, grid, last, np.array([1.0, shift]))
     (dX, dU, dlam, new_duals), gains, slope = found
     expected = newton_step_of_the_whole_problem(f, cost, X, U, lam, duals, shift)
     for mine, theirs in zip((dX[1:], dU, dlam, new_duals), expected, strict=True):
@@ -82,7 +82,8 @@ def test_the_step_solves_the_optimality_conditions():
     # the slope is that of the running cost
     h = 1e-6
     ends = [
-        sweeps.value(X + s * dX, U + s * dU, lam + s * dlam, sweeps.grids(f, cost, N)[0])[0] for s in (h, -h)
+        programs.value(X + s * dX, U + s * dU, lam + s * dlam, programs.grids(f, cost, N)[0])[0]
+        for s in (h, -h)
     ]
     assert slope == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
 
@@ -204,7 +205,7 @@ def test_the_share_of_curvature_that_is_kept(capsys):
 def test_no_step_where_nothing_is_finite():
     f = vioc.MidpointVI(pendulum(), 0.1)
     cost = Cost(f, ca.sqrt(f.quantity("theta") - 5) + f.symbols.u**2)
-    shooting = Shooting(f, cost, Sweeps.of(f, cost), np.zeros((4, 2)), np.zeros((3, 1)))
+    shooting = Shooting(f, cost, StagePrograms.of(f, cost), np.zeros((4, 2)), np.zeros((3, 1)))
     assert shooting.status == "no_descent"
     shooting.iterate(5, lambda record: None)
     assert shooting.gains is None and shooting.trajectory(f) is None

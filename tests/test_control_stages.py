@@ -10,11 +10,11 @@ from mechanisms import everything, hold, pendulum, state_near
 import vioc
 from vioc.compile import find_compiler
 from vioc.control import Cost, optimize, quadratic
-from vioc.control.local_model import LocalModel
-from vioc.control.stages.elimination import SymbolicLU, pivot_order, symmetric_solve
-from vioc.control.stages.model import LocalModels, StageModel
-from vioc.control.stages.passes import Passes
-from vioc.control.stages.sweeps import Sweeps
+from vioc.control.descent.local_model import LocalModel
+from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order, symmetric_solve
+from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.descent.symbolic.recursions import Recursions
+from vioc.control.descent.symbolic.symbolic_model import LocalModels, StageModel
 from vioc.errors import StepError
 
 RNG = np.random.default_rng(7)
@@ -97,11 +97,11 @@ def test_the_model_of_the_stages_is_numpys(make, weights):
     f = run.map
     weights = (np.eye(f.nx), 2 * np.eye(f.nu)) if weights else None
     shift = 0.3
-    with Sweeps.of(f, cost).passes(f, cost, len(run), run.k0) as passes:
-        passes.begin(run.x[0], weights)
-        model, plain = StageModel(f, cost, run, passes, shift), LocalModel(f, cost, run, weights)
+    with StagePrograms.of(f, cost).recursions(f, cost, len(run), run.k0) as recursions:
+        recursions.begin(run.x[0], weights)
+        model, plain = StageModel(f, cost, run, recursions, shift), LocalModel(f, cost, run, weights)
         assert model.sound
-        assert passes.value == pytest.approx(cost.value(run), rel=1e-12)
+        assert recursions.value == pytest.approx(cost.value(run), rel=1e-12)
     close(model.lin.A, plain.lin.A)
     close(model.lin.B, plain.lin.B)
     close(model.gains, plain.gains)
@@ -124,12 +124,12 @@ def test_the_model_of_the_stages_is_numpys(make, weights):
 
 def test_large_maps_and_maps_without_equations_are_left_to_numpy():
     chain = vioc.MidpointVI(vioc.models.load("marionette"), 0.01)
-    assert Sweeps.of(chain, quadratic(chain, R=1.0)) is None
+    assert StagePrograms.of(chain, quadratic(chain, R=1.0)) is None
     f = vioc.MidpointVI(everything(), 0.01)
     x, cost = state_near(f, 3), quadratic(f, R=1.0)
     run = f.rollout(x, np.tile(hold(f, x), (2, 1)))
     with LocalModels(f, cost, run, None) as models:
-        assert type(models.about(run, 0.0)) is LocalModel and Sweeps.of(f, cost) is not None
+        assert type(models.about(run, 0.0)) is LocalModel and StagePrograms.of(f, cost) is not None
     f = vioc.MidpointVI(pendulum(), 0.1)
     run = f.rollout([0, 0], steps=2)
     with LocalModels(f, quadratic(f, R=1.0), run, None) as models:
@@ -140,20 +140,20 @@ def test_large_maps_and_maps_without_equations_are_left_to_numpy():
 
     g = NoEquations(pendulum(), 0.1)
     cost, other = quadratic(f, R=1.0), quadratic(g, R=1.0)
-    assert Sweeps.of(g, other) is None
+    assert StagePrograms.of(g, other) is None
     with pytest.raises(ValueError, match=r"multiple-shooting.* needs a map with implicit equations"):
         optimize(g, other, x0=[0, 0], steps=3, method="multiple-shooting")
-    assert Sweeps.of(f, cost) is Sweeps.of(f, cost)
+    assert StagePrograms.of(f, cost) is StagePrograms.of(f, cost)
 
 
 def test_other_parameters_use_the_same_functions():
     f = vioc.MidpointVI(everything(), 0.01)
     cost = quadratic(f, Q={"a": 1}, R=0.1, Qf={"a": 10})
     x = state_near(f, 3)
-    sweeps = Sweeps.of(f, cost)
+    programs = StagePrograms.of(f, cost)
     for g in (f, f.with_parameters(m=3.0)):
         run = g.rollout(x, np.tile(hold(f, x), (6, 1)))
-        assert Sweeps.of(g, cost) is sweeps
+        assert StagePrograms.of(g, cost) is programs
         with LocalModels(g, cost, run, None) as models:
             close(models.about(run, 0.0).lin.A, g.linearize_trajectory(run).A)
 
@@ -171,7 +171,7 @@ def test_a_step_that_is_singular_is_named_by_the_map():
         models.about(run, 0.0)
 
 
-# -- trials and what the passes share -------------------------------------------------------------
+# -- trials and what the recursions share --------------------------------------------------------
 
 
 def wrapped():
@@ -184,10 +184,10 @@ def wrapped():
 def test_a_trial_is_the_projection_and_its_cost(make):
     run, cost = make()
     f = run.map
-    with Sweeps.of(f, cost).passes(f, cost, len(run), run.k0) as passes:
-        passes.begin(run.x[0], None)
-        model = StageModel(f, cost, run, passes, 0.0)
-        assert passes.can_try
+    with StagePrograms.of(f, cost).recursions(f, cost, len(run), run.k0) as recursions:
+        recursions.begin(run.x[0], None)
+        model = StageModel(f, cost, run, recursions, 0.0)
+        assert recursions.can_try
         for method, gamma in (("gauss-newton", 0.3), ("steepest", 1e-3), ("gauss-newton", 0.01)):
             zeta = model.direction(method)
             moved, value = model.trial(zeta, gamma, np.inf)
@@ -210,7 +210,7 @@ def swing(f, **options):
 
 
 def test_searches_within_searches_and_in_threads():
-    """The passes' arrays belong to one search at a time."""
+    """The recursions' arrays belong to one search at a time."""
     from concurrent.futures import ThreadPoolExecutor
 
     f = vioc.MidpointVI(pendulum(), 0.1)
@@ -238,12 +238,12 @@ def test_passes_know_parameters_weights_time_and_length():
 
     def value(g, cost, steps, k0=0):
         run = g.rollout(x, np.tile(hold(f, x), (steps, 1)), k0=k0)
-        with Sweeps.of(g, cost).passes(g, cost, steps, k0) as passes:
-            passes.begin(x, None)
-            passes.load(run)
-            model = StageModel(g, cost, run, passes, 0.0)
+        with StagePrograms.of(g, cost).recursions(g, cost, steps, k0) as recursions:
+            recursions.begin(x, None)
+            recursions.load(run)
+            model = StageModel(g, cost, run, recursions, 0.0)
             zeta = model.direction("gauss-newton")
-            return passes.value, model.trial(zeta, 1e-3, np.inf)[1], cost.value(run)
+            return recursions.value, model.trial(zeta, 1e-3, np.inf)[1], cost.value(run)
 
     heavy = f.with_parameters(m=3.0)
     for g, steps, k0 in ((f, 6, 0), (heavy, 6, 0), (f, 8, 0), (f, 6, 5), (f, 6, 0)):
@@ -288,11 +288,11 @@ def test_a_search_makes_few_calls(monkeypatch):
     optimize(f, cost, x0=[0, 0], steps=30)
     calls = []
     for name in ("model", "minimize", "direction", "attempt"):
-        method = getattr(Passes, name)
+        method = getattr(Recursions, name)
         monkeypatch.setattr(
-            Passes, name, lambda *args, _m=method, _n=name, **kw: (calls.append(_n), _m(*args, **kw))[1]
+            Recursions, name, lambda *args, _m=method, _n=name, **kw: (calls.append(_n), _m(*args, **kw))[1]
         )
-    monkeypatch.setattr("vioc.control.local_model.project", None)  # numpy's way is not taken
+    monkeypatch.setattr("vioc.control.descent.local_model.project", None)  # numpy's way is not taken
     best = optimize(f, cost, x0=[0, 0], steps=30)
     assert calls.count("attempt") == best.history.trials.sum()
     assert calls.count("model") == len(best.history.cost) == best.iterations + 1
@@ -301,7 +301,7 @@ def test_a_search_makes_few_calls(monkeypatch):
 
 @pytest.mark.parametrize("make", [swinging_pendulum, cart_pole, not_convex])
 def test_models_one_after_another(make):
-    """Nothing of an iterate stays with the passes when the next one comes."""
+    """Nothing of an iterate stays with the recursions when the next one comes."""
     run, cost = make()
     f = run.map
     others = [f.rollout(run.x[0], run.u + d, k0=run.k0) for d in (0.3, -0.5)]

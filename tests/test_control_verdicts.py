@@ -11,7 +11,7 @@ import vioc
 from vioc import Gravity, System, rx, ry, rz, tx, ty, tz
 from vioc.control import Cost, optimize, optimize_ddp, quadratic
 from vioc.control.constrained.search import settled
-from vioc.control.local_model import LocalModel
+from vioc.control.descent.local_model import LocalModel
 from vioc.dynamics.description.numbers import K
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.errors import ChartWarning, trying

@@ -14,7 +14,7 @@ from mechanisms import G, everything, hold, pendulum, state_near
 from strategies import systems
 
 from vioc.control import quadratic
-from vioc.control.local_model import LocalModel
+from vioc.control.descent.local_model import LocalModel
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.midpoint import MidpointVI

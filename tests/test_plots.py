@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import vioc
 from vioc import models, viz
 from vioc.control import dlqr, feedback
-from vioc.control.result import History, Record
+from vioc.control.problem.result import History, Record
 from vioc.dynamics.description.frame import rx, ry, tx, ty, tz
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.midpoint import MidpointVI

@@ -11,8 +11,8 @@ import vioc
 from studies.random_family import mechanism
 from vioc import CasadiMap, LinearTimeVI, MaximalVI, MidpointVI, StepError
 from vioc.control import feedback, quadratic
-from vioc.control.local_model import LocalModel
-from vioc.control.stages.model import LocalModels, StageModel
+from vioc.control.descent.local_model import LocalModel
+from vioc.control.descent.symbolic.symbolic_model import LocalModels, StageModel
 from vioc.dynamics.integrators import divisible
 
 KINDS = [MidpointVI, LinearTimeVI, MaximalVI]

@@ -26,9 +26,11 @@ from vioc.control.analysis import (
 )
 from vioc.control.check import DerivativeCheck, check_derivatives
 from vioc.control.constrained import Augmented, Barrier, ConstrainedResult, optimize_constrained, polish
-from vioc.control.costs import Cost
+from vioc.control.costs.cost import Cost
+from vioc.control.costs.quadratic import quadratic
 from vioc.control.ddp import optimize_ddp
-from vioc.control.descent import Armijo, optimize
+from vioc.control.descent.optimize import Armijo, optimize
+from vioc.control.descent.projection import project, projection_gains, straight_line
 from vioc.control.feedback import (
     ClosedLoop,
     LinearMPC,
@@ -37,11 +39,9 @@ from vioc.control.feedback import (
     equilibrium,
     kalman,
 )
-from vioc.control.projection import project, projection_gains, straight_line
-from vioc.control.quadratic import quadratic
+from vioc.control.problem.result import Result
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
 from vioc.control.regulators.riccati import riccati
-from vioc.control.result import Result
 
 __all__ = [
     "Armijo",

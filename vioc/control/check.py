@@ -10,8 +10,8 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
-from vioc.control.costs import Cost
-from vioc.control.projection import adjoint
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.projection import adjoint
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory

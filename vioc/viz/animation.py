@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from vioc.viz import film
+from vioc.viz.lines import Line
 from vioc.viz.looks import COLORS, STANDS, run_colors
-from vioc.viz.parts import Line
 from vioc.viz.scene import Body, Runs, Scene, labelled, scene_of
 from vioc.viz.solids import Solid, outline
 

@@ -16,7 +16,7 @@ import numpy as np
 from vioc.dynamics.description.system import System
 from vioc.maps.batch import Batch
 from vioc.maps.given import trajectory_of
-from vioc.viz.parts import Line, Places, carriages, component_lines, tree_lines
+from vioc.viz.lines import Line, Places, carriages, component_lines, tree_lines
 from vioc.viz.poses import frame_poses, number, numbers, rigid_groups, trajectory_poses
 from vioc.viz.solids import Solid, Visuals, contact_solids, outline, visual_solids
 

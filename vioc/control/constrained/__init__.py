@@ -7,8 +7,8 @@ docs/maths/constrained_descent.md.
 
 from vioc.control.constrained.augmented import Augmented
 from vioc.control.constrained.barrier import Barrier
-from vioc.control.constrained.optimize import optimize_constrained
+from vioc.control.constrained.levels import ConstrainedResult, Level
+from vioc.control.constrained.optimize_constrained import optimize_constrained
 from vioc.control.constrained.polishing import polish
-from vioc.control.constrained.result import ConstrainedResult, Level
 
 __all__ = ["Augmented", "Barrier", "ConstrainedResult", "Level", "optimize_constrained", "polish"]

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vioc.control.constrained.levels import Level
 from vioc.control.constrained.penalties import barrier_multiplier
-from vioc.control.constrained.result import Level
 from vioc.control.constrained.search import Search, settled
-from vioc.control.costs import Cost
-from vioc.control.projection import project
-from vioc.control.result import Result
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.projection import project
+from vioc.control.problem.result import Result
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.trajectory import Trajectory
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from vioc.control.constrained.penalties import equation
 from vioc.control.constrained.rows import Rows
-from vioc.control.costs import Cost
+from vioc.control.costs.cost import Cost
 from vioc.control.linear.tangent import error_jacobian
 
 Penalty = Callable[[ca.SX, ca.SX, ca.SX], ca.SX]

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vioc.control.constrained.augmented import Augmented
-from vioc.control.constrained.optimize import near_trajectory, optimize_constrained
-from vioc.control.constrained.result import ConstrainedResult
-from vioc.control.costs import Cost
-from vioc.control.descent import optimize
-from vioc.control.dmoc.constraints import Constraint
+from vioc.control.constrained.levels import ConstrainedResult
+from vioc.control.constrained.optimize_constrained import near_trajectory, optimize_constrained
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.optimize import optimize
 from vioc.control.dmoc.solution import PhaseSolution, Solution
-from vioc.control.result import Result
+from vioc.control.problem.limits import Constraint
+from vioc.control.problem.result import Result
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory

@@ -12,8 +12,8 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.dmoc.access import as_constraints, full_names
-from vioc.control.dmoc.constraints import Constraint, limits
 from vioc.control.dmoc.solution import Violation
+from vioc.control.problem.limits import Constraint, limits
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 from vioc.names import by_quantity

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from vioc.control.constrained.levels import LEVEL_HEADER, ConstrainedResult, Level, verdict
 from vioc.control.constrained.penalized import Penalized
-from vioc.control.constrained.result import LEVEL_HEADER, ConstrainedResult, Level, verdict
 from vioc.control.constrained.rows import Rows
-from vioc.control.costs import Cost
-from vioc.control.descent import optimize
-from vioc.control.result import History, Result
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.optimize import optimize
+from vioc.control.problem.result import History, Result
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 from vioc.progress import Progress

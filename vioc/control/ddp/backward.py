@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vioc.control.costs import Cost
+from vioc.control.costs.cost import Cost
 from vioc.control.ddp.box_qp import box_qp
-from vioc.control.local_model import convex_part
+from vioc.control.descent.local_model import convex_part
 from vioc.maps.protocol import OneStepMap, SecondOrder
 from vioc.maps.trajectory import Trajectory
 

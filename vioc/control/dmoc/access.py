@@ -10,7 +10,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import near_misses
-from vioc.control.dmoc.constraints import Constraint
+from vioc.control.problem.limits import Constraint
 from vioc.errors import ModelError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_quantity, meaning

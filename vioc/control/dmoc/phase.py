@@ -11,10 +11,10 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names, check_array
-from vioc.control.costs import Cost
+from vioc.control.costs.cost import Cost
 from vioc.control.dmoc.access import as_constraints, full_names
-from vioc.control.dmoc.constraints import Constraint, limits
 from vioc.control.dmoc.equations import StepRows
+from vioc.control.problem.limits import Constraint, limits
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity
 

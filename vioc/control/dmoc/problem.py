@@ -10,8 +10,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import near_misses
-from vioc.control.costs import Cost
-from vioc.control.dmoc.guess import curve
+from vioc.control.costs.cost import Cost
+from vioc.control.dmoc.curve import curve
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import Block

@@ -9,12 +9,12 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.control.dmoc.constraints import Constraint
 from vioc.control.dmoc.equations import constraint_values
 from vioc.control.dmoc.layout import Given, Layout
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import Block, Program
 from vioc.control.dmoc.stencil import Node, Stencil
+from vioc.control.problem.limits import Constraint
 
 GAP, REST = 0, 1
 

@@ -3,19 +3,19 @@
 Maths: docs/maths/feedback.md; how to: docs/feedback.md.
 """
 
+from vioc.control.feedback.c_source import c_source, write_c
 from vioc.control.feedback.configurations import ConfigurationObserver
 from vioc.control.feedback.covariance import Covariance, covariance
 from vioc.control.feedback.delay import DelayedMap
 from vioc.control.feedback.equilibrium import Equilibrium, equilibrium
-from vioc.control.feedback.export import c_source, write_c
 from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, KalmanFilter, kalman
 from vioc.control.feedback.loop import ClosedLoop, LoopRun
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.feedback.mpc import LinearMPC, Plan
 from vioc.control.feedback.nmpc import Horizon, NonlinearMPC, descent_solver, dmoc_solver
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
-from vioc.control.regulators.curve import Tracking, track_curve
 from vioc.control.regulators.law import Law, StateLaw, as_law
+from vioc.control.regulators.tracking import Tracking, track_curve
 
 __all__ = [
     "ClosedLoop",

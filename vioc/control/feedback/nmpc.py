@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.costs import Cost
-from vioc.control.descent import optimize
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.optimize import optimize
 from vioc.control.feedback.bounds import input_bounds
 from vioc.control.regulators.law import Law
 from vioc.errors import OptimizationError, StepError

@@ -21,7 +21,7 @@ except ImportError:
         "this needs Crocoddyl: pip install crocoddyl 'pin==4.0.0' 'libpinocchio==4.0.0'"
     ) from None
 
-from vioc.control.costs import Cost
+from vioc.control.costs.cost import Cost
 from vioc.errors import StepError
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from vioc.viz.lines import Line
 from vioc.viz.looks import COLORS, STANDS, rgb
-from vioc.viz.parts import Line
 from vioc.viz.poses import quaternions
 from vioc.viz.scene import Scene
 from vioc.viz.solids import Solid, aligned

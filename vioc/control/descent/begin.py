@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_rows
+from vioc.control.descent.local_model import Weights
+from vioc.control.descent.projection import project, projection_gains
 from vioc.control.linear.weights import error_names
-from vioc.control.local_model import Weights
-from vioc.control.projection import project, projection_gains
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vioc.control.dmoc.solution import Violation
-from vioc.control.result import Result
+from vioc.control.problem.result import Result
 
 LEVEL_HEADER = (
     f"{'level':>5}  {'method':<9}  {'weight':>9}  {'iter':>4}  {'cost':>14}  {'violation':>10}  "

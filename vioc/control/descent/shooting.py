@@ -1,7 +1,7 @@
 """Multiple shooting: Newton's method on states, inputs and multipliers at once, from a curve with gaps.
 
 The iterate need not be a trajectory. Each step linearizes the implicit equations of all steps where the
-iterate stands, without solving any, and one Riccati sweep solves the subproblem exactly. See
+iterate stands, without solving any, and one Riccati recursion solves the subproblem exactly. See
 docs/maths/optimal_control.md, "Multiple shooting".
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.costs import Cost
-from vioc.control.projection import project
-from vioc.control.result import Record
-from vioc.control.stages.sweeps import Sweeps
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.projection import project
+from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.problem.result import Record
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -39,7 +39,7 @@ class Shooting:
     ----------
     f : OneStepMap
     cost : Cost
-    sweeps : Sweeps
+    programs : StagePrograms
     X, U : (N+1, nx), (N, nu)
         The guess; X[0] stays.
     dt : float, (N,) or None
@@ -55,7 +55,7 @@ class Shooting:
 
     f: OneStepMap
     cost: Cost
-    sweeps: Sweeps
+    programs: StagePrograms
     X: np.ndarray
     U: np.ndarray
     dt: Any = None
@@ -68,8 +68,8 @@ class Shooting:
 
     def __post_init__(self):
         N = len(self.U)
-        e = self.sweeps.equations
-        self.grid, self._reversed = self.sweeps.grids(self.f, self.cost, N, dt=self.dt)
+        e = self.programs.equations
+        self.grid, self._reversed = self.programs.grids(self.f, self.cost, N, dt=self.dt)
         self._last_reference = self.cost.reference_rows(N)[N]
         self.multipliers, self.duals = np.zeros((N, e.nm)), np.zeros((N, e.nz))
         self.value, self.gap, self._end = self._evaluate(self.X, self.U, self.multipliers)
@@ -98,7 +98,7 @@ class Shooting:
 
     def _evaluate(self, X: np.ndarray, U: np.ndarray, lam: np.ndarray):
         """Cost, |r| and the terminal cost's expansion of a curve."""
-        running, gap = self.sweeps.value(X, U, lam, self.grid)
+        running, gap = self.programs.value(X, U, lam, self.grid)
         end = self.cost.end(X[-1], self.grid.parameters, self._last_reference)
         return running + end[0], gap**0.5, end
 
@@ -153,7 +153,7 @@ class Shooting:
         self.keep, shift = min(1.0, up * self.keep), 0.0
         while shift <= SHIFT[2]:
             last = [convex + self.keep * (hessian - convex) + shift * np.eye(len(gradient)), gradient]
-            found = self.sweeps.newton(point, self._reversed, last, np.array([self.keep, shift]))
+            found = self.programs.newton(point, self._reversed, last, np.array([self.keep, shift]))
             if found is not None:
                 return *found, shift
             if self.keep > 0:

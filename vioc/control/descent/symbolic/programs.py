@@ -1,4 +1,4 @@
-"""The programs of a problem, and the passes of multiple shooting over a horizon, each one call.
+"""The programs of a problem, and the recursions of multiple shooting over a horizon, each one call.
 
 Rows are samples; a backward pass takes and gives them in reversed order. Matrices travel row by row in
 C order.
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.control.costs import Cost
-from vioc.control.stages.equations import LARGEST, SMALL, StageEquations, operations
-from vioc.control.stages.kernels import OPTIONS, by_rows
-from vioc.control.stages.passes import Passes
-from vioc.control.stages.riccati import riccati_step
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows
+from vioc.control.descent.symbolic.recursions import Recursions
+from vioc.control.descent.symbolic.riccati_step import riccati_step
+from vioc.control.descent.symbolic.stage import LARGEST, SMALL, StageEquations, operations
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import times_of
 
@@ -48,8 +48,8 @@ class Grid(NamedTuple):
         return Grid(t[:, None], dt, np.array(list(f.parameters.values()), float), reference, w)
 
 
-class Sweeps:
-    """The passes of a problem, built when first used and run on the map's backend.
+class StagePrograms:
+    """The recursions of a problem, built when first used and run on the map's backend.
 
     Parameters
     ----------
@@ -62,41 +62,43 @@ class Sweeps:
         # unrolled code of this size is quick to build, but would compile for minutes
         self._backend = f.backend if operations(f, cost) <= SMALL else type(f.backend)()
         self._programs: dict[str, Any] = {}
-        self._grids: dict[tuple, tuple[Grid, Grid, list[Passes]]] = {}
+        self._grids: dict[tuple, tuple[Grid, Grid, list[Recursions]]] = {}
         self._kept: dict[str, tuple[np.ndarray, Any]] = {}
 
     @staticmethod
-    def of(f: OneStepMap, cost: Cost, limit: float = LARGEST) -> Sweeps | None:
+    def of(f: OneStepMap, cost: Cost, limit: float = LARGEST) -> StagePrograms | None:
         """Those of a problem, kept with its cost; None where a stage has more operations than `limit`."""
         if operations(f, cost) > limit:
             return None
         key = (f.residual.__hash__(), f.backend.name)  # shared by maps with other parameters
-        if key not in cost.sweeps:
+        if key not in cost.programs:
             try:
-                cost.sweeps[key] = Sweeps(f, cost)
+                cost.programs[key] = StagePrograms(f, cost)
             except np.linalg.LinAlgError:
-                cost.sweeps[key] = None
-        return cost.sweeps[key]
+                cost.programs[key] = None
+        return cost.programs[key]
 
     def grids(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> tuple[Grid, Grid]:
         """The grid of a horizon, and it in reversed order; `dt` as in `OneStepMap.rollout`."""
         return self._horizon(f, cost, steps, k0, dt)[:2]
 
     @contextmanager
-    def passes(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> Iterator[Passes]:
-        """Newton's passes over a horizon; nobody else works in their arrays meanwhile."""
+    def recursions(
+        self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None
+    ) -> Iterator[Recursions]:
+        """Newton's recursions over a horizon; nobody else works in their arrays meanwhile."""
         grid, _, free = self._horizon(f, cost, steps, k0, dt)
         try:
-            passes = free.pop()
+            recursions = free.pop()
         except IndexError:
-            passes = Passes(self, f, cost, grid)
+            recursions = Recursions(self, f, cost, grid)
         try:
-            yield passes
+            yield recursions
         finally:
-            free.append(passes)
+            free.append(recursions)
 
     def _horizon(self, f: OneStepMap, cost: Cost, steps: int, k0: int, dt: Any):
-        """Grids of a horizon, and passes over it that nobody works in."""
+        """Grids of a horizon, and recursions over it that nobody works in."""
         h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
         key = (k0, f.dt, h.tobytes(), *f.parameters.values())
         found = self._grids.get(key)
@@ -106,7 +108,7 @@ class Sweeps:
             self._grids = {key: found}  # the last one only
         return found
 
-    def without_grids(self) -> Sweeps:
+    def without_grids(self) -> StagePrograms:
         """The same functions and programs, without the data of horizons that they have worked on."""
         again = copy.copy(self)
         again._grids, again._kept = {}, {}
@@ -140,7 +142,7 @@ class Sweeps:
         return float(running.sum()), float(gap.sum())
 
     def newton(self, point: list[np.ndarray], grid: Grid, last: list[np.ndarray], knobs: np.ndarray):
-        """The step of Newton's method on the optimality conditions of a curve; see `_newton_kernel`.
+        """The step of Newton's method on the optimality conditions of a curve; see `_newton_stage`.
 
         Parameters
         ----------
@@ -163,7 +165,7 @@ class Sweeps:
         X, U, lam, dual = point
         N = len(U)
         rows = [_back(X[:-1]), _back(U), _back(X[1:]), _back(lam), _back(dual), *grid, knobs]
-        program = self.program("newton", self._newton_kernel)
+        program = self.program("newton", self._newton_stage)
         carry = np.concatenate([last[0].reshape(-1), last[1]])
         (_, affine, _, gradient), done, _ = program.accumulate(carry, rows, N, 0, 0.5)
         if done < N:
@@ -178,7 +180,7 @@ class Sweeps:
         gains = -affine[:, : nu * nx].reshape(N, nu, nx)
         return [dX, du, dlam, np.ascontiguousarray(steps[:, nu + nz :])], gains, slope
 
-    def _newton_kernel(self) -> ca.Function:
+    def _newton_stage(self) -> ca.Function:
         """One stage of the Newton step: (P, p) of the next sample to those of this one.
 
         The unknowns of the stage are eliminated: (du, dz, dual) = M dx + m, output row by row.

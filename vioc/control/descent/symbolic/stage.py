@@ -16,8 +16,8 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.control.costs import Cost
-from vioc.control.stages.elimination import SymbolicLU, pivot_order
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order
 from vioc.maps.protocol import OneStepMap
 
 SMALL = 15_000  # operations of a stage, roughly, below which one pass in symbols beats numpy's BLAS

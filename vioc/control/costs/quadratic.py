@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import as_names, check_array
 from vioc.compile.evaluate import Evaluator
-from vioc.control.costs import Cost
+from vioc.control.costs.cost import Cost
 from vioc.control.linear.tangent import difference_expression, error_jacobian
 from vioc.control.linear.weights import error_names, input_weight, weight_matrix
 from vioc.maps.given import trajectory_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vioc.control.costs import Cost
-from vioc.control.projection import adjoint, project
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.projection import adjoint, project
 from vioc.control.regulators.riccati import affine_riccati, riccati
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap, Rescue

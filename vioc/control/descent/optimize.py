@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.control.costs import Cost
-from vioc.control.guess import begin, far_away, guess_curve, guess_lengths, guess_trajectory
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.begin import begin, far_away, guess_curve, guess_lengths, guess_trajectory
+from vioc.control.descent.local_model import Direction, LocalModel
+from vioc.control.descent.shooting import Shooting
+from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.descent.symbolic.symbolic_model import LocalModels
 from vioc.control.linear.weights import input_weight, state_weight
-from vioc.control.local_model import Direction, LocalModel
-from vioc.control.result import HEADER, History, Record, Result, advice_on
-from vioc.control.shooting import Shooting
-from vioc.control.stages.model import LocalModels
-from vioc.control.stages.sweeps import Sweeps
+from vioc.control.problem.result import HEADER, History, Record, Result, advice_on
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -187,8 +187,8 @@ def _shooting(
     """The guess as the first curve of multiple shooting, where that is the method."""
     if method in FALLBACKS or (method == "auto" and not isinstance(guess, tuple)):
         return None
-    sweeps = Sweeps.of(f, cost)
-    if sweeps is None:
+    programs = StagePrograms.of(f, cost)
+    if programs is None:
         if method == "auto":
             return None
         raise ValueError(
@@ -202,7 +202,7 @@ def _shooting(
     if x0 is not None:
         X = X.copy()
         X[0] = f.check_state(x0, "x0")
-    return Shooting(f, cost, sweeps, X, U, dt)
+    return Shooting(f, cost, programs, X, U, dt)
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""The passes of Newton's method about a trajectory, bound to arrays: model, direction, trial.
+"""The recursions of Newton's method about a trajectory, bound to arrays: model, direction, trial.
 
-See docs/maths/optimal_control.md, "Stages". Everything here is in the order of time; backward passes
+See docs/maths/optimal_control.md, "Stages". Everything here is in the order of time; backward recursions
 read and write views in reversed order.
 """
 
@@ -12,25 +12,25 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Bound
-from vioc.control.costs import Cost
-from vioc.control.local_model import Weights, absolute
-from vioc.control.stages import kernels
-from vioc.control.stages.kernels import Layout
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.local_model import Weights, absolute
+from vioc.control.descent.symbolic import newton_stage
+from vioc.control.descent.symbolic.newton_stage import Layout
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from vioc.control.stages.sweeps import Grid, Sweeps
+    from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 
 STOP = 0.5  # between the 0 and 1 that say whether a stage went well
 
 
-class Passes:
-    """The passes over one horizon, with their arrays; one optimization at a time works in them.
+class Recursions:
+    """The recursions over one horizon, with their arrays; one optimization at a time works in them.
 
     Parameters
     ----------
-    sweeps : Sweeps
+    programs : StagePrograms
     f : OneStepMap
     cost : Cost
     grid : Grid
@@ -54,9 +54,9 @@ class Passes:
 
     reached: np.ndarray
 
-    def __init__(self, sweeps: Sweeps, f: OneStepMap, cost: Cost, grid: Grid):
-        e = sweeps.equations
-        self._sweeps, self._map, self._cost, self._grid = sweeps, f, cost, grid
+    def __init__(self, programs: StagePrograms, f: OneStepMap, cost: Cost, grid: Grid):
+        e = programs.equations
+        self._programs, self._map, self._cost, self._grid = programs, f, cost, grid
         N, nx, nu, ns = len(grid.w), e.nx, e.nu, e.ns
         self.x, self.u, self.multipliers = np.zeros((N + 1, nx)), np.zeros((N, nu)), np.zeros((N, e.nm))
         iterate = [self.x[:-1], self.u, self.x[1:], self.multipliers]
@@ -64,12 +64,12 @@ class Passes:
         self._end = self._terminal(self.x[-1])
         self.lx_end, self.lxx_end = self._end.outputs[1][0], self._end.outputs[2].reshape(nx, nx)
         rows = [self.x[:-1], self.u, self.multipliers, *grid[1:]]
-        self._running = sweeps.program("running", lambda: kernels.running_kernel(e)).bind_map(rows, N)
+        self._running = programs.program("running", lambda: newton_stage.running_stage(e)).bind_map(rows, N)
 
         # the model
         self._regulator, self._shift = np.zeros((N, ns * ns)), np.zeros(1)
         self._carry = np.zeros(1 + 2 * nx * nx + 2 * nx)
-        program = sweeps.program("about", lambda: kernels.about_kernel(e))
+        program = programs.program("about", lambda: newton_stage.model_stage(e))
         back = [_back(a) for a in (*iterate, *grid, self._regulator)]
         self._about = program.bind_accumulate(self._carry, [*back, self._shift], N, 1, STOP)
         layout, reversed_rows = Layout.of(e), self._about.outputs[1]
@@ -82,13 +82,13 @@ class Passes:
         # directions: of the model, of its blocks with another shift, of another Hessian
         self._other = np.zeros((N, ns * ns))
         self._lq_carry, self._lq_shift = np.zeros(nx * nx + nx), np.zeros(1)
-        program = sweeps.program("lq", lambda: kernels.lq_kernel(e))
+        program = programs.program("lq", lambda: newton_stage.quadratic_stage(e))
         start, linear, w = self._lq_carry, reversed_rows[:, layout.part("A", "g")], grid.w[::-1]
         self._lq = [
             program.bind_accumulate(start, [linear, H, w, self._lq_shift], N, 0, STOP)
             for H in (reversed_rows[:, layout.part("H")], self._other[::-1])
         ]
-        program = sweeps.program("direction", lambda: kernels.direction_kernel(e))
+        program = programs.program("direction", lambda: newton_stage.direction_stage(e))
         affine = [self._about.outputs[3], *(bound.outputs[1] for bound in self._lq)]
         g = natural[:, layout.part("g")]
         self._directions = [
@@ -106,7 +106,7 @@ class Passes:
         # what does not change from iterate to iterate
         self._constant = cost.constant_hessian
         if self._constant is None:
-            program = sweeps.program("curvature", lambda: kernels.curvature_kernel(e))
+            program = programs.program("curvature", lambda: newton_stage.curvature_stage(e))
             self._curvature = program.bind_map([*iterate, *grid], N)
             self.L = self._curvature.outputs[0].reshape(N, ns, ns)
         else:
@@ -174,7 +174,7 @@ class Passes:
             return False, False
         self.unit = float(self._mean if self._mean > 0 else np.abs(self.lxx_end).max())
         own = self._weights
-        G = self._sweeps.kept("end", self.lxx_end, absolute) if own is None else own[0]
+        G = self._programs.kept("end", self.lxx_end, absolute) if own is None else own[0]
         self._shift[0] = add = shift * self.unit
         carry, square = self._carry[1:], nx * nx
         carry[:square] = G.reshape(-1)
@@ -244,8 +244,10 @@ class Passes:
     def _trial(self, name: str, kernel: Kernel, step: ca.Function) -> tuple[Bound, Bound]:
         """A rollout along the direction by a function of the map's kernel, and the cost of where it ends."""
         if name not in self._trials:
-            nx, sweeps = self.x.shape[1], self._sweeps
-            program = sweeps.program(name, lambda: kernels.trial_kernel(sweeps.equations, kernel, step))
+            nx, programs = self.x.shape[1], self._programs
+            program = programs.program(
+                name, lambda: newton_stage.trial_stage(programs.equations, kernel, step)
+            )
             rows = [self.x[:-1], self.u, self._dx, self._du, self._gains, self._gamma, *self._grid]
             bound = program.bind_accumulate(self._start, rows, len(self.u), 1 + nx, kernel.tolerance)
             self._trials[name] = bound, self._terminal(bound.outputs[0][-1, 1:])

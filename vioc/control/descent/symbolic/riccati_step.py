@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import casadi as ca
 
-from vioc.control.stages.elimination import symmetric_solve
+from vioc.control.descent.symbolic.elimination import symmetric_solve
 
 
 class RiccatiStep(NamedTuple):

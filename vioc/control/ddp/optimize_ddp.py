@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.costs import Cost
+from vioc.control.costs.cost import Cost
 from vioc.control.ddp.backward import Box, Model, Pass
-from vioc.control.dmoc.constraints import limits
-from vioc.control.projection import project, projection_gains
-from vioc.control.result import HEADER, History, Record, Result, advice_on
+from vioc.control.descent.projection import project, projection_gains
+from vioc.control.problem.limits import limits
+from vioc.control.problem.result import HEADER, History, Record, Result, advice_on
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap, Rescue

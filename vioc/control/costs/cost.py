@@ -17,7 +17,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.compile.evaluate import Bound, Evaluator
-from vioc.control.cost_functions import (
+from vioc.control.costs.functions import (
     derivatives,
     described,
     reference_rows,
@@ -127,7 +127,7 @@ class Cost:
                 for name, e, n in zip(("running", "terminal"), convex, sizes, strict=True)
             )
         self._end = Evaluator(self._end_function)
-        self.sweeps: dict[Any, Any] = {}  # of `vioc.control.stages`, by map
+        self.programs: dict[Any, Any] = {}  # of `vioc.control.descent.symbolic`, by map
 
     def __reduce__(self):
         functions = self._running, self._terminal, self._convex
@@ -183,7 +183,7 @@ class Cost:
             for new, old in zip(rows, self._references, strict=True)
         ]
         again._stacked = None
-        again.sweeps = {key: s and s.without_grids() for key, s in self.sweeps.items()}
+        again.programs = {key: s and s.without_grids() for key, s in self.programs.items()}
         return again
 
     @cached_property

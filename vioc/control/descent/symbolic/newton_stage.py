@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import casadi as ca
 
-from vioc.control.stages.equations import StageEquations
-from vioc.control.stages.riccati import riccati_step
+from vioc.control.descent.symbolic.riccati_step import riccati_step
+from vioc.control.descent.symbolic.stage import StageEquations
 from vioc.maps.protocol import Kernel
 
 OPTIONS = {"cse": True}
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
         return slice(self.starts[i], self.starts[j + 1])
 
 
-def about_kernel(e: StageEquations) -> ca.Function:
+def model_stage(e: StageEquations) -> ca.Function:
     """The model, backwards: projection gains, adjoint, Newton Hessian and its minimizer.
 
     The carry is (count of stages whose Hessian by u is not positive definite, G, adjoint, P, p).
@@ -81,7 +81,7 @@ def about_kernel(e: StageEquations) -> ca.Function:
     return ca.Function("about", args, [ca.densify(o) for o in outputs], OPTIONS)
 
 
-def lq_kernel(e: StageEquations) -> ca.Function:
+def quadratic_stage(e: StageEquations) -> ca.Function:
     """Minimizer of 1/2 (x, u)'(H + shift w I)(x, u) + g'(x, u) along A, B, backwards: carry (P, p)."""
     nx, ns = e.nx, e.ns
     carry, row = ca.SX.sym("carry", nx * nx + nx), ca.SX.sym("row", nx * ns + ns)
@@ -102,7 +102,7 @@ def _affine(AB: ca.SX, K: ca.SX, d: ca.SX) -> ca.SX:
     return ca.vertcat(ca.vec(M.T), -d, -AB[:, nx:] @ d)
 
 
-def direction_kernel(e: StageEquations) -> ca.Function:
+def direction_stage(e: StageEquations) -> ca.Function:
     """The tangent trajectory of affine rows, forwards: carry (Dg.zeta, dx); gives du too."""
     nx, nu = e.nx, e.nu
     carry, g = ca.SX.sym("carry", 1 + nx), ca.SX.sym("g", e.ns)
@@ -114,7 +114,7 @@ def direction_kernel(e: StageEquations) -> ca.Function:
     return ca.Function("direction", [carry, row, g], [ca.densify(o) for o in outputs], OPTIONS)
 
 
-def trial_kernel(e: StageEquations, kernel: Kernel, step: ca.Function) -> ca.Function:
+def trial_stage(e: StageEquations, kernel: Kernel, step: ca.Function) -> ca.Function:
     """A step under feedback and its cost, forwards: carry (cost, carry of `step`, of the map's kernel)."""
     nx, nu = e.nx, e.nu
     x, u, _, lam, t, dt, theta, reference, w = e.arguments
@@ -141,13 +141,13 @@ def trial_kernel(e: StageEquations, kernel: Kernel, step: ca.Function) -> ca.Fun
     return ca.Function("trial", [c, *rows, *grid], [ca.densify(o) for o in outputs])
 
 
-def running_kernel(e: StageEquations) -> ca.Function:
+def running_stage(e: StageEquations) -> ca.Function:
     """The running cost of a step."""
     x, u, _, lam, _, dt, theta, reference, w = e.arguments
     return ca.Function("running", [x, u, lam, dt, theta, reference, w], [ca.densify(e.l)], OPTIONS)
 
 
-def curvature_kernel(e: StageEquations) -> ca.Function:
+def curvature_stage(e: StageEquations) -> ca.Function:
     """The running cost's Hessian by (x, u), its multipliers chained."""
     H = e.condense(e.hessian(e.l))
     return ca.Function("curvature", e.arguments, [ca.densify(H)], OPTIONS)

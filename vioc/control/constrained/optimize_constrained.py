@@ -11,14 +11,14 @@ import numpy as np
 from vioc.checks import check_rows
 from vioc.control.constrained.augmented import Augmented, multiply
 from vioc.control.constrained.barrier import Barrier, follow
+from vioc.control.constrained.levels import ConstrainedResult, Level
 from vioc.control.constrained.penalized import Penalized
 from vioc.control.constrained.penalties import augmented, barrier
-from vioc.control.constrained.result import ConstrainedResult, Level
 from vioc.control.constrained.rows import Rows
 from vioc.control.constrained.search import Search
-from vioc.control.costs import Cost
-from vioc.control.dmoc.constraints import Constraint
-from vioc.control.projection import project, projection_gains
+from vioc.control.costs.cost import Cost
+from vioc.control.descent.projection import project, projection_gains
+from vioc.control.problem.limits import Constraint
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap

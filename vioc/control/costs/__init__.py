@@ -1,0 +1,1 @@
+"""Costs of trajectories: running and terminal, in the symbols of a map."""

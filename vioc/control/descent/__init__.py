@@ -1,0 +1,1 @@
+"""The projection-operator Newton method: descent on the manifold of trajectories, and multiple shooting."""

@@ -1,0 +1,1 @@
+"""What every optimizer reads and returns alike: limits by name, statuses, results."""
