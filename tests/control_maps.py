@@ -3,9 +3,7 @@
 import casadi as ca
 import numpy as np
 
-from vioc.compile.evaluate import Evaluator
 from vioc.maps.casadi_map import CasadiMap
-from vioc.maps.protocol import Linearization, SecondOrder
 
 
 def rk4(rhs, nx, nu, dt, **names):
@@ -68,43 +66,15 @@ class RailedMap(CasadiMap):
     def __init__(self):
         base = midpoint_pendulum()
         super().__init__(base.function, base.dt, state_names=base.state_names, input_names=base.input_names)
-
-    def _build(self):
-        super()._build()
-        x, u, _, theta, dt = self.symbols
-        t, zeta = ca.SX.sym("t"), ca.SX.sym("zeta")
-        rail = x[1] ** 2 * ca.cos(x[0]) + x[0] * u + 0.3 * u**2
         self.multiplier_names = ("rail",)
         self.symbols = self.symbols._replace(multipliers=ca.SX.sym("rail"))
-        self._kernel = ca.Function("step", [x, u, t, dt, theta], [self.function(x, u), rail, ca.SX(0)])
-        self._rail = Evaluator(ca.Function("rail", [x, u], [ca.jacobian(rail, x), ca.jacobian(rail, u)]))
-        hessian = ca.hessian(zeta * rail, ca.vertcat(x, u))[0]
-        self._rail_hessian = Evaluator(ca.Function("rail2", [x, u, zeta], [hessian]))
 
-    def _with_rail(self, lin, x, u):
-        C, D = self._rail(x, u)
-        return Linearization(lin.A, lin.B, lin.P, C, D, np.empty((*C.shape[:-1], 0)))
-
-    def _with_curvature(self, H, x, u, zeta):
-        if zeta is None:
-            return H
-        more = self._rail_hessian(x, u, zeta)[0]
-        xx, xu, uu = more[..., :2, :2], more[..., :2, 2:], more[..., 2:, 2:]
-        return SecondOrder(H.xx + xx, H.xu + xu, H.uu + uu, H.xp, H.up, H.pp)
-
-    def linearize(self, x, u=None, k=0, dt=None):
-        return self._with_rail(super().linearize(x, u, k, dt), x, u)
-
-    def linearize_trajectory(self, trajectory):
-        lin = super().linearize_trajectory(trajectory)
-        return self._with_rail(lin, trajectory.x[:-1], trajectory.u)
-
-    def second_order(self, x, u, z, k=0, dt=None, *, zeta=None):
-        return self._with_curvature(super().second_order(x, u, z, k, dt), x, u, zeta)
-
-    def second_order_trajectory(self, trajectory, Z, zeta=None):
-        H = super().second_order_trajectory(trajectory, Z)
-        return self._with_curvature(H, trajectory.x[:-1], trajectory.u, zeta)
+    @property
+    def _kernel(self):
+        x, u, _, theta, dt = self.symbols
+        t = ca.SX.sym("t")
+        rail = x[1] ** 2 * ca.cos(x[0]) + x[0] * u + 0.3 * u**2
+        return ca.Function("step", [x, u, t, dt, theta], [self.function(x, u), rail, ca.SX(0)])
 
 
 def swing_up_references(steps):

@@ -18,12 +18,12 @@ from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.linear_time import step
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
 from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.errors import ModelError
+from vioc.maps.derivatives import Steps
 
 DATA = Path(__file__).parent / "data" / "linear_time"
 H = 0.03
@@ -485,7 +485,7 @@ def test_constraints_count_as_singular_from_a_hundred_thousand(short, refused):
     f = LinearTimeVI(system, 0.1)
     X = np.array([[1.0, 0.0, 0.0, 0.0], [np.sin(short), np.cos(short), 0.0, 0.0]])
     one = np.ones(1)
-    steps = Steps(X[:1], X[1:], np.zeros((1, 0)), np.zeros((1, 1)), 0 * one, f.dt * one, 0)
+    steps = Steps(X[:1], X[1:], np.zeros((1, 0)), np.zeros((1, 1)), 0 * one, f.dt * one, np.zeros(1, int))
     if refused:
         with pytest.raises(StepError, match="singular constraints|Dh") as error:
             f._derivatives.first(steps, f._theta)

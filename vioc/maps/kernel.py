@@ -12,6 +12,7 @@ where a trajectory is tracked. A step whose error is not small (or not a number)
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -23,7 +24,8 @@ import numpy as np
 
 from vioc.checks import check_array, near_misses
 from vioc.compile.programs import CHUNK, Program
-from vioc.errors import ModelError, StepError, trying
+from vioc.errors import ChartWarning, ModelError, StepError, trying
+from vioc.maps.derivatives import Steps
 from vioc.maps.protocol import Kernel, OneStepMap, Rescue
 from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Split, Trajectory
@@ -85,7 +87,6 @@ class KernelMap(OneStepMap):
     _kernel: ca.Function
     _robust_kernel: ca.Function | None = None
     _tolerance: float
-    wrap: tuple[str, ...] = ()
 
     @abstractmethod
     def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
@@ -127,25 +128,6 @@ class KernelMap(OneStepMap):
     @abstractmethod
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve step k, at time t, by every means: (x_next, multipliers), or raise `StepError`."""
-
-    # -- the state space: angles may wrap -------------------------------------------------------
-
-    @property
-    def _wrapped(self) -> np.ndarray:
-        return np.array([n in self.wrap for n in self.state_names])
-
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        d = np.asarray(x1, float) - np.asarray(x0, float)
-        if not self.wrap:
-            return d
-        return np.where(self._wrapped, d - 2 * np.pi * np.round(d / (2 * np.pi)), d)
-
-    def _difference_expression(self, x0: Any, x1: Any) -> Any:
-        d = x1 - x0
-        if not self.wrap:
-            return d
-        turns = ca.floor(d / (2 * np.pi) + 0.5)
-        return d - 2 * np.pi * ca.DM(self._wrapped.astype(float)) * turns
 
     def _check_wrap(self) -> None:
         for name in self.wrap:
@@ -207,7 +189,7 @@ class KernelMap(OneStepMap):
         def robust() -> ca.Function | None:
             return self._robust_kernel
 
-        return Kernel(self._kernel, robust, start, self._tolerance, self._difference_expression)
+        return Kernel(self._kernel, robust, start, self._tolerance, self.difference_expression)
 
     def with_parameters(self: Self, **values: float) -> Self:
         for name in values:
@@ -371,15 +353,24 @@ class KernelMap(OneStepMap):
             k += 1
         return X, multipliers, applied, splits
 
-    def _points(self, X: Any, U: Any, k0: int, dt: Any):
-        """One step each from N states: X, next states, U, multipliers, t and lengths (N,), steps in parts."""
+    def steps_at(
+        self, X: Any, U: Any, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
+    ) -> Steps:
         X, U = np.asarray(X, float), np.asarray(U, float)
-        h = self._step_lengths(dt, len(U))
+        n = len(U)
+        h = self._step_lengths(dt, n)
         t = self._times(k0, h)[:-1]
-        rows = [slice(i, i + 1) for i in range(len(U))]
-        solved = [self._steps(X[i.start], U[i], k0 + i.start, h[i], rescue="split", t=t[i]) for i in rows]
-        after, multipliers = np.stack([s[0][1] for s in solved]), np.stack([s[1][0] for s in solved])
-        return X, after, U, multipliers, t, h, {i: s[3][0] for i, s in enumerate(solved) if s[3]}
+        after, multipliers = np.empty_like(X), np.empty((n, len(self.multiplier_names)))
+        splits = {}
+        with warnings.catch_warnings():  # of a singular step derivatives raise
+            warnings.simplefilter("ignore", ChartWarning)
+            for i in range(n):
+                one = slice(i, i + 1)
+                found = self._steps(X[i], U[one], k0 + i, h[one], rescue="split", t=t[one])
+                after[i], multipliers[i] = found[0][1], found[1][0]
+                if found[3]:
+                    splits[i] = found[3][0]
+        return Steps(X, after, U, multipliers, t, h, k0 + np.arange(n), splits)
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:
         """The kernel, or the robust one, with or without feedback, on this map's backend."""
@@ -399,6 +390,6 @@ class KernelMap(OneStepMap):
         carry, _, t, dt, theta = kernel.mx_in()
         u_d, x_d = ca.MX.sym("u_d", self.nu), ca.MX.sym("x_d", self.nx)
         K = ca.MX.sym("K", self.nu, self.ndx)
-        u = u_d - K @ self._difference_expression(x_d, carry[: self.nx])
+        u = u_d - K @ self.difference_expression(x_d, carry[: self.nx])
         outputs = kernel(carry, u, t, dt, theta)
         return ca.Function("feedback", [carry, u_d, x_d, K, t, dt, theta], [*outputs, u])

@@ -7,8 +7,7 @@ one, and so is any CasADi function of a user's (`vioc.CasadiMap`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import casadi as ca
@@ -19,7 +18,8 @@ from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import StepError
 from vioc.maps.batch import Batch
-from vioc.maps.given import state_of
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.given import state_of, trajectory_of
 from vioc.names import by_name, meaning
 from vioc.progress import Progress
 
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 Rescue = bool | Literal["split"]
 
-FIELDS = ("xx", "xu", "uu", "xp", "up", "pp")  # of `SecondOrder`
-
-
-PRINTED = 64  # entries of A up to which a linearization prints its numbers
+TURN = 2 * np.pi
+TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
 
 
 class Symbols(NamedTuple):
@@ -70,72 +68,6 @@ class Kernel(NamedTuple):
     difference: Callable[[ca.SX, ca.SX], ca.SX]
 
 
-@dataclass(frozen=True, repr=False)
-class Linearization:
-    """First derivatives of a step; unpacks as ``A, B``.
-
-    Along a trajectory every array has a leading axis of N steps.
-
-    Attributes
-    ----------
-    A : (ndx, ndx)
-    B : (ndx, nu)
-    P : (ndx, np)
-        By the declared parameters.
-    C, D, E : (nm, ndx), (nm, nu), (nm, np)
-        The multipliers by state, input, parameters.
-    """
-
-    A: np.ndarray
-    B: np.ndarray
-    P: np.ndarray
-    C: np.ndarray
-    D: np.ndarray
-    E: np.ndarray
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return iter((self.A, self.B))
-
-    def __repr__(self) -> str:
-        if self.A.ndim > 2 or self.A.size > PRINTED:
-            sizes = f"{self.C.shape[-2]} multipliers, {self.P.shape[-1]} parameters"
-            return f"Linearization(A {self.A.shape}, B {self.B.shape}, {sizes})"
-        blocks = [(name, getattr(self, name)) for name in "ABPCDE" if getattr(self, name).size]
-        return "\n".join(["Linearization(", *(f"  {name} = {_table(m)}" for name, m in blocks), ")"])
-
-
-def _table(m: np.ndarray) -> str:
-    """A matrix in five digits; what is rounding beside its largest entry is 0."""
-    texts = [[f"{v:.5g}" for v in row] for row in np.where(np.abs(m) > 1e-14 * np.abs(m).max(), m, 0.0)]
-    width = max(len(text) for row in texts for text in row)
-    return "\n       ".join(" ".join(text.rjust(width) for text in row) for row in texts)
-
-
-@dataclass(frozen=True)
-class SecondOrder:
-    """z-contracted second derivatives of a step; unpacks as ``Hxx, Hxu, Huu``.
-
-    With weights z on x[k+1] and zeta on the multipliers, the Hessian of z . f + zeta . lambda.
-    Along a trajectory every array has a leading axis of N steps.
-
-    Attributes
-    ----------
-    xx, xu, uu : (ndx, ndx), (ndx, nu), (nu, nu)
-    xp, up, pp : (ndx, np), (nu, np), (np, np)
-        With the declared parameters.
-    """
-
-    xx: np.ndarray
-    xu: np.ndarray
-    uu: np.ndarray
-    xp: np.ndarray
-    up: np.ndarray
-    pp: np.ndarray
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return iter((self.xx, self.xu, self.uu))
-
-
 class OneStepMap(ABC):
     """x[k+1] = f(x[k], u[k]), exactly differentiable.
 
@@ -147,6 +79,8 @@ class OneStepMap(ABC):
         Default time step, s. Step k starts at t = k dt, for `step` and derivatives with the dt they are
         given; a rollout with unequal steps starts at k0 times the default and adds them up.
     state_names, input_names, multiplier_names : tuples of str
+    wrap : tuple of str
+        States that are angles modulo 2 pi.
     parameters : dict of str to float
         Values of the declared parameters; `with_parameters` makes a map with others.
     symbols : Symbols
@@ -162,18 +96,47 @@ class OneStepMap(ABC):
     state_names: tuple[str, ...]
     input_names: tuple[str, ...]
     multiplier_names: tuple[str, ...]
+    wrap: tuple[str, ...] = ()
     parameters: dict[str, float]
     symbols: Symbols
 
     # -- the state space ------------------------------------------------------------------------
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        """x1 - x0 as an error vector; shapes (..., nx) -> (..., ndx)."""
-        return np.asarray(x1, float) - np.asarray(x0, float)
+        """x1 - x0 as an error vector, angles in `wrap` the short way; shapes (..., nx) -> (..., ndx)."""
+        d = np.asarray(x1, float) - np.asarray(x0, float)
+        return np.where(self._wrapped, d - TURN * np.round(d / TURN), d) if self.wrap else d
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """The state that lies the error `dx` away from `x`; inverse of `difference`."""
         return np.asarray(x, float) + np.asarray(dx, float)
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        """`difference` on columns of CasADi symbols, SX or MX."""
+        self._check_flat("difference")
+        d = x1 - x0
+        return d - TURN * ca.DM(self._wrapped) * ca.floor(d / TURN + 0.5) if self.wrap else d
+
+    def retract_expression(self, x: Any, dx: Any) -> Any:
+        """`retract` on columns of CasADi symbols, exact to second order in `dx`."""
+        self._check_flat("retract")
+        return x + dx
+
+    def _check_flat(self, name: str) -> None:
+        if self.ndx != self.nx:
+            raise ValueError(
+                f"{type(self).__name__}: its errors ({self.ndx}) are not its states ({self.nx}); define "
+                f"{name}_expression, `{name}` on CasADi symbols, to differentiate by them"
+            )
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        """Names of the state's error, (ndx,): the states', where errors are differences of states."""
+        return self.state_names if self.ndx == self.nx else tuple(f"error {i}" for i in range(self.ndx))
+
+    @property
+    def _wrapped(self) -> np.ndarray:
+        return np.array([n in self.wrap for n in self.state_names], float)
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -312,32 +275,69 @@ class OneStepMap(ABC):
     # -- derivatives ----------------------------------------------------------------------------
 
     @abstractmethod
+    def steps_at(
+        self, X: Any, U: Any, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
+    ) -> Steps:
+        """One step each from N states X (N, nx) under inputs U (N, nu), step k0 + i at row i.
+
+        What `first` and `second` do not read of steps need not be solved for, and may be NaN.
+        """
+
+    @abstractmethod
+    def first(self, steps: Steps) -> Linearization:
+        """First derivatives of solved steps, with a leading axis; not finite where there are none, or
+        `StepError` that says why.
+        """
+
+    @abstractmethod
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """Second derivatives of solved steps, contracted with Z (N, ndx) and zeta (N, nm)."""
+
+    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
+        """Those of every output: of the next state (N, ndx, ...) and of the multipliers (N, nm, ...)."""
+        n, ndx, nm = len(steps), self.ndx, len(self.multiplier_names)
+        weights, at_once, found = np.eye(ndx + nm), max(1, TENSOR_ROWS // max(n, 1)), []
+        for i in range(0, ndx + nm, at_once):
+            some = weights[i : i + at_once]
+            w = np.repeat(some, n, axis=0)
+            found.append(self.second(steps.tiled(len(some)), w[:, :ndx].copy(), w[:, ndx:].copy()))
+        each = SecondOrder.joined(found).blocks
+        whole = {k: m.reshape(ndx + nm, n, *m.shape[1:]).swapaxes(0, 1) for k, m in each.items()}
+        states, multipliers = (
+            {k: m[:, of] for k, m in whole.items()} for of in (slice(ndx), slice(ndx, None))
+        )
+        return SecondOrder(**states), SecondOrder(**multipliers)
+
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         """Exact first derivatives of the step at (x, u)."""
+        return self._regular(self._step_at(x, u, k, dt)).rows(0)
 
-    @abstractmethod
-    def second_order(
-        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
-    ) -> SecondOrder:
-        """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
-
-    @abstractmethod
     def linearize_points(
         self, X: Any, U: Any, *, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
     ) -> Linearization:
         """`linearize` at N states X (N, nx) and inputs U (N, nu), step k0 + i at row i; `dt` as `rollout`."""
+        return self._regular(self.steps_at(X, U, k0, dt))
 
-    @abstractmethod
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         """`linearize` along a rollout of this map; its steps are not solved again."""
+        return self._regular(Steps.along(trajectory_of(trajectory)))
 
-    @abstractmethod
+    def second_order(
+        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
+    ) -> SecondOrder:
+        """Exact Hessian of z . f(x, u) (+ zeta . multipliers)."""
+        steps = self._step_at(x, u, k, dt)
+        return self._contracted(steps, np.asarray(z, float)[None], None if zeta is None else [zeta]).rows(0)
+
     def second_order_trajectory(
         self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
     ) -> SecondOrder:
         """`second_order` along a rollout of this map, with weights Z (N, ndx), zeta (N, nm)."""
+        return self._contracted(Steps.along(trajectory_of(trajectory)), Z, zeta)
 
-    def second_order_tensor(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None):
+    def second_order_tensor(
+        self, x: Any, u: Any = None, k: int = 0, dt: float | None = None
+    ) -> tuple[SecondOrder, SecondOrder]:
         """The full second derivatives, output axis first, as (states, multipliers).
 
         Returns
@@ -346,40 +346,40 @@ class OneStepMap(ABC):
             ``xx[i, a, b]`` is the second derivative of output i by errors a and b, and so on: of the
             next state's error coordinates, and of the multipliers.
         """
-        nm = len(self.multiplier_names)
-        weights = np.eye(self.ndx + nm)
-        each = [self.second_order(x, u, w[: self.ndx], k, dt, zeta=w[self.ndx :]) for w in weights]
-
-        def stack(items: list[SecondOrder]) -> SecondOrder:
-            if not items:
-                return SecondOrder(*(np.empty((0, *getattr(each[0], f).shape)) for f in FIELDS))
-            return SecondOrder(*(np.stack([getattr(item, f) for item in items]) for f in FIELDS))
-
-        return stack(each[: self.ndx]), stack(each[self.ndx :])
+        states, multipliers = self.tensor(self._step_at(x, u, k, dt))
+        return states.rows(0), multipliers.rows(0)
 
     def second_order_tensor_trajectory(self, trajectory: Trajectory) -> tuple[SecondOrder, SecondOrder]:
         """`second_order_tensor` along a rollout of this map, with a leading axis of N steps.
 
         That is (ndx + nm) (ndx + nu)^2 numbers for each step, 5 MB for the marionette of [S].
         """
-        nm, n = len(self.multiplier_names), len(trajectory)
-        each = []
-        for w in np.eye(self.ndx + nm):
-            Z, zeta = np.tile(w[: self.ndx], (n, 1)), np.tile(w[self.ndx :], (n, 1))
-            each.append(self.second_order_trajectory(trajectory, Z, zeta))
+        return self.tensor(Steps.along(trajectory_of(trajectory)))
 
-        def stack(items: list[SecondOrder]) -> SecondOrder:
-            shapes = {name: getattr(each[0], name).shape for name in SecondOrder.__dataclass_fields__}
-            return SecondOrder(
-                *(
-                    np.array([getattr(item, name) for item in items])
-                    .reshape(len(items), *shape)
-                    .swapaxes(0, 1)
-                    for name, shape in shapes.items()
-                )
-            )
+    def _step_at(self, x: Any, u: Any, k: int, dt: float | None) -> Steps:
+        x, u = self.check_point(x, u)
+        return self.steps_at(x[None], u[None], k, dt)
 
-        return stack(each[: self.ndx]), stack(each[self.ndx :])
+    def _contracted(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
+        zeta = np.zeros(steps.multipliers.shape) if zeta is None else zeta
+        return self.second(steps, *(np.ascontiguousarray(w, float) for w in (Z, zeta)))
+
+    def _regular(self, steps: Steps) -> Linearization:
+        """First derivatives, or `StepError` where a step has none."""
+        found = self.first(steps)
+        if np.isfinite(found.A.sum() + found.B.sum()):
+            return found
+        bad = np.flatnonzero(~(np.isfinite(found.A).all(axis=(1, 2)) & np.isfinite(found.B).all(axis=(1, 2))))
+        if not len(bad):
+            return found
+        k = int(steps.k[bad[0]])
+        raise StepError(
+            f"step {k} cannot be linearized: its derivatives are not finite; the map is not differentiable "
+            "there (ca.sqrt(x) at 0 is not)",
+            k,
+            float("nan"),
+            "not finite",
+        )
 
     @property
     def residual(self) -> ca.Function | None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.linear.weights import error_names
 from vioc.drawing import plots, unit_of
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.names import meaning
@@ -144,8 +143,8 @@ def lyapunov_level(
     while True:
         worst = search.sample(rng, level, samples)
         if worst is None:
-            units = {n: unit_of(f, n) for n in error_names(f)}
-            return LyapunovLevel(level, upper, z, samples, search.P, error_names(f), units)
+            units = {n: unit_of(f, n) for n in f.error_names}
+            return LyapunovLevel(level, upper, z, samples, search.P, f.error_names, units)
         z, upper = search.refine(rng, worst)
         level = margin * upper
 

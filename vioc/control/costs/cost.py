@@ -26,8 +26,9 @@ from vioc.control.costs.functions import (
 )
 from vioc.control.linear.tangent import error_expansion
 from vioc.errors import OptimizationError
+from vioc.maps.derivatives import Linearization
 from vioc.maps.given import trajectory_of
-from vioc.maps.protocol import Linearization, OneStepMap
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 

@@ -11,8 +11,8 @@ import numpy as np
 from vioc.checks import as_names, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
-from vioc.control.linear.tangent import difference_expression, error_jacobian
-from vioc.control.linear.weights import error_names, input_weight, weight_matrix
+from vioc.control.linear.tangent import error_jacobian
+from vioc.control.linear.weights import input_weight, weight_matrix
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
@@ -190,14 +190,14 @@ class _Targets:
             )
         self._named = [name for name in self._named if name not in f.state_names]
         x_d = ca.vertcat(*(self.target(name) for name in f.state_names))
-        return ca.vertsplit(difference_expression(f, x_d, f.symbols.x))
+        return ca.vertsplit(f.difference_expression(x_d, f.symbols.x))
 
     def form(self, weights: Any, what: str, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
         """1/2 e' W e, and the part J' W J of its Hessian by the state's error and others."""
         f = self.f
         by_name = isinstance(weights, Mapping)
         weights = by_quantity(f, weights, what) if by_name else weights
-        names = tuple(weights) if by_name else error_names(f)
+        names = tuple(weights) if by_name else f.error_names
         if weights is None or not names:
             size = f.ndx + sum(o.numel() for o in others)
             return ca.SX(0), ca.SX(size, size)

@@ -12,7 +12,8 @@ import numpy as np
 from vioc.control.costs.cost import Cost
 from vioc.control.ddp.box_qp import box_qp
 from vioc.control.descent.local_model import convex_part
-from vioc.maps.protocol import OneStepMap, SecondOrder
+from vioc.maps.derivatives import SecondOrder
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 CHUNK = 2_000_000  # numbers in the second derivatives that are kept at a time

@@ -9,7 +9,6 @@ import numpy as np
 from vioc.checks import check_rows
 from vioc.control.descent.local_model import Weights
 from vioc.control.descent.projection import project, projection_gains
-from vioc.control.linear.weights import error_names
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
@@ -78,7 +77,7 @@ def far_away(f: OneStepMap, guess: Any, run: Trajectory) -> str:
     worst = int(np.argmax(away))
     if away[worst] <= FAR * (1 + np.abs(X).max()):
         return ""
-    state = error_names(f)[worst]
+    state = f.error_names[worst]
     return (
         f"the trajectory that follows the guess is far from it ({state} by {away[worst]:.3g}); "
         "try no guess (x0=..., steps=...), a running Q in the cost, weights in `projection`, or "

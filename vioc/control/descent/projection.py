@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array, check_rows
-from vioc.control.linear.weights import error_names, weight_matrix
+from vioc.control.linear.weights import weight_matrix
 from vioc.control.regulators.riccati import riccati
+from vioc.maps.derivatives import Linearization
 from vioc.maps.given import state_of
-from vioc.maps.protocol import Linearization, OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.trajectory import Trajectory
 
 
@@ -80,7 +81,7 @@ def projection_gains(
     U = check_rows(U, "inputs", f.input_names)
     X = check_rows(X, "states", f.state_names)[: len(U)]
     X = check_array(X, (len(U), f.nx), "states", f.state_names)
-    Q = weight_matrix(Q, error_names(f), "projection Q")
+    Q = weight_matrix(Q, f.error_names, "projection Q")
     R = weight_matrix(R, f.input_names, "projection R", definite=True)
     A, B = f.linearize_points(X, U, k0=k0, dt=dt)
     return riccati(A, B, Q, R, Q)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,10 +11,9 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.linear.tangent import retracted
-from vioc.control.linear.weights import error_names
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
-from vioc.maps.protocol import Linearization, OneStepMap, Rescue, SecondOrder, Symbols
+from vioc.maps.protocol import OneStepMap, Rescue, Symbols
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 from vioc.names import meaning
@@ -45,7 +45,7 @@ class DelayedMap(OneStepMap):
         self.state_names = (*inner.state_names, *(PENDING + n for n in inner.input_names))
         self.multiplier_names = inner.multiplier_names
         self.parameters = inner.parameters
-        self.wrap = getattr(inner, "wrap", ())
+        self.wrap = inner.wrap
         self.backend = inner.backend
         x, dt = ca.SX.sym("x", self.nx), ca.SX.sym("dt")
         u, lam, theta = (
@@ -86,15 +86,18 @@ class DelayedMap(OneStepMap):
         n = self.inner.ndx
         return np.concatenate([self.inner.retract(a, dx[..., :n]), w + dx[..., n:]], axis=-1)
 
-    def retract_expression(self, x: ca.SX, dx: ca.SX) -> ca.SX:
-        """`retract` on symbols, as the inner map's."""
+    def retract_expression(self, x: Any, dx: Any) -> Any:
         n, e = self.inner.nx, self.inner.ndx
-        return ca.vertcat(retracted(self.inner, x[:n], dx[:e]), x[n:] + dx[e:])
+        return ca.vertcat(self.inner.retract_expression(x[:n], dx[:e]), x[n:] + dx[e:])
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        n = self.inner.nx
+        return ca.vertcat(self.inner.difference_expression(x0[:n], x1[:n]), x1[n:] - x0[n:])
 
     @property
     def error_names(self) -> tuple[str, ...]:
         """Names of the state's error, (ndx,): the inner map's, then ``pending.INPUT``."""
-        return (*error_names(self.inner), *self.state_names[self.inner.nx :])
+        return (*self.inner.error_names, *self.state_names[self.inner.nx :])
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return self.inner.rest_input(self.split(x)[0])
@@ -163,50 +166,36 @@ class DelayedMap(OneStepMap):
 
     # -- derivatives ----------------------------------------------------------------------------
 
-    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        a, w = self.split(self.check_state(x))
-        return self._linearization(self.inner.linearize(a, w, k, dt))
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None) -> Steps:
+        U = np.asarray(U, float)
+        steps = self.inner.steps_at(*self.split(X), k0, dt)
+        x0, x1 = (np.hstack([x, w]) for x, w in ((steps.x0, steps.u), (steps.x1, U)))
+        return replace(steps, x0=x0, x1=x1, u=U)
 
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        a, w = self.split(X)
-        return self._linearization(self.inner.linearize_points(a, w, k0=k0, dt=dt))
+    def _inner(self, steps: Steps) -> Steps:
+        (x0, w), (x1, _) = self.split(steps.x0), self.split(steps.x1)
+        return replace(steps, x0=x0, x1=x1, u=w)
 
-    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        return self._linearization(self.inner.linearize_trajectory(self.inner_trajectory(trajectory)))
+    def first(self, steps: Steps) -> Linearization:
+        lin = self.inner.first(self._inner(steps))
+        n, nm, m = lin.C.shape[0], lin.C.shape[1], self.nu
+        top, none = np.concatenate([lin.A, lin.B], axis=2), np.zeros((n, m, self.ndx))
+        A = np.concatenate([top, none], axis=1)
+        B = np.zeros((n, self.ndx, m))
+        B[:, self.inner.ndx :] = np.eye(m)
+        P = np.concatenate([lin.P, np.zeros((n, m, lin.P.shape[2]))], axis=1)
+        return Linearization(A, B, P, np.concatenate([lin.C, lin.D], axis=2), np.zeros((n, nm, m)), lin.E)
 
-    def _linearization(self, lin: Linearization) -> Linearization:
-        lead, m, nm = lin.A.shape[:-2], self.nu, lin.C.shape[-2]
-        A = np.zeros((*lead, self.ndx, self.ndx))
-        A[..., : -m or None, :] = np.concatenate([lin.A, lin.B], axis=-1)
-        B = np.zeros((*lead, self.ndx, m))
-        B[..., self.inner.ndx :, :] = np.eye(m)
-        P = np.concatenate([lin.P, np.zeros((*lead, m, lin.P.shape[-1]))], axis=-2)
-        C = np.concatenate([lin.C, lin.D], axis=-1)
-        return Linearization(A, B, P, C, np.zeros((*lead, nm, m)), lin.E)
-
-    def second_order(
-        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
-    ) -> SecondOrder:
-        a, w = self.split(self.check_state(x))
-        z = np.asarray(z, float)[: self.inner.ndx]
-        return self._curvature(self.inner.second_order(a, w, z, k, dt, zeta=zeta))
-
-    def second_order_trajectory(
-        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
-    ) -> SecondOrder:
-        Z = np.ascontiguousarray(np.asarray(Z, float)[:, : self.inner.ndx])
-        run = self.inner_trajectory(trajectory)
-        return self._curvature(self.inner.second_order_trajectory(run, Z, zeta))
-
-    def _curvature(self, H: SecondOrder) -> SecondOrder:
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """The inner input is a state here, and the input enters linearly."""
-        lead, m, np_ = H.xx.shape[:-2], self.nu, H.pp.shape[-1]
-        top = np.concatenate([H.xx, H.xu], axis=-1)
-        bottom = np.concatenate([np.swapaxes(H.xu, -1, -2), H.uu], axis=-1)
-        xx = np.concatenate([top, bottom], axis=-2)
-        xp = np.concatenate([H.xp, H.up], axis=-2)
-        none = np.zeros((*lead, self.ndx, m)), np.zeros((*lead, m, m)), np.zeros((*lead, m, np_))
-        return SecondOrder(xx, none[0], none[1], xp, none[2], H.pp)
+        Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
+        H = self.inner.second(self._inner(steps), Z, zeta)
+        n, m, own = len(H.xx), self.nu, self.ndx
+        inner = H.matrix
+        whole = np.zeros((n, own + m + H.pp.shape[1], own + m + H.pp.shape[1]))
+        to = np.concatenate([np.arange(own), np.arange(own + m, whole.shape[1])])
+        whole[:, to[:, None], to] = inner
+        return SecondOrder.of(whole, own, m)
 
     @cached_property
     def residual(self) -> ca.Function | None:

@@ -15,7 +15,6 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.modes import Modes, modes
 from vioc.control.linear.manifold import constraint_expressions
 from vioc.control.linear.tangent import error_jacobian
-from vioc.control.linear.weights import error_names
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
@@ -133,7 +132,7 @@ def equilibrium(
     held = {*entries, *targets}
     rows = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
     equations, extra = _equations(f, rows)
-    names = (*error_names(f), *_inputs(f))
+    names = (*f.error_names, *_inputs(f))
     change = [i for i in range(f.ndx + f.nu + extra) if i >= len(names) or names[i] not in entries]
 
     def move(w: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -330,7 +329,7 @@ def _refusal(
     f: OneStepMap, moved: np.ndarray, away: float, missed: Mapping[str, float], held: set[str]
 ) -> str:
     order = np.argsort(-moved)[:3]
-    labels = error_names(f)
+    labels = f.error_names
     worst = ", ".join(f"{labels[i]} by {moved[i]:.3g}" for i in order if moved[i] > 0)
     kept = f" with {', '.join(sorted(held))} held" if held else ""
     off = f"; constraints are off by {away:.3g}" if away > 1e-8 else ""

@@ -11,7 +11,6 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.feedback.bounds import input_bounds, named_bounds
 from vioc.control.feedback.prediction import Prediction, predict, reference
-from vioc.control.linear.weights import error_names
 from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
@@ -251,7 +250,7 @@ class LinearMPC(Law):
             plan = self._solve(k, x, last, BLAME)
         except OptimizationError:
             return OptimizationError(f"{where}, not even with soft bounds on states")
-        names = [error_names(self.map)[i] for i in self._bounded]
+        names = [self.map.error_names[i] for i in self._bounded]
         worst = [
             f"{names[b]} by {plan.slack[:, b].max():.3g} at sample {k + 1 + int(plan.slack[:, b].argmax())}"
             for b in range(len(names))

@@ -11,7 +11,7 @@ import numpy as np
 from vioc.checks import as_names, check_array
 from vioc.control.linear.about import about_of, check_trajectory
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
-from vioc.control.linear.weights import error_names, named_jacobians
+from vioc.control.linear.weights import named_jacobians
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 from vioc.names import by_name, quantity_name
@@ -47,7 +47,7 @@ class LinearSystem:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return error_names(self.map)
+        return self.map.error_names
 
     def output_matrices(self, outputs: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         """C (N+1, p, r) and names of outputs: quantities or errors of the state, or a matrix (p, ndx)."""
@@ -123,7 +123,7 @@ def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tu
     if not moved.max() <= FIXED_POINT * (1 + np.abs(x).max()):
         worst = int(np.argmax(moved))
         raise ValueError(
-            f"(x, u) is not an equilibrium: one step moves {error_names(f)[worst]} by {moved[worst]:.3g}; "
+            f"(x, u) is not an equilibrium: one step moves {f.error_names[worst]} by {moved[worst]:.3g}; "
             "give a trajectory, f.rollout(x, u, steps=...), or solve for an equilibrium first"
         )
     return x, u
@@ -136,7 +136,7 @@ def check_closed(f: OneStepMap, run: Trajectory) -> float:
     if not moved <= CLOSED:
         worst = int(np.argmax(gap))
         raise ValueError(
-            f"the trajectory is not periodic: {error_names(f)[worst]} ends {gap[worst]:.3g} from its start"
+            f"the trajectory is not periodic: {f.error_names[worst]} ends {gap[worst]:.3g} from its start"
         )
     return float(moved)
 

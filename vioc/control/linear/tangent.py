@@ -6,49 +6,9 @@ docs/maths/optimal_control.md, "States on a manifold".
 
 from __future__ import annotations
 
-from typing import Any
-
 import casadi as ca
 
 from vioc.maps.protocol import OneStepMap
-
-
-def retracted(f: OneStepMap, x: ca.SX, e: ca.SX) -> ca.SX:
-    """The state that lies the error `e` (ndx,) away from `x` (nx,), exact to second order in e.
-
-    Raises
-    ------
-    ValueError
-        If errors are not differences of states and the map has no `retract_expression`.
-    """
-    if f.ndx == f.nx:
-        return x + e
-    retract: Any = getattr(f, "retract_expression", None)
-    if retract is None:
-        raise ValueError(
-            f"{type(f).__name__}: its errors ({f.ndx}) are not its states ({f.nx}); define "
-            "retract_expression(x, dx), `retract` on CasADi symbols, to differentiate by them"
-        )
-    return retract(x, e)
-
-
-def difference_expression(f: OneStepMap, x0: ca.SX, x1: ca.SX) -> ca.SX:
-    """x1 - x0 as an error (ndx,), on symbols.
-
-    Raises
-    ------
-    ValueError
-        If errors are not differences of states and the map has no `kernel` to tell what they are.
-    """
-    kernel = f.kernel
-    if kernel is not None:
-        return kernel.difference(x0, x1)
-    if f.ndx == f.nx:
-        return x1 - x0
-    raise ValueError(
-        f"{type(f).__name__}: its errors ({f.ndx}) are not its states ({f.nx}), and it has no kernel whose "
-        "`difference` tells them in symbols; weigh named quantities instead"
-    )
 
 
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
@@ -85,7 +45,7 @@ def _by_error(f: OneStepMap, expression: ca.SX) -> tuple[ca.SX, ca.SX | None]:
     if f.ndx == f.nx:
         return expression, None
     x, e = f.symbols.x, ca.SX.sym("e", f.ndx)
-    return ca.substitute(expression, x, retracted(f, x, e)), e
+    return ca.substitute(expression, x, f.retract_expression(x, e)), e
 
 
 def _at_zero(expression: ca.SX, e: ca.SX) -> ca.SX:

@@ -80,7 +80,7 @@ def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definit
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:
     """A semi-definite weight on a map's error coordinates (ndx, ndx), as `weight_matrix`."""
-    names = error_names(f)
+    names = f.error_names
     if isinstance(value, Mapping):
         value = by_quantity(f, value, what, names)
     for name in value if isinstance(value, Mapping) else ():
@@ -108,8 +108,8 @@ def error_weights(f: OneStepMap, value: Any, what: str, X: np.ndarray) -> np.nda
         As `weight_matrix`; a quantity of a step.
     """
     if isinstance(value, Mapping):
-        value = by_quantity(f, value, what, error_names(f))
-    if not isinstance(value, Mapping) or set(value) <= set(error_names(f)):
+        value = by_quantity(f, value, what, f.error_names)
+    if not isinstance(value, Mapping) or set(value) <= set(f.error_names):
         return state_weight(f, value, what)
     J = named_jacobians(f, tuple(value), X, what, "weigh quantities of the state")
     return np.swapaxes(J, 1, 2) @ weight_matrix(value, tuple(value), what) @ J
@@ -134,7 +134,7 @@ def named_jacobians(
     ValueError
         A quantity that depends on the input, the multipliers or the step.
     """
-    errors, s, rows = error_names(f), f.symbols, []
+    errors, s, rows = f.error_names, f.symbols, []
     names = [quantity_name(f, name, what, errors) for name in names]
     J = np.zeros((len(X), len(names), f.ndx))
     for i, name in enumerate(names):
@@ -157,10 +157,3 @@ def named_jacobians(
 def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False) -> np.ndarray:
     """A weight on a map's inputs (nu, nu), as `weight_matrix`; names are ``NAME`` or ``u.NAME``."""
     return weight_matrix(value, f.input_names, what, definite=definite, prefix=INPUTS)
-
-
-def error_names(f: OneStepMap) -> tuple[str, ...]:
-    """Names of a map's error coordinates: its states', where they are the same, or its ``error_names``."""
-    if f.ndx == f.nx:
-        return f.state_names
-    return getattr(f, "error_names", tuple(f"error {i}" for i in range(f.ndx)))

@@ -13,7 +13,7 @@ from scipy.linalg import solve_discrete_are
 
 from vioc.checks import as_names
 from vioc.control.analysis.rank import UNSETTLED, stuck_modes, unreached_modes
-from vioc.control.linear.weights import error_names, named_jacobians
+from vioc.control.linear.weights import named_jacobians
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
@@ -68,7 +68,7 @@ def steady_gain(
     OptimizationError
         If there is no gain with poles inside the unit circle; names the modes that cannot be moved.
     """
-    names, disregard = error_names(f), as_names(disregard)
+    names, disregard = f.error_names, as_names(disregard)
     T = np.eye(f.ndx) if T is None else T
     E = Y = None
     if disregard:

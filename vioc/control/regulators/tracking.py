@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array, check_rows
-from vioc.control.linear.weights import error_names, error_weights, input_weight
+from vioc.control.linear.weights import error_weights, input_weight
 from vioc.control.regulators.law import StateLaw
 from vioc.control.regulators.lqr import along, end_weight
 from vioc.control.regulators.riccati import riccati
@@ -119,7 +119,7 @@ def track_curve(
     R = input_weight(f, R, "R", definite=True)
     S = _rows(S, (n, m), N, "S")
     q, r = _rows(q, (n,), N, "q"), _rows(r, (m,), N, "r")
-    qf = np.zeros(n) if qf is None else check_array(qf, (n,), "qf", error_names(f))
+    qf = np.zeros(n) if qf is None else check_array(qf, (n,), "qf", f.error_names)
 
     A, B = f.linearize_points(X[:-1], U, k0=k0)
     ends = np.array([f.step(x, u, k0 + k) for k, (x, u) in enumerate(zip(X, U, strict=False))])

@@ -6,8 +6,7 @@ One step is s steps of a base map, of lengths gamma_i dt. Maths: docs/maths/comp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -17,9 +16,10 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
 from vioc.errors import ModelError, StepError
-from vioc.maps.given import trajectory_of
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, shared
-from vioc.maps.protocol import Kernel, Linearization, SecondOrder
+from vioc.maps.parts import Parts
+from vioc.maps.protocol import Kernel
 from vioc.maps.trajectory import Trajectory
 
 # What a base map knows of its mechanism, the composition knows as it is.
@@ -134,8 +134,15 @@ class Composition(KernelMap):
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         return self.base.retract(x, dx)
 
-    def _difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        return self.base._difference_expression(x0, x1)
+    def retract_expression(self, x: Any, dx: Any) -> Any:
+        return self.base.retract_expression(x, dx)
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        return self.base.error_names
+
+    def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
+        return self.base.difference_expression(x0, x1)
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return self.base.rest_input(x)
@@ -257,138 +264,50 @@ class Composition(KernelMap):
 
     # -- derivatives ------------------------------------------------------------------------------
 
-    def _stage_run(self, X: np.ndarray, U: np.ndarray, t: np.ndarray, h: np.ndarray, k0: int) -> _StageRun:
-        """The stages of N steps through the states X (N+1, nx), as a trajectory of the base."""
-        n, s, nx, nm = len(U), len(self.coefficients), self.nx, len(self.multiplier_names)
-        slopes = self.base.difference(X[:-1], X[1:])[:, : self._seeded] / h[:, None]
-        found = self._chain_numbers(X[:-1], np.tile(slopes, s), U, t[:, None], h[:, None], self._theta)
-        states = np.swapaxes(found[0], 1, 2)  # (N, s, nx)
-        impulses = np.swapaxes(found[1], 1, 2)
-        for i in np.flatnonzero(~(found[3][:, 0, 0] <= self._tolerance)):
-            states[i], impulses[i] = self._rescued_stages(X[i], U[i], k0 + i, float(t[i]), float(h[i]))
-        rows = np.concatenate([X[:-1, None], states[:, :-1]], axis=1).reshape(n * s, nx)
-        by_x, by_u = self._stage_inputs
-        inputs = np.einsum("sij,nj->nsi", by_x, X[:-1]) + np.einsum("sij,nj->nsi", by_u, U)
-        times = (t[:, None] + self._stage_starts[:-1] * h[:, None]).ravel()
-        return _StageRun(
-            self.base,
-            np.append(times, t[-1] + h[-1]),
-            np.vstack([rows, X[-1]]),
-            inputs.reshape(n * s, self.nu),
-            impulses.reshape(n * s, nm),
-            k0=0,
-            lengths=(h[:, None] * self.coefficients).ravel(),
-        )
-
     @shared
     def _chain_numbers(self) -> Evaluator:
         return Evaluator(self.backend.program(lambda: self._chain, "chain"))
 
-    def _first(self, run: _StageRun, k0: int) -> _FirstOrder:
-        s, ndx, nu, np_ = len(self.coefficients), self.ndx, self.nu, len(self.parameters)
-        try:
-            flat = self.base.linearize_trajectory(run)
-        except StepError as error:
-            raise self._of_stage(error, k0 + error.k // s, error.k % s) from None
-        n = len(run) // s
-        A, B, P, C, D, E = (
-            np.asarray(getattr(flat, name)).reshape(n, s, *getattr(flat, name).shape[1:]) for name in "ABPCDE"
-        )
-        x, u, p = slice(0, ndx), slice(ndx, ndx + nu), slice(ndx + nu, None)
-        Y = np.zeros((n, s, ndx + nu + np_, ndx + nu + np_))
+    def first(self, steps: Steps) -> Linearization:
+        stages = self._stages_of(steps)
+        return stages.first(self._linearize_stages(stages, steps))
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        stages = self._stages_of(steps)
+        lin = self._linearize_stages(stages, steps)
+        return stages.second(lin, self.base.second(stages.steps, *stages.weights(lin, Z, zeta)))
+
+    def _stages_of(self, steps: Steps) -> Parts:
+        n, s, nx = len(steps), len(self.coefficients), self.nx
+        X, U, t, h = steps.x0, steps.u, steps.t[:, None], steps.h[:, None]
+        slopes = self.base.difference(X, steps.x1)[:, : self._seeded] / h
+        found = self._chain_numbers(X, np.tile(slopes, s), U, t, h, self._theta)
+        states, impulses = (np.ascontiguousarray(np.swapaxes(m, 1, 2)) for m in found[:2])  # (N, s, ...)
+        for i in np.flatnonzero(~(found[3][:, 0, 0] <= self._tolerance)):
+            step = X[i], U[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0])
+            states[i], impulses[i] = self._rescued_stages(*step)
         by_x, by_u = self._stage_inputs
-        if by_x.any():  # kinematic variables: then errors are differences
-            Y[:, :, u, x] = by_x
-        Y[:, :, u, u] = by_u
-        Y[:, :, p, p] = np.eye(np_)
-        now = np.broadcast_to(np.eye(ndx, ndx + nu + np_), (n, ndx, ndx + nu + np_))
-        for i in range(s):
-            Y[:, i, x] = now
-            now = np.concatenate([A[:, i], B[:, i], P[:, i]], axis=2) @ Y[:, i]
-        along = np.concatenate([C[:, 0], D[:, 0], E[:, 0]], axis=2) @ Y[:, 0] / self.coefficients[0]
-        blocks = (np.ascontiguousarray(m[:, :, c]) for m in (now, along) for c in (x, u, p))
-        return _FirstOrder(Linearization(*blocks), A, Y)
+        inputs = np.einsum("sij,nj->nsi", by_x, X) + np.einsum("sij,nj->nsi", by_u, U)
+        flat = Steps(
+            np.concatenate([X[:, None], states[:, :-1]], axis=1).reshape(n * s, nx),
+            np.concatenate([states[:, :-1], steps.x1[:, None]], axis=1).reshape(n * s, nx),
+            inputs.reshape(n * s, self.nu),
+            impulses.reshape(n * s, impulses.shape[2]),
+            (t + self._stage_starts[:-1] * h).ravel(),
+            (h * self.coefficients).ravel(),
+            np.arange(n * s),
+        )
+        shares = np.zeros(flat.multipliers.shape)
+        shares[::s] = 1 / self.coefficients[0]
+        by_x, by_u = (np.broadcast_to(m, (n, *m.shape)).reshape(n * s, *m.shape[1:]) for m in (by_x, by_u))
+        return Parts(flat, np.arange(n + 1) * s, by_x, by_u, shares)
 
-    def _second(self, run: _StageRun, first: _FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        n, s = first.A.shape[:2]
-        weights, on_impulse = np.empty((n, s, self.ndx)), np.zeros((n, s, zeta.shape[1]))
-        on_impulse[:, 0] = zeta / self.coefficients[0]
-        z = Z
-        for i in reversed(range(s)):
-            weights[:, i] = z
-            z = np.einsum("nij,ni->nj", first.A[:, i], z)
-        H = self.base.second_order_trajectory(run, weights.reshape(n * s, -1), on_impulse.reshape(n * s, -1))
-        xt, ut, pt = (np.swapaxes(m, 1, 2) for m in (H.xu, H.xp, H.up))
-        whole = np.concatenate(
-            [np.concatenate(row, axis=2) for row in ((H.xx, H.xu, H.xp), (xt, H.uu, H.up), (ut, pt, H.pp))],
-            axis=1,
-        ).reshape(first.Y.shape)
-        result = (np.swapaxes(first.Y, 2, 3) @ whole @ first.Y).sum(axis=1)
-        x, u, p = slice(0, self.ndx), slice(self.ndx, self.ndx + self.nu), slice(self.ndx + self.nu, None)
-        pairs = ((x, x), (x, u), (u, u), (x, p), (u, p), (p, p))
-        return SecondOrder(*(np.ascontiguousarray(result[:, a, b]) for a, b in pairs))
-
-    def _along(self, trajectory: Trajectory) -> tuple[_StageRun, int]:
-        trajectory = trajectory_of(trajectory)
-        X, U, h = trajectory.x, trajectory.u, trajectory.step_lengths
-        return self._stage_run(X, U, trajectory.t[:-1], h, trajectory.k0), trajectory.k0
-
-    def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> tuple[_StageRun, int]:
-        x, u = self.check_point(x, u)
-        h = self._step_lengths(dt, 1)
-        X = self._steps(x, u[None], k, h, rescue=True)[0]
-        return self._stage_run(X, u[None], k * h, h, k), k
-
-    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        lin = self._first(*self._one_step(x, u, k, dt)).linearization
-        return Linearization(*(getattr(lin, name)[0] for name in "ABPCDE"))
-
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        X, after, U, _, t, h, _ = self._points(X, U, k0, dt)
-        runs = [
-            self._stage_run(np.stack([X[i], after[i]]), U[i : i + 1], t[i : i + 1], h[i : i + 1], k0 + i)
-            for i in range(len(U))
-        ]
-        each = [self._first(run, k0 + i).linearization for i, run in enumerate(runs)]
-        return Linearization(*(np.concatenate([getattr(lin, n) for lin in each]) for n in "ABPCDE"))
-
-    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        return self._first(*self._along(trajectory)).linearization
-
-    def second_order(
-        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
-    ) -> SecondOrder:
-        run, k = self._one_step(x, u, k, dt)
-        zeta = np.zeros(len(self.multiplier_names)) if zeta is None else np.asarray(zeta, float)
-        H = self._second(run, self._first(run, k), np.asarray(z, float)[None], zeta[None])
-        return SecondOrder(*(getattr(H, name)[0] for name in ("xx", "xu", "uu", "xp", "up", "pp")))
-
-    def second_order_trajectory(
-        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
-    ) -> SecondOrder:
-        run, k0 = self._along(trajectory)
-        if zeta is None:
-            zeta = np.zeros((len(Z), len(self.multiplier_names)))
-        return self._second(run, self._first(run, k0), np.asarray(Z, float), np.asarray(zeta, float))
-
-
-@dataclass(frozen=True)
-class _StageRun(Trajectory):
-    """Stages as a trajectory of the base, whose steps go back and forth in time."""
-
-    lengths: np.ndarray = field(kw_only=True)
-
-    @property
-    def step_lengths(self) -> np.ndarray:
-        return self.lengths
-
-
-class _FirstOrder(NamedTuple):
-    """Derivatives of N steps, of their stages A (N, s, ndx, ndx), and Y (N, s, ns, ns) of the docs."""
-
-    linearization: Linearization
-    A: np.ndarray
-    Y: np.ndarray
+    def _linearize_stages(self, stages: Parts, steps: Steps) -> Linearization:
+        try:
+            return self.base.first(stages.steps)
+        except StepError as error:
+            k, i = divmod(error.k, len(self.coefficients))
+            raise self._of_stage(error, int(steps.k[k]), i) from None
 
 
 def _check_symmetric(base: KernelMap) -> None:

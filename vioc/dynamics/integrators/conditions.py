@@ -14,8 +14,8 @@ import numpy as np
 from vioc.errors import ChartWarning, StepError, is_tried
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.divisible import Steps
     from vioc.dynamics.integrators.variational import VariationalMap
+    from vioc.maps.derivatives import Steps
 
 SOLVED = 1e12  # condition number above which M_k+1 of a solved step counts as singular
 SINGULAR = 1e10  # and of one that cannot be linearized

@@ -8,60 +8,21 @@ parts".
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.errors import ChartWarning, StepError, trying
-from vioc.maps.given import trajectory_of
+from vioc.errors import StepError, trying
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, Solved, Step
-from vioc.maps.protocol import FIELDS, Linearization, SecondOrder
-from vioc.maps.trajectory import Split, Trajectory
+from vioc.maps.parts import Parts
+from vioc.maps.trajectory import Split
 
 SMALLEST = 2.0**-6  # of a step: its shortest part; a hopeless step costs as many solves as it may have parts
 JUMP = 0.15  # rad or m by which a step may end elsewhere than its velocity leads without being looked at
 AGREED = 0.03  # of the way of a step: how far from the end of its halves its solution may end
-Splits = Mapping[int, Split]
-
-
-@dataclass(frozen=True)
-class Steps:
-    """N solved steps, rows of a trajectory or of a piece of it.
-
-    Attributes
-    ----------
-    x0, x1 : (N, nx)
-    u, multipliers : (N, nu), (N, nm)
-    t, h : (N,)
-        Start and length, s.
-    k : int
-        Index of the first one.
-    """
-
-    x0: np.ndarray
-    x1: np.ndarray
-    u: np.ndarray
-    multipliers: np.ndarray
-    t: np.ndarray
-    h: np.ndarray
-    k: int
-
-    def __len__(self) -> int:
-        return len(self.u)
-
-    def piece(self, rows: slice) -> Steps:
-        x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
-        return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k + rows.start)
-
-    @staticmethod
-    def along(run: Trajectory) -> Steps:
-        return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], run.step_lengths, run.k0)
 
 
 class DivisibleMap(KernelMap):
@@ -202,128 +163,44 @@ class DivisibleMap(KernelMap):
 
     # -- derivatives --------------------------------------------------------------------------------
 
-    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        lin = self._first(*self._one_step(x, u, k, dt))
-        return Linearization(*(getattr(lin, name)[0] for name in "ABPCDE"))
-
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        X, after, U, multipliers, t, h, splits = self._points(X, U, k0, dt)
-        return self._first(Steps(X, after, U, multipliers, t, h, k0), splits)
-
-    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        run = trajectory_of(trajectory)
-        return self._first(Steps.along(run), run.splits)
-
-    def second_order(
-        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
-    ) -> SecondOrder:
-        steps, splits = self._one_step(x, u, k, dt)
-        zeta = np.zeros(len(self.multiplier_names)) if zeta is None else np.asarray(zeta, float)
-        H = self._second(steps, splits, np.asarray(z, float)[None], zeta[None])
-        return SecondOrder(*(getattr(H, f)[0] for f in FIELDS))
-
-    def second_order_trajectory(
-        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
-    ) -> SecondOrder:
-        run = trajectory_of(trajectory)
-        zeta = np.zeros(run.multipliers.shape) if zeta is None else np.asarray(zeta, float)
-        return self._second(Steps.along(run), run.splits, np.asarray(Z, float), zeta)
-
-    def _one_step(self, x: Any, u: Any, k: int, dt: float | None) -> tuple[Steps, Splits]:
-        x, u = self.check_point(x, u)
-        h = self._step_lengths(dt, 1)
-        with warnings.catch_warnings():  # of a singular step derivatives raise
-            warnings.simplefilter("ignore", ChartWarning)
-            X, multipliers, _, splits = self._steps(x, u[None], k, h, rescue="split")
-        return Steps(X[:1], X[1:], u[None], multipliers, k * h, h, k), splits
-
-    def _first(self, steps: Steps, splits: Splits) -> Linearization:
-        if not splits:
+    def first(self, steps: Steps) -> Linearization:
+        if not steps.splits:
             return self._linearize_steps(steps)
-        flat, rows = self._flat(steps, splits)
-        lin = self._linearize_parts(flat, rows, steps.k)
-        whole = Linearization(*(getattr(lin, name)[rows[:-1]] for name in "ABPCDE"))
-        x, u, p = self._columns
-        for k, split in splits.items():
-            done, along, _ = self._chain(lin, slice(rows[k], rows[k + 1]), split)
-            for name, block, columns in zip("ABPCDE", [done] * 3 + [along] * 3, [x, u, p] * 2, strict=True):
-                getattr(whole, name)[k] = block[:, columns]
-        return whole
+        parts = self._parts_of(steps)
+        return parts.first(self._linearize_parts(parts, steps))
 
-    def _second(self, steps: Steps, splits: Splits, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        if not splits:
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        if not steps.splits:
             return self._contract_steps(steps, Z, zeta)
-        flat, rows = self._flat(steps, splits)
-        lin = self._linearize_parts(flat, rows, steps.k)
-        of = np.repeat(np.arange(len(steps)), np.diff(rows))
-        Z, zeta, before = Z[of], zeta[of], {}
-        for k, split in splits.items():  # the weight on what a part ends in is the costate of those behind it
-            parts = slice(rows[k], rows[k + 1])
-            before[k] = self._chain(lin, parts, split)[2]
-            zeta[parts] *= self._shares(split)
-            for i in range(parts.stop - 1, parts.start, -1):
-                Z[i - 1] = Z[i] @ lin.A[i] + zeta[i] @ lin.C[i]
-        H = self._contract_steps(flat, Z, zeta)
-        whole = SecondOrder(*(getattr(H, f)[rows[:-1]] for f in FIELDS))
-        x, u, p = self._columns
-        pairs = dict(zip(FIELDS, ((x, x), (x, u), (u, u), (x, p), (u, p), (p, p)), strict=True))
-        for k, Y in before.items():
-            own = {f: getattr(H, f)[rows[k] : rows[k + 1]] for f in FIELDS}
-            xt, ut, pt = (np.swapaxes(own[f], 1, 2) for f in ("xu", "xp", "up"))
-            blocks = ((own["xx"], own["xu"], own["xp"]), (xt, own["uu"], own["up"]), (ut, pt, own["pp"]))
-            each = np.concatenate([np.concatenate(row, axis=2) for row in blocks], axis=1)
-            total = (np.swapaxes(Y, 1, 2) @ each @ Y).sum(axis=0)
-            for f, (a, b) in pairs.items():
-                getattr(whole, f)[k] = total[a, b]
-        return whole
+        parts = self._parts_of(steps)
+        lin = self._linearize_parts(parts, steps)
+        return parts.second(lin, self._contract_steps(parts.steps, *parts.weights(lin, Z, zeta)))
 
-    @property
-    def _columns(self) -> tuple[slice, slice, slice]:
-        """Of errors of the state, inputs and parameters among what a step depends on."""
-        n = self.ndx + self.nu
-        return slice(0, self.ndx), slice(self.ndx, n), slice(n, n + len(self.parameters))
-
-    def _flat(self, steps: Steps, splits: Splits) -> tuple[Steps, np.ndarray]:
-        """Every part as a step, and the row in which each step begins (N + 1,)."""
+    def _parts_of(self, steps: Steps) -> Parts:
+        """Every part as a step; steps that were taken whole have one."""
         counts = np.ones(len(steps), int)
-        for k, split in splits.items():
+        for k, split in steps.splits.items():
             counts[k] = len(split)
-        rows, of = np.concatenate([[0], np.cumsum(counts)]), np.repeat(np.arange(len(steps)), counts)
+        begins, of = np.concatenate([[0], np.cumsum(counts)]), np.repeat(np.arange(len(steps)), counts)
         x0, x1, u, multipliers, t, h = (
-            getattr(steps, name)[of] for name in ("x0", "x1", "u", "multipliers", "t", "h")
+            a[of] for a in (steps.x0, steps.x1, steps.u, steps.multipliers, steps.t, steps.h)
         )
-        for k, split in splits.items():
-            r = slice(rows[k], rows[k + 1])
+        by_x, by_u = self._inputs_at(np.ones(len(of)))
+        shares = np.ones(multipliers.shape)
+        for k, split in steps.splits.items():
+            r = slice(begins[k], begins[k + 1])
             x0[r.start + 1 : r.stop], x1[r] = split.x[:-1], split.x
-            by_x, by_u = self._inputs_at(split.ends)
-            u[r] = by_x @ steps.x0[k] + by_u @ steps.u[k]
-            multipliers[r], h[r] = split.multipliers, split.lengths
+            by_x[r], by_u[r] = self._inputs_at(split.ends)
+            u[r] = by_x[r] @ steps.x0[k] + by_u[r] @ steps.u[k]
+            multipliers[r], h[r], shares[r] = split.multipliers, split.lengths, self._shares(split)
             t[r] += np.concatenate([[0.0], np.cumsum(split.lengths)[:-1]])
-        return Steps(x0, x1, u, multipliers, t, h, steps.k), rows
+        flat = Steps(x0, x1, u, multipliers, t, h, np.arange(len(of)))
+        return Parts(flat, begins, by_x, by_u, shares)
 
-    def _linearize_parts(self, flat: Steps, rows: np.ndarray, k0: int) -> Linearization:
+    def _linearize_parts(self, parts: Parts, steps: Steps) -> Linearization:
         try:
-            return self._linearize_steps(flat)
+            return self._linearize_steps(parts.steps)
         except StepError as error:
-            step = int(np.searchsorted(rows, error.k - k0, "right")) - 1
-            text = f"step {k0 + step} was taken in parts. Of these, {error}"
-            raise StepError(text, k0 + step, error.residual, error.cause) from None
-
-    def _chain(self, lin: Linearization, rows: slice, split: Split) -> tuple[np.ndarray, ...]:
-        """By what the step depends on, s = (errors, inputs, parameters): what it ends in (ndx, ns), its
-        multipliers (nm, ns), and what each part depends on (m, ns, ns).
-        """
-        x, u, p = self._columns
-        Y = np.zeros((len(split), p.stop, p.stop))
-        by_x, Y[:, u, u] = self._inputs_at(split.ends)
-        Y[:, u, x] = by_x[:, :, : self.ndx]  # nothing where errors are not differences of states
-        Y[:, p, p] = np.eye(p.stop - p.start)
-        shares = self._shares(split)
-        now, along = np.eye(self.ndx, p.stop), np.zeros((shares.shape[1], p.stop))
-        for y, share, A, B, P, C, D, E in zip(
-            Y, shares, *(getattr(lin, name)[rows] for name in "ABPCDE"), strict=True
-        ):
-            y[x] = now
-            now = np.concatenate([A, B, P], axis=1) @ y
-            along += share[:, None] * (np.concatenate([C, D, E], axis=1) @ y)
-        return now, along, Y
+            k = int(steps.k[np.searchsorted(parts.begins, error.k, "right") - 1])
+            text = f"step {k} was taken in parts. Of these, {error}"
+            raise StepError(text, k, error.residual, error.cause) from None

@@ -22,15 +22,13 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
 from vioc.dynamics.integrators.conditions import warn_singular
-from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import LONG
 from vioc.errors import ModelError
-from vioc.maps.given import trajectory_of
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared
-from vioc.maps.protocol import FIELDS, Kernel, Linearization, SecondOrder
-from vioc.maps.trajectory import Trajectory
+from vioc.maps.protocol import Kernel
 
 FORCING = ("symmetric", "left")
 FEW = 8  # variables for each constraint, whose column takes a sweep of its own
@@ -227,15 +225,5 @@ class MidpointVI(VariationalMap):
     def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._structured.contract(steps, self._theta, Z, zeta)
 
-    def second_order_tensor(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None):
-        steps, splits = self._one_step(x, u, k, dt)
-        if splits:
-            return super().second_order_tensor(x, u, k, dt)
-        made = self._structured.tensor(steps, self._theta)
-        return tuple(SecondOrder(*(getattr(H, name)[0] for name in FIELDS)) for H in made)
-
-    def second_order_tensor_trajectory(self, trajectory: Trajectory):
-        run = trajectory_of(trajectory)
-        if run.splits:
-            return super().second_order_tensor_trajectory(run)
-        return self._structured.tensor(Steps.along(run), self._theta)
+    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
+        return super().tensor(steps) if steps.splits else self._structured.tensor(steps, self._theta)

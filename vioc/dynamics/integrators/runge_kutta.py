@@ -17,17 +17,16 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.mechanical import MechanicalMap
-from vioc.dynamics.integrators.stage_derivatives import StageDerivatives
+from vioc.dynamics.integrators.stage_derivatives import FirstOrder, StageDerivatives
 from vioc.dynamics.integrators.tableau import METHODS, Tableau
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
-from vioc.maps.given import trajectory_of
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.explicit import ExplicitMap
 from vioc.maps.kernel import shared
-from vioc.maps.protocol import FIELDS, Linearization, SecondOrder
-from vioc.maps.trajectory import Trajectory
 
 
-class RungeKutta(MechanicalMap):
+class RungeKutta(ExplicitMap, MechanicalMap):
     """A Runge-Kutta method on a system's accelerations, as a one-step map.
 
     Parameters
@@ -250,9 +249,6 @@ class RungeKutta(MechanicalMap):
         args = self.full_step.mx_in()
         return ca.Function("step", args, self.full_step(*args)[:3])
 
-    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
-        return x
-
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """There is no other way to take a step: say what is wrong with it."""
         x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self._theta)
@@ -301,54 +297,20 @@ class RungeKutta(MechanicalMap):
     def _derivatives(self) -> StageDerivatives:
         return StageDerivatives(self)
 
-    def _solved(self, X: np.ndarray, U: np.ndarray, t: np.ndarray, h: np.ndarray, k0: int) -> tuple:
-        """Arguments of the derivatives at N points; raises `StepError` at one without a step."""
-        n = len(U)
-        h, theta = np.broadcast_to(h, (n,)), self._theta
-        x_next, _, error, jump, stages = self._full_step_numbers(X, U, t[:, None], h[:, None], theta)
+    def _first(self, steps: Steps) -> FirstOrder:
+        t, h, theta = steps.t[:, None], steps.h[:, None], self._theta
+        x_next, _, error, jump, stages = self._full_step_numbers(steps.x0, steps.u, t, h, theta)
         good = (error[:, 0, 0] <= self._tolerance) & np.isfinite(x_next).all(axis=(1, 2))
         if not good.all():
             i = int(np.argmin(good))
-            self._rescue(X[i], U[i], k0 + i, float(t[i]), float(h[i]))
-        return X, U, t, h, theta, jump[..., 0], np.moveaxis(stages, 2, 0)
+            self._rescue(steps.x0[i], steps.u[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0]))
+        return self._derivatives.first(steps, theta, jump[..., 0], np.moveaxis(stages, 2, 0))
 
-    def _point(self, x: Any, u: Any, k: int, dt: float | None) -> tuple:
-        x, u = self.check_point(x, u)
-        h = self._step_lengths(dt, 1)
-        return self._solved(x[None], u[None], k * h, h, k)
+    def first(self, steps: Steps) -> Linearization:
+        return self._first(steps).linearization
 
-    def _along(self, trajectory: Trajectory) -> tuple:
-        trajectory = trajectory_of(trajectory)
-        t, h = trajectory.t[:-1], trajectory.step_lengths
-        return self._solved(trajectory.x[:-1], trajectory.u, t, h, trajectory.k0)
-
-    def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
-        lin = self._derivatives.first(*self._point(x, u, k, dt)).linearization
-        return Linearization(*(getattr(lin, name)[0] for name in ("A", "B", "P", "C", "D", "E")))
-
-    def linearize_points(self, X: Any, U: Any, *, k0: int = 0, dt: Any = None) -> Linearization:
-        h = self._step_lengths(dt, len(U))
-        points = np.asarray(X, float), np.asarray(U, float), self._times(k0, h)[:-1], h
-        return self._derivatives.first(*self._solved(*points, k0)).linearization
-
-    def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
-        return self._derivatives.first(*self._along(trajectory)).linearization
-
-    def second_order(
-        self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
-    ) -> SecondOrder:
-        zeta = np.zeros(self.nm) if zeta is None else np.asarray(zeta, float)
-        first = self._derivatives.first(*self._point(x, u, k, dt))
-        H = self._derivatives.second(first, np.asarray(z, float)[None], zeta[None])
-        return SecondOrder(*(getattr(H, f)[0] for f in FIELDS))
-
-    def second_order_trajectory(
-        self, trajectory: Trajectory, Z: np.ndarray, zeta: np.ndarray | None = None
-    ) -> SecondOrder:
-        if zeta is None:
-            zeta = np.zeros((len(Z), self.nm))
-        first = self._derivatives.first(*self._along(trajectory))
-        return self._derivatives.second(first, np.asarray(Z, float), zeta)
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.second(self._first(steps), Z, zeta)
 
 
 def _norm(rows: ca.SX) -> ca.SX:

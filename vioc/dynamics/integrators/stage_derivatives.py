@@ -17,7 +17,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.errors import StepError
-from vioc.maps.protocol import Linearization, SecondOrder
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.runge_kutta import RungeKutta
@@ -51,6 +51,7 @@ class FirstOrder:
 
     linearization: Linearization
     h: np.ndarray
+    k: np.ndarray
     jump: SolvedRows | None
     stages: list[SolvedRows]
 
@@ -70,12 +71,12 @@ class StageDerivatives:
         args = [g.q_vector, given, g.parameters, dv, impulse]
         self._jump, self._jump_second = _derivatives("jump", R, y, w, args)
 
-    def first(self, X, U, t, h, theta, jump, stages, k0: int = 0) -> FirstOrder:
+    def first(self, steps: Steps, theta: np.ndarray, jump: np.ndarray, stages: np.ndarray) -> FirstOrder:
         """Derivatives at N steps.
 
         Parameters
         ----------
-        X, U, t, h : (N, nx), (N, nu), (N,), (N,)
+        steps : Steps
         theta : (np,)
         jump : (N, nd + nm)
         stages : (s, N, nd + nm)
@@ -87,10 +88,11 @@ class StageDerivatives:
             Where an equation has no derivative.
         """
         f, tab = self.f, self.f.tableau
+        X, U, t, h, k = steps.x0, steps.u, steps.t, steps.h, steps.k
         nq, nd, nk, nx = f.nq, f.nd, f.nk, f.nx
         nf, np_, n = len(f.system.inputs), len(theta), len(U)
         ns = nx + f.nu + np_
-        H = np.asarray(h)[:, None, None]
+        H = h[:, None, None]
         q0, v0 = X[:, :nq], X[:, nq:].copy()
         forces, rho = U[:, :nf], U[:, nf:]
         cf, crho, ct = slice(nx, nx + nf), slice(nx + nf, nx + nf + nk), slice(nx + nf + nk, ns)
@@ -106,7 +108,7 @@ class StageDerivatives:
             args = [q0, rates - v0[:, nd:], theta, jump[:, :nd], jump[:, nd:]]
             y_s = np.concatenate([q0_s, rates_s - v0_s[:, nd:], theta_s], axis=1)
             R_y, S = self._jump(*args)
-            solved_jump = SolvedRows(args, y_s, _solve(S, -R_y @ y_s, k0), R_y, S)
+            solved_jump = SolvedRows(args, y_s, _solve(S, -R_y @ y_s, k), R_y, S)
             v0[:, :nd] += jump[:, :nd]
             v0[:, nd:], v0_s[:, nd:] = rates, rates_s
             v0_s[:, :nd] += solved_jump.w_s[:, :nd]
@@ -130,7 +132,7 @@ class StageDerivatives:
             R_y, S = self._stage(*args)
             S[:, :, :nd] += Aq * R_y[:, :, :nd] + A * R_y[:, :, nq : nq + nd]  # zero where explicit
             y_s = np.concatenate([Q_s, V_s, forces_s, theta_s], axis=1)
-            w_s = _solve(S, -R_y @ y_s, k0)
+            w_s = _solve(S, -R_y @ y_s, k)
             y_s[:, :nd] += Aq * w_s[:, :nd]
             y_s[:, nq : nq + nd] += A * w_s[:, :nd]
             done.append(SolvedRows(args, y_s, w_s, R_y, S))
@@ -140,9 +142,7 @@ class StageDerivatives:
         if nk:
             q_next[:, nd:] = identity[:, crho]
         x_s = np.concatenate([q_next, v_next], axis=1)
-        by = slice(0, nx), slice(nx, nx + f.nu), ct
-        lin = Linearization(*(np.ascontiguousarray(d[:, :, c]) for d in (x_s, mult_s) for c in by))
-        return FirstOrder(lin, np.asarray(h), solved_jump, done)
+        return FirstOrder(Linearization.of(x_s, mult_s, f.nu), h, k, solved_jump, done)
 
     def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_next + zeta . multipliers, without the third-order tensor.
@@ -163,7 +163,7 @@ class StageDerivatives:
         result = np.zeros((len(Z), ns, ns))
         for i in reversed(range(tab.stages)):
             rows = first.stages[i]
-            eta = _solve(np.swapaxes(rows.S, 1, 2), -weights[i][..., None])[..., 0]
+            eta = _solve(np.swapaxes(rows.S, 1, 2), -weights[i][..., None], first.k)[..., 0]
             by_y = np.einsum("nij,ni->nj", rows.R_y, eta)
             by_Q, by_V = by_y[:, :nd], by_y[:, nq : nq + nd]
             for j in range(i):
@@ -172,11 +172,9 @@ class StageDerivatives:
             result += _congruence(rows, self._stage_second(*rows.args, eta)[0])
         if first.jump is not None:
             omega = np.concatenate([on_v0, -zeta], axis=1)
-            eta = _solve(np.swapaxes(first.jump.S, 1, 2), -omega[..., None])[..., 0]
+            eta = _solve(np.swapaxes(first.jump.S, 1, 2), -omega[..., None], first.k)[..., 0]
             result += _congruence(first.jump, self._jump_second(*first.jump.args, eta)[0])
-        x, u, p = slice(0, nx), slice(nx, nx + f.nu), slice(nx + f.nu, None)
-        pairs = ((x, x), (x, u), (u, u), (x, p), (u, p), (p, p))
-        return SecondOrder(*(np.ascontiguousarray(result[:, i, j]) for i, j in pairs))
+        return SecondOrder.of(result, nx, f.nu)
 
 
 def _derivatives(name: str, R: ca.SX, y: ca.SX, w: ca.SX, args: list[ca.SX]):
@@ -197,7 +195,7 @@ def _congruence(rows: SolvedRows, H: np.ndarray) -> np.ndarray:
     return np.swapaxes(y_w, 1, 2) @ H @ y_w
 
 
-def _solve(S: np.ndarray, rhs: np.ndarray, k0: int = 0) -> np.ndarray:
+def _solve(S: np.ndarray, rhs: np.ndarray, k: np.ndarray) -> np.ndarray:
     try:
         x = np.linalg.solve(S, rhs)
     except np.linalg.LinAlgError:
@@ -205,9 +203,9 @@ def _solve(S: np.ndarray, rhs: np.ndarray, k0: int = 0) -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(x).all(axis=(1, 2)))
     if len(bad):
         raise StepError(
-            f"step {k0 + int(bad[0])} cannot be linearized: the mass matrix or Dh M^-1 Dh' is singular at "
+            f"step {k[bad[0]]} cannot be linearized: the mass matrix or Dh M^-1 Dh' is singular at "
             "one of its stages; the coordinates or the constraints are singular there",
-            k0 + int(bad[0]),
+            int(k[bad[0]]),
             float("nan"),
             "singular M",
         )

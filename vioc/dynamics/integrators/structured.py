@@ -23,10 +23,9 @@ from vioc.compile.cores import over_cores
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
 from vioc.dynamics.integrators.conditions import singular_linearization
-from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.tensor import Tensor
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.protocol import FIELDS, Linearization, SecondOrder
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -210,10 +209,7 @@ class StructuredLinearization:
             piece = steps.piece(rows)
             return self.second(piece, self.first(piece, theta), Z[rows], zeta[rows])
 
-        parts = list(over_cores(work, self._pieces(len(steps))))
-        if len(parts) == 1:
-            return parts[0]
-        return SecondOrder(*(np.concatenate([getattr(p, name) for p in parts]) for name in FIELDS))
+        return SecondOrder.joined(list(over_cores(work, self._pieces(len(steps)))))
 
     def tensor(self, steps: Steps, theta: np.ndarray) -> tuple[SecondOrder, SecondOrder]:
         """Second derivatives of every step: of the next state and of the multipliers, (N, output, ...)."""
@@ -341,7 +337,7 @@ class StructuredLinearization:
                 np.matmul(X[:, :, p], minus * F_u, out=Y[:, :, :nf])
         B[:, p, :nf] += plus * F_u
 
-    def _check_regular(self, G: np.ndarray, h: np.ndarray, saddle: np.ndarray, k0: int) -> None:
+    def _check_regular(self, G: np.ndarray, h: np.ndarray, saddle: np.ndarray, k: np.ndarray) -> None:
         """Raise where an impulse is amplified beyond what a regular step does ([S] VII).
 
         dq/dp is about dt M^-1, which is largest on its diagonal, and Dh' dlambda/dp a projection, of size
@@ -362,7 +358,7 @@ class StructuredLinearization:
             bad = np.flatnonzero(~(size <= limit))
             if len(bad):
                 i = int(bad[0])
-                raise singular_linearization(f, saddle[i], k0 + i, float(size[i]), cause)
+                raise singular_linearization(f, saddle[i], int(k[i]), float(size[i]), cause)
 
     # -- second order -----------------------------------------------------------------------------
 

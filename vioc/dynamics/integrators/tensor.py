@@ -17,7 +17,8 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.ancestor_triples import AncestorTriples
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.structured import FirstOrder, Segment, Steps, StructuredLinearization
+    from vioc.dynamics.integrators.structured import FirstOrder, Segment, StructuredLinearization
+    from vioc.maps.derivatives import Steps
 
 KEYS = ("zz", "zx", "zu", "zt", "xx", "xu", "uu")  # rows and columns: state, input, parameters, what follows
 AT_ONCE = 6000  # entries of the constraints' third derivatives up to which one function gives them all

@@ -19,12 +19,13 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
-from vioc.dynamics.integrators.divisible import DivisibleMap, Steps
+from vioc.dynamics.integrators.divisible import DivisibleMap
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
 from vioc.dynamics.integrators.step_equations import StepBlocks, StepEquations
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.maps.derivatives import Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.kernel import shared
 from vioc.maps.trajectory import Trajectory
@@ -168,7 +169,7 @@ class VariationalMap(DivisibleMap, MechanicalMap):
         A step warns of a singular M_k+1 by itself (`ChartWarning`); this tells how near a motion comes.
         """
         run = trajectory_of(trajectory)
-        steps, rows = self._flat(Steps.along(run), run.splits)
-        found = conditions(self, steps, self._theta)  # of a step in parts, its worst part
-        worst = (np.maximum.reduceat(a, rows[:-1]) for a in (found.mass, found.constraints))
+        parts = self._parts_of(Steps.along(run))
+        found = conditions(self, parts.steps, self._theta)  # of a step in parts, its worst part
+        worst = (np.maximum.reduceat(a, parts.begins[:-1]) for a in (found.mass, found.constraints))
         return StepConditions(run.t[:-1], *worst)

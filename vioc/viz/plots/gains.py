@@ -34,12 +34,11 @@ def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
     ValueError
         If the gain is constant.
     """
-    from vioc.control.linear.weights import error_names
 
     f, K = regulator.map, regulator.K
     if K.ndim != 3:
         raise ValueError(f"expected gains over time (N, nu, ndx), got K of shape {K.shape}: it is constant")
-    known = error_names(f)
+    known = f.error_names
     names = tuple(by_name(dict.fromkeys(names), known, "gains")) or known
     labels = {
         driver: [label(n, per(unit_of(f, f"u.{driver}"), unit_of(f, n))) for n in names]

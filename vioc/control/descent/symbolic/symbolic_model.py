@@ -14,7 +14,8 @@ from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.errors import OptimizationError
-from vioc.maps.protocol import Linearization, OneStepMap
+from vioc.maps.derivatives import Linearization
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 AWAY = 1e3  # relative to 1 + |x| of the iterate: farther off a trial says nothing that is worth a hard step

@@ -20,8 +20,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.conditions import singular_linearization
-from vioc.dynamics.integrators.divisible import Steps
-from vioc.maps.protocol import Linearization, SecondOrder
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
@@ -139,13 +138,10 @@ class StepDerivatives:
         y_s[:, y1d], y_s[:, yl] = z_s[:, :nd], z_s[:, nd:]
         rates = (y_s[:, nq + nd : 2 * nq] - y_s[:, nd:nq]) / h[:, None, None]
         x_s = np.concatenate([y_s[:, y1], P @ y_s, rates], axis=1)
-        by_x, by_u = slice(0, nx), slice(nx, nx + f.nu)
-        lin = Linearization(
-            *(np.ascontiguousarray(d[:, :, c]) for d in (x_s, z_s[:, nd:]) for c in (by_x, by_u, st))
-        )
+        lin = Linearization.of(x_s, z_s[:, nd:], f.nu)
         return FirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
 
-    def _check_regular(self, z_p, force, h, saddle, k0: int) -> None:
+    def _check_regular(self, z_p, force, h, saddle, k: np.ndarray) -> None:
         """Raise where an impulse is amplified beyond what a regular step does ([S] VII)."""
         f = self.f
         root = np.sqrt(f.lagrangian.mass_scale)
@@ -159,7 +155,7 @@ class StepDerivatives:
             bad = np.flatnonzero(~(size <= limit))
             if len(bad):
                 i = int(bad[0])
-                raise singular_linearization(f, saddle[i], k0 + i, float(size[i]), cause)
+                raise singular_linearization(f, saddle[i], int(k[i]), float(size[i]), cause)
 
     def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(32)).
@@ -174,6 +170,4 @@ class StepDerivatives:
         adjoint = -np.linalg.solve(np.swapaxes(first.saddle, 1, 2), weights[..., None])[..., 0]
         inner = self._columns(self._second, [*first.args, adjoint[:, :nd], z_p, adjoint[:, nd:]])
         result = np.swapaxes(first.y_s, 1, 2) @ inner @ first.y_s
-        x, u, t = slice(0, nx), slice(nx, nx + f.nu), slice(nx + f.nu, None)
-        pairs = ((x, x), (x, u), (u, u), (x, t), (u, t), (t, t))
-        return SecondOrder(*(np.ascontiguousarray(result[:, i, j]) for i, j in pairs))
+        return SecondOrder.of(result, nx, f.nu)

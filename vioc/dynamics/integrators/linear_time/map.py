@@ -20,15 +20,14 @@ from vioc.checks import near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
 from vioc.dynamics.integrators.linear_time.derivatives import StepDerivatives
 from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepGraphs
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
-from vioc.maps.protocol import Linearization, SecondOrder
 
 STARTS = ("legendre", "authors")
 

@@ -10,14 +10,13 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.divisible import Steps
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.step import STATE, Balance
 from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
-from vioc.maps.protocol import Linearization, SecondOrder
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
@@ -198,7 +197,7 @@ class StepDerivatives:
             leaving, arriving = (np.full((len(w), len(w[0]), R_y.shape[2]), np.nan) for _ in range(2))
         solved = np.concatenate([leaving, arriving], axis=1)
         if not np.isfinite(solved).all():
-            k = steps.k + int(np.argmin(np.isfinite(solved).all(axis=(1, 2))))
+            k = int(steps.k[np.argmin(np.isfinite(solved).all(axis=(1, 2)))])
             raise StepError(
                 f"step {k} cannot be linearized: the constraints are dependent there; change the "
                 "motion, or remove redundant constraints",
@@ -209,9 +208,7 @@ class StepDerivatives:
         whole = X_y + X_w @ leaving + X_m @ arriving
         first = np.where(f._slips[:, None], 0.0, leaving[:, TWIST * n :])
         impulses = first + arriving[:, TWIST * n :]
-        cuts = np.cumsum(self.sizes)[:-1]
-        blocks = np.split(whole, cuts, axis=2) + np.split(impulses, cuts, axis=2)
-        lin = Linearization(*map(np.ascontiguousarray, blocks))
+        lin = Linearization.of(whole, impulses, f.nu)
         return First(arguments, solved, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
@@ -228,6 +225,4 @@ class StepDerivatives:
         T = first.solved
         mixed = H[:, :ny, ny:] @ T
         full = H[:, :ny, :ny] + mixed + np.swapaxes(mixed, 1, 2) + np.swapaxes(T, 1, 2) @ H[:, ny:, ny:] @ T
-        e, u, p = np.split(np.arange(ny), np.cumsum(self.sizes)[:-1])
-        parts = (full[:, a][:, :, b] for a, b in ((e, e), (e, u), (u, u), (e, p), (u, p), (p, p)))
-        return SecondOrder(*(np.ascontiguousarray(part) for part in parts))
+        return SecondOrder.of(full, self.f.ndx, self.f.nu)

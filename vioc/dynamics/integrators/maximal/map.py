@@ -19,7 +19,7 @@ from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap, Steps
+from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.crossings import warn_crossed
@@ -39,8 +39,9 @@ from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.errors import StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared, shared_by_step
-from vioc.maps.protocol import Kernel, Linearization, SecondOrder, Symbols
+from vioc.maps.protocol import Kernel, Symbols
 from vioc.maps.signals import inputs
 from vioc.maps.trajectory import Split, Trajectory
 
@@ -181,7 +182,7 @@ class MaximalVI(DivisibleMap):
         """`retract` on symbols, exact to second order in dx: for derivatives by errors."""
         return space.retract_expression(len(self.bodies), x, dx)
 
-    def _difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
+    def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
         return space.difference_expression(len(self.bodies), x0, x1)
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:

@@ -1,0 +1,177 @@
+"""Derivatives of steps: where they are taken, and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from vioc.maps.trajectory import Split, Trajectory
+
+PRINTED = 64  # entries of A up to which a linearization prints its numbers
+
+Self = TypeVar("Self", bound="Rows")
+
+
+class Rows:
+    """A dataclass of arrays with a leading axis of N steps."""
+
+    @property
+    def blocks(self) -> dict[str, np.ndarray]:
+        """The arrays by name."""
+        return dict(self.__dict__)
+
+    def rows(self: Self, index: Any) -> Self:
+        """Those of some steps; without the leading axis where `index` is a number."""
+        return type(self)(**{name: block[index] for name, block in self.blocks.items()})
+
+    @classmethod
+    def joined(cls: type[Self], parts: list[Self]) -> Self:
+        """One behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        names = parts[0].blocks
+        return cls(**{name: np.concatenate([p.blocks[name] for p in parts]) for name in names})
+
+
+@dataclass(frozen=True)
+class Steps:
+    """N solved steps: where derivatives are taken.
+
+    Attributes
+    ----------
+    x0, x1 : (N, nx)
+        States that they start from and end in.
+    u, multipliers : (N, nu), (N, nm)
+    t, h : (N,)
+        Start and length, s.
+    k : (N,) int
+        Their numbers, for messages.
+    splits : dict of int to Split
+        Those that were taken in parts, by row.
+    """
+
+    x0: np.ndarray
+    x1: np.ndarray
+    u: np.ndarray
+    multipliers: np.ndarray
+    t: np.ndarray
+    h: np.ndarray
+    k: np.ndarray
+    splits: Mapping[int, Split] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.u)
+
+    @staticmethod
+    def along(run: Trajectory) -> Steps:
+        """Those of a trajectory."""
+        k = run.k0 + np.arange(len(run))
+        h = run.step_lengths
+        return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], h, k, run.splits)
+
+    def piece(self, rows: slice) -> Steps:
+        """Some of those that were taken whole."""
+        x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
+        return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k[rows])
+
+    def tiled(self, count: int) -> Steps:
+        """All of them `count` times."""
+        arrays = self.x0, self.x1, self.u, self.multipliers, self.t, self.h, self.k
+        splits = {i * len(self) + k: s for i in range(count) for k, s in self.splits.items()}
+        x0, x1, u, multipliers, t, h, k = (np.tile(a, (count, *[1] * (a.ndim - 1))) for a in arrays)
+        return Steps(x0, x1, u, multipliers, t, h, k, splits)
+
+
+@dataclass(frozen=True, repr=False)
+class Linearization(Rows):
+    """First derivatives of a step; unpacks as ``A, B``.
+
+    Along a trajectory every array has a leading axis of N steps.
+
+    Attributes
+    ----------
+    A : (ndx, ndx)
+    B : (ndx, nu)
+    P : (ndx, np)
+        By the declared parameters.
+    C, D, E : (nm, ndx), (nm, nu), (nm, np)
+        The multipliers by state, input, parameters.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    P: np.ndarray
+    C: np.ndarray
+    D: np.ndarray
+    E: np.ndarray
+
+    @staticmethod
+    def of(states: np.ndarray, multipliers: np.ndarray, nu: int) -> Linearization:
+        """Of Jacobians (..., ndx, ns) and (..., nm, ns) by s = (errors of the state, inputs, parameters)."""
+        by = columns(states.shape[-2], nu)
+        return Linearization(*(np.ascontiguousarray(m[..., c]) for m in (states, multipliers) for c in by))
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.A, self.B))
+
+    def __repr__(self) -> str:
+        if self.A.ndim > 2 or self.A.size > PRINTED:
+            sizes = f"{self.C.shape[-2]} multipliers, {self.P.shape[-1]} parameters"
+            return f"Linearization(A {self.A.shape}, B {self.B.shape}, {sizes})"
+        blocks = [f"  {name} = {_table(m)}" for name, m in self.blocks.items() if m.size]
+        return "\n".join(["Linearization(", *blocks, ")"])
+
+
+def _table(m: np.ndarray) -> str:
+    """A matrix in five digits; what is rounding beside its largest entry is 0."""
+    texts = [[f"{v:.5g}" for v in row] for row in np.where(np.abs(m) > 1e-14 * np.abs(m).max(), m, 0.0)]
+    width = max(len(text) for row in texts for text in row)
+    return "\n       ".join(" ".join(text.rjust(width) for text in row) for row in texts)
+
+
+@dataclass(frozen=True)
+class SecondOrder(Rows):
+    """z-contracted second derivatives of a step; unpacks as ``Hxx, Hxu, Huu``.
+
+    With weights z on x[k+1] and zeta on the multipliers, the Hessian of z . f + zeta . lambda.
+    Along a trajectory every array has a leading axis of N steps.
+
+    Attributes
+    ----------
+    xx, xu, uu : (ndx, ndx), (ndx, nu), (nu, nu)
+    xp, up, pp : (ndx, np), (nu, np), (np, np)
+        With the declared parameters.
+    """
+
+    xx: np.ndarray
+    xu: np.ndarray
+    uu: np.ndarray
+    xp: np.ndarray
+    up: np.ndarray
+    pp: np.ndarray
+
+    @staticmethod
+    def of(H: np.ndarray, ndx: int, nu: int) -> SecondOrder:
+        """Of Hessians (..., ns, ns) by s = (errors of the state, inputs, parameters)."""
+        x, u, p = columns(ndx, nu)
+        pairs = (x, x), (x, u), (u, u), (x, p), (u, p), (p, p)
+        return SecondOrder(*(np.ascontiguousarray(H[..., i, j]) for i, j in pairs))
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The Hessians whole, (..., ns, ns)."""
+        xt, ut, pt = (np.swapaxes(m, -1, -2) for m in (self.xu, self.xp, self.up))
+        rows = (self.xx, self.xu, self.xp), (xt, self.uu, self.up), (ut, pt, self.pp)
+        return np.concatenate([np.concatenate(row, axis=-1) for row in rows], axis=-2)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.xx, self.xu, self.uu))
+
+
+def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:
+    """Of errors of the state, inputs and parameters among what a step depends on."""
+    return slice(ndx), slice(ndx, ndx + nu), slice(ndx + nu, None)

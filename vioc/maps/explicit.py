@@ -1,0 +1,88 @@
+"""`ExplicitMap`: steps that are formulas, with derivatives by CasADi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.errors import StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import KernelMap, shared
+
+OPTIONS = {"cse": True}
+
+
+class ExplicitMap(KernelMap):
+    """A `KernelMap` whose steps start from the state alone.
+
+    Subclasses set the attributes of `OneStepMap` and `_kernel`. Derivatives are CasADi's, of kernels of SX
+    symbols.
+    """
+
+    _tolerance = np.inf  # an explicit map fails only by numbers that are not finite
+
+    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+        return x
+
+    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        raise StepError(
+            f"step {k}: the map returned numbers that are not finite from x = {x}, u = {u}",
+            k,
+            float("nan"),
+            "not finite",
+        )
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    def steps_at(
+        self, X: Any, U: Any, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
+    ) -> Steps:
+        if self.ndx != self.nx:
+            return super().steps_at(X, U, k0, dt)
+        X, U = np.asarray(X, float), np.asarray(U, float)
+        h, none = self._step_lengths(dt, len(U)), np.full((len(U), len(self.multiplier_names)), np.nan)
+        return Steps(X, np.full_like(X, np.nan), U, none, self._times(k0, h)[:-1], h, k0 + np.arange(len(U)))
+
+    @shared
+    def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:
+        """Arguments, what derivatives are by, and what of: the next state's error at x_next, multipliers."""
+        x, u, _, theta, dt = self.symbols
+        e, x1, t = ca.SX.sym("e", self.ndx), ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
+        after, multipliers, _ = self._kernel(self.retract_expression(x, e), u, t, dt, theta)
+        return [x, x1, u, t, dt, theta], [e, u, theta], self.difference_expression(x1, after), multipliers
+
+    def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
+        """Of the expressions' arguments and some more, where the error is zero."""
+        args, (e, *_), _, _ = self._expressions
+
+        def build() -> ca.Function:
+            at_zero = ca.substitute(outputs(), [e], [ca.SX.zeros(e.numel())])
+            return ca.Function(name, [*args, *more], [ca.densify(o) for o in at_zero], OPTIONS)
+
+        return Evaluator(self.backend.program(build, name))
+
+    @shared
+    def _jacobians(self) -> Evaluator:
+        _, by, *outputs = self._expressions
+        return self._evaluator("first", [], lambda: [ca.jacobian(o, ca.vertcat(*by)) for o in outputs])
+
+    @shared
+    def _hessian(self) -> Evaluator:
+        _, by, *outputs = self._expressions
+        weights = [ca.SX.sym(name, o.numel()) for name, o in zip(("z", "zeta"), outputs, strict=True)]
+        total = sum(ca.dot(w, o) for w, o in zip(weights, outputs, strict=True))
+        return self._evaluator("second", weights, lambda: [ca.hessian(total, ca.vertcat(*by))[0]])
+
+    def _at(self, steps: Steps) -> list[np.ndarray]:
+        return [steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None], self._theta]
+
+    def first(self, steps: Steps) -> Linearization:
+        states, multipliers = self._jacobians(*self._at(steps))
+        return Linearization.of(states, multipliers, self.nu)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return SecondOrder.of(self._hessian(*self._at(steps), Z, zeta)[0], self.ndx, self.nu)
