@@ -13,7 +13,6 @@ from vioc import Gravity, JointForce, Mass, MidpointVI, System, ry, tx
 from vioc.control import (
     Cost,
     check_derivatives,
-    cost_functions,
     dlqr,
     feedback,
     optimize,
@@ -96,7 +95,7 @@ def test_long_hessians_by_columns_are_the_same(moving, costs, monkeypatch):
     lin = f.linearize_trajectory(run)
     for whole, again in zip(costs, make_costs(f, run), strict=True):
         direct = whole.hessian(run, lin)
-        monkeypatch.setattr(cost_functions, "LONG", 0)
+        monkeypatch.setattr("vioc.control.costs.functions.LONG", 0)
         for a, b in zip(direct, again.hessian(run, lin), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * (1 + np.abs(b).max(initial=0.0)))
         monkeypatch.undo()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vioc.control.dmoc.solution import Violation
+from vioc.control.problem.limits import Violation
 from vioc.control.problem.result import Result
 
 LEVEL_HEADER = (

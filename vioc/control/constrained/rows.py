@@ -11,12 +11,18 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
-from vioc.control.dmoc.access import as_constraints, full_names
-from vioc.control.dmoc.solution import Violation
-from vioc.control.problem.limits import Constraint, limits
+from vioc.control.problem.limits import (
+    Constraint,
+    Violation,
+    as_constraints,
+    bound,
+    check_distinct,
+    end_condition,
+    end_values,
+    full_names,
+)
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
-from vioc.names import by_quantity
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class Rows:
         if not self.rows:
             raise ValueError("the limits are all on the initial state, which is given")
         self.symbols = [c.symbols() for c in self.constraints]
-        self.data = [_data(c, steps) for c in self.constraints]
+        self.data = [c.data(steps) for c in self.constraints]
         self._values = [
             Evaluator(ca.Function("c", [*f.symbols, s], [c.expression]))
             for c, s in zip(self.constraints, self.symbols, strict=True)
@@ -96,11 +102,8 @@ class Rows:
 
     def _add(self, group: int, c: Constraint) -> None:
         n, end, by_step = self.steps, c.where == "end", self.by_step[group]
-        count = 1 if end else n + (not by_step)
-        low, high = limits((c.lower, c.upper), count, f"constraint {c.name}", number="equal")
-        if not (np.isfinite(low) | np.isfinite(high)).any():
-            raise ValueError(f"constraint {c.name}: it has no limit; give lower, upper, or both")
-        samples = np.array([n]) if end else np.arange(count)
+        low, high = c.limits(self.map, n)
+        samples = np.array([n]) if end else np.arange(len(low))
         counts = samples > 0 if not by_step else samples >= 0  # x_0 is given
         equal = low == high
         both = np.isfinite(low) & np.isfinite(high) & ~equal
@@ -181,7 +184,7 @@ class Rows:
         for c, value, by_step in zip(self.constraints, values, self.by_step, strict=True):
             if by_step or c.where == "end":
                 continue
-            low, high = limits((c.lower, c.upper), self.steps + 1, f"constraint {c.name}", number="equal")
+            low, high = c.limits(self.map, self.steps)
             for name, v in zip(c.row_names, value[0], strict=True):
                 if not low[0] - tolerance * (1 + abs(v)) <= v <= high[0] + tolerance * (1 + abs(v)):
                     raise ValueError(
@@ -228,42 +231,14 @@ def _collected(
     final: Any,
 ) -> list[Constraint]:
     """Bounds, constraints and final conditions as constraints."""
-    bounds, constraints = full_names(f, bounds), as_constraints(constraints)
-    found = []
-    for name, value in (bounds or {}).items():
-        c = Constraint(name, f.quantity(name))
-        low, high = limits(value, steps + (not c.by_step(f)), f"bounds on {name}", number="symmetric")
-        found.append(Constraint(name, c.expression, low, high))
-    for c in constraints:
-        if not isinstance(c, Constraint):
-            raise TypeError(f"constraints: expected Constraint objects (vioc.control.dmoc), got {c!r}")
+    found = [bound(f, name, value, steps) for name, value in (full_names(f, bounds) or {}).items()]
+    for c in as_constraints(constraints):
         if c.where == "start":
             raise ValueError(f"constraint {c.name}: the initial state is given; no condition at the start")
         c.check(f)
         found.append(c)
-    if final is not None and not isinstance(final, Mapping):
-        x = f.check_state(final, "final state")
-        final = dict(zip(f.state_names, x, strict=True))
-    for name, value in by_quantity(f, final or {}, "final").items():
-        low, high = limits(value, 1, f"final {name}", number="equal")
-        c = Constraint(f"final {name}", f.quantity(name), low, high, where="end")
-        c.check(f)
-        found.append(c)
-    names = [c.name for c in found]
-    doubled = next((n for n in names if names.count(n) > 1), None)
-    if doubled is not None:
-        raise ValueError(f"constraints: two have the name {doubled!r}")
+    found += [end_condition(f, n, v, "end") for n, v in end_values(f, final, "final").items()]
+    check_distinct(found)
     if not found:
         raise ValueError("no constraint: give bounds, constraints or final, or use `optimize`")
     return found
-
-
-def _data(c: Constraint, steps: int) -> np.ndarray:
-    """A constraint's references side by side (N+1, s)."""
-    columns = []
-    for symbol, values in c.references:
-        size = ca.SX(symbol).numel()
-        array = np.asarray(values, float)
-        array = array[:, None] if array.ndim == 1 and size == 1 else array
-        columns.append(check_array(array, (steps + 1, size), f"references of constraint {c.name}"))
-    return np.concatenate(columns, axis=1) if columns else np.empty((steps + 1, 0))

@@ -16,14 +16,14 @@ import numpy as np
 from vioc.control.costs.cost import Cost
 from vioc.control.ddp.backward import Box, Model, Pass
 from vioc.control.descent.projection import project, projection_gains
-from vioc.control.problem.limits import limits
+from vioc.control.problem.limits import bound_arrays, full_names
 from vioc.control.problem.result import HEADER, History, Record, Result, advice_on
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
-from vioc.names import INPUTS, by_quantity
+from vioc.names import INPUTS
 from vioc.progress import Progress
 
 METHODS = ("ddp", "ilqr")
@@ -143,17 +143,14 @@ def _box(f: OneStepMap, bounds: Mapping[str, Any] | None, n: int) -> Box | None:
     """Lower and upper limits (N, nu) of the inputs."""
     if not bounds:
         return None
-    low, high = np.full((n, f.nu), -np.inf), np.full((n, f.nu), np.inf)
-    inputs = [INPUTS + name for name in f.input_names]
-    for name, value in by_quantity(f, bounds, "bounds").items():
+    inputs, bounds = [INPUTS + name for name in f.input_names], full_names(f, bounds)
+    for name in bounds or {}:
         if name not in inputs:
             raise ValueError(
                 f"bounds: DDP takes those of inputs ({', '.join(inputs)}), got {name!r}; use "
                 "optimize_constrained"
             )
-        i = inputs.index(name)
-        low[:, i], high[:, i] = limits(value, n, f"bounds on {name}", number="symmetric")
-    return low, high
+    return bound_arrays(bounds, inputs, n)
 
 
 @dataclass

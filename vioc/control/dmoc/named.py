@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vioc.control.dmoc.access import Duals
+from vioc.checks import near_misses
+from vioc.control.problem.limits import Violation
+from vioc.errors import ModelError
+from vioc.names import meaning
 
 if TYPE_CHECKING:
     from vioc.control.dmoc.transcription import Transcription
 
 
-class Violation(NamedTuple):
-    """A row or an unknown outside of its limits.
+class NoMultiplier(ModelError, KeyError):
+    """There is no multiplier of this name."""
 
-    Attributes
-    ----------
-    name : str
-    phase, k : int
-        Which phase, and sample of it.
-    t : float
-        s.
-    value, lower, upper : float
-    """
+    __str__ = Exception.__str__  # that of KeyError quotes the message
 
-    name: str
-    phase: int
-    k: int
-    t: float
-    value: float
-    lower: float
-    upper: float
 
-    @property
-    def amount(self) -> float:
-        return max(self.lower - self.value, self.value - self.upper)
+class Duals(dict):
+    """Multipliers by name: a dict whose `NoMultiplier` says what there is."""
 
-    def __str__(self) -> str:
-        wanted = (
-            f"expected {self.lower:.6g}"
-            if self.lower == self.upper
-            else f"limits [{self.lower:.6g}, {self.upper:.6g}]"
+    def __missing__(self, name: str) -> Any:
+        with contextlib.suppress(ModelError):
+            return self[meaning(name, tuple(self))]
+        raise NoMultiplier(
+            f"no multiplier {name!r}: equations and what has a limit have one; {near_misses(str(name), self)}"
         )
-        return f"{self.name} at k = {self.k} (t = {self.t:.4g} s): {self.value:.6g}, {wanted}"
 
 
 class Raw(NamedTuple):

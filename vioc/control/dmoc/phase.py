@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,13 +10,22 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, check_array
+from vioc.checks import as_names
 from vioc.control.costs.cost import Cost
-from vioc.control.dmoc.access import as_constraints, full_names
 from vioc.control.dmoc.equations import StepRows
-from vioc.control.problem.limits import Constraint, limits
+from vioc.control.problem.limits import (
+    Constraint,
+    as_constraints,
+    bound,
+    bound_arrays,
+    check_distinct,
+    end_condition,
+    end_values,
+    full_names,
+    limits,
+)
 from vioc.maps.protocol import OneStepMap
-from vioc.names import INPUTS, by_name, by_quantity
+from vioc.names import INPUTS, by_name
 
 QUADRATURES = ("left", "midpoint", "trapezoid")
 
@@ -94,10 +103,7 @@ class Phase:
                 )
         object.__setattr__(self, "bounds", full_names(f, self.bounds))
         object.__setattr__(self, "constraints", as_constraints(self.constraints))
-        names = [c.name for c in self.constraints]
-        doubled = next((n for n in names if names.count(n) > 1), None)
-        if doubled is not None:
-            raise ValueError(f"constraints: two have the name {doubled!r}")
+        check_distinct(self.constraints)
         for c in self.constraints:
             c.check(f)
         # what is computed when asked for is computed now, so that mistakes show here
@@ -158,21 +164,10 @@ class Phase:
 
     # -- limits of the unknowns -----------------------------------------------------------------
 
-    def _named(self, prefix: str, names: Sequence[str]) -> dict[int, Any]:
-        bounds = self.bounds or {}
-        return {i: bounds[prefix + n] for i, n in enumerate(names) if prefix + n in bounds}
-
-    def _limits(self, prefix: str, names: Sequence[str], count: int) -> tuple[np.ndarray, np.ndarray]:
-        low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
-        for i, value in self._named(prefix, names).items():
-            what = f"bounds on {prefix}{names[i]}"
-            low[:, i], high[:, i] = limits(value, count, what, number="symmetric")
-        return low, high
-
     @cached_property
     def state_limits(self) -> tuple[np.ndarray, np.ndarray]:
         """(N+1, nx) each, the conditions at the ends included."""
-        low, high = self._limits("", self.map.state_names, self.steps + 1)
+        low, high = bound_arrays(self.bounds, self.map.state_names, self.steps + 1)
         for row, what, end in ((0, "initial", self._ends[0]), (-1, "final", self._ends[1])):
             for name, value in end.items():
                 if name not in self.map.state_names:
@@ -190,14 +185,15 @@ class Phase:
     @cached_property
     def input_limits(self) -> tuple[np.ndarray, np.ndarray]:
         """(N, nu) each."""
-        return self._limits("u.", self.map.input_names, self.steps)
+        return bound_arrays(self.bounds, [INPUTS + n for n in self.map.input_names], self.steps)
 
     @cached_property
     def multiplier_limits(self) -> tuple[np.ndarray, np.ndarray]:
         """(N, nm) each."""
-        if not self.multipliers and self._named("lambda.", self.map.multiplier_names):
+        names = [f"lambda.{n}" for n in self.map.multiplier_names]
+        if not self.multipliers and not set(names).isdisjoint(self.bounds or {}):
             raise ValueError(f"bounds: {type(self.map).__name__} has no residual with multipliers to bound")
-        return self._limits("lambda.", self.map.multiplier_names[: self.multipliers], self.steps)
+        return bound_arrays(self.bounds, names[: self.multipliers], self.steps)
 
     @property
     def fixed_start(self) -> np.ndarray:
@@ -212,15 +208,8 @@ class Phase:
 
     @cached_property
     def _ends(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return self._end(self.initial, "initial"), self._end(self.final, "final")
-
-    def _end(self, value: Any, what: str) -> dict[str, Any]:
-        if value is None:
-            return {}
-        if isinstance(value, Mapping):
-            return by_quantity(self.map, value, what)
-        x = self.map.check_state(value, f"{what} state")
-        return dict(zip(self.map.state_names, x, strict=True))
+        f = self.map
+        return end_values(f, self.initial, "initial"), end_values(f, self.final, "final")
 
     @cached_property
     def rows(self) -> tuple[Constraint, ...]:
@@ -229,27 +218,17 @@ class Phase:
         unknowns = {*f.state_names, *(f"u.{n}" for n in f.input_names)}
         unknowns |= {f"lambda.{n}" for n in f.multiplier_names}
         rows = list(self.constraints)
-        for name, value in (self.bounds or {}).items():
-            if name not in unknowns:
-                c = Constraint(name, f.quantity(name))
-                count = self.steps + (not c.by_step(f))
-                rows.append(replace_limits(c, limits(value, count, f"bounds on {name}", number="symmetric")))
-        for where, what, end in (("start", "initial", self._ends[0]), ("end", "final", self._ends[1])):
-            for name, value in end.items():
-                if name not in f.state_names:
-                    c = Constraint(f"{what} {name}", f.quantity(name), where=where)
-                    c.check(f)
-                    rows.append(replace_limits(c, limits(value, 1, f"{what} {name}", number="equal")))
+        bounds = (self.bounds or {}).items()
+        rows += [bound(f, name, value, self.steps) for name, value in bounds if name not in unknowns]
+        for where, end in zip(("start", "end"), self._ends, strict=True):
+            rows += [end_condition(f, n, v, where) for n, v in end.items() if n not in f.state_names]
         for c in rows:
             self.row_limits(c)
         return tuple(rows)
 
     def row_limits(self, c: Constraint) -> tuple[np.ndarray, np.ndarray]:
         """Limits (samples, m) of a constraint's rows."""
-        count = 1 if c.where != "path" else self.steps + (not c.by_step(self.map))
-        pair = limits((c.lower, c.upper), count, f"constraint {c.name}", number="equal")
-        if not (np.isfinite(pair[0]) | np.isfinite(pair[1])).any():
-            raise ValueError(f"constraint {c.name}: it has no limit; give lower, upper, or both")
+        pair = c.limits(self.map, self.steps)
         low, high = (np.repeat(side[:, None], c.expression.numel(), axis=1) for side in pair)
         return low, high
 
@@ -284,13 +263,7 @@ class Phase:
         columns = [np.empty((n + 1, 0))]
         if self.cost is not None:
             columns.append(self.cost.reference_rows(n))
-        for c in self.rows:
-            for symbol, values in c.references:
-                array = np.asarray(values, float)
-                array = array[:, None] if array.ndim == 1 else array
-                columns.append(
-                    check_array(array, (n + 1, ca.SX(symbol).numel()), f"constraint {c.name}: reference")
-                )
+        columns += [c.data(n) for c in self.rows]
         return np.concatenate(columns, axis=1)
 
     def refined(self, factor: int) -> Phase:
@@ -336,11 +309,6 @@ class Phase:
         low, high = (self.steps * h for h in self.length_limits)
         time = f"{low:g} s" if low == high else f"{low:g} to {high:g} s"
         return f"Phase({self.name or type(self.map).__name__}: {self.steps} steps, {time})"
-
-
-def replace_limits(c: Constraint, pair: tuple[np.ndarray, np.ndarray]) -> Constraint:
-    """The constraint with other limits."""
-    return replace(c, lower=pair[0], upper=pair[1])
 
 
 def _refined_cost(cost: Cost | None, finer: Any) -> Cost | None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vioc.control.dmoc import eliminated
-from vioc.control.dmoc.access import Duals
 from vioc.control.dmoc.dependence import dependent
-from vioc.control.dmoc.named import Raw, Violation, defect, duals, violations
+from vioc.control.dmoc.named import Duals, Raw, defect, duals, violations
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.solvers import ADVICE
+from vioc.control.problem.limits import Violation
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.errors import OptimizationError
 from vioc.maps.given import AsTrajectory

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.control.c_comment import listed
-from vioc.control.feedback.bounds import input_bounds
+from vioc.control.problem.limits import input_bounds
 from vioc.control.regulators.law import StateLaw, as_law
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

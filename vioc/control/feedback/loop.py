@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.feedback.bounds import input_bounds
 from vioc.control.feedback.configurations import PerfectObserver
 from vioc.control.feedback.measurement import root
 from vioc.control.linear.weights import input_weight, state_weight
+from vioc.control.problem.limits import input_bounds
 from vioc.control.regulators.law import as_law
 from vioc.errors import StepError
 from vioc.maps.given import AsTrajectory

@@ -9,8 +9,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.feedback.bounds import input_bounds, named_bounds
 from vioc.control.feedback.prediction import Prediction, predict, reference
+from vioc.control.problem.limits import input_bounds, named_bounds
 from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError

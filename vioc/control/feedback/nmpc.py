@@ -12,7 +12,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.optimize import optimize
-from vioc.control.feedback.bounds import input_bounds
+from vioc.control.problem.limits import input_bounds
 from vioc.control.regulators.law import Law
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.given import trajectory_of

@@ -1,15 +1,17 @@
-"""Limits by name, and constraints as expressions."""
+"""Limits by name and constraints as expressions, as every optimizer and controller reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import casadi as ca
 import numpy as np
 
+from vioc.checks import check_array
 from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS, by_name, by_quantity
 
 WHERE = ("path", "start", "end")
 
@@ -120,8 +122,72 @@ class Constraint:
         s = f.symbols
         return bool(ca.depends_on(self.expression, ca.vertcat(s.u, s.multipliers, s.dt)))
 
-    def at(self, where: str) -> Constraint:
-        return Constraint(self.name, self.expression, self.lower, self.upper, where, self.references)
+    def samples(self, f: OneStepMap, steps: int) -> int:
+        """At how many samples it holds over N steps."""
+        return 1 if self.where != "path" else steps + (not self.by_step(f))
+
+    def limits(self, f: OneStepMap, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper limit at each of its samples. ValueError where there is neither."""
+        what = f"constraint {self.name}"
+        low, high = limits((self.lower, self.upper), self.samples(f, steps), what, number="equal")
+        if not (np.isfinite(low) | np.isfinite(high)).any():
+            raise ValueError(f"{what}: it has no limit; give lower, upper, or both")
+        return low, high
+
+    def data(self, steps: int) -> np.ndarray:
+        """Its references side by side (N+1, s)."""
+        columns = [np.empty((steps + 1, 0))]
+        for symbol, values in self.references:
+            size = ca.SX(symbol).numel()
+            array = np.asarray(values, float)
+            array = array[:, None] if array.ndim == 1 and size == 1 else array
+            columns.append(check_array(array, (steps + 1, size), f"references of constraint {self.name}"))
+        return np.concatenate(columns, axis=1)
+
+
+def bound(f: OneStepMap, name: str, value: Any, steps: int) -> Constraint:
+    """The constraint that a bound of a quantity is along N steps."""
+    c = Constraint(name, f.quantity(name))
+    low, high = limits(value, c.samples(f, steps), f"bounds on {name}", number="symmetric")
+    return replace(c, lower=low, upper=high)
+
+
+def end_condition(f: OneStepMap, name: str, value: Any, where: str) -> Constraint:
+    """The constraint that a value or a range of a quantity is for the first or the last state."""
+    what = f"{'initial' if where == 'start' else 'final'} {name}"
+    low, high = limits(value, 1, what, number="equal")
+    c = Constraint(what, f.quantity(name), low, high, where)
+    c.check(f)
+    return c
+
+
+def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
+    """A condition on a state by the full names of quantities: a whole state (nx,), a dict, or None."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return by_quantity(f, value, what)
+    return dict(zip(f.state_names, f.check_state(value, f"{what} state"), strict=True))
+
+
+def bound_arrays(
+    bounds: Mapping[str, Any] | None, names: Sequence[str], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Limits (count, n) of n quantities, from bounds by full names; infinite where none is given."""
+    low, high = np.full((count, len(names)), -np.inf), np.full((count, len(names)), np.inf)
+    for i, name in enumerate(names):
+        if bounds and name in bounds:
+            what = f"bounds on {name}"
+            low[:, i], high[:, i] = limits(bounds[name], count, what, number="symmetric")
+    return low, high
+
+
+def check_distinct(constraints: Sequence[Constraint]) -> None:
+    """ValueError where two have one name."""
+    names = [c.name for c in constraints]
+    doubled = next((n for n in names if names.count(n) > 1), None)
+    if doubled is not None:
+        raise ValueError(f"constraints: two have the name {doubled!r}")
 
 
 def obstacle(
@@ -157,3 +223,117 @@ def obstacle(
         return Constraint(label, ca.sumsqr(where - ca.DM(centre)), lower=radius**2)
     c = ca.SX.sym("centre", len(axes))
     return Constraint(label, ca.sumsqr(where - c), lower=radius**2, references=((c, centre),))
+
+
+def as_constraints(value: Any) -> tuple[Constraint, ...]:
+    """One constraint, several or None as a tuple; TypeError says what to write instead."""
+    if value is None:
+        return ()
+    several = not isinstance(value, (Constraint, ca.SX, ca.MX, ca.DM, str, Mapping)) and np.iterable(value)
+    items = tuple(value) if several else (value,)
+    for i, item in enumerate(items):
+        if not isinstance(item, Constraint):
+            place = f" in entry {i}" if several else ""
+            raise TypeError(
+                f"constraints: expected a Constraint or several of them, got {type(item).__name__} "
+                f'{item!s:.60}{place}; write Constraint("name", expression, lower=..., upper=...)'
+            )
+    return items
+
+
+def full_names(f: OneStepMap, bounds: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Bounds with the full names of quantities.
+
+    Raises
+    ------
+    ModelError
+        Unknown names, or two that mean the same quantity.
+    """
+    if bounds is None:
+        return None
+    if not isinstance(bounds, Mapping):
+        raise TypeError(f'bounds: expected a dict of limits by name, {{"u.NAME": 2.0}}, got {bounds!r}')
+    return by_quantity(f, bounds, "bounds")
+
+
+def input_bounds(
+    f: OneStepMap, lower: Any, upper: Any, what: str = "inputs"
+) -> tuple[np.ndarray, np.ndarray]:
+    """`named_bounds` of a map's inputs; their names are ``NAME`` or ``u.NAME``."""
+    return named_bounds(f.input_names, lower, upper, what, prefix=INPUTS)
+
+
+def named_bounds(
+    names: tuple[str, ...], lower: Any, upper: Any, what: str, *, prefix: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper bounds (n,), infinite where none is given.
+
+    Parameters
+    ----------
+    names : n names
+    lower, upper : float, (n,), dict of str to float, or None
+    what : str
+        What messages call them: ``"inputs"``.
+    prefix : str
+        May stand before a name in a dict.
+
+    Raises
+    ------
+    ModelError
+        Unknown name.
+    ValueError
+        Wrong size, or a lower bound above the upper one.
+    """
+    both = []
+    for side, value, default in (("lower", lower, -np.inf), ("upper", upper, np.inf)):
+        if isinstance(value, Mapping):
+            given = by_name(value, names, f"{side} bounds of {what}", prefix=prefix)
+            value = [given.get(n, default) for n in names]
+        try:
+            array = np.asarray(default if value is None else value, float)
+        except (TypeError, ValueError):
+            array = np.array(np.nan)
+        if array.ndim == 0 and not np.isnan(array):
+            array = np.full(len(names), array)
+        if array.shape != (len(names),) or np.isnan(array).any():
+            raise ValueError(f"{side} bounds of {what}: expected {len(names)} numbers, got {value!r}")
+        both.append(array)
+    low, high = both
+    for name, a, b in zip(names, low, high, strict=True):
+        if a > b:
+            raise ValueError(f"bounds of {name}: lower {a:g} is above upper {b:g}")
+    return low, high
+
+
+class Violation(NamedTuple):
+    """A row or an unknown outside of its limits.
+
+    Attributes
+    ----------
+    name : str
+    phase, k : int
+        Which phase, and sample of it.
+    t : float
+        s.
+    value, lower, upper : float
+    """
+
+    name: str
+    phase: int
+    k: int
+    t: float
+    value: float
+    lower: float
+    upper: float
+
+    @property
+    def amount(self) -> float:
+        return max(self.lower - self.value, self.value - self.upper)
+
+    def __str__(self) -> str:
+        wanted = (
+            f"expected {self.lower:.6g}"
+            if self.lower == self.upper
+            else f"limits [{self.lower:.6g}, {self.upper:.6g}]"
+        )
+        return f"{self.name} at k = {self.k} (t = {self.t:.4g} s): {self.value:.6g}, {wanted}"
