@@ -1,5 +1,7 @@
 """What the optimizers of `vioc.control` say of results: trials that are solved, slopes without shifts."""
 
+import json
+import pickle
 from types import SimpleNamespace
 
 import casadi as ca
@@ -12,6 +14,7 @@ from vioc import Gravity, System, rx, ry, rz, tx, ty, tz
 from vioc.control import Cost, optimize, optimize_ddp, quadratic
 from vioc.control.constrained.search import settled
 from vioc.control.descent.local_model import LocalModel
+from vioc.control.problem.status import Status
 from vioc.dynamics.description.numbers import K
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.errors import ChartWarning, trying
@@ -130,3 +133,13 @@ def test_a_minimization_that_is_stuck_is_settled_by_its_own_slope():
     stuck = SimpleNamespace(converged=False, status="line_search", slope=-1.0, history=short)
     assert not settled(stuck, 1e-9)
     assert settled(SimpleNamespace(converged=False, status="line_search", slope=-1e-10, history=short), 1e-9)
+
+
+def test_a_status_is_a_string_with_advice():
+    assert Status("no_descent") is Status.NO_DESCENT == "no_descent"
+    assert f"{Status.NO_DESCENT} {Status.NO_DESCENT!s:>12}" == "no_descent   no_descent"
+    assert (
+        json.dumps(Status.CONVERGED) == '"converged"'
+        and pickle.loads(pickle.dumps(Status.FAILED)) == "failed"
+    )
+    assert all(s.advice or s in ("converged", "close") for s in Status)

@@ -40,6 +40,7 @@ from vioc.control.feedback import (
     kalman,
 )
 from vioc.control.problem.result import Result
+from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
 from vioc.control.regulators.riccati import riccati
 
@@ -56,6 +57,7 @@ __all__ = [
     "NonlinearMPC",
     "Regulator",
     "Result",
+    "Status",
     "SteadyRegulator",
     "accessibility",
     "analysis",

@@ -12,6 +12,7 @@ import numpy as np
 from vioc.control.constrained.levels import Level
 from vioc.control.constrained.penalties import updated_multiplier
 from vioc.control.constrained.search import Search, settled
+from vioc.control.problem.status import Status
 
 PENALTY = 10.0  # rho after the first minimization, in units of (1 + |g|) / Omega of the row
 FALL = 0.25  # by which a violation must fall for rho to stay
@@ -91,7 +92,7 @@ def multiply(search: Search, method: Augmented, guess: Any, scale: float, mu: np
             search.status = found.status
             return
         if worst.max() <= method.feasibility and tolerance <= method.tolerance:
-            search.status = "converged"
+            search.status = Status.CONVERGED
             return
         if level == 0:
             if not (method.penalty or warm):
@@ -106,7 +107,7 @@ def multiply(search: Search, method: Augmented, guess: Any, scale: float, mu: np
             rho = np.where(slow, GROWTH * rho, rho)
             tolerance = min(tolerance, max(method.tolerance, 0.1 * tolerance))
         if (rho > most).any():
-            search.status = "infeasible"
+            search.status = Status.INFEASIBLE
             return
         previous = worst
-    search.status = "max_levels"
+    search.status = Status.MAX_LEVELS

@@ -15,6 +15,7 @@ from vioc.control.constrained.search import Search, settled
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project
 from vioc.control.problem.result import Result
+from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.trajectory import Trajectory
 
@@ -65,11 +66,11 @@ def follow(search: Search, method: Barrier, guess: Any, scale: float) -> None:
             search.status = found.status
             return
         if not inside:
-            search.status = "not_interior"
+            search.status = Status.NOT_INTERIOR
             return
         cost = search.cost.value(found.trajectory)
         if eps * total <= method.accuracy * (1 + abs(cost)):
-            search.status = "converged"
+            search.status = Status.CONVERGED
             return
         # not beyond what was asked for: the last level is at the accuracy
         following = max(method.reduction * eps, 0.999 * method.accuracy * (1 + abs(cost)) / total)
@@ -77,7 +78,7 @@ def follow(search: Search, method: Barrier, guess: Any, scale: float) -> None:
         cost_there = search.penalized.at(*_weights(search, following, delta))
         guess = _predicted(search, cost_there, before, (eps, found), following)
         before, eps = (eps, found), following
-    search.status = "max_levels"
+    search.status = Status.MAX_LEVELS
 
 
 def _level(search: Search, level: int, eps: float, delta: float, guess: Any) -> tuple[Result, float]:

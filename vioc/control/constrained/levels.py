@@ -9,34 +9,12 @@ import numpy as np
 
 from vioc.control.problem.limits import Violation
 from vioc.control.problem.result import Result
+from vioc.control.problem.status import Status
 
 LEVEL_HEADER = (
     f"{'level':>5}  {'method':<9}  {'weight':>9}  {'iter':>4}  {'cost':>14}  {'violation':>10}  "
     f"{'gap':>9}  status"
 )
-
-ADVICE = {
-    "converged": "",
-    "max_iterations": "raise max_iterations, or start from a better guess",
-    "max_levels": "raise `levels` of the method, or start from a better guess",
-    "infeasible": (
-        "the violation stays whatever it costs: a stationary point of it. Loosen the limits named below, "
-        "give more time, or start from another guess"
-    ),
-    "not_interior": (
-        "no point strictly within the limits was found along the path: the limits leave no interior, or the "
-        'guess is far from it; try method="augmented"'
-    ),
-    "line_search": (
-        "no step along any direction lowers the penalized cost enough: check the derivatives "
-        "(vioc.control.check_derivatives), or loosen the accuracy"
-    ),
-    "no_descent": (
-        "no descent direction could be computed: give every input a weight R > 0, and see whether the "
-        "trajectory has grown out of bounds"
-    ),
-    "interrupted": "the best iterate so far is kept; start again from its trajectory and multipliers",
-}
 
 
 class Level(NamedTuple):
@@ -60,7 +38,7 @@ class Level(NamedTuple):
     gap : float
         eps Omega, the barrier's price of the limits; or the largest violation of a row or of its
         complementarity.
-    status : str
+    status : Status
         Of the minimization, as in `Result`.
     """
 
@@ -72,13 +50,18 @@ class Level(NamedTuple):
     cost: float
     violation: float
     gap: float
-    status: str
+    status: Status
 
     def __str__(self) -> str:
         return (
             f"{self.level:>5}  {self.method:<9}  {self.weight:>9.2e}  {self.iterations:>4}  "
             f"{self.cost:>14.8g}  {self.violation:>10.2e}  {self.gap:>9.2e}  {self.status}"
         )
+
+    @property
+    def note(self) -> str:
+        """What progress tells of it."""
+        return f"cost {self.cost:.6g}, violation {self.violation:.1e}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +73,7 @@ class ConstrainedResult(Result):
 
     Attributes
     ----------
-    status : str
+    status : Status
         ``"converged"``, ``"infeasible"``, ``"not_interior"``, ``"max_levels"``, or one of `Result`.
     multipliers : dict of str to array
         By the name of a constraint over its samples: >= 0 at an upper limit, <= 0 at a lower one; minus the
@@ -118,14 +101,3 @@ class ConstrainedResult(Result):
 
     def __repr__(self) -> str:
         return f"ConstrainedResult({self.message}; {len(self.trajectory)} steps)"
-
-
-def verdict(status: str, levels: int, iterations: int, cost: float, found: list[Violation]) -> str:
-    text = f"{status.replace('_', ' ')} after {iterations} iterations on {levels} levels at cost {cost:.10g}"
-    if ADVICE.get(status):
-        text += f": {ADVICE[status]}"
-    if found:
-        worst = "; ".join(str(v) for v in found[:3])
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        text += f". Violated: {worst}{more}"
-    return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from vioc.checks import check_rows
 from vioc.control.constrained.augmented import Augmented, multiply
 from vioc.control.constrained.barrier import Barrier, follow
-from vioc.control.constrained.levels import ConstrainedResult, Level
+from vioc.control.constrained.levels import LEVEL_HEADER, ConstrainedResult, Level
 from vioc.control.constrained.penalized import Penalized
 from vioc.control.constrained.penalties import augmented, barrier
 from vioc.control.constrained.rows import Rows
@@ -19,6 +18,8 @@ from vioc.control.constrained.search import Search
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project, projection_gains
 from vioc.control.problem.limits import Constraint
+from vioc.control.problem.result import Log, finished
+from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -117,31 +118,24 @@ def optimize_constrained(
     omega = rows.weights(step_weights)
     penalty = barrier if isinstance(chosen, Barrier) else augmented
     options = {} if projection is None else {"projection": projection}
-    search = Search(f, cost, rows, Penalized(cost, rows, penalty), omega, max_iterations, options, monitor)
+    log = Log("optimize_constrained", LEVEL_HEADER, monitor)
+    search = Search(f, cost, rows, Penalized(cost, rows, penalty), omega, max_iterations, options, log)
     scale = 1 + abs(cost.value(start_run)) if start_run is not None else 1.0
     interrupt = None
     try:
-        with nullcontext() if monitor is True else search.progress:
+        with log.shown():
             if isinstance(chosen, Barrier):
                 follow(search, chosen, start, scale)
             else:
                 mu = rows.from_names(multipliers or {}, omega)
                 multiply(search, chosen, start, scale, mu, bool(multipliers))
     except KeyboardInterrupt as stop:
-        interrupt, search.status = stop, "interrupted"
+        interrupt, search.status = stop, Status.INTERRUPTED
     name = "barrier" if isinstance(chosen, Barrier) else "augmented"
     result = search.result(name, getattr(chosen, "feasibility", 0.0), start_run)
     if result is None:
         raise interrupt or OptimizationError("no trajectory was found")
-    if monitor is True:
-        print(result.message)
-    if result.status == "interrupted" and raise_on_failure:
-        interrupt = interrupt or KeyboardInterrupt(result.message)
-        interrupt.result = result  # type: ignore[attr-defined]
-        raise interrupt
-    if raise_on_failure:
-        result.raise_for_status()
-    return result
+    return finished(result, interrupt, monitor, raise_on_failure)
 
 
 def _start(

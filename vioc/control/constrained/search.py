@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from vioc.control.constrained.levels import LEVEL_HEADER, ConstrainedResult, Level, verdict
+from vioc.control.constrained.levels import ConstrainedResult
 from vioc.control.constrained.penalized import Penalized
 from vioc.control.constrained.rows import Rows
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.optimize import optimize
-from vioc.control.problem.result import History, Result
+from vioc.control.problem.result import History, Log, Result
+from vioc.control.problem.status import Status, verdict
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
-from vioc.progress import Progress
 
 
 @dataclass
@@ -39,13 +38,11 @@ class Search:
     omega: np.ndarray
     max_iterations: int
     options: dict[str, Any]
-    monitor: bool | Callable[[Level], Any] | None
+    record: Log
     best: Result | None = None
     mu: np.ndarray = field(default_factory=lambda: np.empty(0))
-    levels: list[Level] = field(default_factory=list)
     histories: list[History] = field(default_factory=list)
-    status: str = ""
-    progress: Progress = field(default_factory=lambda: Progress("optimize_constrained"))
+    status: Status | None = None
 
     def minimize(self, weight: np.ndarray, shift: np.ndarray, guess: Any, tolerance: float) -> Result:
         """The penalized problem from a guess: a trajectory, or what `optimize` takes."""
@@ -61,18 +58,9 @@ class Search:
         self.histories.append(found.history)
         return found
 
-    def record(self, level: Level) -> None:
-        if self.monitor is True and not self.levels:
-            print(LEVEL_HEADER)
-        self.levels.append(level)
-        self.progress.to(len(self.levels))
-        if self.monitor is True:
-            print(level)
-        elif self.monitor:
-            self.monitor(level)
-
     def result(self, method: str, tolerance: float, start: Trajectory | None) -> ConstrainedResult | None:
         """All that is known, named; None where there is no trajectory yet."""
+        assert self.status is not None
         rows, best = self.rows, self.best
         run = start if best is None else best.trajectory
         if run is None:
@@ -80,7 +68,9 @@ class Search:
         found = rows.violations(run, tolerance)
         h = rows.residuals(run)
         inequalities = h[rows.present & ~rows.equation]
-        iterations = sum(level.iterations for level in self.levels)
+        levels = self.record.records
+        iterations = sum(level.iterations for level in levels)
+        work = f"{iterations} iterations on {len(levels)} levels"
         cost = self.cost.value(run)
         mu = self.mu if self.mu.size else np.zeros_like(h)
         histories = self.histories or [History.of([])]
@@ -89,7 +79,7 @@ class Search:
             trajectory=run,
             cost=cost,
             status=self.status,
-            message=verdict(self.status, len(self.levels), iterations, cost, found),
+            message=verdict(self.status, work, cost, self.status.advice, found=found),
             iterations=iterations,
             history=History(*(np.concatenate(column) for column in zip(*histories, strict=True))),
             gains=np.zeros((N, f.nu, f.ndx)) if best is None else best.gains,
@@ -99,10 +89,10 @@ class Search:
             margin=float(-inequalities.max()) if inequalities.size else np.inf,
             violations=found,
             method=method,
-            path=tuple(self.levels),
+            path=tuple(levels),
         )
 
 
 def settled(found: Result, least: float) -> bool:
     """Whether a minimization came to its end: converged, or nothing above `least` was left to gain."""
-    return found.converged or (found.status == "line_search" and -found.slope <= least)
+    return found.converged or (found.status == Status.LINE_SEARCH and -found.slope <= least)

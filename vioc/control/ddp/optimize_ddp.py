@@ -7,8 +7,7 @@ Each backward pass gives a feedback, which is rolled out through the map itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,14 @@ from vioc.control.costs.cost import Cost
 from vioc.control.ddp.backward import Box, Model, Pass
 from vioc.control.descent.projection import project, projection_gains
 from vioc.control.problem.limits import bound_arrays, full_names
-from vioc.control.problem.result import HEADER, History, Record, Result, advice_on
+from vioc.control.problem.result import HEADER, History, Log, Record, Result, finished, open_loop
+from vioc.control.problem.status import Status, advice_on, verdict
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS
-from vioc.progress import Progress
 
 METHODS = ("ddp", "ilqr")
 LEAST, FACTOR, MOST = 1e-6, 2.0, 1e10  # of the regularization: least, first factor, most
@@ -96,21 +95,17 @@ def optimize_ddp(
     box = _box(f, bounds, len(run))
     if box is not None and ((run.u < box[0]) | (run.u > box[1])).any():
         run = _rollout(f, run.x[0], np.clip(run.u, *box), run.k0)
-    search = _Search(f, cost, method, box, tolerance, run, cost.value(run), monitor)
+    log = Log("optimize_ddp", HEADER, monitor)
+    search = _Search(f, cost, method, box, tolerance, run, cost.value(run), log)
     interrupt = None
     quiet = np.errstate(over="ignore", invalid="ignore")  # trials are judged by their value
-    with quiet, nullcontext() if monitor is True else search.progress:
+    with quiet, search.log.shown():
         try:
             search.iterate(max_iterations)
         except KeyboardInterrupt as stop:
-            interrupt, search.status, search.note = stop, "interrupted", ""
+            interrupt, search.status, search.note = stop, Status.INTERRUPTED, ""
     result = search.result()
-    if monitor is True:
-        print(result.message)
-    if interrupt is not None and raise_on_failure:
-        interrupt.result = result  # type: ignore[attr-defined]
-        raise interrupt
-    return result.raise_for_status() if raise_on_failure else result
+    return finished(result, interrupt, monitor, raise_on_failure)
 
 
 def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None) -> Trajectory:
@@ -164,20 +159,14 @@ class _Search:
     tolerance: float
     run: Trajectory
     value: float
-    monitor: Any
-    records: list[Record] = field(default_factory=list)
+    log: Log
     gains: np.ndarray | None = None
     r: float = 0.0
     factor: float = 1.0
-    status: str = ""
+    status: Status | None = None
     note: str = ""
     slope: float = np.nan  # of the first pass without regularization
     unsolved: Exception | None = None  # why the last trial that was no trajectory was none
-    progress: Progress = field(default_factory=lambda: Progress("optimize_ddp"))
-
-    @property
-    def steps(self) -> int:
-        return sum(record.step > 0 for record in self.records)
 
     def _harder(self) -> None:
         self.factor = max(FACTOR, FACTOR * self.factor)
@@ -192,7 +181,7 @@ class _Search:
             try:
                 model = Model(self.map, self.cost, self.run, self.method == "ddp")
             except (StepError, OptimizationError) as error:
-                self.status, self.note = "no_descent", str(error)
+                self.status, self.note = Status.NO_DESCENT, str(error)
                 return
             self._advance(model, last=i == max_iterations)
             if self.status:
@@ -228,7 +217,7 @@ class _Search:
 
         What is stationary is told by the first pass without regularization.
         """
-        self.status, self.slope, self.unsolved = "no_descent", np.nan, None
+        self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
         for found in self._passes(model):
             self.gains = found.K
             judge = self.r == 0 and np.isnan(self.slope)
@@ -237,23 +226,23 @@ class _Search:
             if -found.linear < self.tolerance:
                 if not judge:
                     continue
-                self.status = "converged"
+                self.status = Status.CONVERGED
                 if found.convex:
                     self.note = "stationary, but perhaps no minimum: Q_uu is not positive definite there"
                 self._record(found, 0.0, 0)
                 return
             if last:
-                self.status = "max_iterations"
+                self.status = Status.MAX_ITERATIONS
                 self._record(found, 0.0, 0)
                 return
             if self._search(found):
-                self.status, self.slope = "", np.nan
+                self.status, self.slope = None, np.nan
                 return
             if judge and self._short(found):
-                self.status = "converged"
+                self.status = Status.CONVERGED
                 self.note = f"to rounding: a promise of {-found.linear:.2g} cannot be seen in the cost"
                 return
-            self.status = "line_search"
+            self.status = Status.LINE_SEARCH
 
     def _search(self, found: Pass) -> bool:
         """Backtracking: whether a step was taken."""
@@ -291,29 +280,14 @@ class _Search:
 
     def _record(self, found: Pass, alpha: float, trials: int) -> None:
         method = "gauss-newton" if found.convex else self.method
-        record = Record(self.steps, method, self.r, self.value, found.linear, alpha, trials)
-        if self.monitor is True and not self.records:
-            print(HEADER)
-        self.records.append(record)
-        self.progress.to(len(self.records), f"cost {self.value:.6g}, promise {-found.linear:.1e}")
-        if self.monitor is True:
-            print(record)
-        elif self.monitor:
-            self.monitor(record)
+        self.log(Record(self.log.steps, method, self.r, self.value, found.linear, alpha, trials))
 
     def result(self) -> Result:
-        f, run = self.map, self.run
-        gap = 0.0
-        try:
-            again = f.rollout(run.x[0], run.u, k0=run.k0, warn=False)
-            gap = float(np.abs(f.difference(run.x, again.x)).max())
-            run = again if gap <= 1e-6 * (1 + np.abs(run.x).max()) else run
-        except StepError:
-            gap = float("inf")
-        gains = np.zeros((len(run), f.nu, f.ndx)) if self.gains is None else self.gains
-        advice = "; ".join(t for t in (self.note, advice_on(self.status, self.unsolved)) if t)
+        assert self.status is not None
+        run, gap = open_loop(self.run)
+        gains = np.zeros((len(run), self.map.nu, self.map.ndx)) if self.gains is None else self.gains
         promise = "" if np.isnan(self.slope) else f", promise {-self.slope:.3g}"
-        message = f"{self.status.replace('_', ' ')} after {self.steps} iterations at cost {self.value:.10g}"
-        message += promise + (f": {advice}" if advice else "")
-        history = History.of(self.records)
-        return Result(run, self.value, self.status, message, self.steps, history, gains, gap, self.slope)
+        advice, steps = advice_on(self.status, self.unsolved), self.log.steps
+        message = verdict(self.status, f"{steps} iterations", self.value, self.note, advice, promise=promise)
+        history = History.of(self.log.records)
+        return Result(run, self.value, self.status, message, steps, history, gains, gap, self.slope)

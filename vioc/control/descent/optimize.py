@@ -9,8 +9,7 @@ See docs/maths/optimal_control.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +21,12 @@ from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.symbolic_model import LocalModels
 from vioc.control.linear.weights import input_weight, state_weight
-from vioc.control.problem.result import HEADER, History, Record, Result, advice_on
-from vioc.errors import OptimizationError, StepError, trying
+from vioc.control.problem.result import HEADER, History, Log, Record, Result, finished, open_loop
+from vioc.control.problem.status import Status, advice_on, verdict
+from vioc.errors import OptimizationError, StepError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
-from vioc.progress import Progress
 
 SHOOTING = "multiple-shooting"
 FALLBACKS = {
@@ -145,13 +144,13 @@ def optimize(
             input_weight(f, projection[1], "projection R", definite=True),
         )
     guess, x0 = trajectory_of(guess), None if x0 is None else f.check_state(x0, "x0")
-    log = _Log(monitor)
+    log = Log("optimize", HEADER, monitor)
     dt = guess_lengths(f, guess, dt)
     shooting = _shooting(f, cost, guess, x0, steps, method, dt)
     search = interrupt = None
     begun = ""
     quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # trials are judged by their value
-    with quiet, nullcontext() if monitor is True else log.progress:
+    with quiet, log.shown():
         try:
             run = None
             if shooting is not None:
@@ -169,16 +168,11 @@ def optimize(
                 if run is None:
                     run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
                 search = _Search(f, tolerance, armijo, run, cost.value(run), log)
-            search.status, search.note = "interrupted", ""
-    if search.status in ("line_search", "no_descent", "max_iterations"):
+            search.status, search.note = Status.INTERRUPTED, ""
+    if search.status in (Status.LINE_SEARCH, Status.NO_DESCENT, Status.MAX_ITERATIONS):
         search.far = far_away(f, guess, search.run)
     result = search.result(begun)
-    if monitor is True:
-        print(result.message)
-    if interrupt is not None and raise_on_failure:
-        interrupt.result = result  # type: ignore[attr-defined]
-        raise interrupt
-    return result.raise_for_status() if raise_on_failure else result
+    return finished(result, interrupt, monitor, raise_on_failure)
 
 
 def _shooting(
@@ -206,27 +200,6 @@ def _shooting(
 
 
 @dataclass
-class _Log:
-    """The records of an optimization, shown to whoever asked for it."""
-
-    monitor: Any
-    records: list[Record] = field(default_factory=list)
-    steps: int = 0  # taken
-    progress: Progress = field(default_factory=lambda: Progress("optimize"))
-
-    def __call__(self, record: Record) -> None:
-        if self.monitor is True and not self.records:
-            print(HEADER)
-        self.records.append(record)
-        self.steps += record.step > 0
-        self.progress.to(self.steps, f"cost {record.cost:.6g}, Dg.zeta {record.descent:.1e}")
-        if self.monitor is True:
-            print(record)
-        elif self.monitor:
-            self.monitor(record)
-
-
-@dataclass
 class _Search:
     """The state of an optimization: at any moment `run` is the best iterate."""
 
@@ -235,9 +208,9 @@ class _Search:
     armijo: Armijo
     run: Trajectory
     value: float
-    log: _Log
+    log: Log
     gains: np.ndarray | None = None
-    status: str = ""
+    status: Status | None = None
     note: str = ""
     far: str = ""
     shift: float = 0.0
@@ -249,7 +222,7 @@ class _Search:
             try:
                 model = models.about(self.run, self.shift)
             except (StepError, OptimizationError) as error:  # no derivatives here; keep the iterate
-                self.status, self.note = "no_descent", str(error)
+                self.status, self.note = Status.NO_DESCENT, str(error)
                 return
             self.gains = model.gains
             chain = FALLBACKS["gauss-newton" if method == "newton" and i < warmup else method]
@@ -292,7 +265,7 @@ class _Search:
         What is stationary is told by the first direction without a shift: Newton's, or Gauss-Newton's where
         Newton's Hessian has no minimum.
         """
-        self.status, self.slope, self.unsolved = "no_descent", np.nan, None
+        self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
         for direction in self._directions(model, methods):
             judge = not direction.shift and np.isnan(self.slope)
             if judge:
@@ -300,13 +273,13 @@ class _Search:
             if -direction.slope < self.tolerance:
                 if not judge:
                     continue
-                self.status = "converged"
+                self.status = Status.CONVERGED
                 if methods[0] == "newton" and direction.method != "newton":
                     self.note = "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
                 self._record(direction, self.value, 0.0, 0)
                 return
             if last:
-                self.status = "max_iterations"
+                self.status = Status.MAX_ITERATIONS
                 self._record(direction, self.value, 0.0, 0)
                 break
             before = self.value
@@ -315,15 +288,15 @@ class _Search:
                 self.run, self.value = found
             self._record(direction, before, gamma, trials)
             if judge and self._short(direction) and not self.value < before:
-                self.status = "converged"
+                self.status = Status.CONVERGED
                 self.note = f"to rounding: |Dg.zeta| = {-direction.slope:.2g} cannot be seen in the cost"
                 return
             if found is not None:
-                self.status, self.slope = "", np.nan
+                self.status, self.slope = None, np.nan
                 if direction.method == "newton" and gamma == 1.0:
                     self.shift = self.shift / SHIFT[1] if self.shift > SHIFT[0] / 4 else 0.0
                 return
-            self.status = "line_search"
+            self.status = Status.LINE_SEARCH
         if np.isnan(self.slope):
             plain = (model.direction(name) for name in methods)
             self.slope = next((d.slope for d in plain if d is not None), np.nan)
@@ -349,29 +322,19 @@ class _Search:
         run = self.run
         if self.gains is None:
             self.gains = np.zeros((len(run), self.map.nu, self.map.ndx))
-        run, gap = _open_loop(self.map, run)
-        iterations, records = self.log.steps, self.log.records
+        assert self.status is not None
+        run, gap = open_loop(run)
         descent = "" if np.isnan(self.slope) else f", Dg.zeta = {self.slope:.3g}"
         what = self.far or advice_on(self.status, self.unsolved)
-        advice = "; ".join(t for t in (begun, self.note, what) if t)
-        message = (
-            f"{self.status.replace('_', ' ')} after {iterations} iterations at cost "
-            f"{self.value:.10g}{descent}" + (f": {advice}" if advice else "")
+        message = verdict(
+            self.status,
+            f"{self.log.steps} iterations",
+            self.value,
+            begun,
+            self.note,
+            what,
+            promise=descent,
         )
-        history = History.of(records)
-        return Result(run, self.value, self.status, message, iterations, history, self.gains, gap, self.slope)
-
-
-def _open_loop(f: OneStepMap, run: Trajectory) -> tuple[Trajectory, float]:
-    """The rollout of the iterate's inputs where rounding does not separate the two, and their gap.
-
-    The same x, u and seeds give the same bits, so the gap is usually 0; only a solver that stops
-    elsewhere within its tolerance, on an unstable system, makes it grow.
-    """
-    try:
-        with trying():
-            again = f.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths)
-    except StepError:
-        return run, float("inf")
-    gap = float(np.abs(f.difference(run.x, again.x)).max())
-    return (again if gap <= OPEN_LOOP * (1 + np.abs(run.x).max()) else run), gap
+        history = History.of(self.log.records)
+        steps = self.log.steps
+        return Result(run, self.value, self.status, message, steps, history, self.gains, gap, self.slope)

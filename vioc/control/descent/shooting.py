@@ -17,6 +17,7 @@ from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project
 from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.problem.result import Record
+from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -60,7 +61,7 @@ class Shooting:
     U: np.ndarray
     dt: Any = None
     gains: np.ndarray | None = None
-    status: str = ""
+    status: Status | None = None
     penalty: float = 0.0
     failures: int = 0
     keep: float = 1.0
@@ -74,7 +75,7 @@ class Shooting:
         self.multipliers, self.duals = np.zeros((N, e.nm)), np.zeros((N, e.nz))
         self.value, self.gap, self._end = self._evaluate(self.X, self.U, self.multipliers)
         if not np.isfinite([self.value, self.gap]).all():
-            self.status = "no_descent"
+            self.status = Status.NO_DESCENT
 
     def iterate(self, max_iterations: int, record: Callable[[Record], None]) -> None:
         """Steps until the iterate is nearly stationary, or nothing helps; see `status`."""
@@ -82,7 +83,7 @@ class Shooting:
             if self.status:
                 return
             self._advance(i, record)
-        self.status = self.status or "max_iterations"
+        self.status = self.status or Status.MAX_ITERATIONS
 
     def trajectory(self, f: OneStepMap) -> Trajectory | None:
         """The trajectory that follows the curve under the subproblem's feedback; None where there is none."""
@@ -105,7 +106,7 @@ class Shooting:
     def _advance(self, i: int, record: Callable[[Record], None]) -> None:
         found = self._direction()
         if found is None:
-            self.status = "no_descent"
+            self.status = Status.NO_DESCENT
             return
         (dX, dU, dlam, duals), self.gains, slope, shift = found
         slope += float(self._end[1] @ dX[-1])
@@ -131,7 +132,7 @@ class Shooting:
         else:  # cost and gap cannot both be had at this penalty: pay more for the gap
             step, self.failures = 0.0, self.failures + 1
             if self.failures > FAILURES or not self.gap > 0:
-                self.status = "line_search"
+                self.status = Status.LINE_SEARCH
             else:
                 self.penalty = max(4 * self.penalty, scale / self.gap)
         if step:
@@ -140,7 +141,7 @@ class Shooting:
             self.value, self.gap, self._end = value, new_gap, end
             self.history.append((value, new_gap))
             if short:
-                self.status = "close"
+                self.status = Status.CLOSE
         method = "newton" if self.keep == 1 else "gauss-newton" if self.keep == 0 else "blend"
         record(Record(i, f"ms {method}", shift, before, promise, step, trials, gap))
         self.keep = max(self.keep, KEEP[2])

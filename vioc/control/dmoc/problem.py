@@ -18,6 +18,7 @@ from vioc.control.dmoc.separable import Block
 from vioc.control.dmoc.solution import Solution, solution
 from vioc.control.dmoc.solvers import SOLVERS, Solver
 from vioc.control.dmoc.transcription import Transcription
+from vioc.control.problem.result import finished
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_name
@@ -157,13 +158,7 @@ class Problem:
         J = t.program.jac_g(outcome.w, p)[1].sparse()
         raw = Raw(t, outcome.w, outcome.mu, -(gradient + J.T @ outcome.mu), p, *limits)
         found = solution(self, raw, outcome.status, outcome.iterations, outcome.seconds, outcome.stats)
-        if monitor is True:
-            print(found.message)
-        if found.status == "interrupted" and raise_on_failure:
-            stop = KeyboardInterrupt(found.message)
-            stop.result = found  # type: ignore[attr-defined]
-            raise stop
-        return found.raise_for_status() if raise_on_failure else found
+        return finished(found, None, monitor, raise_on_failure)
 
     def refined(self, factor: int) -> Problem:
         """The same problem with `factor` times as many steps in the same time."""

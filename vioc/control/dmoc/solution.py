@@ -12,17 +12,15 @@ from vioc.control.dmoc.dependence import dependent
 from vioc.control.dmoc.named import Duals, Raw, defect, duals, violations
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
-from vioc.control.dmoc.solvers import ADVICE
 from vioc.control.problem.limits import Violation
+from vioc.control.problem.result import OPEN_LOOP, Outcome
+from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
-from vioc.errors import OptimizationError
 from vioc.maps.given import AsTrajectory
 from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem
-
-OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from the solution
 
 
 class Polished(NamedTuple):
@@ -80,7 +78,7 @@ class PhaseSolution(_Motion):
 
 
 @dataclass(frozen=True)
-class Solution(_Motion):
+class Solution(_Motion, Outcome):
     """The outcome of `Problem.solve`; with one phase it reads like its trajectory, ``best["theta"]``.
 
     Attributes
@@ -88,7 +86,7 @@ class Solution(_Motion):
     problem : Problem
     phases : tuple of PhaseSolution
     cost : float
-    status : str
+    status : Status
         ``"converged"``, ``"acceptable"``, ``"infeasible"``, ``"max_iterations"``, ``"max_time"``,
         ``"not_finite"``, ``"interrupted"``, ``"no_progress"``, ``"diverging"``, ``"overdetermined"``,
         ``"failed"``.
@@ -106,17 +104,13 @@ class Solution(_Motion):
     problem: Problem = field(repr=False)
     phases: tuple[PhaseSolution, ...]
     cost: float
-    status: str
+    status: Status
     message: str
     iterations: int
     seconds: float
     violations: list[Violation] = field(repr=False)
     stats: dict[str, Any] = field(repr=False)
     _raw: Any = field(repr=False, default=None)
-
-    @property
-    def converged(self) -> bool:
-        return self.status == "converged"
 
     def _only(self) -> PhaseSolution:
         if len(self.phases) != 1:
@@ -144,12 +138,6 @@ class Solution(_Motion):
     def defect(self) -> float:
         """Largest residual of a step's equations in any phase."""
         return max(p.defect for p in self.phases)
-
-    def raise_for_status(self) -> Solution:
-        """This solution, or `OptimizationError` (with it as ``result``) unless it converged."""
-        if not self.converged:
-            raise OptimizationError(self.message, self)
-        return self
 
     def polish(self, phase: int = 0) -> Polished:
         """A phase as a rollout of its map: exactly the motion that its inputs give.
@@ -222,7 +210,7 @@ def _gap(run: Trajectory, other: Trajectory) -> float:
 
 
 def solution(
-    problem: Problem, raw: Raw, status: str, iterations: int, seconds: float, stats: dict
+    problem: Problem, raw: Raw, status: Status, iterations: int, seconds: float, stats: dict
 ) -> Solution:
     """Name everything that the vectors hold."""
     t = raw.transcription
@@ -244,8 +232,15 @@ def solution(
         run = Trajectory(maps[i], time, x, u, multipliers, k0=k0).on_its_step()
         phases.append(PhaseSolution(phase, run, duals(raw, i, gone[i]), defect(t, i, g)))
     found = violations(raw, g, times)
-    together = dependent(raw, g) if status == "no_progress" else []
-    message = _message(status, iterations, float(cost[0]), found, together)
+    together = dependent(raw, g) if status == Status.NO_PROGRESS else []
+    advice = status.advice
+    if together:
+        more = f" and {len(together) - 5} more" if len(together) > 5 else ""
+        advice = (
+            f"constraints depend on each other there: {', '.join(together[:5])}{more}. Leave out one of them "
+            "(what the others imply, or prevent), loosen a limit, or start from another guess"
+        )
+    message = verdict(status, f"{iterations} iterations", float(cost[0]), advice, found=found)
     return Solution(
         problem, tuple(phases), float(cost[0]), status, message, iterations, seconds, found, stats, raw
     )
@@ -254,20 +249,3 @@ def solution(
 def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -> np.ndarray:
     steps = [f.rollout(x[k], u[k : k + 1], k0=k0 + k, dt=h, warn=False) for k in range(len(u))]
     return np.concatenate([s.multipliers for s in steps])
-
-
-def _message(status: str, iterations: int, cost: float, found: list[Violation], together: list[str]) -> str:
-    text = f"{status.replace('_', ' ')} after {iterations} iterations at cost {cost:.10g}"
-    if together:
-        more = f" and {len(together) - 5} more" if len(together) > 5 else ""
-        text += (
-            f": constraints depend on each other there: {', '.join(together[:5])}{more}. Leave out one of "
-        )
-        text += "them (what the others imply, or prevent), loosen a limit, or start from another guess"
-    elif ADVICE.get(status):
-        text += f": {ADVICE[status]}"
-    if found:
-        worst = "; ".join(str(v) for v in found[:3])
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        text += f". Violated: {worst}{more}"
-    return text

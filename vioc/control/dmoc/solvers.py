@@ -14,50 +14,36 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.dmoc.transcription import Transcription
+from vioc.control.problem.status import Status
 from vioc.progress import Progress
 
 SOLVERS = ("ipopt", "fatrop", "sqp")
 PLUGINS = {"ipopt": "ipopt", "fatrop": "fatrop", "sqp": "sqpmethod"}
 
-STATUS = {
-    "Solve_Succeeded": "converged",
-    "Solved_To_Acceptable_Level": "acceptable",
-    "Feasible_Point_Found": "converged",
-    "Infeasible_Problem_Detected": "infeasible",
-    "Maximum_Iterations_Exceeded": "max_iterations",
-    "Maximum_CpuTime_Exceeded": "max_time",
-    "Maximum_WallTime_Exceeded": "max_time",
-    "Invalid_Number_Detected": "not_finite",
-    "User_Requested_Stop": "interrupted",
-    "Restoration_Failed": "no_progress",
-    "Error_In_Step_Computation": "no_progress",
-    "Search_Direction_Becomes_Too_Small": "no_progress",
-    "Diverging_Iterates": "diverging",
-    "Not_Enough_Degrees_Of_Freedom": "overdetermined",
-    "SOLVER_RET_SUCCESS": "converged",
-    "SOLVER_RET_LIMITED": "max_iterations",
-    "SOLVER_RET_INFEASIBLE": "infeasible",
-    "SOLVER_RET_NAN": "not_finite",
-}
-
-ADVICE = {
-    "converged": "",
-    "acceptable": "only to IPOPT's looser tolerances; scale the cost, or start from a better guess",
-    "infeasible": "no point near keeps all constraints; relax those listed, give more time or a better guess",
-    "max_iterations": "raise max_iterations, or start from a better guess",
-    "max_time": "raise the solver's time limit, or start from a better guess",
-    "not_finite": "give a guess inside the domain of cost and constraints, and bounds that keep to it",
-    "interrupted": "the best iterate so far is kept; start again from it",
-    "no_progress": "no step of the solver leads on, though constraints are independent there; scale them, "
-    "loosen the tolerance, or start from another guess",
-    "diverging": "the cost is perhaps not bounded below; bound the unknowns",
-    "overdetermined": "more equations than unknowns: leave free an end or an input",
-    "failed": "see `stats`; print the solver's own log with options={'ipopt.print_level': 5}",
+STATUS = {  # of IPOPT's and CasADi's
+    "Solve_Succeeded": Status.CONVERGED,
+    "Solved_To_Acceptable_Level": Status.ACCEPTABLE,
+    "Feasible_Point_Found": Status.CONVERGED,
+    "Infeasible_Problem_Detected": Status.INFEASIBLE,
+    "Maximum_Iterations_Exceeded": Status.MAX_ITERATIONS,
+    "Maximum_CpuTime_Exceeded": Status.MAX_TIME,
+    "Maximum_WallTime_Exceeded": Status.MAX_TIME,
+    "Invalid_Number_Detected": Status.NOT_FINITE,
+    "User_Requested_Stop": Status.INTERRUPTED,
+    "Restoration_Failed": Status.NO_PROGRESS,
+    "Error_In_Step_Computation": Status.NO_PROGRESS,
+    "Search_Direction_Becomes_Too_Small": Status.NO_PROGRESS,
+    "Diverging_Iterates": Status.DIVERGING,
+    "Not_Enough_Degrees_Of_Freedom": Status.OVERDETERMINED,
+    "SOLVER_RET_SUCCESS": Status.CONVERGED,
+    "SOLVER_RET_LIMITED": Status.MAX_ITERATIONS,
+    "SOLVER_RET_INFEASIBLE": Status.INFEASIBLE,
+    "SOLVER_RET_NAN": Status.NOT_FINITE,
 }
 
 
 @dataclass
-class Outcome:
+class Found:
     """What a solver ended with.
 
     Attributes
@@ -66,7 +52,7 @@ class Outcome:
         The solution, or the best iterate.
     mu : (rows,)
         Multipliers of the rows there.
-    status : str
+    status : Status
     iterations : int
     seconds : float
     stats : dict
@@ -75,7 +61,7 @@ class Outcome:
 
     w: np.ndarray
     mu: np.ndarray
-    status: str
+    status: Status
     iterations: int
     seconds: float
     stats: dict[str, Any] = field(repr=False)
@@ -188,7 +174,7 @@ class Solver:
         mu: np.ndarray | None,
         nu: np.ndarray | None,
         monitor: Any,
-    ) -> Outcome:
+    ) -> Found:
         """The outcome from guess w within limits, with multipliers (mu, nu) for a warm start."""
         t, watch = self.transcription, self.watch
         watch.reset(monitor)
@@ -204,21 +190,22 @@ class Solver:
         stats = self._solve.stats()
         status = self._status(stats)
         w, mu = (np.asarray(found[n]).ravel() for n in ("x", "lam_g"))
-        if status != "converged" and watch.best is not None:
+        if status != Status.CONVERGED and watch.best is not None:
             _, w, mu = watch.best
         iterations = int(stats.get("iter_count", max(watch.iterations - 1, 0)))
-        return Outcome(w, mu, status, iterations, seconds, stats)
+        return Found(w, mu, status, iterations, seconds, stats)
 
-    def _status(self, stats: dict[str, Any]) -> str:
+    def _status(self, stats: dict[str, Any]) -> Status:
         if self.watch.stop:
-            return "interrupted"
+            return Status.INTERRUPTED
         if stats.get("success"):
-            return "converged" if stats.get("return_status") != "Solved_To_Acceptable_Level" else "acceptable"
+            acceptable = stats.get("return_status") == "Solved_To_Acceptable_Level"
+            return Status.ACCEPTABLE if acceptable else Status.CONVERGED
         for key in ("return_status", "unified_return_status"):
             status = STATUS.get(str(stats.get(key)))
-            if status not in (None, "converged"):
+            if status not in (None, Status.CONVERGED):
                 return status
-        return "failed"
+        return Status.FAILED
 
 
 def _ipopt(t: Transcription, tolerance: float, max_iterations: int) -> dict[str, Any]:

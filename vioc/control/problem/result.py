@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
-from vioc.errors import OptimizationError
+from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import AsTrajectory
 from vioc.maps.trajectory import Trajectory
+from vioc.progress import Progress
 
-ADVICE = {
-    "converged": "",
-    "max_iterations": "raise max_iterations, or start from a better guess",
-    "line_search": (
-        "no step along any direction lowers the cost enough: check the derivatives "
-        "(vioc.control.check_derivatives), start from another guess, or loosen the tolerance"
-    ),
-    "no_descent": (
-        "no descent direction could be computed: give every input a weight R > 0, and see whether the "
-        "trajectory has grown out of bounds"
-    ),
-    "interrupted": "the best iterate so far is kept; start again from its trajectory",
-}
-
-
-def advice_on(status: str, unsolved: Exception | None) -> str:
-    """What to try; `unsolved` says why trials of a line search were no trajectories, if any."""
-    if status == "line_search" and unsolved is not None:
-        return f"no step lowers the cost enough, and some trials lead to no trajectory: {unsolved}"
-    return ADVICE[status]
-
-
+OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from an iterate
 HEADER = (
     f"{'iter':>4}  {'method':<15}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
     f"  {'gap':>8}"
@@ -79,6 +61,44 @@ class Record(NamedTuple):
             f"{self.descent:>11.3e}  {self.step:>8.3g}  {self.trials:>6}  {self.gap:>8.1e}"
         )
 
+    @property
+    def note(self) -> str:
+        """What progress tells of it."""
+        return f"cost {self.cost:.6g}, Dg.zeta {self.descent:.1e}"
+
+
+class Log:
+    """The records of an optimization, shown to whoever asked for it.
+
+    Parameters
+    ----------
+    title, header : str
+        Of the progress, and of the lines that are printed.
+    monitor : bool, callable or None
+        True prints one line per record; a callable gets each.
+    """
+
+    def __init__(self, title: str, header: str, monitor: Any):
+        self.header, self.monitor = header, monitor
+        self.records: list[Any] = []
+        self.steps = 0  # taken
+        self.progress = Progress(title)
+
+    def __call__(self, record: Any) -> None:
+        if self.monitor is True and not self.records:
+            print(self.header)
+        self.records.append(record)
+        self.steps += getattr(record, "step", 1) > 0
+        self.progress.to(len(self.records), record.note)
+        if self.monitor is True:
+            print(record)
+        elif self.monitor:
+            self.monitor(record)
+
+    def shown(self) -> AbstractContextManager[Any]:
+        """While the work is done: its progress, where no lines are printed."""
+        return nullcontext() if self.monitor is True else self.progress
+
 
 class History(NamedTuple):
     """`Record`'s columns over the iterations; arrays of one length."""
@@ -102,8 +122,55 @@ class History(NamedTuple):
         return plots().plot_convergence(self, ax=ax)
 
 
+Self = TypeVar("Self", bound="Outcome")
+
+
+class Outcome(AsTrajectory):
+    """What any optimization returns: a trajectory with a verdict, see `Status`."""
+
+    status: Status
+    message: str
+
+    @property
+    def converged(self) -> bool:
+        return self.status == Status.CONVERGED
+
+    def raise_for_status(self: Self) -> Self:
+        """This result, or `OptimizationError` (with it as ``result``) unless it converged."""
+        if not self.converged:
+            raise OptimizationError(self.message, self)
+        return self
+
+
+def finished(result: Self, interrupt: KeyboardInterrupt | None, monitor: Any, raise_on_failure: bool) -> Self:
+    """The result, or the error that it is; an interrupt takes it along."""
+    if monitor is True:
+        print(result.message)
+    if result.status == Status.INTERRUPTED and raise_on_failure:
+        stop = interrupt or KeyboardInterrupt(result.message)
+        stop.result = result  # type: ignore[attr-defined]
+        raise stop
+    return result.raise_for_status() if raise_on_failure else result
+
+
+def open_loop(run: Trajectory) -> tuple[Trajectory, float]:
+    """The rollout of an iterate's inputs where rounding does not separate the two, and their gap.
+
+    The same x, u and seeds give the same bits, so the gap is usually 0; only a solver that stops
+    elsewhere within its tolerance, on an unstable system, makes it grow.
+    """
+    f = run.map
+    try:
+        with trying():
+            again = f.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths)
+    except StepError:
+        return run, float("inf")
+    gap = float(np.abs(f.difference(run.x, again.x)).max())
+    return (again if gap <= OPEN_LOOP * (1 + np.abs(run.x).max()) else run), gap
+
+
 @dataclass(frozen=True)
-class Result(AsTrajectory):
+class Result(Outcome):
     """An optimized trajectory; reads like it, ``best["theta"]``.
 
     Attributes
@@ -111,7 +178,7 @@ class Result(AsTrajectory):
     trajectory : Trajectory
         The rollout of its own x_0 and inputs; see `open_loop_gap`.
     cost : float
-    status : str
+    status : Status
         ``"converged"``, ``"max_iterations"``, ``"line_search"``, ``"no_descent"``, ``"interrupted"``.
     message : str
         The verdict in words, with what to try.
@@ -131,23 +198,13 @@ class Result(AsTrajectory):
 
     trajectory: Trajectory
     cost: float
-    status: str
+    status: Status
     message: str
     iterations: int
     history: History = field(repr=False)
     gains: np.ndarray = field(repr=False)
     open_loop_gap: float
     slope: float
-
-    @property
-    def converged(self) -> bool:
-        return self.status == "converged"
-
-    def raise_for_status(self) -> Result:
-        """This result, or `OptimizationError` (with it as ``result``) unless it converged."""
-        if not self.converged:
-            raise OptimizationError(self.message, self)
-        return self
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None) -> Regulator:
         """The time-varying regulator about the trajectory; weights as in `dlqr`."""

@@ -1,0 +1,97 @@
+"""How an optimization ended, in one word and in a sentence that says what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from vioc.control.problem.limits import Violation
+
+
+class Status(str, Enum):
+    """How an optimization ended; a string too, ``best.status == "converged"``."""
+
+    CONVERGED = "converged"
+    CLOSE = "close"
+    ACCEPTABLE = "acceptable"
+    MAX_ITERATIONS = "max_iterations"
+    MAX_LEVELS = "max_levels"
+    MAX_TIME = "max_time"
+    LINE_SEARCH = "line_search"
+    NO_DESCENT = "no_descent"
+    NO_PROGRESS = "no_progress"
+    INFEASIBLE = "infeasible"
+    NOT_INTERIOR = "not_interior"
+    OVERDETERMINED = "overdetermined"
+    DIVERGING = "diverging"
+    NOT_FINITE = "not_finite"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+    __str__ = str.__str__
+
+    @property
+    def advice(self) -> str:
+        """What to try; empty where there is nothing to."""
+        return ADVICE[self]
+
+
+ADVICE = {
+    Status.CONVERGED: "",
+    Status.CLOSE: "",
+    Status.ACCEPTABLE: "only to IPOPT's looser tolerances; scale the cost, or start from a better guess",
+    Status.MAX_ITERATIONS: "raise max_iterations, or start from a better guess",
+    Status.MAX_LEVELS: "raise `levels` of the method, or start from a better guess",
+    Status.MAX_TIME: "raise the solver's time limit, or start from a better guess",
+    Status.LINE_SEARCH: (
+        "no step along any direction lowers the cost enough: check the derivatives "
+        "(vioc.control.check_derivatives), start from another guess, or loosen the tolerance"
+    ),
+    Status.NO_DESCENT: (
+        "no descent direction could be computed: give every input a weight R > 0, and see whether the "
+        "trajectory has grown out of bounds"
+    ),
+    Status.NO_PROGRESS: (
+        "no step of the solver leads on, though constraints are independent there; scale them, loosen the "
+        "tolerance, or start from another guess"
+    ),
+    Status.INFEASIBLE: (
+        "no point near keeps all constraints, whatever it costs; loosen those listed, give more time, or "
+        "start from another guess"
+    ),
+    Status.NOT_INTERIOR: (
+        "no point strictly within the limits was found along the path: the limits leave no interior, or the "
+        'guess is far from it; try method="augmented"'
+    ),
+    Status.OVERDETERMINED: "more equations than unknowns: leave free an end or an input",
+    Status.DIVERGING: "the cost is perhaps not bounded below; bound the unknowns",
+    Status.NOT_FINITE: "give a guess inside the domain of cost and constraints, and bounds that keep to it",
+    Status.INTERRUPTED: "the best iterate so far is kept; start again from it",
+    Status.FAILED: "see `stats`; print the solver's own log with options={'ipopt.print_level': 5}",
+}
+
+
+def advice_on(status: Status, unsolved: Exception | None) -> str:
+    """What to try; `unsolved` says why trials of a line search were no trajectories, if any."""
+    if status is Status.LINE_SEARCH and unsolved is not None:
+        return f"no step lowers the cost enough, and some trials lead to no trajectory: {unsolved}"
+    return status.advice
+
+
+def verdict(
+    status: Status,
+    work: str,
+    cost: float,
+    *advice: str,
+    promise: str = "",
+    found: Sequence[Violation] = (),
+) -> str:
+    """A sentence on how it ended after some work, what to try, and the worst of what is violated."""
+    text = f"{status.replace('_', ' ')} after {work} at cost {cost:.10g}{promise}"
+    if what := "; ".join(t for t in advice if t):
+        text += f": {what}"
+    if found:
+        worst = "; ".join(str(v) for v in found[:3])
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        text += f". Violated: {worst}{more}"
+    return text
