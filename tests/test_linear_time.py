@@ -69,16 +69,15 @@ def test_drnea_and_its_derivative_against_the_discrete_lagrangian(seed, joint):
 
 @pytest.mark.parametrize(("seed", "joint"), [(0, ""), (1, ""), (2, "free"), (3, "free")])
 def test_newton_direction_in_linear_time(seed, joint):
-    """The recursion without symmetry against numpy's solution of the dense system; the transpose too."""
+    """The recursion without symmetry against numpy's solution of the dense system."""
     system, bodies, q0, q1, _ = case(seed, joint)
     places = [bodies.places(list(q)) for q in (q0, q1)]
     damping = np.random.default_rng(seed).uniform(0, 5, bodies.nd)
     J = numbers(bodies.jacobian(*places, H)) + np.diag(damping)
     inverse = bodies.newton_inverse(*places, H, list(damping))
     b = np.random.default_rng(seed + 1).normal(size=bodies.nd)
-    for transposed, matrix in ((False, J), (True, J.T)):
-        x = np.linalg.solve(matrix, b)
-        assert np.abs(numbers(inverse.solve(list(b), transposed)) - x).max() < 1e-10 * np.abs(x).max()
+    x = np.linalg.solve(J, b)
+    assert np.abs(numbers(inverse.solve(list(b))) - x).max() < 1e-10 * np.abs(x).max()
     M = vioc.Lagrangian(system).mass_matrix(q0)
     x = np.linalg.solve(M / H + np.diag(damping), b)
     riqn = bodies.impulse_inverse(places[0], H, list(damping))

@@ -189,7 +189,8 @@ class Lagrangian:
         """Solver with M of the dynamic variables, on expressions: by sweeps where the tree is long."""
         if self.depths < LONG:
             return SparseLU(scalars(self.M[: self.nd, : self.nd]))
-        return ArticulatedInverse(self.swept.links, self.nd, [0.0] * self.nd)
+        links = self.swept.links
+        return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     @cached_property
     def depths(self) -> int:

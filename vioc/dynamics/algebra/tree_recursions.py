@@ -217,17 +217,6 @@ def carried(pose: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
     return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))
 
 
-def _pair(link: Link, wrench: tuple[Vector, Vector]) -> Any:
-    """S . wrench: the joint's share of a wrench."""
-    return vec.plus(vec.dot(link.Sv, wrench[0]), vec.dot(link.Sw, wrench[1]))
-
-
-def to_parent(link: Link, wrench: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-    """A wrench in the parent link's frame: Ad(X^-1)^T."""
-    force = vec.apply(link.R, wrench[0])
-    return force, vec.add(vec.apply(link.R, wrench[1]), vec.cross(link.p, force))
-
-
 @dataclass(frozen=True)
 class SecondDerivatives:
     """n x n blocks as nested lists: L_qq, L_vq (row: v, column: q), L_vv."""

@@ -6,7 +6,7 @@ a planar mechanism, written in three dimensions, cost what planar ones would.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, wraps
 from typing import Any, TypeVar
 
@@ -34,22 +34,21 @@ def inlined(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        given: list[Any] = []
-        shape = _flattened(args, given)
+        given = list(leaves(args))
+        shape = _shape(args)
         if not any(isinstance(e, ca.SX) for e in given):
             return function(*args)
         if shape not in traced:
             symbols = ca.SX.sym("a", len(given))
-            result = function(*_filled(args, iter(symbols.elements())))
-            outputs: list[Any] = []
-            _flattened(result, outputs)
+            result = function(*filled(args, symbols.elements()))
+            outputs = list(leaves(result))
             traced[shape] = (
                 ca.Function("inlined", [symbols], [ca.densify(ca.vertcat(*outputs))], {"cse": True}),
                 result,
             )
         graph, form = traced[shape]
         column = ca.vertcat(*[e if isinstance(e, ca.SX) else _constant(float(e)) for e in given])
-        return _filled(form, iter(graph.call([column])[0].elements()))
+        return filled(form, graph.call([column])[0].elements())
 
     return call  # type: ignore[return-value]
 
@@ -59,24 +58,30 @@ def _constant(value: float) -> ca.SX:
     return ca.SX(value)
 
 
-def _flattened(tree: tuple, leaves: list[Any]) -> tuple:
-    """The shape of a tree, whose leaves are appended to a list."""
-    shape: list[Any] = []
-    for branch in tree:
-        if isinstance(branch, tuple):
-            shape.append(_flattened(branch, leaves))
-        else:
-            shape.append(None)
-            leaves.append(branch)
-    return tuple(shape)
+def leaves(tree: Any) -> Iterator[Any]:
+    """What is in nested tuples, from left to right."""
+    if isinstance(tree, tuple):
+        for branch in tree:
+            yield from leaves(branch)
+    else:
+        yield tree
 
 
-def _filled(tree: Any, leaves: Iterator[Any]) -> Any:
-    """The tree with its leaves replaced, one after another."""
-    if not isinstance(tree, tuple):
-        return next(leaves)
-    branches = [_filled(branch, leaves) for branch in tree]
-    return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
+def filled(tree: Any, values: Iterable[Any]) -> Any:
+    """Nested tuples with other leaves, one after another."""
+    supply = iter(values)
+
+    def fill(branch: Any) -> Any:
+        if not isinstance(branch, tuple):
+            return next(supply)
+        parts = [fill(b) for b in branch]
+        return type(branch)(*parts) if hasattr(branch, "_fields") else tuple(parts)
+
+    return fill(tree)
+
+
+def _shape(tree: Any) -> tuple | None:
+    return tuple(map(_shape, tree)) if isinstance(tree, tuple) else None
 
 
 def is_zero(a: Any) -> bool:
@@ -137,6 +142,14 @@ def matmul(a: Matrix, b: Matrix) -> Matrix:
 
 def matadd(a: Matrix, b: Matrix) -> Matrix:
     return add(a[0], b[0]), add(a[1], b[1]), add(a[2], b[2])
+
+
+def matsub(a: Matrix, b: Matrix) -> Matrix:
+    return sub(a[0], b[0]), sub(a[1], b[1]), sub(a[2], b[2])
+
+
+def matscale(s: Any, m: Matrix) -> Matrix:
+    return scale(s, m[0]), scale(s, m[1]), scale(s, m[2])
 
 
 def skew(a: Vector) -> Matrix:

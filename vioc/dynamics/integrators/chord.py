@@ -137,7 +137,8 @@ def _articulated(f: MidpointVI, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta
     """Solver with -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt."""
     lag, h, a = f.lagrangian, ca.SX.sym("dt"), f.alpha
     rest = ca.diag(f.newton_matrix_of_terms(h))
-    factored = ArticulatedInverse(lag.swept.links, f.nd, ca.vertsplit(-h * rest), -h)
+    links, diagonal = lag.swept.links, ca.vertsplit(-h * rest)
+    factored = ArticulatedInverse.of_masses(links, [link.pose for link in links], f.nd, diagonal, -h)
     numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [h])
     middle = (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta, dt
     return factored.with_entries(ca.vertsplit(numbers(*middle)))

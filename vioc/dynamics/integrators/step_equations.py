@@ -43,7 +43,7 @@ class Blocks(NamedTuple):
     J0: np.ndarray
 
 
-class StepBlocks:
+class BlockEvaluator:
     """`Blocks` of a map's steps, as a function of (x, u, t, dt, parameters, z), of one step or by rows."""
 
     def __init__(self, f: VariationalMap):

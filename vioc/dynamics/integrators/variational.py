@@ -22,7 +22,7 @@ from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.divisible import DivisibleMap
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
-from vioc.dynamics.integrators.step_equations import StepBlocks, StepEquations
+from vioc.dynamics.integrators.step_equations import BlockEvaluator, StepEquations
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Steps
@@ -83,9 +83,9 @@ class VariationalMap(DivisibleMap, MechanicalMap):
         return np.concatenate([x, *past[1:]])
 
     @shared
-    def step_blocks(self) -> StepBlocks:
+    def step_blocks(self) -> BlockEvaluator:
         """Residuals and Jacobian blocks of steps at numbers."""
-        return StepBlocks(self)
+        return BlockEvaluator(self)
 
     def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         theta, nf = self._theta, len(self.system.inputs)

@@ -16,22 +16,20 @@ from typing import Any
 
 from vioc.dynamics.algebra import se3
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.algebra.tree_recursions import Link, gather_links
-from vioc.dynamics.algebra.vectors import Matrix, Vector
-from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.linear_time.articulated import (
+from vioc.dynamics.algebra.articulated import (
     NO_BLOCKS,
+    NOTHING,
+    STILL,
     ArticulatedInverse,
     Blocks,
+    Joint,
     Place,
     Twist,
-    Wrench,
-    pair,
     twist_to_child,
-    wrench_to_parent,
 )
-
-STILL: Place = (vec.IDENTITY, vec.ZERO)
+from vioc.dynamics.algebra.tree_recursions import Link, Wrench, carried, gather_links, paired, times_inertia
+from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.dynamics.description.system import System
 
 
 class Bodies:
@@ -67,10 +65,6 @@ class Bodies:
     def __len__(self) -> int:
         return len(self.links)
 
-    @property
-    def axes(self) -> list[Twist]:
-        return [(link.Sv, link.Sw) for link in self.links]
-
     def places(self, q: Sequence[Any]) -> list[Place]:
         """Pose of each link in its parent at a configuration."""
         return [
@@ -92,16 +86,15 @@ class Bodies:
 
     def impulses(self, X: Sequence[Twist | None], h: Any) -> tuple[list[Wrench], list[Wrench]]:
         """mu_i = dlog_X^T G X / h ([L] (21b)), and the momentum at the end, Ad_D^T mu_i."""
-        nothing: Wrench = vec.ZERO, vec.ZERO
         both = [
-            (nothing, nothing) if x is None else _impulses(*_body(link), x, h)
+            (NOTHING, NOTHING) if x is None else _impulses(*_body(link), x, h)
             for link, x in zip(self.links, X, strict=True)
         ]
         return [mu for mu, _ in both], [nu for _, nu in both]
 
     def gathered(self, places: Sequence[Place], wrenches: Sequence[Wrench]) -> list[Any]:
         """S_i . (sum of the wrenches of the subtree), in the order of q."""
-        total = [*wrenches, (vec.ZERO, vec.ZERO)]  # the last is the world's
+        total = [*wrenches, NOTHING]  # the last is the world's
         result: list[Any] = [0.0] * self.nq
         for i in reversed(range(len(wrenches))):
             link = self.links[i]
@@ -129,17 +122,15 @@ class Bodies:
     ) -> ArticulatedInverse:
         """Inverse of -D2 D1 T_d + diag(damping): the exact Newton direction in O(n)."""
         M = self.derivatives(self.displacements(start, end), h)
-        return ArticulatedInverse(self.parents, self.axes, self.rows, end, start, M, self._by_link(damping))
+        joints = [
+            Joint(link.parent, row, link.twist) for link, row in zip(self.links, self.rows, strict=True)
+        ]
+        return ArticulatedInverse(joints, end, M, damping, Y=start)
 
     def impulse_inverse(self, places: Sequence[Place], h: Any, damping: Sequence[Any]) -> ArticulatedInverse:
-        """h M(q)^-1 by the articulated-body recursion, of which RIQN is made ([L] (25))."""
-        M = [
-            _inertia(*_body(link), h) if heavy else NO_BLOCKS
-            for link, heavy in zip(self.links, self.heavy, strict=True)
-        ]
-        return ArticulatedInverse(
-            self.parents, self.axes, self.rows, places, places, M, self._by_link(damping)
-        )
+        """Inverse of M(q)/h + diag(damping), of which RIQN is made ([L] (25))."""
+        diagonal = [vec.times(h, c) for c in damping]
+        return ArticulatedInverse.of_masses(self.links, places, self.nd, diagonal, h)
 
     def jacobian(self, start: Sequence[Place], end: Sequence[Place], h: Any) -> list[list[Any]]:
         """-D2 D1 T_d (nd, nq) column by column in O(n^2), rows first ([L] Algorithm 4)."""
@@ -148,7 +139,7 @@ class Bodies:
         for j, link in enumerate(self.links):
             own: Twist = link.Sv, link.Sw
             eta: dict[int, Twist] = {j: own}
-            wrenches: list[Wrench] = [(vec.ZERO, vec.ZERO)] * len(self.links)
+            wrenches: list[Wrench] = [NOTHING] * len(self.links)
             wrenches[j] = _momentum_change(M[j], own)
             for i in range(j + 1, len(self.links)):
                 if self.parents[i] in eta:
@@ -156,42 +147,6 @@ class Bodies:
                     wrenches[i] = _momentum_change(M[i], eta[i])
             columns[link.index] = self.gathered(start, wrenches)
         return [[columns[j][i] for j in range(self.nq)] for i in range(self.nd)]
-
-    def _by_link(self, damping: Sequence[Any]) -> list[Any]:
-        return [damping[row] if row is not None else 0.0 for row in self.rows]
-
-    # -- rounding ---------------------------------------------------------------------------------
-
-    def reach(self, places: Sequence[Place], h: Any) -> list[Any]:
-        """Bounds of the diagonal of M(q)/h over the dynamic variables, by norms alone.
-
-        One unit in the last place of q_i changes the residual of joint i by up to this much of it: the
-        rounding floor of DRNEA.
-        """
-        m: list[Any] = [link.mass for link in self.links]
-        a: list[Any] = [_norm(link.moment) for link in self.links]
-        J: list[Any] = [
-            vec.plus(vec.plus(link.inertia[0][0], link.inertia[1][1]), link.inertia[2][2])
-            for link in self.links
-        ]
-        result: list[Any] = [0.0] * self.nd
-        for i in reversed(range(len(self.links))):
-            link, row = self.links[i], self.rows[i]
-            if row is not None:
-                linear, angular = _norm(link.Sv), _norm(link.Sw)
-                size = vec.plus(
-                    vec.plus(vec.times(linear * linear, m[i]), vec.times(2 * linear * angular, a[i])),
-                    vec.times(angular * angular, J[i]),
-                )
-                result[row] = vec.times(1.0 / h, size)
-            if link.parent >= 0:
-                r, up = _norm(places[i][1]), link.parent
-                J[up] = vec.plus(
-                    J[up], vec.plus(J[i], vec.times(r, vec.plus(vec.times(2.0, a[i]), vec.times(r, m[i]))))
-                )
-                a[up] = vec.plus(a[up], vec.plus(a[i], vec.times(r, m[i])))
-                m[up] = vec.plus(m[up], m[i])
-        return result
 
 
 def _body(link: Link) -> tuple[Any, Vector, Matrix]:
@@ -217,9 +172,7 @@ def _displaced(above: Place, start: Place, end: Place) -> tuple[Place, Twist]:
 def momentum(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> Wrench:
     """G X / h."""
     inverse = 1.0 / h
-    v, w = (vec.scale(inverse, a) for a in X)
-    linear = vec.add(vec.scale(mass, v), vec.cross(w, moment))
-    return linear, vec.add(vec.apply(inertia, w), vec.cross(moment, v))
+    return times_inertia(mass, moment, inertia, *(vec.scale(inverse, a) for a in X))
 
 
 @vec.inlined
@@ -232,8 +185,8 @@ def _impulses(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) -> t
 @vec.inlined
 def _gathered(place: Place, S: Twist, P: Wrench, above: Wrench) -> tuple[Any, Wrench]:
     """S . P of a link, and its parent's wrench with its share."""
-    up = wrench_to_parent(place, P)
-    return pair(S, P), (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
+    up = carried(place, P)
+    return paired(S, P), (vec.add(above[0], up[0]), vec.add(above[1], up[1]))
 
 
 @vec.inlined
@@ -243,19 +196,19 @@ def _derivative(mass: Any, moment: Vector, inertia: Matrix, X: Twist, h: Any) ->
     E, N = se3.dlog_blocks(X, -1.0)
     At, Qt = vec.transpose(A), vec.transpose(Q)
     lever = vec.skew(moment)
-    minus = _times(-1.0, lever)
+    minus = vec.matscale(-1.0, lever)
     P = momentum(mass, moment, inertia, X, 1.0)
     k, K = se3.momentum_slope(X, P)
-    a = _times(mass, At)
+    a = vec.matscale(mass, At)
     b = vec.matadd(vec.matmul(At, minus), k)
-    c = vec.matadd(vec.matadd(_times(mass, Qt), vec.matmul(At, lever)), k)
+    c = vec.matadd(vec.matadd(vec.matscale(mass, Qt), vec.matmul(At, lever)), k)
     d = vec.matadd(vec.matadd(vec.matmul(Qt, minus), vec.matmul(At, inertia)), K)
     s = 1.0 / h
     return Blocks(
-        _times(s, vec.matmul(a, E)),
-        _times(s, vec.matadd(vec.matmul(a, N), vec.matmul(b, E))),
-        _times(s, vec.matmul(c, E)),
-        _times(s, vec.matadd(vec.matmul(c, N), vec.matmul(d, E))),
+        vec.matscale(s, vec.matmul(a, E)),
+        vec.matscale(s, vec.matadd(vec.matmul(a, N), vec.matmul(b, E))),
+        vec.matscale(s, vec.matmul(c, E)),
+        vec.matscale(s, vec.matadd(vec.matmul(c, N), vec.matmul(d, E))),
     )
 
 
@@ -268,25 +221,5 @@ def _momentum_change(M: Blocks, V: Twist) -> Wrench:
     )
 
 
-@vec.inlined
-def _inertia(mass: Any, moment: Vector, inertia: Matrix, h: Any) -> Blocks:
-    """G / h."""
-    s = 1.0 / h
-    lever = vec.skew(moment)
-    diagonal = _times(vec.times(s, mass), vec.IDENTITY)
-    return Blocks(diagonal, _times(-s, lever), _times(s, lever), _times(s, inertia))
-
-
 def _massless(link: Link) -> bool:
     return vec.is_zero(link.mass) and all(vec.is_zero(e) for row in link.inertia for e in row)
-
-
-def _times(s: Any, m: Matrix) -> Matrix:
-    return tuple(vec.scale(s, row) for row in m)  # type: ignore[return-value]
-
-
-def _norm(a: Any) -> Any:
-    square = vec.dot(a, a)
-    if vec.is_zero(square):
-        return 0.0
-    return square**0.5

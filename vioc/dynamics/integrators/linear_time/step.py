@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, assembled, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.numbers import Parameter
-from vioc.dynamics.integrators.linear_time.articulated import ArticulatedInverse
 from vioc.dynamics.integrators.linear_time.drnea import Bodies
 from vioc.dynamics.integrators.variational import StepParts
 from vioc.dynamics.lagrangian import OPTIONS
