@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy_se3 import random_pose
 
 import vioc
 from vioc import Gravity, Mass, System
-from vioc.dynamics.algebra import se3
 
 
 def random_mass(random: np.random.Generator) -> Mass:
     """A body with a full inertia and its centre off the origin."""
     second = np.diag(random.uniform(0.05, 0.5, 3))
-    Q = se3.exp(random.normal(size=6))[:3, :3]
+    Q = random_pose(random)[:3, :3]
     inertia = Q @ (np.trace(second) * np.eye(3) - second) @ Q.T
     entries = tuple(inertia[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]])
     return Mass(random.uniform(0.5, 2), entries, tuple(0.3 * random.normal(size=3)))
@@ -44,7 +44,7 @@ def random_tree(n: int, seed: int, gravity: float = 9.81, kinds: int = 5, joint:
         made = made[below] if below else made
         if joint and i == 0:
             return made
-        T = se3.exp(random.normal(size=6))
+        T = random_pose(random)
         return vioc.se3(T[:3, 3], rotation=T[:3, :3])[(made,)]
 
     return System([build(i) for i in children[-1]], Gravity(0, 0, -gravity), name=f"tree_{n}")

@@ -1,15 +1,14 @@
-"""SE(3) in the field's terms: exp, log, the right-trivialized tangent and its inverse, adjoints.
+"""SE(3) in the field's terms: the logarithm, and the inverse of exp's right-trivialized tangent.
 
-A pose is a 4 x 4 matrix, a twist V = (v, w) has its linear part first, hat(V) = [[w^, v], [0, 0]].
+A pose is a rotation and a position, a twist V = (v, w) has its linear part first, hat(V) = [[w^, v], [0, 0]].
 
     Ad_T V = T V T^-1          [[R, p^ R], [0, R]]           wrenches move by Ad_T^T
     ad_V W = V W - W V         [[w^, v^], [0, w^]]           and by ad_V^T
     d/dt exp(V) = dexp_V(dV/dt) exp(V)                       right-trivialized, dlog_V its inverse
 
 A spatial object is one of SO(3) over dual numbers, w^ + eps v^: what holds for rotations gives the rest by
-differentiation along v (docs/maths/se3.md). The functions with `hat`, 4 x 4 and 6 x 6 arrays are for
-numbers; `logarithm`, `dlog_transposed`, `dlog_blocks` and `momentum_slope` are written on scalars, for CasADi
-graphs and floats alike, without a branch and smooth up to a turn of pi.
+differentiation along v (docs/maths/se3.md). Everything is written on scalars, for CasADi graphs and floats
+alike, without a branch and smooth up to a turn of pi.
 """
 
 from __future__ import annotations
@@ -18,15 +17,12 @@ from math import factorial
 from typing import Any
 
 import casadi as ca
-import numpy as np
 from numpy.polynomial import Polynomial
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 
 Twist = tuple[Vector, Vector]
-
-SERIES = 9.0  # |w|^2 up to which the entire functions of dexp are summed as series
 
 # -- scalar functions --------------------------------------------------------------------------------
 
@@ -138,13 +134,15 @@ def dlog_blocks(X: Twist, sign: float = 1.0) -> tuple[Matrix, Matrix]:
     v, w = X
     W, V = vec.skew(w), vec.skew(v)
     if all(vec.is_zero(c) for c in w):
-        return vec.IDENTITY, _times(-0.5 * sign, V)
+        return vec.IDENTITY, vec.matscale(-0.5 * sign, V)
     b, b1, _ = beta(vec.dot(w, w))
     square = vec.matmul(W, W)
-    A = vec.matadd(vec.matadd(vec.IDENTITY, _times(-0.5 * sign, W)), _times(b, square))
+    A = vec.matadd(vec.matadd(vec.IDENTITY, vec.matscale(-0.5 * sign, W)), vec.matscale(b, square))
     both = vec.matadd(vec.matmul(W, V), vec.matmul(V, W))
     slope = vec.times(vec.times(2.0, b1), vec.dot(w, v))
-    Q = vec.matadd(vec.matadd(_times(-0.5 * sign, V), _times(b, both)), _times(slope, square))
+    Q = vec.matadd(
+        vec.matadd(vec.matscale(-0.5 * sign, V), vec.matscale(b, both)), vec.matscale(slope, square)
+    )
     return A, Q
 
 
@@ -159,24 +157,22 @@ def momentum_slope(X: Twist, P: Twist) -> tuple[Matrix, Matrix]:
     W, F, V, T = (vec.skew(a) for a in (w, f, v, tau))
     # derivative of 1/2 w x f + beta w x (w x f) by w
     inner = vec.matadd(vec.skew(turn), vec.matmul(W, F))
-    k = _sum(_times(-0.5, F), _times(vec.minus(0.0, b), inner), _outer(vec.scale(2 * b1, twice), w))
+    k = _sum(
+        vec.matscale(-0.5, F), vec.matscale(vec.minus(0.0, b), inner), _outer(vec.scale(2 * b1, twice), w)
+    )
     # and its derivative along the dual part (v, tau)
     dual = _sum(vec.skew(lever), vec.matmul(V, F), vec.matmul(W, T))
     along = vec.times(2.0, vec.dot(w, v))
     slope = vec.times(b1, along)
     K = _sum(
-        _times(-0.5, T),
-        _times(vec.minus(0.0, b), dual),
-        _times(vec.minus(0.0, slope), inner),
+        vec.matscale(-0.5, T),
+        vec.matscale(vec.minus(0.0, b), dual),
+        vec.matscale(vec.minus(0.0, slope), inner),
         _outer(vec.scale(2 * b1, mixed), w),
         _outer(vec.scale(2 * b1, twice), v),
         _outer(vec.scale(vec.times(2 * b2, along), twice), w),
     )
     return k, K
-
-
-def _times(s: Any, m: Matrix) -> Matrix:
-    return tuple(vec.scale(s, row) for row in m)  # type: ignore[return-value]
 
 
 def _sum(*matrices: Matrix) -> Matrix:
@@ -188,123 +184,3 @@ def _sum(*matrices: Matrix) -> Matrix:
 
 def _outer(a: Vector, b: Vector) -> Matrix:
     return vec.scale(a[0], b), vec.scale(a[1], b), vec.scale(a[2], b)
-
-
-# -- on arrays of numbers ------------------------------------------------------------------------------
-
-
-def hat(V: Any) -> np.ndarray:
-    """hat(V) (4, 4) of a twist (6,), or the cross-product matrix (3, 3) of a vector (3,)."""
-    V = np.asarray(V, float)
-    w = V[-3:]
-    W = np.array([[0.0, -w[2], w[1]], [w[2], 0.0, -w[0]], [-w[1], w[0], 0.0]])
-    if len(V) == 3:
-        return W
-    result = np.zeros((4, 4))
-    result[:3, :3], result[:3, 3] = W, V[:3]
-    return result
-
-
-def pose(R: Any, p: Any) -> np.ndarray:
-    """The 4 x 4 matrix of a rotation (3, 3) and a position (3,)."""
-    T = np.eye(4)
-    T[:3, :3], T[:3, 3] = R, p
-    return T
-
-
-def inverse(T: np.ndarray) -> np.ndarray:
-    """T^-1 of a pose."""
-    R, p = T[:3, :3], T[:3, 3]
-    return pose(R.T, -R.T @ p)
-
-
-def Ad(T: np.ndarray) -> np.ndarray:
-    """Ad_T (6, 6): moves twists from T's frame into the frame that T is written in."""
-    R, p = T[:3, :3], T[:3, 3]
-    return np.block([[R, hat(p) @ R], [np.zeros((3, 3)), R]])
-
-
-def ad(V: Any) -> np.ndarray:
-    """ad_V (6, 6): ad_V W is the bracket of the twists V and W."""
-    V = np.asarray(V, float)
-    return np.block([[hat(V[3:]), hat(V[:3])], [np.zeros((3, 3)), hat(V[3:])]])
-
-
-def exp(V: Any) -> np.ndarray:
-    """exp of a twist (6,): the pose (4, 4)."""
-    V = np.asarray(V, float)
-    v, W = V[:3], hat(V[3:])
-    a, b, _, _, s = _entire(float(V[3:] @ V[3:]))
-    return pose(np.eye(3) + s * W + a * W @ W, v + a * W @ v + b * W @ (W @ v))
-
-
-def log(T: np.ndarray) -> np.ndarray:
-    """The twist (6,) with exp(V) = T and |w| <= pi; at a turn of pi one of the two.
-
-    Through the quaternion with its largest component first, so that no angle is a bad one.
-    """
-    R, p = np.asarray(T, float)[:3, :3], np.asarray(T, float)[:3, 3]
-    K = np.array(  # 4 q q' in the order (scalar, x, y, z)
-        [
-            [1 + R[0, 0] + R[1, 1] + R[2, 2], R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]],
-            [0, 1 + R[0, 0] - R[1, 1] - R[2, 2], R[0, 1] + R[1, 0], R[0, 2] + R[2, 0]],
-            [0, 0, 1 - R[0, 0] + R[1, 1] - R[2, 2], R[1, 2] + R[2, 1]],
-            [0, 0, 0, 1 - R[0, 0] - R[1, 1] + R[2, 2]],
-        ]
-    )
-    K = np.triu(K) + np.triu(K, 1).T
-    row = K[int(np.argmax(np.diag(K)))]
-    q = row / np.linalg.norm(row)
-    q = q if q[0] >= 0 else -q
-    size = float(np.linalg.norm(q[1:]))
-    w = q[1:] * (2 * np.arctan2(size, q[0]) / size if size > 1e-8 else 2.0 / q[0])
-    W = hat(w)
-    v = p - W @ p / 2 + beta(float(w @ w))[0] * W @ (W @ p)
-    return np.concatenate([v, w])
-
-
-def dexp(V: Any) -> np.ndarray:
-    """The right-trivialized tangent of exp (6, 6): d/dt exp(V) = hat(dexp_V dV/dt) exp(V)."""
-    V = np.asarray(V, float)
-    v, w = V[:3], V[3:]
-    a, b, a1, b1, _ = _entire(float(w @ w))
-    return _dual(v, w, a, b, a1, b1)
-
-
-def dlog(V: Any) -> np.ndarray:
-    """dexp_V^-1 (6, 6) for |w| < 2 pi: dlog_V = sum of B_j/j! ad_V^j ([L] (12))."""
-    V = np.asarray(V, float)
-    v, w = V[:3], V[3:]
-    t = float(w @ w)
-    b, b1, _ = beta(t) if t < SERIES else _beta_wide(t)
-    return _dual(v, w, -0.5, b, 0.0, b1)
-
-
-def _beta_wide(t: float) -> tuple[float, float, float]:
-    """`beta` in closed form, for turns beyond the continued fraction's best range (second unused)."""
-    y = 0.5 * np.sqrt(t)
-    g, g1 = y / np.tan(y), (1 / np.tan(y) - y / np.sin(y) ** 2) / (8 * y)
-    b = (1 - g) / t
-    return b, (-g1 - b) / t, np.nan
-
-
-def _dual(v: np.ndarray, w: np.ndarray, a: float, b: float, a1: float, b1: float) -> np.ndarray:
-    """1 + a w^ + b w^ w^ over dual numbers, a and b functions of |w|^2 with slopes a1 and b1."""
-    W, N = hat(w), hat(v)
-    A = np.eye(3) + a * W + b * W @ W
-    Q = a * N + b * (W @ N + N @ W) + 2 * (w @ v) * (a1 * W + b1 * W @ W)
-    return np.block([[A, Q], [np.zeros((3, 3)), A]])
-
-
-def _entire(t: float) -> tuple[float, float, float, float, float]:
-    """(1 - cos x)/t, (x - sin x)/x^3, their slopes by t, and sin x/x, at x^2 = t."""
-    if t < SERIES:
-        a = [(-1.0) ** k / factorial(2 * k + 2) for k in range(18)]
-        b = [(-1.0) ** k / factorial(2 * k + 3) for k in range(18)]
-        s = [(-1.0) ** k / factorial(2 * k + 1) for k in range(18)]
-        a1, b1 = (_derivative(tuple(c)) for c in (a, b))
-        return tuple(float(_horner(c, t)) for c in (a, b, a1, b1, s))  # type: ignore[return-value]
-    x = np.sqrt(t)
-    sine, cosine = np.sin(x), np.cos(x)
-    a, b = (1 - cosine) / t, (x - sine) / (t * x)
-    return a, b, (sine / (2 * x) - a) / t, (a / 2 - 1.5 * b) / t, sine / x
