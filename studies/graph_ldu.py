@@ -17,8 +17,8 @@ from itertools import product
 
 import numpy as np
 
+from studies.block_ldu import BlockLDU
 from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks
-from vioc.dynamics.algebra.graph_ldu import BlockLDU
 
 BLOCK = 6
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

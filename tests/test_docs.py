@@ -191,7 +191,7 @@ MODULES = (
         f"vioc.control.{part}"
         for part in ("analysis", "constrained", "ddp", "dmoc", "feedback", "interop", "sweep")
     ),
-    *("vioc.compile", "vioc.dynamics.algebra.graph_ldu", "vioc.dynamics.integrators.maximal"),
+    *("vioc.compile", "vioc.dynamics.integrators.maximal"),
 )
 
 

@@ -51,6 +51,16 @@ class Cable(tuple):
     hinges: tuple[tuple[str, ...], ...]
     extensions: tuple[str, ...]
 
+    def __new__(cls, options: dict[str, Any], *variables: Any) -> Cable:
+        return super().__new__(cls, (frames(options, *variables), *terms(options, *variables)))
+
+    def __init__(self, options: dict[str, Any], *variables: Any):
+        self._options = options
+        self.name, self.segments, self.length, self.section = (
+            options[name] for name in ("name", "segments", "length", "section")
+        )
+        self.hinges, self.extensions = variables
+
     @property
     def frame(self) -> Frame:
         return next(iter(self))
@@ -156,6 +166,8 @@ class Cable(tuple):
         result: dict[str, float] = {}
         if self._options["start"] == "free":
             result.update((f"{self.name}-{a}", float(points[0]["xyz".index(a)])) for a in self._moves())
+        from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+
         R = np.eye(3)
         for k, step in enumerate(np.diff(points, axis=0)):
             size = np.linalg.norm(step)
@@ -173,7 +185,7 @@ class Cable(tuple):
             supply = iter(angles)
             for letter, variable in zip(letters, self.hinges[k], strict=True):
                 result[variable] = 0.0 if letter == along[-1] else next(supply)
-                R = R @ _rotation("xyz".index(letter), result[variable])
+                R = R @ Rotation.from_euler(letter, result[variable]).as_matrix()
             if self.extensions:
                 result[self.extensions[k]] = float(size - rest)
         return result
@@ -181,15 +193,6 @@ class Cable(tuple):
 
 def _again(options: dict[str, Any]) -> Cable:
     return cable(**options)
-
-
-def _rotation(axis: int, angle: float) -> np.ndarray:
-    c, s = np.cos(angle), np.sin(angle)
-    i, j = (axis + 1) % 3, (axis + 2) % 3
-    R = np.eye(3)
-    R[i, i] = R[j, j] = c
-    R[i, j], R[j, i] = -s, s
-    return R
 
 
 def cable(
@@ -254,12 +257,7 @@ def cable(
     _check(options)
     options["length"] = float(length)
     options["end"] = end if isinstance(end, tuple) else (end,)
-    names = variables(options)
-    result = Cable((frames(options, *names), *terms(options, *names)))
-    result._options = options
-    result.name, result.segments, result.length, result.section = name, segments, float(length), section
-    result.hinges, result.extensions = names
-    return result
+    return Cable(options, *variables(options))
 
 
 def _check(o: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from vioc.checks import as_value, check_array, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.tree_recursions import local_pose
 from vioc.dynamics.algebra.vectors import Matrix, Vector
-from vioc.dynamics.description.frame import Pose
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
 from vioc.errors import ModelError
@@ -129,13 +129,8 @@ class FrameGraph:
     def _local(self, i: int) -> tuple[Matrix, Vector]:
         """Node i in its parent."""
         transform = self.system.nodes[i].frame.transform
-        if isinstance(transform.value, Pose):
-            r = transform.value.rotation
-            position = tuple(self.number(c) for c in transform.value.position)
-            return (r[0:3], r[3:6], r[6:9]), position  # type: ignore[return-value]
         variable = transform.variable
-        value = self.q(variable.name) if variable else self.number(transform.value)  # type: ignore[arg-type]
-        return vec.exponential(*transform.twist, value)  # type: ignore[arg-type]
+        return local_pose(transform, self.number, self.q(variable.name) if variable else None)
 
 
 class Kinematics:

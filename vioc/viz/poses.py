@@ -161,28 +161,15 @@ def rigid_groups(system: System) -> np.ndarray:
 
 def rotation_matrices(quaternions: np.ndarray) -> np.ndarray:
     """Rotations (T, 3, 3) of unit quaternions (T, 4), scalar first."""
-    w, v = quaternions[:, 0, None, None], quaternions[:, 1:]
-    cross = np.cross(np.eye(3)[None], v[:, None, :])  # rows e_i x v: the matrix of v x, transposed twice
-    outer = v[:, :, None] * v[:, None, :]
-    return (2 * w**2 - 1) * np.eye(3) + 2 * outer + 2 * w * cross
+    from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+
+    return Rotation.from_quat(quaternions[:, [1, 2, 3, 0]]).as_matrix()
 
 
 def quaternions(rotations: np.ndarray) -> np.ndarray:
     """Unit quaternions (..., 4), scalar first, of rotations (..., 3, 3)."""
+    from scipy.spatial.transform import Rotation
+
     R = np.asarray(rotations, float)
-    xx, yy, zz = (R[..., i, i] for i in range(3))
-    squares = np.stack([1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz], axis=-1)
-    w = np.stack([R[..., 2, 1] - R[..., 1, 2], R[..., 0, 2] - R[..., 2, 0], R[..., 1, 0] - R[..., 0, 1]], -1)
-    xy, xz, yz = R[..., 0, 1] + R[..., 1, 0], R[..., 0, 2] + R[..., 2, 0], R[..., 1, 2] + R[..., 2, 1]
-    rows = np.stack(  # 4 q q', of which the row of the largest component is taken
-        [
-            np.stack([squares[..., 0], w[..., 0], w[..., 1], w[..., 2]], -1),
-            np.stack([w[..., 0], squares[..., 1], xy, xz], -1),
-            np.stack([w[..., 1], xy, squares[..., 2], yz], -1),
-            np.stack([w[..., 2], xz, yz, squares[..., 3]], -1),
-        ],
-        axis=-2,
-    )
-    best = np.argmax(squares, axis=-1)[..., None, None]
-    q = np.take_along_axis(rows, best, axis=-2)[..., 0, :]
-    return q / np.linalg.norm(q, axis=-1, keepdims=True)
+    q = Rotation.from_matrix(R.reshape(-1, 3, 3)).as_quat()
+    return q[:, [3, 0, 1, 2]].reshape(*R.shape[:-2], 4)

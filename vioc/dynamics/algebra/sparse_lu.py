@@ -21,12 +21,17 @@ class SparseLU:
     Parameters
     ----------
     rows : list of lists of SX or float
+
+    Attributes
+    ----------
+    over, left : lists of n SX
+        Each column above its pivot, over the pivot; each row up to the diagonal.
     """
 
     def __init__(self, rows: list[list[Any]]):
         n = self.n = len(rows)
-        over: list[ca.SX] = []  # above the diagonal of each column, over its pivot
-        left: list[ca.SX] = []  # each row up to the diagonal
+        over: list[ca.SX] = []
+        left: list[ca.SX] = []
         a = assembled(rows)
         for k in reversed(
             range(n)
@@ -35,19 +40,19 @@ class SparseLU:
             over.append(column)
             left.append(row)
             a = ca.sparsify(a[:k, :k] - ca.mtimes(column, row[:k]))
-        self._over, self._left = over[::-1], left[::-1]
+        self.over, self.left = over[::-1], left[::-1]
 
     @property
     def pivots(self) -> ca.SX:
-        return ca.vertcat(ca.SX(0, 1), *(row[k] for k, row in enumerate(self._left)))
+        return ca.vertcat(ca.SX(0, 1), *(row[k] for k, row in enumerate(self.left)))
 
     def solve(self, b: list[Any]) -> list[Any]:
         """x with A x = b."""
         n, x = self.n, assembled([[e] for e in b])
         for k in reversed(range(1, n)):
-            x = ca.vertcat(x[:k, 0] - self._over[k] * x[k], x[k:, 0])
+            x = ca.vertcat(x[:k, 0] - self.over[k] * x[k], x[k:, 0])
         done = []
-        rows = ca.vertcat(*(ca.horzcat(row, ca.SX(1, n - 1 - k)) for k, row in enumerate(self._left)))
+        rows = ca.vertcat(*(ca.horzcat(row, ca.SX(1, n - 1 - k)) for k, row in enumerate(self.left)))
         for k in range(n):
             first = x[0]
             done.append(0.0 if first.is_zero() else first / rows[k, k])
@@ -58,7 +63,7 @@ class SparseLU:
 
     def entries(self) -> list[Any]:
         """The factors that are not zero by structure."""
-        return [e for part in (*self._over, *self._left) for e in part.nonzeros()]
+        return [e for part in (*self.over, *self.left) for e in part.nonzeros()]
 
     def with_entries(self, values: list[Any]) -> SparseLU:
         """The same structure with other numbers, in the order of `entries`."""
@@ -69,7 +74,7 @@ class SparseLU:
             return ca.SX(part.sparsity(), ca.vertcat(ca.SX(0, 1), *(next(supply) for _ in range(part.nnz()))))
 
         result.n = self.n
-        result._over, result._left = [*map(filled, self._over)], [*map(filled, self._left)]
+        result.over, result.left = [*map(filled, self.over)], [*map(filled, self.left)]
         return result
 
 

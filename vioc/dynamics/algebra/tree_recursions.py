@@ -17,7 +17,7 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
-from vioc.dynamics.description.frame import Pose
+from vioc.dynamics.description.frame import Pose, Transform
 from vioc.dynamics.description.system import System
 
 Wrench = tuple[Vector, Vector]
@@ -88,15 +88,9 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
             index = system.variable_index(transform.variable.name)
             links.append(Link(index, link, R, p, *transform.twist))  # type: ignore[arg-type]
             link, R, p = len(links) - 1, vec.IDENTITY, vec.ZERO
-        elif isinstance(transform.value, Pose):
-            r = transform.value.rotation
-            shift = tuple(number(c) for c in transform.value.position)
-            p = vec.add(p, vec.apply(R, shift))
-            R = vec.matmul(R, (r[0:3], r[3:6], r[6:9]))  # type: ignore[arg-type]
-        elif transform.rotational:
-            R = vec.matmul(R, vec.rotation(transform.axis, number(transform.value)))
         else:
-            p = vec.add(p, vec.apply(R, vec.scale(number(transform.value), vec.unit(transform.axis))))
+            turn, shift = local_pose(transform, number)
+            R, p = vec.matmul(R, turn), vec.add(p, vec.apply(R, shift))
         places.append((link, R, p))
         if node.frame.mass is not None and link >= 0:
             mass = node.frame.mass
@@ -110,6 +104,14 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
             target.moment = vec.add(target.moment, vec.scale(m, com))
             target.inertia = vec.matadd(target.inertia, vec.matadd(about, _point(m, com)))
     return links, places
+
+
+def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix, Vector]:
+    """Rotation and position of a frame in its parent, where its variable, if it has one, is q."""
+    if isinstance(transform.value, Pose):
+        r = transform.value.rotation
+        return (r[0:3], r[3:6], r[6:9]), tuple(map(number, transform.value.position))  # type: ignore[return-value]
+    return vec.exponential(*transform.twist, number(transform.value) if q is None else q)  # type: ignore[arg-type]
 
 
 def _point(m: Any, c: Vector) -> Matrix:

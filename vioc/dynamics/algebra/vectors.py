@@ -156,10 +156,6 @@ def skew(a: Vector) -> Matrix:
     return (0.0, -a[2], a[1]), (a[2], 0.0, -a[0]), (-a[1], a[0], 0.0)
 
 
-def unit(axis: int) -> Vector:
-    return IDENTITY[axis]
-
-
 def rotation(axis: int, angle: Any) -> Matrix:
     """Right-handed rotation about a coordinate axis."""
     c, s = ca.cos(angle), ca.sin(angle)

@@ -184,7 +184,7 @@ class Frame:
         waiting: list[tuple[Frame | None, int]] = [(self, 0)]  # None closes the bracket of a frame
         while waiting:
             frame, depth = waiting.pop()
-            body = "]" if frame is None else frame._call() + ("[" if frame.children else "")
+            body = "]" if frame is None else _call(frame) + ("[" if frame.children else "")
             text.append("    " * depth + body)
             if frame is not None and frame.children:
                 text.append("\n")
@@ -193,24 +193,6 @@ class Frame:
                 text.append(",\n")
         return "".join(text)
 
-    def _call(self) -> str:
-        """The call that makes it, without its children."""
-        kind, value = self.transform.kind.lower(), self.transform.value
-        if isinstance(value, Pose):
-            args = [repr(value.position)]
-            if value.rotation != _IDENTITY:
-                args.append(f"rotation={value.rotation!r}")
-        elif isinstance(value, Twist):
-            args = [repr(value.variable), repr(value.linear), repr(value.angular)]
-        else:
-            args = [repr(value)]
-        if self.name is not None:
-            args.append(f"name={self.name!r}")
-        if self.mass is not None:
-            simple = self.mass == Mass(self.mass.mass)
-            args.append(f"mass={self.mass.mass if simple else self.mass!r}")
-        return f"{kind}({', '.join(args)})"
-
 
 def nest(flat: Sequence[tuple[Frame, int]]) -> list[Frame]:
     """Trees from childless frames with the index of each one's parent (-1: the world), depth first."""
@@ -218,6 +200,25 @@ def nest(flat: Sequence[tuple[Frame, int]]) -> list[Frame]:
     for (frame, parent), children in zip(reversed(flat), reversed(below[:-1]), strict=True):
         below[parent].append(frame[tuple(reversed(children))])
     return below[-1][::-1]
+
+
+def _call(frame: Frame) -> str:
+    """The call that makes it, without its children."""
+    kind, value = frame.transform.kind.lower(), frame.transform.value
+    if isinstance(value, Pose):
+        args = [repr(value.position)]
+        if value.rotation != _IDENTITY:
+            args.append(f"rotation={value.rotation!r}")
+    elif isinstance(value, Twist):
+        args = [repr(value.variable), repr(value.linear), repr(value.angular)]
+    else:
+        args = [repr(value)]
+    if frame.name is not None:
+        args.append(f"name={frame.name!r}")
+    if frame.mass is not None:
+        simple = frame.mass == Mass(frame.mass.mass)
+        args.append(f"mass={frame.mass.mass if simple else frame.mass!r}")
+    return f"{kind}({', '.join(args)})"
 
 
 _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)

@@ -250,21 +250,16 @@ class System:
 
     # -- value semantics ------------------------------------------------------------------------
 
-    def _flat(self) -> tuple:
-        """The nodes without their children: what compares, hashes and pickles at any depth."""
-        return tuple((replace(node.frame, children=()), node.parent) for node in self.nodes)
-
-    def _key(self) -> tuple:
-        return (self._flat(), self.components)
-
     def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, System) else NotImplemented
+        if not isinstance(other, System):
+            return NotImplemented
+        return (_flat(self), self.components) == (_flat(other), other.components)
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash((_flat(self), self.components))
 
     def __reduce__(self):
-        return _rebuild, (self._flat(), self.components, self.name)
+        return _rebuild, (_flat(self), self.components, self.name)
 
     def __repr__(self) -> str:
         body = "".join(f"{p!r},\n" for p in (*self.frames, *self.components))
@@ -292,6 +287,11 @@ class System:
 def _count(number: int, one: str, more: str | None = None) -> str:
     """Such as "1 frame", "2 frames"; nothing of zero."""
     return f"{number} {one if number == 1 else more or one + 's'}" if number else ""
+
+
+def _flat(system: System) -> tuple:
+    """The nodes without their children: what compares, hashes and pickles at any depth."""
+    return tuple((replace(node.frame, children=()), node.parent) for node in system.nodes)
 
 
 def _rebuild(flat: tuple, components: tuple, name: str) -> System:

@@ -7,7 +7,7 @@ from typing import Any
 
 import casadi as ca
 
-from vioc.dynamics.algebra.graph_ldu.structure import Structure
+from vioc.dynamics.algebra.graph_structure import Structure
 from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
 from vioc.dynamics.lagrangian import OPTIONS
 

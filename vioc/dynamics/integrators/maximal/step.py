@@ -15,7 +15,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.algebra.graph_ldu.structure import Structure, analyse
+from vioc.dynamics.algebra.graph_structure import Structure, analyse
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.maximal import rotations as rot
 from vioc.dynamics.integrators.maximal.constraints import Group, Rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from vioc.dynamics.algebra.graph_ldu.ldu import BlockLDU
+    from studies.block_ldu.ldu import BlockLDU
 
 
 class NumpyCore:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from studies.block_ldu.numpy_core import NumpyCore
 from vioc.checks import near_misses
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import load_library
-from vioc.dynamics.algebra.graph_ldu.numpy_core import NumpyCore
-from vioc.dynamics.algebra.graph_ldu.structure import analyse
+from vioc.dynamics.algebra.graph_structure import analyse
 from vioc.errors import ModelError
 
 BACKENDS = ("auto", "compiled", "numpy")
@@ -86,10 +86,10 @@ class BlockLDU:
                 end = self.nnz + s.sizes[i] * s.sizes[j]
                 self.slots[i, j] = slice(self.nnz, end)
                 self.nnz = end
-        self._given = frozenset(given)
+        self.given = frozenset(given)
         compiled = backend == "compiled" or (backend == "auto" and find_compiler() is not None)
         self.backend = "compiled" if compiled else "numpy"
-        self._core: Any = _Compiled(self) if compiled else NumpyCore(self)
+        self.core: Any = _Compiled(self) if compiled else NumpyCore(self)
 
     def __repr__(self) -> str:
         return f"BlockLDU({self.structure!r}, {self.backend})"
@@ -116,7 +116,7 @@ class BlockLDU:
         return values
 
     def _put(self, values: np.ndarray, i: int, j: int, block: Any) -> None:
-        if (i, j) not in self._given:
+        if (i, j) not in self.given:
             raise ValueError(f"block {(i, j)}: the graph has no edge between these nodes")
         sizes = self.structure.sizes
         block = np.asarray(block, float)
@@ -132,7 +132,7 @@ class BlockLDU:
             raise ValueError(f"matrix: expected shape {(n, n)}, got {np.shape(matrix)}")
         sparse = matrix.tocsr() if hasattr(matrix, "tocsr") else np.asarray(matrix, float)
         outside = sparse.copy()
-        for i, j in self._given:
+        for i, j in self.given:
             rows, columns = (slice(self.rows[k], self.rows[k + 1]) for k in (i, j))
             block = sparse[rows, columns]
             self._put(values, i, j, block.toarray() if hasattr(block, "toarray") else block)
@@ -148,7 +148,7 @@ class BlockLDU:
     def _stray(self, sparse: Any) -> np.ndarray:
         entries = np.argwhere(sparse != 0) if isinstance(sparse, np.ndarray) else np.array(sparse.nonzero()).T
         nodes = np.searchsorted(self.rows, entries, "right") - 1
-        return entries[[tuple(map(int, pair)) not in self._given for pair in nodes]]
+        return entries[[tuple(map(int, pair)) not in self.given for pair in nodes]]
 
     def factorize(self, matrix: Any) -> Factors:
         """Factors of a matrix, given as for `pack`, or of an array of values (nnz,).
@@ -165,7 +165,7 @@ class BlockLDU:
         else:
             values = self.pack(matrix)
         given = values.copy()
-        factors, place = self._core.factor(values)
+        factors, place = self.core.factor(values)
         if place:
             node = self.structure.order[place - 1]
             raise np.linalg.LinAlgError(
@@ -200,16 +200,16 @@ class Factors:
         b = np.asarray(b, float)
         if b.ndim not in (1, 2) or b.shape[0] != n:
             raise ValueError(f"right-hand side: expected shape ({n},) or ({n}, m), got {b.shape}")
-        x = self._ldu._core.solve(self._factors, np.array(b, order="C"), transpose)
+        x = self._ldu.core.solve(self._factors, np.array(b, order="C"), transpose)
         for _ in range(refine):
-            x = x + self._ldu._core.solve(self._factors, b - self.multiply(x, transpose=transpose), transpose)
+            x = x + self._ldu.core.solve(self._factors, b - self.multiply(x, transpose=transpose), transpose)
         return x
 
     def multiply(self, x: np.ndarray, *, transpose: bool = False) -> np.ndarray:
         """F x, or F' x, with the matrix that was factorized."""
         ldu, out = self._ldu, np.zeros_like(x)
         rows, sizes = ldu.rows, ldu.structure.sizes
-        for i, j in ldu._given:
+        for i, j in ldu.given:
             block = self._given[ldu.slots[i, j]].reshape(sizes[i], sizes[j])
             to, of = (j, i) if transpose else (i, j)
             part = (block.T if transpose else block) @ x[rows[of] : rows[of + 1]]

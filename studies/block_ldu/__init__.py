@@ -1,0 +1,5 @@
+"""Sparse LDU factorization of block matrices by their graph ([M] 4); see docs/maths/graph_ldu.md."""
+
+from studies.block_ldu.ldu import BlockLDU, Factors
+
+__all__ = ["BlockLDU", "Factors"]
