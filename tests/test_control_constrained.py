@@ -15,6 +15,7 @@ from vioc.control.constrained import Augmented, Barrier, optimize_constrained, p
 from vioc.control.constrained.penalized import Penalized
 from vioc.control.constrained.penalties import augmented, barrier, barrier_multiplier, updated_multiplier
 from vioc.control.constrained.rows import Rows
+from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.dmoc import Constraint
 from vioc.errors import OptimizationError
 
@@ -106,11 +107,11 @@ def test_weights_are_data_of_one_cost():
         values.append(with_weight)
     first, second = values
     assert rows.residuals(run).max() > 0.1  # some samples are outside
-    assert second._running is first._running
-    for key, programs in first.programs.items():  # whatever the first one built serves the second
-        assert second.programs[key]._programs is programs._programs
+    assert second.family is first.family
+    built = StagePrograms.of(f, first)  # whatever the first one built serves the second
+    assert built is not None and StagePrograms.of(f, second) is built
     gained = [c.value(run) - cost.value(run) for c in values]
-    assert gained[1] == pytest.approx(2 * gained[0], rel=1e-10) and first.programs
+    assert gained[1] == pytest.approx(2 * gained[0], rel=1e-10)
 
 
 @pytest.mark.parametrize("penalty", [barrier, augmented])
@@ -124,7 +125,7 @@ def test_the_convex_part_is_the_hessian_where_all_is_convex(penalty):
     args = [*f.symbols, ca.SX.sym("reference", cost.reference_size)]
     for k, expression, part, by in (
         (3, cost.running_at(*args), cost.convex_running_at(*args), ca.vertcat(x, u)),
-        (5, cost._terminal(*args), cost._convex[1](*args), x),
+        (5, cost.terminal_at(*args), cost.convex_terminal_at(*args), x),
     ):
         both = ca.Function("both", args, [ca.hessian(expression, by)[0], part])
         for _ in range(20):

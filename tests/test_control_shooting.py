@@ -8,7 +8,7 @@ from mechanisms import everything, hold, pendulum, state_near
 import vioc
 from vioc.control import Cost, optimize, quadratic, straight_line
 from vioc.control.descent.shooting import Shooting
-from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(11)
@@ -40,7 +40,7 @@ def newton_step_of_the_whole_problem(f, cost, X, U, lam, duals, shift):
         (f.dt if cost.per_time else 1.0) * cost.running_at(xs[k], us[k], ls[k], theta, f.dt, ca.DM(rows[k]))
         for k in range(N)
     )
-    end = cost._terminal(xs[N], ca.DM.zeros(nu), ca.DM.zeros(nm), theta, 0, ca.DM(rows[N]))
+    end = cost.terminal_at(xs[N], ca.DM.zeros(nu), ca.DM.zeros(nm), theta, 0, ca.DM(rows[N]))
     y = ca.vertcat(*xs[1:], *us, *ls)
     g, dual = ca.vertcat(*g), ca.SX.sym("dual", N * (nx + nm))
     W = ca.hessian(value + end + ca.dot(dual, g), y)[0]
@@ -68,7 +68,7 @@ def test_the_step_solves_the_optimality_conditions():
         f, Q={"a": 1, "v.c": 0.1, "lambda.string": 0.1}, R=10, Qf={"a": 10}, reference={"a": target}
     )
     programs = StagePrograms.of(f, cost)
-    grid = programs.grids(f, cost, N)[1]
+    grid = Grid.of(f, cost, N).backward()
     _, gradient, hessian, _ = cost.end(X[-1], grid.parameters, cost.reference_rows(N)[N])
     point, shift = [X, U, lam, duals], 3.0
     assert programs.newton(point, grid, [hessian, gradient], np.array([1.0, 0.0])) is None  # it is not convex
@@ -81,10 +81,7 @@ def test_the_step_solves_the_optimality_conditions():
     assert gains.shape == (N, f.nu, f.nx)
     # the slope is that of the running cost
     h = 1e-6
-    ends = [
-        programs.value(X + s * dX, U + s * dU, lam + s * dlam, programs.grids(f, cost, N)[0])[0]
-        for s in (h, -h)
-    ]
+    ends = [programs.value(X + s * dX, U + s * dU, lam + s * dlam, Grid.of(f, cost, N))[0] for s in (h, -h)]
     assert slope == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
 
 

@@ -12,7 +12,7 @@ from vioc.compile import find_compiler
 from vioc.control import Cost, optimize, quadratic
 from vioc.control.descent.local_model import LocalModel
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order, symmetric_solve
-from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.symbolic_model import LocalModels, StageModel
 from vioc.errors import StepError
@@ -90,6 +90,10 @@ def close(a, b, tolerance=1e-9):
     np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(initial=1.0))
 
 
+def recursions_of(f, cost, steps, k0):
+    return Recursions(StagePrograms.of(f, cost), f, cost, Grid.of(f, cost, steps, k0))
+
+
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("make", [swinging_pendulum, cart_pole, with_multipliers, not_convex])
 def test_the_model_of_the_stages_is_numpys(make, weights):
@@ -97,11 +101,11 @@ def test_the_model_of_the_stages_is_numpys(make, weights):
     f = run.map
     weights = (np.eye(f.nx), 2 * np.eye(f.nu)) if weights else None
     shift = 0.3
-    with StagePrograms.of(f, cost).recursions(f, cost, len(run), run.k0) as recursions:
-        recursions.begin(run.x[0], weights)
-        model, plain = StageModel(f, cost, run, recursions, shift), LocalModel(f, cost, run, weights)
-        assert model.sound
-        assert recursions.value == pytest.approx(cost.value(run), rel=1e-12)
+    recursions = recursions_of(f, cost, len(run), run.k0)
+    recursions.begin(run.x[0], weights)
+    model, plain = StageModel(f, cost, run, recursions, shift), LocalModel(f, cost, run, weights)
+    assert model.sound
+    assert recursions.value == pytest.approx(cost.value(run), rel=1e-12)
     close(model.lin.A, plain.lin.A)
     close(model.lin.B, plain.lin.B)
     close(model.gains, plain.gains)
@@ -128,12 +132,12 @@ def test_large_maps_and_maps_without_equations_are_left_to_numpy():
     f = vioc.MidpointVI(everything(), 0.01)
     x, cost = state_near(f, 3), quadratic(f, R=1.0)
     run = f.rollout(x, np.tile(hold(f, x), (2, 1)))
-    with LocalModels(f, cost, run, None) as models:
-        assert type(models.about(run, 0.0)) is LocalModel and StagePrograms.of(f, cost) is not None
+    models = LocalModels(f, cost, run, None)
+    assert type(models.about(run, 0.0)) is LocalModel and StagePrograms.of(f, cost) is not None
     f = vioc.MidpointVI(pendulum(), 0.1)
     run = f.rollout([0, 0], steps=2)
-    with LocalModels(f, quadratic(f, R=1.0), run, None) as models:
-        assert type(models.about(run, 0.0)) is StageModel
+    models = LocalModels(f, quadratic(f, R=1.0), run, None)
+    assert type(models.about(run, 0.0)) is StageModel
 
     class NoEquations(vioc.MidpointVI):
         residual = None
@@ -154,8 +158,8 @@ def test_other_parameters_use_the_same_functions():
     for g in (f, f.with_parameters(m=3.0)):
         run = g.rollout(x, np.tile(hold(f, x), (6, 1)))
         assert StagePrograms.of(g, cost) is programs
-        with LocalModels(g, cost, run, None) as models:
-            close(models.about(run, 0.0).lin.A, g.linearize_trajectory(run).A)
+        models = LocalModels(g, cost, run, None)
+        close(models.about(run, 0.0).lin.A, g.linearize_trajectory(run).A)
 
 
 def test_a_step_that_is_singular_is_named_by_the_map():
@@ -167,8 +171,8 @@ def test_a_step_that_is_singular_is_named_by_the_map():
     run = f.rollout([q, p], steps=1, rescue=True)
     assert abs(run.x[1, 0] - q) <= 1e-9, "the step took another branch: the example tests nothing"
     cost = quadratic(f, Q=1.0, R=1.0)
-    with pytest.raises(StepError, match="singular"), LocalModels(f, cost, run, None) as models:
-        models.about(run, 0.0)
+    with pytest.raises(StepError, match="singular"):
+        LocalModels(f, cost, run, None).about(run, 0.0)
 
 
 # -- trials and what the recursions share --------------------------------------------------------
@@ -184,24 +188,24 @@ def wrapped():
 def test_a_trial_is_the_projection_and_its_cost(make):
     run, cost = make()
     f = run.map
-    with StagePrograms.of(f, cost).recursions(f, cost, len(run), run.k0) as recursions:
-        recursions.begin(run.x[0], None)
-        model = StageModel(f, cost, run, recursions, 0.0)
-        assert recursions.can_try
-        for method, gamma in (("gauss-newton", 0.3), ("steepest", 1e-3), ("gauss-newton", 0.01)):
-            zeta = model.direction(method)
-            moved, value = model.trial(zeta, gamma, np.inf)
-            expected, expected_value = LocalModel.trial(model, zeta, gamma, np.inf)
-            assert value == pytest.approx(expected_value, rel=1e-9)
-            for name in ("t", "x", "u", "multipliers"):
-                close(getattr(moved, name), getattr(expected, name))
-            assert (moved.map, moved.k0) == (f, run.k0)
-            assert model.trial(zeta, gamma, value * (1 - 1e-9)) is None
-            again = model.trial(zeta, gamma, value)[0]
-            np.testing.assert_array_equal(again.x, moved.x)
-        far = type(zeta)("newton", 0.0, zeta.dx, np.full_like(zeta.du, np.inf), -1.0)
-        assert model.trial(far, 1.0, np.inf) is None
-        np.testing.assert_array_equal(model.trial(zeta, gamma, np.inf)[0].x, moved.x)
+    recursions = recursions_of(f, cost, len(run), run.k0)
+    recursions.begin(run.x[0], None)
+    model = StageModel(f, cost, run, recursions, 0.0)
+    assert recursions.can_try
+    for method, gamma in (("gauss-newton", 0.3), ("steepest", 1e-3), ("gauss-newton", 0.01)):
+        zeta = model.direction(method)
+        moved, value = model.trial(zeta, gamma, np.inf)
+        expected, expected_value = LocalModel.trial(model, zeta, gamma, np.inf)
+        assert value == pytest.approx(expected_value, rel=1e-9)
+        for name in ("t", "x", "u", "multipliers"):
+            close(getattr(moved, name), getattr(expected, name))
+        assert (moved.map, moved.k0) == (f, run.k0)
+        assert model.trial(zeta, gamma, value * (1 - 1e-9)) is None
+        again = model.trial(zeta, gamma, value)[0]
+        np.testing.assert_array_equal(again.x, moved.x)
+    far = type(zeta)("newton", 0.0, zeta.dx, np.full_like(zeta.du, np.inf), -1.0)
+    assert model.trial(far, 1.0, np.inf) is None
+    np.testing.assert_array_equal(model.trial(zeta, gamma, np.inf)[0].x, moved.x)
 
 
 def swing(f, **options):
@@ -238,12 +242,12 @@ def test_passes_know_parameters_weights_time_and_length():
 
     def value(g, cost, steps, k0=0):
         run = g.rollout(x, np.tile(hold(f, x), (steps, 1)), k0=k0)
-        with StagePrograms.of(g, cost).recursions(g, cost, steps, k0) as recursions:
-            recursions.begin(x, None)
-            recursions.load(run)
-            model = StageModel(g, cost, run, recursions, 0.0)
-            zeta = model.direction("gauss-newton")
-            return recursions.value, model.trial(zeta, 1e-3, np.inf)[1], cost.value(run)
+        recursions = recursions_of(g, cost, steps, k0)
+        recursions.begin(x, None)
+        recursions.load(run)
+        model = StageModel(g, cost, run, recursions, 0.0)
+        zeta = model.direction("gauss-newton")
+        return recursions.value, model.trial(zeta, 1e-3, np.inf)[1], cost.value(run)
 
     heavy = f.with_parameters(m=3.0)
     for g, steps, k0 in ((f, 6, 0), (heavy, 6, 0), (f, 8, 0), (f, 6, 5), (f, 6, 0)):
@@ -305,14 +309,14 @@ def test_models_one_after_another(make):
     run, cost = make()
     f = run.map
     others = [f.rollout(run.x[0], run.u + d, k0=run.k0) for d in (0.3, -0.5)]
-    with LocalModels(f, cost, run, None) as models:
-        for now in (run, *others, run):
-            assert models.value(now) == pytest.approx(cost.value(now), rel=1e-12)
-            model, plain = models.about(now, 0.1), LocalModel(f, cost, now, None)
-            assert type(model) is StageModel
-            close(model.gains, plain.gains)
-            for method in ("gauss-newton", "newton"):
-                mine, theirs = model.direction(method, 0.1), plain.direction(method, 0.1)
-                assert (mine is None) == (theirs is None)
-                if mine is not None:
-                    close(mine.du, theirs.du, 1e-7)
+    models = LocalModels(f, cost, run, None)
+    for now in (run, *others, run):
+        assert models.value(now) == pytest.approx(cost.value(now), rel=1e-12)
+        model, plain = models.about(now, 0.1), LocalModel(f, cost, now, None)
+        assert type(model) is StageModel
+        close(model.gains, plain.gains)
+        for method in ("gauss-newton", "newton"):
+            mine, theirs = model.direction(method, 0.1), plain.direction(method, 0.1)
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                close(mine.du, theirs.du, 1e-7)

@@ -173,7 +173,7 @@ def test_a_solver_without_progress_names_what_depends_on_each_other():
     def verdict(*constraints):
         task = dict(initial=f.state(), final={"x": 1.0}, constraints=constraints)
         best = dmoc.solve(f, effort(f), steps=6, raise_on_failure=False, **task)
-        return solution(best.problem, best._raw, Status.NO_PROGRESS, 3, 0.0, {}).message
+        return solution(best.problem, best.raw, Status.NO_PROGRESS, 3, 0.0, {}).message
 
     again = dmoc.Constraint("again", f.symbols.x[0], lower=1.0, upper=1.0, where="end")
     speed = dmoc.Constraint("speed", f.symbols.x[1], lower=1.0, upper=1.0, where="end")

@@ -23,7 +23,6 @@ control tools) is imported in the function that needs it. `models` reads models 
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
@@ -75,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code or 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The parser of all commands."""
     made = Parser(
         prog="vioc",

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vioc.cli.options import Commands
+from vioc.cli.options import Commands, Parser
 
 HOW = {
     "bash": (
@@ -66,26 +66,22 @@ class Command(NamedTuple):
         return " ".join(self.path)
 
 
-def commands_of(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[Command]:
+def commands_of(parser: Parser, path: tuple[str, ...] = ()) -> Iterator[Command]:
     """The parser's commands, itself first and every command before its own."""
-    commands: dict[str, str] = {}
     options: list[Option] = []
     words: tuple[str, ...] = ()
     file = False
-    below: list[tuple[str, argparse.ArgumentParser]] = []
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            commands = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            below = list(action.choices.items())
-        elif action.option_strings:
+    for action in parser.arguments:
+        if action.option_strings:
             value = None if action.nargs == 0 else str(action.metavar or action.dest.upper())
             flags = tuple(flag for flag in action.option_strings if flag.startswith("--"))
             options.append(Option(flags, _first(action.help), value, *_values(action)))
         else:
             more, files = _values(action)
             words, file = (*words, *more), file or files
-    yield Command(path, commands, options, words, file)
-    for name, command in below:
+    helps = {name: help for name, (help, _) in parser.commands.items()}
+    yield Command(path, helps, options, words, file)
+    for name, (_, command) in parser.commands.items():
         yield from commands_of(command, (*path, name))
 
 

@@ -7,6 +7,7 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,22 @@ LAST_PORT = 65535
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what was perhaps meant by a word that is no choice."""
+    """A parser that says what was perhaps meant by a word that is no choice.
+
+    Attributes
+    ----------
+    commands : dict of str to (str, Parser)
+        Its commands' help and parsers by name, see `Commands`.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.commands: dict[str, tuple[str, Parser]] = {}
+
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """Its options and arguments, those of its parents too, and not its commands."""
+        return [action for action in self._actions if action.nargs != argparse.PARSER]
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
@@ -46,11 +62,11 @@ class Commands:
 
     Parameters
     ----------
-    parser : argparse.ArgumentParser
+    parser : Parser
     """
 
-    def __init__(self, parser: argparse.ArgumentParser):
-        self._made = parser.add_subparsers(title="commands", metavar="COMMAND")
+    def __init__(self, parser: Parser):
+        self._owner, self._made = parser, parser.add_subparsers(title="commands", metavar="COMMAND")
         parser.set_defaults(run=None, asked=parser)  # without a command it prints its help
 
     def add(
@@ -79,10 +95,8 @@ class Commands:
         """Declare a command that has commands of its own; returns these, to add to."""
         return Commands(self._parser(name, help, f"examples:\n{examples}"))
 
-    def _parser(
-        self, name: str, help: str, epilog: str, *parents: argparse.ArgumentParser
-    ) -> argparse.ArgumentParser:
-        return self._made.add_parser(
+    def _parser(self, name: str, help: str, epilog: str, *parents: Any) -> Parser:
+        made = self._made.add_parser(
             name,
             help=help,
             description=help[0].upper() + help[1:] + ".",
@@ -90,6 +104,8 @@ class Commands:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             parents=parents,
         )
+        self._owner.commands[name] = help, made
+        return made
 
 
 def model_help() -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.analysis.rank import _output_pair, _pair, compressed
+from vioc.control.analysis.rank import compressed, input_pair, output_pair
 from vioc.errors import OptimizationError
 
 Matrices = Sequence[np.ndarray] | np.ndarray
@@ -42,7 +42,7 @@ def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndar
     if A.ndim == 3:
         L = gramian_factor(*_sequences(A, B))
     else:
-        A, B = _pair(A, B)
+        A, B = input_pair(A, B)
         if steps is None:
             return _smith(A, B)
         L = gramian_factor([A] * _whole(steps), [B] * _whole(steps))
@@ -69,7 +69,7 @@ def observability_gramian(A: Any, C: Any, steps: int | None = None) -> np.ndarra
     """
     A, C = np.asarray(A, float), np.asarray(C, float)
     if A.ndim != 3:
-        A, C = _output_pair(A, C)
+        A, C = output_pair(A, C)
         return controllability_gramian(A.T, C.T, steps)
     if C.ndim != 3 or len(C) != len(A) + 1:
         raise ValueError(f"expected A (N, n, n) and C (N+1, p, n), got {A.shape} and {C.shape}")

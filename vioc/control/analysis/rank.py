@@ -37,7 +37,7 @@ def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     ValueError
         If the shapes do not fit.
     """
-    A, B = _pair(A, B)
+    A, B = input_pair(A, B)
     blocks = [B]
     for _ in range(len(A) - 1):
         blocks.append(A @ blocks[-1])
@@ -46,7 +46,7 @@ def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 def observability_matrix(A: np.ndarray, C: np.ndarray) -> np.ndarray:
     """[C; C A; ...; C A^(n-1)], shapes (n, n), (p, n) -> (n p, n)."""
-    A, C = _output_pair(A, C)
+    A, C = output_pair(A, C)
     return controllability_matrix(A.T, C.T).T
 
 
@@ -65,7 +65,7 @@ def controllability_rank(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
 
 def observability_rank(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> int:
     """Dimension of what outputs C (p, n) see of the state; see `controllability_rank`."""
-    A, C = _output_pair(A, C)
+    A, C = output_pair(A, C)
     return staircase(A.T, C.T, tolerance).rank
 
 
@@ -120,7 +120,7 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
     rounding, long steps of a chain of integrators hide its length. Units of states and inputs do not
     matter: each state is measured by how far inputs move it.
     """
-    A, B = _pair(A, B)
+    A, B = input_pair(A, B)
     n = len(A)
     if n == 0:
         return Subspace(np.zeros((0, 0)), np.zeros((0, 0)), np.inf, 0.0)
@@ -244,7 +244,7 @@ def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray
     margins : (n,)
         Smallest over largest singular value of [s I - A, B]; 0 where no input moves the mode.
     """
-    A, B = _pair(A, B)
+    A, B = input_pair(A, B)
     eigenvalues = np.linalg.eigvals(A).astype(complex)
     margins = np.empty(len(A))
     for i, s in enumerate(eigenvalues):
@@ -327,7 +327,7 @@ def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarra
 
 def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:
     """Eigenvalues |s| >= 1 of A that outputs C (p, n) do not see; see `unstabilizable_modes`."""
-    A, C = _output_pair(A, C)
+    A, C = output_pair(A, C)
     return unstabilizable_modes(A.T, C.T, tolerance)
 
 
@@ -345,7 +345,8 @@ def _unit_columns(B: np.ndarray) -> np.ndarray:
     return B / np.where(norms > 0, norms, 1.0)
 
 
-def _pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def input_pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A (n, n) and B (n, m) as checked arrays."""
     A, B = np.asarray(A, float), np.asarray(B, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or B.ndim != 2 or len(B) != len(A):
         raise ValueError(f"expected A (n, n) and B (n, m), got {A.shape} and {B.shape}")
@@ -356,7 +357,8 @@ def _pair(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return A, B
 
 
-def _output_pair(A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def output_pair(A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A (n, n) and C (p, n) as checked arrays."""
     A, C = np.asarray(A, float), np.asarray(C, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or C.ndim != 2 or C.shape[1] != len(A):
         raise ValueError(f"expected A (n, n) and C (p, n), got {A.shape} and {C.shape}")

@@ -68,7 +68,7 @@ def polish(
     """
     known: Mapping[str, Any] = solution.multipliers if isinstance(solution, ConstrainedResult) else {}
     if isinstance(solution, Solution):
-        solution = solution._only()
+        solution = solution.only()
     if isinstance(solution, PhaseSolution):
         known, phase = solution.duals, solution.phase
         if bounds is None and not constraints and final is None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.compile.evaluate import Bound, Evaluator
+from vioc.compile.evaluate import Evaluator
+from vioc.compile.programs import Program
 from vioc.control.costs.functions import (
     derivatives,
     described,
+    end_function,
     reference_rows,
     scalar_function,
     square_function,
@@ -58,6 +60,10 @@ class Expansion:
     weights: np.ndarray
 
 
+class Family:
+    """What costs that differ by their references only have in common: what is built of one serves all."""
+
+
 class Cost:
     """A running and a terminal cost, written in the symbols of a map.
 
@@ -83,6 +89,13 @@ class Cost:
     ValueError
         Not scalar, unknown symbols, or reference values of the wrong shape or not finite; a map whose errors
         are not its states and that has no `retract_expression`.
+
+    Attributes
+    ----------
+    running, terminal : Evaluator
+        By (x, u, multipliers, parameters, dt, reference), numbers or rows; without step weights.
+    running_derivatives, terminal_derivatives : Evaluator
+        Gradient and Hessian by (error of x, u, multipliers), and by the error of x.
 
     Examples
     --------
@@ -117,9 +130,9 @@ class Cost:
             raise ValueError(f"terminal cost: depends on {late[0]}, and no step starts at the last state")
         self._ends = [bool(ca.depends_on(m, s)) for s in symbols]
         self._uses_multipliers = bool(lam.numel() and ca.depends_on(l, lam))
-        self._l, self._m = Evaluator(self._running), Evaluator(self._terminal)
-        self._dl = Evaluator(lambda: derivatives("dl", f, args, self._running, u, lam))
-        self._dm = Evaluator(lambda: derivatives("dm", f, args, self._terminal))
+        self.running, self.terminal = Evaluator(self._running), Evaluator(self._terminal)
+        self.running_derivatives = Evaluator(lambda: derivatives("dl", f, args, self._running, u, lam))
+        self.terminal_derivatives = Evaluator(lambda: derivatives("dm", f, args, self._terminal))
         self._convex: tuple[ca.Function, ca.Function] | None = None
         if convex is not None:
             sizes = f.ndx + f.nu + lam.numel(), f.ndx
@@ -127,8 +140,8 @@ class Cost:
                 square_function(name, args, e, n)
                 for name, e, n in zip(("running", "terminal"), convex, sizes, strict=True)
             )
-        self._end = Evaluator(self._end_function)
-        self.programs: dict[Any, Any] = {}  # of `vioc.control.descent.symbolic`, by map
+        self._end = Evaluator(partial(end_function, f, self._terminal, self._convex))
+        self.family = Family()
 
     def __reduce__(self):
         functions = self._running, self._terminal, self._convex
@@ -141,6 +154,11 @@ class Cost:
         check_steps(self.map.dt, f.dt, "cost", "the map", "build it on this map")
 
     # -- in symbols -----------------------------------------------------------------------------
+
+    @property
+    def references(self) -> tuple[np.ndarray, ...]:
+        """Values of the references, rows over the samples."""
+        return tuple(self._references)
 
     @property
     def reference_size(self) -> int:
@@ -178,13 +196,11 @@ class Cost:
         if len(rows) != len(self._references):
             raise ValueError(f"references: expected {len(self._references)}, got {len(rows)}")
         again = object.__new__(type(self))  # `copy` would go through pickling, which builds functions
-        again.__dict__.update(self.__dict__)
-        again._references = [
+        references = [
             check_array(new, (len(new), old.shape[1]), "reference")
             for new, old in zip(rows, self._references, strict=True)
         ]
-        again._stacked = None
-        again.programs = {key: s and s.without_grids() for key, s in self.programs.items()}
+        again.__dict__.update(self.__dict__, _references=references, _stacked=None)
         return again
 
     @cached_property
@@ -199,26 +215,15 @@ class Cost:
             return None
         return ca.DM(H).full()
 
-    def _end_function(self) -> ca.Function:
-        f = self.map
-        x, _, _, theta, _ = f.symbols
-        reference = ca.SX.sym("reference", self.reference_size)
-        args = [*f.symbols, reference]
-        m = self._terminal(*args)
-        gradient, hessian = error_expansion(f, m)
-        convex = hessian if self._convex is None else self._convex[1](*args)
-        outputs = [m, gradient, hessian, convex]
-        outputs = [ca.substitute(o, ca.vertcat(*f.symbols[1:3]), 0) for o in outputs]
-        return ca.Function("end", [x, theta, reference], outputs, {"cse": True})
-
     def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray):
         """The terminal cost at a state: value, gradient (ndx,), Hessian and its convex part (ndx, ndx)."""
         m, gradient, hessian, convex = self._end(x, parameters, reference)
         return float(m[0, 0]), gradient[:, 0], hessian, convex
 
-    def bind_end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray) -> Bound:
-        """`end` on these arrays, read anew at each call; outputs flat, in rows of one."""
-        return self._end.program.bind_map([x, parameters, reference], 1)
+    @property
+    def end_program(self) -> Program:
+        """`end` as a program on the arrays (x, parameters, reference); outputs flat."""
+        return self._end.program
 
     # -- along a trajectory ---------------------------------------------------------------------
 
@@ -237,7 +242,8 @@ class Cost:
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
         terms = np.append(
-            self.step_weights(trajectory) * self._l(*running)[0][:, 0, 0], self._m(*terminal)[0][0, 0]
+            self.step_weights(trajectory) * self.running(*running)[0][:, 0, 0],
+            self.terminal(*terminal)[0][0, 0],
         )
         total = float(terms.sum())
         if not np.isfinite(total):
@@ -265,8 +271,8 @@ class Cost:
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
         w = self.step_weights(trajectory)
-        first, second = self._dl(*running)
-        dm, ddm = self._dm(*terminal)
+        first, second = self.running_derivatives(*running)
+        dm, ddm = self.terminal_derivatives(*terminal)
         nx, nu, n = self.map.ndx, self.map.nu, len(trajectory)
         first, second = w[:, None] * first[..., 0], w[:, None, None] * second
         for what, values in (("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)):
@@ -315,7 +321,7 @@ class Cost:
         if not self._uses_multipliers:
             return None
         trajectory = trajectory_of(trajectory)
-        first = self._dl(*self._arguments(trajectory)[0])[0][..., 0]
+        first = self.running_derivatives(*self._arguments(trajectory)[0])[0][..., 0]
         return self.step_weights(trajectory)[:, None] * first[:, self.map.ndx + self.map.nu :]
 
     def _arguments(self, trajectory: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -89,3 +89,16 @@ def square_function(name: str, args: list[ca.SX], expression: Any, n: int) -> ca
     if expression.shape != (n, n):
         raise ValueError(f"convex part of the {name} cost: expected shape {(n, n)}, got {expression.shape}")
     return ca.Function("convex", args, [expression], {"cse": True})
+
+
+def end_function(
+    f: OneStepMap, terminal: ca.Function, convex: tuple[ca.Function, ca.Function] | None
+) -> ca.Function:
+    """The terminal cost by (x, parameters, reference): value, gradient, Hessian, and its convex part."""
+    x, u, lam, theta, _ = f.symbols
+    args = [*f.symbols, ca.SX.sym("reference", terminal.numel_in(5))]
+    m = terminal(*args)
+    gradient, hessian = error_expansion(f, m)
+    outputs = [m, gradient, hessian, hessian if convex is None else convex[1](*args)]
+    outputs = [ca.substitute(o, ca.vertcat(u, lam), 0) for o in outputs]
+    return ca.Function("end", [x, theta, args[-1]], outputs, {"cse": True})

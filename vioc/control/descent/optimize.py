@@ -9,6 +9,7 @@ See docs/maths/optimal_control.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -158,7 +159,7 @@ def optimize(
                 run = shooting.trajectory(f)
             if run is None:
                 run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
-            with LocalModels(f, cost, run, weights) as models:
+            with closing(LocalModels(f, cost, run, weights)) as models:
                 search = _Search(f, tolerance, armijo, run, models.value(run), log)
                 search.iterate(models, method if method in FALLBACKS else "newton", max_iterations, warmup)
         except KeyboardInterrupt as stop:

@@ -15,7 +15,7 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project
-from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.problem.result import Record
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
@@ -70,7 +70,8 @@ class Shooting:
     def __post_init__(self):
         N = len(self.U)
         e = self.programs.equations
-        self.grid, self._reversed = self.programs.grids(self.f, self.cost, N, dt=self.dt)
+        self.grid = Grid.of(self.f, self.cost, N, dt=self.dt)
+        self._reversed = self.grid.backward()
         self._last_reference = self.cost.reference_rows(N)[N]
         self.multipliers, self.duals = np.zeros((N, e.nm)), np.zeros((N, e.nz))
         self.value, self.gap, self._end = self._evaluate(self.X, self.U, self.multipliers)

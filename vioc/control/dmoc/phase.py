@@ -128,7 +128,7 @@ class Phase:
         if c is None or not gone:
             return False
         args = [*self.map.symbols, ca.SX.sym("reference", c.reference_size)]
-        both = ca.vertcat(c.running_at(*args), c._terminal(*args))
+        both = ca.vertcat(c.running_at(*args), c.terminal_at(*args))
         return bool(ca.depends_on(both, args[0][gone]))
 
     @property
@@ -298,7 +298,7 @@ class Phase:
         return replace(
             self,
             steps=factor * n,
-            cost=_refined_cost(self.cost, finer),
+            cost=self.cost and self.cost.with_references(*map(finer, self.cost.references)),
             bounds=self.bounds and {name: pair(value) for name, value in self.bounds.items()},
             constraints=constraints,
             duration=duration,
@@ -309,11 +309,3 @@ class Phase:
         low, high = (self.steps * h for h in self.length_limits)
         time = f"{low:g} s" if low == high else f"{low:g} to {high:g} s"
         return f"Phase({self.name or type(self.map).__name__}: {self.steps} steps, {time})"
-
-
-def _refined_cost(cost: Cost | None, finer: Any) -> Cost | None:
-    if cost is None or not cost._references:
-        return cost
-    rebuild, parts = cost.__reduce__()
-    finer_rows = [finer(r) for r in cost._references]
-    return rebuild(*(finer_rows if part is cost._references else part for part in parts))

@@ -183,7 +183,7 @@ class Problem:
     def _start(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """The guess as unknowns, and multipliers where they are known."""
         if isinstance(guess, Solution):
-            raw = guess._raw
+            raw = guess.raw
             theirs = raw.transcription
             same = (t.program.size, t.program.rows, t.form) == (
                 theirs.program.size,

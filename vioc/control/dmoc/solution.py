@@ -99,6 +99,8 @@ class Solution(_Motion, Outcome):
         The worst first; empty for a solution.
     stats : dict
         The solver's own.
+    raw : Raw or None
+        The vectors of the program; None in a solution that was pickled.
     """
 
     problem: Problem = field(repr=False)
@@ -110,9 +112,10 @@ class Solution(_Motion, Outcome):
     seconds: float
     violations: list[Violation] = field(repr=False)
     stats: dict[str, Any] = field(repr=False)
-    _raw: Any = field(repr=False, default=None)
+    raw: Any = field(repr=False, default=None)
 
-    def _only(self) -> PhaseSolution:
+    def only(self) -> PhaseSolution:
+        """The only phase. ValueError where there are several."""
         if len(self.phases) != 1:
             raise ValueError(
                 f"the solution has {len(self.phases)} phases; ask one of them: solution.phases[0]"
@@ -122,12 +125,12 @@ class Solution(_Motion, Outcome):
     @property
     def trajectory(self) -> Trajectory:  # type: ignore[override]
         """Of the only phase."""
-        return self._only().trajectory
+        return self.only().trajectory
 
     @property
     def duals(self) -> Duals:
         """Of the only phase, see `PhaseSolution`."""
-        return self._only().duals
+        return self.only().duals
 
     @property
     def duration(self) -> float:
@@ -188,11 +191,11 @@ class Solution(_Motion, Outcome):
             If it is not an optimum, or not a regular one.
         """
         self.raise_for_status()
-        if self._raw is None:
+        if self.raw is None:
             raise ValueError(
                 "sensitivity: a solution that was pickled has left its program behind; solve again"
             )
-        r = self._raw
+        r = self.raw
         return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper))
 
     def __reduce__(self):

@@ -32,13 +32,14 @@ class Stencil:
 
     def node(self, phase: int, ahead: int = 0) -> Node:
         """What there is at the sample `ahead` of the place."""
-        return self._node(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
+        return self.node_at(phase, ahead, False) if self._at is None else self.fixed(phase, self._at + ahead)
 
     def fixed(self, phase: int, sample: int) -> Node:
         """What there is at a sample, whatever the place."""
-        return self._node(phase, sample, True)
+        return self.node_at(phase, sample, True)
 
-    def _node(self, phase: int, k: int, fixed: bool) -> Node:
+    def node_at(self, phase: int, k: int, fixed: bool) -> Node:
+        """That of a sample counted from the block's own, or `fixed` from the start."""
         return self._nodes.setdefault((phase, k, fixed), Node(self, phase, k, fixed))
 
     def unknown(self, node: Node, name: str, table: np.ndarray) -> Any:
@@ -108,7 +109,8 @@ class Node:
     def _unknown(self, name: str, table: np.ndarray) -> Any:
         return self.stencil.unknown(self, name, table)
 
-    def _section(self, name: str) -> Any:
+    def section(self, name: str) -> Any:
+        """A given number or row of this node, see `Given`."""
         table = self.stencil.owner.given.index(self.phase, name)
         return self.stencil.given(self, name, table[None] if table.ndim == 1 else table)
 
@@ -121,8 +123,8 @@ class Node:
         if self.is_fixed and self.k == 0:
             rest = self._unknown("start", at.X[:1, at.eliminated])
         else:
-            before = self.stencil._node(self.phase, self.k - 1, self.is_fixed)
-            rest = before.given_next(kept) + before._section("delta")
+            before = self.stencil.node_at(self.phase, self.k - 1, self.is_fixed)
+            rest = before.given_next(kept) + before.section("delta")
         return _placed(f.nx, (at.kept, kept), (at.eliminated, rest))
 
     @property
@@ -151,22 +153,22 @@ class Node:
     def h(self) -> Any:
         H = self._layout.H
         if H is None:
-            return self._section("h")
+            return self.section("h")
         return self._unknown("h", H[:, None] if self._layout.staged else H[:1, None])
 
     @property
     def theta(self) -> Any:
-        return self._section("theta")
+        return self.section("theta")
 
     @property
     def t(self) -> Any:
         if not self._of.equations.uses_time:
             return self.stencil.kind.zeros(1)
-        return self._section("t0") + self._section("k") * self.h
+        return self.section("t0") + self.section("k") * self.h
 
     @property
     def data(self) -> Any:
-        return self._section("data")
+        return self.section("data")
 
 
 class _Entry:

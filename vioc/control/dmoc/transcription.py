@@ -338,7 +338,7 @@ class Transcription:
 
         def cost(stencil: Stencil, node: Node) -> tuple[Any, Any]:
             data = node.data[: c.reference_size]
-            return c._terminal(node.x, *zero, node.theta, 0, data), ca.SX(0, 1)
+            return c.terminal_at(node.x, *zero, node.theta, 0, data), ca.SX(0, 1)
 
         self._add(i, cost, [phase.steps])
 

@@ -62,12 +62,15 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         """Next state and cost."""
         x = np.array(x, float)
         if self.is_terminal or u is None:
-            data.xnext, data.cost = x, self._last(x, self.cost._m)[0].item() if self.is_terminal else 0.0
+            data.xnext, data.cost = (
+                x,
+                self._last(x, self.cost.terminal)[0].item() if self.is_terminal else 0.0,
+            )
             return
         u = np.array(u, float)
         multipliers = self._step(data, x, u)
         args = [x, u, multipliers, self._theta, self._dt, self._reference]
-        data.cost = self._weight * self.cost._l(*args)[0].item()
+        data.cost = self._weight * self.cost.running(*args)[0].item()
 
     def calcDiff(self, data: Any, x: np.ndarray, u: np.ndarray | None = None) -> None:
         """Derivatives of both, at the point of the last `calc`."""
@@ -75,14 +78,14 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         if self.is_terminal or u is None:
             data.Fx = np.eye(self.map.nx)
             if self.is_terminal:
-                first, second = self._last(x, self.cost._dm)
+                first, second = self._last(x, self.cost.terminal_derivatives)
                 data.Lx, data.Lxx = first[:, 0], second
             return
         u, f = np.array(u, float), self.map
         lin = f.linearize(x, u, self.k)
         impulses = f.rollout(x, u[None], k0=self.k, warn=False).multipliers[0] if f.multiplier_names else []
         args = [x, u, np.array(impulses), self._theta, self._dt, self._reference]
-        first, second = (self._weight * d for d in self.cost._dl(*args))
+        first, second = (self._weight * d for d in self.cost.running_derivatives(*args))
         first = first[:, 0]
         n, m = f.nx, f.nu
         if len(f.multiplier_names):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
@@ -72,7 +73,7 @@ def _end_with_parent() -> None:
     def wait_for_it() -> None:
         if parent is not None:
             parent.join()
-            os._exit(1)
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
     threading.Thread(target=wait_for_it, daemon=True).start()
 

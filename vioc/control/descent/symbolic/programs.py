@@ -6,17 +6,15 @@ C order.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import casadi as ca
 import numpy as np
 
-from vioc.control.costs.cost import Cost
+from vioc.control.costs.cost import Cost, Family
 from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows
-from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.riccati_step import riccati_step
 from vioc.control.descent.symbolic.stage import LARGEST, SMALL, StageEquations, operations
 from vioc.maps.protocol import OneStepMap
@@ -38,9 +36,9 @@ class Grid(NamedTuple):
         return Grid(_back(t), _back(dt), theta, _back(reference), _back(w))
 
     @staticmethod
-    def of(f: OneStepMap, cost: Cost, k0: int, h: np.ndarray) -> Grid:
-        """That of steps of lengths h (N,), as `OneStepMap.rollout` has them."""
-        steps = len(h)
+    def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> Grid:
+        """That of a horizon; `dt` as in `OneStepMap.rollout`."""
+        h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
         t = times_of(h, k0, f.dt)[:-1]
         dt = np.array(h[:, None])
         w = dt if cost.per_time else np.ones((steps, 1))
@@ -48,8 +46,11 @@ class Grid(NamedTuple):
         return Grid(t[:, None], dt, np.array(list(f.parameters.values()), float), reference, w)
 
 
+_built: WeakKeyDictionary[Family, dict[tuple, StagePrograms | None]] = WeakKeyDictionary()
+
+
 class StagePrograms:
-    """The recursions of a problem, built when first used and run on the map's backend.
+    """The functions of a problem's stages, built when first used and run on the map's backend; no data.
 
     Parameters
     ----------
@@ -62,65 +63,20 @@ class StagePrograms:
         # unrolled code of this size is quick to build, but would compile for minutes
         self._backend = f.backend if operations(f, cost) <= SMALL else type(f.backend)()
         self._programs: dict[str, Any] = {}
-        self._grids: dict[tuple, tuple[Grid, Grid, list[Recursions]]] = {}
-        self._kept: dict[str, tuple[np.ndarray, Any]] = {}
 
     @staticmethod
     def of(f: OneStepMap, cost: Cost, limit: float = LARGEST) -> StagePrograms | None:
-        """Those of a problem, kept with its cost; None where a stage has more operations than `limit`."""
+        """Those of a problem, built once for a family of costs; None for more operations than `limit`."""
         if operations(f, cost) > limit:
             return None
+        known = _built.setdefault(cost.family, {})
         key = (f.residual.__hash__(), f.backend.name)  # shared by maps with other parameters
-        if key not in cost.programs:
+        if key not in known:
             try:
-                cost.programs[key] = StagePrograms(f, cost)
+                known[key] = StagePrograms(f, cost)
             except np.linalg.LinAlgError:
-                cost.programs[key] = None
-        return cost.programs[key]
-
-    def grids(self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> tuple[Grid, Grid]:
-        """The grid of a horizon, and it in reversed order; `dt` as in `OneStepMap.rollout`."""
-        return self._horizon(f, cost, steps, k0, dt)[:2]
-
-    @contextmanager
-    def recursions(
-        self, f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None
-    ) -> Iterator[Recursions]:
-        """Newton's recursions over a horizon; nobody else works in their arrays meanwhile."""
-        grid, _, free = self._horizon(f, cost, steps, k0, dt)
-        try:
-            recursions = free.pop()
-        except IndexError:
-            recursions = Recursions(self, f, cost, grid)
-        try:
-            yield recursions
-        finally:
-            free.append(recursions)
-
-    def _horizon(self, f: OneStepMap, cost: Cost, steps: int, k0: int, dt: Any):
-        """Grids of a horizon, and recursions over it that nobody works in."""
-        h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
-        key = (k0, f.dt, h.tobytes(), *f.parameters.values())
-        found = self._grids.get(key)
-        if found is None:
-            grid = Grid.of(f, cost, k0, h)
-            found = grid, grid.backward(), []
-            self._grids = {key: found}  # the last one only
-        return found
-
-    def without_grids(self) -> StagePrograms:
-        """The same functions and programs, without the data of horizons that they have worked on."""
-        again = copy.copy(self)
-        again._grids, again._kept = {}, {}
-        return again
-
-    def kept(self, name: str, matrix: np.ndarray, function: Callable[[np.ndarray], Any]) -> Any:
-        """function(matrix), computed again only where the matrix is another one than last time."""
-        known, value = self._kept.get(name, (None, None))
-        if known is None or not np.array_equal(known, matrix):
-            value = function(matrix)
-            self._kept[name] = matrix.copy(), value  # the matrix may be written to
-        return value
+                known[key] = None
+        return known[key]
 
     def program(self, name: str, build: Callable[[], ca.Function]) -> Any:
         """The function as a program on the backend, built once."""

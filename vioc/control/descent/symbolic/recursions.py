@@ -6,8 +6,6 @@ read and write views in reversed order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import casadi as ca
 import numpy as np
 
@@ -16,17 +14,15 @@ from vioc.control.costs.cost import Cost
 from vioc.control.descent.local_model import Weights, absolute
 from vioc.control.descent.symbolic import newton_stage
 from vioc.control.descent.symbolic.newton_stage import Layout
+from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 
 STOP = 0.5  # between the 0 and 1 that say whether a stage went well
 
 
 class Recursions:
-    """The recursions over one horizon, with their arrays; one optimization at a time works in them.
+    """Newton's recursions over a horizon, with their arrays; one optimization at a time works in them.
 
     Parameters
     ----------
@@ -56,7 +52,7 @@ class Recursions:
 
     def __init__(self, programs: StagePrograms, f: OneStepMap, cost: Cost, grid: Grid):
         e = programs.equations
-        self._programs, self._map, self._cost, self._grid = programs, f, cost, grid
+        self._programs, self._grid, self._end_program = programs, grid, cost.end_program
         N, nx, nu, ns = len(grid.w), e.nx, e.nu, e.ns
         self.x, self.u, self.multipliers = np.zeros((N + 1, nx)), np.zeros((N, nu)), np.zeros((N, e.nm))
         iterate = [self.x[:-1], self.u, self.x[1:], self.multipliers]
@@ -82,18 +78,10 @@ class Recursions:
         # directions: of the model, of its blocks with another shift, of another Hessian
         self._other = np.zeros((N, ns * ns))
         self._lq_carry, self._lq_shift = np.zeros(nx * nx + nx), np.zeros(1)
-        program = programs.program("lq", lambda: newton_stage.quadratic_stage(e))
-        start, linear, w = self._lq_carry, reversed_rows[:, layout.part("A", "g")], grid.w[::-1]
-        self._lq = [
-            program.bind_accumulate(start, [linear, H, w, self._lq_shift], N, 0, STOP)
-            for H in (reversed_rows[:, layout.part("H")], self._other[::-1])
-        ]
-        program = programs.program("direction", lambda: newton_stage.direction_stage(e))
-        affine = [self._about.outputs[3], *(bound.outputs[1] for bound in self._lq)]
-        g = natural[:, layout.part("g")]
-        self._directions = [
-            program.bind_accumulate(np.zeros(1 + nx), [a[::-1], g], N, 1 + nx, np.inf) for a in affine
-        ]
+        self._linear, self._gradient = reversed_rows[:, layout.part("A", "g")], natural[:, layout.part("g")]
+        self._hessians = reversed_rows[:, layout.part("H")], self._other[::-1]
+        self._minimizers: dict[int, Bound] = {}
+        self._directions: dict[int, Bound] = {}
 
         # trials
         self._dx, self._du, self._gamma = np.zeros((N, nx)), np.zeros((N, nu)), np.zeros(1)
@@ -114,6 +102,7 @@ class Recursions:
             self._convex = (grid.w[:, :, None] * absolute(self._constant)).reshape(N, -1)
             self._mean = np.trace(self._constant[nx:, nx:]) / nu
         self._weights: Weights | None = None
+        self._end_known: tuple[np.ndarray, np.ndarray] | None = None
 
     # -- the iterate --------------------------------------------------------------------------------
 
@@ -148,7 +137,7 @@ class Recursions:
         return float(self._running.outputs[0].sum() + self._end.outputs[0][0, 0])
 
     def _terminal(self, x: np.ndarray) -> Bound:
-        return self._cost.bind_end(x, self._grid.parameters, self._last_reference)
+        return self._end_program.bind_map([x, self._grid.parameters, self._last_reference], 1)
 
     # -- model and directions -----------------------------------------------------------------------
 
@@ -174,7 +163,7 @@ class Recursions:
             return False, False
         self.unit = float(self._mean if self._mean > 0 else np.abs(self.lxx_end).max())
         own = self._weights
-        G = self._programs.kept("end", self.lxx_end, absolute) if own is None else own[0]
+        G = self._end_part() if own is None else own[0]
         self._shift[0] = add = shift * self.unit
         carry, square = self._carry[1:], nx * nx
         carry[:square] = G.reshape(-1)
@@ -183,6 +172,13 @@ class Recursions:
         if self._about.call() < len(self.u):
             return False, False
         return True, bool(self._about.outputs[0][-1, 0] == 0)
+
+    def _end_part(self) -> np.ndarray:
+        """The convex part of the terminal Hessian, computed again only where that has changed."""
+        known = self._end_known
+        if known is None or not np.array_equal(known[0], self.lxx_end):
+            self._end_known = known = self.lxx_end.copy(), absolute(self.lxx_end)
+        return known[1]
 
     def _shifted_end(self, carry: np.ndarray, P: np.ndarray, add: float) -> None:
         """(P + add I, p) of the last sample, into `carry`."""
@@ -203,10 +199,21 @@ class Recursions:
     def _minimize(self, which: int, P: np.ndarray, add: float) -> int | None:
         self._lq_shift[0] = add
         self._shifted_end(self._lq_carry, P, add)
-        return which + 1 if self._lq[which].call() == len(self.u) else None
+        if which not in self._minimizers:
+            e = self._programs.equations
+            program = self._programs.program("quadratic", lambda: newton_stage.quadratic_stage(e))
+            rows = [self._linear, self._hessians[which], self._grid.w[::-1], self._lq_shift]
+            self._minimizers[which] = program.bind_accumulate(self._lq_carry, rows, len(self.u), 0, STOP)
+        return which + 1 if self._minimizers[which].call() == len(self.u) else None
 
     def direction(self, which: int) -> tuple[np.ndarray, np.ndarray, float]:
         """dx (N+1, nx), du (N, nu) and Dg.zeta of the model's minimizer (0) or what `minimize` found."""
+        if which not in self._directions:
+            e, nx = self._programs.equations, self.x.shape[1]
+            program = self._programs.program("direction", lambda: newton_stage.direction_stage(e))
+            affine = self._minimizers[which - 1].outputs[1] if which else self._about.outputs[3]
+            rows, start = [affine[::-1], self._gradient], np.zeros(1 + nx)
+            self._directions[which] = program.bind_accumulate(start, rows, len(self.u), 1 + nx, np.inf)
         bound = self._directions[which]
         bound.call()
         carries, du = bound.outputs[:2]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import cached_property
-from types import TracebackType
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from vioc.control.costs.cost import Cost, Expansion
 from vioc.control.descent.local_model import Blocks, Direction, LocalModel, Weights, joined
-from vioc.control.descent.symbolic.programs import StagePrograms
+from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.errors import OptimizationError
@@ -21,10 +20,11 @@ from vioc.maps.trajectory import Trajectory
 AWAY = 1e3  # relative to 1 + |x| of the iterate: farther off a trial says nothing that is worth a hard step
 
 
+_idle: WeakKeyDictionary[Cost, tuple[tuple, list[Recursions]]] = WeakKeyDictionary()  # of the last horizon
+
+
 class LocalModels:
     """Models about the iterates of a search, by the faster way: recursions in symbols where the map is small.
-
-    A context: the recursions and their arrays are borrowed meanwhile.
 
     Parameters
     ----------
@@ -37,24 +37,26 @@ class LocalModels:
     """
 
     def __init__(self, f: OneStepMap, cost: Cost, first: Trajectory, weights: Weights | None):
-        self.map, self.cost, self._first, self._weights = f, cost, first, weights
+        self.map, self.cost, self._weights = f, cost, weights
         self._recursions: Recursions | None = None
-        self._borrowed = ExitStack()
-
-    def __enter__(self) -> LocalModels:
-        programs = StagePrograms.of(self.map, self.cost, SMALL)
+        programs = StagePrograms.of(f, cost, SMALL)
         if programs is not None:
-            run = self._first
-            recursions = programs.recursions(self.map, self.cost, len(run), run.k0, run.step_lengths)
-            self._recursions = self._borrowed.enter_context(recursions)
-            self._recursions.begin(run.x[0], self._weights)
-        return self
+            n, h = len(first), first.step_lengths
+            key = (programs, first.k0, f.dt, h.tobytes(), *f.parameters.values())
+            if cost not in _idle or _idle[cost][0] != key:
+                _idle[cost] = key, []
+            self._free = _idle[cost][1]
+            try:
+                self._recursions = self._free.pop()
+            except IndexError:
+                self._recursions = Recursions(programs, f, cost, Grid.of(f, cost, n, first.k0, h))
+            self._recursions.begin(first.x[0], weights)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._recursions = None
-        self._borrowed.close()
+    def close(self) -> None:
+        """Leave the recursions to the next search of this problem, which need not build them."""
+        if self._recursions is not None:
+            self._free.append(self._recursions)
+            self._recursions = None
 
     def value(self, run: Trajectory) -> float:
         """The cost of an iterate; `Cost.value` names what is not finite."""
