@@ -100,7 +100,7 @@ def run(report: Report) -> None:
         gaps = [float(np.abs(a - b).max()) for a, b in zip(ends["midpoint"], ends[key], strict=True)]
         report.measure(**{f"{key}_gap": slope(gaps)})
     last = runs["maximal"]
-    joints = max(np.abs(last[f"g.{name}"]).max() for name in last.map.multiplier_names)
+    joints = max(np.abs(last[f"h.{name}"]).max() for name in last.map.multiplier_names)
     report.measure(joints=joints / rope.length)
     times: dict[str, dict[str, float]] = {}
     if not report.quick:

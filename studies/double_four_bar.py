@@ -121,7 +121,7 @@ def run(report: Report) -> None:
     report.measure(
         passages=np.count_nonzero(np.diff(np.sign(np.sin(angle)))),
         branch=max(np.abs(turn(coarse, i)).max() for i in range(CELLS)),
-        constraint=max(np.abs(coarse["g." + name]).max() for name in coarse.map.multiplier_names),
+        constraint=max(np.abs(coarse["h." + name]).max() for name in coarse.map.multiplier_names),
         velocity=velocity_violations(coarse.map, coarse.x, False).max(),
         projected=velocity_violations(coarse.map, coarse.x, True).max(),
         energy=np.abs(energy).max(),
@@ -173,7 +173,7 @@ def draw(report: Report, results: dict, angle: np.ndarray) -> None:
     axes[0, 0].set(title="Point B0", xlabel="t (s)", ylabel="x (m)")
     axes[0, 1].set(title="Error of the energy", xlabel="t (s)", ylabel="energy (J)")
     f = coarse.map
-    worst = np.max([np.abs(coarse["g." + n]) for n in f.multiplier_names], axis=0)
+    worst = np.max([np.abs(coarse["h." + n]) for n in f.multiplier_names], axis=0)
     axes[1, 0].semilogy(coarse.t, np.maximum(worst, 1e-18), lw=0.8, label="|g| (m)")
     for projected, name in ((False, "|Dg v| of the step (m/s)"), (True, "|Dg v| of the state (m/s)")):
         values = velocity_violations(f, coarse.x, projected)

@@ -41,7 +41,7 @@ def shadow_energy(run: Trajectory) -> tuple[np.ndarray, np.ndarray]:
     t = (run.t[1:] + run.t[:-1]) / 2
     q0, q1 = run.x[:-1, : f.nq], run.x[1:, : f.nq]
     rates = (q1 - q0) / np.diff(run.t)[:, None]
-    theta = np.array(list(f.parameters.values()))
+    theta = f.theta
     middle = evaluate((q0 + q1) / 2, rates, np.zeros(f.nu), t[:, None], theta)[0][:, 0, 0]
     ends = run.energy
     return t, (ends[1:] + ends[:-1] + middle) / 3

@@ -197,7 +197,7 @@ class MuntheKaas:
 
 def worst(run: vioc.Trajectory) -> np.ndarray:
     """Largest |g| at each sample."""
-    return np.max([np.abs(run["g." + name]) for name in run.map.multiplier_names], axis=0)
+    return np.max([np.abs(run["h." + name]) for name in run.map.multiplier_names], axis=0)
 
 
 def drift(report: Report) -> dict:

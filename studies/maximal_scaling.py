@@ -168,7 +168,7 @@ def swing(n: int) -> tuple[float, float]:
     f = MaximalVI(system, DT, backend="compiled")
     x = f.initial_state(angle)
     run = f.rollout(x, steps=STEPS, warn=False)
-    worst = max(np.abs(run["g." + name]).max() for name in f.multiplier_names)
+    worst = max(np.abs(run["h." + name]).max() for name in f.multiplier_names)
     carry, t = f._carry(x, np.empty((0, f.nx)), DT), DT * np.arange(STEPS)
     args = (np.empty(0), carry, np.zeros((STEPS, 0)), t, np.full(STEPS, DT), f._tolerance)
     return best(lambda: f.core.rollout(*args), 3) / STEPS, float(worst)

@@ -85,7 +85,7 @@ class Quadruped:
         groups = {
             "gaps": [f"gap.{leg}" for leg in LEGS],
             "joints": JOINTS,
-            "violations": [f"g.{n}" for n in f.graph.names],
+            "violations": [f"h.{n}" for n in f.graph.names],
             "points": [
                 f"{leg}_{part}:{a}"
                 for leg in LEGS

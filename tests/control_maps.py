@@ -70,7 +70,7 @@ class RailedMap(CasadiMap):
         self.symbols = self.symbols._replace(multipliers=ca.SX.sym("rail"))
 
     @property
-    def _kernel(self):
+    def explicit(self):
         x, u, _, theta, dt = self.symbols
         t = ca.SX.sym("t")
         rail = x[1] ** 2 * ca.cos(x[0]) + x[0] * u + 0.3 * u**2

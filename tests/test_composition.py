@@ -208,7 +208,7 @@ def test_symplectic_on_the_tangent_space_of_a_constraint():
     f = Composition(MidpointVI(rod(), 0.05), 6)
     run = f.rollout(f.initial_state([0.6, -0.8], [0.8, 0.6]), steps=40)
     A = f.linearize(run.x[30]).A
-    Z = block_diag(null_space(f.lagrangian.constraint_jacobian(run.x[30, :2])), np.eye(2))
+    Z = block_diag(null_space(f.base.lagrangian.constraint_jacobian(run.x[30, :2])), np.eye(2))
     J = np.kron([[0, 1], [-1, 0]], np.eye(2))
     assert np.abs(Z.T @ (A.T @ J @ A - J) @ Z).max() < 1e-12
 
@@ -230,7 +230,7 @@ def full():
     """A composition with kinematic variables, a string, springs, damping and parameters; a point of it."""
     f = Composition(MidpointVI(everything(), 0.04), 4)
     x = state_near(f.base, 3)
-    u = hold(f, x)
+    u = hold(f.base, x)
     u[len(f.system.inputs) :] += 0.01
     return f, x, u
 
@@ -247,11 +247,11 @@ def test_derivatives_agree_with_finite_differences(full):
         run = g.rollout(s[:nx], s[None, nx : nx + nu], k0=3, warn=False)
         return np.concatenate([run.x[1], run.multipliers[0]])
 
-    s = np.concatenate([x, u, f._theta])
+    s = np.concatenate([x, u, f.theta])
     first = outputs(s, 1)
     np.testing.assert_allclose(first, numeric(outputs, s), rtol=1e-7, atol=1e-7)
     random = np.random.default_rng(1)
-    z, zeta = random.standard_normal(nx), random.standard_normal(f.nm)
+    z, zeta = random.standard_normal(nx), random.standard_normal(len(f.multiplier_names))
     H = f.second_order(x, u, z, k=3, zeta=zeta)
     exact = np.block([[H.xx, H.xu, H.xp], [H.xu.T, H.uu, H.up], [H.xp.T, H.up.T, H.pp]])
     approximate = numeric(lambda s: np.concatenate([z, zeta]) @ outputs(s, 1), s)
@@ -266,7 +266,7 @@ def test_along_a_trajectory_at_points_and_by_single_steps(full):
     run = f.rollout(x, U, warn=False)
     whole, points = f.linearize_trajectory(run), f.linearize_points(run.x[:-1], U)
     Z = np.random.default_rng(0).standard_normal((6, f.ndx))
-    zeta = np.random.default_rng(1).standard_normal((6, f.nm))
+    zeta = np.random.default_rng(1).standard_normal((6, len(f.multiplier_names)))
     second = f.second_order_trajectory(run, Z, zeta)
     for k in (0, 4):
         one = f.linearize(run.x[k], U[k], k)
@@ -329,7 +329,7 @@ def test_a_step_too_long_for_the_kernel_is_solved_by_the_base():
     stages = [f.base]
     now = run.x[0]
     for g in f.coefficients:
-        now = stages[0]._rescue(now, np.zeros(1), 0, 0.0, g * 0.45)[0]
+        now = stages[0].rescued(now, np.zeros(1), 0, 0.0, g * 0.45)[0]
     np.testing.assert_allclose(run.x[1], now, atol=1e-9)
 
 
@@ -414,5 +414,5 @@ def test_stages_that_go_back_need_no_rescue(monkeypatch):
     """Their pivots have the other sign, which is no singular step that has to be looked at again."""
     f = vioc.Composition(vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02), 4)
     assert min(f.coefficients) < 0
-    monkeypatch.setattr(f, "_rescue", lambda *args: pytest.fail("the kernel did not solve a stage"))
+    monkeypatch.setattr(f, "rescued", lambda *args: pytest.fail("the kernel did not solve a stage"))
     assert f.rollout(f.initial_state({"theta": 0.3}), steps=20).x.shape == (21, 4)

@@ -98,7 +98,7 @@ def test_velocities_of_long_chains_in_linear_time(hung):
         accelerations = lag.function("a", [vioc.Continuous(lag).solution[0]])
         counts[-1].append(accelerations.n_instructions())
         q, p = np.random.default_rng(n).uniform(0.1, 0.3, size=(2, f.nq))
-        v = f._velocity(np.concatenate([q, p]), f._theta)[0][:, 0]
+        v = f._velocity(np.concatenate([q, p]), f.theta)[0][:, 0]
         M, J = lag.mass_matrix(q), lag.constraint_jacobian(q)
         saddle = np.block([[M, J.T], [J, np.zeros((len(J), len(J)))]])
         expected = np.linalg.solve(saddle, np.concatenate([p, np.zeros(len(J))]))[:n]
@@ -358,7 +358,7 @@ def test_closed_forms_in_c(count, joint, turn):
     q1 = q0 + turn * random.uniform(-1, 1, size=f.nq)
     bodies = Bodies(f.system, float)
     expected = numbers(bodies.jacobian(bodies.places(list(q0)), bodies.places(list(q1)), 0.1))
-    K = Core(f, f._theta).jacobian(q0, q1, 0.1)
+    K = Core(f, f.theta).jacobian(q0, q1, 0.1)
     assert np.abs(K - expected).max() < 1e-12 * np.abs(K).max()
 
 
@@ -369,9 +369,9 @@ def test_seeds(gravity):
     counts = {}
     for guess in GUESSES:
         f = LinearTimeVI(chain(8, gravity), 1e-3, solver="riqn", guess=guess, backend="compiled")
-        carry = f._carry(f.initial_state(*start(8)), np.empty((0, f.nx)), f.dt)
+        carry = f.carry(f.initial_state(*start(8)), np.empty((0, f.nx)), f.dt)
         arguments = carry, np.zeros((1000, 0)), np.zeros(1000), np.full(1000, f.dt)
-        counts[guess] = Core(f, f._theta).rollout(*arguments, residual=1e-8)[3]
+        counts[guess] = Core(f, f.theta).rollout(*arguments, residual=1e-8)[3]
         assert len(counts[guess]) == 1000
     mean = {guess: c.mean() for guess, c in counts.items()}
     assert mean["IG1"] > mean["IG2"] + 0.4 > mean["IG3"] + 1.0
@@ -382,7 +382,7 @@ def test_seeds(gravity):
 def test_riqn_with_updates_is_superlinear():
     """Over 100 ms; without them the ninth residual is 2e-10 of the first."""
     f = LinearTimeVI(chain(10), 0.1, solver="riqn", guess="IG1", backend="compiled")
-    r = Core(f, f._theta).history(f.initial_state(*start(10)), np.zeros(0), 0.0, f.dt, 12)
+    r = Core(f, f.theta).history(f.initial_state(*start(10)), np.zeros(0), 0.0, f.dt, 12)
     assert r[4] > 1e-5 * r[0]
     assert r[8] < 1e-11 * r[0]
 
@@ -393,7 +393,7 @@ def test_riqn_is_broydens_method():
     f = LinearTimeVI(chain(4), 0.1, solver="riqn", guess="IG1", backend="compiled")
     q0, v = start(4)
     x = f.initial_state(q0, v)
-    r = Core(f, f._theta).history(x, np.zeros(0), 0.0, f.dt, 8)
+    r = Core(f, f.theta).history(x, np.zeros(0), 0.0, f.dt, 8)
     H, q, norms = f.dt * np.linalg.inv(f.lagrangian.mass_matrix(q0)), q0.copy(), []
 
     def balance(q1):
@@ -418,9 +418,9 @@ def test_the_core_stops_at_the_residual_that_is_asked_for(solver):
     """The balance of each step, by the equations in CasADi: below the bound, and not much below it."""
     f = LinearTimeVI(chain(5), 1e-2, solver=solver, guess="IG2", backend="compiled")
     x0 = f.initial_state(*start(5))
-    carry = f._carry(x0, np.empty((0, f.nx)), f.dt)
+    carry = f.carry(x0, np.empty((0, f.nx)), f.dt)
     arguments = carry, np.zeros((100, 0)), np.zeros(100), np.full(100, f.dt)
-    X = np.concatenate([x0[None], Core(f, f._theta).rollout(*arguments, residual=1e-6)[0]])
+    X = np.concatenate([x0[None], Core(f, f.theta).rollout(*arguments, residual=1e-6)[0]])
     norms = [np.linalg.norm(np.array(f.residual(a, [], b, [], 0.0, f.dt, []))[:5]) for a, b in pairwise(X)]
     assert len(norms) == 100
     assert 1e-9 < max(norms) <= 1e-6
@@ -487,10 +487,10 @@ def test_constraints_count_as_singular_from_a_hundred_thousand(short, refused):
     steps = Steps(X[:1], X[1:], np.zeros((1, 0)), np.zeros((1, 1)), 0 * one, f.dt * one, np.zeros(1, int))
     if refused:
         with pytest.raises(StepError, match="singular constraints|Dh") as error:
-            f._derivatives.first(steps, f._theta)
+            f._derivatives.first(steps, f.theta)
         assert error.value.cause == "singular constraints"
     else:
-        found = f._derivatives.first(steps, f._theta).linearization
+        found = f._derivatives.first(steps, f.theta).linearization
         impulse = f.lagrangian.constraint_jacobian(X[0, :2]).T @ found.C[0, :, 2:4]
         assert np.abs(impulse).max() == pytest.approx(1 / short, rel=1e-3)
 
@@ -500,7 +500,7 @@ def test_newton_converges_quadratically():
     system, n = chain(10), 10
     q, v = np.random.default_rng(0).uniform(-1.5, 1.5, size=(2, n))
     f = LinearTimeVI(system, 1e-2, solver="newton", guess="IG1", backend="compiled")
-    e = Core(f, f._theta).history(f.initial_state(q, v), np.zeros(0), 0.0, f.dt, 12)
+    e = Core(f, f.theta).history(f.initial_state(q, v), np.zeros(0), 0.0, f.dt, 12)
     assert e[3] < 1e-8 * e[0]
     assert e[2] / e[1] < 10 * e[1] / e[0]
 
@@ -580,7 +580,7 @@ def test_options_and_pickling():
     with pytest.raises(ModelError, match="start"):
         f.initial_state(start="author")
     g = pickle.loads(pickle.dumps(f))
-    assert (repr(g), g.wrap, g._tolerance) == (repr(f), f.wrap, f._tolerance)
+    assert (repr(g), g.wrap, g.tolerance) == (repr(f), f.wrap, f.tolerance)
     assert "LinearTimeVI(chain_2" in repr(f)
     q0, q1 = [0.1, 0.2], [0.12, 0.19]
     x = f.state_from_configurations(q0, q1)

@@ -81,7 +81,7 @@ def test_derivatives_agree_with_casadis_implicit_functions(system, seed, options
         assume(False)
     z, zeta = random.normal(size=f.nx), random.normal(size=f.nm)
     route = implicit_route(f, x, u, run.x[1], run.multipliers[0])
-    point = np.concatenate([x, u, f._theta])
+    point = np.concatenate([x, u, f.theta])
     _, first, second = (np.array(o) for o in route(point, np.concatenate([z, zeta])))
 
     ours = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
@@ -108,7 +108,7 @@ def test_derivatives_agree_with_differences_of_the_step():
     for matrix, size, move in (
         (lin.A, f.nx, lambda d: (x + d, u, f)),
         (lin.B, f.nu, lambda d: (x, u + d, f)),
-        (lin.P, 4, lambda d: (x, u, f.with_parameters(**dict(zip(f.parameters, f._theta + d, strict=True))))),
+        (lin.P, 4, lambda d: (x, u, f.with_parameters(**dict(zip(f.parameters, f.theta + d, strict=True))))),
     ):
         for i in range(size):
             d = eps * np.eye(size)[i]
@@ -207,7 +207,7 @@ def third_derivatives(f, q0, q1, h):
     w = ca.SX.sym("w", 2 * n)
     both = ca.vertsplit(w, [0, n, 2 * n])
     L = ca.Function("L", [g.q_vector, g.v_vector, g.parameters], [lag.T - lag.V])
-    value = h * L((1 - a) * both[0] + a * both[1], (both[1] - both[0]) / h, f._theta)
+    value = h * L((1 - a) * both[0] + a * both[1], (both[1] - both[0]) / h, f.theta)
     third = ca.jacobian(ca.hessian(value, w)[0], w)
     return np.array(ca.Function("third", [w], [ca.densify(third)])(np.concatenate([q0, q1]))).reshape(
         3 * (2 * n,)
@@ -226,7 +226,7 @@ def test_third_derivatives_of_the_tree(system, seed, alpha):
     random = np.random.default_rng(seed)
     q0, v, h = random.normal(size=f.nq), random.normal(size=f.nq), 0.1
     q1 = q0 + h * v
-    values = triples.values(((1 - alpha) * q0 + alpha * q1)[None], v[None], np.array([h]), f._theta)[0]
+    values = triples.values(((1 - alpha) * q0 + alpha * q1)[None], v[None], np.array([h]), f.theta)[0]
     (x, e, y, f_, z, g), source = triples.places[0].T, triples.places[1]
     found = np.zeros((2 * f.nq,) * 3)
     found[x + e * f.nq, y + f_ * f.nq, z + g * f.nq] = values.ravel()[source]

@@ -228,7 +228,7 @@ def test_each_joint_keeps_its_constraints_and_moves_as_in_minimal_coordinates(ki
     assert np.abs(f.minimal(x)[1] - v).max() < 1e-10
     run, other = f.rollout(x, steps=100), g.rollout(g.initial_state(q, v), steps=100)
     for name in f.multiplier_names:
-        assert np.abs(run["g." + name]).max() < 1e-11
+        assert np.abs(run["h." + name]).max() < 1e-11
     for i, name in enumerate(system.variables):
         assert np.abs(run[name] - other.x[:, i]).max() < 2e-4
     assert run.energy[0] == pytest.approx(other.energy[0], abs=1e-9)
@@ -306,7 +306,7 @@ def test_closed_loop():
         q, v = f.minimal(x)
         steps = round(1 / dt)
         run, other = f.rollout(x, steps=steps), g.rollout(g.initial_state(q, v), steps=steps)
-        assert max(np.abs(run["g." + name]).max() for name in f.multiplier_names) < 1e-11
+        assert max(np.abs(run["h." + name]).max() for name in f.multiplier_names) < 1e-11
         gaps.append(np.abs(run["a"] - other["a"]).max())
         force = other["force.pin-x"]  # at t_k; in maximal coordinates the mean of a step
         forces.append(np.abs(run["force.pin-x"][:-1] - (force[1:] + force[:-1]) / 2)[10:].max())
@@ -329,7 +329,7 @@ def test_constraints_between_variables_and_distances():
     f, g = MaximalVI(system, 0.005), MidpointVI(system, 0.005)
     run, other = f.rollout(f.initial_state(start), steps=100), g.rollout(g.initial_state(start), steps=100)
     assert np.abs(run["a"] + 2 * run["b"]).max() < 1e-11
-    assert np.abs(run["g.rod"]).max() < 1e-11
+    assert np.abs(run["h.rod"]).max() < 1e-11
     assert np.abs(run["b"] - other["b"]).max() < 1e-3
 
 
@@ -372,7 +372,7 @@ def test_terms_of_a_users_own():
         f, g = MaximalVI(system, dt), MidpointVI(system, dt)
         U = np.ones((round(0.3 / dt), 1))
         run, other = f.rollout(f.initial_state(q, v, U[0]), U), g.rollout(g.initial_state(q, v), U)
-        assert np.abs(run["g.wall"]).max() < 1e-11
+        assert np.abs(run["h.wall"]).max() < 1e-11
         gaps.append(np.abs(run["a"] - other["a"]).max())
     assert gaps[1] < 1e-3
     assert gaps[0] / gaps[1] == pytest.approx(4, rel=0.3)

@@ -289,7 +289,7 @@ def test_steps_of_a_tumbling_box_solve_the_complementarity_problem(cone):
     for k in range(80):
         (p, q, nu), (p1, q1, nu1) = ((s[:3], s[3:7], s[7:]) for s in run.x[k : k + 2])
         turn, turn1 = (Rotation.from_quat(np.roll(a, -1)).as_matrix() for a in (q, q1))
-        step = f.interior.solve(run.x[k], u, float(t[0]), float(h[0]), f._theta)
+        step = f.interior.solve(run.x[k], u, float(t[0]), float(h[0]), f.theta)
         V = np.concatenate([p1 - p, Rotation.from_matrix(turn.T @ turn1).as_rotvec()]) / DT
         kick, J = CUBE.mass * np.array([0, 0, -G * DT / 2]), 1 / 24
         arms, arms1 = corners @ turn.T, corners @ turn1.T
@@ -328,7 +328,7 @@ def test_the_last_resort_converges_to_the_same(cone):
     f = chain(2, cone)
     run = f.rollout(f.initial_state({"b-z": 0.6, "b-ry": 0.2, "q1-ry": -0.5}, {"b-y": 0.5}), steps=45)
     for k in (34, 44):
-        problem = f.interior.leaving(run.x[k], np.zeros(0), k * DT, DT, f._theta)
+        problem = f.interior.leaving(run.x[k], np.zeros(0), k * DT, DT, f.theta)
         step = f.interior.solve_end(problem)
         other = f.interior._relax(problem, step)
         assert other.error < 1e-11
@@ -354,7 +354,7 @@ def test_boxes_that_grip_tumble_on(seed, steps):
     assert gaps(run).min() > 0
     solver = f.interior  # the same by numpy, from every state
     for k in range(steps - 8, steps):
-        step = solver.solve(run.x[k], np.zeros(0), run.t[k], DT, f._theta)
+        step = solver.solve(run.x[k], np.zeros(0), run.t[k], DT, f.theta)
         assert step.error < 1e-11
 
 
@@ -362,7 +362,7 @@ def landing() -> tuple[MaximalVI, Problem]:
     """A box that comes to the ground on one edge, and the problem of that step's departure."""
     f = MaximalVI(box(), DT)
     x = f.initial_state({"b-z": 0.27, "b-ry": 0.05}, {"b-x": 0.4, "b-z": -2.0})
-    return f, f.interior.leaving(x, np.zeros(0), 0.0, DT, f._theta)
+    return f, f.interior.leaving(x, np.zeros(0), 0.0, DT, f.theta)
 
 
 def test_what_does_not_converge_is_relaxed(monkeypatch):
@@ -449,7 +449,7 @@ def test_compiled_and_virtual_agree(cone):
     assert gaps(run).min() > 0
     assert np.abs(run.x - other.x).max() < 1e-6  # rounding, grown by the impacts
     assert np.abs(f.step(run.x[40]) - g.step(run.x[40])).max() < 1e-9
-    assert max(np.abs(run[f"g.{n}"]).max() for n in f.graph.names) < 1e-10
+    assert max(np.abs(run[f"h.{n}"]).max() for n in f.graph.names) < 1e-10
     K = np.zeros((80, f.nu, f.ndx))
     assert np.array_equal(f.track(x, run.x, run.u, K).x, run.x)
 

@@ -238,7 +238,7 @@ def test_derivatives_agree_with_casadis_of_the_whole_step(system, method, seed):
     except StepError:
         assume(False)
     z, zeta = random.normal(size=f.nx), random.normal(size=f.nm)
-    point = np.concatenate([x, u, f._theta])
+    point = np.concatenate([x, u, f.theta])
     first, second = (np.array(o) for o in casadi_route(f, x, u, 3)(point, np.concatenate([z, zeta])))
     ours = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
     assert np.abs(ours - first).max() <= 1e-9 * (1 + np.abs(first).max())
@@ -256,7 +256,7 @@ def test_derivatives_agree_with_differences(method):
     names = list(f.parameters)
     random = np.random.default_rng(0)
     z, zeta = random.normal(size=f.nx), random.normal(size=f.nm)
-    w0 = np.concatenate([x, u, f._theta])
+    w0 = np.concatenate([x, u, f.theta])
     cuts = [f.nx, f.nx + f.nu]
 
     def at(w):

@@ -13,6 +13,7 @@ from mechanisms import everything, hold, pendulum, state_near
 import vioc
 from vioc.dynamics.integrators import newton
 from vioc.maps.casadi_map import CasadiMap
+from vioc.maps.kernel import shared
 
 EPS = np.finfo(float).eps
 
@@ -54,7 +55,7 @@ def test_newtons_matrix_is_the_slope_of_the_balance(options):
     f = vioc.MidpointVI(system, 0.05, **options)
     x = state_near(f, 3)
     u, z = hold(f, x), x[: f.nd] + 0.05 * np.arange(1, f.nd + 1)
-    D = f.step_blocks(x, u, 0.3, f.dt, f._theta, z).D
+    D = f.step_blocks(x, u, 0.3, f.dt, f.theta, z).D
     expected = slope_of_balance(f, x, u, z, 0.3, f.dt)
     np.testing.assert_allclose(D, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
@@ -99,14 +100,14 @@ def test_momenta_and_velocities_are_each_others_inverse(f, moving):
     q, rates = x[: f.nq], x[f.nq + f.nd :]
     assert np.abs(rates).max() > 0.1
     mass, Dh = f.lagrangian.mass_matrix(q), f.lagrangian.constraint_jacobian(q)
-    v = np.concatenate([f._velocity(x, f._theta)[0][:, 0], rates])
+    v = np.concatenate([f._velocity(x, f.theta)[0][:, 0], rates])
     assert np.abs(Dh @ v).max() < 1e-12
     # what is left of the momentum pulls along the constraints alone
     left = x[f.nq : f.nq + f.nd] - (mass @ v)[: f.nd]
     pull = np.linalg.lstsq(Dh[:, : f.nd].T, left, rcond=None)[0]
     assert np.abs(Dh[:, : f.nd].T @ pull - left).max() < 1e-12
     again = f.initial_state(q, v)
-    np.testing.assert_allclose(f._velocity(again, f._theta)[0][:, 0], v[: f.nd], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(f._velocity(again, f.theta)[0][:, 0], v[: f.nd], rtol=0, atol=1e-12)
 
 
 def test_two_configurations_feel_the_force_at_their_sample():
@@ -183,16 +184,16 @@ def test_what_newton_leaves_above_the_tolerance_is_gone_on_with_or_refused(f, mo
 
     monkeypatch.setattr(newton, "newton", unfinished)
     failing = 1
-    f._rescue(x, u, 0, 0.0, f.dt)
+    f.rescued(x, u, 0, 0.0, f.dt)
     assert len(calls) > 2  # continuation in the length of the step
     failing = np.inf
     with pytest.raises(vioc.StepError):
-        f._rescue(x, u, 0, 0.0, f.dt)
+        f.rescued(x, u, 0, 0.0, f.dt)
 
 
 def test_the_globalized_step_carries_rates_of_kinematic_variables_on(f, moving):
     x, u = moving
-    x1, lam = f._rescue(x, u, 0, 0.0, f.dt)
+    x1, lam = f.rescued(x, u, 0, 0.0, f.dt)
     run = f.rollout(x, [u])
     np.testing.assert_allclose(x1, run.x[1], rtol=0, atol=1e-9)
     np.testing.assert_allclose(lam, run.multipliers[0], rtol=0, atol=1e-9)
@@ -205,18 +206,22 @@ def test_the_globalized_step_carries_rates_of_kinematic_variables_on(f, moving):
 class Stubborn(CasadiMap):
     """A double integrator whose kernel solves no step from v > 0.2; its rescue does, slowly."""
 
-    def _build(self):
-        super()._build()
+    tolerance = 1e-6
+
+    @shared
+    def calls(self):
+        return []
+
+    @shared
+    def explicit(self):
         x, u, _, theta, dt = self.symbols
         t = ca.SX.sym("t")
         after = ca.vertcat(x[0] + dt * x[1], x[1] + dt * u)
         error = ca.if_else(x[1] > 0.2, 1.0, 0.0)
-        self._tolerance = 1e-6
-        self._kernel = ca.Function("step", [x, u, t, dt, theta], [after, ca.SX(0, 1), error])
-        self.rescued = []
+        return ca.Function("step", [x, u, t, dt, theta], [after, ca.SX(0, 1), error])
 
-    def _rescue(self, x, u, k, t, dt):
-        self.rescued.append(k)
+    def rescued(self, x, u, k, t, dt):
+        self.calls.append(k)
         return np.array([x[0] + dt * x[1], x[1] + dt * u[0]]), np.zeros(0)
 
 
@@ -227,7 +232,7 @@ def test_steps_one_by_one_have_the_feedback_and_the_length_of_the_others():
     lengths, U = random.uniform(0.05, 0.2, n), random.normal(size=(n, 1))
     X, K = random.normal(size=(n, 2)), random.normal(size=(n, 1, 2))
     run = f.track([0.0, 0.1], X, U, K, dt=lengths)
-    assert 2 <= len(f.rescued) < n
+    assert 2 <= len(f.calls) < n
     x, u = np.array([0.0, 0.1]), None
     for k in range(n):
         u = U[k] - K[k] @ (x - X[k])

@@ -30,5 +30,4 @@ def plots() -> Any:
 
 def unit_of(f: Any, name: str) -> str:
     """SI unit of a map's quantity, "" where the map does not say."""
-    unit = getattr(f, "unit", None)
-    return unit(name) if unit is not None else ""
+    return f.unit(name)

@@ -92,10 +92,10 @@ class CasadiMap(ExplicitMap):
             ca.SX.sym("theta", len(self.parameters)),
             ca.SX.sym("dt"),
         )
-        _ = self._kernel  # refuses what symbols cannot go through now, not at the first step
+        _ = self.explicit  # refuses what symbols cannot go through now, not at the first step
 
     @shared
-    def _kernel(self) -> ca.Function:
+    def explicit(self) -> ca.Function:
         f, (x, u, lam, theta, dt), t = self.function, self.symbols, ca.SX.sym("t")
         args = [x, u, t, dt, theta]
         return ca.Function("step", args, [ca.densify(f(*args[: f.n_in()])), lam, ca.SX(0)])
@@ -105,7 +105,7 @@ class CasadiMap(ExplicitMap):
         """(x, u, x_next, multipliers, t, dt, parameters) -> x_next - f(x, u)."""
         x, u, lam, theta, dt = self.symbols
         x_next, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
-        rows = x_next - self._kernel(x, u, t, dt, theta)[0]
+        rows = x_next - self.explicit(x, u, t, dt, theta)[0]
         return ca.Function("residual", [x, u, x_next, lam, t, dt, theta], [rows], {"cse": True})
 
     def __reduce__(self):

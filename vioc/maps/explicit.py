@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,16 +20,30 @@ OPTIONS = {"cse": True}
 class ExplicitMap(KernelMap):
     """A `KernelMap` whose steps start from the state alone.
 
-    Subclasses set the attributes of `OneStepMap` and `_kernel`. Derivatives are CasADi's, of kernels of SX
-    symbols.
+    Subclasses set the attributes of `OneStepMap` and define `explicit`, of SX symbols. Where that solves
+    equations by itself, its error is what they are left with, and `tolerance` what that may be.
     """
 
-    _tolerance = np.inf  # an explicit map fails only by numbers that are not finite
+    tolerance = np.inf  # a formula fails only by numbers that are not finite
 
-    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+    @property
+    @abstractmethod
+    def explicit(self) -> ca.Function:
+        """(x, u, t, dt, parameters) -> (x_next, multipliers, error); best a `shared` property."""
+
+    @property
+    def _kernel(self) -> ca.Function:
+        return self.explicit
+
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         return x
 
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))
+        if all(np.isfinite(m).all() for m in after):
+            left = float(error)
+            text = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) did not converge: error {left:.2g}"
+            raise StepError(text, k, left, "no convergence")
         raise StepError(
             f"step {k}: the map returned numbers that are not finite from x = {x}, u = {u}",
             k,
@@ -52,7 +67,7 @@ class ExplicitMap(KernelMap):
         """Arguments, what derivatives are by, and what of: the next state's error at x_next, multipliers."""
         x, u, _, theta, dt = self.symbols
         e, x1, t = ca.SX.sym("e", self.ndx), ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
-        after, multipliers, _ = self._kernel(self.retract_expression(x, e), u, t, dt, theta)
+        after, multipliers, _ = self.explicit(self.retract_expression(x, e), u, t, dt, theta)
         return [x, x1, u, t, dt, theta], [e, u, theta], self.difference_expression(x1, after), multipliers
 
     def _evaluator(self, name: str, more: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
@@ -78,7 +93,7 @@ class ExplicitMap(KernelMap):
         return self._evaluator("second", weights, lambda: [ca.hessian(total, ca.vertcat(*by))[0]])
 
     def _at(self, steps: Steps) -> list[np.ndarray]:
-        return [steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None], self._theta]
+        return [steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None], self.theta]
 
     def first(self, steps: Steps) -> Linearization:
         states, multipliers = self._jacobians(*self._at(steps))

@@ -7,7 +7,7 @@ A *kernel* is a CasADi function
 whose carry begins with the state x and may go on with seeds for the solver of the next step; `error`
 is a scalar, the scaled residual of the step. `mapaccum` strings kernels to a rollout, with feedback
 where a trajectory is tracked. A step whose error is not small (or not a number) is handed to
-`_rescue`, and the rollout goes on behind it.
+`rescued`, and the rollout goes on behind it.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class shared(Generic[T]):
         return value
 
     def _found(self, map: KernelMap, key: Any) -> Any:
-        if key not in map._built:
-            map._built[key] = self._make(map)
-        return map._built[key]
+        if key not in map.built:
+            map.built[key] = self._make(map)
+        return map.built[key]
 
 
 class shared_by_step(shared[T]):
@@ -80,25 +80,42 @@ class shared_by_step(shared[T]):
 class KernelMap(OneStepMap):
     """A one-step map on a kernel; see the module's text.
 
-    Subclasses set the attributes of `OneStepMap`, `_kernel`, `_tolerance`, `wrap`, and define
-    `_carry`, `_rescue`; a `_robust_kernel` is slower and tries harder.
+    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `_kernel`, `carry` and
+    `rescued`. A `_robust_kernel` is slower and tries harder.
+
+    Attributes
+    ----------
+    tolerance : float
+        Largest error of a step that is solved.
+    symmetric : bool or None
+        Whether a step by -dt undoes one by dt; None where that is not known.
+    solved_step, robust_step : casadi.Function or None
+        (x, seed, u, t, dt, parameters) -> (x_next, multipliers, error): a step whose solver starts where the
+        seed says, of the first entries of x_next; and one that tries harder.
     """
 
     _kernel: ca.Function
     _robust_kernel: ca.Function | None = None
-    _tolerance: float
+    symmetric: bool | None = None
+    solved_step: ca.Function | None = None
+    robust_step: ca.Function | None = None
+    tolerance: float
 
     @abstractmethod
-    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         """The carry that starts at state x, whose predecessors are the rows `before`, perhaps none."""
 
-    def _review(self, trajectory: Trajectory) -> None:
+    def blueprint(self) -> dict[str, Any] | None:
+        """Plain data that determines the map's functions, where there are such; for the cache."""
+        return None
+
+    def review(self, trajectory: Trajectory) -> None:
         """Warn of what a user should know about a rollout."""
 
-    def _check_start(self, x: np.ndarray, k: int) -> None:
+    def check_beginning(self, x: np.ndarray, k: int) -> None:
         """Raise `StepError` where no rollout may start."""
 
-    def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
         the first times x_k + the second times u_k. Inputs are constant over a step.
         """
@@ -126,7 +143,7 @@ class KernelMap(OneStepMap):
         return *found, None
 
     @abstractmethod
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """Solve step k, at time t, by every means: (x_next, multipliers), or raise `StepError`."""
 
     def _check_wrap(self) -> None:
@@ -155,7 +172,7 @@ class KernelMap(OneStepMap):
         lengths = self._step_lengths(dt, len(U))
         run = self._trajectory(self._steps(x0, U, k0, lengths, rescue=rescue), k0, lengths)
         if warn:
-            self._review(run)
+            self.review(run)
         return run
 
     def track(
@@ -179,17 +196,21 @@ class KernelMap(OneStepMap):
         return self._trajectory(self._steps(x0, U, k0, lengths, X, K, rescue=rescue), k0, lengths)
 
     @property
+    def explicit(self) -> ca.Function | None:
+        return self._kernel if self._kernel.numel_in(0) == self.nx else None
+
+    @property
     def kernel(self) -> Kernel | None:
         if type(self).track is not KernelMap.track:
             return None  # a rollout is more than this kernel
 
         def start(x: np.ndarray, dt: float) -> np.ndarray:
-            return self._carry(x, x[None][:0], dt)
+            return self.carry(x, x[None][:0], dt)
 
         def robust() -> ca.Function | None:
             return self._robust_kernel
 
-        return Kernel(self._kernel, robust, start, self._tolerance, self.difference_expression)
+        return Kernel(self._kernel, robust, start, self.tolerance, self.difference_expression)
 
     def with_parameters(self: Self, **values: float) -> Self:
         for name in values:
@@ -208,7 +229,7 @@ class KernelMap(OneStepMap):
 
     def _twin(self: Self) -> Self:
         """Another map that shares everything that was or will be built; copy.copy would build it again."""
-        _ = self._built, self._programs
+        _ = self.built, self._programs
         result = object.__new__(type(self))
         result.__dict__.update(self.__dict__)
         return result
@@ -216,7 +237,7 @@ class KernelMap(OneStepMap):
     # -- the work -------------------------------------------------------------------------------
 
     @cached_property
-    def _built(self) -> dict[str, Any]:
+    def built(self) -> dict[str, Any]:
         """What `shared` properties have made, one for all twins."""
         return {}
 
@@ -225,9 +246,8 @@ class KernelMap(OneStepMap):
         """Programs of the kernels by kind, one for all twins."""
         return {}
 
-    @property
-    def _theta(self) -> np.ndarray:
-        return np.array(list(self.parameters.values()), float)
+    _theta = property(lambda self: self.theta)  # TEMPORARY
+    _tolerance = property(lambda self: self.tolerance)  # TEMPORARY
 
     def _step_lengths(self, dt: Any, steps: int) -> np.ndarray:
         value = self.dt if dt is None else dt
@@ -266,7 +286,7 @@ class KernelMap(OneStepMap):
         """States (N+1, nx), multipliers (N, nm), applied inputs (N, nu), and steps in parts by row.
 
         The kernel goes as far as its errors are small; a step where they are not is tried by the robust
-        kernel, if there is one, then handed to `_rescue` and `_settled`. Steps begin at `t` (N,) if given.
+        kernel, if there is one, then handed to `rescued` and `_settled`. Steps begin at `t` (N,) if given.
         """
         if not (rescue == "split" or isinstance(rescue, bool)):
             raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
@@ -289,15 +309,15 @@ class KernelMap(OneStepMap):
             return error
 
         try:
-            self._check_start(x0, k0)
+            self.check_beginning(x0, k0)
         except StepError as error:
             raise failed(error, 0) from None
 
         def advance(program: Program, k: int, last: int, first: int) -> tuple[int, float | None]:
             """Steps from k by a program: where to go on, and the error where it stopped before `last`."""
-            carry = self._carry(X[k], X[max(k - HISTORY, 0) : k], float(lengths[k]))
-            args = [*(a[k:last] for a in rows), self._theta]
-            outputs, done, error = program.accumulate(carry, args, last - k, self.nx, self._tolerance, first)
+            carry = self.carry(X[k], X[max(k - HISTORY, 0) : k], float(lengths[k]))
+            args = [*(a[k:last] for a in rows), self.theta]
+            outputs, done, error = program.accumulate(carry, args, last - k, self.nx, self.tolerance, first)
             X[k + 1 : k + 1 + done] = outputs[0]
             multipliers[k : k + done] = outputs[1]
             if gains is not None:
@@ -341,7 +361,7 @@ class KernelMap(OneStepMap):
                     text = f"step {k0 + k} did not converge: scaled residual {left:.2g}"
                     raise StepError(text, k0 + k, left, "no convergence")
                 with trying() if rescue == "split" else nullcontext():  # it may not be what is taken
-                    found = self._rescue(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
+                    found = self.rescued(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
             except StepError as whole:
                 if rescue != "split":
                     raise failed(whole, k) from None

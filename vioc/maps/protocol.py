@@ -20,6 +20,7 @@ from vioc.errors import StepError
 from vioc.maps.batch import Batch
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import state_of, trajectory_of
+from vioc.maps.signals import inputs
 from vioc.names import by_name, meaning
 from vioc.progress import Progress
 
@@ -80,9 +81,15 @@ class OneStepMap(ABC):
         given; a rollout with unequal steps starts at k0 times the default and adds them up.
     state_names, input_names, multiplier_names : tuples of str
     wrap : tuple of str
-        States that are angles modulo 2 pi.
+        States, or quantities of them, that are angles modulo 2 pi.
     parameters : dict of str to float
         Values of the declared parameters; `with_parameters` makes a map with others.
+    system : System or None
+        The mechanism, where the map is an integrator of one.
+    strings : tuple of str
+        Constraints that can only pull; their ``tension.NAME`` is a quantity.
+    impulse_behind : float
+        What share of a step's impulses makes up for the step before.
     symbols : Symbols
     backend : Backend
         What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
@@ -99,13 +106,21 @@ class OneStepMap(ABC):
     wrap: tuple[str, ...] = ()
     parameters: dict[str, float]
     symbols: Symbols
+    system: Any = None
+    strings: tuple[str, ...] = ()
+    impulse_behind: float = 0.0
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Values of the parameters (np,), as functions of `symbols` take them."""
+        return np.array(list(self.parameters.values()), float)
 
     # -- the state space ------------------------------------------------------------------------
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         """x1 - x0 as an error vector, angles in `wrap` the short way; shapes (..., nx) -> (..., ndx)."""
         d = np.asarray(x1, float) - np.asarray(x0, float)
-        return np.where(self._wrapped, d - TURN * np.round(d / TURN), d) if self.wrap else d
+        return np.where(self.wrapped, d - TURN * np.round(d / TURN), d) if self.wrap else d
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """The state that lies the error `dx` away from `x`; inverse of `difference`."""
@@ -115,7 +130,7 @@ class OneStepMap(ABC):
         """`difference` on columns of CasADi symbols, SX or MX."""
         self._check_flat("difference")
         d = x1 - x0
-        return d - TURN * ca.DM(self._wrapped) * ca.floor(d / TURN + 0.5) if self.wrap else d
+        return d - TURN * ca.DM(self.wrapped) * ca.floor(d / TURN + 0.5) if self.wrap else d
 
     def retract_expression(self, x: Any, dx: Any) -> Any:
         """`retract` on columns of CasADi symbols, exact to second order in `dx`."""
@@ -135,7 +150,8 @@ class OneStepMap(ABC):
         return self.state_names if self.ndx == self.nx else tuple(f"error {i}" for i in range(self.ndx))
 
     @property
-    def _wrapped(self) -> np.ndarray:
+    def wrapped(self) -> np.ndarray:
+        """1 for states in `wrap`, else 0: (nx,)."""
         return np.array([n in self.wrap for n in self.state_names], float)
 
     # -- steps ----------------------------------------------------------------------------------
@@ -390,6 +406,11 @@ class OneStepMap(ABC):
         return None
 
     @property
+    def explicit(self) -> ca.Function | None:
+        """(x, u, t, dt, parameters) -> (x_next, multipliers, error), of steps that start from no more."""
+        return None
+
+    @property
     def kernel(self) -> Kernel | None:
         """The step that `track` strings together, where it is one function; else None."""
         return None
@@ -442,6 +463,64 @@ class OneStepMap(ABC):
     def _more_quantities(self) -> list[str]:
         """Full names of what a subclass's `quantity` adds."""
         return []
+
+    def unit(self, name: str) -> str:
+        """SI unit of a named quantity, "" where it has none that is known."""
+        return ""
+
+    def force_rounding(self, dt: float) -> float:
+        """Forces that a step of length `dt` cannot tell from zero, N."""
+        return 0.0
+
+    # -- states and inputs by name --------------------------------------------------------------
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """What may be chosen of a state at rest: of a mechanism its dynamic variables."""
+        return self.state_names
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """The state with configurations `q` and velocities `v` by name, and zero else.
+
+        Parameters
+        ----------
+        q : dict by name, optional
+            Of states, where the map is no mechanism's.
+        v : dict by name, optional
+            Of NAME for ``v.NAME``.
+        u : (nu,), optional
+            The input at the start, for maps to whose state it matters.
+        **named : float
+            Configurations by keyword, in the place of or beside those in `q`.
+        """
+        rates = {f"v.{name}": value for name, value in (v or {}).items()}
+        return self.state({**(q or {}), **rates, **named})
+
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        """The states at the front that tell the others by two samples in a row, if they do."""
+        return ()
+
+    def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
+        """The state at k + 1 of a step from `configurations` q0 to q1 under the input u."""
+        raise TypeError(
+            f"{type(self).__name__} has no state_from_configurations: the momentum of its state does not "
+            "follow from two configurations; use a Kalman filter"
+        )
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        """The state at rest that is `by` away from `x` in `coordinates`, as near as constraints let it be.
+
+        Raises
+        ------
+        ModelError
+            If no such state keeps the constraints, with the names in `fixed` as they are.
+        """
+        return x + by
+
+    def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
+        """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
+        return inputs(self, steps, signals, **options)
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         """A state by names, zero elsewhere: ``f.state(theta=0.3)``, ``f.state({"p.theta": 1.0})``."""

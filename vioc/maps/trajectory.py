@@ -141,7 +141,7 @@ class Trajectory:
         """
         s = self.map.symbols
         f = Evaluator(ca.Function("quantity", list(s), [ca.densify(ca.vec(expression))]))
-        theta = np.array(list(self.map.parameters.values()))
+        theta = self.map.theta
         by_step = any(ca.which_depends(ca.vec(expression), ca.vertcat(s.u, s.multipliers, s.dt), 1, True))
         n = len(self)
         if by_step:
@@ -162,7 +162,7 @@ class Trajectory:
         first, last = h.copy(), h.copy()
         for k, split in self.splits.items():
             first[k], last[k] = split.lengths[0], split.lengths[-1]
-        behind = getattr(self.map, "impulse_behind", 0.0)
+        behind = self.map.impulse_behind
         return h + behind * (np.concatenate([first[:1], last[:-1]]) - first)
 
     @property
@@ -180,8 +180,8 @@ class Trajectory:
             |tension| in this run if that is more.
         """
         found = []
-        owner: Any = self.map
-        for name in getattr(owner, "strings", ()):
+        owner = self.map
+        for name in owner.strings:
             if not (self.multipliers[:, self.map.multiplier_names.index(name)] < 0).any():
                 continue
             tension = self["tension." + name]

@@ -101,7 +101,7 @@ def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
         If its map is not one of a mechanism.
     """
     f = run.map
-    system = getattr(f, "system", None)
+    system = f.system
     if not isinstance(system, System):
         raise TypeError(
             f"{type(f).__name__} has no frames to draw; it takes a trajectory of a mechanism's map"

@@ -140,7 +140,7 @@ class Rows:
     def values(self, run: Trajectory) -> list[np.ndarray]:
         """Each constraint's expression (N+1, m), NaN at k = N where it belongs to steps."""
         f, n = self.map, self.steps
-        theta = np.array(list(run.map.parameters.values()), float)
+        theta = run.map.theta
         zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
         found = []
         for function, by_step, data in zip(self._values, self.by_step, self.data, strict=True):

@@ -332,7 +332,7 @@ class Cost:
                 f"the trajectory has {trajectory.x.shape[1]} states and {trajectory.u.shape[1]} inputs, "
                 f"the cost's map {f.nx} and {f.nu}"
             )
-        theta = np.array(list(trajectory.map.parameters.values()), float)
+        theta = trajectory.map.theta
         reference = self.reference_rows(n)
         x, u, lam, steps = trajectory.x, trajectory.u, trajectory.multipliers, trajectory.step_lengths
         zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))

@@ -96,7 +96,7 @@ class _Targets:
     def __init__(self, f: OneStepMap, goal: Any, reference: Any, u_reference: Any, wrap: tuple[str, ...]):
         self.f = f
         wrap = tuple(quantity_name(f, name, "wrap") for name in wrap)
-        self._wrapped = (*getattr(f, "wrap", ()), *wrap)
+        self._wrapped = (*f.wrap, *wrap)
         self._to_wrap = set(wrap)  # each must have a weight
         self.references: list[tuple[ca.SX, np.ndarray]] = []
         self._values: dict[str, Any] = {}
@@ -165,7 +165,7 @@ class _Targets:
             return np.zeros(1)
         evaluate = Evaluator(ca.Function("on_reference", [f.symbols.x, f.symbols.parameters], [quantity]))
         assert self._states is not None
-        return evaluate(self._states, np.array(list(f.parameters.values()), float))[0].ravel()
+        return evaluate(self._states, f.theta)[0].ravel()
 
     def error(self, name: str) -> ca.SX:
         """The quantity minus its target."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -57,7 +56,12 @@ class StepRows:
 
 
 def constraint_values(f: OneStepMap) -> tuple[list[ca.SX], list[set[str]]]:
-    """h of a map with holonomic constraints, and the states that each depends on; empty without."""
+    """h of a map with holonomic constraints, and the states that each depends on; empty without.
+
+    And where errors are not differences of states.
+    """
+    if f.ndx != f.nx:
+        return [], []
     try:
         h = [f.quantity(f"h.{name}") for name in f.multiplier_names]
     except ModelError:
@@ -68,9 +72,9 @@ def constraint_values(f: OneStepMap) -> tuple[list[ca.SX], list[set[str]]]:
 
 def _explicit(f: OneStepMap) -> ca.Function:
     """x_next - f(x, u) from the kernel of a map without a residual."""
-    kernel: Any = getattr(f, "_kernel", None)
-    if not isinstance(kernel, ca.Function) or kernel.numel_in(0) != f.nx:
-        touches = getattr(getattr(f, "system", None), "inequality_names", ())
+    step = f.explicit
+    if step is None:
+        touches = () if f.system is None else f.system.inequality_names
         if touches:
             raise ValueError(
                 f"dmoc: a step with contacts or limits of joints ({few(touches)}) is the solution of a "
@@ -82,14 +86,13 @@ def _explicit(f: OneStepMap) -> ca.Function:
             f"{type(f).__name__} has neither a residual nor an explicit step as a CasADi function: define "
             "the property `residual`, (x, u, x_next, multipliers, t, dt, parameters) -> rows, zero on a step"
         )
-    with contextlib.suppress(RuntimeError):  # a kernel that solves an equation does not expand
-        kernel = kernel.expand()
-    kind = ca.SX if kernel.is_a("SXFunction") else ca.MX
+    with contextlib.suppress(RuntimeError):  # one that solves an equation does not expand
+        step = step.expand()
+    kind = ca.SX if step.is_a("SXFunction") else ca.MX
     sizes = (f.nx, f.nu, f.nx, 0, 1, 1, len(f.parameters))
     args = [kind.sym(f"a{i}", n) for i, n in enumerate(sizes)]
     x, u, x_next, _, t, dt, theta = args
-    step = kernel(x, u, t, dt, theta)[0][: f.nx]
-    return ca.Function("defect", args, [x_next - step])
+    return ca.Function("defect", args, [x_next - step(x, u, t, dt, theta)[0]])
 
 
 def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -92,7 +92,7 @@ class Transcription:
         """The parameter vector p of the program."""
         numbers: dict[tuple[int, str], Any] = {}
         for i, phase in enumerate(self.phases):
-            numbers[i, "theta"] = list(phase.map.parameters.values())
+            numbers[i, "theta"] = phase.map.theta
             numbers[i, "h"] = phase.length_limits[0]
             numbers[i, "t0"] = self.start_time(i) if i else 0.0
             numbers[i, "k"] = np.arange(phase.steps + 1) + (0 if i else phase.k0)

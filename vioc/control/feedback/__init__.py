@@ -6,7 +6,6 @@ Maths: docs/maths/feedback.md; how to: docs/feedback.md.
 from vioc.control.feedback.c_source import c_source, write_c
 from vioc.control.feedback.configurations import ConfigurationObserver
 from vioc.control.feedback.covariance import Covariance, covariance
-from vioc.control.feedback.delay import DelayedMap
 from vioc.control.feedback.equilibrium import Equilibrium, equilibrium
 from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, KalmanFilter, kalman
 from vioc.control.feedback.loop import ClosedLoop, LoopRun
@@ -16,6 +15,7 @@ from vioc.control.feedback.nmpc import Horizon, NonlinearMPC, descent_solver, dm
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.control.regulators.tracking import Tracking, track_curve
+from vioc.maps.delay import DelayedMap
 
 __all__ = [
     "ClosedLoop",

@@ -50,7 +50,7 @@ def c_source(law: Any, name: str = "feedback", *, lower: Any = None, upper: Any 
     if f.ndx != f.nx:
         raise ValueError(f"the map's errors ({f.ndx}) are not its states ({f.nx}): no C source for it")
     bounds = input_bounds(f, lower, upper)
-    wrapped = [n in getattr(f, "wrap", ()) for n in f.state_names]
+    wrapped = [n in f.wrap for n in f.state_names]
     N, k0 = len(state_law.U), state_law.k0
     up = name.upper()
     ends = f"if (i < 0 || i >= {up}_N) return 1;" if state_law.after == "ends" else "if (i < 0) return 1;"

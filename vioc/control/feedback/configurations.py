@@ -45,21 +45,20 @@ class ConfigurationObserver:
     """
 
     def __init__(self, f: OneStepMap, covariance: Any = 1e-12):
-        if not hasattr(f, "state_from_configurations"):
+        if not f.configurations:
             raise TypeError(
                 f"{type(f).__name__} has no state_from_configurations: the momentum of its state does not "
                 "follow from two configurations; use a Kalman filter"
             )
-        mechanical: Any = f
-        self.map = mechanical
-        self.measurement = Measurement(f, f.state_names[: mechanical.nq], covariance)
+        self.map = f
+        self.measurement = Measurement(f, f.configurations, covariance)
 
     def state(self, q0: Any, q1: Any, u: Any = None, k: int = 1) -> np.ndarray:
         """The state at sample k from configurations q0 at k - 1 and q1 at k, and the input u of step k - 1.
 
         Shapes (nq,), (nq,), (nu,) -> (nx,). Angles in the map's ``wrap`` may jump by turns from q0 to q1.
         """
-        f, nq = self.map, self.map.nq
+        f, nq = self.map, len(self.map.configurations)
         q0, q1 = (check_array(q, (nq,), "configuration", f.state_names[:nq]) for q in (q0, q1))
         rest = np.zeros(f.nx - nq)
         d = f.difference(np.concatenate([q0, rest]), np.concatenate([q1, rest]))[:nq]
@@ -73,7 +72,7 @@ class ConfigurationObserver:
     def correct(self, k: int, estimate: ConfigurationEstimate, y: np.ndarray) -> ConfigurationEstimate:
         """The state at sample k from its configurations y (nq,) and those before."""
         if estimate.q is None:
-            x = np.concatenate([y, estimate.x[self.map.nq :]])
+            x = np.concatenate([y, estimate.x[len(y) :]])
         else:
             x = self.state(estimate.q, y, estimate.u, k)
         return ConfigurationEstimate(x, None, y)

@@ -50,7 +50,7 @@ class Covariance:
             raise ValueError(f"{name}: depends on more than the state; `input` has the inputs' covariance")
         gradient = Evaluator(ca.Function("gradient", [s.x, s.parameters], [ca.jacobian(g, s.x)]))
         X = self.trajectory.x
-        c = gradient(X, np.array(list(f.parameters.values()), float))[0]
+        c = gradient(X, f.theta)[0]
         if f.ndx != f.nx:
             c = np.stack([row @ retract_jacobian(f, x) for row, x in zip(c, X, strict=True)])
         variance = (c @ self.P @ np.swapaxes(c, 1, 2))[:, 0, 0]

@@ -68,7 +68,7 @@ class Equilibrium:
         inputs = [*zip(_inputs(f), self.u, strict=True)]
         pairs = [*zip(f.state_names, self.x, strict=True), *inputs]
         if f.ndx != f.nx:  # poses of bodies say little
-            names = getattr(getattr(f, "system", None), "variables", ())
+            names = f.coordinates
             run = f.rollout(self.x, self.u, steps=1, warn=False)
             pairs = [*((n, float(run[n][0])) for n in names), *inputs]
         shown = ", ".join(f"{n} = {v:.6g}" for n, v in pairs[:12]) + ", ..." * (len(pairs) > 12)
@@ -167,24 +167,13 @@ def equilibrium(
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
     """States to start from where the guess leads nowhere: others at rest, ever farther from it."""
-    system = getattr(f, "system", None)
-    names = getattr(system, "dynamic", f.state_names)
+    names = f.coordinates
     free = np.array([n not in entries for n in names])
     rng = np.random.default_rng(0)
     for reach in np.repeat(REACHES, STARTS) if free.any() else ():
         by = free * rng.uniform(-reach, reach, len(names))
         try:
-            if f.ndx != f.nx:  # poses of bodies
-                q = f.minimal(x)[0]  # type: ignore[attr-defined]
-                yield f.initial_state(dict(zip(system.variables, q + by, strict=True)))  # type: ignore
-                continue
-            start = x.copy()
-            start[: len(names)] += by
-            if getattr(f, "multiplier_names", ()) and hasattr(f, "consistent_configuration"):
-                held = [n for n in names if n in entries]
-                q = start[: len(system.variables)]  # type: ignore[union-attr]
-                q[:] = f.consistent_configuration(q, fixed=held).q
-            yield start
+            yield f.moved(x, by, [n for n in names if n in entries])
         except ModelError:  # loops that do not close there
             continue
 
@@ -240,10 +229,10 @@ def _state(f: OneStepMap, guess: Mapping[str, float], hold: Mapping[str, float])
 def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) -> Equations:
     """Values at x and their Jacobian by errors; with names, angles in `wrap` go the short way round."""
     y = ca.densify(ca.vertcat(ca.SX(0, 1), *expressions))
-    turns = np.array([n in getattr(f, "wrap", ()) for n in names] or [False] * y.numel(), float)
+    turns = np.array([n in f.wrap for n in names] or [False] * y.numel(), float)
     jacobian = ca.densify(error_jacobian(f, y)) if expressions else ca.SX(0, f.ndx)
     numbers = Evaluator(ca.Function("rows", [f.symbols.x, f.symbols.parameters], [y, jacobian]))
-    theta = np.array(list(f.parameters.values()), float)
+    theta = f.theta
 
     def values(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not expressions:
@@ -257,7 +246,7 @@ def _rows(f: OneStepMap, expressions: list[ca.SX], names: tuple[str, ...] = ()) 
 def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
     """Equations of w = (x, u[, multipliers]), their Jacobian by its error; the number of multipliers."""
     nx = f.nx
-    theta = np.array(list(f.parameters.values()), float)
+    theta = f.theta
     residual = f.residual
     if residual is None:
         constraints = _rows(f, constraint_expressions(f))

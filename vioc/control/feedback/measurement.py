@@ -66,7 +66,7 @@ class Measurement:
         for name, entry in zip(self.names, ca.vertsplit(g), strict=True):
             if ca.depends_on(entry, ca.vertcat(s.u, s.multipliers, s.dt)):
                 raise ValueError(f"{name}: a measurement is of the state alone, this depends on the step")
-        known = {n for n in getattr(f, "wrap", ()) if n in self.names}
+        known = {n for n in f.wrap if n in self.names}
         known |= {meaning(name, self.names, "wrap") for name in as_names(wrap)}
         self._wrapped = np.array([n in known for n in self.names])
         self._values = Evaluator(ca.Function("g", [s.x, s.parameters], [g, ca.jacobian(g, s.x)]))
@@ -76,7 +76,7 @@ class Measurement:
         return _rebuild, (self.map, self.names, self.V, wrapped)
 
     def _evaluate(self, x: np.ndarray) -> list[np.ndarray]:
-        return self._values(x, np.array(list(self.map.parameters.values()), float))
+        return self._values(x, self.map.theta)
 
     def __call__(self, x: Any) -> np.ndarray:
         """g(x); (nx,) -> (ny,), or (N, nx) -> (N, ny)."""

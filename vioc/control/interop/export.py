@@ -86,10 +86,8 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
         solution = solver(ca.vertcat(args[0], ca.MX.zeros(nm)), *args)
         error = ca.norm_2(problem(solution, *args))
         x_next, multipliers = solution[:nx], solution[nx:]
-    elif isinstance(getattr(f, "function", None), ca.Function):
-        function = f.function  # type: ignore[attr-defined]
-        x_next = function(*args[: function.n_in()])
-        multipliers, error = ca.MX(0, 1), ca.MX(0)
+    elif f.explicit is not None:
+        x_next, multipliers, error = f.explicit(*args)
     else:
         raise ValueError(f"export: {type(f).__name__} has no residual and no explicit CasADi function")
     outputs = [ca.densify(x_next), ca.densify(multipliers), error]

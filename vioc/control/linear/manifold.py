@@ -21,7 +21,6 @@ from scipy.sparse.csgraph import connected_components
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_jacobian
-from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -35,7 +34,7 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
     Parameters
     ----------
     f : OneStepMap
-        Its constraints are its quantities ``h.NAME`` (in maximal coordinates ``g.NAME``) of the multipliers'
+        Its constraints are its quantities ``h.NAME`` of the multipliers'
         names; a state ``p.NAME`` beside a state ``NAME`` is the momentum of a dynamic configuration,
         ``v.NAME`` its rate. Where errors are not differences of states, what the future does not see is
         the kernel of A among the errors that keep the constraints.
@@ -110,7 +109,7 @@ def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
-    theta = np.array(list(f.parameters.values()), float)
+    theta = f.theta
     values: np.ndarray | list[np.ndarray]
     if f.ndx == f.nx:
         evaluate, pattern = _conditions(f)
@@ -171,12 +170,8 @@ def constraint_expressions(f: OneStepMap) -> list[ca.SX]:
 
 def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
     """The constraint of a multiplier; None where it is not a constraint's."""
-    for prefix in ("h.", "g."):
-        try:
-            return f.quantity(prefix + name)
-        except ModelError:
-            continue
-    return None
+    full = "h." + name
+    return f.quantity(full) if full in f.quantity_names() else None
 
 
 @lru_cache(maxsize=4)

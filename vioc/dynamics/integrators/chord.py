@@ -52,7 +52,7 @@ def solved_step(f: MidpointVI, articulated: bool, continued: bool = False) -> ca
         chord = [ca.MX.sym("found", o.numel()) for o in found]
         go_on = ca.Function("newton", [*context, *chord], _root(nd, exact)(chord[0], *context))
         keep = ca.Function("keep", [*context, *chord], chord)
-        slow = ca.logic_and(found[-1] > f._tolerance, found[-1] < SLOW)
+        slow = ca.logic_and(found[-1] > f.tolerance, found[-1] < SLOW)
         found = ca.Function.if_else("either", go_on, keep)(slow, *context, *found)
     _, x_next, multipliers, error = found
     return ca.Function("solved_step", context, [x_next, multipliers, error + singular])

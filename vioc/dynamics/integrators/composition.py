@@ -22,12 +22,6 @@ from vioc.maps.parts import Parts
 from vioc.maps.protocol import Kernel
 from vioc.maps.trajectory import Trajectory
 
-# What a base map knows of its mechanism, the composition knows as it is.
-FORWARDED = (
-    *("system", "lagrangian", "nq", "nd", "nk", "nm", "conjugate", "strings"),
-    *("initial_state", "inputs", "frame_positions", "unit", "force_rounding", "_charts"),
-)
-
 
 class Composition(KernelMap):
     """A symmetric composition of a symmetric second-order map, as a one-step map.
@@ -60,8 +54,8 @@ class Composition(KernelMap):
     met to order 2. ``lambda.NAME`` is stage 1's impulse over gamma_1, which belongs to the start of the
     step as it does for the base. There is no `residual`: the unknowns of a step are those of its stages.
 
-    What the base knows of its mechanism (``system``, ``initial_state``, ``quantity``, ...) is at hand here
-    under the same names.
+    What the protocol tells of a mechanism (``system``, ``initial_state``, ``quantity``, ...) is the base's;
+    what else the base knows is at ``base``.
 
     Examples
     --------
@@ -77,31 +71,21 @@ class Composition(KernelMap):
         self.method, self.coefficients = coefficients_of(method)
         self.order = order_of(self.coefficients)
         self.base = base
-        for name in ("nx", "ndx", "nu", "dt", "state_names", "input_names", "multiplier_names"):
-            setattr(self, name, getattr(base, name))
-        self.parameters, self.symbols = dict(base.parameters), base.symbols
-        self.wrap, self._tolerance = base.wrap, base._tolerance
-        _check_symmetric(base)
-        self.backend = Backend(base.backend.name, self._blueprint())
-        self._seeded = getattr(base, "nd", 0) if hasattr(base, "solved_step") else 0
-        if not self._seeded and base._kernel.numel_in(0) != base.nx:
-            raise ModelError(
-                f"{base!r} cannot be composed: its solver starts from the steps before, and "
-                "stages have none of equal length; compose a MidpointVI of the system instead"
-            )
+        self.nx, self.ndx, self.nu, self.dt = base.nx, base.ndx, base.nu, base.dt
+        self.state_names, self.input_names = base.state_names, base.input_names
+        self.multiplier_names, self.strings = base.multiplier_names, base.strings
+        self.parameters, self.symbols, self.system = dict(base.parameters), base.symbols, base.system
+        self.wrap, self.tolerance = base.wrap, base.tolerance
+        _check_composed(base)
+        self.backend = Backend(base.backend.name, self.blueprint())
+        self._seeded = 0 if base.solved_step is None else base.solved_step.numel_in(1)
 
-    def _blueprint(self) -> dict[str, Any] | None:
-        """Plain data that determines the map's functions, None where the base has none."""
-        blueprint = getattr(self.base, "_blueprint", lambda: None)()
+    def blueprint(self) -> dict[str, Any] | None:
+        blueprint = self.base.blueprint()
         if blueprint is None:
             return None
         gammas = list(self.coefficients)
         return {**blueprint, "composition": gammas, "title": f"Composition, {blueprint['title']}"}
-
-    def __getattr__(self, name: str) -> Any:
-        if name in FORWARDED:
-            return getattr(self.base, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __reduce__(self):
         return Composition, (self.base, self.method)
@@ -147,17 +131,37 @@ class Composition(KernelMap):
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return self.base.rest_input(x)
 
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        return self.base.initial_state(q, v, u, **named)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.base.coordinates
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        return self.base.moved(x, by, fixed)
+
+    def unit(self, name: str) -> str:
+        return self.base.unit(name)
+
+    def frame_positions(self, X: Any) -> np.ndarray:
+        """Those of the base, which is an integrator of a mechanism."""
+        return self.base.frame_positions(X)  # type: ignore[attr-defined]
+
+    def force_rounding(self, dt: float) -> float:
+        return self.base.force_rounding(dt)
+
     def quantity(self, name: str) -> ca.SX:
         return self.base.quantity(name)
 
     def _more_quantities(self) -> list[str]:
         return list(self.base.quantity_names())
 
-    def _check_start(self, x: np.ndarray, k: int) -> None:
-        self.base._check_start(x, k)
+    def check_beginning(self, x: np.ndarray, k: int) -> None:
+        self.base.check_beginning(x, k)
 
-    def _review(self, trajectory: Trajectory) -> None:
-        self.base._review(trajectory)
+    def review(self, trajectory: Trajectory) -> None:
+        self.base.review(trajectory)
 
     # -- one step ---------------------------------------------------------------------------------
 
@@ -169,7 +173,7 @@ class Composition(KernelMap):
     @shared
     def _stage_inputs(self) -> tuple[np.ndarray, np.ndarray]:
         """(s, nu, nx) and (s, nu, nu): the input of stage i is the first times x_k + the second times u_k."""
-        return self.base._inputs_at(self._stage_starts[1:])
+        return self.base.inputs_at(self._stage_starts[1:])
 
     def _stage_input(self, i: int, x: Any, u: Any) -> Any:
         by_x, by_u = (m[i] for m in self._stage_inputs)
@@ -179,7 +183,9 @@ class Composition(KernelMap):
 
     @shared
     def _chain(self) -> ca.Function:
-        return self._chain_of(self.base.solved_step if self._seeded else self.base._kernel)  # type: ignore[attr-defined]
+        stage = self.base.explicit if self.base.solved_step is None else self.base.solved_step
+        assert stage is not None
+        return self._chain_of(stage)
 
     def _chain_of(self, stage: ca.Function) -> ca.Function:
         """(x, rates, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), rates, error.
@@ -216,7 +222,8 @@ class Composition(KernelMap):
 
     @shared
     def _robust_kernel(self) -> ca.Function | None:
-        return self._kernel_of(self._chain_of(self.base.robust_step)) if self._seeded else None  # type: ignore[attr-defined]
+        robust = self.base.robust_step
+        return None if robust is None else self._kernel_of(self._chain_of(robust))
 
     @property
     def kernel(self) -> Kernel | None:
@@ -231,17 +238,17 @@ class Composition(KernelMap):
         outputs = [ca.vertcat(states[:, -1], rates), impulses[:, 0] / self.coefficients[0], error]
         return ca.Function("step", [carry, u, t, dt, theta], outputs)
 
-    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         return np.concatenate([x, np.tile(self._rate(x), len(self.coefficients))])
 
     def _rate(self, x: np.ndarray) -> np.ndarray:
         """Velocity of what is seeded."""
         if not self._seeded:
             return np.zeros(0)
-        v = self.base._velocity(x, self._theta)[0][:, 0]  # type: ignore[attr-defined]
+        v = self.base.velocities(x)  # type: ignore[attr-defined]
         return v if np.isfinite(v).all() else np.zeros(self._seeded)
 
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         states, impulses = self._rescued_stages(x, u, k, t, dt)
         return states[-1], impulses[0] / self.coefficients[0]
 
@@ -251,7 +258,7 @@ class Composition(KernelMap):
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):
             try:
                 ui = self._stage_input(i, x, u)
-                now, impulse = self.base._rescue(now, ui, k, t + start * dt, gamma * dt)
+                now, impulse = self.base.rescued(now, ui, k, t + start * dt, gamma * dt)
             except StepError as error:
                 raise self._of_stage(error, k, i) from None
             states.append(now)
@@ -281,9 +288,9 @@ class Composition(KernelMap):
         n, s, nx = len(steps), len(self.coefficients), self.nx
         X, U, t, h = steps.x0, steps.u, steps.t[:, None], steps.h[:, None]
         slopes = self.base.difference(X, steps.x1)[:, : self._seeded] / h
-        found = self._chain_numbers(X, np.tile(slopes, s), U, t, h, self._theta)
+        found = self._chain_numbers(X, np.tile(slopes, s), U, t, h, self.theta)
         states, impulses = (np.ascontiguousarray(np.swapaxes(m, 1, 2)) for m in found[:2])  # (N, s, ...)
-        for i in np.flatnonzero(~(found[3][:, 0, 0] <= self._tolerance)):
+        for i in np.flatnonzero(~(found[3][:, 0, 0] <= self.tolerance)):
             step = X[i], U[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0])
             states[i], impulses[i] = self._rescued_stages(*step)
         by_x, by_u = self._stage_inputs
@@ -310,27 +317,27 @@ class Composition(KernelMap):
             raise self._of_stage(error, int(steps.k[k]), i) from None
 
 
-def _check_symmetric(base: KernelMap) -> None:
-    """Raise `ModelError` unless a step by dt and one by -dt undo each other."""
-    if not _is_symmetric(base):
+def _check_composed(base: KernelMap) -> None:
+    """Raise `ModelError` unless a map's steps can be stages, and one by -dt undoes one by dt."""
+    if base.solved_step is None and base.explicit is None:
+        raise ModelError(
+            f"{base!r} cannot be composed: its solver starts from the steps before, and "
+            "stages have none of equal length; compose a MidpointVI of the system instead"
+        )
+    if not (_undoes_itself(base) if base.symmetric is None else base.symmetric):
         raise ModelError(
             f"{base!r} is not symmetric: a step by -dt does not undo a step by dt. Compose a symmetric map "
             "of order 2, such as MidpointVI with alpha = 1/2 and symmetric forcing"
         )
 
 
-def _is_symmetric(base: Any) -> bool:
-    if hasattr(base, "symmetric"):
-        return bool(base.symmetric)
-    if hasattr(base, "forcing"):  # a generalized midpoint rule
-        return base.alpha == 0.5 and (base.forcing == "symmetric" or not base.system.forces)
-    if hasattr(base, "tableau"):
-        A, b = np.array(base.tableau.A, float), np.array(base.tableau.b, float)
-        return bool(np.allclose(A + A[::-1, ::-1], b, rtol=0, atol=1e-14))
-    # any other map is asked at some state: an error of a step is far above rounding
+def _undoes_itself(base: KernelMap) -> bool:
+    """Whether an explicit step is symmetric, at some state: an error of a step is far above rounding."""
+    step = base.explicit
+    assert step is not None
     rng = np.random.default_rng(0)
     x = base.retract(np.zeros(base.nx), 0.1 * rng.standard_normal(base.ndx))
-    u, dt, theta, none = np.ones(base.nu), base.dt, base._theta, np.zeros((0, base.nx))
-    there = base._kernel(base._carry(x, none, dt), u, 0.0, dt, theta)[0].full()[: base.nx, 0]
-    back = base._kernel(base._carry(there, none, -dt), u, dt, -dt, theta)[0].full()[: base.nx, 0]
+    u, dt, theta = np.ones(base.nu), base.dt, base.theta
+    there = step(x, u, 0.0, dt, theta)[0].full()[:, 0]
+    back = step(there, u, dt, -dt, theta)[0].full()[:, 0]
     return bool(np.abs(base.difference(x, back)).max(initial=0.0) <= 1e-10)

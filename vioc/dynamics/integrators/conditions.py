@@ -94,7 +94,7 @@ def warn_singular(f: VariationalMap, x: np.ndarray, u, t: float, dt: float, x_ne
     """Warn where M_k+1 of a solved step is singular ([S] VII): the equations leave some of q_k+1 open."""
     if is_tried():
         return
-    D = f.step_blocks(x, u, t, dt, f._theta, x_next[: f.nd]).D
+    D = f.step_blocks(x, u, t, dt, f.theta, x_next[: f.nd]).D
     if condition(D, f.lagrangian.mass_scale) <= SOLVED:
         return
     root = np.sqrt(f.lagrangian.mass_scale)

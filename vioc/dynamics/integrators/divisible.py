@@ -61,7 +61,7 @@ class DivisibleMap(KernelMap):
         turned = (np.abs(np.diff(rates, axis=0)) * lengths[1:, None]).max(axis=1, initial=0.0)
         rows = np.flatnonzero(turned > JUMP / 2)  # some of these: what decides is a function of the state
         if len(rows):
-            v = self._velocity(np.ascontiguousarray(X[rows]), self._theta)[0][..., 0]
+            v = self._velocity(np.ascontiguousarray(X[rows]), self.theta)[0][..., 0]
             off = np.abs(rates[rows + 1] - v).max(axis=1) * lengths[rows + 1]
             rows = rows[off > JUMP]
         return rows
@@ -151,14 +151,14 @@ class DivisibleMap(KernelMap):
     def _solved_part(self, step: Step, start: float, size: float, x: np.ndarray) -> tuple[Solved, bool]:
         """The solution of a part of a step, and whether it is in doubt."""
         whole, u, k, t, dt = step
-        by_x, by_u = (m[0] for m in self._inputs_at(np.array([start + size])))
+        by_x, by_u = (m[0] for m in self.inputs_at(np.array([start + size])))
         u, t, h = by_x @ whole + by_u @ u, t + start * dt, size * dt
         lengths = np.full(1, h)
         try:
             X, impulses, *_ = self._steps(x, u[None], k, lengths, rescue=False, t=np.full(1, t))
         except StepError:
-            return self._rescue(x, u, k, t, h), False
-        doubts = self._doubts(self._carry(x, x[None][:0], h), X, lengths.repeat(2))
+            return self.rescued(x, u, k, t, h), False
+        doubts = self._doubts(self.carry(x, x[None][:0], h), X, lengths.repeat(2))
         return (X[1], impulses[0]), len(doubts) > 0
 
     # -- derivatives --------------------------------------------------------------------------------
@@ -185,12 +185,12 @@ class DivisibleMap(KernelMap):
         x0, x1, u, multipliers, t, h = (
             a[of] for a in (steps.x0, steps.x1, steps.u, steps.multipliers, steps.t, steps.h)
         )
-        by_x, by_u = self._inputs_at(np.ones(len(of)))
+        by_x, by_u = self.inputs_at(np.ones(len(of)))
         shares = np.ones(multipliers.shape)
         for k, split in steps.splits.items():
             r = slice(begins[k], begins[k + 1])
             x0[r.start + 1 : r.stop], x1[r] = split.x[:-1], split.x
-            by_x[r], by_u[r] = self._inputs_at(split.ends)
+            by_x[r], by_u[r] = self.inputs_at(split.ends)
             u[r] = by_x[r] @ steps.x0[k] + by_u[r] @ steps.u[k]
             multipliers[r], h[r], shares[r] = split.multipliers, split.lengths, self._shares(split)
             t[r] += np.concatenate([[0.0], np.cumsum(split.lengths)[:-1]])

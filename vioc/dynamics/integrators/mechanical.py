@@ -31,7 +31,6 @@ from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap, shared
 from vioc.maps.protocol import Symbols
-from vioc.maps.signals import inputs
 from vioc.maps.trajectory import Trajectory, warn_slack
 
 Map = TypeVar("Map", bound="MechanicalMap")
@@ -80,7 +79,7 @@ class MechanicalMap(KernelMap):
         self.system = system
         self.dt = dt
         self.dt = float(self._step_lengths(None, 1)[0])
-        self._tolerance = float(tolerance)
+        self.tolerance = float(tolerance)
         self.lagrangian = Lagrangian(system)
         self.nq, self.nd = self.lagrangian.nq, self.lagrangian.nd
         self.nk = self.nq - self.nd
@@ -106,7 +105,7 @@ class MechanicalMap(KernelMap):
             ca.SX.sym("theta", len(self.parameters)),
             ca.SX.sym("dt"),
         )
-        self.backend = Backend(backend, self._blueprint())
+        self.backend = Backend(backend, self.blueprint())
         check_mass_matrix(self.lagrangian)
         _ = self.lagrangian.h  # refuses what is not holonomic now, not at the first step
 
@@ -116,13 +115,13 @@ class MechanicalMap(KernelMap):
     @property
     def _options(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in self.choices}
-        return {**own, "wrap": self.wrap, "tolerance": self._tolerance, "backend": self.backend.name}
+        return {**own, "wrap": self.wrap, "tolerance": self.tolerance, "backend": self.backend.name}
 
     def with_system(self: Map, system: System) -> Map:
         """The same integrator, with the same options and parameters, of another system."""
         return rebuilt(type(self), system, self.dt, self._options, self.parameters)
 
-    def _review(self, trajectory: Trajectory) -> None:
+    def review(self, trajectory: Trajectory) -> None:
         warn_near_singularity(trajectory, self._charts)
         warn_slack(trajectory)
 
@@ -130,18 +129,25 @@ class MechanicalMap(KernelMap):
     def _charts(self) -> tuple[Chart, ...]:
         return charts(self.system)
 
-    def inputs(self, steps: int, signals: Mapping[str, Any] | None = None, **options: Any) -> np.ndarray:
-        """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
-        return inputs(self, steps, signals, **options)
-
     def consistent_configuration(self, guess: Any, fixed: Sequence[str] = ()) -> ConstraintReport:
         """`vioc.consistent_configuration` of the system at the map's parameters."""
         return consistent_configuration(self.lagrangian, guess, fixed=fixed, **self.parameters)
 
-    def _check_start(self, x: np.ndarray, k: int) -> None:
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.system.dynamic
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        there = x.copy()
+        there[: self.nd] += by
+        if self.nm:
+            there[: self.nq] = self.consistent_configuration(there[: self.nq], fixed=fixed).q
+        return there
+
+    def check_beginning(self, x: np.ndarray, k: int) -> None:
         """Refuse to start where constraints are dependent: multipliers would be arbitrary numbers."""
         if self.nm:
-            J = self._constraint_numbers(x[: self.nq], self._theta)[1][:, : self.nd]
+            J = self._constraint_numbers(x[: self.nq], self.theta)[1][:, : self.nd]
             error = dependent_constraints(J, self.multiplier_names, f"step {k}: Dh(q_k)", k, 0.0)
             if error is not None:
                 raise error
@@ -153,11 +159,40 @@ class MechanicalMap(KernelMap):
         check_constraints(self.lagrangian, q, v, self.parameters)
         return q, v
 
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """The state of a configuration and velocity; momenta are p = dL/dv, by the Legendre transform.
+
+        Parameters
+        ----------
+        q, v : array (nq,) or dict by name
+            Missing names are zero; q may be the report of `consistent_configuration`.
+        u : (nu,), optional
+            Input at the start; matters where a whole force acts at the start of its step only (left forcing).
+        **named : float
+            Configurations by keyword, in the place of or beside those in the dict `q`.
+
+        Raises
+        ------
+        ConstraintError
+            If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
+        """
+        q, v = self._consistent(q, v, named)
+        return np.concatenate([q, self._start_momentum(q, v, u), v[self.nd :]])
+
+    def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
+        return self._legendre(q, v, self.theta)[0][:, 0]
+
+    @shared
+    def _legendre(self) -> Evaluator:
+        lag, g = self.lagrangian, self.lagrangian.graph
+        args = [g.q_vector, g.v_vector, g.parameters]
+        return Evaluator(ca.Function("legendre", args, [vec.part(lag.L_v, 0, self.nd)], OPTIONS))
+
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return np.concatenate([np.zeros(len(self.system.inputs)), x[self.nd : self.nq]])
 
-    def _inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        by_x, by_u = super()._inputs_at(ends)
+    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        by_x, by_u = super().inputs_at(ends)
         at, row = np.arange(self.nd, self.nq), np.arange(self.nu - self.nk, self.nu)
         by_x[:, row, at], by_u[:, row, row] = 1 - ends[:, None], ends[:, None]  # they move linearly
         return by_x, by_u
@@ -165,8 +200,8 @@ class MechanicalMap(KernelMap):
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "model": repr(self.system)}
 
-    def _blueprint(self) -> dict[str, Any] | None:
-        """Plain data that determines the map's functions, None where a user's own code has a part in them."""
+    def blueprint(self) -> dict[str, Any] | None:
+        """None where a user's own code has a part in them."""
         system = self.system
         terms = (*system.potentials, *system.forces, *system.constraints)
         ours = all(type(t).__module__.startswith("vioc.") and not isinstance(t, USER) for t in terms)
@@ -209,7 +244,6 @@ class MechanicalMap(KernelMap):
         ]
 
     def unit(self, name: str) -> str:
-        """SI unit of a named quantity, "" where it has none that is known."""
         kind, dot, rest = name.rpartition(".")
         base = kind.rpartition(".")[2]
         angle = rest in self._rotational
@@ -244,14 +278,10 @@ class MechanicalMap(KernelMap):
 
     @shared
     def strings(self) -> tuple[str, ...]:
-        """Names of the constraints that can only pull."""
         return tuple(n for n, c in self._distances.items() if isinstance(c, StringConstraint))
 
     def force_rounding(self, dt: float) -> float:
-        """Forces that a step of length `dt` cannot tell from zero, N.
-
-        A step solves for velocities (q1 - q0)/dt, so rounding of q in metres is a force of M eps/dt^2.
-        """
+        """A step solves for velocities (q1 - q0)/dt, so rounding of q in metres is a force of M eps/dt^2."""
         total = sum(float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass)
         return 100 * np.finfo(float).eps * total / dt**2
 
@@ -294,7 +324,7 @@ class MechanicalMap(KernelMap):
 
     def velocities(self, x: np.ndarray) -> np.ndarray:
         """Dynamic velocities of states (..., nx), (..., nd)."""
-        return self._velocity(x, self._theta)[0][..., 0]
+        return self._velocity(x, self.theta)[0][..., 0]
 
     @shared
     def _energies(self) -> tuple[ca.SX, ca.SX, ca.SX]:
@@ -311,7 +341,7 @@ class MechanicalMap(KernelMap):
         Shapes (N, nx) -> (N, number of nodes, 3).
         """
         X = np.atleast_2d(np.asarray(X, float))
-        flat = self._frame_positions(np.ascontiguousarray(X[:, : self.nq]), self._theta)[0][..., 0]
+        flat = self._frame_positions(np.ascontiguousarray(X[:, : self.nq]), self.theta)[0][..., 0]
         return flat.reshape(len(X), -1, 3)
 
     @shared

@@ -182,8 +182,8 @@ class MidpointVI(VariationalMap):
     def kernel(self) -> Kernel | None:
         return None if self._articulated else super().kernel  # a robust step of a long chain is O(n^3)
 
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        x_next, multipliers = super()._rescue(x, u, k, t, dt)
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        x_next, multipliers = super().rescued(x, u, k, t, dt)
         warn_singular(self, x, u, t, dt, x_next)
         return x_next, multipliers
 
@@ -191,11 +191,15 @@ class MidpointVI(VariationalMap):
         x, u, _, t, dt = step
         start, before = 0.0, x
         for end, (after, _) in parts:
-            by_x, by_u = (m[0] for m in self._inputs_at(np.array([end])))
+            by_x, by_u = (m[0] for m in self.inputs_at(np.array([end])))
             warn_singular(self, before, by_x @ x + by_u @ u, t + start * dt, (end - start) * dt, after)
             start, before = end, after
 
     # -- starts -----------------------------------------------------------------------------------
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        return self.alpha == 0.5 and (self.forcing == "symmetric" or not self.system.forces)
 
     @property
     def _divisible(self) -> bool:
@@ -206,7 +210,7 @@ class MidpointVI(VariationalMap):
         p = super()._start_momentum(q, v, u)
         if self.forcing == "left":  # it lacks half an input's impulse
             forces = self.check_input(u)[: len(self.system.inputs)]
-            p = p - self.dt / 2 * self._force(q, v, forces, np.zeros(1), self._theta)[0][: self.nd, 0]
+            p = p - self.dt / 2 * self._force(q, v, forces, np.zeros(1), self.theta)[0][: self.nd, 0]
         return p
 
     @shared
@@ -220,10 +224,10 @@ class MidpointVI(VariationalMap):
         return StructuredLinearization(self)
 
     def _linearize_steps(self, steps: Steps) -> Linearization:
-        return self._structured.linearize(steps, self._theta)
+        return self._structured.linearize(steps, self.theta)
 
     def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._structured.contract(steps, self._theta, Z, zeta)
+        return self._structured.contract(steps, self.theta, Z, zeta)
 
     def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
-        return super().tensor(steps) if steps.splits else self._structured.tensor(steps, self._theta)
+        return super().tensor(steps) if steps.splits else self._structured.tensor(steps, self.theta)

@@ -93,6 +93,11 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "method": str(self.method)}
 
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        A, b = np.array(self.tableau.A, float), np.array(self.tableau.b, float)
+        return bool(np.allclose(A + A[::-1, ::-1], b, rtol=0, atol=1e-14))
+
     # -- names ------------------------------------------------------------------------------------
 
     @shared
@@ -245,13 +250,13 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return ca.Function("full_step", [x, u, t, dt, theta], outputs)
 
     @shared
-    def _kernel(self) -> ca.Function:
+    def explicit(self) -> ca.Function:
         args = self.full_step.mx_in()
         return ca.Function("step", args, self.full_step(*args)[:3])
 
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         """There is no other way to take a step: say what is wrong with it."""
-        x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self._theta)
+        x_next, _, error, *_ = self._full_step_numbers(x, u, np.array([t]), np.array([dt]), self.theta)
         residual = float(error[0, 0])
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s)"
         try:
@@ -270,26 +275,8 @@ class RungeKutta(ExplicitMap, MechanicalMap):
     def _full_step_numbers(self) -> Evaluator:
         return Evaluator(self.full_step)
 
-    # -- starts -----------------------------------------------------------------------------------
-
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The state of a configuration and velocity.
-
-        Parameters
-        ----------
-        q, v : array (nq,) or dict by name
-            Missing names are zero.
-        u
-            Of no effect; the same call makes states of variational integrators.
-        **named : float
-            Configurations by keyword, in the place of or beside those in the dict `q`.
-
-        Raises
-        ------
-        ConstraintError
-            If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
-        """
-        return np.concatenate(self._consistent(q, v, named))
+    def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
+        return v[: self.nd]
 
     # -- derivatives ------------------------------------------------------------------------------
 
@@ -298,12 +285,12 @@ class RungeKutta(ExplicitMap, MechanicalMap):
         return StageDerivatives(self)
 
     def _first(self, steps: Steps) -> FirstOrder:
-        t, h, theta = steps.t[:, None], steps.h[:, None], self._theta
+        t, h, theta = steps.t[:, None], steps.h[:, None], self.theta
         x_next, _, error, jump, stages = self._full_step_numbers(steps.x0, steps.u, t, h, theta)
-        good = (error[:, 0, 0] <= self._tolerance) & np.isfinite(x_next).all(axis=(1, 2))
+        good = (error[:, 0, 0] <= self.tolerance) & np.isfinite(x_next).all(axis=(1, 2))
         if not good.all():
             i = int(np.argmin(good))
-            self._rescue(steps.x0[i], steps.u[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0]))
+            self.rescued(steps.x0[i], steps.u[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0]))
         return self._derivatives.first(steps, theta, jump[..., 0], np.moveaxis(stages, 2, 0))
 
     def first(self, steps: Steps) -> Linearization:

@@ -72,7 +72,7 @@ class VariationalMap(DivisibleMap, MechanicalMap):
 
     # -- steps --------------------------------------------------------------------------------------
 
-    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         nd = self.nd
         past = [x[:nd], *before[::-1, :nd][: self.past]]
         if len(past) == 1:
@@ -87,9 +87,9 @@ class VariationalMap(DivisibleMap, MechanicalMap):
         """Residuals and Jacobian blocks of steps at numbers."""
         return BlockEvaluator(self)
 
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        theta, nf = self._theta, len(self.system.inputs)
-        found = solve_step(StepEquations(self, x, u, t, theta), k, t, dt, self._tolerance)
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        theta, nf = self.theta, len(self.system.inputs)
+        found = solve_step(StepEquations(self, x, u, t, theta), k, t, dt, self.tolerance)
         q0, q1 = x[: self.nq], np.concatenate([found.z, u[nf:]])
         p = self._momentum(q0, q1, u[:nf], np.array([t]), np.array([dt]), theta)[0][:, 0]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / dt]), found.multipliers
@@ -124,41 +124,16 @@ class VariationalMap(DivisibleMap, MechanicalMap):
 
     # -- starts -------------------------------------------------------------------------------------
 
-    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
-        """The state of a configuration and velocity, p = dL/dv by the Legendre transform: second order.
-
-        Parameters
-        ----------
-        q, v : array (nq,) or dict by name
-            Missing names are zero; q may be the report of `consistent_configuration`.
-        u : (nu,), optional
-            Input at the start; matters where a whole force acts at the start of its step only (left forcing).
-        **named : float
-            Configurations by keyword, in the place of or beside those in the dict `q`.
-
-        Raises
-        ------
-        ConstraintError
-            If h(q) or Dh(q) v is not zero; see `consistent_configuration`, `project_velocity`.
-        """
-        q, v = self._consistent(q, v, named)
-        return np.concatenate([q, self._start_momentum(q, v, u), v[self.nd :]])
-
-    def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
-        return self._legendre(q, v, self._theta)[0][:, 0]
-
-    @shared
-    def _legendre(self) -> Evaluator:
-        lag, g = self.lagrangian, self.lagrangian.graph
-        args = [g.q_vector, g.v_vector, g.parameters]
-        return Evaluator(ca.Function("legendre", args, [part(lag.L_v, 0, self.nd)], OPTIONS))
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        return self.system.variables
 
     def state_from_configurations(self, q0: Any, q1: Any, u: Any = None, k: int = 0) -> np.ndarray:
         """The state at k + 1 of a step from q0 to q1, p = D2 L_d(q0, q1) + F+ ([T] V-A)."""
         q0 = as_configuration(self.system, q0, "q0")
         q1 = as_configuration(self.system, q1, "q1")
         forces, h = self.check_input(u)[: len(self.system.inputs)], self.dt
-        p = self._momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self._theta)[0][:, 0]
+        p = self._momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self.theta)[0][:, 0]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
 
     # -- how well steps are determined --------------------------------------------------------------
@@ -170,6 +145,6 @@ class VariationalMap(DivisibleMap, MechanicalMap):
         """
         run = trajectory_of(trajectory)
         parts = self._parts_of(Steps.along(run))
-        found = conditions(self, parts.steps, self._theta)  # of a step in parts, its worst part
+        found = conditions(self, parts.steps, self.theta)  # of a step in parts, its worst part
         worst = (np.maximum.reduceat(a, parts.begins[:-1]) for a in (found.mass, found.constraints))
         return StepConditions(run.t[:-1], *worst)

@@ -111,8 +111,8 @@ def _positive(values: np.ndarray) -> np.ndarray:
 
 
 def _value(run: Any, name: str) -> str:
-    """The quantity of a constraint's value: ``h.NAME``, in maximal coordinates ``g.NAME`` or ``gap.NAME``."""
-    for quantity in (f"h.{name}", f"g.{name}", f"gap.{name}"):
+    """The quantity of a constraint's value: ``h.NAME``, of contacts and limits ``gap.NAME``."""
+    for quantity in (f"h.{name}", f"gap.{name}"):
         try:
             run.map.quantity(quantity)
         except ModelError as error:

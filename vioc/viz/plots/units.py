@@ -40,14 +40,14 @@ def quantity_unit(f: Any, name: str) -> str:
     if known:
         return known
     kind, _, rest = name.partition(".")
-    if kind in ("h", "g", "force", "lambda"):
+    if kind in ("h", "force", "lambda"):
         value = _constraint_unit(f, rest)
         return {"force": FORCES.get(value, ""), "lambda": IMPULSES.get(value, "")}.get(kind, value)
     return ""
 
 
 def _constraint_unit(f: Any, name: str) -> str:
-    constraints = getattr(getattr(f, "system", None), "constraints", ())
+    constraints = () if f.system is None else f.system.constraints
     if len(constraints) != len(f.multiplier_names) or name not in f.multiplier_names:
         return ""  # maps with more multipliers than the description has constraints: joints
     constraint = constraints[f.multiplier_names.index(name)]

@@ -43,7 +43,7 @@ class Grid(NamedTuple):
         dt = np.array(h[:, None])
         w = dt if cost.per_time else np.ones((steps, 1))
         reference = np.ascontiguousarray(cost.reference_rows(steps)[:steps])
-        return Grid(t[:, None], dt, np.array(list(f.parameters.values()), float), reference, w)
+        return Grid(t[:, None], dt, f.theta, reference, w)
 
 
 _built: WeakKeyDictionary[Family, dict[tuple, StagePrograms | None]] = WeakKeyDictionary()

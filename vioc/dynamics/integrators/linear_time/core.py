@@ -177,9 +177,9 @@ class Core:
 
     def _options(self, residual: float, limit: int = LIMIT) -> _Options:
         f = self.f
-        correction = 1e-4 * f._tolerance  # rounding stops it before: see rollout.c
+        correction = 1e-4 * f.tolerance  # rounding stops it before: see rollout.c
         return _Options(
-            SOLVERS.index(f.solver), GUESSES.index(f.guess), limit, correction, residual, f._tolerance
+            SOLVERS.index(f.solver), GUESSES.index(f.guess), limit, correction, residual, f.tolerance
         )
 
     def rollout(
@@ -213,7 +213,7 @@ class Core:
         f, n = self.f, len(U)
         carry, U = (np.ascontiguousarray(a, float) for a in (carry, U))
         feedback = [None if a is None else np.ascontiguousarray(a, float) for a in (reference, gains)]
-        wrap = np.where(f._wrapped, 2 * np.pi, 0.0)
+        wrap = np.where(f.wrapped, 2 * np.pi, 0.0)
         times = [np.ascontiguousarray(np.ravel(a), float) for a in (t, h)]
         states, applied = np.empty((n, f.nx)), np.empty((n, f.nu))
         errors, evaluations = np.empty(n), np.empty(n, np.int64)
@@ -225,7 +225,7 @@ class Core:
                 *(None if a is None else a[first:].ctypes.data for a in (U, *feedback)),
                 wrap.ctypes.data,
                 *(a[first:].ctypes.data for a in times),
-                f._tolerance,
+                f.tolerance,
                 *(a[first:].ctypes.data for a in (states, applied, errors, evaluations)),
             )
             if done < 0:
@@ -239,7 +239,7 @@ class Core:
     def history(self, x: np.ndarray, u: np.ndarray, t: float, dt: float, limit: int) -> np.ndarray:
         """2-norms of the residual at the iterates of one step from x, at most `limit`."""
         f = self.f
-        carry = f._carry(x, np.empty((0, f.nx)), dt)
+        carry = f.carry(x, np.empty((0, f.nx)), dt)
         u, state, norms = np.ascontiguousarray(u, float), np.empty(f.nx), np.empty(limit)
         options = self._options(-1.0, limit)
         options.correction = -1.0  # to the last
@@ -266,7 +266,7 @@ class CoreProgram(Program):
         self._f, self._feedback = f, feedback
         self._cores: dict[bytes, Core] = {}
         nx, nu = f.nx, f.nu
-        carry = (len(f._carry(np.zeros(nx), np.empty((0, nx)), f.dt)), 1)
+        carry = (len(f.carry(np.zeros(nx), np.empty((0, nx)), f.dt)), 1)
         u = ((nu, 1), (nx, 1), (nu, nx)) if feedback else ((nu, 1),)
         self.shapes_in = (carry, *u, (1, 1), (1, 1), (len(f.parameters), 1))
         self.shapes_out = (carry, (0, 1), (1, 1), *(((nu, 1),) if feedback else ()))

@@ -104,9 +104,9 @@ class LinearTimeVI(VariationalMap):
                 'velocity of another; take "chord"'
             )
 
-    def _blueprint(self) -> dict[str, Any] | None:
-        plain = super()._blueprint()
-        return plain and {**plain, "tolerance": self._tolerance}  # the kernel stops by it
+    def blueprint(self) -> dict[str, Any] | None:
+        plain = super().blueprint()
+        return plain and {**plain, "tolerance": self.tolerance}  # the kernel stops by it
 
     def __repr__(self) -> str:
         return (
@@ -170,7 +170,7 @@ class LinearTimeVI(VariationalMap):
         if start == "legendre":
             return super().initial_state(q, v, u, **named)
         q, v = self._consistent(q, v, named)
-        p = self._authors_start(q, v, self._theta, np.array([self.dt]))[0][:, 0]
+        p = self._authors_start(q, v, self.theta, np.array([self.dt]))[0][:, 0]
         return np.concatenate([q, p, v[self.nd :]])
 
     @shared
@@ -194,7 +194,7 @@ class LinearTimeVI(VariationalMap):
         return StepDerivatives(self)
 
     def _linearize_steps(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self._theta).linearization
+        return self._derivatives.first(steps, self.theta).linearization
 
     def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(self._derivatives.first(steps, self._theta), Z, zeta)
+        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)

@@ -181,7 +181,7 @@ class StepGraphs:
         identity = ca.Function("identity", [y, *context, w], [ca.SX.eye(nd), *problem(y, *context, w)])
         options = {
             "jacobian_function": identity,
-            "abstol": f._tolerance / 10,
+            "abstol": f.tolerance / 10,
             "max_iter": ITERATIONS,
             "error_on_fail": False,
         }

@@ -42,7 +42,6 @@ from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared, shared_by_step
 from vioc.maps.protocol import Kernel, Symbols
-from vioc.maps.signals import inputs
 from vioc.maps.trajectory import Split, Trajectory
 
 UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
@@ -93,7 +92,7 @@ class MaximalVI(DivisibleMap):
 
     Quantities beside the protocol's: every variable of the system by its name (rad in (-pi, pi]), ``v.NAME``,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z), ``momentum:x``, ``angular:x`` (about the
-    world's origin), ``g.NAME`` and ``force.NAME`` of constraints. Of contacts and limits: ``gap.NAME`` (m
+    world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Of contacts and limits: ``gap.NAME`` (m
     or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N), ``force.NAME:x`` (y, z; all
     of it, in the world, on the second body where there are two), ``slip.NAME`` (m/s).
 
@@ -112,7 +111,7 @@ class MaximalVI(DivisibleMap):
     ):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
-        self.system, self.dt, self._tolerance = system, dt, float(tolerance)
+        self.system, self.dt, self.tolerance = system, dt, float(tolerance)
         self.dt = float(self._step_lengths(None, 1)[0])
         self.smoothing = float(smoothing)
         if not 0 < self.smoothing < np.inf:
@@ -160,10 +159,6 @@ class MaximalVI(DivisibleMap):
         smoothed = {"smoothing": self.smoothing} if self.graph.touches else {}
         return {**super().identity(), "model": repr(self.system), **smoothed}
 
-    def inputs(self, steps: int, signals: Any = None, **options: Any) -> np.ndarray:
-        """U (N, nu) from numbers, arrays, functions of time and splines by name: `vioc.inputs`."""
-        return inputs(self, steps, signals, **options)
-
     # -- the state space ------------------------------------------------------------------------------
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
@@ -200,7 +195,7 @@ class MaximalVI(DivisibleMap):
         """The state at rest at minimal coordinates by name, zero elsewhere; see `initial_state`."""
         return self.initial_state({**(values or {}), **named})
 
-    def initial_state(
+    def initial_state(  # type: ignore[override]
         self, q: Any = None, v: Any = None, u: Any = None, *, start: str = START[0], **named: float
     ) -> np.ndarray:
         """The state of minimal coordinates and their rates.
@@ -236,6 +231,13 @@ class MaximalVI(DivisibleMap):
             Angles are taken within half a turn of these; by default of zero.
         """
         return self.states.minimal(self.check_state(x), near)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.system.dynamic
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Any = ()) -> np.ndarray:
+        return self.initial_state(self.minimal(x)[0] + by)
 
     @cached_property
     def states(self) -> States:
@@ -290,7 +292,7 @@ class MaximalVI(DivisibleMap):
         """The compiled core; needs a compiler."""
         return Core(self)
 
-    def _carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
         n = len(self.bodies)
         states = [x, *before[::-1][:PAST]]
         past = [space.between(n, a, b, dt) for a, b in zip(states[1:], states[:-1], strict=True)]
@@ -298,7 +300,7 @@ class MaximalVI(DivisibleMap):
             past.append(2 * past[-1] - past[-2] if len(past) > 1 else past[0] if past else x[STATE * n :])
         return np.concatenate([x, *past])
 
-    def _check_start(self, x: np.ndarray, k: int) -> None:
+    def check_beginning(self, x: np.ndarray, k: int) -> None:
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
         if self.system.constraints:  # joints of a tree are always independent
             G = self._variations(x, self._theta)[0]
@@ -319,11 +321,11 @@ class MaximalVI(DivisibleMap):
     def _variations(self) -> Evaluator:
         return Evaluator(self.quantities.variations)
 
-    def _review(self, trajectory: Trajectory) -> None:
+    def review(self, trajectory: Trajectory) -> None:
         if self.graph.touches:
             warn_crossed(self, trajectory)
 
-    def _rescue(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         return (solve_contact if self.graph.touches else solve_step)(self, x, u, k, t, dt)
 
     # -- derivatives ------------------------------------------------------------------------------------

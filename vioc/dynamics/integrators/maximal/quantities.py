@@ -41,7 +41,7 @@ class Quantities:
             return self._at(terms.q(name))
         if kind == "v" and rest in f.system.variables:
             return self._at(terms.v(rest))
-        if kind == "g" and rest in f.graph.names:
+        if kind == "h" and rest in f.graph.names:
             return self._violations[f.graph.names.index(rest)]
         if kind == "force" and rest in f.graph.names:
             return -f.symbols.multipliers[f.graph.names.index(rest)] / f.symbols.dt
@@ -67,7 +67,7 @@ class Quantities:
             *(f"v.{n}" for n in f.system.variables),
             *ENERGIES,
             *(f"{owner}:{axis}" for owner in (*TOTALS, *f.system.frame_names) for axis in "xyz"),
-            *(f"{kind}.{n}" for kind in ("g", "force") for n in f.graph.names),
+            *(f"{kind}.{n}" for kind in ("h", "force") for n in f.graph.names),
             *(f"{k}.{n}" for n, t in self.touches.items() for k in TOUCHES[: 4 if t.cone.friction else 2]),
             *(f"force.{n}:{axis}" for n in self.touches for axis in "xyz"),
         ]

@@ -42,10 +42,14 @@ class DelayedMap(OneStepMap):
         self.nx, self.ndx, self.nu = inner.nx + inner.nu, inner.ndx + inner.nu, inner.nu
         self.dt = inner.dt
         self.input_names = inner.input_names
-        self.state_names = (*inner.state_names, *(PENDING + n for n in inner.input_names))
+        self._prefix = PENDING
+        while any(self._prefix + n in inner.state_names for n in inner.input_names):
+            self._prefix += PENDING  # of a command that is under way for several steps
+        self.state_names = (*inner.state_names, *(self._prefix + n for n in inner.input_names))
         self.multiplier_names = inner.multiplier_names
         self.parameters = inner.parameters
-        self.wrap = inner.wrap
+        self.wrap, self.strings = inner.wrap, inner.strings
+        self.system, self.impulse_behind = inner.system, inner.impulse_behind
         self.backend = inner.backend
         x, dt = ca.SX.sym("x", self.nx), ca.SX.sym("dt")
         u, lam, theta = (
@@ -73,9 +77,21 @@ class DelayedMap(OneStepMap):
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         """The inner map's state by names, and ``pending.INPUT``."""
         values = {**(values or {}), **named}
-        pending = {n.removeprefix(PENDING): v for n, v in values.items() if n.startswith(PENDING)}
-        inner = self.inner.state({n: v for n, v in values.items() if not n.startswith(PENDING)})
+        pending = {n.removeprefix(self._prefix): v for n, v in values.items() if n.startswith(self._prefix)}
+        inner = self.inner.state({n: v for n, v in values.items() if not n.startswith(self._prefix)})
         return np.concatenate([inner, self.inner.input(pending)])
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """The inner map's, with the command u under way, or `rest_input`."""
+        return self.join(self.inner.initial_state(q, v, u, **named), u)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.inner.coordinates
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        inner, pending = self.split(x)
+        return np.concatenate([self.inner.moved(inner, by, fixed), pending])
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         (a, v), (b, w) = self.split(x0), self.split(x1)
@@ -220,6 +236,14 @@ class DelayedMap(OneStepMap):
         n = self.inner.nx
         f = ca.Function("quantity", list(self.inner.symbols), [self.inner.quantity(name)])
         return f(x[:n], x[n:], lam, theta, dt)
+
+    def unit(self, name: str) -> str:
+        return self.inner.unit(
+            f"u.{name.removeprefix(self._prefix)}" if name.startswith(self._prefix) else name
+        )
+
+    def force_rounding(self, dt: float) -> float:
+        return self.inner.force_rounding(dt)
 
     def _more_quantities(self) -> list[str]:
         return list(self.inner.quantity_names())

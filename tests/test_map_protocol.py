@@ -1,0 +1,272 @@
+"""Every one-step map keeps the protocol: vioc's, and a user's. And the suite finds what does not."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import RailedMap, cart_pole
+from mechanisms import everything, hold, state_near
+
+from vioc import CasadiMap, Composition, LinearTimeVI, MaximalVI, MidpointVI, RungeKutta
+from vioc.errors import StepError
+from vioc.maps.delay import DelayedMap
+from vioc.maps.derivatives import Linearization, SecondOrder
+from vioc.maps.explicit import ExplicitMap
+from vioc.maps.kernel import shared
+from vioc.maps.protocol import Symbols
+from vioc.maps.suite import CHECKS, check_map
+from vioc.models import load
+
+DT = 0.02
+
+
+def driven():
+    """A user's: an oscillator pushed in time, with parameters, an angle and the length of its step."""
+    x, u, t, dt = ca.SX.sym("x", 2), ca.SX.sym("u"), ca.SX.sym("t"), ca.SX.sym("dt")
+    theta = ca.SX.sym("theta", 2)
+    rate = -theta[0] * ca.sin(x[0]) - theta[1] * x[1] + u * ca.cos(3 * t)
+    after = ca.vertcat(x[0] + dt * (x[1] + dt * rate), x[1] + dt * rate)
+    return CasadiMap(
+        ca.Function("driven", [x, u, t, dt, theta], [after]),
+        0.1,
+        state_names=("angle", "rate"),
+        parameters={"stiffness": 4.0, "damping": 0.3},
+        wrap=("angle",),
+    )
+
+
+class Attitude(ExplicitMap):
+    """A user's on a manifold: a unit quaternion turned by the rates u for dt; errors are rotation vectors."""
+
+    def __init__(self, dt):
+        self.nx, self.ndx, self.nu, self.dt = 4, 3, 3, dt
+        self.state_names, self.input_names = ("w", "x", "y", "z"), ("a", "b", "c")
+        self.multiplier_names, self.parameters = (), {"gain": 1.5}
+        sizes = zip(Symbols._fields, (4, 3, 0, 1, 1), strict=True)
+        self.symbols = Symbols(*(ca.SX.sym(name, size) for name, size in sizes))
+
+    @shared
+    def explicit(self):
+        x, u, lam, gain, dt = self.symbols
+        return ca.Function(
+            "step",
+            [x, u, ca.SX.sym("t"), dt, gain],
+            [times(x, turn(gain * dt * (u - x[1:] * x[0]))), lam, ca.SX(0)],
+        )
+
+    def retract(self, x, dx):
+        return np.array(times(ca.DM(x), turn(ca.DM(dx)))).ravel()
+
+    def difference(self, x0, x1):
+        rows = [
+            np.array(self.difference_expression(ca.DM(a), ca.DM(b))).ravel()
+            for a, b in zip(np.atleast_2d(x0), np.atleast_2d(x1), strict=True)
+        ]
+        return np.stack(rows) if np.ndim(x0) > 1 else rows[0]
+
+    def difference_expression(self, x0, x1):
+        q = times(ca.vertcat(x0[0], -x0[1:]), x1)
+        size = ca.sqrt(ca.sumsqr(q[1:]) + 1e-60)
+        return 2 * ca.atan2(size, q[0]) * q[1:] / size
+
+    def retract_expression(self, x, dx):
+        return times(x, ca.vertcat(1 - ca.sumsqr(dx) / 8, dx / 2))
+
+    def initial_state(self, q=None, v=None, u=None, **named):
+        return np.array([1.0, 0.0, 0.0, 0.0])
+
+    @property
+    def coordinates(self):
+        return ()
+
+
+def times(a, b):
+    v = a[0] * b[1:] + b[0] * a[1:] + ca.cross(a[1:], b[1:])
+    return ca.vertcat(a[0] * b[0] - ca.dot(a[1:], b[1:]), v)
+
+
+def turn(phi):
+    size = ca.sqrt(ca.sumsqr(phi) + 1e-60)
+    return ca.vertcat(ca.cos(size / 2), ca.sin(size / 2) / size * phi)
+
+
+def midpoint(**options):
+    return MidpointVI(load("acrobot"), DT, **options)
+
+
+def full():
+    return MidpointVI(everything(), DT)
+
+
+MAPS = {
+    "midpoint": lambda: midpoint(wrap=("q1",)),
+    "midpoint, left": lambda: midpoint(alpha=0.3, forcing="left"),
+    "midpoint, loop": lambda: MidpointVI(load("closed_chain"), DT),
+    "linear-time": lambda: LinearTimeVI(load("acrobot"), DT),
+    "linear-time, loop": lambda: LinearTimeVI(load("closed_chain"), DT),
+    "maximal": lambda: MaximalVI(load("pendulum"), DT),
+    "rk4": lambda: RungeKutta(load("acrobot"), DT),
+    "implicit midpoint": lambda: RungeKutta(load("closed_chain"), DT, "implicit-midpoint"),
+    "composition": lambda: Composition(midpoint(), 4),
+    "composition of Runge-Kutta": lambda: Composition(
+        RungeKutta(load("acrobot"), DT, "implicit-midpoint"), 4
+    ),
+    "delayed": lambda: DelayedMap(midpoint()),
+    "delayed, maximal": lambda: DelayedMap(MaximalVI(load("pendulum"), DT)),
+    "delayed twice": lambda: DelayedMap(DelayedMap(driven())),
+    "CasADi": cart_pole,
+    "CasADi, of all arguments": driven,
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_it_keeps_the_protocol(name):
+    f = MAPS[name]()
+    check_map(f, somewhere(f))
+
+
+def somewhere(f):
+    """A state that is not special."""
+    if f.multiplier_names and f.ndx == f.nx:
+        q = f.consistent_configuration({n: 0.3 for n in f.coordinates})
+        return f.initial_state(q)
+    values = {n: 0.3 + 0.05 * i for i, n in enumerate(f.coordinates)}
+    return f.initial_state(values, {n: 0.2 for n in values} if f.system else None)
+
+
+@pytest.mark.parametrize("wrapped", [lambda f: f, lambda f: Composition(f, 4), DelayedMap])
+def test_with_one_of_each(wrapped):
+    """Kinematic variables, a string, springs, damping, parameters."""
+    base = full()
+    f, x = wrapped(base), state_near(base, 3)
+    u = hold(base, x) + [0, 0.01, 0.005]
+    check_map(f, x if f.nx == base.nx else f.join(x, u), u)
+
+
+def test_maps_of_ones_own():
+    check_map(RailedMap(), [0.4, 0.3], [0.2], pickles=False)  # multipliers that are functions
+    check_map(Attitude(0.1), [0.5, 0.5, -0.5, 0.5], [0.3, -0.2, 0.5], pickles=False)
+
+
+# -- what the suite finds --------------------------------------------------------------------------------
+
+
+class Wrong(CasadiMap):
+    """A double integrator with something to be wrong about."""
+
+    def __init__(self):
+        good = driven()
+        super().__init__(good.function, good.dt, state_names=("angle", "rate"), parameters=good.parameters)
+
+
+def scaled(blocks, name, factor=1.001):
+    return type(blocks)(**{**blocks.blocks, name: factor * blocks.blocks[name]})
+
+
+class WrongInput(Wrong):
+    def first(self, steps) -> Linearization:
+        return scaled(super().first(steps), "B")
+
+
+class WrongParameters(Wrong):
+    def first(self, steps) -> Linearization:
+        return scaled(super().first(steps), "P")
+
+
+class WrongCurvature(Wrong):
+    def second(self, steps, Z, zeta) -> SecondOrder:
+        return scaled(super().second(steps, Z, zeta), "xx")
+
+
+class WrongTensor(Wrong):
+    def tensor(self, steps):
+        states, multipliers = super().tensor(steps)
+        return scaled(states, "xp"), multipliers
+
+
+class WrongRetraction(Wrong):
+    def retract(self, x, dx):
+        return np.asarray(x) + 1.001 * np.asarray(dx)
+
+
+class WrongExpression(Wrong):
+    def difference_expression(self, x0, x1):
+        return 1.001 * (x1 - x0)
+
+
+class WrongTrack(Wrong):
+    def track(self, x0, X, U, K, **options):
+        return super().track(x0, X, U, 1.001 * np.asarray(K), **options)
+
+
+class WrongStep(Wrong):
+    def step(self, x, u=None, k=0, dt=None):
+        return super().step(x, u, k)
+
+
+class WrongTime(Wrong):
+    def step(self, x, u=None, k=0, dt=None):
+        return super().step(x, u, 0, dt)
+
+
+class WrongResidual(Wrong):
+    @property
+    def residual(self):
+        good = super().residual
+        args = good.sx_in()
+        return ca.Function("residual", args, [good(*args) + 1e-3 * args[1]])
+
+
+class WrongNames(Wrong):
+    error_names = ("angle",)
+
+
+class WrongUnit(Wrong):
+    def unit(self, name):
+        return None
+
+
+class WrongCheck(Wrong):
+    def check_input(self, u, x=None, what="input"):
+        return np.zeros(1) if u is None else np.ravel(u)[:1]
+
+
+class WrongCopy(Wrong):
+    def __reduce__(self):
+        return type(self), ()  # forgets its parameters
+
+
+@pytest.mark.parametrize(
+    "wrong, found",
+    [
+        (WrongInput, "first_derivatives: derivative by entry 2 .* got .* expected .* within"),
+        (WrongParameters, "first_derivatives: derivative by entry 3 "),
+        (WrongCurvature, "second_derivatives: "),
+        (WrongTensor, "tensors: xp of second_order_trajectory and of tensors"),
+        (WrongRetraction, r"errors_of_states: difference\(x, retract\(x, e\)\)"),
+        (WrongExpression, "errors_of_states: difference_expression"),
+        (WrongTrack, "steps: inputs that track applied"),
+        (WrongStep, "steps: with_dt"),
+        (WrongTime, "steps: step 3 and rollout"),
+        (WrongResidual, "equations: residual of a step"),
+        (WrongNames, "names: error_names: got 1, expected 2"),
+        (WrongUnit, "names: unit 'angle'"),
+        (WrongCheck, "refusals: step: .* should raise ValueError"),
+        (WrongCopy, "copies: a copy has "),
+    ],
+)
+def test_the_suite_finds(wrong, found):
+    with pytest.raises(AssertionError, match=found):
+        check_map(wrong(), [0.4, 0.3], [0.5])
+
+
+def test_a_map_that_only_lacks_a_fault_passes():
+    check_map(driven(), [0.4, 0.3], [0.5])
+    assert len({check.__name__ for check in CHECKS}) == len(CHECKS)
+
+
+def test_a_step_without_derivatives_is_refused():
+    x, u = ca.SX.sym("x"), ca.SX.sym("u")
+    f = CasadiMap(ca.Function("root", [x, u], [x + ca.sqrt(u)]), 0.1)
+    with pytest.raises(StepError, match="step 4 cannot be linearized.* not finite") as caught:
+        f.linearize_points(np.zeros((3, 1)), [[1.0], [0.0], [1.0]], k0=3)
+    assert caught.value.k == 4 and caught.value.cause == "not finite"

@@ -1,0 +1,365 @@
+"""What every one-step map keeps: checks of the protocol, for vioc's maps and your own.
+
+    from vioc.maps.suite import check_map
+    check_map(f, x, u)
+
+raises AssertionError with what was got and expected. Differences are compared within what they can tell:
+their truncation, estimated by halving the difference, and how exactly steps are solved.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.maps.derivatives import Linearization, SecondOrder
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
+
+EPS = np.finfo(float).eps
+APART = 2e-3  # of variations, whose differences are taken
+
+
+@dataclass(frozen=True)
+class Case:
+    """A map, a point of it and a short run from there.
+
+    Attributes
+    ----------
+    f : OneStepMap
+    x, u : (nx,), (nu,)
+    solved : float
+        How far two solutions of a step may be apart, relative to 1 + |x|.
+    k : int
+        Number of the step at (x, u).
+    """
+
+    f: OneStepMap
+    x: np.ndarray
+    u: np.ndarray
+    solved: float
+    pickles: bool
+    k: int = 3
+
+    @cached_property
+    def inputs(self) -> np.ndarray:
+        return self.u + 1e-3 * np.arange(4)[:, None] * np.ones(self.f.nu)
+
+    @cached_property
+    def run(self) -> Trajectory:
+        return self.f.rollout(self.x, self.inputs, k0=self.k, warn=False)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Of steps that are not equal."""
+        return self.f.dt * np.array([1.0, 0.7, 0.9, 0.8])
+
+    def numbers(self, seed: int, *shape: int) -> np.ndarray:
+        return np.random.default_rng(seed).standard_normal(shape)
+
+    def same(self, got: Any, expected: Any, what: str, bound: float | None = None) -> None:
+        """Refuse what differs by more than `bound` (by default `solved`, relative)."""
+        got, expected = np.asarray(got, float), np.asarray(expected, float)
+        if got.shape != expected.shape:
+            raise AssertionError(f"{what}: got shape {got.shape}, expected {expected.shape}")
+        if not got.size:
+            return
+        bound = self.solved * (1 + np.abs(expected).max()) if bound is None else bound
+        off = np.abs(got - expected)
+        if not off.max() <= bound:
+            worst = np.argmax(np.nan_to_num(off, nan=np.inf))
+            at = tuple(int(i) for i in np.unravel_index(worst, off.shape))
+            raise AssertionError(
+                f"{what}: at {at} got {got[at]:.12g}, expected {expected[at]:.12g} within {bound:.1e}"
+            )
+
+    def vary(self, s: np.ndarray) -> np.ndarray:
+        """The next state's error and multipliers (ndx + nm,), where (error, input, parameters) are s off."""
+        f, (e, du, dp) = self.f, self.parts(s)
+        g = f.with_parameters(**dict(zip(f.parameters, f.theta + dp, strict=True))) if dp.any() else f
+        run = g.rollout(f.retract(self.x, e), [self.u + du], k0=self.k, warn=False)
+        return np.concatenate([f.difference(self.run.x[1], run.x[1]), run.multipliers[0]])
+
+    def parts(self, s: np.ndarray) -> list[np.ndarray]:
+        return np.split(s, [self.f.ndx, self.f.ndx + self.f.nu])
+
+    @property
+    def size(self) -> int:
+        """Of s."""
+        return self.f.ndx + self.f.nu + len(self.f.theta)
+
+
+def check_map(
+    f: OneStepMap, x: Any = None, u: Any = None, *, solved: float = 1e-9, pickles: bool = True
+) -> None:
+    """Check that a map keeps the protocol, at a state and an input.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    x : (nx,), optional
+        A state that is not special, near which steps are smooth; by default `initial_state()`.
+    u : (nu,), optional
+        By default `rest_input`.
+    solved : float
+        How far apart two solutions of one step may be, relative to 1 + |x|: what the map's solver leaves.
+    pickles : bool
+        False for a map whose class cannot be imported, such as one made in a notebook.
+
+    Raises
+    ------
+    AssertionError
+        With the check's name, what was got and what was expected.
+    """
+    x = f.check_state(f.initial_state() if x is None else x)
+    case = Case(f, x, f.check_input(u, x), solved, pickles)
+    for check in CHECKS:
+        try:
+            check(case)
+        except AssertionError as error:
+            raise AssertionError(f"{f!r}: {check.__name__}: {error}") from None
+
+
+def names(case: Case) -> None:
+    """As many names as entries, no two alike, and each a quantity."""
+    f = case.f
+    sizes = f.nx, f.nu, len(f.multiplier_names), len(f.theta), 1
+    for symbol, size, what in zip(f.symbols, sizes, f.symbols._fields, strict=True):
+        assert symbol.numel() == size, f"symbols.{what}: got {symbol.numel()} entries, expected {size}"
+    groups = (
+        *((f.state_names, f.nx, "state"), (f.error_names, f.ndx, "error")),
+        *((f.input_names, f.nu, "input"), (tuple(f.parameters), len(f.theta), "parameter")),
+    )
+    for group, size, what in groups:
+        assert len(group) == size, f"{what}_names: got {len(group)}, expected {size}"
+        assert len(set(group)) == size, f"{what}_names: {group} has one twice"
+    assert set(f.wrap) <= set(f.quantity_names()), f"wrap: {f.wrap} are not all quantities"
+    assert list(f.parameters.values()) == list(f.theta), f"theta: got {f.theta} for {f.parameters}"
+    for name in f.quantity_names():
+        assert f.quantity(name).numel() == 1, f"quantity {name!r}: expected one number"
+        assert isinstance(f.unit(name), str), f"unit {name!r}: expected text, got {f.unit(name)!r}"
+    assert f.rest_input(case.x).shape == (f.nu,), f"rest_input: got shape {f.rest_input(case.x).shape}"
+
+
+def errors_of_states(case: Case) -> None:
+    """`retract` and `difference` undo each other, in numbers and in symbols."""
+    f, e = case.f, 1e-3 * case.numbers(0, case.f.ndx)
+    there = f.retract(case.x, e)
+    rounding = 100 * EPS * (1 + np.abs(case.x).max(initial=0.0))
+    case.same(f.difference(case.x, there), e, "difference(x, retract(x, e))", rounding)
+    case.same(f.difference(case.x, case.x), 0 * e, "difference(x, x)", rounding)
+    many = f.difference(np.stack([case.x, there]), np.stack([there, there]))
+    case.same(many, np.stack([e, 0 * e]), "difference of rows", rounding)
+    found = np.array(ca.DM(f.difference_expression(ca.DM(case.x), ca.DM(there)))).ravel()
+    case.same(found, e, "difference_expression(x, retract(x, e))", rounding + 10 * np.abs(e).max() ** 3)
+    found = np.array(ca.DM(f.retract_expression(ca.DM(case.x), ca.DM(e)))).ravel()
+    case.same(f.difference(there, found), 0 * e, "retract_expression", rounding + 10 * np.abs(e).max() ** 3)
+
+
+def starts(case: Case) -> None:
+    """`initial_state` takes coordinates by name."""
+    f = case.f
+    if f.multiplier_names:
+        return  # not all values of them keep constraints
+    values = dict(zip(f.coordinates, 0.1 + 0.01 * np.arange(len(f.coordinates)), strict=True))
+    x = f.check_state(f.initial_state(values))
+    for name, value in values.items():
+        s = f.symbols
+        got = float(ca.Function("q", list(s), [f.quantity(name)])(x, 0, 0, f.theta, f.dt))
+        case.same(got, value, f"{name!r} of initial_state")
+
+
+def steps(case: Case) -> None:
+    """`step`, `rollout`, `rollouts`, `track`, `with_dt` and `with_parameters` agree."""
+    f, run, k = case.f, case.run, case.k
+    assert run.x.shape == (5, f.nx) and (run.x[0] == case.x).all(), "rollout: the first state is not x0"
+    assert (run.u == case.inputs).all(), "rollout: the inputs are not those given"
+    case.same(run.t, (k + np.arange(5)) * f.dt, "times of a rollout", 100 * EPS * (k + 5) * f.dt)
+    for i, (x, u) in enumerate(zip(run.x, run.u, strict=False)):
+        case.same(f.step(x, u, k + i), run.x[i + 1], f"step {k + i} and rollout")
+    again = f.rollout(case.x, case.inputs, k0=k, warn=False)
+    assert (again.x == run.x).all(), "rollout: the same call gives other bits"
+    case.same(f.rollouts(case.x[None], case.inputs[None], k0=k).x[0], run.x, "rollouts")
+    K = 0.1 * case.numbers(1, 4, f.nu, f.ndx)
+    start = f.retract(case.x, 1e-4 * case.numbers(2, f.ndx))
+    if not f.multiplier_names:  # a start elsewhere would break constraints
+        closed = f.track(start, run.x, run.u, K, k0=k)
+        off = np.stack([K[i] @ f.difference(run.x[i], closed.x[i]) for i in range(4)])
+        case.same(closed.u, run.u - off, "inputs that track applied")
+        case.same(f.rollout(start, closed.u, k0=k, warn=False).x, closed.x, "track and rollout")
+    case.same(f.track(case.x, run.x, run.u, 0 * K, k0=k).x, run.x, "track without gains")
+    h = 0.8 * f.dt
+    other = f.with_dt(h)
+    assert other.dt == h and f.dt != h, "with_dt: expected another map with that step"
+    case.same(other.step(case.x, case.u, k), f.step(case.x, case.u, k, h), "with_dt(h).step and step(dt=h)")
+    same = f.with_parameters(**f.parameters)
+    case.same(same.step(case.x, case.u, k), run.x[1], "with_parameters of the same values")
+
+
+def unequal_steps(case: Case) -> None:
+    """Rollouts with steps of several lengths, and their derivatives."""
+    f, k = case.f, case.k
+    run = f.rollout(case.x, case.inputs, k0=k, dt=case.lengths, warn=False)
+    case.same(run.step_lengths, case.lengths, "step_lengths", 100 * EPS * (k + 5) * f.dt)
+    found, points = f.linearize_trajectory(run), f.linearize_points(run.x[:-1], run.u, k0=k, dt=case.lengths)
+    _same_blocks(case, points, found, "linearize_points and linearize_trajectory, steps of several lengths")
+    first = f.rollout(case.x, case.inputs[:1], k0=k, dt=case.lengths[:1], warn=False)
+    case.same(first.x[1], run.x[1], "the first of steps of several lengths")
+
+
+def first_derivatives(case: Case) -> None:
+    """A, B, P, C, D, E against differences of steps."""
+    lin = case.f.linearize(case.x, case.u, case.k)
+    _finite(lin, "linearize")
+    found = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+    for i, direction in enumerate(np.eye(case.size)):
+        expected, bound = _slope(case.vary, direction, case)
+        case.same(found[:, i], expected, f"derivative by entry {i} of (error, input, parameters)", bound)
+
+
+def second_derivatives(case: Case) -> None:
+    """Contracted second derivatives against differences of first ones."""
+    f = case.f
+    z, zeta = case.numbers(3, f.ndx), case.numbers(4, len(f.multiplier_names))
+    H = f.second_order(case.x, case.u, z, case.k, zeta=zeta).matrix
+    case.same(H, H.T, "symmetry of second derivatives", 1e-10 * (1 + np.abs(H).max(initial=0.0)))
+    weights = np.concatenate([z, zeta])
+
+    def gradient(s: np.ndarray) -> np.ndarray:
+        e, du, dp = case.parts(s)
+        g = f.with_parameters(**dict(zip(f.parameters, f.theta + dp, strict=True)))
+        lin = g.linearize(f.retract(case.x, e), case.u + du, case.k)
+        return weights @ np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+
+    for seed in range(5, 8):
+        d = case.numbers(seed, case.size)
+        d /= np.linalg.norm(d)
+        if f.ndx == f.nx and not f.multiplier_names:
+            expected, bound = _slope(gradient, d, case)
+            case.same(H @ d, expected, "second derivatives along a direction", bound)
+        else:  # errors of other states are of other spaces, and other states may break constraints
+            curvature, bound = _curvature(lambda s: weights @ case.vary(s), d, case)
+            case.same(d @ H @ d, curvature, "second derivative along a direction", bound)
+
+
+def tensors(case: Case) -> None:
+    """All second derivatives against contracted ones, at a point and along a trajectory."""
+    f, run, n = case.f, case.run, len(case.run)
+    Z, zeta = case.numbers(8, n, f.ndx), case.numbers(9, n, len(f.multiplier_names))
+    many = f.second_order_trajectory(run, Z, zeta)
+    states, multipliers = f.second_order_tensor_trajectory(run)
+    for name, block in many.blocks.items():
+        a, b = states.blocks[name], multipliers.blocks[name]
+        summed = np.einsum("ni,ni...->n...", Z, a) + np.einsum("ni,ni...->n...", zeta, b)
+        size = 1 + sum(np.abs(m).max(initial=0.0) * m.shape[1] for m in (a, b))
+        case.same(block, summed, f"{name} of second_order_trajectory and of tensors", 1e-11 * size)
+    point = f.second_order_tensor(run.x[1], run.u[1], case.k + 1)
+    for got, expected in zip(point, (states, multipliers), strict=True):
+        _same_blocks(case, got, expected.rows(1), "second_order_tensor at a point and along a trajectory")
+
+
+def along_trajectories(case: Case) -> None:
+    """Derivatives along a trajectory are those at its points."""
+    f, run, n = case.f, case.run, len(case.run)
+    lin = f.linearize_trajectory(run)
+    _finite(lin, "linearize_trajectory")
+    shapes = [m.shape for m in lin.blocks.values()]
+    columns = f.ndx, f.nu, len(f.theta)
+    expected = [(n, rows, c) for rows in (f.ndx, len(f.multiplier_names)) for c in columns]
+    assert shapes == expected, f"linearize_trajectory: got shapes {shapes}, expected {expected}"
+    Z, zeta = case.numbers(8, n, f.ndx), case.numbers(9, n, len(f.multiplier_names))
+    H = f.second_order_trajectory(run, Z, zeta)
+    for i in range(n):
+        x, u, k = run.x[i], run.u[i], case.k + i
+        _same_blocks(case, f.linearize(x, u, k), lin.rows(i), f"linearize at step {k}")
+        at = f.second_order(x, u, Z[i], k, zeta=zeta[i])
+        _same_blocks(case, at, H.rows(i), f"second_order at step {k}")
+    points = f.linearize_points(run.x[:-1], run.u, k0=case.k)
+    _same_blocks(case, points, lin, "linearize_points")
+
+
+def equations(case: Case) -> None:
+    """`residual` vanishes on steps, `explicit` makes them."""
+    f, run = case.f, case.run
+    t, at = case.k * f.dt, (run.x[0], run.u[0])
+    if f.residual is not None:
+        args = f.residual.mx_in()
+        slopes = ca.Function("J", args, [ca.jacobian(f.residual(*args), ca.vertcat(args[2], args[3]))])
+        point = (*at, run.x[1], run.multipliers[0], t, f.dt, f.theta)
+        size = np.abs(np.array(slopes(*point))).sum(axis=1).max(initial=0.0)
+        off = np.array(f.residual(*point)).ravel()
+        reach = 1 + max(np.abs(run.x[1]).max(), np.abs(run.multipliers[0]).max(initial=0.0))
+        case.same(off, 0 * off, "residual of a step", case.solved * size * reach)
+    if f.explicit is not None:
+        x_next, multipliers, _ = f.explicit(*at, t, f.dt, f.theta)
+        case.same(np.array(x_next).ravel(), run.x[1], "explicit")
+        case.same(np.array(multipliers).ravel(), run.multipliers[0], "multipliers of explicit")
+
+
+def refusals(case: Case) -> None:
+    """States and inputs of another shape, or not finite, are refused."""
+    f = case.f
+    wrong = ((np.zeros(f.nx + 1), case.u), (np.full(f.nx, np.nan), case.u), (case.x, np.zeros(f.nu + 1)))
+    for x, u in wrong:
+        for call in (f.step, f.linearize):
+            try:
+                call(x, u)
+            except ValueError:
+                continue
+            raise AssertionError(f"{call.__name__}: x = {x}, u = {u} should raise ValueError")
+
+
+def copies(case: Case) -> None:
+    """A pickled map makes the same rollout, to the bit, at the same parameters."""
+    if not case.pickles:
+        return
+    f = case.f.with_parameters(**{n: v + 1e-3 for n, v in case.f.parameters.items()})
+    copy = pickle.loads(pickle.dumps(f))
+    assert copy.parameters == f.parameters, f"a copy has {copy.parameters}, expected {f.parameters}"
+    assert copy.identity() == f.identity(), f"a copy is {copy.identity()}, expected {f.identity()}"
+    runs = [g.rollout(case.x, case.inputs, k0=case.k, warn=False).x for g in (copy, f)]
+    assert (runs[0] == runs[1]).all(), "a pickled map makes another rollout"
+
+
+CHECKS: tuple[Callable[[Case], None], ...] = (
+    *(names, errors_of_states, starts, steps, unequal_steps, first_derivatives, second_derivatives),
+    *(tensors, along_trajectories, equations, refusals, copies),
+)
+
+
+def _same_blocks(case: Case, got: Any, expected: Any, what: str) -> None:
+    for name, block in expected.blocks.items():
+        # where two solutions of a step lie apart, so do their derivatives, by as many times as these change
+        bound = 100 * case.solved * (1 + np.abs(block).max(initial=0.0))
+        case.same(got.blocks[name], block, f"{what}: {name}", bound)
+
+
+def _finite(blocks: Linearization | SecondOrder, what: str) -> None:
+    for name, block in blocks.blocks.items():
+        assert np.isfinite(block).all(), f"{what}: {name} is not finite"
+
+
+def _slope(
+    function: Callable[[np.ndarray], np.ndarray], d: np.ndarray, case: Case
+) -> tuple[np.ndarray, float]:
+    """Derivative along d by central differences, extrapolated, and how far it may be off."""
+    coarse, fine = ((function(a * d) - function(-a * d)) / (2 * a) for a in (APART, APART / 2))
+    best = (4 * fine - coarse) / 3
+    size = 1 + np.abs(function(0 * d)).max(initial=0.0) + np.abs(best).max(initial=0.0)
+    return best, float(np.abs(best - fine).max(initial=0.0) + case.solved * size / APART)
+
+
+def _curvature(function: Callable[[np.ndarray], float], d: np.ndarray, case: Case) -> tuple[float, float]:
+    """The same for the second derivative."""
+    middle = function(0 * d)
+    h = 5 * APART
+    coarse, fine = ((function(a * d) - 2 * middle + function(-a * d)) / a**2 for a in (h, h / 2))
+    best = (4 * fine - coarse) / 3
+    size = 1 + abs(middle) + abs(best)
+    return best, float(abs(best - fine) + case.solved * size / h**2)
