@@ -135,7 +135,7 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
         If a potential, force or constraint acts on one of the three variables, or refers to one of the
         two frames between them: those mean something else in another chart.
     """
-    if not hasattr(f, "with_system"):
+    if not {f"p.{n}" for n in chart.variables} <= {*f.state_names}:
         raise ModelError(f"{type(f).__name__} has velocities as states; charts are changed for MidpointVI")
     if sorted(set(axes)) not in (["x", "y", "z"], *(sorted(p) for p in itertools.combinations("xyz", 2))):
         raise ModelError(f"axes: expected three of x, y, z, got {axes!r}")
@@ -168,7 +168,7 @@ def change_chart(f: MidpointVI, x: np.ndarray, chart: Chart, axes: str) -> tuple
     new = _angles(axes, chart.rotation(old))
     result = x.copy()
     result[where] = new
-    momenta = [f.nq + i for i in where]
+    momenta = [f.state_names.index(f"p.{name}") for name in chart.variables]
     result[momenta] = np.linalg.solve(chart.rates(old), after.rates(new)).T @ x[momenta]
     return changed, result
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
+from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
 from vioc.names import INPUTS, meaning
@@ -53,7 +54,7 @@ def start(f: MidpointVI | LinearTimeVI | MaximalVI, settings: Settings, guesses:
     v: Any = groups["v."]
     found = None
     if system.constraints:
-        lag = getattr(f, "lagrangian", None) or Lagrangian(system)
+        lag = f.lagrangian if isinstance(f, MechanicalMap) else Lagrangian(system)
         found = _consistent(lag, q, guess)
         q, v = found.q, project_velocity(lag, found.q, v)
     hold = {f"rho.{n}": groups[""].get(n, 0.0) for n in system.kinematic}
