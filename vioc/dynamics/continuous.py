@@ -18,6 +18,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.sparse_lu import Saddle, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.consistency import rank_of_rows
@@ -113,7 +114,7 @@ class Continuous:
         lag, nd = self.lagrangian, self.lagrangian.nd
         J = scalars(lag.Dh[:, :nd])
         x, y = Saddle(lag.mass_inverse, J, J).solve(ca.vertsplit(force), ca.vertsplit(rate))
-        return ca.vertcat(*x), ca.vertcat(ca.SX(0, 1), *y)
+        return ca.vertcat(*x), vec.column(y)
 
     # -- numbers ----------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ class Lagrangian:
                         "constraint is h(q) = 0. Nonholonomic ones are not supported; integrate the "
                         "condition, or hinder the slip by stiff damping (docs/limits.md)"
                     )
-        return ca.vertcat(ca.SX(0, 1), *values)
+        return vec.column(values)
 
     @cached_property
     def Dh(self) -> ca.SX:
@@ -182,7 +182,7 @@ class Lagrangian:
         J = scalars(Dh[:, :nd])
         negative = [[vec.minus(0.0, e) for e in row] for row in J]
         x, _ = Saddle(self.mass_inverse, J, negative).solve(ca.vertsplit(a), ca.vertsplit(b))
-        return ca.vertcat(ca.SX(0, 1), *x)
+        return vec.column(x)
 
     @cached_property
     def mass_inverse(self) -> SparseLU | ArticulatedInverse:

@@ -142,8 +142,7 @@ class AncestorPairs:
             and any(not vec.is_zero(column[r]) for stack in stacks[1:] for column in stack)
         ]
         X, *rest = (
-            ca.horzcat(*(ca.vertcat(ca.SX(0, 1), *(column[r] for r in used)) for column in stack))
-            for stack in stacks
+            ca.horzcat(*(vec.column(column[r] for r in used) for column in stack)) for stack in stacks
         )
         outputs = [ca.densify(X), ca.densify(ca.horzcat(*rest))]
         return ca.Function("pairs", [g.q_vector, g.v_vector, h, g.parameters], outputs, {"cse": True})

@@ -44,7 +44,7 @@ class SparseLU:
 
     @property
     def pivots(self) -> ca.SX:
-        return ca.vertcat(ca.SX(0, 1), *(row[k] for k, row in enumerate(self.left)))
+        return vec.column(row[k] for k, row in enumerate(self.left))
 
     def solve(self, b: list[Any]) -> list[Any]:
         """x with A x = b."""
@@ -71,7 +71,7 @@ class SparseLU:
         supply = iter(values)
 
         def filled(part: ca.SX) -> ca.SX:
-            return ca.SX(part.sparsity(), ca.vertcat(ca.SX(0, 1), *(next(supply) for _ in range(part.nnz()))))
+            return ca.SX(part.sparsity(), vec.column(next(supply) for _ in range(part.nnz())))
 
         result.n = self.n
         result.over, result.left = [*map(filled, self.over)], [*map(filled, self.left)]
@@ -83,7 +83,7 @@ def assembled(rows: list[list[Any]]) -> ca.SX:
     shape = len(rows), len(rows[0]) if rows else 0
     places = [(i, j) for j in range(shape[1]) for i in range(shape[0]) if not vec.is_zero(rows[i][j])]
     sparsity = ca.Sparsity.triplet(*shape, [i for i, _ in places], [j for _, j in places])
-    return ca.SX(sparsity, ca.vertcat(ca.SX(0, 1), *(rows[i][j] for i, j in places)))
+    return ca.SX(sparsity, vec.column(rows[i][j] for i, j in places))
 
 
 def scalars(matrix: ca.SX) -> list[list[Any]]:

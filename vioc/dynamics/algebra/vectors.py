@@ -201,8 +201,9 @@ def _joint(linear: Vector, angular: Vector) -> Callable[..., tuple[Matrix, Vecto
     return pose
 
 
-def column(a: Vector) -> ca.SX:
-    return ca.vertcat(*a)
+def column(items: Iterable[Any]) -> ca.SX:
+    """Scalars, or columns, one above another; none of them are (0, 1)."""
+    return ca.vertcat(ca.SX(0, 1), *items)
 
 
 def matrix(m: Matrix) -> ca.SX:

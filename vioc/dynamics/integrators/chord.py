@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import casadi as ca
 
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
@@ -91,8 +92,7 @@ def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
     h = f.constraint(q1, theta)[0]
     solver = factored.with_entries(ca.vertsplit(w))
     correction, multipliers = (
-        ca.vertcat(ca.SX(0, 1), *items)
-        for items in solver.solve(ca.vertsplit(-step.balance), ca.vertsplit(-h))
+        vec.column(items) for items in solver.solve(ca.vertsplit(-step.balance), ca.vertsplit(-h))
     )
     g = -correction / size
     momentum = p + step.impulse - f.constraint(q0, theta)[1][:, :nd].T @ multipliers

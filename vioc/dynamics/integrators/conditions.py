@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from vioc.maps.derivatives import Steps
 
 SOLVED = 1e12  # condition number above which M_k+1 of a solved step counts as singular
-SINGULAR = 1e10  # and of one that cannot be linearized
+SINGULAR = 1e10  # and of one that cannot be solved or linearized
+AMPLIFIED = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
+AMPLIFIED_BY_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,39 @@ def warn_singular(f: VariationalMap, x: np.ndarray, u, t: float, dt: float, x_ne
     )
 
 
-def singular_linearization(
+def check_regular(
+    f: VariationalMap, z_p: np.ndarray, saddle: np.ndarray, h: np.ndarray, k: np.ndarray
+) -> None:
+    """Raise where derivatives of steps do not exist ([S] VII): an impulse is amplified beyond all bounds.
+
+    dq/dp is about dt M^-1, which is largest on its diagonal, and Dh' dlambda/dp a projection, of size 1, so
+    both have natural units.
+
+    Parameters
+    ----------
+    z_p : (N, nd + nm, nd)
+        q_k+1 and the multipliers by p_k, but for the sign.
+    saddle : (N, nd + nm, nd + nm)
+        The step's equations by q_k+1 and the multipliers.
+    h, k : (N,)
+        Lengths, s, and numbers of the steps.
+    """
+    nd, mass = f.nd, f.lagrangian.mass_scale
+    root = np.sqrt(mass)
+    impulse = saddle[:, :nd, nd:] @ z_p[:, nd:] / root[:, None] * root
+    q_p = np.abs(np.diagonal(z_p, axis1=1, axis2=2)[:, :nd] * mass).max(axis=1, initial=0.0) / h
+    lam_p = np.abs(impulse).max(axis=(1, 2), initial=0.0)
+    for size, limit, cause in (
+        (q_p, AMPLIFIED, "singular M"),
+        (lam_p, AMPLIFIED_BY_CONSTRAINTS, "singular constraints"),
+    ):
+        bad = np.flatnonzero(~(size <= limit))
+        if len(bad):
+            i = int(bad[0])
+            raise _singular_linearization(f, saddle[i], int(k[i]), float(size[i]), cause)
+
+
+def _singular_linearization(
     f: VariationalMap, saddle: np.ndarray, k: int, amplification: float, cause: str
 ) -> StepError:
     """The error for a step whose derivatives do not exist ([S] VII).

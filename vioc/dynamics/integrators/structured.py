@@ -22,7 +22,7 @@ import numpy as np
 from vioc.compile.cores import over_cores
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
-from vioc.dynamics.integrators.conditions import singular_linearization
+from vioc.dynamics.integrators.conditions import check_regular
 from vioc.dynamics.integrators.tensor import Tensor
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 Segment = tuple[str, slice, slice]  # kind of variables, which of that kind, where in a Hessian
 
 CACHED = 160_000  # entries of state matrices that are worked on at once
-SINGULAR_M = 1e12  # dq/dp over dt M^-1 beyond which M_k+1 counts as singular
-SINGULAR_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
 
 
 @dataclass(frozen=True)
@@ -284,8 +282,8 @@ class StructuredLinearization:
             np.negative(G, out=G)
         except np.linalg.LinAlgError:
             G = np.full(saddle.shape, np.nan)
-        self._check_regular(G, h, saddle, steps.k)
         G_r = G[:, :, :nd]
+        check_regular(f, G_r, saddle, h, steps.k)
 
         if out is None:
             columns = nx, f.nu, np_
@@ -336,29 +334,6 @@ class StructuredLinearization:
             else:
                 np.matmul(X[:, :, p], minus * F_u, out=Y[:, :, :nf])
         B[:, p, :nf] += plus * F_u
-
-    def _check_regular(self, G: np.ndarray, h: np.ndarray, saddle: np.ndarray, k: np.ndarray) -> None:
-        """Raise where an impulse is amplified beyond what a regular step does ([S] VII).
-
-        dq/dp is about dt M^-1, which is largest on its diagonal, and Dh' dlambda/dp a projection, of size
-        1, so both have natural units.
-        """
-        f, nd = self.f, self.f.nd
-        mass = f.lagrangian.mass_scale
-        q_p = np.abs(np.diagonal(G, axis1=1, axis2=2)[:, :nd] * mass).max(axis=1, initial=0.0) / h
-        lam_p = np.zeros(len(h))
-        if f.nm:
-            root = np.sqrt(mass)
-            impulse = saddle[:, :nd, nd:] @ G[:, nd:, :nd] / root[:, None] * root
-            lam_p = np.abs(impulse).max(axis=(1, 2), initial=0.0)
-        for size, limit, cause in (
-            (q_p, SINGULAR_M, "singular M"),
-            (lam_p, SINGULAR_CONSTRAINTS, "singular constraints"),
-        ):
-            bad = np.flatnonzero(~(size <= limit))
-            if len(bad):
-                i = int(bad[0])
-                raise singular_linearization(f, saddle[i], int(k[i]), float(size[i]), cause)
 
     # -- second order -----------------------------------------------------------------------------
 

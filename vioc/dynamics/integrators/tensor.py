@@ -14,6 +14,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.ancestor_triples import AncestorTriples
 
 if TYPE_CHECKING:
@@ -157,12 +158,12 @@ class Tensor:
         w = ca.vertcat(q, lam, theta)
         gradient = ca.sparsify(ca.jacobian(-f.lagrangian.Dh[:, : f.nd].T @ lam, w))
         j, b = (np.array(i, int) for i in gradient.sparsity().get_triplet())
-        entries = ca.vertcat(ca.SX(0, 1), *gradient.nonzeros())
+        entries = vec.column(gradient.nonzeros())
         pattern = ca.jacobian_sparsity(entries, w)
         if pattern.nnz() > AT_ONCE:
             return None
         rows, c = (np.array(i, int) for i in pattern.get_triplet())
         third = ca.jacobian(entries, w)
-        values = ca.vertcat(ca.SX(0, 1), *third.nonzeros())
+        values = vec.column(third.nonzeros())
         target = (j[rows] * s.start_size + b[rows]) * s.start_size + c
         return Evaluator(ca.Function("start_tensor", [q, lam, theta], [values])), target

@@ -19,14 +19,13 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.conditions import singular_linearization
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.integrators.conditions import check_regular
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
-SINGULAR_M = 1e12  # dq/dp over dt M^-1 beyond which K counts as singular
-SINGULAR_CONSTRAINTS = 1e5  # constraint impulse per impulse beyond which Dh M^-1 Dh' does
 ROWS = 1 << 15  # directional derivatives evaluated at once: bounds the memory
 
 
@@ -61,7 +60,7 @@ class StepDerivatives:
         parts = [ca.SX.sym(name, size) for name, size in sizes.items()]
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
         self.ny = sum(sizes.values())
-        y, d = ca.vertcat(ca.SX(0, 1), *parts), ca.SX.sym("d", self.ny)
+        y, d = vec.column(parts), ca.SX.sym("d", self.ny)
         q0, q1, u, theta, lam = parts
         step = f.graphs.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
         h1, _ = f.constraint(q1, theta)
@@ -132,7 +131,7 @@ class StepDerivatives:
             z_s = -np.linalg.solve(saddle, rhs)
         except np.linalg.LinAlgError:
             z_s = np.full(rhs.shape, np.nan)
-        self._check_regular(z_s[:, :, sp], r[:, :, yl], h, saddle, steps.k)
+        check_regular(f, z_s[:, :, sp], saddle, h, steps.k)
 
         y_s = known
         y_s[:, y1d], y_s[:, yl] = z_s[:, :nd], z_s[:, nd:]
@@ -140,22 +139,6 @@ class StepDerivatives:
         x_s = np.concatenate([y_s[:, y1], P @ y_s, rates], axis=1)
         lin = Linearization.of(x_s, z_s[:, nd:], f.nu)
         return FirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
-
-    def _check_regular(self, z_p, force, h, saddle, k: np.ndarray) -> None:
-        """Raise where an impulse is amplified beyond what a regular step does ([S] VII)."""
-        f = self.f
-        root = np.sqrt(f.lagrangian.mass_scale)
-        q_p = np.abs(z_p[:, : f.nd] * root[:, None] * root).max(axis=(1, 2), initial=0.0) / h
-        impulse = force @ z_p[:, f.nd :] / root[:, None] * root
-        lam_p = np.abs(impulse).max(axis=(1, 2), initial=0.0)
-        for size, limit, cause in (
-            (q_p, SINGULAR_M, "singular M"),
-            (lam_p, SINGULAR_CONSTRAINTS, "singular constraints"),
-        ):
-            bad = np.flatnonzero(~(size <= limit))
-            if len(bad):
-                i = int(bad[0])
-                raise singular_linearization(f, saddle[i], int(k[i]), float(size[i]), cause)
 
     def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(32)).

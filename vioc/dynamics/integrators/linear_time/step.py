@@ -57,7 +57,7 @@ class StepGraphs:
         q0, q1, dt = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq), ca.SX.sym("dt")
         first, second = self.bodies.slots(ca.vertsplit(q0), ca.vertsplit(q1), dt)
         args = [q0, q1, dt, self.f.lagrangian.graph.parameters]
-        return ca.Function("slots", args, [_column(first[:nd]), _column(second[:nd])])
+        return ca.Function("slots", args, [vec.column(first[:nd]), vec.column(second[:nd])])
 
     @cached_property
     def weight(self) -> ca.Function:
@@ -158,7 +158,7 @@ class StepGraphs:
 
         start = factored(ca.vertcat(seed, rho))
         once = solver in ("chord", "riqn")
-        numbers = ca.vertcat(ca.SX(0, 1), *(start.entries() if once else []))
+        numbers = vec.column(start.entries() if once else [])
         prepare = ca.Function("prepare", context, [seed / size, numbers])
 
         y, w = ca.SX.sym("y", nd), ca.SX.sym("w", numbers.numel())
@@ -166,7 +166,7 @@ class StepGraphs:
         saddle = start.with_entries(ca.vertsplit(w)) if once else factored(q1)
         step = self.parts(q0, q1, p, forces, t, dt, theta)
         h = f.constraint(q1, theta)[0]
-        correction, minus = (_column(c) for c in saddle.solve(ca.vertsplit(step.balance), ca.vertsplit(-h)))
+        correction, minus = map(vec.column, saddle.solve(ca.vertsplit(step.balance), ca.vertsplit(-h)))
         multipliers = -minus
         g = -correction / size
         # What is left of the balance is K times the correction, and D22 L_d is K but for O(dt): so both q and
@@ -208,11 +208,7 @@ class StepGraphs:
         lag, g, nd = self.f.lagrangian, self.f.lagrangian.graph, self.f.nd
         bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
         inverse = self.bodies.impulse_inverse(self.bodies.places(ca.vertsplit(g.q_vector)), 1.0, [0.0] * nd)
-        return lag.function("acceleration", [_column(inverse.solve(ca.vertsplit(-bias)[:nd]))])
-
-
-def _column(items: list[Any]) -> ca.SX:
-    return ca.vertcat(ca.SX(0, 1), *items)
+        return lag.function("acceleration", [vec.column(inverse.solve(ca.vertsplit(-bias)[:nd]))])
 
 
 def _matrix(rows: list[list[Any]], columns: int) -> ca.SX:
