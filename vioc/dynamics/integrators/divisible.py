@@ -124,29 +124,25 @@ class DivisibleMap(KernelMap):
         return halves
 
     def _refined(self, step: Step, parts: list[tuple[float, Solved]]) -> list[tuple[float, Solved]]:
-        """Parts of a step that end where their halves do; if these do not, theirs, and so on."""
-        while True:
-            starts = [0.0, *(end for end, _ in parts[:-1])]
-            sizes = [end - start for start, (end, _) in zip(starts, parts, strict=True)]
-            if max(sizes) / 2 < SMALLEST:
-                return parts
-            halves: list[tuple[float, Solved]] = []
-            x = step[0]
-            way = 0.0
+        """Parts of a step that end where shorter ones do; if these do not, they, and so on."""
+        ends = [0.0, *(end for end, _ in parts)]
+        size = max(end - start for start, end in pairwise(ends))
+        while (size := size / 2) >= SMALLEST:
+            shorter: list[tuple[float, Solved]] = []
+            x, way = step[0], 0.0
             try:
-                for start, size in zip(starts, sizes, strict=True):
-                    count = 1 if size / 2 < SMALLEST else 2
-                    for i in range(count):
-                        some = self._parts(step, start + i * size / count, size / count, x)
-                        for _, (after, _) in some:
-                            way += self._moved(x, after)
-                            x = after
-                        halves += some
+                for i in range(round(1 / size)):
+                    shorter += self._parts(step, i * size, size, x)
+                    x = shorter[-1][1][0]
             except StepError:
-                return parts
+                continue
+            before = step[0]
+            for _, (after, _) in shorter:
+                way, before = way + self._moved(before, after), after
             if self._moved(parts[-1][1][0], x) <= AGREED * way:
                 return parts
-            parts = halves
+            parts = shorter
+        return parts
 
     def _solved_part(self, step: Step, start: float, size: float, x: np.ndarray) -> tuple[Solved, bool]:
         """The solution of a part of a step, and whether it is in doubt."""
