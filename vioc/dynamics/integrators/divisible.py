@@ -9,6 +9,7 @@ parts".
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import pairwise
 
 import numpy as np
 
