@@ -24,7 +24,7 @@ from studies.reference_suite import free_body, precession
 from vioc import Gravity, JointDamping, Mass, RungeKutta, System, ry, tx, tz
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal import MaximalVI
-from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
+from vioc.dynamics.integrators.maximal.space import POSE, TWIST
 from vioc.dynamics.terms.contacts import Contact
 
 G, DT = 9.81, 0.01

@@ -200,7 +200,7 @@ def test_guesses():
     [
         (dict(method="newton"), "expected one of 'ddp', 'ilqr'"),
         (dict(tolerance=0), "tolerance > 0"),
-        (dict(x0=None), "no initial state: give x0"),
+        (dict(x0=None), "needs the initial state"),
         (dict(bounds={"theta": 1.0}), r"DDP takes those of inputs \(u.torque\), got 'theta'"),
         (dict(bounds={"u.torque": (1.0, -1.0)}), "lower limit 1 > upper limit -1"),
         (dict(guess=np.zeros((3, 1))), "3 rows for steps=10"),

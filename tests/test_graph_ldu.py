@@ -8,10 +8,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from studies.block_ldu import BlockLDU
+from studies.block_ldu import BlockLDU, analyse
 from studies.graph_ldu import crystal, ladder, net
 from vioc.compile.compiler import find_compiler
-from vioc.dynamics.algebra.graph_structure import analyse
 from vioc.errors import ModelError
 
 BACKENDS = ["numpy", *(["compiled"] if find_compiler() else [])]

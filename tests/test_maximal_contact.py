@@ -11,8 +11,8 @@ from scipy.spatial.transform import Rotation
 import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tx, tz
 from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.maximal import MaximalVI, core, interior, interior_equations
-from vioc.dynamics.integrators.maximal.interior import Problem
+from vioc.dynamics.integrators.maximal import MaximalVI, cones, core, interior
+from vioc.dynamics.integrators.maximal.dense import Problem
 from vioc.dynamics.integrators.maximal.tape import Tape
 from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
@@ -328,7 +328,7 @@ def test_the_last_resort_converges_to_the_same(cone):
     f = chain(2, cone)
     run = f.rollout(f.initial_state({"b-z": 0.6, "b-ry": 0.2, "q1-ry": -0.5}, {"b-y": 0.5}), steps=45)
     for k in (34, 44):
-        problem = f.interior.leaving(run.x[k], np.zeros(0), k * DT, DT, f.theta)
+        problem = f.interior.step.leaving(run.x[k], np.zeros(0), k * DT, DT, f.theta)
         step = f.interior.solve_end(problem)
         other = f.interior._relax(problem, step)
         assert other.error < 1e-11
@@ -362,7 +362,7 @@ def landing() -> tuple[MaximalVI, Problem]:
     """A box that comes to the ground on one edge, and the problem of that step's departure."""
     f = MaximalVI(box(), DT)
     x = f.initial_state({"b-z": 0.27, "b-ry": 0.05}, {"b-x": 0.4, "b-z": -2.0})
-    return f, f.interior.leaving(x, np.zeros(0), 0.0, DT, f.theta)
+    return f, f.interior.step.leaving(x, np.zeros(0), 0.0, DT, f.theta)
 
 
 def test_what_does_not_converge_is_relaxed(monkeypatch):
@@ -386,14 +386,16 @@ def test_a_solution_off_the_central_path_is_none(monkeypatch):
     """A solution with a hundred times the barrier meets every other equation, and is no solution."""
     f, problem = landing()
     loose = MaximalVI(box(), DT, smoothing=1e-6).interior
-    other = loose.solve_end(problem._replace(equations=loose.ends[0]))
+    other = loose.solve_end(problem._replace(end=loose.step.ends[0]))
     assert other.error <= 1e-11
-    E, goal = problem.equations, np.array([f.barrier, 1.0])
+    E, goal = problem.end, np.array([f.barrier, 1.0])
     left, _, mismatch, products = (
         r[:, 0] for r in E.residuals(other.V, other.lam, other.y, *problem.given, goal)
     )
     assert np.abs(np.concatenate([left, mismatch])).max() < 1e-8
-    assert products @ E.centers == pytest.approx(100 * f.barrier * (E.centers @ E.centers), rel=1e-4)
+    assert products @ E.variables.centers == pytest.approx(
+        100 * f.barrier * (E.variables.centers @ E.variables.centers), rel=1e-4
+    )
     monkeypatch.setattr(interior, "ITERATIONS", 0)
     assert f.interior._try(problem, other, 1, resume=True).error == np.inf
 
@@ -430,7 +432,7 @@ def test_steps_to_the_boundary_of_a_round_cone_end_on_it():
     for _ in range(200):
         y, d = random.normal(size=(2, 3))
         y[0] = np.hypot(y[1], y[2]) + abs(y[0])
-        length = interior_equations._to_cone(y, d)
+        length = cones.to_cone(y, d)
         inside = [(y + s * d)[0] - np.hypot(*(y + s * d)[1:]) for s in np.linspace(0, min(length, 1e3), 50)]
         assert min(inside) > -1e-9 * (1 + np.abs(y).max())
         if np.isfinite(length):

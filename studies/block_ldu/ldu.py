@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from studies.block_ldu.numpy_core import NumpyCore
+from studies.block_ldu.structure import analyse
 from vioc.checks import near_misses
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import load_library
-from vioc.dynamics.algebra.graph_structure import analyse
 from vioc.errors import ModelError
 
 BACKENDS = ("auto", "compiled", "numpy")

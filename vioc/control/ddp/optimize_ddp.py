@@ -14,7 +14,7 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost
 from vioc.control.ddp.backward import Box, Model, Pass
-from vioc.control.descent.begin import guess_trajectory, leads_nowhere
+from vioc.control.descent.projection import project, projection_gains
 from vioc.control.problem.limits import bound_arrays, full_names
 from vioc.control.problem.result import HEADER, History, Log, Record, Result, finished, open_loop
 from vioc.control.problem.status import Status, advice_on, verdict
@@ -115,12 +115,23 @@ def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None) -> Trajectory:
         check_steps(guess.step_lengths, f.dt, "guess")
         x0 = guess.x[0] if x0 is None else x0
         return _rollout(f, x0, guess.u, guess.k0)
-    return guess_trajectory(f, guess, x0, steps, None)
+    if not isinstance(guess, tuple):
+        if x0 is None:
+            raise ValueError("x0: a guess of inputs needs the initial state")
+        return _rollout(f, x0, f.check_inputs(guess, steps, x0), 0)
+    X, U = guess
+    U = f.check_inputs(U, len(X) - 1, X[0])
+    try:
+        return project(f, X, U, projection_gains(f, X, U), x0)
+    except StepError as error:
+        raise OptimizationError(f"the guess leads to no trajectory: {error}") from error
 
 
 def _rollout(f: OneStepMap, x0: Any, U: np.ndarray, k0: int) -> Trajectory:
-    with leads_nowhere():
+    try:
         return f.rollout(x0, U, k0=k0, warn=False)
+    except StepError as error:
+        raise OptimizationError(f"the guess leads to no trajectory: {error}; try other inputs") from error
 
 
 def _box(f: OneStepMap, bounds: Mapping[str, Any] | None, n: int) -> Box | None:

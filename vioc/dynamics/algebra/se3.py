@@ -20,19 +20,12 @@ import casadi as ca
 from numpy.polynomial import Polynomial
 
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.rotations import series
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 
 Twist = tuple[Vector, Vector]
 
 # -- scalar functions --------------------------------------------------------------------------------
-
-
-def _horner(coefficients: Any, x: Any) -> Any:
-    """Polynomial with ascending coefficients."""
-    total = coefficients[-1]
-    for c in reversed(coefficients[:-1]):
-        total = total * x + c
-    return total
 
 
 def _continued_fraction(depth: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -62,8 +55,8 @@ def beta(t: Any) -> tuple[Any, Any, Any]:
     s = t * 0.25
     a, b = BETA_ABOVE, BETA_BELOW
     a1, b1 = _derivative(a), _derivative(b)
-    A, B = _horner(a, s), _horner(b, s)
-    A1, B1, A2, B2 = (_horner(c, s) for c in (a1, b1, _derivative(a1), _derivative(b1)))
+    A, B = series(a, s), series(b, s)
+    A1, B1, A2, B2 = (series(c, s) for c in (a1, b1, _derivative(a1), _derivative(b1)))
     value = A / B
     first = (A1 - value * B1) / B
     second = (A2 - 2 * first * B1 - value * B2) / B
@@ -84,7 +77,7 @@ def _turn_over_sine(cosine: Any) -> Any:
     quarter = ca.sqrt(0.5 * (1 + half))
     eighth = ca.sqrt(0.5 * (1 + quarter))
     z = (1 - cosine) / (16 * (1 + half) * (1 + quarter) * (1 + eighth))
-    return _horner(ARCSINE, z) / (half * quarter * eighth)
+    return series(ARCSINE, z) / (half * quarter * eighth)
 
 
 # -- on scalars: numbers and CasADi graphs -------------------------------------------------------------

@@ -13,6 +13,7 @@ are added to it: at the end it is rounding, which large slopes would show if it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.description.numbers import Parameter
+
+BOUNDARY, CLIP = 0.99, 0.1  # fractions of the way to a cone's boundary, and of what is left of a variable
 
 
 @dataclass(frozen=True)
@@ -221,6 +224,60 @@ class RoundCone(Cone):
         second = -(alpha * (eta + deta) + psi * beta) - eta * dalpha
         dpsi = (psi * first - ca.dot(eta, second)) / (alpha * psi - ca.dot(eta, beta))
         return ca.vertcat(ds, dgamma, dpsi, deta, dalpha, (second - beta * dpsi) / psi, 0)
+
+
+class Variables:
+    """The variables of some cones in one vector, and how far they may go.
+
+    Attributes
+    ----------
+    parts : (cones + 1,)
+        Where those of each begin, and the end.
+    positive : (m,)
+        Entries that stay > 0.
+    round : (m, 3)
+        Entries (t, x, y) with t > |(x, y)|.
+    before : (m, 2)
+        gamma, and that of the solution before, of cones with friction.
+    centers : (products,)
+        What products are to equal, over kappa.
+    """
+
+    def __init__(self, cones: Sequence[Cone]):
+        self.parts = np.concatenate([[0], np.cumsum([c.size for c in cones])]).astype(np.int64)
+        own = list(zip(self.parts.tolist(), cones, strict=False))
+        self.positive = np.array([o + i for o, c in own for i in c.positive], np.int64)
+        self.round = np.array([o + i for o, c in own for r in c.round for i in r], np.int64).reshape(-1, 3)
+        before = [[o + 1, o + c.size - 1] for o, c in own if c.friction]
+        self.before = np.array(before, np.int64).reshape(-1, 2)
+        self.centers = np.concatenate([np.zeros(0), *(c.centers for c in cones)])
+
+    def longest(self, y: np.ndarray, dy: np.ndarray) -> float:
+        """The largest step that keeps y in its cones."""
+        own, change = y[self.positive], dy[self.positive]
+        falls = change < 0
+        length = float((-own[falls] / change[falls]).min(initial=np.inf))
+        return min([length, *(to_cone(y[r], dy[r]) for r in self.round)])
+
+    def clipped(self, y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        """y after a whole step with every variable kept in its own cone."""
+        new, p = y + dy, self.positive
+        new[p] = np.maximum(new[p], CLIP * y[p])
+        for r in self.round:
+            new[r] = y[r] + min(1.0, BOUNDARY * to_cone(y[r], dy[r])) * dy[r]
+        return new
+
+
+def to_cone(y: np.ndarray, d: np.ndarray) -> float:
+    """The largest step that keeps (t, x, y) in the round cone t > |(x, y)|."""
+    a = d[0] ** 2 - d[1] ** 2 - d[2] ** 2
+    b = y[0] * d[0] - y[1] * d[1] - y[2] * d[2]
+    c = max(y[0] ** 2 - y[1] ** 2 - y[2] ** 2, 0.0)
+    square = b * b - a * c
+    if square < 0 or (b >= 0 and a >= 0):
+        return np.inf
+    root = c / (np.sqrt(square) - b) if b < 0 else -(b + np.sqrt(square)) / a
+    return float(root) if root >= 0 else np.inf
 
 
 def cone_of(item: Any, mu: Any) -> tuple[Cone, tuple]:

@@ -14,10 +14,10 @@ import numpy as np
 from vioc.compile.libraries import load_library
 from vioc.compile.native import EXPORT
 from vioc.compile.programs import CHUNK, Program
-from vioc.dynamics.integrators.maximal.kernel import STOP
-from vioc.dynamics.integrators.maximal.step import ITERATIONS, PAST
+from vioc.dynamics.integrators.maximal.cones import Variables
+from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP
+from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.maximal.tape import TAPES, Tape
-from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.progress import Progress
 
 if TYPE_CHECKING:
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 PIECE = 1 << 13  # steps of one body in one call, a fraction of a second
 Long, Double = ctypes.c_longlong, ctypes.c_double
 PLACES = (
-    ("carry", "u", "t", "dt"),
-    ("V", "dV", "found", "multipliers", "left", "poses", "after"),
-    ("mismatch", "products", "y", "dy", "fresh", "gaps", "kappa", "speed"),
+    *("carry", "u", "t", "dt", "V", "dV", "found", "multipliers", "values", "left", "poses", "after"),
+    *("mismatch", "products", "impulses", "y", "dy", "fresh", "gaps", "kappa", "speed"),
 )
-COUNTS = ("touches", "mismatches", "complementary", "size_y", "positives", "rounds", "rubbing", "impulses")
+COUNTS = ("touches", "mismatches", "complementary", "size_y", "positives", "rounds", "rubbing", "pushes")
 ARRAYS = ("parts", "positive", "round", "before", "centers")
 
 
@@ -40,9 +39,9 @@ class _Model(ctypes.Structure):
         *((f"{kind}_{name}", ctypes.c_void_p) for kind in ("tape", "end") for name in TAPES),
         *((name, ctypes.c_void_p) for name in ("index", "image")),
         *((name, Long) for name in ("size", "n_arg", "n_res", "n_iw", "n_w", "bodies", "nu", "rows")),
-        *((name, Long) for group in PLACES for name in group),
+        *((name, Long) for name in PLACES),
         *((name, Long) for name in COUNTS),
-        *((name, ctypes.c_void_p) for name in ("values", "scales", *ARRAYS)),
+        *((name, ctypes.c_void_p) for name in ("scales", *ARRAYS)),
         ("stop", Double),
         ("limit", Long),
         *((name, Double) for name in ("mass", "floor")),
@@ -77,60 +76,49 @@ class Core:
             getattr(library, f"kernel{i}_work")(*(ctypes.byref(w) for w in work))
             needs = np.maximum(needs, [w.value for w in work])
             pointers.append(ctypes.cast(getattr(library, f"kernel{i}"), ctypes.c_void_p).value)
+        variables = Variables([t.cone for t in f.graph.touches])
         # kept: the structures point into these
         shared: dict[str, Any] = {
             "kernels": np.array(pointers, np.uint64),
             "scales": np.ascontiguousarray(f.graph.scales),
-            **self._touching(f, departure),
+            **{name: getattr(variables, name) for name in ARRAYS},
         }
-        rows = len(f.graph.names)
+        places = departure.places
         sizes = dict(zip(("n_arg", "n_res", "n_iw", "n_w"), map(int, needs), strict=True))
-        mismatches, products, impulses = map(sum, departure.counts)
         sizes |= dict(
             bodies=f.graph.n,
             nu=f.nu,
-            rows=rows,
+            rows=len(f.graph.names),
             limit=ITERATIONS,
             touches=len(f.graph.touches),
-            mismatches=mismatches,
-            complementary=products,
-            impulses=impulses,
-            size_y=departure.parts[-1],
-            positives=len(shared["positive"]),
-            rounds=len(shared["round"]),
-            rubbing=len(shared["before"]),
+            mismatches=places["mismatch"].nnz(),
+            complementary=places["products"].nnz(),
+            pushes=places["impulses"].nnz(),
+            size_y=places["y"].nnz(),
+            positives=len(variables.positive),
+            rounds=len(variables.round),
+            rubbing=len(variables.before),
         )
-        self.half, self._whole = rows + impulses, f.whole
-        self._numbers = dict(stop=f._tolerance if f.graph.touches else STOP, mass=f.mass)
+        self.half, self._whole = sizes["rows"] + sizes["pushes"], f.whole
+        self._numbers = dict(stop=f.tolerance if f.graph.touches else STOP, mass=f.mass)
         self._parts: list[tuple[Tape, dict[str, Any], dict[str, int]]] = []
         for tape in self.tapes:
             arrays = {name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()}
             arrays["index"] = np.array([*tape.index, 0], np.int64)
-            arrays["values"] = tape.values + np.arange(rows, dtype=np.int64)
-            places = {name: getattr(tape, name) for group in (("size",), *PLACES) for name in group}
-            self._parts.append((tape, arrays | shared, places | sizes))
-
-    def _touching(self, f: MaximalVI, tape: Tape) -> dict[str, np.ndarray]:
-        """What the interior point knows of the touches' variables."""
-        cones = [(o, t.cone) for o, t in zip(tape.parts, f.graph.touches, strict=False)]
-        return {
-            "parts": np.array(tape.parts, np.int64),
-            "positive": np.array([o + i for o, cone in cones for i in cone.positive], np.int64),
-            "round": np.array([o + i for o, c in cones for r in c.round for i in r], np.int64).reshape(-1, 3),
-            "before": np.array([[o + 1, o + c.size - 1] for o, c in cones if c.friction], np.int64),
-            "centers": np.concatenate([np.zeros(0), *(cone.centers for _, cone in cones)]),
-        }
+            own = {name: tape.places[name].place for name in PLACES}
+            self._parts.append((tape, arrays | shared, {"size": tape.size} | own | sizes))
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:
         """The structures of both ends at parameters, each with the image that it points into."""
         found = []
         for tape, arrays, places in self._parts:
             image = np.zeros(tape.size + 1)
-            image[tape.theta : tape.theta + len(theta)] = theta
+            at = tape.places["theta"].place
+            image[at : at + len(theta)] = theta
             for place, values in tape.constants:
                 image[place : place + len(values)] = values
             model = _Model(**places, **self._numbers, image=image.ctypes.data, floor=floor)
-            for name in ("kernels", "index", "values", "scales", *ARRAYS):
+            for name in ("kernels", "index", "scales", *ARRAYS):
                 setattr(model, name, arrays[name].ctypes.data)
             for name in TAPES:
                 setattr(model, f"tape_{name}", arrays[name].ctypes.data)

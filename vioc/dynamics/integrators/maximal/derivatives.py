@@ -10,10 +10,10 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.maximal import rotations as rot
+from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.integrators.maximal import space
-from vioc.dynamics.integrators.maximal.step import STATE, Balance
-from vioc.dynamics.integrators.maximal.terms import TWIST
+from vioc.dynamics.integrators.maximal.equations import Assembly, Balance, Held
+from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -70,21 +70,15 @@ class StepDerivatives:
         size = TWIST * n + len(f.multiplier_names)
         w, m = ca.SX.sym("w", size), ca.SX.sym("n", size)
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
-        middle = t + 0.5 * dt
         (V, lam), (nu, mu) = ((a[: TWIST * n], a[TWIST * n :]) for a in (w, m))
         moved = f.retract_expression(x, e)
         z = ca.vertsplit(moved[:at], STATE)
-        poses = [graph.pose(a) for a in z]
-        momenta = graph.momenta(moved[at:], theta)
-        base = graph.kicked(momenta, ca.vertcat(*poses), None, u, middle, dt, theta)
-        gone = graph.leave(V, ca.vertcat(*poses), base, u, middle, dt, theta)
-        R = self._stacked(gone, graph.held(poses, theta), lam, poses, gone.next, V, dt)
-
-        ends = ca.vertcat(*gone.next)
-        momenta = graph.landed_momenta(V, ends, u, middle, dt, theta)
-        G = graph.held(gone.next, theta)
-        there = graph.arrive(nu, momenta, G, dt, theta)
-        S = self._stacked(there, G, mu, gone.next, None, nu, dt)
+        E = Assembly(graph, u, t + 0.5 * dt, dt, theta)
+        held = E.held(E.poses(z))
+        gone = E.leave(V, E.kicked(E.momenta(moved[at:]), held.Z), held)
+        R = self._stacked(E, gone, held, lam)
+        there = E.held(gone.next, arrival=True)
+        S = self._stacked(E, E.arrive(nu, E.landed(V, there.Z), there), there, mu)
 
         rows: list[Any] = []
         for i, v in enumerate(ca.vertsplit(V, TWIST)):
@@ -95,27 +89,13 @@ class StepDerivatives:
         X = ca.vertcat(*rows, nu - x1[at:])
         return (x, x1, u, w, m, t, dt, theta), e, R, S, X
 
-    def _stacked(
-        self, at: Balance, G: list, multipliers: Any, poses: list, after: list | None, V: Any, dt: Any
-    ):
+    def _stacked(self, E: Assembly, at: Balance, held: Held, multipliers: ca.SX) -> ca.SX:
         """The equations of one end of a step: momenta, constraints, laws of the touches."""
-        f, graph = self.f, self.f.graph
-        theta, offset = f.symbols.parameters, len(graph.names)
-        balance, own, laws = graph.pulled(at.rest, G, multipliers), ca.vertsplit(V, TWIST), []
-        for touch in graph.touches:
-            p = multipliers[offset : offset + len(touch.multipliers)]
-            offset += len(touch.multipliers)
-            data = ca.substitute(ca.vertcat(ca.SX(0, 1), *touch.data), graph.terms.parameters, theta)
-            before, twists = ([a[i] for i in touch.bodies] for a in (poses, own))
-            if after is None:
-                impulses, law = touch.geometry.arriving(before, twists, p, f.barrier, dt, data)
-            else:
-                ends = [after[i] for i in touch.bodies]
-                impulses, law = touch.geometry.leaving(before, ends, twists, p, f.barrier, dt, data)
-            laws.append(law)
-            for i, impulse in zip(touch.bodies, impulses, strict=True):
-                balance[i] = balance[i] + impulse
-        return ca.vertcat(*(-r for r in balance), *at.values, *laws)
+        graph = self.f.graph
+        own = E.on.split(multipliers, [len(graph.names), *(len(t.multipliers) for t in graph.touches)])
+        pushes, laws = E.lawful(at, held, own[1:], self.f.barrier)
+        left = E.left(at, held, E.by_group(own[0]), pushes)
+        return ca.vertcat(*(-r for r in left), *at.values, *laws)
 
     @cached_property
     def residual(self) -> ca.Function:
@@ -125,9 +105,9 @@ class StepDerivatives:
         cut = STATE * graph.n
         starts, goals = (ca.vertsplit(a[:cut], STATE) for a in (x, x1))
         V = ca.vertcat(*(graph.between(a, b, dt) for a, b in zip(starts, goals, strict=True)))
-        ends = ca.vertcat(*(graph.pose(a) for a in goals))
-        momenta = graph.landed_momenta(V, ends, u, t + 0.5 * dt, dt, theta)
-        velocities, arriving = graph.project(ends, momenta, dt, theta)
+        E = Assembly(graph, u, t + 0.5 * dt, dt, theta)
+        there = E.held(E.poses(goals), arrival=True)
+        velocities, arriving = E.project(there, E.landed(V, there.Z))
         known = ca.vertcat(V, total - arriving)
         (R,) = ca.substitute([R], [e, w], [ca.SX.zeros(e.numel()), known])
         norms = [ca.sumsqr(z[3:]) - 1 for z in goals]
@@ -206,7 +186,7 @@ class StepDerivatives:
                 "singular constraints",
             )
         whole = X_y + X_w @ leaving + X_m @ arriving
-        first = np.where(f._slips[:, None], 0.0, leaving[:, TWIST * n :])
+        first = np.where(f.slips[:, None], 0.0, leaving[:, TWIST * n :])
         impulses = first + arriving[:, TWIST * n :]
         lin = Linearization.of(whole, impulses, f.nu)
         return First(arguments, solved, [R_w, S_w, S_m, X_w, X_m], lin)
@@ -216,7 +196,7 @@ class StepDerivatives:
         R_w, S_w, S_m, X_w, X_m = (np.swapaxes(a, 1, 2) for a in first.slopes)
         n = TWIST * self.f.graph.n
         leaving, arriving = X_w @ Z[..., None], X_m @ Z[..., None]
-        leaving[:, n:] += np.where(self.f._slips, 0.0, zeta)[..., None]
+        leaving[:, n:] += np.where(self.f.slips, 0.0, zeta)[..., None]
         arriving[:, n:] += zeta[..., None]
         s = np.linalg.solve(S_m, arriving)
         r = np.linalg.solve(R_w, leaving - S_w @ s)

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from vioc.compile.programs import CHUNK, Program
-from vioc.dynamics.integrators.maximal.interior_equations import BOUNDARY, CLIP, InteriorEquations
-from vioc.dynamics.integrators.maximal.newton import StepEquations
-from vioc.dynamics.integrators.maximal.step import STATE
-from vioc.dynamics.integrators.maximal.terms import TWIST
-from vioc.dynamics.integrators.newton import dependent_constraints
-from vioc.dynamics.terms.limits import JointLimits
-from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.dynamics.integrators.maximal.cones import BOUNDARY, CLIP
+from vioc.dynamics.integrators.maximal.dense import DenseStep, Problem
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
@@ -29,7 +24,6 @@ TINY, LEAST = 1e-12, 1e-3
 CENTERED = 1e-6  # how far from kappa, relative, a product may end
 ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
 SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that tell how much the barrier may fall
-PENETRATION = 1e-6  # m or rad, of a start
 
 
 def fall(length: float) -> float:
@@ -81,57 +75,32 @@ class Step(NamedTuple):
         return max(self.leaving.error, self.arriving.error)
 
 
-class Problem(NamedTuple):
-    """One end of a step at numbers.
-
-    Attributes
-    ----------
-    equations : InteriorEquations
-    given : tuple
-        Poses, momenta, inputs, time, step length, parameters.
-    guess : array
-        Of the twists.
-    """
-
-    equations: InteriorEquations
-    given: tuple
-    guess: np.ndarray
-
-    @property
-    def dt(self) -> float:
-        return float(self.given[4][0])
-
-
 class InteriorPoint:
-    """The interior point on a map's steps.
+    """The interior point on a mechanism's steps.
 
     Parameters
     ----------
-    f : MaximalVI
+    step : DenseStep
+    scales : (6 n,)
+        Masses and moments of inertia that turn momenta into velocities.
+    mass : float
+        Of the whole mechanism, kg.
+    barrier : float
+        kappa of each end of a step, J.
+    tolerance : float
     """
 
-    def __init__(self, f: MaximalVI):
-        self.f = f
-        self.ends = [InteriorEquations(f.graph, f.nu, arrival) for arrival in (False, True)]
-        self.step = StepEquations(f.graph, f.nu)
-
-    def leaving(self, x, u, t: float, dt: float, theta) -> Problem:
-        """Of the twists of a step from x."""
-        given = (*self.step.start(x, u, t, dt, theta), u, np.array([t + 0.5 * dt]), np.array([dt]), theta)
-        return Problem(self.ends[0], given, x[STATE * self.f.graph.n :])
-
-    def arriving(self, x, V, u, t: float, dt: float, theta) -> tuple[Problem, np.ndarray]:
-        """Of the velocities after a step from x at the twists V; positions and quaternions there."""
-        z, *given = self.step.end(x, V, u, t, dt, theta)
-        return Problem(self.ends[1], (*given, u, np.array([t + 0.5 * dt]), np.array([dt]), theta), V), z
+    def __init__(self, step: DenseStep, scales: np.ndarray, mass: float, barrier: float, tolerance: float):
+        self.step, self._scales, self._mass = step, scales, mass
+        self._floor, self._tolerance = barrier, tolerance
 
     def solve(self, x, u, t: float, dt: float, theta, seeds: Step | None = None) -> Step:
         """A step from x: warm from the solutions of the one before, or cold."""
         first, second = (None, None) if seeds is None else seeds[:2]
-        gone = self.solve_end(self.leaving(x, u, t, dt, theta), first)
-        if not gone.error <= self.f._tolerance:
+        gone = self.solve_end(self.step.leaving(x, u, t, dt, theta), first)
+        if not gone.error <= self._tolerance:
             return Step(gone, gone, np.full(len(x), np.nan))
-        problem, z = self.arriving(x, gone.V, u, t, dt, theta)
+        problem, z = self.step.arriving(x, gone.V, u, t, dt, theta)
         there = self.solve_end(problem, second)
         return Step(gone, there, np.concatenate([z, there.V]))
 
@@ -139,23 +108,23 @@ class InteriorPoint:
         found = self._try(problem, seed, 0)
         count = found.iterations
         for start in range(0 if seed is not None else 1, len(COLD)):
-            if found.error <= self.f._tolerance:
+            if found.error <= self._tolerance:
                 break
             found = self._try(problem, None, start)
             count += found.iterations
-        if not found.error <= self.f._tolerance:
+        if not found.error <= self._tolerance:
             found = self._relax(problem, found)
             count += found.iterations
         return found._replace(iterations=count)
 
     def _relax(self, problem: Problem, found: Solution) -> Solution:
         """Friction bounded by the normal impulses of the solution before, until both are the same."""
-        gamma = problem.equations.before[:, 0]
+        gamma = problem.end.variables.before[:, 0]
         bound, last, stride, count = found.y[gamma], np.inf, 1.0, 0
         for _ in range(ROUNDS):
             found = self._try(problem, None, 1, bound)
             count += found.iterations
-            if not found.error <= self.f._tolerance:
+            if not found.error <= self._tolerance:
                 return found._replace(iterations=count)
             change = _largest(found.y[gamma] - bound)
             if change <= SAME * _largest(found.y[gamma]):
@@ -176,9 +145,9 @@ class InteriorPoint:
     ) -> Solution:
         """Iterations from a start or a solution; `bound` has normal impulses that friction goes by."""
         lag = 1.0 if bound is None else 0.0
-        f, (E, given, guess), dt = self.f, problem, problem.dt
-        scales, mass, floor = f.graph.scales, f.mass, f.barrier
-        size = 1 + float(np.abs(given[0]).max())
+        (E, given, guess), dt, size = problem, problem.dt, problem.extent
+        scales, mass, floor, variables = self._scales, self._mass, self._floor, E.variables
+        parts, weights = variables.parts, variables.centers
 
         def left_of(V, lam, y) -> tuple[float, np.ndarray]:
             """Speeds that are left, and products."""
@@ -200,7 +169,7 @@ class InteriorPoint:
         def begin(speed: float, kappa: float) -> np.ndarray:
             return E.begin(V, lam, y, *given, np.array([speed]), np.array([kappa, lag]))[0][:, 0]
 
-        V, lam, y = guess.copy(), np.zeros(E.rows), np.zeros(E.offsets[-1])
+        V, lam, y = guess.copy(), np.zeros(E.rows), np.zeros(parts[-1])
         if resume:
             V = seed.V.copy()  # type: ignore[union-attr]
         if seed is None:  # where all would go without contact
@@ -212,18 +181,18 @@ class InteriorPoint:
         gaps = E.gaps(V, lam, y, *given)[0][:, 0]
         speed = max(float(-gaps.min(initial=0.0)), LEAST)
         new = begin(speed, max((COLD[start] if seed is None else WARM) * mass * speed**2, floor))
-        for o, end, a in zip(E.offsets[:-1], E.offsets[1:], gaps, strict=True):
+        for o, end, a in zip(parts[:-1], parts[1:], gaps, strict=True):
             if seed is None or (
                 not resume and a < 0.5 * y[o] and y[o] * mass > y[o + 1]
             ):  # it was open, and closes
                 y[o:end] = new[o:end]
         if bound is not None:
-            y[E.before[:, 1]] = bound
+            y[variables.before[:, 1]] = bound
         left, products = left_of(V, lam, y)
-        off = _largest(products - floor * E.centers)
+        off = _largest(products - floor * weights)
         length, count, stuck = 0.0, 0, 0
-        while count < ITERATIONS and not (left * dt <= f._tolerance * size and off <= CENTERED * floor):
-            mean = products @ E.centers / E.centers.sum()
+        while count < ITERATIONS and not (left * dt <= self._tolerance * size and off <= CENTERED * floor):
+            mean = products @ weights / weights.sum()
             kappa = fall(length if count else FAR) * mean
             if length >= NEAR:
                 kappa = min(kappa, mass * (mean / mass) ** 1.5)
@@ -231,24 +200,24 @@ class InteriorPoint:
             dV, dlam = direction(V, lam, y, kappa)
             dy = E.expand(V, lam, y, *given, np.array([kappa, lag]), dV)[0][:, 0]
             count += 1
-            factor = length = min(1.0, BOUNDARY * E.longest(y, dy))
+            factor = length = min(1.0, BOUNDARY * variables.longest(y, dy))
             clip = start > 0 and JUMP <= stuck < LAND
-            before = _largest(products - kappa * E.centers)
+            before = _largest(products - kappa * weights)
             for _ in range(HALVINGS):
                 point = V + factor * dV, lam + factor * dlam, y + factor * dy
                 if clip:
-                    point = V + dV, lam + dlam, E.clipped(y, dy)
+                    point = V + dV, lam + dlam, variables.clipped(y, dy)
                 now, products = left_of(*point)
                 if clip and not np.isfinite(now):  # half a turn or more: shorten it like any other
                     clip = False
                     continue
                 least = 1 - 1e-4 * factor
-                centers = _largest(products - kappa * E.centers)
+                centers = _largest(products - kappa * weights)
                 if clip or now <= least * left or (np.isfinite(now) and centers <= least * before):
                     break
                 factor /= 2
             V, lam, y = point
-            left, off = now, _largest(products - floor * E.centers)
+            left, off = now, _largest(products - floor * weights)
             stuck = stuck + 1 if factor < SHORT or clip else 0
             warm = seed is not None and not resume
             if not np.isfinite(now) or stuck >= (STUCK if warm else JAMMED) or (warm and count >= PATIENCE):
@@ -303,70 +272,3 @@ class InteriorProgram(Program):
 
 def _largest(a: np.ndarray) -> float:
     return float(np.abs(a).max(initial=0.0))
-
-
-def check_apart(f: MaximalVI, x: np.ndarray, k: int) -> None:
-    """Refuse to start where bodies overlap, or joints are beyond their limits; and a parameter mu <= 0."""
-    gaps, mu = (a[:, 0] for a in f._gaps(x, f._theta))
-    if not mu.min() > 0:
-        name = f.graph.touches[int(np.argmin(mu))].name
-        raise ModelError(
-            f"{f.system.name}: the coefficient of friction of {name} is {mu.min():g}, expected > 0 where it "
-            "is a parameter"
-        )
-    worst = int(np.argmin(gaps))
-    if gaps[worst] >= -PENETRATION:
-        return
-    name = f.graph.touches[worst].name
-    unit = f.unit(f"gap.{name}")
-    others = int((gaps < -PENETRATION).sum()) - 1
-    more = f", and {others} more do" if others else ""
-    item, side, limit = _limit_of(f, name)
-    if item is not None:
-        raise ConstraintError(
-            f"{f.system.name}: step {k}: {item.variable!r} starts {-gaps[worst]:.3g} {unit} beyond its "
-            f"{side} limit {limit:g}, expected {float(item.lower):g} to {float(item.upper):g} "
-            f"({PENETRATION:g} {unit} beyond is accepted){more}; move the start, or the limit"
-        )
-    raise ConstraintError(
-        f"{f.system.name}: step {k} starts in penetration: the gap of {name} is {gaps[worst]:.3g} {unit}, "
-        f"expected >= 0 (-{PENETRATION:g} {unit} is accepted){more}; move the bodies apart"
-    )
-
-
-def _limit_of(f: MaximalVI, touch: str) -> tuple[JointLimits | None, str, float]:
-    """The limits that a touch belongs to, which of the two, and its value; None if it is no limit."""
-    name, _, side = touch.rpartition("-")
-    for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
-        if n == name and isinstance(item, JointLimits):
-            return item, side, float(getattr(item, side))
-    return None, "", 0.0
-
-
-def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-    """Step k from x under u at time t by a cold start: (x_next, multipliers)."""
-    with np.errstate(all="ignore"):
-        found = f.interior.solve(x, u, t, dt, f._theta)
-    if not found.error <= f._tolerance:
-        raise _explain(f, x, u, k, t, dt, found)
-    return found.x, f.whole(found.leaving.multipliers, found.arriving.multipliers)
-
-
-def _explain(f: MaximalVI, x, u, k: int, t: float, dt: float, found: Step) -> StepError:
-    where = (
-        f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "
-        f"solved in {found.arriving.iterations} iterations"
-    )
-    G = f._variations(x, f._theta)[0]
-    error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, found.error) if len(G) else None
-    if error is not None:
-        return error
-    turns = np.abs(x[STATE * f.graph.n :].reshape(-1, TWIST)[:, 3:]).max() * dt
-    if turns > 1:
-        advice = f"a body turns by {turns:.2g} rad within a step, where pi is the limit: use a smaller dt"
-    else:
-        advice = (
-            "constraints and contacts may contradict each other, or dt is too large for this state: try a "
-            f"smaller dt, or a larger smoothing than {f.smoothing:g}"
-        )
-    return StepError(f"{where}; {advice}", k, found.error, "no convergence")

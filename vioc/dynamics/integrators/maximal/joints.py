@@ -1,13 +1,15 @@
 """Joints: one translational and one rotational constraint with 0-3 free axes each ([M] 2).
 
 The directions and axes of a `Joint` are written in the body axes of its parent a and its child b; the rows
-and their variations are derived in docs/maths/maximal.md.
+and their variations are derived in docs/maths/maximal.md. What a step needs of a joint's rows, or of those of
+a system's constraint, are the functions of `Rows`, alike for all that are alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -15,6 +17,8 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.dynamics.integrators.maximal.space import POSE, unpack_pose
+from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 
 PARALLEL = 1e-9
@@ -162,7 +166,7 @@ class Joint:
             return [ca.atan2(image(D, e1, e2), image(D, e1, e1))]
         if len(axes) == 2:
             one, two = axes
-            return [_about(one, two, D, image), _minus(_about(two, one, back, image))]
+            return [_about(one, two, D, image), -_about(two, one, back, image)]
         one, two, three = axes
         products = [abs(float(x @ y)) for x, y in ((one, two), (two, three), (one, three))]
         if max(products) > PARALLEL:
@@ -186,10 +190,6 @@ def _about(axis: np.ndarray, arm: np.ndarray, D: Matrix, image: Any) -> Any:
     return ca.atan2(image(D, arm, np.cross(axis, e1)), image(D, arm, e1))
 
 
-def _minus(a: Any) -> Any:
-    return -a
-
-
 def across(axis: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """e1, e2 with (e1, e2, axis) right-handed; coordinate axes where `axis` is one."""
     axis = np.asarray(axis, float)
@@ -205,3 +205,83 @@ def _aligned(rows: np.ndarray) -> np.ndarray:
     if np.abs(projector - np.diag(np.diag(projector))).max() < 1e-14:
         return np.eye(3)[np.diag(projector) > 0.5]
     return rows
+
+
+# -- rows of constraints in a step ---------------------------------------------------------------------------
+
+
+class Rows:
+    """The functions of a group of constraints; alike groups share them.
+
+    Parameters
+    ----------
+    function : casadi.Function
+        (poses of the bodies.., parameters) -> g, its right variations by each body (rows, 6).
+    """
+
+    def __init__(self, function: ca.Function):
+        self.function, self.bodies, self.size = function, function.n_in() - 1, function.size1_out(0)
+
+    @staticmethod
+    def of_joint(joint: Joint, count: int, theta: ca.SX) -> Rows:
+        """Of a joint between `count` bodies, one of which may be the world."""
+        Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
+        places = [unpack_pose(z) for z in Z]
+        a = places[0] if count == 2 else (vec.ZERO, vec.IDENTITY)
+        g, *variations = joint.constraint(a, places[-1])
+        rows = [ca.sparsify(ca.vertcat(*(ca.horzcat(*row) for row in v))) for v in variations[2 - count :]]
+        return Rows(ca.Function("joint", [*Z, theta], [ca.vertcat(*g), *rows], OPTIONS))
+
+    def _arguments(self) -> list[ca.SX]:
+        return [ca.SX.sym("a", self.function.size1_in(i)) for i in range(self.function.n_in())]
+
+    @cached_property
+    def held(self) -> ca.Function:
+        """(poses.., parameters) -> the transposed variations G' by each body (6, rows)."""
+        args = self._arguments()
+        return ca.Function("held", args, [ca.sparsify(g.T) for g in self.function.call(args)[1:]], OPTIONS)
+
+    @cached_property
+    def landed(self) -> ca.Function:
+        """(next poses.., T.., dt, parameters) -> g, and H: its slopes by the twists that lead there."""
+        *Z, theta = self._arguments()
+        T, dt = [ca.SX.sym("T", 3, 3) for _ in Z], ca.SX.sym("dt")
+        g, *rows = self.function.call([*Z, theta])
+        H = [ca.sparsify(ca.horzcat(dt * v[:, :3], v[:, 3:] @ t)) for v, t in zip(rows, T, strict=True)]
+        return ca.Function("landed", [*Z, *T, dt, theta], [g, *H], OPTIONS)
+
+    @cached_property
+    def swept(self) -> ca.Function:
+        """(G' by each body.., their twists.., dt) -> dt G V (rows,), dt G by each body."""
+        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        V, dt = [ca.SX.sym("V", g.shape[0]) for g in held], ca.SX.sym("dt")
+        H = [dt * g.T for g in held]
+        swept = sum((h @ v for h, v in zip(H, V, strict=True)), ca.SX(self.size, 1))
+        return ca.Function("swept", [*held, *V, dt], [ca.densify(swept), *H], OPTIONS)
+
+    @cached_property
+    def impulse(self) -> ca.Function:
+        """(G' by each body.., multipliers) -> G' lambda by each body (6,)."""
+        held = [ca.SX.sym("G", self.held.sparsity_out(i)) for i in range(self.bodies)]
+        lam = ca.SX.sym("lambda", self.size)
+        return ca.Function("impulse", [*held, lam], [ca.densify(g @ lam) for g in held], OPTIONS)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Constraints that are one node of the mechanism's graph.
+
+    Attributes
+    ----------
+    bodies : tuple of int
+    names : tuple of str
+        Of its rows.
+    rows : Rows
+    joint : bool
+        Whether it is a joint of the tree.
+    """
+
+    bodies: tuple[int, ...]
+    names: tuple[str, ...]
+    rows: Rows
+    joint: bool

@@ -21,21 +21,17 @@ from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap
 from vioc.dynamics.integrators.maximal import space
+from vioc.dynamics.integrators.maximal.checks import check_apart, warn_crossed
 from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
-from vioc.dynamics.integrators.maximal.crossings import warn_crossed
+from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
-from vioc.dynamics.integrators.maximal.interior import (
-    InteriorPoint,
-    InteriorProgram,
-    check_apart,
-    solve_contact,
-)
-from vioc.dynamics.integrators.maximal.kernel import build_kernel
-from vioc.dynamics.integrators.maximal.newton import solve_step
+from vioc.dynamics.integrators.maximal.graph import StepGraph
+from vioc.dynamics.integrators.maximal.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.integrators.maximal.kernel import PAST, build_kernel
 from vioc.dynamics.integrators.maximal.quantities import Quantities
+from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
+from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.integrators.maximal.states import START, States
-from vioc.dynamics.integrators.maximal.step import PAST, STATE, StepGraph
-from vioc.dynamics.integrators.maximal.terms import TWIST
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.errors import StepError
@@ -139,7 +135,7 @@ class MaximalVI(DivisibleMap):
         self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
 
     def __reduce__(self):
-        options = dict(tolerance=self._tolerance, backend=self.backend.name, smoothing=self.smoothing)
+        options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=self.smoothing)
         return _rebuild, (self.system, self.dt, options, self.parameters)
 
     def __repr__(self) -> str:
@@ -262,17 +258,23 @@ class MaximalVI(DivisibleMap):
 
     def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
         """A step's multipliers (..., nm) of those of its two ends: impulses add up, slips are the last."""
-        return np.where(self._slips, 0.0, leaving) + arriving
+        return np.where(self.slips, 0.0, leaving) + arriving
 
     @cached_property
-    def _slips(self) -> np.ndarray:
+    def slips(self) -> np.ndarray:
+        """Which of the multipliers are speeds, those of slips."""
         own = [n == f"{t.name}.slip" for t in self.graph.touches for n in t.multipliers]
         return np.array([False] * len(self.graph.names) + own, bool)
 
     @shared
     def interior(self) -> InteriorPoint:
         """The solver of steps with contact, in numpy."""
-        return InteriorPoint(self)
+        return InteriorPoint(self.dense, self.graph.scales, self.mass, self.barrier, self.tolerance)
+
+    @shared
+    def dense(self) -> DenseStep:
+        """A step's equations at numbers."""
+        return DenseStep(self.graph, self.nu)
 
     @property
     def kernel(self) -> Kernel | None:
@@ -303,7 +305,7 @@ class MaximalVI(DivisibleMap):
     def check_beginning(self, x: np.ndarray, k: int) -> None:
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
         if self.system.constraints:  # joints of a tree are always independent
-            G = self._variations(x, self._theta)[0]
+            G = self.variations(x)
             error = dependent_constraints(G, self.graph.names, f"step {k}: G(Z_k)", k, 0.0)
             if error is not None:
                 raise error
@@ -317,16 +319,27 @@ class MaximalVI(DivisibleMap):
         gaps, mu = (ca.vertcat(*map(each, self.graph.touches)) for each in (q.gap, q.friction))
         return Evaluator(ca.Function("gaps", [s.x, s.parameters], [ca.densify(gaps), ca.densify(mu)]))
 
+    def gaps(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """phi of every touch in a state, and coefficients of friction, 1 where there is none."""
+        phi, mu = self._gaps(x, self.theta)
+        return phi[:, 0], mu[:, 0]
+
     @shared_by_step
     def _variations(self) -> Evaluator:
         return Evaluator(self.quantities.variations)
+
+    def variations(self, x: np.ndarray) -> np.ndarray:
+        """G (rows, 6 n) in a state: the variations of the constraints by (dx, phi) of every body."""
+        return self._variations(x, self.theta)[0]
 
     def review(self, trajectory: Trajectory) -> None:
         if self.graph.touches:
             warn_crossed(self, trajectory)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        return (solve_contact if self.graph.touches else solve_step)(self, x, u, k, t, dt)
+        if self.graph.touches:
+            return solve_contact(self, x, u, k, t, dt)
+        return solve_free(self, x, u, k, t, dt)
 
     # -- derivatives ------------------------------------------------------------------------------------
 
@@ -340,10 +353,10 @@ class MaximalVI(DivisibleMap):
         return None if self.graph.touches else self.derivatives.residual
 
     def _linearize_steps(self, steps: Steps) -> Linearization:
-        return self.derivatives.first(steps, self._theta).linearization
+        return self.derivatives.first(steps, self.theta).linearization
 
     def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self.derivatives.second(self.derivatives.first(steps, self._theta), Z, zeta)
+        return self.derivatives.second(self.derivatives.first(steps, self.theta), Z, zeta)
 
     def _moved(self, x0: np.ndarray, x1: np.ndarray) -> float:
         return float(np.linalg.norm(self.difference(x0, x1)[: self.ndx // 2] * np.sqrt(self.graph.scales)))
@@ -362,7 +375,7 @@ class MaximalVI(DivisibleMap):
 
     def _shares(self, split: Split) -> np.ndarray:
         shares = super()._shares(split)
-        shares[:-1, self._slips] = 0.0  # speeds, the last
+        shares[:-1, self.slips] = 0.0  # speeds, the last
         return shares
 
     # -- named quantities ---------------------------------------------------------------------------------
@@ -386,7 +399,7 @@ class MaximalVI(DivisibleMap):
     def frame_positions(self, X: Any) -> np.ndarray:
         """World positions of every frame's origin (N, nodes, 3), m; of frames inside a joint, the joint's."""
         X = np.atleast_2d(np.asarray(X, float))
-        flat = self._frame_positions(np.ascontiguousarray(X), self._theta)[0][..., 0]
+        flat = self._frame_positions(np.ascontiguousarray(X), self.theta)[0][..., 0]
         return flat.reshape(len(X), -1, 3)
 
     @shared_by_step

@@ -52,12 +52,9 @@ class Body:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node sits: its body (-1 the world), and its pose in the body's axes from the centre of mass.
+    """Where a node sits: its body (-1 the world), and its pose in the body's axes from the centre of mass."""
 
-    `body` is None for the massless frames inside a joint.
-    """
-
-    body: int | None
+    body: int
     rotation: Matrix
     position: Vector
 
@@ -106,7 +103,7 @@ class Model:
                 continue
             self._body_of[index] = len(self.bodies)
             self.bodies.append(self._body(index))
-        self.places: list[Place] = [Place(None, vec.IDENTITY, vec.ZERO)] * len(system.nodes)
+        self.places: list[Place | None] = [None] * len(system.nodes)  # None inside a joint
         for index, cluster in enumerate(self._clusters):
             for node, R, p in cluster.members:
                 if index == 0:
@@ -291,7 +288,7 @@ class Model:
         """A point on all the axes."""
         if len(turns) == 1:
             return turns[0][2]
-        points = np.array([[self._value(c) for c in point] for _, _, point in turns])
+        points = np.array([[self.value(c) for c in point] for _, _, point in turns])
         axes = np.array([axis for _, axis, _ in turns], float)
         for i, point in enumerate(points):
             if np.abs(np.cross(axes, points - point)).max() < PARALLEL * (1 + np.abs(points).max()):
@@ -306,7 +303,7 @@ class Model:
             )
         return tuple(map(float, meet))  # type: ignore[return-value]
 
-    def _value(self, number: Any) -> float:
+    def value(self, number: Any) -> float:
         """A number, or a symbolic one at the parameters' defaults."""
         if isinstance(number, (int, float)):
             return float(number)

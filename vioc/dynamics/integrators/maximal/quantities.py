@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.integrators.maximal.step import STATE
-from vioc.dynamics.integrators.maximal.terms import TWIST, unpack_pose
+from vioc.dynamics.integrators.maximal.equations import Assembly
+from vioc.dynamics.integrators.maximal.space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.lagrangian import OPTIONS
 
@@ -51,7 +51,7 @@ class Quantities:
             return self._at(terms.potential)
         if name in ENERGIES:
             nu = self.velocities
-            kinetic = 0.5 * ca.dot(nu, f.graph.momenta(nu, f.symbols.parameters))
+            kinetic = 0.5 * ca.dot(nu, self.still.momenta(nu))
             return kinetic if name == "kinetic" else kinetic + self._at(terms.potential)
         owner, _, axis = name.rpartition(":")
         if axis in ("x", "y", "z") and owner in TOTALS:
@@ -123,8 +123,13 @@ class Quantities:
         return size / f.symbols.dt if kind == "friction" else f.symbols.multipliers[at + 3]
 
     def _placed(self, touch: Touch) -> list[Any]:
-        swap = ca.Function("data", [self.terms.parameters], [ca.vertcat(ca.SX(0, 1), *touch.data)], OPTIONS)
-        return [*(self.poses[i] for i in touch.bodies), swap(self.f.symbols.parameters)]
+        data = ca.Function("data", [self.terms.parameters], [ca.vertcat(ca.SX(0, 1), *touch.data)], OPTIONS)
+        return [*(self.poses[i] for i in touch.bodies), data(self.f.symbols.parameters)]
+
+    @cached_property
+    def still(self) -> Assembly:
+        """The equations of velocities at one time."""
+        return Assembly(self.f.graph, None, None, 1.0, self.f.symbols.parameters)
 
     def friction(self, touch: Touch) -> ca.SX:
         """Coulomb's coefficient; 1 where there is none."""
@@ -137,15 +142,13 @@ class Quantities:
     @cached_property
     def poses(self) -> list[Any]:
         """Poses of the bodies in a state."""
-        graph, x = self.f.graph, self.f.symbols.x
-        return [graph.pose(x[STATE * i : STATE * i + STATE]) for i in range(graph.n)]
+        return self.still.poses(ca.vertsplit(self.f.symbols.x[: STATE * self.f.graph.n], STATE))
 
     @cached_property
     def velocities(self) -> ca.SX:
         """Twists in a state (6 n,); of an error off the constraints, what a step does not take from it."""
-        graph, theta = self.f.graph, self.f.symbols.parameters
-        momenta = graph.momenta(self.f.symbols.x[STATE * graph.n :], theta)
-        return graph.project(ca.vertcat(*self.poses), momenta, 1.0, theta)[0]
+        held = self.still.held(self.poses, arrival=True)
+        return self.still.project(held, self.still.momenta(self.f.symbols.x[STATE * self.f.graph.n :]))[0]
 
     def _at(self, expression: Any) -> ca.SX:
         g = self.terms
@@ -158,9 +161,9 @@ class Quantities:
     def _totals(self) -> ca.SX:
         linear, angular = ca.SX(3, 1), ca.SX(3, 1)
         own = self.f.symbols.x[STATE * self.f.graph.n :]
-        momenta = self.f.graph.momenta(own, self.f.symbols.parameters)
+        momenta = self.still.momenta(own)
         for pose, p in zip(self.poses, ca.vertsplit(momenta, TWIST), strict=True):
-            x, R = unpack_pose(pose, 0)
+            x, R = unpack_pose(pose)
             linear = linear + p[:3]
             own = tuple(p[3 + i] for i in range(3))
             angular = angular + ca.cross(vec.column(x), p[:3]) + vec.column(vec.apply(R, own))
@@ -178,7 +181,7 @@ class Quantities:
         """(x, parameters) -> G, the variations of the constraints by (dx, phi) of every body (rows, 6 n)."""
         f, theta = self.f, self.f.symbols.parameters
         G, row = ca.SX(len(f.graph.names), TWIST * f.graph.n), 0
-        for group, held in zip(f.graph.groups, f.graph.held(self.poses, theta), strict=True):
+        for group, held in zip(f.graph.groups, self.still.held(self.poses).G, strict=True):
             for i, columns in zip(group.bodies, held, strict=True):
                 G[row : row + len(group.names), TWIST * i : TWIST * i + TWIST] = columns.T
             row += len(group.names)

@@ -1,17 +1,43 @@
-"""The space of states of n bodies: vectors, unit quaternions and twists, with twelve errors a body.
+"""Poses and twists of bodies as numbers, and the space of states: twelve errors a body.
 
-An error is (dx, phi) of every body, then (dv, dw) of every body; phi is a rotation vector in the body's axes,
-q_1 = q_0 * exp(phi). See docs/maths/maximal.md, "Bodies and states".
+A pose is twelve numbers of a column, x and R by rows; a twist is (v, w). In a state, a pose is x and a unit
+quaternion, and twists follow the poses of all bodies. An error is (dx, phi) of every body, then (dv, dw) of
+every body; phi is a rotation vector in the body's axes, q_1 = q_0 * exp(phi). See
+docs/maths/maximal.md, "Bodies and states".
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.integrators.maximal import rotations as rot
-from vioc.dynamics.integrators.maximal.step import STATE
-from vioc.dynamics.integrators.maximal.terms import TWIST
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
+
+POSE, TWIST = 12, 6
+STATE = 7  # numbers of a body's pose in the state: x and the quaternion
+Pose = tuple[Vector, Matrix]
+
+
+def unpack_pose(z: Any, i: int = 0) -> Pose:
+    """x and R of body i in a column of poses."""
+    e = [z[POSE * i + k] for k in range(POSE)]
+    return tuple(e[:3]), (tuple(e[3:6]), tuple(e[6:9]), tuple(e[9:12]))
+
+
+def unpack_twist(V: Any, i: int = 0) -> tuple[Vector, Vector]:
+    """v and w of body i in a column of twists."""
+    e = [V[TWIST * i + k] for k in range(TWIST)]
+    return tuple(e[:3]), tuple(e[3:])
+
+
+def pose_rates(Z: Any, V: Any, i: int = 0) -> list[Any]:
+    """d/dt of the pose of body i (12,) at a twist: (v, R w^)."""
+    (v, w), (_, R) = unpack_twist(V, i), unpack_pose(Z, i)
+    return [*v, *(e for row in vec.matmul(R, vec.skew(w)) for e in row)]
 
 
 def split(n: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,10 +10,11 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.finite import not_finite
-from vioc.dynamics.integrators.maximal import rotations as rot
-from vioc.dynamics.integrators.maximal.terms import POSE, TWIST
+from vioc.dynamics.integrators.maximal.equations import Assembly
+from vioc.dynamics.integrators.maximal.space import POSE, TWIST
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ConstraintError, ModelError
@@ -54,7 +55,7 @@ class States:
 
     def poses(self, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Poses (12 n,) and twists (6 n,) of the bodies at minimal coordinates and rates."""
-        Z, V = self._forward(q, v, self.f._theta)
+        Z, V = self._forward(q, v, self.f.theta)
         return Z[:, 0], V[:, 0]
 
     def initial(self, q: Any, v: Any, u: Any, start: str) -> np.ndarray:
@@ -67,9 +68,9 @@ class States:
         Z, V = self.poses(q, v)
         self._check(Z, V)
         after = np.array([f.dt if start == "given" else 0.0])
-        nu = self._tangent(Z, V, u, after, f._theta)[0][:, 0]
+        nu = self._tangent(Z, V, u, after, f.theta)[0][:, 0]
         if not np.isfinite(nu).all():
-            bad = not_finite(Lagrangian(f.system), q, v, u, 0.0, f._theta)
+            bad = not_finite(Lagrangian(f.system), q, v, u, 0.0, f.theta)
             if bad:
                 raise ModelError(f"{f.system.name}: at the start {bad}")
             light = [b.name for b, bad in zip(f.graph.bodies, f.graph.light, strict=True) if bad]
@@ -102,13 +103,16 @@ class States:
         f, graph = self.f, self.f.graph
         Z, V = (ca.SX.sym(n, size * graph.n) for n, size in (("Z", POSE), ("V", TWIST)))
         u, dt, theta = ca.SX.sym("u", f.nu), ca.SX.sym("dt"), f.symbols.parameters
-        nu, _ = graph.project(Z, graph.landed_momenta(V, Z, u, 0, dt, theta), 1.0, theta)
+        E = Assembly(graph, u, 0, dt, theta)
+        momenta = E.landed(V, Z)
+        still = Assembly(graph, u, 0, 1.0, theta)
+        nu, _ = still.project(still.held(ca.vertsplit(Z, POSE), arrival=True), momenta)
         return Evaluator(ca.Function("tangent", [Z, V, u, dt, theta], [ca.densify(nu)], OPTIONS))
 
     def _check(self, Z: np.ndarray, V: np.ndarray) -> None:
         if not self.f.system.constraints:
             return
-        h, rate = (a[:, 0] for a in self._violation(Z, V, self.f._theta))
+        h, rate = (a[:, 0] for a in self._violation(Z, V, self.f.theta))
         for values, what in ((h, "h(q)"), (rate, "Dh(q) v")):
             worst = int(np.argmax(np.abs(values)))
             if not abs(values[worst]) <= CONSISTENT:
@@ -129,7 +133,7 @@ class States:
     def minimal(self, x: np.ndarray, near: Any) -> tuple[np.ndarray, np.ndarray]:
         f = self.f
         names = f.system.variables
-        values = self._minimal(x, f._theta)
+        values = self._minimal(x, f.theta)
         q, v = values[0][:, 0], values[1][:, 0]
         if near is not None:
             period = np.array([self.periods.get(n, np.inf) for n in names])

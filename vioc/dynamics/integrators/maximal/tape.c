@@ -2,7 +2,8 @@
  *
  * A tape is a row of instructions on one array of doubles:
  *     CALL  kernel, inputs, outputs, places..      what the kernel reads and writes, in place
- *     ADD   length, target, source, index, factor  w[target + index[i]] += factor w[source + i]
+ *     ADD   length, target, source, index, sign    w[target + index[i]] += sign w[source + i]
+ *     COPY  length, target, source, sign           w[target + i] = sign w[source + i]
  *     ZERO  length, target
  * tape.py writes them; the iteration is that of docs/maths/maximal.md.
  */
@@ -13,7 +14,7 @@
 typedef long long Int;
 typedef int (*Kernel)(const double **, double **, Int *, double *, int);
 #define API __attribute__((visibility("default")))
-enum { CALL, ADD, ZERO };
+enum { CALL, ADD, COPY, ZERO };
 enum { START, BEGIN, LEAVE, SOLVE, REST, AFTER, TAPES };
 
 typedef struct {
@@ -23,10 +24,9 @@ typedef struct {
     Int size, n_arg, n_res, n_iw, n_w;
     Int bodies, nu, rows;         /* rows: multipliers */
     Int carry, u, t, dt;          /* places: [x, V_k-1, V_k-2, V_k-3] (an arrival: z, momenta), input, time, step length */
-    Int V, dV, found, multipliers, left, poses, after;    /* found: what a solve says of multipliers */
-    Int mismatch, products, y, dy, fresh, gaps, kappa, speed;    /* of the touches, docs/maths/contact.md; lag follows kappa */
-    Int touches, mismatches, complementary, size_y, positives, rounds, rubbing, impulses;
-    const Int *values;            /* places of constraint values, one a row */
+    Int V, dV, found, multipliers, values, left, poses, after;    /* found: what a solve says of multipliers */
+    Int mismatch, products, impulses, y, dy, fresh, gaps, kappa, speed;    /* of the touches, docs/maths/contact.md; lag follows kappa */
+    Int touches, mismatches, complementary, size_y, positives, rounds, rubbing, pushes;
     const double *scales;         /* of the balance of momenta */
     const Int *parts;             /* where the touches' variables begin in y, and their end */
     const Int *positive;          /* entries of y that stay positive */
@@ -59,8 +59,7 @@ static void run(const Model *m, int which, Work *k) {
             break;
         }
         case ADD: {
-            double dt = w[m->dt], factor[] = {1, -1, 0.5 * dt, -0.5 * dt}, f = factor[c[5]];
-            double *to = w + c[2];
+            double *to = w + c[2], f = c[5];
             const double *from = w + c[3];
             if (c[4] < 0) for (Int i = 0; i < c[1]; i++) to[i] += f * from[i];
             else {
@@ -68,6 +67,13 @@ static void run(const Model *m, int which, Work *k) {
                 for (Int i = 0; i < c[1]; i++) to[index[i]] += f * from[i];
             }
             c += 6;
+            break;
+        }
+        case COPY: {
+            double *to = w + c[2], f = c[4];
+            const double *from = w + c[3];
+            for (Int i = 0; i < c[1]; i++) to[i] = f * from[i];
+            c += 5;
             break;
         }
         default: /* ZERO */
@@ -90,7 +96,7 @@ static double speeds_left(const Model *m, const double *w) {
         total += e * e;
     }
     for (Int i = 0; i < m->rows; i++) {
-        double e = w[m->values[i]] / w[m->dt];
+        double e = w[m->values + i] / w[m->dt];
         total += e * e;
     }
     for (Int i = 0; i < m->mismatches; i++) total += w[m->mismatch + i] * w[m->mismatch + i];
@@ -360,7 +366,7 @@ API Int vioc_maximal_rollout(const Model *m, const Model *end, Int count, const 
               malloc((m->n_arg + 1) * sizeof(double *)), malloc((m->n_res + 1) * sizeof(double *)),
               malloc((m->n_iw + 1) * sizeof(Int)),
               malloc((size + m->rows + m->size_y + 1) * bytes), malloc((m->rubbing + 1) * bytes), NULL};
-    Int half = m->rows + m->impulses, warm = !carry;
+    Int rows = m->rows, half = rows + m->pushes, warm = !carry;
     if (!k.kw || !k.arg || !k.res || !k.iw || !k.saved || !k.bounds) done = -1;
     else {
         Work after = k;
@@ -390,8 +396,10 @@ API Int vioc_maximal_rollout(const Model *m, const Model *end, Int count, const 
             int good = error <= tolerance;
             for (Int i = 0; i < nx; i++) good = good && isfinite(x[i]);
             if (!good) break;
-            memcpy(both, k.w + m->multipliers, half * bytes);
-            memcpy(both + half, after.w + end->multipliers, half * bytes);
+            memcpy(both, k.w + m->multipliers, rows * bytes);
+            memcpy(both + rows, k.w + m->impulses, m->pushes * bytes);
+            memcpy(both + half, after.w + end->multipliers, rows * bytes);
+            memcpy(both + half + rows, after.w + end->impulses, m->pushes * bytes);
             memmove(c + nx + size, c + nx, 2 * size * bytes);
             memcpy(c + nx, k.w + m->V, size * bytes);
             memcpy(c, x, nx * bytes);

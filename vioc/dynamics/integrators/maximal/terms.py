@@ -19,18 +19,11 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.maximal.model import Model
+from vioc.dynamics.integrators.maximal.model import Model, Place
+from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.terms.forces import LinearDamper
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput
 from vioc.errors import ModelError
-
-POSE, TWIST = 12, 6
-
-
-def unpack_pose(z: ca.SX, i: int) -> tuple[Vector, Matrix]:
-    """x and R of body i in a vector of poses."""
-    e = [z[POSE * i + k] for k in range(POSE)]
-    return tuple(e[:3]), (tuple(e[3:6]), tuple(e[6:9]), tuple(e[9:12]))
 
 
 class BodyGraph:
@@ -91,10 +84,9 @@ class BodyGraph:
 
     def body_velocity(self, name: str) -> ca.SX:
         i = self.system.frame_index(name)
-        if i < 0 or self.model.places[i].body == -1:
+        if i < 0 or (place := self.place(i)).body == -1:
             return ca.SX.zeros(6)
-        place = self._place(i)
-        v, w = self._twist(place.body)
+        v, w = unpack_twist(self.twists, place.body)
         R = self.node_pose(i)[0]
         _, Rb = unpack_pose(self.poses, place.body)
         linear = vec.add(v, vec.apply(Rb, vec.cross(w, place.position)))
@@ -112,25 +104,22 @@ class BodyGraph:
         """Rotation and position of node i in the world; -1 is the world."""
         if i < 0:
             return vec.IDENTITY, vec.ZERO
-        place = self._place(i)
+        place = self.place(i)
         if place.body == -1:
             return place.rotation, place.position
         x, R = unpack_pose(self.poses, place.body)
         return vec.matmul(R, place.rotation), vec.add(x, vec.apply(R, place.position))
 
-    def _place(self, i: int) -> Any:
+    def place(self, i: int) -> Place:
+        """Where node i sits; `ModelError` inside a joint, where that is not known."""
         place = self.model.places[i]
-        if place.body is None:
+        if place is None:
             name = self.system.nodes[i].frame.label()
             raise ModelError(
                 f"{self.system.name}: the frame {name} lies inside a joint and has no mass, so it has no "
                 "pose in maximal coordinates; give it a mass, or refer to a body's frame"
             )
         return place
-
-    def _twist(self, body: int) -> tuple[Vector, Vector]:
-        e = [self.twists[TWIST * body + k] for k in range(TWIST)]
-        return tuple(e[:3]), tuple(e[3:])
 
     def body_pose(self, i: int) -> tuple[Vector, Matrix]:
         return unpack_pose(self.poses, i) if i >= 0 else (vec.ZERO, vec.IDENTITY)
@@ -144,17 +133,22 @@ class BodyGraph:
             found.update(zip(body.variables, values, strict=True))
         return found
 
+    def bodies_of(self, value: Any) -> tuple[int, ...]:
+        """Bodies whose poses an expression depends on."""
+        which = ca.which_depends(value, self.poses, 1, False)
+        return tuple(sorted({i // POSE for i, used in enumerate(which) if used}))
+
+    def own_poses(self, bodies: tuple[int, ...]) -> list[Any]:
+        """The poses (12,) of some bodies."""
+        return [self.poses[POSE * i : POSE * i + POSE] for i in bodies]
+
     # -- derivatives -----------------------------------------------------------------------------------
 
     @cached_property
     def pose_rates(self) -> ca.SX:
         """d/dt of the poses (12 n,): (v, R w^)."""
-        rates: list[Any] = []
-        for i in range(len(self.model.bodies)):
-            v, w = self._twist(i)
-            _, R = unpack_pose(self.poses, i)
-            rates += [*v, *(e for row in vec.matmul(R, vec.skew(w)) for e in row)]
-        return ca.vertcat(*rates)
+        bodies = range(len(self.model.bodies))
+        return ca.vertcat(*(e for i in bodies for e in pose_rates(self.poses, self.twists, i)))
 
     @cached_property
     def variations(self) -> ca.SX:
@@ -211,8 +205,7 @@ class BodyGraph:
         """The system's constraints by the bodies that they act on: (bodies, indices of constraints)."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, h in enumerate(self.constraint_values):
-            which = ca.which_depends(h, self.poses, 1, False)
-            bodies = tuple(sorted({i // POSE for i, used in enumerate(which) if used}))
+            bodies = self.bodies_of(h)
             if not bodies:
                 name = self.system.constraint_names[index]
                 raise ModelError(f"{self.system.name}: the constraint {name} acts on no body")

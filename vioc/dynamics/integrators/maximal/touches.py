@@ -16,15 +16,15 @@ from typing import Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.integrators.maximal.cones import Cone, cone_of
-from vioc.dynamics.integrators.maximal.terms import POSE, TWIST, BodyGraph, unpack_pose
+from vioc.dynamics.integrators.maximal.space import POSE, TWIST, Pose, pose_rates, unpack_pose, unpack_twist
+from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.contacts import Contact, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.errors import ModelError
 
-Pose = tuple[Vector, Matrix]
 OPEN = 1e3  # m/s or rad/s, which nothing closes with
 SLIP = 2  # tangential directions of a touch with friction
 
@@ -49,9 +49,9 @@ class Geometry:
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         V = [ca.SX.sym("V", TWIST) for _ in range(count)]
         data = ca.SX.sym("data", size + cone.friction)
-        phi, slip = gap([unpack_pose(z, 0) for z in Z], [_twist(v) for v in V], ca.vertsplit(data))
+        phi, slip = gap([*map(unpack_pose, Z)], [*map(unpack_twist, V)], ca.vertsplit(data))
         slip = ca.vertcat(*slip) if cone.friction else ca.SX(0, 1)
-        rates = [_rates(z, v) for z, v in zip(Z, V, strict=True)]
+        rates = [ca.vertcat(*pose_rates(z, v)) for z, v in zip(Z, V, strict=True)]
         varied = [ca.jacobian(phi, z) @ ca.jacobian(r, v) for z, r, v in zip(Z, rates, V, strict=True)]
         turned = [ca.jacobian(slip, v) for v in V]
         self.gap = ca.Function("gap", [*Z, data], [ca.SX(phi)], OPTIONS)
@@ -70,17 +70,8 @@ class Geometry:
         speed = sum((n @ v for n, v in zip(N, V, strict=True)), a)
         self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
 
-    def leaving(self, poses: list, after: list, V: list, p: Any, kappa: Any, dt: Any, data: Any):
-        """Impulses on the bodies and the equations of the multipliers p, of leaving poses with twists V."""
-        return self._held(poses, self.gap(*after, data) / dt, V, p, kappa, data)
-
-    def arriving(self, poses: list, V: list, p: Any, kappa: Any, dt: Any, data: Any):
-        """The same of arriving at poses with twists V."""
-        a, *N = self.level.call([*poses, dt, data])
-        return self._held(poses, self.closing(a, *N, *V), V, p, kappa, data)
-
-    def _held(self, poses: list, a: Any, V: list, p: Any, kappa: Any, data: Any):
-        J = self.held.call([*poses, data])
+    def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
+        """Impulses on the bodies and the equations of the multipliers p: for derivatives."""
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
 
@@ -215,11 +206,11 @@ def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
 
 def _plane(terms: BodyGraph, name: str, item: Contact, once: Callable, smoothing: float) -> Touch:
     system = terms.system
-    place = terms._place(system.frame_index(item.frame)) if item.frame != "world" else None
+    place = terms.place(system.frame_index(item.frame)) if item.frame != "world" else None
     if place is None or place.body == -1:
         raise ModelError(f"{system.name}: {item.label()}: the frame {item.frame!r} does not move")
     ground = system.frame_index(item.plane)
-    if ground >= 0 and terms._place(ground).body != -1:
+    if ground >= 0 and terms.place(ground).body != -1:
         raise ModelError(
             f"{system.name}: {item.label()}: the plane's frame {item.plane!r} moves; half-spaces are fixed "
             "in the world"
@@ -250,7 +241,7 @@ def _spheres(terms: BodyGraph, name: str, item: SphereContact, once: Callable, s
     where, bodies, places = f"{system.name}: {item.label()}", [], []
     for frame in (item.frame1, item.frame2):
         index = system.frame_index(frame)
-        place = terms._place(index) if index >= 0 else None
+        place = terms.place(index) if index >= 0 else None
         bodies.append(-1 if place is None else place.body)
         places.append(vec.ZERO if place is None else place.position)
     a, b = bodies
@@ -303,9 +294,8 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
     """A gap given as an expression; it has no data, and functions of its own."""
     if ca.depends_on(phi, terms.parameters):
         raise ModelError(f"{terms.system.name}: {name}: limits take numbers, not parameters")
-    which = ca.which_depends(phi, terms.poses, 1, False)
-    bodies = tuple(sorted({i // POSE for i, used in enumerate(which) if used}))
-    own = ca.vertcat(*(terms.poses[POSE * i : POSE * i + POSE] for i in bodies))
+    bodies = terms.bodies_of(phi)
+    own = ca.vertcat(*terms.own_poses(bodies))
     expression = ca.Function("phi", [own], [phi])
 
     def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
@@ -324,14 +314,3 @@ def tangents(n: Vector) -> tuple[Vector, Vector]:
     a = -1 / (sign + z)
     b = x * y * a
     return (1 + sign * x * x * a, sign * b, -sign * x), (b, sign + y * y * a, -y)
-
-
-def _twist(V: Any) -> tuple[Vector, Vector]:
-    e = ca.vertsplit(V)
-    return tuple(e[:3]), tuple(e[3:])
-
-
-def _rates(Z: Any, V: Any) -> Any:
-    _, R = unpack_pose(Z, 0)
-    v, w = _twist(V)
-    return ca.vertcat(*v, *(e for row in vec.matmul(R, vec.skew(w)) for e in row))

@@ -1,4 +1,7 @@
-"""What passes through within a step: contact and limits hold at the ends of steps only."""
+"""What is checked of contact and limits: that starts are open, and what passes through within a step.
+
+Contact and limits hold at the ends of steps only.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,53 @@ import numpy as np
 
 from vioc.dynamics.terms.contacts import SphereContact
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.errors import CrossingWarning
+from vioc.errors import ConstraintError, CrossingWarning, ModelError
 from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
 
+PENETRATION = 1e-6  # m or rad, of a start
 TOUCHING = 1e-6  # m; or ten times what the smoothing holds open, where that is more
 GRAZE = 0.01  # of the radii: what a path between samples may be off its chord
+
+
+def check_apart(f: MaximalVI, x: np.ndarray, k: int) -> None:
+    """Refuse to start where bodies overlap, or joints are beyond their limits; and a parameter mu <= 0."""
+    gaps, mu = f.gaps(x)
+    if not mu.min() > 0:
+        name = f.graph.touches[int(np.argmin(mu))].name
+        raise ModelError(
+            f"{f.system.name}: the coefficient of friction of {name} is {mu.min():g}, expected > 0 where it "
+            "is a parameter"
+        )
+    worst = int(np.argmin(gaps))
+    if gaps[worst] >= -PENETRATION:
+        return
+    name = f.graph.touches[worst].name
+    unit = f.unit(f"gap.{name}")
+    others = int((gaps < -PENETRATION).sum()) - 1
+    more = f", and {others} more do" if others else ""
+    item, side, limit = _limit_of(f, name)
+    if item is not None:
+        raise ConstraintError(
+            f"{f.system.name}: step {k}: {item.variable!r} starts {-gaps[worst]:.3g} {unit} beyond its "
+            f"{side} limit {limit:g}, expected {float(item.lower):g} to {float(item.upper):g} "
+            f"({PENETRATION:g} {unit} beyond is accepted){more}; move the start, or the limit"
+        )
+    raise ConstraintError(
+        f"{f.system.name}: step {k} starts in penetration: the gap of {name} is {gaps[worst]:.3g} {unit}, "
+        f"expected >= 0 (-{PENETRATION:g} {unit} is accepted){more}; move the bodies apart"
+    )
+
+
+def _limit_of(f: MaximalVI, touch: str) -> tuple[JointLimits | None, str, float]:
+    """The limits that a touch belongs to, which of the two, and its value; None if it is no limit."""
+    name, _, side = touch.rpartition("-")
+    for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
+        if n == name and isinstance(item, JointLimits):
+            return item, side, float(getattr(item, side))
+    return None, "", 0.0
 
 
 class Crossing(NamedTuple):
@@ -52,7 +94,7 @@ def crossings(f: MaximalVI, run: Trajectory) -> Iterator[Crossing]:
     wanted = [(n, item) for n, item in pairs if isinstance(item, SphereContact)]
     places = f.frame_positions(run.x) if wanted else None
     open_at = np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
-    gaps = f._gaps(run.x[0], f._theta)[0][:, 0] if wanted else None
+    gaps = f.gaps(run.x[0])[0] if wanted else None
     for name, item in wanted:
         at = [f.system.frame_index(n) for n in (item.frame1, item.frame2)]
         ends = [np.zeros((len(run.x), 3)) if i < 0 else places[:, i] for i in at]  # type: ignore[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import factorial
 from typing import Any
 
@@ -36,7 +37,8 @@ def matrix(q: Quaternion) -> Matrix:
     )
 
 
-def _series(coefficients: list[float], s: Any) -> Any:
+def series(coefficients: Sequence[float], s: Any) -> Any:
+    """The polynomial with these coefficients, ascending, at s."""
     total = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = total * s + c
@@ -53,15 +55,15 @@ TWIRL = [(-1.0) ** n / factorial(2 * n + 3) for n in range(15)]  # (sqrt(s) - si
 def turn(w: Vector, dt: Any) -> Quaternion:
     """exp(dt w): the turn of a step at the angular velocity w; not a number from half a turn on."""
     s = dt * dt * vec.dot(w, w)
-    g = dt * _series(SIN, s)
-    c = ca.if_else(s < np.pi**2, _series(COS, s), np.nan)
+    g = dt * series(SIN, s)
+    c = ca.if_else(s < np.pi**2, series(COS, s), np.nan)
     return (c, *vec.scale(g, w))
 
 
 def slope(w: Vector, dt: Any) -> Matrix:
     """T of phi = T dw: what a change of w turns the end of a step by, in its axes; dt J_r(dt w)."""
     s = dt * dt * vec.dot(w, w)
-    first, second = 2 * dt * dt * _series(SIN, s) ** 2, dt**3 * _series(TWIRL, s)
+    first, second = 2 * dt * dt * series(SIN, s) ** 2, dt**3 * series(TWIRL, s)
     skew = vec.skew(w)
     square = vec.matmul(skew, skew)
     return tuple(  # type: ignore[return-value]
@@ -75,7 +77,7 @@ def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
     s = dt * dt * vec.dot(w, w)
     own = vec.apply(J, w)
     across = vec.cross(w, own)
-    bend = dt * dt * _series(BEND, s) / (2 * _series(SIN, s))
+    bend = dt * dt * series(BEND, s) / (2 * series(SIN, s))
     return vec.add(vec.add(own, vec.scale(0.5 * sign * dt, across)), vec.scale(bend, vec.cross(w, across)))
 
 
@@ -85,26 +87,17 @@ def spin(a: Quaternion, b: Quaternion) -> Vector:
     half = 1 / (1 + s)  # tan(angle/4) = half |v|
     size = vec.dot(v, v)  # type: ignore[arg-type]
     m = half / (1 + ca.sqrt(1 + half * half * size))  # tan(angle/8) = m |v| < 0.42
-    return vec.scale(8 * m * _series(ATAN, m * m * size), v)  # type: ignore[arg-type]
+    return vec.scale(8 * m * series(ATAN, m * m * size), v)  # type: ignore[arg-type]
 
 
 ATAN = [(-1.0) ** n / (2 * n + 1) for n in range(22)]  # atan(sqrt(s))/sqrt(s) for s < 0.172
 
 
 def from_matrix(R: np.ndarray) -> np.ndarray:
-    """The quaternion (..., 4) of rotation matrices (..., 3, 3), s >= 0."""
-    R = np.asarray(R, float)
-    K = np.empty((*R.shape[:-2], 4, 4))  # 4 q q'
-    trace = np.trace(R, axis1=-2, axis2=-1)
-    K[..., 0, 0] = 1 + trace
-    for i in range(3):
-        j, k = (i + 1) % 3, (i + 2) % 3
-        K[..., 0, i + 1] = K[..., i + 1, 0] = R[..., k, j] - R[..., j, k]
-        K[..., i + 1, i + 1] = 1 + 2 * R[..., i, i] - trace
-        K[..., i + 1, j + 1] = K[..., j + 1, i + 1] = R[..., i, j] + R[..., j, i]
-    best = np.argmax(np.diagonal(K, axis1=-2, axis2=-1), axis=-1)
-    q = np.take_along_axis(K, best[..., None, None], axis=-2)[..., 0, :]
-    q = q / np.linalg.norm(q, axis=-1, keepdims=True)
+    """The quaternions (n, 4) of rotation matrices (n, 3, 3), s >= 0."""
+    from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+
+    q = np.roll(Rotation.from_matrix(R).as_quat(), 1, axis=-1)
     return np.where(q[..., :1] < 0, -q, q)
 
 

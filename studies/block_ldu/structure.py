@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vioc.checks import near_misses
+from vioc.dynamics.algebra.block_elimination import later
 from vioc.errors import ModelError
 
 ORDERS = ("auto", "depth-first", "minimum-degree")
@@ -54,8 +55,8 @@ class Structure:
     def operations(self) -> int:
         """Multiplications and additions of a factorization."""
         total = 0.0
-        for k, later in enumerate(self.later):
-            s, width = self.sizes[k], sum(self.sizes[j] for j in later)
+        for k, neighbours in enumerate(self.later):
+            s, width = self.sizes[k], sum(self.sizes[j] for j in neighbours)
             total += 2 / 3 * s**3 + 2 * s * s * width + 2 * s * width * width
         return round(total)
 
@@ -93,7 +94,7 @@ def analyse(
             neighbours[j].append(i)
 
     def structure(sequence: Sequence[int]) -> Structure:
-        return Structure(sizes, tuple(sequence), _later(neighbours, sequence), undirected)
+        return Structure(sizes, tuple(sequence), later(neighbours, sequence), undirected)
 
     if not isinstance(order, str):
         sequence = [int(i) for i in order]
@@ -139,14 +140,3 @@ def minimum_degree(neighbours: Sequence[Sequence[int]]) -> list[int]:
             graph[i] |= graph[k]
             graph[i] -= {i, k}
     return order
-
-
-def _later(neighbours: Sequence[Sequence[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """N(k) by the elimination tree: what a child leaves behind, its parent inherits."""
-    place = {node: i for i, node in enumerate(order)}
-    later: list[set[int]] = [{j for j in n if place[j] > place[i]} for i, n in enumerate(neighbours)]
-    for k in order:
-        if later[k]:
-            parent = min(later[k], key=place.__getitem__)
-            later[parent] |= later[k] - {parent}
-    return tuple(tuple(sorted(s, key=place.__getitem__)) for s in later)

@@ -1,0 +1,193 @@
+"""Block LDU of matrices with the pattern of a graph, one function per kind of node; docs/maths/graph_ldu.md.
+
+What is eliminated are values of any kind that knows its sparsity: CasADi's expressions (`Expressions`), or
+places in the array of a compiled core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any, Protocol
+
+import casadi as ca
+
+from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
+
+Terms = list[tuple[Any, int]]  # values, each with the sign 1 or -1 with which it counts in a sum
+Blocks = dict[tuple[int, int], Terms]
+
+PLUS, MINUS = 1, -1
+WHOLE = 2  # neighbours of a node up to which it is one function; its length grows with their square
+OPTIONS = {"cse": True}
+
+
+class Values(Protocol):
+    """What equations may be written on. Values have `sparsity()` and `nnz()`."""
+
+    def call(self, function: ca.Function, args: Sequence[Any]) -> list[Any]:
+        """The function's outputs."""
+
+    def sum(self, terms: Terms) -> Any:
+        """The sum of one value or more, of one shape."""
+
+    def stack(self, columns: Sequence[Any]) -> Any:
+        """Columns below each other, perhaps none."""
+
+    def split(self, column: Any, sizes: Sequence[int]) -> list[Any]:
+        """A column's parts of these sizes, one after another."""
+
+    def constant(self, numbers: Any) -> Any:
+        """A column of numbers."""
+
+    def nothing(self, rows: int) -> Any:
+        """A square matrix without entries."""
+
+
+class Expressions:
+    """`Values` that are SX or MX."""
+
+    def call(self, function, args):
+        return function.call(list(args))
+
+    def sum(self, terms):
+        total = None
+        for value, sign in terms:
+            if total is None:
+                total = value if sign == PLUS else -value
+            elif value.nnz():
+                total = total + value if sign == PLUS else total - value
+        return total
+
+    def stack(self, columns):
+        return ca.vertcat(*columns) if columns else ca.DM(0, 1)
+
+    def split(self, column, sizes):
+        return ca.vertsplit(column, [0, *accumulate(sizes)]) if sizes else []
+
+    def constant(self, numbers):
+        return ca.DM(numbers)
+
+    def nothing(self, rows):
+        return ca.DM(rows, rows)
+
+
+def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """N(k): neighbours of each node when its turn comes; what a child leaves its parent inherits."""
+    place = {node: i for i, node in enumerate(order)}
+    found: list[set[int]] = [{j for j in n if place[j] > place[i]} for i, n in enumerate(neighbours)]
+    for k in order:
+        if found[k]:
+            parent = min(found[k], key=place.__getitem__)
+            found[parent] |= found[k] - {parent}
+    return tuple(tuple(sorted(s, key=place.__getitem__)) for s in found)
+
+
+class Elimination:
+    """Solves F x = b, pivots without exchange of rows.
+
+    Parameters
+    ----------
+    count : int
+        Nodes.
+    edges : iterable of (int, int)
+        Pairs of nodes whose blocks F_ij, F_ji need not be zero.
+    order : sequence of int
+        Nodes, first eliminated first.
+
+    Notes
+    -----
+    What is done at a node is a Function of its blocks, shared by all nodes with the same sparsities; where a
+    node has many neighbours, as bodies that may all touch each other, one of a pair of blocks. Graphs stay
+    small and generated code short, however many nodes and edges there are.
+    """
+
+    def __init__(self, count: int, edges: Iterable[tuple[int, int]], order: Sequence[int]):
+        neighbours: list[set[int]] = [set() for _ in range(count)]
+        for i, j in edges:
+            neighbours[i].add(j)
+            neighbours[j].add(i)
+        self.order, self.later = list(order), later(neighbours, order)
+        self._functions: dict[tuple, ca.Function] = {}
+
+    def solve(self, on: Values, blocks: Blocks, b: Sequence[Terms]) -> list[Any]:
+        """x by nodes; `blocks` without an entry are zero, columns b by nodes."""
+        F, right = {at: list(terms) for at, terms in blocks.items()}, [list(terms) for terms in b]
+        kept: dict[int, tuple[list[int], list[Any], Any]] = {}
+        for k in self.order:
+            up = [j for j in self.later[k] if (k, j) in F]
+            low = [i for i in self.later[k] if (i, k) in F]
+            args = [on.sum(F[k, k]), *(on.sum(F[k, j]) for j in up), *(on.sum(F[i, k]) for i in low)]
+            columns, own, updates = self._at_node(on, len(up), [*args, on.sum(right[k])])
+            kept[k] = up, columns, own
+            rest = iter(updates)
+            for i in low:
+                for j in up:
+                    update = next(rest)
+                    if update.nnz():
+                        F.setdefault((i, j), []).append((update, MINUS))
+                right[i].append((next(rest), MINUS))
+        x: list[Any] = [None] * len(self.order)
+        for k in reversed(self.order):
+            up, columns, x[k] = kept[k]
+            known = [x[j] for j in up]
+            for i in range(0, len(up), WHOLE):
+                some = [x[k], *columns[i : i + WHOLE], *known[i : i + WHOLE]]
+                (x[k],) = on.call(self._back(len(some) // 2, [a.sparsity() for a in some]), some)
+        return x
+
+    def _at_node(self, on: Values, up: int, args: list[Any]) -> tuple[list[Any], Any, list[Any]]:
+        """Of (D, U_kj.., F_ik.., b): D^-1 U_kj.., D^-1 b, and for each i F_ik times these."""
+        patterns = [a.sparsity() for a in args]
+        low = len(args) - 2 - up
+        if up + low <= 2 * WHOLE:
+            done = on.call(self._node(up, low, patterns), args)
+            return done[:up], done[up], done[up + 1 :]
+        D, lower = args[0], args[1 + up : -1]
+        columns = [
+            on.call(self._node(0, 0, [patterns[0], c.sparsity()]), [D, c])[0]
+            for c in (*args[1 : 1 + up], args[-1])
+        ]
+        folded = [
+            on.call(self._folded(F.sparsity(), c.sparsity()), [F, c])[0] for F in lower for c in columns
+        ]
+        return columns[:-1], columns[-1], folded
+
+    def _once(self, name: str, count: int, patterns: Sequence[ca.Sparsity], build: Any) -> ca.Function:
+        key = (name, count, *(tuple(p.compress()) for p in patterns))
+        if key not in self._functions:
+            symbols = [ca.SX.sym("a", p) for p in patterns]
+            self._functions[key] = ca.Function(name, symbols, build(symbols), OPTIONS)
+        return self._functions[key]
+
+    def _folded(self, *patterns: ca.Sparsity) -> ca.Function:
+        """(F_ik, U_kj) -> F_ik U_kj."""
+        return self._once("folded", 1, patterns, lambda a: [ca.sparsify(a[0] @ a[1])])
+
+    def _back(self, count: int, patterns: list[ca.Sparsity]) -> ca.Function:
+        """(y, `count` columns U_kj, as many x_j) -> y - sum of U_kj x_j."""
+
+        def build(a: list[ca.SX]) -> list[ca.SX]:
+            own = a[0]
+            for column, x in zip(a[1 : 1 + count], a[1 + count :], strict=True):
+                own = own - column @ x
+            return [ca.densify(own)]
+
+        return self._once("back", count, patterns, build)
+
+    def _node(self, up: int, low: int, patterns: list[ca.Sparsity]) -> ca.Function:
+        """(D, U_kj.., F_ik.., b_k) -> D^-1 [U_kj.., b_k], and for each i F_ik D^-1 [U_kj.., b_k]."""
+
+        def build(a: list[ca.SX]) -> list[ca.SX]:
+            pivot = SparseLU(scalars(a[0]))
+            columns = [_divide(pivot, m) for m in (*a[1 : 1 + up], a[-1])]
+            return [*columns, *(ca.sparsify(ca.mtimes(F, c)) for F in a[1 + up : -1] for c in columns)]
+
+        return self._once("node", up, patterns, build)
+
+
+def _divide(pivot: SparseLU, columns: ca.SX) -> ca.SX:
+    solved = [
+        ca.vertcat(*pivot.solve([row[0] for row in scalars(columns[:, j])])) for j in range(columns.shape[1])
+    ]
+    return ca.sparsify(ca.horzcat(*solved))

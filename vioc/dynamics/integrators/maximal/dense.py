@@ -1,0 +1,132 @@
+"""The equations of a step at numbers, dense: for Newton's method and the interior point in numpy."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.integrators.maximal.cones import Variables
+from vioc.dynamics.integrators.maximal.equations import Assembly
+from vioc.dynamics.integrators.maximal.graph import StepGraph
+from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST
+from vioc.dynamics.lagrangian import OPTIONS
+
+
+class End:
+    """Residuals and Newton's directions of one end of a step.
+
+    Parameters
+    ----------
+    graph : StepGraph
+    nu : int
+    arrival : bool
+        Of the velocities at the end instead of the twists that leave the start.
+    """
+
+    def __init__(self, graph: StepGraph, nu: int, arrival: bool):
+        n, theta = graph.n, graph.terms.parameters
+        self.rows, self.variables = len(graph.names), Variables([t.cone for t in graph.touches])
+        sizes = [t.cone.size for t in graph.touches]
+        names = {"V": TWIST * n, "lambda": self.rows, "y": sum(sizes), "Z": POSE * n, "base": TWIST * n}
+        V, lam, y, Z, base = (ca.SX.sym(name, size) for name, size in names.items())
+        u, t, dt, goal = ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("goal", 2)
+        dV, speed = ca.SX.sym("dV", TWIST * n), ca.SX.sym("speed")
+        E = Assembly(graph, u, t, dt, theta)
+        ys = E.on.split(y, sizes)
+        held = E.held(ca.vertsplit(Z, POSE), arrival)
+        at = E.at(V, base, held)
+        pushes, (mismatch, products, multipliers) = E.pushed(at, held, ys, goal)
+        left = E.left(at, held, E.by_group(lam), pushes)
+        F, rhs = E.system(at, held, left, ys, goal)
+        corner = np.concatenate([[0], np.cumsum(graph.sizes)])
+        matrix = ca.SX(int(corner[-1]), int(corner[-1]))
+        for (i, j), block in F.items():
+            matrix[int(corner[i]) : int(corner[i + 1]), int(corner[j]) : int(corner[j + 1])] = E.on.sum(block)
+        point = [V, lam, y, Z, base, u, t, dt, theta]
+
+        def function(name: str, more: list, *results: ca.SX) -> Evaluator:
+            outputs = [ca.densify(ca.SX(r)) for r in results]
+            return Evaluator(ca.Function(name, [*point, *more], outputs, OPTIONS))
+
+        stack = E.on.stack
+        self.newton = function("newton", [goal], matrix, stack([E.on.sum(r) for r in rhs]))
+        self.expand = function("expand", [goal, dV], E.expanded(at, held, ys, goal, E.twists(dV)))
+        self.residuals = function("residuals", [goal], stack(left), stack(at.values), mismatch, products)
+        self.begin = function("begin", [speed, goal], E.begun(at, held, speed, goal))
+        self.multipliers = function("multipliers", [], multipliers)
+        self.gaps = function("gaps", [], stack(at.gaps))
+
+
+class Problem(NamedTuple):
+    """One end of a step at numbers.
+
+    Attributes
+    ----------
+    end : End
+    given : tuple
+        Poses, momenta, inputs, time, step length, parameters.
+    guess : array
+        Of the twists.
+    """
+
+    end: End
+    given: tuple
+    guess: np.ndarray
+
+    @property
+    def dt(self) -> float:
+        return float(self.given[4][0])
+
+    @property
+    def extent(self) -> float:
+        """1 + that of the mechanism, m."""
+        return 1 + float(np.abs(self.given[0]).max())
+
+
+class DenseStep:
+    """The two ends of a step from a state, one after the other.
+
+    Parameters
+    ----------
+    graph : StepGraph
+    nu : int
+    """
+
+    def __init__(self, graph: StepGraph, nu: int):
+        self.n, self._graph, self._nu = graph.n, graph, nu
+
+    @cached_property
+    def ends(self) -> list[End]:
+        return [End(self._graph, self._nu, arrival) for arrival in (False, True)]
+
+    @cached_property
+    def _functions(self) -> tuple[Evaluator, Evaluator]:
+        """(x, u, t, dt, parameters) -> poses, momenta; (x, V, u, ..) -> positions and quaternions, too."""
+        n, theta = self.n, self._graph.terms.parameters
+        x, V = ca.SX.sym("x", (STATE + TWIST) * n), ca.SX.sym("V", TWIST * n)
+        u, t, dt = ca.SX.sym("u", self._nu), ca.SX.sym("t"), ca.SX.sym("dt")
+        E, z = Assembly(self._graph, u, t, dt, theta), ca.vertsplit(x[: STATE * n], STATE)
+        poses = ca.vertcat(*E.poses(z))
+        base = E.kicked(E.momenta(x[STATE * n :]), poses)
+        moved = E.moved(z, V)
+        ends = ca.vertcat(*E.poses(moved))
+        outputs = [ca.vertcat(*moved), ends, E.landed(V, ends)]
+        start = ca.Function("start", [x, u, t, dt, theta], [poses, base], OPTIONS)
+        end = ca.Function("end", [x, V, u, t, dt, theta], outputs, OPTIONS)
+        return Evaluator(start), Evaluator(end)
+
+    def leaving(self, x, u, t: float, dt: float, theta) -> Problem:
+        """Of the twists of a step from x."""
+        given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
+        Z, base = self._functions[0](x, *given)
+        return Problem(self.ends[0], (Z[:, 0], base[:, 0], *given), x[STATE * self.n :])
+
+    def arriving(self, x, V, u, t: float, dt: float, theta) -> tuple[Problem, np.ndarray]:
+        """Of the velocities after a step from x at the twists V; positions and quaternions there."""
+        given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
+        z, Z, base = self._functions[1](x, V, *given)
+        return Problem(self.ends[1], (Z[:, 0], base[:, 0], *given), V), z[:, 0]
