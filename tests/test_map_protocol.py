@@ -12,7 +12,7 @@ from vioc.maps.delay import DelayedMap
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
 from vioc.maps.kernel import shared
-from vioc.maps.protocol import Symbols
+from vioc.maps.named import Symbols
 from vioc.maps.suite import CHECKS, check_map
 from vioc.models import load
 

@@ -10,7 +10,7 @@ from vioc.checks import as_names
 from vioc.compile.backend import Backend
 from vioc.maps.explicit import ExplicitMap
 from vioc.maps.kernel import shared
-from vioc.maps.protocol import Symbols
+from vioc.maps.named import Symbols
 
 
 class CasadiMap(ExplicitMap):

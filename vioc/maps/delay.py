@@ -13,7 +13,8 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
-from vioc.maps.protocol import OneStepMap, Rescue, Symbols
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 from vioc.names import meaning

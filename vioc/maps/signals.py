@@ -16,13 +16,13 @@ from vioc.maps.steps import times_of
 from vioc.names import INPUTS, by_name, meaning
 
 if TYPE_CHECKING:
-    from vioc.maps.protocol import OneStepMap
+    from vioc.maps.named import Named
 
 PRESCRIBED = "rho."  # prefix of the inputs that are next values of kinematic variables
 
 
 def inputs(
-    f: OneStepMap,
+    f: Named,
     steps: int,
     signals: Mapping[str, Any] | None = None,
     *,
@@ -110,7 +110,7 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
     return values
 
 
-def _collect(f: OneStepMap, signals: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def _collect(f: Named, signals: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
     given = by_name(signals, f.input_names, "inputs", prefix=INPUTS)
     for key, value in named.items():
         dotted = key.replace("rho_", PRESCRIBED, 1) if key.startswith("rho_") else key

@@ -30,7 +30,7 @@ from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap, shared
-from vioc.maps.protocol import Symbols
+from vioc.maps.named import Symbols
 from vioc.maps.trajectory import Trajectory, warn_slack
 
 Map = TypeVar("Map", bound="MechanicalMap")

@@ -37,7 +37,8 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared, shared_by_step
-from vioc.maps.protocol import Kernel, Symbols
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import Kernel
 from vioc.maps.trajectory import Split, Trajectory
 
 UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
