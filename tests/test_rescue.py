@@ -203,9 +203,9 @@ def test_optimizers_see_the_map_that_was_rolled_out(driven):
     run, cost = driven
     f = run.map
     calm = f.rollout(f.initial_state(), run.u)
-    with LocalModels(f, cost, calm, None) as models:
-        assert isinstance(models.about(calm, 0.0), StageModel) and not calm.splits
-        model = models.about(run, 0.0)
+    models = LocalModels(f, cost, calm, None)
+    assert isinstance(models.about(calm, 0.0), StageModel) and not calm.splits
+    model = models.about(run, 0.0)
     assert isinstance(model, LocalModel) and not isinstance(model, StageModel)
     direction = model.direction("gauss-newton")
 
