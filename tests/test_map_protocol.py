@@ -216,6 +216,13 @@ class WrongResidual(Wrong):
         return ca.Function("residual", args, [good(*args) + 1e-3 * args[1]])
 
 
+class WrongKernel(Wrong):
+    @property
+    def kernel(self):
+        good = super().kernel
+        return good._replace(start=lambda x, dt: 1.001 * good.start(x, dt))
+
+
 class WrongNames(Wrong):
     error_names = ("angle",)
 
@@ -248,6 +255,7 @@ class WrongCopy(Wrong):
         (WrongStep, "steps: with_dt"),
         (WrongTime, "steps: step 3 and rollout"),
         (WrongResidual, "equations: residual of a step"),
+        (WrongKernel, "equations: state 1 by the kernel"),
         (WrongNames, "names: error_names: got 1, expected 2"),
         (WrongUnit, "names: unit 'angle'"),
         (WrongCheck, "refusals: step: .* should raise ValueError"),

@@ -9,6 +9,7 @@ their truncation, estimated by halving the difference, and how exactly steps are
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -285,7 +286,7 @@ def along_trajectories(case: Case) -> None:
 
 
 def equations(case: Case) -> None:
-    """`residual` vanishes on steps, `explicit` makes them."""
+    """`residual` vanishes on steps, `explicit` and `kernel` make them."""
     f, run = case.f, case.run
     t, at = case.k * f.dt, (run.x[0], run.u[0])
     if f.residual is not None:
@@ -300,6 +301,14 @@ def equations(case: Case) -> None:
         x_next, multipliers, _ = f.explicit(*at, t, f.dt, f.theta)
         case.same(np.array(x_next).ravel(), run.x[1], "explicit")
         case.same(np.array(multipliers).ravel(), run.multipliers[0], "multipliers of explicit")
+    if f.kernel is not None:
+        carry = f.kernel.start(case.x, f.dt)
+        for i, u in enumerate(run.u):
+            done = f.kernel.function(carry, u, run.t[i], f.dt, f.theta)
+            carry, multipliers, error = (np.array(m).ravel() for m in done)
+            case.same(carry[: f.nx], run.x[i + 1], f"state {i + 1} by the kernel")
+            case.same(multipliers, run.multipliers[i], f"multipliers of step {i} by the kernel")
+            assert error <= f.kernel.tolerance, f"kernel: error {error}, above {f.kernel.tolerance}"
 
 
 def refusals(case: Case) -> None:
@@ -316,7 +325,8 @@ def refusals(case: Case) -> None:
 
 
 def copies(case: Case) -> None:
-    """A pickled map makes the same rollout, to the bit, at the same parameters."""
+    """What a map is, is text and numbers; a pickled one makes the same rollout, to the bit."""
+    json.dumps(case.f.identity())
     if not case.pickles:
         return
     f = case.f.with_parameters(**{n: v + 1e-3 for n, v in case.f.parameters.items()})
