@@ -246,9 +246,6 @@ class KernelMap(OneStepMap):
         """Programs of the kernels by kind, one for all twins."""
         return {}
 
-    _theta = property(lambda self: self.theta)  # TEMPORARY
-    _tolerance = property(lambda self: self.tolerance)  # TEMPORARY
-
     def _step_lengths(self, dt: Any, steps: int) -> np.ndarray:
         value = self.dt if dt is None else dt
         if isinstance(value, (str, bytes, bool)):
