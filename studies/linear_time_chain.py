@@ -36,4 +36,4 @@ def midpoint_energy(run: Trajectory) -> np.ndarray:
     lag = f.lagrangian
     energy = Evaluator(lag.function("energy", [lag.T + lag.V]))
     v = np.diff(q, axis=0) / run.step_lengths[:, None]
-    return energy((q[1:] + q[:-1]) / 2, v, np.zeros(f.nu), np.zeros(1), f._theta)[0][:, 0, 0]
+    return energy((q[1:] + q[:-1]) / 2, v, np.zeros(f.nu), np.zeros(1), f.theta)[0][:, 0, 0]

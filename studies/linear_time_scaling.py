@@ -61,9 +61,9 @@ STUDY = Study(
 def step_time(n: int, solver: str, steps: int = STEPS, repeats: int = REPEATS) -> tuple[float, float]:
     """Shortest processor time of a step, us, and mean residual evaluations."""
     f = LinearTimeVI(chain(n), DT, solver=solver, backend="compiled")
-    core = Core(f, f._theta)
+    core = Core(f, f.theta)
     x0 = f.initial_state(*start(n))
-    carry = f._carry(x0, np.empty((0, f.nx)), DT)
+    carry = f.carry(x0, np.empty((0, f.nx)), DT)
     arguments = carry, np.zeros((steps, 0)), np.zeros(steps), np.full(steps, DT)
     shortest, evaluations = np.inf, np.nan
     for _ in range(repeats):

@@ -157,8 +157,8 @@ def half_swing(rod: MaximalVI, end: float, steps: int, start: str = "legendre") 
     """Errors of the angle at the lowest point and at the end, rad, and mean iterations a step."""
     dt = end / steps
     f = rod.with_dt(dt)
-    carry = f._carry(f.initial_state({"a": np.pi / 2}, start=start), np.empty((0, f.nx)), dt)
-    args = np.empty(0), carry, np.zeros((steps, 0)), dt * np.arange(steps), np.full(steps, dt), f._tolerance
+    carry = f.carry(f.initial_state({"a": np.pi / 2}, start=start), np.empty((0, f.nx)), dt)
+    args = np.empty(0), carry, np.zeros((steps, 0)), dt * np.arange(steps), np.full(steps, dt), f.tolerance
     states, _, _, _, counts = f.core.rollout(*args)
     if len(states) < steps:
         return np.nan, np.nan, np.nan
