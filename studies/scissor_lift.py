@@ -261,11 +261,9 @@ def smallest_residual(f: vioc.MidpointVI, dt: float) -> float:
         tangent = (near_by[1] - near_by[0]) / 2e-6
         momentum = tangent @ x[f.nq :]
         reach = theta + np.linspace(-0.6, 0.6, 2401)
-        first_order = f._first_order_numbers
-        q1 = scissor(names, reach)
-        q0 = x[: f.nq]
-        L_q, L_v, _ = first_order((q0 + q1) / 2, (q1 - q0) / dt, np.zeros(f.nu), np.zeros(1), np.zeros(0))
-        residual = momentum + (dt / 2 * L_q[..., 0] - L_v[..., 0]) @ tangent
+        q1, n = scissor(names, reach), len(reach)
+        steps = np.tile(x, (n, 1)), np.zeros((n, f.nu)), np.zeros(n), np.full(n, dt)
+        residual = f.step_blocks(*steps, f.theta, q1).balance @ tangent
         signs = np.sign(residual)
         return float(np.abs(residual).min() / abs(momentum)) if (signs == signs[0]).all() else 0.0
     return float("nan")
