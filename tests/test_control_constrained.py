@@ -425,7 +425,7 @@ def test_monitor_prints_levels_and_a_verdict(capsys):
         (dict(bounds={"x": 2.0}, method=Barrier(accuracy=0)), "accuracy > 0"),
         (dict(bounds={"x": 2.0}, method=Augmented(feasibility=0)), "feasibility > 0"),
         (dict(bounds={"x": 2.0}, method="barrier", multipliers={"x": 0}), "barrier method has no use"),
-        (dict(bounds={"x": 2.0}, x0=None), "needs the initial state"),
+        (dict(bounds={"x": 2.0}, x0=None), "no initial state: give x0"),
         (dict(final=[0.0]), r"final state: expected shape \(2,\)"),
     ],
 )

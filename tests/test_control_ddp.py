@@ -84,7 +84,7 @@ def test_curvature_is_that_of_the_map_however_it_is_cut(monkeypatch):
     run = f.rollout([0.1, 0.2, -0.1], 0.3 * RNG.standard_normal((7, 2)))
     cost = quadratic(f, Q=1, R=1)
     v = RNG.standard_normal(3)
-    model = backward.Model(f, cost, run, True)
+    model = backward.Model(f, cost, run, "ddp")
     whole = [model.curvature(k) for k in range(6, -1, -1)]
     for k, tensor in zip(range(6, -1, -1), whole, strict=True):
         H = f.second_order(run.x[k], run.u[k], v, k)
@@ -93,7 +93,7 @@ def test_curvature_is_that_of_the_map_however_it_is_cut(monkeypatch):
         np.testing.assert_allclose(contracted[:3, 3:], H.xu, atol=1e-12)
         np.testing.assert_allclose(contracted[3:, 3:], H.uu, atol=1e-12)
     monkeypatch.setattr(backward, "CHUNK", 160)  # two steps
-    model = backward.Model(f, cost, run, True)
+    model = backward.Model(f, cost, run, "ddp")
     apart = [model.curvature(k) for k in range(6, -1, -1)]  # BLAS may choose its loops by the size
     np.testing.assert_allclose(apart, whole, rtol=0, atol=1e-13 * np.abs(whole).max())
 
@@ -104,7 +104,7 @@ def test_the_promise_is_what_a_full_step_gains_where_the_model_is_exact(r):
     f = double_integrator()
     cost = quadratic(f, Q=[1, 0.1], R=0.2, Qf=10, goal={"x": 0.5})
     run = f.rollout([1.0, -0.5], RNG.standard_normal((12, 1)))
-    found = backward.Model(f, cost, run, True).backward(r, None)
+    found = backward.Model(f, cost, run, "ddp").backward(r, None)
     moved = f.track(run.x[0], run.x, run.u + found.k, found.K)
     assert found.promise(1.0) == pytest.approx(cost.value(run) - cost.value(moved), rel=1e-10)
 
@@ -200,7 +200,7 @@ def test_guesses():
     [
         (dict(method="newton"), "expected one of 'ddp', 'ilqr'"),
         (dict(tolerance=0), "tolerance > 0"),
-        (dict(x0=None), "needs the initial state"),
+        (dict(x0=None), "no initial state: give x0"),
         (dict(bounds={"theta": 1.0}), r"DDP takes those of inputs \(u.torque\), got 'theta'"),
         (dict(bounds={"u.torque": (1.0, -1.0)}), "lower limit 1 > upper limit -1"),
         (dict(guess=np.zeros((3, 1))), "3 rows for steps=10"),

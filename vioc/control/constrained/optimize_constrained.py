@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_rows
 from vioc.control.constrained.augmented import Augmented, multiply
 from vioc.control.constrained.barrier import Barrier, follow
 from vioc.control.constrained.levels import LEVEL_HEADER, ConstrainedResult, Level
@@ -16,14 +15,13 @@ from vioc.control.constrained.penalties import augmented, barrier
 from vioc.control.constrained.rows import Rows
 from vioc.control.constrained.search import Search
 from vioc.control.costs.cost import Cost
-from vioc.control.descent.projection import project, projection_gains
+from vioc.control.descent.begin import guess_curve, guess_trajectory, near_trajectory
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import Log, finished
 from vioc.control.problem.status import Status
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import OptimizationError
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 
 METHODS: dict[str, Barrier | Augmented] = {"barrier": Barrier(), "augmented": Augmented()}
@@ -147,44 +145,16 @@ def _start(
     """
     guess = trajectory_of(guess)
     x0 = None if x0 is None else f.check_state(x0, "x0")
-    if not isinstance(guess, (Trajectory, tuple)):
-        if x0 is None:
-            raise ValueError("x0: a guess of inputs needs the initial state")
+    if isinstance(guess, tuple):
+        _, U = guess = guess_curve(f, guess)
         try:
-            run = f.rollout(x0, guess, steps)
-        except StepError as error:
-            raise OptimizationError(
-                f"the guess leads to no trajectory: {error}. Try other inputs, or a curve of states (X, U)"
-            ) from error
-        return run, len(run), run
+            run = guess_trajectory(f, guess, x0, None, None)
+            cost.value(run)
+        except OptimizationError:
+            return guess, len(U), None
+        return guess, len(U), run
     if isinstance(guess, Trajectory):
         run = near_trajectory(f, guess, x0)
-        return run, len(run), run
-    X = check_rows(guess[0], "guess of states", f.state_names)
-    U = f.check_inputs(guess[1], len(X) - 1, X[0])
-    try:
-        run = project(f, X, U, projection_gains(f, X, U), x0)
-        cost.value(run)
-    except (StepError, OptimizationError):
-        return guess, len(U), None
-    return guess, len(U), run
-
-
-def near_trajectory(f: OneStepMap, guess: Trajectory, x0: Any = None) -> Trajectory:
-    """The rollout of f that follows a trajectory, of this map or another one, under feedback.
-
-    Raises
-    ------
-    ValueError
-        Other step lengths or other states.
-    OptimizationError
-        Where the map cannot follow.
-    """
-    check_steps(guess.step_lengths, f.dt, "guess")
-    if guess.map.state_names != f.state_names or guess.map.input_names != f.input_names:
-        raise ValueError("the guess is a trajectory of a map with other states or inputs")
-    X, U, k0 = guess.x, guess.u, guess.k0
-    try:
-        return project(f, X, U, projection_gains(f, X, U, k0=k0), x0, k0=k0)
-    except StepError as error:
-        raise OptimizationError(f"the map cannot follow the guess: {error}; give one nearer to it") from error
+    else:
+        run = guess_trajectory(f, guess, x0, steps, None)
+    return run, len(run), run

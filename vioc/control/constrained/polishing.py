@@ -7,8 +7,9 @@ from typing import Any
 
 from vioc.control.constrained.augmented import Augmented
 from vioc.control.constrained.levels import ConstrainedResult
-from vioc.control.constrained.optimize_constrained import near_trajectory, optimize_constrained
+from vioc.control.constrained.optimize_constrained import optimize_constrained
 from vioc.control.costs.cost import Cost
+from vioc.control.descent.begin import near_trajectory
 from vioc.control.descent.optimize import optimize
 from vioc.control.dmoc.solution import PhaseSolution, Solution
 from vioc.control.problem.limits import Constraint

@@ -24,25 +24,27 @@ Box = tuple[np.ndarray, np.ndarray]
 class Pass:
     """What a backward pass gives: feedforward (N, nu), gains (N, nu, ndx), k'Q_u and k'Q_uu k summed.
 
-    `convex` says that only the cost's convex part was taken.
+    `convex` says that only the cost's convex part was taken, `shift` is the regularization.
     """
 
     k: np.ndarray
     K: np.ndarray
-    linear: float
+    slope: float
     quadratic: float
     convex: bool
+    shift: float
+    method: str
 
     def promise(self, alpha: float) -> float:
         """The decrease of the cost that a step of length alpha is worth by the model."""
-        return -(alpha * self.linear + 0.5 * alpha**2 * self.quadratic)
+        return -(alpha * self.slope + 0.5 * alpha**2 * self.quadratic)
 
 
 class Model:
-    """Cost and map to second order along a run; `curved` False leaves the map's second derivatives out."""
+    """Cost and map to second order along a run; "ilqr" leaves the second derivatives of the map out."""
 
-    def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, curved: bool):
-        self.f, self.run, self.curved = f, run, curved
+    def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, method: str):
+        self.f, self.cost, self.run, self.method, self.curved = f, cost, run, method, method == "ddp"
         self.lin = f.linearize_trajectory(run)
         self.e = cost.expand(run, self.lin)
         self._extra: np.ndarray | None = None
@@ -105,7 +107,8 @@ class Model:
             k_all[k], K_all[k] = feed, K
         if not (np.isfinite(linear) and np.isfinite(quadratic)):
             return None
-        return Pass(k_all, K_all, linear, quadratic, convex)
+        method = "gauss-newton" if convex else self.method
+        return Pass(k_all, K_all, linear, quadratic, convex, r, method)
 
 
 def _blocks(second: SecondOrder) -> np.ndarray:

@@ -14,10 +14,11 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost
 from vioc.control.ddp.backward import Box, Model, Pass
-from vioc.control.descent.projection import project, projection_gains
+from vioc.control.descent.begin import guess_trajectory, leads_nowhere
+from vioc.control.descent.search import Search
 from vioc.control.problem.limits import bound_arrays, full_names
-from vioc.control.problem.result import HEADER, History, Log, Record, Result, finished, open_loop
-from vioc.control.problem.status import Status, advice_on, verdict
+from vioc.control.problem.result import HEADER, Log, Record, Result, finished
+from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap, Rescue
@@ -29,7 +30,6 @@ METHODS = ("ddp", "ilqr")
 LEAST, FACTOR, MOST = 1e-6, 2.0, 1e10  # of the regularization: least, first factor, most
 TRIALS = 11
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
-ROUNDING = 1e-12  # of the cost: a promise below this cannot be seen in it
 
 
 def optimize_ddp(
@@ -96,7 +96,7 @@ def optimize_ddp(
     if box is not None and ((run.u < box[0]) | (run.u > box[1])).any():
         run = _rollout(f, run.x[0], np.clip(run.u, *box), run.k0)
     log = Log("optimize_ddp", HEADER, monitor)
-    search = _Search(f, cost, method, box, tolerance, run, cost.value(run), log)
+    search = _DDP(f, tolerance, run, cost.value(run), log, cost=cost, box=box, name=method)
     interrupt = None
     quiet = np.errstate(over="ignore", invalid="ignore")  # trials are judged by their value
     with quiet, search.log.shown():
@@ -115,23 +115,12 @@ def _start(f: OneStepMap, guess: Any, x0: Any, steps: int | None) -> Trajectory:
         check_steps(guess.step_lengths, f.dt, "guess")
         x0 = guess.x[0] if x0 is None else x0
         return _rollout(f, x0, guess.u, guess.k0)
-    if not isinstance(guess, tuple):
-        if x0 is None:
-            raise ValueError("x0: a guess of inputs needs the initial state")
-        return _rollout(f, x0, f.check_inputs(guess, steps, x0), 0)
-    X, U = guess
-    U = f.check_inputs(U, len(X) - 1, X[0])
-    try:
-        return project(f, X, U, projection_gains(f, X, U), x0)
-    except StepError as error:
-        raise OptimizationError(f"the guess leads to no trajectory: {error}") from error
+    return guess_trajectory(f, guess, x0, steps, None)
 
 
 def _rollout(f: OneStepMap, x0: Any, U: np.ndarray, k0: int) -> Trajectory:
-    try:
+    with leads_nowhere():
         return f.rollout(x0, U, k0=k0, warn=False)
-    except StepError as error:
-        raise OptimizationError(f"the guess leads to no trajectory: {error}; try other inputs") from error
 
 
 def _box(f: OneStepMap, bounds: Mapping[str, Any] | None, n: int) -> Box | None:
@@ -149,119 +138,61 @@ def _box(f: OneStepMap, bounds: Mapping[str, Any] | None, n: int) -> Box | None:
 
 
 @dataclass
-class _Search:
-    """The state of a search: at any moment `run` is the best iterate."""
+class _DDP(Search):
+    """Backward passes with more and more regularization, the last one convex by itself."""
 
-    map: OneStepMap
-    cost: Cost
-    method: str
-    box: Box | None
-    tolerance: float
-    run: Trajectory
-    value: float
-    log: Log
-    gains: np.ndarray | None = None
-    r: float = 0.0
+    cost: Cost | None = None
+    box: Box | None = None
+    name: str = "ddp"
     factor: float = 1.0
-    status: Status | None = None
-    note: str = ""
-    slope: float = np.nan  # of the first pass without regularization
-    unsolved: Exception | None = None  # why the last trial that was no trajectory was none
 
-    def _harder(self) -> None:
-        self.factor = max(FACTOR, FACTOR * self.factor)
-        self.r = max(LEAST, self.factor * self.r)
+    told = ", promise {1:.3g}"
 
-    def _easier(self) -> None:
-        self.factor = min(1 / FACTOR, self.factor / FACTOR)
-        self.r = self.factor * self.r if self.factor * self.r > LEAST else 0.0
+    def model(self, i: int) -> Model:
+        assert self.cost is not None
+        return Model(self.map, self.cost, self.run, self.name)
 
-    def iterate(self, max_iterations: int) -> None:
-        for i in range(max_iterations + 1):
-            try:
-                model = Model(self.map, self.cost, self.run, self.method == "ddp")
-            except (StepError, OptimizationError) as error:
-                self.status, self.note = Status.NO_DESCENT, str(error)
-                return
-            self._advance(model, last=i == max_iterations)
-            if self.status:
-                return
-
-    def _short(self, found: Pass) -> bool:
-        """Whether nothing is left to gain by it, or nothing that the cost's digits would show."""
-        return -found.linear < max(self.tolerance, ROUNDING * abs(self.value))
+    def directions(self, model: Model) -> Iterator[Pass]:
+        for found in self._passes(model):
+            self.gains = found.K
+            yield found
 
     def _passes(self, model: Model) -> Iterator[Pass]:
-        """Passes to try, the next one where the one before gave no step; the last one is convex by itself.
-
-        Regularization makes any step short, so short ones with it say nothing and are left out.
-        """
-        again = self.r > 0
-        while self.r <= MOST:
-            found = model.backward(self.r, self.box)
-            if found is not None and self.r > 0 and self._short(found):
-                if not again:  # those of more regularization are shorter still
-                    break
-                self.r, self.factor, again = 0.0, 1.0, False  # there may be one with less
-                continue
-            if found is not None:
-                yield found
-            self._harder()
-        self.r, self.factor = 0.0, 1.0
+        yield from self.shifted(lambda r: model.backward(r, self.box), MOST)
+        self.restart()
         found = model.backward(0.0, self.box, convex=True)
         if found is not None:
             yield found
 
-    def _advance(self, model: Model, last: bool) -> None:
-        """One step by the first pass that gives one, or a status.
+    def restart(self) -> None:
+        self.shift, self.factor = 0.0, 1.0
 
-        What is stationary is told by the first pass without regularization.
-        """
-        self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
-        for found in self._passes(model):
-            self.gains = found.K
-            judge = self.r == 0 and np.isnan(self.slope)
-            if judge:
-                self.slope = found.linear
-            if -found.linear < self.tolerance:
-                if not judge:
-                    continue
-                self.status = Status.CONVERGED
-                if found.convex:
-                    self.note = "stationary, but perhaps no minimum: Q_uu is not positive definite there"
-                self._record(found, 0.0, 0)
-                return
-            if last:
-                self.status = Status.MAX_ITERATIONS
-                self._record(found, 0.0, 0)
-                return
-            if self._search(found):
-                self.status, self.slope = None, np.nan
-                return
-            if judge and self._short(found):
-                self.status = Status.CONVERGED
-                self.note = f"to rounding: a promise of {-found.linear:.2g} cannot be seen in the cost"
-                return
-            self.status = Status.LINE_SEARCH
+    def harder(self) -> None:
+        self.factor = max(FACTOR, FACTOR * self.factor)
+        self.shift = max(LEAST, self.factor * self.shift)
 
-    def _search(self, found: Pass) -> bool:
-        """Backtracking: whether a step was taken."""
+    def easier(self, aim: Pass, gamma: float) -> None:
+        self.factor = min(1 / FACTOR, self.factor / FACTOR)
+        self.shift = self.factor * self.shift if self.factor * self.shift > LEAST else 0.0
+
+    def doubt(self, aim: Pass) -> str:
+        if aim.convex:
+            return "stationary, but perhaps no minimum: Q_uu is not positive definite there"
+        return ""
+
+    def attempt(self, model: Model, aim: Pass):
         for trial in range(TRIALS):
             alpha = 0.5**trial
             try:
                 with trying():
-                    moved = self._forward(found, alpha)
-                value = self.cost.value(moved)
+                    moved = self._forward(aim, alpha)
+                value = model.cost.value(moved)
             except (StepError, OptimizationError) as error:
                 self.unsolved = error  # too long a step for the map or the cost
                 continue
-            if value <= self.value - SUFFICIENT * found.promise(alpha) and value < self.value:
-                self._record(found, alpha, trial + 1)
-                self.run, self.value = moved, value
-                self._easier()
-                return True
-        self._record(found, 0.0, TRIALS)
-        return False
+            if value <= self.value - SUFFICIENT * aim.promise(alpha) and value < self.value:
+                return (moved, value), alpha, trial + 1
+        return None, 0.0, TRIALS
 
     def _forward(self, found: Pass, alpha: float) -> Trajectory:
         """The closed loop about the run with the feedforward scaled, inputs clipped."""
@@ -277,17 +208,3 @@ class _Search:
             applied[k] = np.clip(u, low[k], high[k])
             x = f.step(x, applied[k], run.k0 + k)
         return f.rollout(run.x[0], applied, k0=run.k0, warn=False)
-
-    def _record(self, found: Pass, alpha: float, trials: int) -> None:
-        method = "gauss-newton" if found.convex else self.method
-        self.log(Record(self.log.steps, method, self.r, self.value, found.linear, alpha, trials))
-
-    def result(self) -> Result:
-        assert self.status is not None
-        run, gap = open_loop(self.run)
-        gains = np.zeros((len(run), self.map.nu, self.map.ndx)) if self.gains is None else self.gains
-        promise = "" if np.isnan(self.slope) else f", promise {-self.slope:.3g}"
-        advice, steps = advice_on(self.status, self.unsolved), self.log.steps
-        message = verdict(self.status, f"{steps} iterations", self.value, self.note, advice, promise=promise)
-        history = History.of(self.log.records)
-        return Result(run, self.value, self.status, message, steps, history, gains, gap, self.slope)

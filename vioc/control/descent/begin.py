@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -101,19 +103,45 @@ def guess_trajectory(
         if guess.map is f and (x0 is None or np.array_equal(x0, guess.x[0])):
             return guess
         guess, k0 = (guess.x, guess.u), guess.k0
-    try:
-        if not isinstance(guess, tuple):
-            if x0 is None:
-                raise ValueError(
-                    "no initial state: give x0 and steps, x0 and a guess of inputs, or a guess (X, U)"
-                )
-            if guess is None and steps is None:
-                raise ValueError("steps: give their number with x0, or a guess")
-            return f.rollout(x0, guess, steps, dt=dt)
-        X, U = guess_curve(f, guess)
+    if isinstance(guess, tuple):
+        return _projected(f, *guess_curve(f, guess), x0, weights, k0, dt)
+    if x0 is None:
+        raise ValueError("no initial state: give x0 and steps, x0 and a guess of inputs, or a guess (X, U)")
+    if guess is None and steps is None:
+        raise ValueError("steps: give their number with x0, or a guess")
+    with leads_nowhere():
+        return f.rollout(x0, guess, steps, dt=dt)
+
+
+def near_trajectory(f: OneStepMap, guess: Trajectory, x0: Any = None) -> Trajectory:
+    """The rollout of f that follows a trajectory, of this map or another one, under feedback.
+
+    Raises
+    ------
+    ValueError
+        Other step lengths or other states.
+    OptimizationError
+        Where the map cannot follow.
+    """
+    check_steps(guess.step_lengths, f.dt, "guess")
+    if guess.map.state_names != f.state_names or guess.map.input_names != f.input_names:
+        raise ValueError("the guess is a trajectory of a map with other states or inputs")
+    return _projected(f, guess.x, guess.u, x0, None, guess.k0, None)
+
+
+def _projected(
+    f: OneStepMap, X: np.ndarray, U: np.ndarray, x0: Any, weights: Weights | None, k0: int, dt: Any
+) -> Trajectory:
+    with leads_nowhere(), trying():  # what it passes through is no result
         K = projection_gains(f, X, U, *(weights or (1.0, 1.0)), k0=k0, dt=dt)
-        with trying():  # what it passes through is no result
-            return project(f, X, U, K, x0, k0=k0, dt=dt)
+        return project(f, X, U, K, x0, k0=k0, dt=dt)
+
+
+@contextmanager
+def leads_nowhere() -> Iterator[None]:
+    """What fails within as an error of the guess."""
+    try:
+        yield
     except (StepError, OptimizationError) as error:
         raise OptimizationError(
             f"the guess leads to no trajectory: {error}. Try one nearer to a trajectory, other weights in "

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,16 +19,15 @@ import numpy as np
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.begin import begin, far_away, guess_curve, guess_lengths, guess_trajectory
 from vioc.control.descent.local_model import Direction, LocalModel
+from vioc.control.descent.search import Search
 from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.symbolic_model import LocalModels
 from vioc.control.linear.weights import input_weight, state_weight
-from vioc.control.problem.result import HEADER, History, Log, Record, Result, finished, open_loop
-from vioc.control.problem.status import Status, advice_on, verdict
-from vioc.errors import OptimizationError, StepError
+from vioc.control.problem.result import HEADER, Log, Record, Result, finished
+from vioc.control.problem.status import Status
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.trajectory import Trajectory
 
 SHOOTING = "multiple-shooting"
 FALLBACKS = {
@@ -38,8 +38,6 @@ FALLBACKS = {
 # of the Newton Hessian, in units of the inputs' weight: least, factor, most. Where a tiny one is enough (the
 # marionette: 1e-6) a step with 1e-3 creeps along valleys that are nearly flat.
 SHIFT = 1e-3 / 4**5, 4.0, 1e6
-ROUNDING = 1e-12  # of the cost: a descent below this cannot be seen in it
-OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from the iterate
 
 
 class Armijo(NamedTuple):
@@ -160,15 +158,16 @@ def optimize(
             if run is None:
                 run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
             with closing(LocalModels(f, cost, run, weights)) as models:
-                search = _Search(f, tolerance, armijo, run, models.value(run), log)
-                search.iterate(models, method if method in FALLBACKS else "newton", max_iterations, warmup)
+                search = _Descent(f, tolerance, run, models.value(run), log, armijo=armijo, models=models)
+                search.method, search.warmup = method if method in FALLBACKS else "newton", warmup
+                search.iterate(max_iterations)
         except KeyboardInterrupt as stop:
             interrupt = stop
             if search is None:  # stopped between curves: what they lead to
                 run = None if shooting is None else shooting.trajectory(f)
                 if run is None:
                     run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
-                search = _Search(f, tolerance, armijo, run, cost.value(run), log)
+                search = _Descent(f, tolerance, run, cost.value(run), log)
             search.status, search.note = Status.INTERRUPTED, ""
     if search.status in (Status.LINE_SEARCH, Status.NO_DESCENT, Status.MAX_ITERATIONS):
         search.far = far_away(f, guess, search.run)
@@ -201,141 +200,52 @@ def _shooting(
 
 
 @dataclass
-class _Search:
-    """The state of an optimization: at any moment `run` is the best iterate."""
+class _Descent(Search):
+    """Newton's method with its fallbacks, by Armijo's rule."""
 
-    map: OneStepMap
-    tolerance: float
-    armijo: Armijo
-    run: Trajectory
-    value: float
-    log: Log
-    gains: np.ndarray | None = None
-    status: Status | None = None
-    note: str = ""
-    far: str = ""
-    shift: float = 0.0
-    slope: float = np.nan  # along the first direction without a shift
-    unsolved: Exception | None = None  # why the last trial that was no trajectory was none
+    armijo: Armijo = ARMIJO
+    models: LocalModels | None = None
+    method: str = "newton"
+    warmup: int = 0
+    chain: tuple[str, ...] = ()
 
-    def iterate(self, models: LocalModels, method: str, max_iterations: int, warmup: int) -> None:
-        for i in range(min(self.log.steps, max_iterations), max_iterations + 1):
-            try:
-                model = models.about(self.run, self.shift)
-            except (StepError, OptimizationError) as error:  # no derivatives here; keep the iterate
-                self.status, self.note = Status.NO_DESCENT, str(error)
-                return
-            self.gains = model.gains
-            chain = FALLBACKS["gauss-newton" if method == "newton" and i < warmup else method]
-            self._advance(model, chain, last=i == max_iterations)
-            if self.status:
-                return
+    def model(self, i: int) -> LocalModel:
+        assert self.models is not None
+        model = self.models.about(self.run, self.shift)
+        self.gains = model.gains
+        self.chain = FALLBACKS["gauss-newton" if self.method == "newton" and i < self.warmup else self.method]
+        return model
 
-    def _short(self, direction: Direction) -> bool:
-        """Whether nothing is left to gain along it, or nothing that the cost's digits would show."""
-        return -direction.slope < max(self.tolerance, ROUNDING * abs(self.value))
+    def directions(self, model: LocalModel) -> Iterator[Direction]:
+        for name in self.chain:
+            if name == "newton":
+                yield from self.shifted(partial(model.direction, name), SHIFT[2])
+                self.shift = 1.0
+            elif (direction := model.direction(name)) is not None:
+                yield direction
 
-    def _directions(self, model: LocalModel, methods: tuple[str, ...]) -> Iterator[Direction]:
-        """Directions to try, the next one where a step along the one before found nothing.
+    def harder(self) -> None:
+        self.shift = max(SHIFT[1] * self.shift, SHIFT[0])
 
-        A shift makes any direction short, so short ones with a shift say nothing and are left out.
-        """
-        least, factor, most = SHIFT
-        for name in methods:
-            if name != "newton":
-                direction = model.direction(name)
-                if direction is not None:
-                    yield direction
-                continue
-            again = self.shift > 0
-            while self.shift <= most:
-                direction = model.direction(name, self.shift)
-                if direction is not None and self.shift > 0 and self._short(direction):
-                    if not again:  # those of larger shifts are shorter still
-                        break
-                    self.shift, again = 0.0, False  # that was not the least shift, perhaps
-                    continue
-                if direction is not None:
-                    yield direction
-                self.shift = max(factor * self.shift, least)
-            self.shift = 1.0
+    def easier(self, aim: Direction, gamma: float) -> None:
+        if aim.method == "newton" and gamma == 1.0:
+            self.shift = self.shift / SHIFT[1] if self.shift > SHIFT[0] / 4 else 0.0
 
-    def _advance(self, model: LocalModel, methods: tuple[str, ...], last: bool) -> None:
-        """One step along the first direction that gives one, or a status.
+    def doubt(self, aim: Direction) -> str:
+        if self.chain[0] == "newton" and aim.method != "newton":
+            return "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
+        return ""
 
-        What is stationary is told by the first direction without a shift: Newton's, or Gauss-Newton's where
-        Newton's Hessian has no minimum.
-        """
-        self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
-        for direction in self._directions(model, methods):
-            judge = not direction.shift and np.isnan(self.slope)
-            if judge:
-                self.slope = direction.slope
-            if -direction.slope < self.tolerance:
-                if not judge:
-                    continue
-                self.status = Status.CONVERGED
-                if methods[0] == "newton" and direction.method != "newton":
-                    self.note = "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
-                self._record(direction, self.value, 0.0, 0)
-                return
-            if last:
-                self.status = Status.MAX_ITERATIONS
-                self._record(direction, self.value, 0.0, 0)
-                break
-            before = self.value
-            found, gamma, trials = self._search(model, direction)
-            if found is not None:
-                self.run, self.value = found
-            self._record(direction, before, gamma, trials)
-            if judge and self._short(direction) and not self.value < before:
-                self.status = Status.CONVERGED
-                self.note = f"to rounding: |Dg.zeta| = {-direction.slope:.2g} cannot be seen in the cost"
-                return
-            if found is not None:
-                self.status, self.slope = None, np.nan
-                if direction.method == "newton" and gamma == 1.0:
-                    self.shift = self.shift / SHIFT[1] if self.shift > SHIFT[0] / 4 else 0.0
-                return
-            self.status = Status.LINE_SEARCH
-        if np.isnan(self.slope):
-            plain = (model.direction(name) for name in methods)
-            self.slope = next((d.slope for d in plain if d is not None), np.nan)
+    def unshifted(self, model: LocalModel) -> float:
+        plain = (model.direction(name) for name in self.chain)
+        return next((d.slope for d in plain if d is not None), np.nan)
 
-    def _search(
-        self, model: LocalModel, direction: Direction
-    ) -> tuple[tuple[Trajectory, float] | None, float, int]:
-        """Armijo backtracking: (trajectory, cost) or None, step length, number of trials."""
+    def attempt(self, model: LocalModel, aim: Direction):
         gamma, alpha = 1.0, self.armijo.alpha
         for trial in range(1, self.armijo.trials + 1):
-            found = model.trial(direction, gamma, self.value + alpha * gamma * direction.slope)
+            found = model.trial(aim, gamma, self.value + alpha * gamma * aim.slope)
             if found is not None:
                 return found, gamma, trial
             self.unsolved = model.trouble or self.unsolved
             gamma *= self.armijo.beta
         return None, 0.0, self.armijo.trials
-
-    def _record(self, direction: Direction, cost: float, gamma: float, trials: int) -> None:
-        method, shift, slope = direction.method, direction.shift, direction.slope
-        self.log(Record(self.log.steps, method, shift, cost, slope, gamma, trials))
-
-    def result(self, begun: str = "") -> Result:
-        run = self.run
-        if self.gains is None:
-            self.gains = np.zeros((len(run), self.map.nu, self.map.ndx))
-        assert self.status is not None
-        run, gap = open_loop(run)
-        descent = "" if np.isnan(self.slope) else f", Dg.zeta = {self.slope:.3g}"
-        what = self.far or advice_on(self.status, self.unsolved)
-        message = verdict(
-            self.status,
-            f"{self.log.steps} iterations",
-            self.value,
-            begun,
-            self.note,
-            what,
-            promise=descent,
-        )
-        history = History.of(self.log.records)
-        steps = self.log.steps
-        return Result(run, self.value, self.status, message, steps, history, self.gains, gap, self.slope)

@@ -11,7 +11,8 @@ from scipy.linalg import solve_discrete_are
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.linear.about import about_of, check_trajectory
-from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
+from vioc.control.linear.manifold import restrict, tangent_basis
+from vioc.control.linear.system import linear_system
 from vioc.control.linear.weights import input_weight, state_weight
 from vioc.control.regulators.steady import SETTLES
 from vioc.errors import OptimizationError
@@ -147,13 +148,10 @@ def kalman(
 
 
 def _along(f, run: Trajectory, measurement, W, W_u, P, on_manifold: bool) -> KalmanFilter:
-    A, B = f.linearize_trajectory(run)
-    C = measurement.jacobian(run.x)
-    n = len(run) + 1
-    T = tangent_bases(f, run, idle=True) if on_manifold else np.tile(np.eye(f.ndx), (n, 1, 1))
+    system = linear_system(f, run, on_manifold, idle=True)
+    A, B, T, n = system.A, system.B, system.T, len(run) + 1
     Tt = np.swapaxes(T, 1, 2)
-    A, B = restrict(A, B, T)
-    C, P = C @ T, Tt[0] @ P @ T[0]
+    C, P = measurement.jacobian(run.x) @ T, Tt[0] @ P @ T[0]
     gains, before, after = [], [], []
     for k in range(n):
         before.append(P)

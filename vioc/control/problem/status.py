@@ -56,8 +56,7 @@ ADVICE = {
         "tolerance, or start from another guess"
     ),
     Status.INFEASIBLE: (
-        "no point near keeps all constraints, whatever it costs; loosen those listed, give more time, or "
-        "start from another guess"
+        "no point near keeps all constraints; relax those listed, give more time or a better guess"
     ),
     Status.NOT_INTERIOR: (
         "no point strictly within the limits was found along the path: the limits leave no interior, or the "

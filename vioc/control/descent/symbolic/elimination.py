@@ -10,8 +10,6 @@ from __future__ import annotations
 import casadi as ca
 import numpy as np
 
-Rows = list[dict[int, ca.SX]]  # one dict {column: entry} per row, nothing stored where it is zero
-
 
 def pivot_order(matrix: np.ndarray) -> list[tuple[int, int]]:
     """(row, column) of each pivot: the largest entry left, cheap ones (few entries in row and column) first.
@@ -54,99 +52,46 @@ class SymbolicLU:
     """
 
     def __init__(self, matrix: ca.SX, order: list[tuple[int, int]]):
-        self.order = order
-        self._rows = _sparse_rows(matrix)
-        rows = self._rows
-        for step, (i, j) in enumerate(order):
-            for k, _ in order[step + 1 :]:
-                if j not in rows[k]:
-                    continue
-                factor = rows[k][j] = rows[k][j] / rows[i][j]
-                for _, c in order[step + 1 :]:
-                    if c in rows[i]:
-                        rows[k][c] = rows[k].get(c, 0) - factor * rows[i][c]
+        self._rows, self._columns = (list(places) for places in zip(*order, strict=True))
+        self._lower: list[ca.SX] = []  # columns below the pivots, over them
+        self._upper: list[ca.SX] = []  # rows right of the pivots
+        self._pivots: list[ca.SX] = []
+        a = ca.sparsify(ca.SX(matrix)[self._rows, self._columns])
+        for _ in order:
+            column, row = ca.sparsify(a[1:, 0] / a[0, 0]), a[0, 1:]
+            self._pivots.append(a[0, 0])
+            self._lower.append(column)
+            self._upper.append(row)
+            a = ca.sparsify(a[1:, 1:] - ca.mtimes(column, row))
 
     def solve(self, b: ca.SX) -> ca.SX:
         """X with matrix X = b; b of n rows."""
-        columns = [_sparse_column(b, c) for c in range(b.shape[1])]
-        return _from_columns([self._solve(c) for c in columns], len(self.order))
+        done, left = [], ca.sparsify(ca.SX(b)[self._rows, :])
+        for column in self._lower:
+            done.append(left[0, :])
+            left = ca.sparsify(left[1:, :] - ca.mtimes(column, left[0, :]))
+        x = ca.SX(0, b.shape[1])
+        for pivot, row, value in zip(*map(reversed, (self._pivots, self._upper, done)), strict=True):
+            x = ca.vertcat(ca.sparsify(value - ca.mtimes(row, x)) / pivot, x)
+        return x[_inverse(self._columns), :]
 
     def solve_transposed(self, b: ca.SX) -> ca.SX:
         """X with matrix' X = b."""
-        columns = [_sparse_column(b, c) for c in range(b.shape[1])]
-        return _from_columns([self._solve_transposed(c) for c in columns], len(self.order))
+        done, left = [], ca.sparsify(ca.SX(b)[self._columns, :])
+        for pivot, row in zip(self._pivots, self._upper, strict=True):
+            done.append(left[0, :] / pivot)
+            left = ca.sparsify(left[1:, :] - ca.mtimes(row.T, done[-1]))
+        x = ca.SX(0, b.shape[1])
+        for column, value in zip(reversed(self._lower), reversed(done), strict=True):
+            x = ca.vertcat(ca.sparsify(value - ca.mtimes(column.T, x)), x)
+        return x[_inverse(self._rows), :]
 
-    def _solve(self, b: dict[int, ca.SX]) -> dict[int, ca.SX]:
-        rows, order = self._rows, self.order
-        for step, (i, j) in enumerate(order):
-            if i in b:
-                for k, _ in order[step + 1 :]:
-                    if j in rows[k]:
-                        b[k] = b.get(k, 0) - rows[k][j] * b[i]
-        x: dict[int, ca.SX] = {}
-        for step in reversed(range(len(order))):
-            i, j = order[step]
-            value = b.get(i)
-            for _, c in order[step + 1 :]:
-                if c in rows[i] and c in x:
-                    value = (0 if value is None else value) - rows[i][c] * x[c]
-            if value is not None:
-                x[j] = value / rows[i][j]
-        return x
 
-    def _solve_transposed(self, b: dict[int, ca.SX]) -> dict[int, ca.SX]:
-        rows, order = self._rows, self.order
-        y: dict[int, ca.SX] = {}
-        for step, (i, j) in enumerate(order):  # U' y = b
-            value = b.get(j)
-            for k, _ in order[:step]:
-                if j in rows[k] and k in y:
-                    value = (0 if value is None else value) - rows[k][j] * y[k]
-            if value is not None:
-                y[i] = value / rows[i][j]
-        for step in reversed(range(len(order))):  # L' x = y
-            i, j = order[step]
-            for k, _ in order[step + 1 :]:
-                if j in rows[k] and k in y:
-                    y[i] = y.get(i, 0) - rows[k][j] * y[k]
-        return y
+def _inverse(order: list[int]) -> list[int]:
+    return [int(i) for i in np.argsort(order)]
 
 
 def symmetric_solve(G: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
     """G^-1 b and the pivots of G = L D L', G symmetric; it is positive definite if all pivots are > 0."""
-    n = G.shape[0]
-    L, D = ca.SX.eye(n), list[ca.SX]()
-    for j in range(n):
-        D.append(G[j, j] - sum((L[j, k] ** 2 * D[k] for k in range(j)), ca.SX(0)))
-        for i in range(j + 1, n):
-            L[i, j] = (G[i, j] - sum((L[i, k] * L[j, k] * D[k] for k in range(j)), ca.SX(0))) / D[j]
-    rows = [b[i, :] for i in range(n)]
-    for i in range(n):
-        for k in range(i):
-            rows[i] -= L[i, k] * rows[k]
-    rows = [row / d for row, d in zip(rows, D, strict=True)]
-    for i in reversed(range(n)):
-        for k in range(i + 1, n):
-            rows[i] -= L[k, i] * rows[k]
-    return ca.vertcat(*rows), ca.vertcat(*D)
-
-
-def _sparse_rows(matrix: ca.SX) -> Rows:
-    matrix = ca.sparsify(matrix)
-    rows: Rows = [{} for _ in range(matrix.shape[0])]
-    for i, j in zip(*matrix.sparsity().get_triplet(), strict=True):
-        rows[i][j] = matrix[i, j]
-    return rows
-
-
-def _sparse_column(matrix: ca.SX, c: int) -> dict[int, ca.SX]:
-    column = ca.sparsify(matrix[:, c])
-    return {i: column[i] for i in column.sparsity().get_triplet()[0]}
-
-
-def _from_columns(columns: list[dict[int, ca.SX]], n: int) -> ca.SX:
-    result = ca.SX(n, len(columns))
-    for c, column in enumerate(columns):
-        for i, value in column.items():
-            result[i, c] = value
-    return result
+    D, upper, order = ca.ldl(ca.densify(G), False)
+    return ca.ldl_solve(b, D, upper, order), D
