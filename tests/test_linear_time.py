@@ -586,3 +586,22 @@ def test_options_and_pickling():
     x = f.state_from_configurations(q0, q1)
     back = f.rollout(x, steps=1)
     assert np.isfinite(back.x).all()
+
+
+def test_conditions_are_those_of_the_midpoint_rule_in_the_limit():
+    """Both condition numbers are of the mechanism; rules differ by O(h)."""
+    system = vioc.models.load("closed_chain")
+    maps = [kind(system, 1e-4) for kind in (MidpointVI, LinearTimeVI)]
+    q = maps[0].consistent_configuration(None)
+    found = [f.conditions(f.rollout(f.initial_state(q), steps=3)) for f in maps]
+    for name in ("mass", "constraints"):
+        one, two = (getattr(c, name) for c in found)
+        assert (one >= 1 - 1e-12).all()
+        np.testing.assert_allclose(two, one, rtol=1e-3)
+
+
+@pytest.mark.parametrize("make", [MidpointVI, LinearTimeVI, vioc.RungeKutta])
+def test_the_same_integrator_of_another_system(make):
+    f = make(chain(2), 0.02, wrap=["q0"])
+    g = f.with_system(chain(3))
+    assert (type(g), g.system, g.dt, g.wrap) == (make, chain(3), 0.02, ("q0",))
