@@ -90,15 +90,18 @@ class Parts:
         end = np.tile(np.eye(ndx, ns), (int(np.count_nonzero(several)), 1, 1))
         along = np.zeros((len(end), lin.C.shape[1], ns))
         begins, counts = self.begins[:-1][several], counts[several]
+        alike = several.all() and (counts == counts[:1]).all()
+        of_step = np.concatenate([lin.A, lin.B, lin.P], axis=2)
         for i in range(counts.max(initial=0)):
-            going: Any = counts > i
-            rows, own = begins[going] + i, place[begins[going] + i]
-            if len(counts) == len(self.begins) - 1 and (counts == counts[0]).all():
-                going, rows, own = slice(None), *[slice(i, None, counts[0])] * 2  # views
-            share = self.shares[rows, :, None]
+            going: Any = slice(None)
+            rows = own = slice(i, None, counts[0])  # views, where each step has as many parts
+            if not alike:
+                going = counts > i
+                rows = begins[going] + i
+                own = place[rows]
             Y[own, x] = end[going]
             y = Y[own]
-            end[going] = np.concatenate([lin.A[rows], lin.B[rows], lin.P[rows]], axis=2) @ y
-            if share.any():
+            end[going] = of_step[rows] @ y
+            if along.size and (share := self.shares[rows, :, None]).any():
                 along[going] += share * (np.concatenate([lin.C[rows], lin.D[rows], lin.E[rows]], axis=2) @ y)
         return several, end, along, Y
