@@ -39,7 +39,7 @@ def curves(axes):
 
 def test_gaps_are_plotted_beside_violations(run):
     violations, lengths, angles = plot_constraints(run)
-    assert "|g|" in violations.get_ylabel()
+    assert "|h|" in violations.get_ylabel()
     assert (lengths.get_ylabel(), angles.get_ylabel()) == ("|gap| (m)", "|gap| (rad)")
     np.testing.assert_array_equal(curves(lengths)["c-1"], run["gap.c-1"])
     assert set(curves(lengths)) == {f"c-{i}" for i in range(1, 9)}

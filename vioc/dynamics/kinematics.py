@@ -6,6 +6,7 @@ shared by everything that asks for it. `Kinematics` evaluates it on numbers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,30 +23,42 @@ from vioc.dynamics.description.system import System
 from vioc.errors import ModelError
 
 
-class FrameGraph:
-    """Symbolic kinematics of a system: what potentials, forces and constraints are written in.
+class TermGraph(ABC):
+    """What potentials, forces and constraints are written in, whatever coordinates a mechanism has.
 
     Attributes
     ----------
     system : System
     q_vector, v_vector, u_vector, parameters : casadi.SX
-        Configuration (nq,), its rate (nq,), inputs (nu,), declared parameters (np,).
+        What terms depend on: coordinates, rates, inputs (nu,), declared parameters (np,).
     t : casadi.SX
         Time, s.
     """
 
+    q_vector: ca.SX
+    v_vector: ca.SX
+
     def __init__(self, system: System):
         self.system = system
-        nq = len(system.variables)
-        self.q_vector = ca.SX.sym("q", nq)
-        self.v_vector = ca.SX.sym("v", nq)
         self.u_vector = ca.SX.sym("u", len(system.inputs))
         self.t = ca.SX.sym("t")
         self.parameters = ca.SX.sym("theta", len(system.parameters))
-        self._poses: dict[int, tuple[Matrix, Vector]] = {}
-        self._velocities: dict[int, tuple[Vector, Vector]] = {}
 
-    # -- what terms are written with --------------------------------------------------------------
+    @abstractmethod
+    def q(self, name: str) -> ca.SX:
+        """A configuration variable by name."""
+
+    @abstractmethod
+    def v(self, name: str) -> ca.SX:
+        """The rate of a configuration variable by name."""
+
+    @abstractmethod
+    def body_velocity(self, name: str) -> ca.SX:
+        """v^b_{s,k} = (linear, angular) in the frame's axes (6,) ([T] (5))."""
+
+    @abstractmethod
+    def node_pose(self, i: int) -> tuple[Matrix, Vector]:
+        """Rotation and position of node i in the world; -1 is the world."""
 
     def number(self, value: Number) -> Any:
         """A description's number: a float, or the symbol of a declared parameter."""
@@ -55,14 +68,6 @@ class FrameGraph:
         if value.name not in names:
             raise ModelError(f"undeclared parameter {value.name!r}; {near_misses(value.name, names)}")
         return value.of(self.parameters[names.index(value.name)])
-
-    def q(self, name: str) -> ca.SX:
-        """A configuration variable by name."""
-        return self.q_vector[self.system.variable_index(name)]
-
-    def v(self, name: str) -> ca.SX:
-        """The rate of a configuration variable by name."""
-        return self.v_vector[self.system.variable_index(name)]
 
     def u(self, name: str) -> ca.SX:
         """An input by name."""
@@ -80,11 +85,6 @@ class FrameGraph:
         top = ca.horzcat(vec.matrix(R), vec.column(p))
         return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
 
-    def body_velocity(self, name: str) -> ca.SX:
-        """v^b_{s,k} = (linear, angular) in the frame's axes (6,) ([T] (5))."""
-        v, w = self.node_velocity(self.system.frame_index(name))
-        return ca.vertcat(vec.column(v), vec.column(w))
-
     def masses(self) -> Iterator[tuple[Any, ca.SX]]:
         """Each mass with the world position of its centre."""
         for i, node in enumerate(self.system.nodes):
@@ -93,10 +93,31 @@ class FrameGraph:
                 com = tuple(self.number(c) for c in node.frame.mass.com)
                 yield self.number(node.frame.mass.mass), vec.column(vec.add(p, vec.apply(R, com)))
 
+
+class FrameGraph(TermGraph):
+    """Kinematics of the tree of frames, on configurations (nq,) and their rates (nq,)."""
+
+    def __init__(self, system: System):
+        super().__init__(system)
+        nq = len(system.variables)
+        self.q_vector = ca.SX.sym("q", nq)
+        self.v_vector = ca.SX.sym("v", nq)
+        self._poses: dict[int, tuple[Matrix, Vector]] = {}
+        self._velocities: dict[int, tuple[Vector, Vector]] = {}
+
+    def q(self, name: str) -> ca.SX:
+        return self.q_vector[self.system.variable_index(name)]
+
+    def v(self, name: str) -> ca.SX:
+        return self.v_vector[self.system.variable_index(name)]
+
+    def body_velocity(self, name: str) -> ca.SX:
+        v, w = self.node_velocity(self.system.frame_index(name))
+        return ca.vertcat(vec.column(v), vec.column(w))
+
     # -- the recursion ----------------------------------------------------------------------------
 
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
-        """Rotation and position of node i in the world; -1 is the world."""
         if i < 0:
             return vec.IDENTITY, vec.ZERO
         if i not in self._poses:

@@ -13,9 +13,9 @@ import numpy as np
 
 from vioc.compile.libraries import load_library
 from vioc.compile.native import EXPORT
-from vioc.compile.programs import CHUNK, Program
 from vioc.dynamics.integrators.maximal.cones import Variables
 from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP
+from vioc.dynamics.integrators.maximal.rollouts import Rollouts
 from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.maximal.tape import TAPES, Tape
 from vioc.progress import Progress
@@ -172,31 +172,16 @@ def _in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
     return done
 
 
-class CoreProgram(Program):
+class CoreProgram(Rollouts):
     """A map's rollouts by the compiled core."""
 
-    def __init__(self, f: MaximalVI, core: Core, feedback: bool):
-        self._core, self._feedback, self._floor = core, feedback, f.barrier
-        nu, nx = f.nu, f.nx
-        carry = (nx + PAST * TWIST * f.graph.n, 1)
-        u = ((nu, 1), (nx, 1), (nu, f.ndx)) if feedback else ((nu, 1),)
-        self.shapes_in = (carry, *u, (1, 1), (1, 1), (len(f.parameters), 1))
-        applied = ((nu, 1),) if feedback else ()
-        self.shapes_out = (carry, (len(f.multiplier_names), 1), (1, 1), *applied)
+    def __init__(self, core: Core, floor: float):
+        self._core, self._floor = core, floor
 
-    def __call__(self, args):
-        raise NotImplementedError("the compiled core makes rollouts")
-
-    def map(self, args, count):
-        raise NotImplementedError("the compiled core makes rollouts")
-
-    def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
-        *given, t, h, theta = rows
-        t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
-        U, *feedback = (np.broadcast_to(a, (count, a.shape[-1])) for a in given)
-        goal, gains = feedback if self._feedback else (None, None)
-        found = self._core.rollout(theta, carry, U, t, h, tolerance, goal, gains, floor=self._floor)
+    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
+        found = self._core.rollout(theta, carry, U, t, h, tolerance, *tracked, floor=self._floor)
         states, multipliers, applied, errors, _ = found
         done = len(states)
-        outputs = [states, multipliers, errors[:done, None], *([applied] if self._feedback else [])]
-        return outputs, done, float(errors[done]) if done < count else 0.0
+        return [states, multipliers, errors[:done, None], applied], float(errors[done]) if done < len(
+            U
+        ) else 0.0

@@ -274,11 +274,14 @@ class Assembly:
                 F[i, node], F[node, i] = [(by, PLUS)], [(h, PLUS)]
             if graph.weighs(group):
                 self._weigh(F, rhs, group, G, H, g)
-        touches = zip(graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
-        for touch, J, K, a, own, data in touches:
-            args = [*J, *K, a, *(at.V[i] for i in touch.bodies), own, goal, data]
+        for touch, args in zip(graph.touches, self._touching(at, held, y, goal), strict=False):
             self._spread(F, rhs, touch.bodies, on.call(touch.geometry.condensed, args))
         return F, rhs
+
+    def _touching(self, at: Balance, held: Held, y: Sequence[Any], goal: Any) -> list[list[Any]]:
+        """(J.., K.., a, V.., y, goal, data) of each touch."""
+        touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=False)
+        return [[*J, *K, a, *(at.V[i] for i in t.bodies), own, goal, d] for t, J, K, a, own, d in touches]
 
     def _weigh(self, F: Blocks, rhs: list[Terms], group: Group, G: list, H: list, g: Any) -> None:
         """Add G' K times the equations of a joint to those of bodies without inertia."""
@@ -300,12 +303,10 @@ class Assembly:
 
     def expanded(self, at: Balance, held: Held, y: Sequence[Any], goal: Any, dV: Sequence[Any]) -> Any:
         """Changes of the touches' variables for changes dV of the twists, by body."""
-        on, changes = self.on, []
-        touches = zip(self.graph.touches, held.J, at.K, at.gaps, y, held.data, strict=True)
-        for touch, J, K, a, own, data in touches:
-            args = [*J, *K, a, *(at.V[i] for i in touch.bodies), own, goal, data]
-            changes.append(on.call(touch.geometry.expanded, [*args, *(dV[i] for i in touch.bodies)])[0])
-        return on.stack(changes)
+        touches = zip(self.graph.touches, self._touching(at, held, y, goal), strict=True)
+        changes = [[*args, *(dV[i] for i in t.bodies)] for t, args in touches]
+        pairs = zip(self.graph.touches, changes, strict=True)
+        return self.on.stack([self.on.call(t.geometry.expanded, args)[0] for t, args in pairs])
 
     def solved(self, F: Blocks, rhs: list[Terms]) -> tuple[list[Any], list[Any]]:
         """Newton's direction: changes of the twists by body, and of multipliers by group."""

@@ -70,60 +70,55 @@ class StepGraph:
         R = rot.matrix(tuple(ca.vertsplit(z[3:])))
         return ca.Function("pose", [z], [ca.vertcat(z[:3], *(e for row in R for e in row))], OPTIONS)
 
-    def inertia(self, i: int) -> ca.Function:
-        """(V, parameters) -> M V (6,), M (6, 6)."""
-        mass, *J = (values := self._numbers(self.bodies[i]))[0]
+    def _of_body(self, name: str, i: int, sizes: dict[str, int], outputs: Any) -> ca.Function:
+        """A function of symbols and the parameters, one for all bodies with the inertia of body i; `outputs`
+        takes mass, J and the symbols.
+        """
+        (mass, *J), key = self._numbers(self.bodies[i])
 
         def build() -> ca.Function:
-            V = ca.SX.sym("V", TWIST)
-            p = ca.vertcat(mass * V[:3], vec.column(vec.apply(_rows(J), unpack_twist(V)[1])))
-            return ca.Function("inertia", [V, self.terms.parameters], [p, ca.jacobian(p, V)], OPTIONS)
+            symbols = [ca.SX.sym(n, size) for n, size in sizes.items()]
+            results = outputs(mass, _rows(J), *symbols)
+            return ca.Function(name, [*symbols, self.terms.parameters], results, OPTIONS)
 
-        return self._once(("inertia", values[1]), build)
+        return self._once((name, key), build)
+
+    def inertia(self, i: int) -> ca.Function:
+        """(V, parameters) -> M V (6,), M (6, 6)."""
+
+        def outputs(mass: Any, J: vec.Matrix, V: ca.SX) -> list:
+            p = ca.vertcat(mass * V[:3], vec.column(vec.apply(J, unpack_twist(V)[1])))
+            return [p, ca.jacobian(p, V)]
+
+        return self._of_body("inertia", i, {"V": TWIST}, outputs)
 
     def stopped(self, i: int) -> ca.Function:
         """(V, base, parameters) -> base - M V (6,)."""
 
-        def build() -> ca.Function:
-            V, base, theta = ca.SX.sym("V", TWIST), ca.SX.sym("base", TWIST), self.terms.parameters
-            left = base - self.inertia(i).call([V, theta])[0]
-            return ca.Function("stopped", [V, base, theta], [left], OPTIONS)
+        def outputs(mass: Any, J: vec.Matrix, V: ca.SX, base: ca.SX) -> list:
+            return [base - self.inertia(i).call([V, self.terms.parameters])[0]]
 
-        return self._once(("stopped", self._numbers(self.bodies[i])[1]), build)
+        return self._of_body("stopped", i, {"V": TWIST, "base": TWIST}, outputs)
 
     def landing(self, i: int) -> ca.Function:
         """(V, dt, parameters) -> momentum D2 L_d (6,) with which a step at V ends."""
-        mass, *J = (values := self._numbers(self.bodies[i]))[0]
 
-        def build() -> ca.Function:
-            V, dt = ca.SX.sym("V", TWIST), ca.SX.sym("dt")
-            p = ca.vertcat(mass * V[:3], vec.column(rot.momentum(_rows(J), unpack_twist(V)[1], dt, -1.0)))
-            return ca.Function("landing", [V, dt, self.terms.parameters], [p], OPTIONS)
+        def outputs(mass: Any, J: vec.Matrix, V: ca.SX, dt: ca.SX) -> list:
+            return [ca.vertcat(mass * V[:3], vec.column(rot.momentum(J, unpack_twist(V)[1], dt, -1.0)))]
 
-        return self._once(("landing", values[1]), build)
+        return self._of_body("landing", i, {"V": TWIST, "dt": 1}, outputs)
 
     def departure(self, i: int) -> ca.Function:
         """(V, pose, base, dt, parameters) -> base + D1 L_d, slope of -D1 L_d, next pose, T of phi = T dw."""
-        mass, *J = (values := self._numbers(self.bodies[i]))[0]
 
-        def build() -> ca.Function:
-            V, pose, base, dt = (
-                ca.SX.sym(n, m) for n, m in (("V", TWIST), ("Z", POSE), ("base", TWIST), ("dt", 1))
-            )
-            w = unpack_twist(V)[1]
-            p = ca.vertcat(mass * V[:3], vec.column(rot.momentum(_rows(J), w, dt, 1.0)))
-            x, R = unpack_pose(pose)
+        def outputs(mass: Any, J: vec.Matrix, V: ca.SX, pose: ca.SX, base: ca.SX, dt: ca.SX) -> list:
+            (v, w), (x, R) = unpack_twist(V), unpack_pose(pose)
+            p = ca.vertcat(mass * V[:3], vec.column(rot.momentum(J, w, dt, 1.0)))
             after = vec.matmul(R, rot.matrix(rot.turn(w, dt)))
-            x = vec.add(x, vec.scale(dt, unpack_twist(V)[0]))
-            outputs = [
-                base - p,
-                ca.jacobian(p, V),
-                ca.vertcat(*x, *(e for row in after for e in row)),
-                vec.matrix(rot.slope(w, dt)),
-            ]
-            return ca.Function("departure", [V, pose, base, dt, self.terms.parameters], outputs, OPTIONS)
+            ends = ca.vertcat(*vec.add(x, vec.scale(dt, v)), *(e for row in after for e in row))
+            return [base - p, ca.jacobian(p, V), ends, vec.matrix(rot.slope(w, dt))]
 
-        return self._once(("departure", values[1]), build)
+        return self._of_body("departure", i, {"V": TWIST, "Z": POSE, "base": TWIST, "dt": 1}, outputs)
 
     @cached_property
     def carried(self) -> ca.Function:

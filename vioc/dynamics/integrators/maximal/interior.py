@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vioc.compile.programs import CHUNK, Program
 from vioc.dynamics.integrators.maximal.cones import BOUNDARY, CLIP
 from vioc.dynamics.integrators.maximal.dense import DenseStep, Problem
+from vioc.dynamics.integrators.maximal.rollouts import Rollouts
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
@@ -227,47 +227,30 @@ class InteriorPoint:
         return Solution(V, lam, y, impulses, error, count)
 
 
-class InteriorProgram(Program):
+class InteriorProgram(Rollouts):
     """A map's rollouts by the interior point in numpy."""
 
-    def __init__(self, f: MaximalVI, solver: InteriorPoint, feedback: bool):
-        self._f, self._solver, self._feedback = f, solver, feedback
+    def __init__(self, f: MaximalVI, solver: InteriorPoint):
+        self._f, self._solver = f, solver
 
-    def __call__(self, args):
-        raise NotImplementedError("the interior point makes rollouts")
-
-    def map(self, args, count):
-        raise NotImplementedError("the interior point makes rollouts")
-
-    def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
+    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
         f, solver = self._f, self._solver
-        *given, t, h, theta = rows
-        t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
-        U, *tracked = (np.broadcast_to(a, (count, a.shape[-1])) for a in given)
         x, seed, error = carry[: f.nx], None, 0.0
-        states: list = []
-        multipliers: list = []
-        applied: list = []
-        errors: list = []
-        for k in range(count):
-            u = U[k]
-            if self._feedback:
-                gains = tracked[1][k].reshape(f.ndx, f.nu).T
-                u = u - gains @ f.difference(tracked[0][k], x)
+        found: list[tuple] = []
+        for k, u in enumerate(U):
+            if tracked:
+                u = u - tracked[1][k].reshape(f.ndx, f.nu).T @ f.difference(tracked[0][k], x)
             with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
-                seed = solver.solve(x, u, float(t[k]), float(h[k]), np.ravel(theta), seed)
+                seed = solver.solve(x, u, float(t[k]), float(h[k]), theta, seed)
             if not seed.error <= tolerance:
                 error = seed.error
                 break
             x = seed.x
-            states.append(x)
-            multipliers.append(f.whole(seed.leaving.multipliers, seed.arriving.multipliers))
-            applied.append(u)
-            errors.append([seed.error])
+            impulses = f.whole(seed.leaving.multipliers, seed.arriving.multipliers)
+            found.append((x, impulses, [seed.error], u))
         sizes = f.nx, len(f.multiplier_names), 1, f.nu
-        kept = [states, multipliers, errors, applied][: 4 if self._feedback else 3]
-        outputs = [np.reshape(a, (len(states), n)) for a, n in zip(kept, sizes, strict=False)]
-        return outputs, len(states), error
+        columns = zip(*found, strict=True) if found else [()] * 4
+        return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)], error
 
 
 def _largest(a: np.ndarray) -> float:

@@ -284,11 +284,9 @@ class MaximalVI(DivisibleMap):
     def _program(self, feedback: bool, robust: bool = False) -> Program:
         if self.backend.name == "virtual" or find_compiler() is None:
             if self.graph.touches:
-                return InteriorProgram(self, self.interior, feedback)
+                return InteriorProgram(self, self.interior)
             return super()._program(feedback, robust)
-        if feedback not in self._programs:
-            self._programs[feedback] = CoreProgram(self, self.core, feedback)
-        return self._programs[feedback]
+        return CoreProgram(self.core, self.barrier)
 
     @shared
     def core(self) -> Core:

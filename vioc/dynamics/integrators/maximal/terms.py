@@ -7,80 +7,49 @@ of R (1 + phi^).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import casadi as ca
-import numpy as np
 
-from vioc.checks import near_misses
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
-from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.maximal.model import Model, Place
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
+from vioc.dynamics.kinematics import TermGraph
 from vioc.dynamics.terms.forces import LinearDamper
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput
 from vioc.errors import ModelError
 
 
-class BodyGraph:
-    """Symbolic kinematics of the bodies of a system.
+class BodyGraph(TermGraph):
+    """Kinematics of the bodies of a system; a term of a user's own takes coordinates by name.
 
     Attributes
     ----------
-    system : System
     model : Model
+    q_vector, v_vector : casadi.SX
+        `poses` and `twists`, under the names by which terms ask for what they depend on.
     poses, twists : casadi.SX
         (x, R by rows) and (v, w) of every body: (12 n,), (6 n,).
-    q_vector, v_vector, u_vector, parameters, t : casadi.SX
-        The first two are `poses` and `twists`: a term of a user's own takes coordinates by name.
     """
 
     def __init__(self, system: System):
-        self.system = system
-        self.parameters = ca.SX.sym("theta", len(system.parameters))
+        super().__init__(system)
         self.model = Model(system, self.parameters)
         n = len(self.model.bodies)
         self.poses, self.twists = ca.SX.sym("Z", POSE * n), ca.SX.sym("V", TWIST * n)
-        # what terms are functions of, under the names by which they are asked for it
         self.q_vector, self.v_vector = self.poses, self.twists
-        self.u_vector = ca.SX.sym("u", len(system.inputs))
-        self.t = ca.SX.sym("t")
 
     # -- what terms are written with -----------------------------------------------------------------
 
-    def number(self, value: Number) -> Any:
-        if not isinstance(value, Parameter):
-            return value
-        names = list(self.system.parameters)
-        if value.name not in names:
-            raise ModelError(f"undeclared parameter {value.name!r}; {near_misses(value.name, names)}")
-        return value.of(self.parameters[names.index(value.name)])
-
-    def u(self, name: str) -> ca.SX:
-        if name not in self.system.inputs:
-            raise ModelError(f"undeclared input {name!r}; {near_misses(name, self.system.inputs)}")
-        return self.u_vector[self.system.inputs.index(name)]
-
     def q(self, name: str) -> ca.SX:
-        """A minimal coordinate by name."""
         self.system.variable_index(name)
         return self._coordinates[name]
 
     def v(self, name: str) -> ca.SX:
-        """The rate of a minimal coordinate by name."""
         return ca.jtimes(self.q(name), self.poses, self.pose_rates)
-
-    def position(self, name: str) -> ca.SX:
-        return vec.column(self.node_pose(self.system.frame_index(name))[1])
-
-    def pose(self, name: str) -> ca.SX:
-        R, p = self.node_pose(self.system.frame_index(name))
-        top = ca.horzcat(vec.matrix(R), vec.column(p))
-        return ca.vertcat(top, ca.SX(np.array([[0.0, 0.0, 0.0, 1.0]])))
 
     def body_velocity(self, name: str) -> ca.SX:
         i = self.system.frame_index(name)
@@ -93,15 +62,7 @@ class BodyGraph:
         angular = vec.apply(vec.transpose(place.rotation), w)
         return ca.vertcat(vec.column(vec.apply(vec.transpose(R), linear)), vec.column(angular))
 
-    def masses(self) -> Iterator[tuple[Any, ca.SX]]:
-        for i, node in enumerate(self.system.nodes):
-            if node.frame.mass is not None:
-                R, p = self.node_pose(i)
-                com = tuple(self.number(c) for c in node.frame.mass.com)
-                yield self.number(node.frame.mass.mass), vec.column(vec.add(p, vec.apply(R, com)))
-
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
-        """Rotation and position of node i in the world; -1 is the world."""
         if i < 0:
             return vec.IDENTITY, vec.ZERO
         place = self.place(i)

@@ -1,0 +1,33 @@
+"""What runs a map's steps one after another: by the compiled core, or by the interior point in numpy."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from vioc.compile.programs import CHUNK, Program
+
+
+class Rollouts(Program):
+    """A program of rollouts alone."""
+
+    @abstractmethod
+    def rollout(self, carry, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
+        """States, multipliers, errors, inputs by rows as far as steps converge; the error where they do not.
+
+        `tracked` has goals and gains, or nothing.
+        """
+
+    def __call__(self, args):
+        raise NotImplementedError("this program makes rollouts")
+
+    def map(self, args, count):
+        raise NotImplementedError("this program makes rollouts")
+
+    def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
+        *given, t, h, theta = rows
+        t, h = (np.broadcast_to(np.ravel(a), (count,)) for a in (t, h))
+        U, *tracked = (np.broadcast_to(a, (count, a.shape[-1])) for a in given)
+        outputs, error = self.rollout(carry, U, tracked, t, h, np.ravel(theta), tolerance)
+        return outputs if tracked else outputs[:3], len(outputs[0]), error
