@@ -128,7 +128,7 @@ class MaximalVI(DivisibleMap):
             ca.SX.sym("x", self.nx),
             ca.SX.sym("u", self.nu),
             ca.SX.sym("multipliers", len(self.multiplier_names)),
-            ca.SX.sym("theta", len(self.parameters)),
+            self.graph.terms.parameters,
             ca.SX.sym("dt"),
         )
         self.backend = Backend(backend)

@@ -123,8 +123,7 @@ class Quantities:
         return size / f.symbols.dt if kind == "friction" else f.symbols.multipliers[at + 3]
 
     def _placed(self, touch: Touch) -> list[Any]:
-        data = ca.Function("data", [self.terms.parameters], [ca.vertcat(ca.SX(0, 1), *touch.data)], OPTIONS)
-        return [*(self.poses[i] for i in touch.bodies), data(self.f.symbols.parameters)]
+        return [*(self.poses[i] for i in touch.bodies), ca.vertcat(ca.SX(0, 1), *touch.data)]
 
     @cached_property
     def still(self) -> Assembly:

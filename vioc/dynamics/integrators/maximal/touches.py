@@ -92,34 +92,32 @@ class Geometry:
     def _mu(self, data: Any) -> Any:
         return data[-1] if self.cone.friction else None
 
-    def _slopes(self, J: list, H: list) -> list:
-        return [ca.vertcat(h, j[1:, :]) for j, h in zip(J, H, strict=True)]
-
-    def _law(self) -> tuple[list, tuple, Any, Any, tuple]:
-        """Arguments; J, K; c and S of d(impulse) = c - S dw; dy and dw."""
+    def _law(self) -> tuple[list, list, list, Any, Any]:
+        """Arguments; J; K; dy for a change dw of the speeds; dw."""
         J, H, a, V, y, goal, data = self._arguments()
-        dw = ca.SX.sym("dw", J[0].shape[0])
+        dw, K = ca.SX.sym("dw", J[0].shape[0]), [ca.vertcat(h, j[1:, :]) for j, h in zip(J, H, strict=True)]
         dy = self.cone.direction(y, self._speeds(J, a, V), dw, goal[0], self._mu(data), goal[1])
-        change = ca.jacobian(self.cone.impulse(y), y) @ dy
-        constant, S = ca.substitute(change, dw, ca.SX.zeros(dw.numel())), -ca.jacobian(change, dw)
-        return [*J, *H, a, *V, y, goal, data], (J, self._slopes(J, H)), constant, S, (dy, dw)
+        return [*J, *H, a, *V, y, goal, data], J, K, dy, dw
 
     @cached_property
     def condensed(self) -> ca.Function:
         """(J.., H.., a, V.., y, goal, data) -> by body: J' c; J_i' S K_j for each i, each j."""
-        args, (J, K), constant, S, _ = self._law()
+        args, J, K, dy, dw = self._law()
+        y = args[-3]
+        change = ca.jacobian(self.cone.impulse(y), y) @ dy  # c - S dw
+        constant, S = ca.substitute(change, dw, ca.SX.zeros(dw.numel())), -ca.jacobian(change, dw)
         outputs = [j.T @ constant for j in J]
         outputs += [ca.densify(j.T @ S @ k) for j in J for k in K]
-        return ca.Function("condensed", args, outputs, {"cse": True})
+        return ca.Function("condensed", args, outputs, OPTIONS)
 
     @cached_property
     def expanded(self) -> ca.Function:
         """(J.., H.., a, V.., y, goal, data, dV..) -> dy."""
-        args, (_, K), _, _, (dy, dw) = self._law()
+        args, _, K, dy, dw = self._law()
         dV = [ca.SX.sym("dV", TWIST) for _ in range(self.count)]
         change = sum((k @ d for k, d in zip(K, dV, strict=True)), ca.SX(dw.numel(), 1))
         dy = ca.densify(ca.substitute(dy, dw, change))
-        return ca.Function("expanded", [*args, *dV], [dy], {"cse": True})
+        return ca.Function("expanded", [*args, *dV], [dy], OPTIONS)
 
     @cached_property
     def pushed(self) -> ca.Function:
@@ -132,9 +130,7 @@ class Geometry:
             self.cone.products(y),
             self.cone.multipliers(y),
         ]
-        return ca.Function(
-            "pushed", [*J, a, *V, y, goal, data], [ca.densify(o) for o in outputs], {"cse": True}
-        )
+        return ca.Function("pushed", [*J, a, *V, y, goal, data], [ca.densify(o) for o in outputs], OPTIONS)
 
     @cached_property
     def begun(self) -> ca.Function:
@@ -142,7 +138,7 @@ class Geometry:
         J, _, a, V, _, goal, data = self._arguments()
         speed = ca.SX.sym("speed")
         y = self.cone.begin(self._speeds(J, a, V), speed, goal[0], self._mu(data))
-        return ca.Function("begun", [*J, a, *V, speed, goal, data], [ca.densify(y)], {"cse": True})
+        return ca.Function("begun", [*J, a, *V, speed, goal, data], [ca.densify(y)], OPTIONS)
 
 
 @dataclass(frozen=True)
