@@ -188,6 +188,19 @@ def crane():
     return f, f.rollout(f.state({"swing": 0.3}), np.linspace(0, 0.2, 12)[:, None], warn=False)
 
 
+def test_a_motion_that_rests_is_periodic():
+    """Gains and cost to go are those of the equilibrium, with constraints and without."""
+    for f, run in (crane(), hoist()):
+        x, u = run.x[0], f.rest_input(run.x[0])
+        if np.abs(f.difference(x, f.step(x, u))).max() > 1e-12:
+            x, u = f.state(), f.input()
+        steady = dlqr(f, (x, u), 2.0, 0.3, on_manifold=True)
+        loop = dlqr(f, f.rollout(x, u, steps=4), 2.0, 0.3, "periodic", on_manifold=True)
+        for K, P in zip(loop.K, loop.P, strict=False):
+            np.testing.assert_allclose(K, steady.K, rtol=0, atol=1e-7 * np.abs(steady.K).max())
+            np.testing.assert_allclose(P, steady.P, rtol=0, atol=1e-7 * np.abs(steady.P).max())
+
+
 def hoist():
     """A load on a rope of prescribed length below a prescribed trolley, about a lift."""
     load = tx("x")[tz("z", name="load", mass=2)]

@@ -11,7 +11,7 @@ from vioc.control.dmoc.named import Raw
 ACTIVE = 1e-6  # of 1 + |limit|: how near to its limit what counts as met is
 DEPENDENT = 1e-6  # length of a combination of gradients, each of length 1, below which it counts as 0
 SHARE = 0.1  # of the largest coefficient of the combination that is named
-SHIFT, SWEEPS = 1e-14, 6  # of the inverse iteration
+SHIFT, ITERATIONS = 1e-14, 6  # of the inverse iteration
 
 
 def dependent(raw: Raw, g: np.ndarray) -> list[str]:
@@ -37,7 +37,7 @@ def dependent(raw: Raw, g: np.ndarray) -> list[str]:
         factors = splu(both)
     except RuntimeError:
         return []
-    for _ in range(SWEEPS):
+    for _ in range(ITERATIONS):
         y = factors.solve(np.concatenate([np.zeros(n), y]))[n:]
         size = np.linalg.norm(y)
         if not 0 < size < np.inf:

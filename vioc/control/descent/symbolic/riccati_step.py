@@ -1,4 +1,4 @@
-"""The Riccati step of one stage in symbols; the sweep of docs/maths/optimal_control.md."""
+"""The Riccati step of one stage in symbols; the recursion of docs/maths/optimal_control.md."""
 
 from __future__ import annotations
 
