@@ -24,6 +24,7 @@ from studies.reference_suite import free_body, precession
 from vioc import Gravity, JointDamping, Mass, RungeKutta, System, ry, tx, tz
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.maximal import MaximalVI
+from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST
 from vioc.dynamics.terms.contacts import Contact
 
@@ -129,18 +130,14 @@ class MuntheKaas:
     def __init__(self, f: MaximalVI):
         graph, terms = f.graph, f.graph.terms
         self.n = graph.n
-        parts = [
-            g.rows.function.call(
-                [*(terms.poses[POSE * i : POSE * i + POSE] for i in g.bodies), terms.parameters]
-            )
-            for g in graph.groups
-        ]
+        parts = [g.rows.function.call([*terms.own_poses(g.bodies), terms.parameters]) for g in graph.groups]
         g = ca.vertcat(*(p[0] for p in parts))
         rate = ca.jtimes(g, terms.poses, terms.pose_rates)
         J = ca.jacobian(rate, terms.twists)
-        M = ca.jacobian(graph.momenta(terms.twists, terms.parameters), terms.twists)
+        momenta = Assembly(graph, None, None, 1.0, terms.parameters).momenta(terms.twists)
+        M = ca.jacobian(momenta, terms.twists)
         gyro = ca.vertcat(*(self._gyro(terms.twists, M, i) for i in range(graph.n)))
-        force = graph.still_force(terms.poses, terms.u_vector, 0, terms.parameters) - gyro
+        force = terms.wrenches[0] - gyro
         bias = ca.jtimes(rate, terms.poses, terms.pose_rates)
         args = [terms.poses, terms.twists]
         outputs = [ca.densify(o) for o in (M, J, force, bias, g)]
