@@ -68,7 +68,7 @@ class CasadiMap(ExplicitMap):
         if function.numel_out(0) != self.nx:
             raise ValueError(f"x_next has {function.numel_out(0)} entries, x has {self.nx}")
         self.dt = float(dt)
-        self._step_lengths(None, 1)
+        self.lengths(None, 1)
         self.state_names = tuple(state_names or (f"x{i}" for i in range(self.nx)))
         self.input_names = tuple(input_names or (f"u{i}" for i in range(self.nu)))
         self.multiplier_names = ()

@@ -10,12 +10,11 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.steps import check_steps
+from vioc.maps.steps import check_steps, times_of
 from vioc.maps.trajectory import Trajectory
 from vioc.names import meaning
 
@@ -121,52 +120,41 @@ class DelayedMap(OneStepMap):
 
     # -- steps ----------------------------------------------------------------------------------
 
-    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
-        x, u = self.check_point(x, u)
-        a, w = self.split(x)
-        return np.concatenate([self.inner.step(a, w, k, dt), u])
-
-    def rollout(
+    def run(
         self,
-        x0: Any,
-        U: Any = None,
-        steps: int | None = None,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
         *,
-        k0: int = 0,
-        dt: float | Sequence[float] | np.ndarray | None = None,
-        warn: bool = True,
         rescue: Rescue = "split",
     ) -> Trajectory:
-        x0, U = self.check_start(x0, U, steps)
         a, w = self.split(x0)
-        run = self.inner.rollout(a, np.vstack([w, U[:-1]]), k0=k0, dt=dt, warn=warn, rescue=rescue)
-        return self._outer(run, U)
-
-    def track(
-        self, x0: Any, X: Any, U: Any, K: Any, *, k0: int = 0, dt: Any = None, rescue: Rescue = "split"
-    ) -> Trajectory:
-        if dt is not None:  # the delay is one step
-            check_steps(dt, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
-        x0 = self.check_state(x0, "initial state")
-        U = self.check_inputs(U, None, x0)
-        n = len(U)
-        X = check_array(np.asarray(X, float)[:n], (n, self.nx), "tracked states", self.state_names)
-        K = check_array(K, (n, self.nu, self.ndx), "gains")
+        if X is None or K is None:
+            return self._outer(self.inner.run(a, np.vstack([w, U[:-1]]), k0, lengths, rescue=rescue), U)
+        # the delay is one step
+        check_steps(lengths, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
         # the inner map's own closed loop: its input is the state w, which feedback of one step ago has made
         x, runs, applied = x0, [], np.empty_like(U)
-        for k in range(n):
+        for k in range(len(U)):
             applied[k] = U[k] - K[k] @ self.difference(X[k], x)
             a, w = self.split(x)
             none = np.zeros((1, self.nu, self.inner.ndx))
-            runs.append(self.inner.track(a, a[None], w[None], none, k0=k0 + k, rescue=rescue))
+            one = slice(k, k + 1)
+            runs.append(self.inner.run(a, w[None], k0 + k, lengths[one], a[None], none, rescue=rescue))
             x = np.concatenate([runs[-1].x[1], applied[k]])
         states = np.vstack([runs[0].x[:1], *(r.x[1:] for r in runs)])
         pending = np.vstack([self.split(x0)[1], applied[:-1]])
         multipliers = np.vstack([r.multipliers for r in runs])
-        t = (k0 + np.arange(n + 1)) * self.dt
+        t = times_of(lengths, k0, self.dt)
         splits = {k: split for k, run in enumerate(runs) for split in run.splits.values()}
         inner = Trajectory(self.inner, t, states, pending, multipliers, k0=k0, splits=splits)
         return self._outer(inner, applied)
+
+    def review(self, trajectory: Trajectory) -> None:
+        self.inner.review(self.inner_trajectory(trajectory))
 
     def _outer(self, run: Trajectory, U: np.ndarray) -> Trajectory:
         x = np.hstack([run.x, np.vstack([run.u, U[-1:]])])

@@ -13,6 +13,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.steps import times_of
 
 OPTIONS = {"cse": True}
 
@@ -59,8 +60,10 @@ class ExplicitMap(KernelMap):
         if self.ndx != self.nx:
             return super().steps_at(X, U, k0, dt)
         X, U = np.asarray(X, float), np.asarray(U, float)
-        h, none = self._step_lengths(dt, len(U)), np.full((len(U), len(self.multiplier_names)), np.nan)
-        return Steps(X, np.full_like(X, np.nan), U, none, self._times(k0, h)[:-1], h, k0 + np.arange(len(U)))
+        h, none = self.lengths(dt, len(U)), np.full((len(U), len(self.multiplier_names)), np.nan)
+        return Steps(
+            X, np.full_like(X, np.nan), U, none, times_of(h, k0, self.dt)[:-1], h, k0 + np.arange(len(U))
+        )
 
     @shared
     def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:

@@ -109,9 +109,6 @@ class KernelMap(OneStepMap):
         """Plain data that determines the map's functions, where there are such; for the cache."""
         return None
 
-    def review(self, trajectory: Trajectory) -> None:
-        """Warn of what a user should know about a rollout."""
-
     def check_beginning(self, x: np.ndarray, k: int) -> None:
         """Raise `StepError` where no rollout may start."""
 
@@ -155,44 +152,19 @@ class KernelMap(OneStepMap):
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         x, u = self.check_point(x, u)
-        return self._steps(x, u[None], k, self._step_lengths(dt, 1), rescue="split")[0][1]
+        return self._steps(x, u[None], k, self.lengths(dt, 1), rescue="split")[0][1]
 
-    def rollout(
+    def run(
         self,
-        x0: Any,
-        U: Any = None,
-        steps: int | None = None,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
         *,
-        k0: int = 0,
-        dt: float | Sequence[float] | np.ndarray | None = None,
-        warn: bool = True,
         rescue: Rescue = "split",
     ) -> Trajectory:
-        x0, U = self.check_start(x0, U, steps)
-        lengths = self._step_lengths(dt, len(U))
-        run = self._trajectory(self._steps(x0, U, k0, lengths, rescue=rescue), k0, lengths)
-        if warn:
-            self.review(run)
-        return run
-
-    def track(
-        self,
-        x0: Any,
-        X: Any,
-        U: Any,
-        K: Any,
-        *,
-        k0: int = 0,
-        dt: float | Sequence[float] | np.ndarray | None = None,
-        rescue: Rescue = "split",
-    ) -> Trajectory:
-        x0 = self.check_state(x0, "initial state")
-        U = self.check_inputs(U, None, x0)
-        n = len(U)
-        X = np.asarray(X, float)[:n]
-        X = check_array(X, (n, self.nx), "tracked states", self.state_names)
-        K = check_array(K, (n, self.nu, self.ndx), "gains")
-        lengths = self._step_lengths(dt, n)
         return self._trajectory(self._steps(x0, U, k0, lengths, X, K, rescue=rescue), k0, lengths)
 
     @property
@@ -201,7 +173,7 @@ class KernelMap(OneStepMap):
 
     @property
     def kernel(self) -> Kernel | None:
-        if type(self).track is not KernelMap.track:
+        if type(self).run is not KernelMap.run:
             return None  # a rollout is more than this kernel
 
         def start(x: np.ndarray, dt: float) -> np.ndarray:
@@ -222,7 +194,7 @@ class KernelMap(OneStepMap):
         return result
 
     def with_dt(self: Self, dt: float) -> Self:
-        self._step_lengths(dt, 1)
+        self.lengths(dt, 1)
         result = self._twin()
         result.dt = float(dt)
         return result
@@ -246,27 +218,11 @@ class KernelMap(OneStepMap):
         """Programs of the kernels by kind, one for all twins."""
         return {}
 
-    def _step_lengths(self, dt: Any, steps: int) -> np.ndarray:
-        value = self.dt if dt is None else dt
-        if isinstance(value, (str, bytes, bool)):
-            raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
-        try:
-            lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
-        except ValueError:
-            raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
-        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-            raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
-        return lengths
-
     def _trajectory(self, solved: tuple, k0: int, lengths: np.ndarray) -> Trajectory:
         """Of what `_steps` returns."""
         X, multipliers, U, splits = solved
-        run = Trajectory(self, self._times(k0, lengths), X, U, multipliers, k0=k0, splits=splits)
+        run = Trajectory(self, times_of(lengths, k0, self.dt), X, U, multipliers, k0=k0, splits=splits)
         return run.on_its_step()
-
-    def _times(self, k0: int, lengths: np.ndarray) -> np.ndarray:
-        """Sample times (N+1,)."""
-        return times_of(lengths, k0, self.dt)
 
     def _steps(
         self,
@@ -293,7 +249,7 @@ class KernelMap(OneStepMap):
         X = np.empty((n + 1, self.nx))
         multipliers = np.empty((n, len(self.multiplier_names)))
         applied = U if gains is None else np.empty_like(U)
-        t = self._times(k0, lengths)[:-1] if t is None else t
+        t = times_of(lengths, k0, self.dt)[:-1] if t is None else t
         rows = [U] if gains is None else [U, reference, np.swapaxes(gains, 1, 2).reshape(n, -1)]
         rows = [np.ascontiguousarray(a) for a in (*rows, t, lengths)]
         rows = [a if a.ndim == 2 else a[:, None] for a in rows]
@@ -375,8 +331,8 @@ class KernelMap(OneStepMap):
     ) -> Steps:
         X, U = np.asarray(X, float), np.asarray(U, float)
         n = len(U)
-        h = self._step_lengths(dt, n)
-        t = self._times(k0, h)[:-1]
+        h = self.lengths(dt, n)
+        t = times_of(h, k0, self.dt)[:-1]
         after, multipliers = np.empty_like(X), np.empty((n, len(self.multiplier_names)))
         splits = {}
         with warnings.catch_warnings():  # of a singular step derivatives raise

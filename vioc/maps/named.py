@@ -225,6 +225,19 @@ class Named:
             raise ValueError(f"inputs: got {len(array)} rows for steps={steps}")
         return array
 
+    def lengths(self, dt: Any, steps: int) -> np.ndarray:
+        """`dt` as the lengths (N,) of steps: given so, or one for all, or None for the map's own."""
+        value = self.dt if dt is None else dt
+        if isinstance(value, (str, bytes, bool)):
+            raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+        try:
+            lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
+        except ValueError:
+            raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
+        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+            raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+        return lengths
+
 
 def _vector(values: Mapping[str, float], names: tuple[str, ...], what: str, prefix: str = "") -> np.ndarray:
     result = np.zeros(len(names))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import casadi as ca
 import numpy as np
 
+from vioc.checks import check_array
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import StepError
@@ -107,10 +108,30 @@ class OneStepMap(Named, ABC):
     # -- steps ----------------------------------------------------------------------------------
 
     @abstractmethod
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        rescue: Rescue = "split",
+    ) -> Trajectory:
+        """N steps of `lengths` (N,), s, as `rollout` takes them, or `track` where X and K are given.
+
+        Shapes and numbers are checked before.
+        """
+
+    def review(self, trajectory: Trajectory) -> None:
+        """Warn of what a user should know about a rollout."""
+
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         """One step, as `rollout` takes it: x[k+1] of shape (nx,). Raises `StepError` where it has none."""
+        x, u = self.check_point(x, u)
+        return self.run(x, u[None], k, self.lengths(dt, 1)).x[1]
 
-    @abstractmethod
     def rollout(
         self,
         x0: Any,
@@ -136,6 +157,11 @@ class OneStepMap(Named, ABC):
         trajectory's map has that step (`with_dt`). `warn` False keeps quiet about what the
         rollout would warn of.
         """
+        x0, U = self.check_start(x0, U, steps)
+        found = self.run(x0, U, k0, self.lengths(dt, len(U)), rescue=rescue)
+        if warn:
+            self.review(found)
+        return found
 
     def rollouts(
         self,
@@ -220,7 +246,6 @@ class OneStepMap(Named, ABC):
         errors, splits = dict(sorted(errors.items())), dict(sorted(splits.items()))
         return Batch(owners[0], t, x, u, multipliers, errors, k0, splits)
 
-    @abstractmethod
     def track(
         self,
         x0: Any,
@@ -237,6 +262,12 @@ class OneStepMap(Named, ABC):
         Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied; `dt`
         and `rescue` as in `rollout`, a trial that diverges is not worth the effort.
         """
+        x0 = self.check_state(x0, "initial state")
+        U = self.check_inputs(U, None, x0)
+        n = len(U)
+        X = check_array(np.asarray(X, float)[:n], (n, self.nx), "tracked states", self.state_names)
+        K = check_array(K, (n, self.nu, self.ndx), "gains")
+        return self.run(x0, U, k0, self.lengths(dt, n), X, K, rescue=rescue)
 
     # -- derivatives ----------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class MechanicalMap(KernelMap):
             )
         self.system = system
         self.dt = dt
-        self.dt = float(self._step_lengths(None, 1)[0])
+        self.dt = float(self.lengths(None, 1)[0])
         self.tolerance = float(tolerance)
         self.lagrangian = Lagrangian(system)
         self.nq, self.nd = self.lagrangian.nq, self.lagrangian.nd

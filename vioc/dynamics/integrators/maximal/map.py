@@ -109,7 +109,7 @@ class MaximalVI(DivisibleMap):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
         self.system, self.dt, self.tolerance = system, dt, float(tolerance)
-        self.dt = float(self._step_lengths(None, 1)[0])
+        self.dt = float(self.lengths(None, 1)[0])
         self.smoothing = float(smoothing)
         if not 0 < self.smoothing < np.inf:
             raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
