@@ -168,10 +168,6 @@ class KernelMap(OneStepMap):
         return self._trajectory(self._steps(x0, U, k0, lengths, X, K, rescue=rescue), k0, lengths)
 
     @property
-    def explicit(self) -> ca.Function | None:
-        return self._kernel if self._kernel.numel_in(0) == self.nx else None
-
-    @property
     def kernel(self) -> Kernel | None:
         if type(self).run is not KernelMap.run:
             return None  # a rollout is more than this kernel

@@ -220,6 +220,10 @@ class Composition(KernelMap):
     def _kernel(self) -> ca.Function:
         return self._kernel_of(self._chain)
 
+    @property
+    def explicit(self) -> ca.Function | None:
+        return None if self._seeded else self._kernel
+
     @shared
     def _robust_kernel(self) -> ca.Function | None:
         robust = self.base.robust_step
