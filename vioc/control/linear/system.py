@@ -104,7 +104,8 @@ def linear_system(
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
         A, B = f.linearize_trajectory(about)
-        T = tangent_bases(f, about, idle=idle) if manifold else np.tile(np.eye(f.ndx), (len(about) + 1, 1, 1))
+        whole = np.broadcast_to(np.eye(f.ndx), (len(about) + 1, f.ndx, f.ndx))
+        T = tangent_bases(f, about, idle=idle) if manifold else whole
         x, u, steady = about.x, about.u, False
     else:
         state, held = equilibrium_point(f, about)
