@@ -146,10 +146,11 @@ class Saddle:
         """The same structure with other numbers, in the order of `entries`."""
         result = object.__new__(Saddle)
         supply = iter(values)
+
+        def filled(rows: list[list[Any]]) -> list[list[Any]]:
+            return [[0.0 if vec.is_zero(e) else next(supply) for e in row] for row in rows]
+
         result.D = self.D.with_entries([next(supply) for _ in self.D.entries()])
-        for name in ("J", "Y"):
-            rows = getattr(self, name)
-            copied = [[0.0 if vec.is_zero(e) else next(supply) for e in row] for row in rows]
-            setattr(result, name, copied)
+        result.J, result.Y = filled(self.J), filled(self.Y)
         result.S = self.S.with_entries(list(supply)) if self.S else None
         return result

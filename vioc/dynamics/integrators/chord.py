@@ -77,7 +77,7 @@ def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
     J0, J1 = (scalars(f.constraint(q, theta)[1][:, :nd]) for q in (q0, q_seed))
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
-    # a pivot that vanishes beside a typical M/|dt| (stages of compositions go back): `_rescue` finds out
+    # a pivot that vanishes beside a typical M/|dt| (stages of compositions go back): `rescued` finds out
     # whether the step is singular
     flag = ca.SX(0)
     if isinstance(D, SparseLU):
