@@ -34,21 +34,21 @@ def inlined(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        given = list(leaves(args))
-        shape = _shape(args)
+        given: list[Any] = []
+        shape = _flattened(args, given)
         if not any(isinstance(e, ca.SX) for e in given):
             return function(*args)
         if shape not in traced:
             symbols = ca.SX.sym("a", len(given))
-            result = function(*filled(args, symbols.elements()))
-            outputs = list(leaves(result))
+            result = function(*_filled(args, iter(symbols.elements())))
+            outputs = leaves(result)
             traced[shape] = (
                 ca.Function("inlined", [symbols], [ca.densify(ca.vertcat(*outputs))], {"cse": True}),
                 result,
             )
         graph, form = traced[shape]
         column = ca.vertcat(*[e if isinstance(e, ca.SX) else _constant(float(e)) for e in given])
-        return filled(form, graph.call([column])[0].elements())
+        return _filled(form, iter(graph.call([column])[0].elements()))
 
     return call  # type: ignore[return-value]
 
@@ -58,30 +58,35 @@ def _constant(value: float) -> ca.SX:
     return ca.SX(value)
 
 
-def leaves(tree: Any) -> Iterator[Any]:
+def leaves(tree: tuple) -> list[Any]:
     """What is in nested tuples, from left to right."""
-    if isinstance(tree, tuple):
-        for branch in tree:
-            yield from leaves(branch)
-    else:
-        yield tree
+    found: list[Any] = []
+    _flattened(tree, found)
+    return found
 
 
-def filled(tree: Any, values: Iterable[Any]) -> Any:
+def filled(tree: tuple, values: Iterable[Any]) -> Any:
     """Nested tuples with other leaves, one after another."""
-    supply = iter(values)
-
-    def fill(branch: Any) -> Any:
-        if not isinstance(branch, tuple):
-            return next(supply)
-        parts = [fill(b) for b in branch]
-        return type(branch)(*parts) if hasattr(branch, "_fields") else tuple(parts)
-
-    return fill(tree)
+    return _filled(tree, iter(values))
 
 
-def _shape(tree: Any) -> tuple | None:
-    return tuple(map(_shape, tree)) if isinstance(tree, tuple) else None
+def _flattened(tree: tuple, leaves: list[Any]) -> tuple:
+    """The shape of a tree, whose leaves are appended to a list."""
+    shape: list[Any] = []
+    for branch in tree:
+        if isinstance(branch, tuple):
+            shape.append(_flattened(branch, leaves))
+        else:
+            shape.append(None)
+            leaves.append(branch)
+    return tuple(shape)
+
+
+def _filled(tree: Any, leaves: Iterator[Any]) -> Any:
+    if not isinstance(tree, tuple):
+        return next(leaves)
+    branches = [_filled(branch, leaves) for branch in tree]
+    return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
 
 
 def is_zero(a: Any) -> bool:
