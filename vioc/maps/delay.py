@@ -120,6 +120,11 @@ class DelayedMap(OneStepMap):
 
     # -- steps ----------------------------------------------------------------------------------
 
+    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
+        x, u = self.check_point(x, u)
+        a, w = self.split(x)
+        return np.concatenate([self.inner.step(a, w, k, dt), u])
+
     def run(
         self,
         x0: np.ndarray,
