@@ -1,4 +1,5 @@
-/* What root finders are made of: K by columns, Broyden's updates, seeds, the rounding floor. */
+/* What root finders are made of: K by columns, Broyden's updates, seeds, the rounding floor. Dense K, its LU and
+   the dense inverse of "broyden" are there to be compared with, as [L] does (study linear_time_scaling). */
 
 /* K by columns in O(n^2) ([L] Algorithm 4); phi holds the M_i, V and F are overwritten */
 static void jacobian(step *w) {
