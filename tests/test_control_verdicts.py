@@ -12,7 +12,7 @@ from mechanisms import pendulum
 import vioc
 from vioc import Gravity, System, rx, ry, rz, tx, ty, tz
 from vioc.control import Cost, optimize, optimize_ddp, quadratic
-from vioc.control.constrained.search import settled
+from vioc.control.constrained.minimizations import settled
 from vioc.control.descent.local_model import LocalModel
 from vioc.control.problem.status import Status
 from vioc.dynamics.description.numbers import K

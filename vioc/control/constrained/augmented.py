@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.control.constrained.levels import Level
+from vioc.control.constrained.minimizations import Search, settled
 from vioc.control.constrained.penalties import updated_multiplier
-from vioc.control.constrained.search import Search, settled
 from vioc.control.problem.status import Status
 
 PENALTY = 10.0  # rho after the first minimization, in units of (1 + |g|) / Omega of the row

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.control.constrained.levels import Level
+from vioc.control.constrained.minimizations import Search, settled
 from vioc.control.constrained.penalties import barrier_multiplier
-from vioc.control.constrained.search import Search, settled
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import project
 from vioc.control.problem.result import Result

@@ -10,10 +10,10 @@ import numpy as np
 from vioc.control.constrained.augmented import Augmented, multiply
 from vioc.control.constrained.barrier import Barrier, follow
 from vioc.control.constrained.levels import LEVEL_HEADER, ConstrainedResult, Level
+from vioc.control.constrained.minimizations import Search
 from vioc.control.constrained.penalized import Penalized
 from vioc.control.constrained.penalties import augmented, barrier
 from vioc.control.constrained.rows import Rows
-from vioc.control.constrained.search import Search
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.begin import guess_curve, guess_trajectory, near_trajectory
 from vioc.control.problem.limits import Constraint
