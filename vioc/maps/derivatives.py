@@ -69,7 +69,7 @@ class Steps:
     @staticmethod
     def along(run: Trajectory) -> Steps:
         """Those of a trajectory."""
-        k = run.k0 + np.arange(len(run))
+        k = np.arange(run.k0, run.k0 + len(run))
         h = run.step_lengths
         return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], h, k, run.splits)
 

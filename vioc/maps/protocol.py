@@ -6,6 +6,7 @@ one, and so is any CasADi function of a user's (`vioc.CasadiMap`).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -364,7 +365,7 @@ class OneStepMap(Named, ABC):
     def _regular(self, steps: Steps) -> Linearization:
         """First derivatives, or `StepError` where a step has none."""
         found = self.first(steps)
-        if np.isfinite(found.A.sum() + found.B.sum()):
+        if math.isfinite(sum(np.vdot(m, m) for m in (found.A, found.B))):  # quick; squares may overflow
             return found
         bad = np.flatnonzero(~(np.isfinite(found.A).all(axis=(1, 2)) & np.isfinite(found.B).all(axis=(1, 2))))
         if not len(bad):
