@@ -48,9 +48,11 @@ class End:
             matrix[int(corner[i]) : int(corner[i + 1]), int(corner[j]) : int(corner[j + 1])] = E.on.sum(block)
         point = [V, lam, y, Z, base, u, t, dt, theta]
 
-        def function(name: str, more: list, *results: ca.SX) -> Evaluator:
-            outputs = [ca.densify(ca.SX(r)) for r in results]
-            return Evaluator(ca.Function(name, [*point, *more], outputs, OPTIONS))
+        def function(name: str, more: list, *results: ca.SX) -> Evaluator:  # built when it is asked for
+            def build() -> ca.Function:
+                return ca.Function(name, [*point, *more], [ca.densify(ca.SX(r)) for r in results], OPTIONS)
+
+            return Evaluator(build)
 
         stack = E.on.stack
         self.newton = function("newton", [goal], matrix, stack([E.on.sum(r) for r in rhs]))

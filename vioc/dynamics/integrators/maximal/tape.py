@@ -7,6 +7,8 @@ and write in place, so that code does not grow with the mechanism and a step's t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import casadi as ca
@@ -26,7 +28,7 @@ class Block:
     """A matrix in the array; it has a place once the tape is laid out, perhaps within another."""
 
     def __init__(self, pattern: ca.Sparsity):
-        self._pattern = pattern
+        self._pattern, self._nnz = pattern, pattern.nnz()
         self.within: Block | None = None
         self.offset = 0
 
@@ -34,7 +36,7 @@ class Block:
         return self._pattern
 
     def nnz(self) -> int:
-        return self._pattern.nnz()
+        return self._nnz
 
     def put(self, within: Block, offset: int) -> Block:
         self.within, self.offset = within, offset
@@ -43,6 +45,11 @@ class Block:
     @property
     def place(self) -> int:
         return self.offset if self.within is None else self.within.place + self.offset
+
+
+@cache
+def _dense(size: int) -> ca.Sparsity:
+    return ca.Sparsity.dense(size, 1)
 
 
 class Tape:
@@ -75,6 +82,7 @@ class Tape:
         self._constants: dict[tuple[float, ...], Block] = {}
         self._tapes: dict[str, list[Any]] = {name: [] for name in TAPES}
         self.index: list[int] = []
+        self._scatters: dict[tuple, int] = {}
         self._write(graph, nu, arrival=departure is not None)
         self.size = 0
         for block in self._blocks:
@@ -137,7 +145,7 @@ class Tape:
         return block
 
     def _column(self, size: int) -> Block:
-        return self._new(ca.Sparsity.dense(size, 1))
+        return self._new(_dense(size))
 
     def call(self, function: ca.Function, args: Sequence[Block]) -> list[Block]:
         if id(function) not in self._kernels:
@@ -170,10 +178,12 @@ class Tape:
         """Where in `index` a pattern's entries are told to lie in a larger one; -1 where they agree."""
         if source == target:
             return -1
-        at, rows = len(self.index), target.size1()
-        where = {c * rows + r: k for k, (r, c) in enumerate(zip(*target.get_triplet(), strict=True))}
-        self.index += [where[c * rows + r] for r, c in zip(*source.get_triplet(), strict=True)]
-        return at
+        key = tuple(source.compress()), tuple(target.compress())
+        if key not in self._scatters:
+            self._scatters[key], rows = len(self.index), target.size1()
+            where = {c * rows + r: k for k, (r, c) in enumerate(zip(*target.get_triplet(), strict=True))}
+            self.index += [where[c * rows + r] for r, c in zip(*source.get_triplet(), strict=True)]
+        return self._scatters[key]
 
     def stack(self, columns: Sequence[Block]) -> Block:
         """Columns are written there by what makes them; those that lie in another already are copied."""
@@ -188,9 +198,8 @@ class Tape:
         return whole
 
     def split(self, column: Block, sizes: Sequence[int]) -> list[Block]:
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
-        dense = ca.Sparsity.dense
-        return [Block(dense(s, 1)).put(column, int(a)) for a, s in zip(starts, sizes, strict=False)]
+        starts = accumulate(sizes, initial=0)
+        return [Block(_dense(s)).put(column, a) for a, s in zip(starts, sizes, strict=False)]
 
     def constant(self, numbers: Any) -> Block:
         values = tuple(np.array(numbers, float).ravel().tolist())
