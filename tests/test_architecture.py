@@ -1,0 +1,139 @@
+"""What docs/architecture.md promises of the imports and names of vioc/, read off its sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def parsed() -> dict[str, ast.Module]:
+    found = {}
+    for path in (ROOT / "vioc").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = ast.parse(path.read_text())
+    return found
+
+
+def imports(tree: ast.Module, modules: dict[str, ast.Module]) -> set[str]:
+    """Modules of vioc that a module imports, also within functions, but not for type checking."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = [ast.Pass()]
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"imports are absolute: {ast.unparse(node)}"
+            whole = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {full if full in modules else str(node.module) for full in whole.values()}
+    return found & modules.keys()
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Strongly connected components of two or more (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[name] = min(low[name], low[other])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return found
+
+
+def test_no_circle_of_imports():
+    modules = parsed()
+    graph = {name: imports(tree, modules) - {name} for name, tree in modules.items()}
+    assert len(graph) > 200 and sum(map(len, graph.values())) > 1000
+    assert circles(graph) == []
+
+
+def test_a_circle_would_be_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
+
+
+def reads(tree: ast.Module) -> Iterator[str]:
+    """Underscore names that are read of other objects than self, and imported."""
+    own = {"self", "cls"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.lineno}: import {a.name}" for a in node.names if is_private(a.name))
+        if not (isinstance(node, ast.Attribute) and is_private(node.attr)):
+            continue
+        of = node.value
+        of_own = isinstance(of, ast.Name) and of.id in own
+        of_super = isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "super"
+        if not (of_own or of_super):
+            yield f"{node.lineno}: {ast.unparse(node)}"
+
+
+def is_private(name: str) -> bool:
+    return (
+        name.startswith("_") and not name.startswith("__") and name not in ("_replace", "_asdict", "_fields")
+    )
+
+
+@pytest.mark.parametrize(
+    "text, count",
+    [
+        ("a._b", 1),
+        ("self._b", 0),
+        ("super()._b", 0),
+        ("self._b._c", 1),
+        ("from m import _x", 1),
+        ("a.__b__", 0),
+    ],
+)
+def test_private_reads_are_found(text, count):
+    assert len(list(reads(ast.parse(text)))) == count
+
+
+def test_nothing_reads_another_objects_underscore_names():
+    assert {name: found for name, tree in parsed().items() if (found := list(reads(tree)))} == {}
+
+
+# -- the page -------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs/architecture.md").read_text()
+
+
+def test_the_page_names_files_and_what_is_in_them():
+    """Each `path` exists; the names in brackets behind it are written there."""
+    named = re.findall(r"`(vioc/[\w/]+(?:\.py)?)`(?:\s\(`(\w+)`(?:, `(\w+)`)?\))?", PAGE)
+    assert len(named) > 25
+    for path, *names in named:
+        assert (ROOT / path).exists(), path
+        for name in filter(None, names):
+            assert re.search(rf"(def|class) {name}\b", (ROOT / path).read_text()), f"{name} in {path}"
+
+
+def test_the_picture_shows_the_rooms_of_the_contract():
+    text = (ROOT / "pyproject.toml").read_text()
+    layers = re.search(r"^layers = \[(.*?)^\]", text, re.S | re.M)[1]
+    rooms = [row.split(" | ") for row in re.findall(r'"([^"]+)"', layers)]
+    shown = re.findall(r"<text[^>]*>([^<]*)</text>", (ROOT / "docs/img/architecture.svg").read_text())
+    words = set(re.findall(r"\w+", " ".join(shown)))
+    assert {name for row in rooms for name in row} - {"__main__"} <= words
+    assert ["control", "dynamics"] in rooms
