@@ -6,7 +6,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 # What `vioc study` runs from an installed vioc, in the places where the studies look for it
-BUNDLED = ("studies/*.py", "tests/data/*.npz", "tests/data/*_system.json")
+BUNDLED = ("studies/**/*.py", "studies/**/*.c", "tests/data/*.npz", "tests/data/*_system.json")
 
 
 class WithStudies(build_py):
