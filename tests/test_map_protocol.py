@@ -278,3 +278,20 @@ def test_a_step_without_derivatives_is_refused():
     with pytest.raises(StepError, match="step 4 cannot be linearized.* not finite") as caught:
         f.linearize_points(np.zeros((3, 1)), [[1.0], [0.0], [1.0]], k0=3)
     assert caught.value.k == 4 and caught.value.cause == "not finite"
+
+
+def test_a_step_by_a_formula_that_does_not_converge_is_a_step_error():
+    class Unsure(Attitude):
+        tolerance = 1e-9
+
+        @property
+        def explicit(self):
+            step = Attitude.explicit.__get__(self, Unsure)
+            args = step.sx_in()
+            x, lam, _ = step(*args)
+            return ca.Function("step", args, [x, lam, ca.SX(2.5)])
+
+    f = Unsure(0.1)
+    with pytest.raises(StepError, match=r"did not converge: error 2\.5") as caught:
+        f.rollout(f.initial_state(), steps=2)
+    assert caught.value.cause == "no convergence" and caught.value.residual == 2.5

@@ -302,3 +302,23 @@ def test_rounding_is_drawn_flat():
     assert np.ptp(axes.get_ylim()) > 0.1
     (axes,) = np.atleast_1d(run.plot("x"))
     assert np.ptp(axes.get_ylim()) < 1.5 * np.ptp(run["x"])
+
+
+def test_names_that_have_a_room_say_which():
+    with pytest.raises(AttributeError, match=r"it is vioc\.cables\.static_equilibrium"):
+        _ = vioc.static_equilibrium
+    with pytest.raises(AttributeError, match=r"it is vioc\.errors\.ChartWarning"):
+        _ = vioc.ChartWarning
+    assert not hasattr(vioc, "annotations") and not hasattr(vioc, "nothing")
+
+
+def test_regulators_and_filters_say_what_they_take():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    upright = vioc.control.equilibrium(f, theta=0.0)
+    run = f.rollout(upright, steps=5)
+    with pytest.raises(ValueError, match="expected weights or \"periodic\", got 'periodc'"):
+        vioc.control.dlqr(f, run, 1.0, 1.0, Qf="periodc")
+    with pytest.raises(ValueError, match="behind the map, got an array of shape"):
+        vioc.control.dlqr(f, np.eye(2), 1.0, 1.0)
+    with pytest.raises(TypeError, match="expected a Measurement"):
+        vioc.control.feedback.kalman(f, upright, ["theta"], 1e-7)

@@ -289,7 +289,8 @@ def test_forces_of_unequal_steps_and_of_parts(kind, monkeypatch):
     monkeypatch.setattr(divisible, "AGREED", np.nan)  # what is in doubt is taken in parts
     monkeypatch.setattr(divisible, "SMALLEST", 0.5)
     monkeypatch.setattr(f, "_doubts", third)
-    run = f.rollout(f.initial_state({"z": -1.0}), steps=6)
+    with pytest.warns(vioc.errors.StepWarning):  # nothing agrees with anything
+        run = f.rollout(f.initial_state({"z": -1.0}), steps=6)
     assert list(run.splits) == [2] and len(run.splits[2]) == 2
     np.testing.assert_allclose(run["tension.rod"][1:], 19.6, rtol=1e-9)
 
@@ -315,3 +316,12 @@ def test_parts_end_where_their_halves_do():
         fine = f.rollout(run.x[k], np.repeat(run.u[k : k + 1], 100, axis=0), dt=f.dt / 100, warn=False)
         way = np.linalg.norm(np.diff(fine.x[:, : f.nd], axis=0) * root, axis=1).sum()
         assert np.linalg.norm((run.x[k + 1] - fine.x[-1])[: f.nd] * root) < 0.8 * way
+
+
+def test_a_step_that_is_far_too_long_says_so():
+    """Two seconds a step of a pole that falls: parts of 1/64 end elsewhere still, and energy grew."""
+    f = MidpointVI(vioc.models.load("cart_pole"), 2.0)
+    with pytest.warns(vioc.errors.StepWarning, match="far too long"):
+        f.rollout(f.initial_state({"theta": 0.3}), steps=5)
+    g = f.with_dt(0.05)
+    g.rollout(g.initial_state({"theta": 0.3}), steps=100)

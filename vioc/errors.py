@@ -78,6 +78,10 @@ class CrossingWarning(UserWarning):
     """Bodies pass through each other, or a joint over its limits, within a step of a rollout."""
 
 
+class StepWarning(UserWarning):
+    """A step is far too long for its motion: where it ends depends on the parts that it was taken in."""
+
+
 class StepError(RuntimeError):
     """A step of an integrator has no solution that could be found.
 

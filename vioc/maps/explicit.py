@@ -42,7 +42,7 @@ class ExplicitMap(KernelMap):
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))
         if all(np.isfinite(m).all() for m in after):
-            left = float(error)
+            left = float(error.item())
             text = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) did not converge: error {left:.2g}"
             raise StepError(text, k, left, "no convergence")
         raise StepError(

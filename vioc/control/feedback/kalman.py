@@ -136,6 +136,10 @@ def kalman(
         check_steps(
             about.step_lengths, f.dt, "trajectory", "a filter", "resample it: a filter counts samples"
         )
+    if not isinstance(measurement, Measurement):
+        raise TypeError(
+            f"measurement: expected a Measurement, such as Measurement(f, {{'x': 1e-4}}), got {measurement!r}"
+        )
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     W = state_weight(f, W, "W")
     W_u = input_weight(f, W_u, "W_u")

@@ -32,7 +32,8 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
     if hasattr(about, "x") and hasattr(about, "u"):
         return f.check_point(about)
     if not isinstance(about, tuple) or len(about) != 2:
-        raise ValueError(f"expected a trajectory or an equilibrium (x, u), got {about!r}")
+        got = f"an array of shape {about.shape}" if isinstance(about, np.ndarray) else repr(about)
+        raise ValueError(f"expected a trajectory or an equilibrium (x, u), behind the map, got {got}")
     return f.check_point(*about)
 
 

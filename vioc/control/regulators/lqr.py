@@ -324,7 +324,9 @@ def along(Q: np.ndarray) -> np.ndarray:
 
 def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, S: Any, Qf: Any) -> Regulator:
     f, T, Tt = system.map, system.T, np.swapaxes(system.T, 1, 2)
-    periodic = isinstance(Qf, str) and Qf == PERIODIC
+    periodic = isinstance(Qf, str)
+    if periodic and Qf != PERIODIC:
+        raise ValueError(f'Qf: expected weights or "{PERIODIC}", got {Qf!r}')
     Qf = end_weight(f, Q, None if periodic else Qf, system.x)
     weights = along(Q), S, Qf
     if system.on_manifold:

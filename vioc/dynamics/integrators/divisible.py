@@ -8,6 +8,7 @@ parts".
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.errors import StepError, trying
+from vioc.errors import StepError, StepWarning, is_tried, trying
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, Solved, Step
 from vioc.maps.parts import Parts
@@ -23,6 +24,10 @@ from vioc.maps.trajectory import Split
 
 SMALLEST = 2.0**-6  # of a step: its shortest part; a hopeless step costs as many solves as it may have parts
 JUMP = 0.15  # rad or m by which a step may end elsewhere than its velocity leads without being looked at
+TOO_LONG = (
+    f"a step is far too long for its motion: taken in parts, down to dt/{round(1 / SMALLEST)}, it ends "
+    "elsewhere the shorter they are; use a smaller dt (run.splits tells which steps have many parts)"
+)
 AGREED = 0.03  # of the way of a step: how far from the end of its halves its solution may end
 
 
@@ -68,10 +73,13 @@ class DivisibleMap(KernelMap):
         return rows
 
     def _settled(self, step: Step, found: Solved | None, error: StepError | None):
+        settled = True
         with trying():
             parts = self._parts(step, 0.0, 1.0, step[0], found or error)
             if len(parts) > 1:
-                parts = self._refined(step, parts)
+                parts, settled = self._refined(step, parts)
+        if not (settled or is_tried()):
+            warnings.warn(TOO_LONG, StepWarning, stacklevel=5)
         self._review_parts(step, parts)
         if len(parts) == 1:
             return *parts[0][1], None
@@ -124,26 +132,29 @@ class DivisibleMap(KernelMap):
                 return [(start + size, found)]
         return halves
 
-    def _refined(self, step: Step, parts: list[tuple[float, Solved]]) -> list[tuple[float, Solved]]:
-        """Parts of a step that end where shorter ones do; if these do not, they, and so on."""
+    def _refined(
+        self, step: Step, parts: list[tuple[float, Solved]]
+    ) -> tuple[list[tuple[float, Solved]], bool]:
+        """Parts of a step that end where shorter ones do; if these do not, they, and so on. False with the
+        shortest where none do.
+        """
         ends = [0.0, *(end for end, _ in parts)]
         size = max(end - start for start, end in pairwise(ends))
         while (size := size / 2) >= SMALLEST:
             shorter: list[tuple[float, Solved]] = []
-            x, way = step[0], 0.0
+            x = step[0]
             try:
                 for i in range(round(1 / size)):
                     shorter += self._parts(step, i * size, size, x)
                     x = shorter[-1][1][0]
             except StepError:
                 continue
-            before = step[0]
-            for _, (after, _) in shorter:
-                way, before = way + self._moved(before, after), after
-            if self._moved(parts[-1][1][0], x) <= AGREED * way:
-                return parts
+            states = [step[0], *(after for _, (after, _) in shorter)]
+            longest = max(self._moved(*pair) for pair in pairwise(states))
+            if self._moved(parts[-1][1][0], x) <= AGREED * 2 * longest:
+                return parts, True
             parts = shorter
-        return parts
+        return parts, False
 
     def _solved_part(self, step: Step, start: float, size: float, x: np.ndarray) -> tuple[Solved, bool]:
         """The solution of a part of a step, and whether it is in doubt."""
