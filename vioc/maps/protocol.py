@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import casadi as ca
@@ -17,7 +18,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
-from vioc.errors import StepError
+from vioc.errors import StepError, trying
 from vioc.maps.batch import Batch
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import state_of, trajectory_of
@@ -159,7 +160,8 @@ class OneStepMap(Named, ABC):
         rollout would warn of.
         """
         x0, U = self.check_start(x0, U, steps)
-        found = self.run(x0, U, k0, self.lengths(dt, len(U)), rescue=rescue)
+        with nullcontext() if warn else trying():
+            found = self.run(x0, U, k0, self.lengths(dt, len(U)), rescue=rescue)
         if warn:
             self.review(found)
         return found
