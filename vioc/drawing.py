@@ -26,8 +26,3 @@ def viz() -> Any:
 def plots() -> Any:
     """The module `vioc.viz.plots`."""
     return viz().plots
-
-
-def unit_of(f: Any, name: str) -> str:
-    """SI unit of a map's quantity, "" where the map does not say."""
-    return f.unit(name)

@@ -13,7 +13,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.algebra import tree_recursions as sweeps
+from vioc.dynamics.algebra import tree_recursions as recursions
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
@@ -61,13 +61,13 @@ class Lagrangian:
     # -- expressions ------------------------------------------------------------------------------
 
     @cached_property
-    def swept(self) -> sweeps.Sweep:
+    def swept(self) -> recursions.Sweep:
         """The two sweeps over the tree, gravity included."""
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
-        links, _ = sweeps.gather_links(self.system, self.graph.number)
-        return sweeps.sweep(links, self.graph.q_vector, self.graph.v_vector, gravity)
+        links, _ = recursions.gather_links(self.system, self.graph.number)
+        return recursions.sweep(links, self.graph.q_vector, self.graph.v_vector, gravity)
 
     @property
     def _gravities(self) -> list[Gravity]:
@@ -146,12 +146,12 @@ class Lagrangian:
     @cached_property
     def M(self) -> ca.SX:
         """L_vv by the composite rigid body algorithm."""
-        return _rows(sweeps.mass_matrix(self.swept.links, self.nq))
+        return _rows(recursions.mass_matrix(self.swept.links, self.nq))
 
     @cached_property
     def second(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         """L_qq, L_vq (rows v, columns q), L_vv: by structure for the tree, by AD for the rest."""
-        blocks = sweeps.second_derivatives(self.swept, self.nq)
+        blocks = recursions.second_derivatives(self.swept, self.nq)
         return _rows(blocks.qq) - self.stiffness, _rows(blocks.vq), _rows(blocks.vv)
 
     @cached_property
@@ -203,9 +203,9 @@ class Lagrangian:
 
     def generic_mass_matrix(self, i: int) -> np.ndarray:
         """M of the dynamic variables at one of three fixed configurations without special angles."""
-        return sweeps.mass_matrix_of_numbers(self._generic_links(i), self.nq)[: self.nd, : self.nd]
+        return recursions.mass_matrix_of_numbers(self._generic_links(i), self.nq)[: self.nd, : self.nd]
 
-    def _generic_links(self, i: int) -> list[sweeps.Link]:
+    def _generic_links(self, i: int) -> list[recursions.Link]:
         """Links of numbers there: what is needed once is not worth a graph."""
         parameters = self.system.parameters
 
@@ -213,8 +213,8 @@ class Lagrangian:
             return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
 
         q = np.random.default_rng(0).uniform(0.3, 1.2, (3, self.nq))[i].tolist()
-        links, _ = sweeps.gather_links(self.system, number)
-        return sweeps.placed(links, q)
+        links, _ = recursions.gather_links(self.system, number)
+        return recursions.placed(links, q)
 
     @cached_property
     def mass_scale(self) -> np.ndarray:
@@ -222,8 +222,8 @@ class Lagrangian:
         diagonals = np.zeros(self.nq)
         for i in range(3):
             links = self._generic_links(i)
-            for link, composite in zip(links, sweeps.composite_inertias(links), strict=True):
-                size = sweeps.paired(link.twist, sweeps.times_inertia(*composite, *link.twist))
+            for link, composite in zip(links, recursions.composite_inertias(links), strict=True):
+                size = recursions.paired(link.twist, recursions.times_inertia(*composite, *link.twist))
                 diagonals[link.index] = max(diagonals[link.index], size)
         return np.where(diagonals > 0, diagonals, 1.0)[: self.nd]
 

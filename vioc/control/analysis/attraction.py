@@ -13,7 +13,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.sweep import sweep
-from vioc.drawing import plots, unit_of
+from vioc.drawing import plots
 from vioc.errors import StepError, trying
 from vioc.names import by_name, meaning
 
@@ -143,7 +143,7 @@ def region_of_attraction(
     ).values
     starts = np.concatenate([d["starts"] for d in done])
     distances = np.concatenate([d["distances"] for d in done])
-    units = {n: unit_of(f, n) for n in f.state_names}
+    units = {n: f.unit(n) for n in f.state_names}
     return Attraction(starts, distances <= 1, distances, f.state_names, units, center)
 
 

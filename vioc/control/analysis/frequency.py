@@ -13,7 +13,7 @@ import numpy as np
 
 from vioc.checks import as_names, check_array, few
 from vioc.control.linear.system import linear_system, sizes
-from vioc.drawing import plots, unit_of
+from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, meaning
 
@@ -154,7 +154,7 @@ def frequency_response(
         A = A - B @ check_array(getattr(gain, "K", gain), (f.nu, f.ndx), "gain") @ system.T[0]
     B = B[:, [f.input_names.index(name) for name in used]]
     grid = _grid(A, f.dt) if frequencies is None else _checked(frequencies, f.dt)
-    units = {n: unit_of(f, n) for n in names} | {n: unit_of(f, INPUTS + n) for n in used}
+    units = {n: f.unit(n) for n in names} | {n: f.unit(INPUTS + n) for n in used}
     return FrequencyResponse(grid, transfer(A, B, C[0], grid * f.dt), names, used, f.dt, units)
 
 

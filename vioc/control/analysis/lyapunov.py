@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.drawing import plots, unit_of
+from vioc.drawing import plots
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.names import meaning
 
@@ -143,7 +143,7 @@ def lyapunov_level(
     while True:
         worst = search.sample(rng, level, samples)
         if worst is None:
-            units = {n: unit_of(f, n) for n in f.error_names}
+            units = {n: f.unit(n) for n in f.error_names}
             return LyapunovLevel(level, upper, z, samples, search.P, f.error_names, units)
         z, upper = search.refine(rng, worst)
         level = margin * upper

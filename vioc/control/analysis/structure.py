@@ -18,7 +18,7 @@ from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pa
 from vioc.control.analysis.rank import TOLERANCE, Subspace, reached, staircase
 from vioc.control.linear.system import LinearSystem, linear_system, sizes
 from vioc.control.linear.weights import weight_matrix
-from vioc.drawing import plots, unit_of
+from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 
@@ -301,7 +301,7 @@ def controllability(
         system.on_manifold,
         (A, B),
         root,
-        {n: unit_of(f, n) for n in system.names},
+        {n: f.unit(n) for n in system.names},
     )
 
 
@@ -359,7 +359,7 @@ def observability(
         system.on_manifold,
         back,
         np.eye(len(names)),
-        {n: unit_of(f, n) for n in system.names},
+        {n: f.unit(n) for n in system.names},
     )
 
 

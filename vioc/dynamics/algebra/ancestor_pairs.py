@@ -1,7 +1,7 @@
 """Second derivatives of a discrete Lagrangian as products of per-link vectors.
 
 Only a link and its ancestors couple, and every coupling is a product of a twist of the one and a wrench
-of the other (`sweeps.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
+of the other (`recursions.second_derivatives`). In axes that all links share, the blocks D_a D_b L_d of a
 step are therefore masked products of two thin matrices: O(n) work in CasADi, the rest in BLAS, and code
 whose length grows with n, not n^2. Derivation: docs/maths/linearization.md.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from vioc.compile.backend import Backend
 from vioc.compile.programs import Program
-from vioc.dynamics.algebra import tree_recursions as sweeps
+from vioc.dynamics.algebra import tree_recursions as recursions
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.lagrangian import Lagrangian
@@ -106,16 +106,16 @@ class AncestorPairs:
         lag, a, h = self._lagrangian, self._alpha, ca.SX.sym("h")
         g, swept = lag.graph, lag.swept
         links = swept.links
-        composite = sweeps.composite_inertias(links)
+        composite = recursions.composite_inertias(links)
         placed = in_world(links)
         columns: dict[int, tuple[list, ...]] = {}
         for j, link in enumerate(links):
             place = placed[j]
-            Sd = sweeps.ad(link.v, link.w, link.Sv, link.Sw)
-            F = sweeps.times_inertia(*composite[j], link.Sv, link.Sw)
+            Sd = recursions.ad(link.v, link.w, link.Sv, link.Sw)
+            F = recursions.times_inertia(*composite[j], link.Sv, link.Sw)
             y = _minus(
-                sweeps.times_inertia(*composite[j], *Sd),
-                sweeps.ad_transposed(link.Sv, link.Sw, *swept.momentum[j]),
+                recursions.times_inertia(*composite[j], *Sd),
+                recursions.ad_transposed(link.Sv, link.Sw, *swept.momentum[j]),
             )
             m, moment, _ = composite[j]
             moved = vec.add(vec.scale(m, link.Sv), vec.cross(link.Sw, moment))
@@ -148,7 +148,7 @@ class AncestorPairs:
         return ca.Function("pairs", [g.q_vector, g.v_vector, h, g.parameters], outputs, {"cse": True})
 
 
-def in_world(links: list[sweeps.Link]) -> list[tuple[Matrix, Vector]]:
+def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
     """Orientation of every link in the world, and its place from the last link, where rounding is small."""
     placed: list[tuple[Matrix, Vector]] = []
     for link in links:

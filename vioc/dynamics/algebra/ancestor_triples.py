@@ -16,7 +16,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.backend import Backend
-from vioc.dynamics.algebra import tree_recursions as sweeps
+from vioc.dynamics.algebra import tree_recursions as recursions
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.ancestor_pairs import in_world, twist_in, wrench_in
 from vioc.dynamics.lagrangian import Lagrangian
@@ -121,19 +121,19 @@ class AncestorTriples:
         """
         lag = self._lagrangian
         graph, swept = lag.graph, lag.swept
-        composite = sweeps.composite_inertias(swept.links)
+        composite = recursions.composite_inertias(swept.links)
         columns = []
         for place, link, whole, momentum in zip(
             in_world(swept.links), swept.links, composite, swept.momentum, strict=True
         ):
             R, _ = place
-            m, moment, about = sweeps.composed(whole, place, (0.0, vec.ZERO, vec.NOTHING))
+            m, moment, about = recursions.composed(whole, place, (0.0, vec.ZERO, vec.NOTHING))
             H = vec.skew(moment)
             upper = [[m if i == j else 0.0 for j in range(3)] + [-x for x in H[i]] for i in range(3)]
             lower = [[*H[i], *about[i]] for i in range(3)]
             twists = (
                 twist_in(place, (link.Sv, link.Sw)),
-                twist_in(place, sweeps.ad(link.v, link.w, link.Sv, link.Sw)),
+                twist_in(place, recursions.ad(link.v, link.w, link.Sv, link.Sw)),
                 wrench_in(place, momentum),
             )
             columns.append(

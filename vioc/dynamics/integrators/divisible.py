@@ -28,7 +28,7 @@ TOO_LONG = (
     f"a step is far too long for its motion: taken in parts, down to dt/{round(1 / SMALLEST)}, it ends "
     "elsewhere the shorter they are; use a smaller dt (run.splits tells which steps have many parts)"
 )
-AGREED = 0.03  # of the way of a step: how far from the end of its halves its solution may end
+AGREED = 0.03  # of the way of two halves, or twice the longest part: how far apart ends may be that agree
 
 
 class DivisibleMap(KernelMap):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vioc.drawing import unit_of
 from vioc.names import by_name
 from vioc.viz.plots.style import GRID, curve, legend, panels, returned
 from vioc.viz.plots.units import label, per
@@ -41,8 +40,7 @@ def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
     known = f.error_names
     names = tuple(by_name(dict.fromkeys(names), known, "gains")) or known
     labels = {
-        driver: [label(n, per(unit_of(f, f"u.{driver}"), unit_of(f, n))) for n in names]
-        for driver in f.input_names
+        driver: [label(n, per(f.unit(f"u.{driver}"), f.unit(n))) for n in names] for driver in f.input_names
     }
     axes = panels(f.nu, ax, names=f.input_names, labels=list(labels.values()))
     for i, (panel, driver) in enumerate(zip(axes, f.input_names, strict=True)):

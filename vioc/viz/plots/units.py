@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from vioc.drawing import unit_of
-
 KINDS = {
     "m": "position",
     "rad": "angle",
@@ -36,7 +34,7 @@ IMPULSES = {"m": "N s", "m^2": "N s/m", "rad": "N m s"}
 
 def quantity_unit(f: Any, name: str) -> str:
     """SI unit of any quantity that a map names, "" where it is not known."""
-    known = unit_of(f, name)
+    known = f.unit(name)
     if known:
         return known
     kind, _, rest = name.partition(".")
@@ -53,7 +51,7 @@ def _constraint_unit(f: Any, name: str) -> str:
     constraint = constraints[f.multiplier_names.index(name)]
     for owner in OWNERS:
         if hasattr(constraint, owner):
-            return unit_of(f, getattr(constraint, owner))
+            return f.unit(getattr(constraint, owner))
     return VALUES.get(type(constraint).__name__, "")
 
 
