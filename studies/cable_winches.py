@@ -103,13 +103,12 @@ def effort(
 
     Drives are all the kinematic variables in their order, and the only inputs.
     """
-    u, dt, stage = f.symbols.u, f.symbols.dt, ca.vertcat(f.symbols.x, f.symbols.u, f.symbols.multipliers)
+    u, dt = f.symbols.u, f.symbols.dt
     speeds = [(u[i] - f.quantity(d)) / dt for i, d in enumerate(drives)]
     rates = ca.vertcat(*((s - f.quantity(f"v.{d}")) / dt for s, d in zip(speeds, drives, strict=True)))
     errors = [np.sqrt(w) * (f.quantity(name) - value) for name, (w, value) in (terminal or {}).items()]
     end = ca.vertcat(*errors) if errors else ca.SX(1, 1)
-    J, Jf = ca.jacobian(rates, stage), ca.jacobian(end, f.symbols.x)
-    return Cost(f, ca.sumsqr(rates) / 2, ca.sumsqr(end) / 2, convex=(J.T @ J, Jf.T @ Jf))
+    return Cost(f, ca.sumsqr(rates) / 2, ca.sumsqr(end) / 2)
 
 
 @STUDY.body

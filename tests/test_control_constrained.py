@@ -124,10 +124,12 @@ def test_the_convex_part_is_the_hessian_where_all_is_convex(penalty):
     x, u = f.symbols[:2]
     args = [*f.symbols, ca.SX.sym("reference", cost.reference_size)]
     for k, expression, part, by in (
-        (3, cost.running_at(*args), cost.convex_running_at(*args), ca.vertcat(x, u)),
-        (5, cost.terminal_at(*args), cost.convex_terminal_at(*args), x),
+        (3, cost.running_at(*args), cost.running_squares(*args), ca.vertcat(x, u)),
+        (5, cost.terminal_at(*args), cost.terminal_squares(*args), x),
     ):
-        both = ca.Function("both", args, [ca.hessian(expression, by)[0], part])
+        J = ca.jacobian(part.r, by)
+        assert not ca.symvar(part.rest)
+        both = ca.Function("both", args, [ca.hessian(expression, by)[0], J.T @ part.W @ J])
         for _ in range(20):
             values = [RNG.standard_normal(a.numel()) for a in args[:-1]]
             exact, convex = both(*values, cost.reference_rows(5)[k])

@@ -10,7 +10,7 @@ import numpy as np
 from vioc.control.constrained.penalties import equation
 from vioc.control.constrained.rows import Rows
 from vioc.control.costs.cost import Cost
-from vioc.control.linear.tangent import error_jacobian
+from vioc.control.costs.squares import Squares
 
 Penalty = Callable[[ca.SX, ca.SX, ca.SX], ca.SX]
 
@@ -39,36 +39,26 @@ class Penalized:
         for kind in (penalty, equation):
             value = kind(h, phi, s)
             functions.append(ca.Function("phi", [h, phi, s], [value, ca.hessian(value, h)[0]]))
-        size = f.ndx + f.nu + lam.numel()
-        running, terminal = [ca.SX(0)], [ca.SX(0)]
-        curved, curved_end = [ca.SX(size, size)], [ca.SX(f.ndx, f.ndx)]
+        args = [x, u, lam, theta, dt, own]
+        running, terminal = cost.running_squares(*args), cost.terminal_squares(*args)
         end_weight = f.dt if cost.per_time else 1.0
         for i, row in enumerate(rows.rows):
             c = rows.constraints[row.group]
             residual = row.sign * (c.expression[row.entry] - limit[i]) / row.scale
             value, curvature = functions[row.side == 0](residual, weight[i], shift[i])
             if c.where != "end":
-                J = error_jacobian(f, residual, u, lam)
-                running.append(value)
-                curved.append(curvature * (J.T @ J))
+                running += Squares.convex(value, residual, curvature)
             if row.present[n]:
-                J, w = error_jacobian(f, residual), 1.0 if c.where == "end" else end_weight
-                terminal.append(w * value)
-                curved_end.append(w * curvature * (J.T @ J))
-        args = [x, u, lam, theta, dt, own]
-        convex = None
-        if cost.convex_running_at(*args) is not None:
-            running_part, end_part = cost.convex_running_at(*args), cost.convex_terminal_at(*args)
-            convex = running_part + _sum(curved), end_part + _sum(curved_end)
+                w = 1.0 if c.where == "end" else end_weight
+                terminal += Squares.convex(w * value, residual, w * curvature)
         symbols = ca.vertcat(own, *rows.symbols, limit, weight, shift)
         first = np.ones((n + 1, symbols.numel()))
         self._latest = Cost(
             f,
-            cost.running_at(*args) + _sum(running),
-            cost.terminal_at(*args) + _sum(terminal),
+            running,
+            terminal,
             references=[(symbols, first)],
             per_time=cost.per_time,
-            convex=convex,
         )
 
     def at(self, weight: np.ndarray, shift: np.ndarray) -> Cost:
@@ -76,10 +66,3 @@ class Penalized:
         weight = np.where(self.rows.present, weight, 0.0)
         self._latest = self._latest.with_references(np.concatenate([self._fixed, weight, shift], axis=1))
         return self._latest
-
-
-def _sum(parts: list[ca.SX]) -> ca.SX:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total

@@ -19,14 +19,14 @@ from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.control.costs.functions import (
-    derivatives,
+    Part,
     described,
     end_function,
     reference_rows,
-    scalar_function,
-    square_function,
 )
+from vioc.control.costs.squares import Squares
 from vioc.control.linear.tangent import error_expansion
+from vioc.control.linear.weights import absolute
 from vioc.errors import OptimizationError
 from vioc.maps.derivatives import Linearization
 from vioc.maps.given import trajectory_of
@@ -70,19 +70,17 @@ class Cost:
     Parameters
     ----------
     f : OneStepMap
-    running, terminal : casadi.SX or float
+    running, terminal : casadi.SX, float or Squares
         Scalars in ``f.symbols`` and the symbols of `references`; `running` may use x, u, multipliers
-        and parameters, `terminal` x and parameters. ``f.quantity(name)`` gives named expressions.
+        and parameters, `terminal` x and parameters. ``f.quantity(name)`` gives named expressions. Weighted
+        sums of squares in them are found (`Squares.of`) and give Gauss-Newton its J'WJ; `Squares` says
+        of another convex function of residuals what it is.
     references : sequence of (symbol, values), optional
         Time-varying data: an SX column of s symbols with values of shape (N+1, s), or (N+1,) for one
         symbol; N rows suffice for what `terminal` does not use. Row k belongs to sample k of the
         trajectory.
     per_time : bool
         Weigh step k by its length dt_k (s), so that the sum approximates an integral; else by 1.
-    convex : (SX, SX), optional
-        Positive semi-definite approximations of the Hessians of `running` by (x, u, multipliers) and of
-        `terminal` by x, where x stands for its error if ndx != nx, such as J'WJ of a sum of squares:
-        multiple shooting steps along them where the exact ones have no minimum.
 
     Raises
     ------
@@ -110,7 +108,6 @@ class Cost:
         *,
         references: Sequence[tuple[ca.SX, Any]] = (),
         per_time: bool = True,
-        convex: tuple[Any, Any] | None = None,
     ):
         self.map = f
         self.per_time = bool(per_time)
@@ -121,30 +118,20 @@ class Cost:
         self._stacked: np.ndarray | None = None
         _, u, lam, _, dt = f.symbols
         args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
-        self._running = scalar_function("running", args, running)
-        self._terminal = scalar_function("terminal", args, terminal)
-        l, m = ca.SX(running), ca.SX(terminal)
+        self._running = Part("running", f, args, running, u, lam)
+        self._terminal = Part("terminal", f, args, terminal)
+        l, m = (part.function(*args) for part in (self._running, self._terminal))
         steps = (("an input", u), ("a multiplier", lam), ("a step length", dt))
         late = [n for n, s in steps if ca.depends_on(m, s)]
         if late:
             raise ValueError(f"terminal cost: depends on {late[0]}, and no step starts at the last state")
         self._ends = [bool(ca.depends_on(m, s)) for s in symbols]
         self._uses_multipliers = bool(lam.numel() and ca.depends_on(l, lam))
-        self.running, self.terminal = Evaluator(self._running), Evaluator(self._terminal)
-        self.running_derivatives = Evaluator(lambda: derivatives("dl", f, args, self._running, u, lam))
-        self.terminal_derivatives = Evaluator(lambda: derivatives("dm", f, args, self._terminal))
-        self._convex: tuple[ca.Function, ca.Function] | None = None
-        if convex is not None:
-            sizes = f.ndx + f.nu + lam.numel(), f.ndx
-            self._convex = tuple(
-                square_function(name, args, e, n)
-                for name, e, n in zip(("running", "terminal"), convex, sizes, strict=True)
-            )
-        self._end = Evaluator(partial(end_function, f, self._terminal, self._convex))
+        self._end = Evaluator(partial(end_function, f, self._terminal))
         self.family = Family()
 
     def __reduce__(self):
-        functions = self._running, self._terminal, self._convex
+        functions = [f for part in (self._running, self._terminal) for f in (part.function, part.squares)]
         return _rebuild, (self.map, *functions, self._references, self.per_time)
 
     def check_map(self, f: OneStepMap) -> None:
@@ -163,28 +150,44 @@ class Cost:
     @property
     def reference_size(self) -> int:
         """Number of entries of a sample's references."""
-        return self._running.numel_in(5)
+        return self._running.function.numel_in(5)
 
     @property
     def operations(self) -> int:
         """Instructions of the running cost."""
-        return self._running.n_instructions()
+        return self._running.function.n_instructions()
+
+    @property
+    def running(self) -> Evaluator:
+        return self._running.value
+
+    @property
+    def terminal(self) -> Evaluator:
+        return self._terminal.value
+
+    @property
+    def running_derivatives(self) -> Evaluator:
+        return self._running.exact
+
+    @property
+    def terminal_derivatives(self) -> Evaluator:
+        return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
         """The running cost, without its step weight, at (x, u, multipliers, parameters, dt, reference)."""
-        return self._running(*args)
+        return self._running.function(*args)
 
-    def convex_running_at(self, *args: Any) -> ca.SX | None:
-        """`convex`'s first at the same arguments; None where the cost was given none."""
-        return None if self._convex is None else self._convex[0](*args)
+    def running_squares(self, *args: Any) -> Squares:
+        """Its residuals and what is left over, at the same arguments."""
+        return self._running.at(*args)
 
     def terminal_at(self, *args: Any) -> ca.SX:
         """The terminal cost at the same arguments, of which x, parameters and reference matter."""
-        return self._terminal(*args)
+        return self._terminal.function(*args)
 
-    def convex_terminal_at(self, *args: Any) -> ca.SX | None:
-        """`convex`'s second at the same arguments; None where the cost was given none."""
-        return None if self._convex is None else self._convex[1](*args)
+    def terminal_squares(self, *args: Any) -> Squares:
+        """Its residuals and what is left over, at the same arguments."""
+        return self._terminal.at(*args)
 
     @property
     def uses_multipliers(self) -> bool:
@@ -210,15 +213,17 @@ class Cost:
             return None
         f = self.map
         args = [*f.symbols, ca.SX.sym("reference", self.reference_size)]
-        H = ca.simplify(error_expansion(f, self._running(*args), f.symbols.u)[1])
+        H = ca.simplify(error_expansion(f, self._running.function(*args), f.symbols.u)[1])
         if ca.symvar(H):
             return None
         return ca.DM(H).full()
 
     def end(self, x: np.ndarray, parameters: np.ndarray, reference: np.ndarray):
-        """The terminal cost at a state: value, gradient (ndx,), Hessian and its convex part (ndx, ndx)."""
-        m, gradient, hessian, convex = self._end(x, parameters, reference)
-        return float(m[0, 0]), gradient[:, 0], hessian, convex
+        """The terminal cost at a state: value, gradient (ndx,), Hessian and Gauss-Newton's (ndx, ndx)."""
+        m, gradient, hessian, squares, rest = self._end(x, parameters, reference)
+        if rest.any() and np.isfinite(rest).all():
+            squares = squares + absolute(rest)
+        return float(m[0, 0]), gradient[:, 0], hessian, squares
 
     @property
     def end_program(self) -> Program:
@@ -256,12 +261,19 @@ class Cost:
             )
         return total
 
-    def expand(self, trajectory: Trajectory, lin: Linearization) -> Expansion:
+    def expand(self, trajectory: Trajectory, lin: Linearization, exact: bool = True) -> Expansion:
         """Gradient and Hessian in one call; `lin` is the map's linearization along the trajectory.
 
         By errors of the state. With lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is
         l_x + C' l_lambda, l_u + D' l_lambda and the Hessian is T' l'' T with T the derivative of
-        (x, u, lambda) by (x, u).
+        (x, u, lambda) by (x, u). The trajectory's states need not fit its inputs.
+
+        Parameters
+        ----------
+        exact : bool
+            False for Gauss-Newton, positive semi-definite everywhere: J'WJ of the squares of residuals in
+            the place of their second derivatives, and the Hessian of whatever else is in the cost with the
+            signs of its eigenvalues dropped.
 
         Raises
         ------
@@ -271,8 +283,9 @@ class Cost:
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
         w = self.step_weights(trajectory)
-        first, second = self.running_derivatives(*running)
-        dm, ddm = self.terminal_derivatives(*terminal)
+        parts = self._running, self._terminal
+        along, end = ((p.exact if exact else p.gauss_newton) for p in parts)
+        (first, second), (dm, ddm) = along(*running), end(*terminal)
         nx, nu, n = self.map.ndx, self.map.nu, len(trajectory)
         first, second = w[:, None] * first[..., 0], w[:, None, None] * second
         for what, values in (("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)):
@@ -361,20 +374,23 @@ class Cost:
             ca.vertcat(ca.SX(0, 1), *(ca.SX.sym(prefix + n) for n in names))
             for prefix, names in zip(prefixes, groups, strict=True)
         ]
-        running, terminal = (described(part(*args)) for part in (self._running, self._terminal))
+        running, terminal = (described(part(*args)) for part in (self.running_at, self.terminal_at))
         return f"Cost(running: {running}{' per second' * self.per_time}; terminal: {terminal})"
 
 
 def _rebuild(
     f: OneStepMap,
     running: ca.Function,
+    running_squares: ca.Function,
     terminal: ca.Function,
-    convex: tuple[ca.Function, ca.Function] | None,
+    terminal_squares: ca.Function,
     rows: list,
     per_time: bool,
 ) -> Cost:
     symbols = [ca.SX.sym(f"reference_{i}", r.shape[1]) for i, r in enumerate(rows)]
     args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
-    references = list(zip(symbols, rows, strict=True))
-    parts = None if convex is None else (convex[0](*args), convex[1](*args))
-    return Cost(f, running(*args), terminal(*args), references=references, per_time=per_time, convex=parts)
+    parts = (
+        Squares(value(*args), *squares(*args))
+        for value, squares in ((running, running_squares), (terminal, terminal_squares))
+    )
+    return Cost(f, *parts, references=list(zip(symbols, rows, strict=True)), per_time=per_time)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.linear.tangent import error_curvature, error_expansion
+from vioc.compile.evaluate import Evaluator
+from vioc.control.costs.squares import Squares
+from vioc.control.linear.tangent import error_curvature, error_expansion, error_jacobian
+from vioc.control.linear.weights import absolute
 from vioc.maps.protocol import OneStepMap
 
 LONG = 150_000  # operations times directions (colours) beyond which a Hessian is a loop over its columns
+COMPILED = 40_000  # operations beyond which a compiler takes longer than the virtual machine ever will
 
 
 def described(expression: ca.SX) -> str:
@@ -83,22 +88,99 @@ def _by_columns(
     return ca.Function(name, given, [E @ first(*given), E @ H @ E.T])
 
 
-def square_function(name: str, args: list[ca.SX], expression: Any, n: int) -> ca.Function:
-    """A matrix (n, n) as a function of `args`; ValueError where it has another shape."""
-    expression = ca.SX(expression)
-    if expression.shape != (n, n):
-        raise ValueError(f"convex part of the {name} cost: expected shape {(n, n)}, got {expression.shape}")
-    return ca.Function("convex", args, [expression], {"cse": True})
+class Part:
+    """The running or the terminal cost: its functions, built at their first use on the map's backend.
+
+    Parameters
+    ----------
+    name : str
+    f : OneStepMap
+    args : list of SX
+        ``*f.symbols, reference``.
+    what : SX, float or Squares
+    others : SX
+        What it may depend on beside the state and has derivatives by: inputs, multipliers.
+
+    Raises
+    ------
+    ValueError
+        As `scalar_function`.
+
+    Attributes
+    ----------
+    function : casadi.Function
+        The scalar by `args`.
+    squares : casadi.Function
+        r, W and rest of `Squares` by `args`.
+    """
+
+    def __init__(self, name: str, f: OneStepMap, args: list[ca.SX], what: Any, *others: ca.SX):
+        self._name, self._map, self._args, self._others = name, f, args, others
+        structure = Squares.of(what, ca.vertcat(f.symbols.x, *others))
+        self.function = scalar_function(name, args, structure.value)
+        outputs = [structure.r, structure.W, structure.rest]
+        self.squares = ca.Function("squares", args, outputs, {"cse": True})
+
+    def at(self, *args: Any) -> Squares:
+        """The structure at other arguments."""
+        return Squares(self.function(*args), *self.squares(*args))
+
+    def _evaluator(self, function: ca.Function) -> Evaluator:
+        long = function.n_instructions() > COMPILED
+        return Evaluator(function if long else self._map.backend.prepare(function))
+
+    @cached_property
+    def value(self) -> Evaluator:
+        """The scalar, (1, 1)."""
+        return self._evaluator(self.function)
+
+    @cached_property
+    def exact(self) -> Evaluator:
+        """Gradient (n, 1) and Hessian (n, n) by (error of the state, others)."""
+        return self._evaluator(derivatives("exact", self._map, self._args, self.function, *self._others))
+
+    def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient (..., n, 1) and J'WJ (..., n, n), with what is left over made positive semi-definite."""
+        evaluate, at = self._gauss_newton
+        gradient, H, rest = evaluate(*args)
+        if len(at) and np.isfinite(rest).all():
+            H[(..., *np.ix_(at, at))] += absolute(rest)
+        elif len(at):
+            H[...] = np.nan
+        return gradient, H
+
+    @cached_property
+    def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
+        """Gradient, J'WJ and the Hessian of what is left over, of the variables that it depends on."""
+        f, others = self._map, self._others
+        value, structure = self.function(*self._args), self.at(*self._args)
+        gradient = error_jacobian(f, value, *others).T
+        squares = squares_hessian(f, structure, *others)
+        hessian = ca.simplify(error_expansion(f, structure.rest, *others)[1])
+        if not ca.symvar(hessian):  # the same everywhere
+            squares, hessian = squares + absolute(ca.DM(hessian).full()), ca.SX(*hessian.shape)
+        at = np.unique(hessian.sparsity().get_triplet()[0]).astype(int)
+        outputs = [ca.densify(e) for e in (gradient, squares)]
+        outputs.append(ca.densify(hessian[at.tolist(), at.tolist()]))
+        return self._evaluator(ca.Function("gauss_newton", self._args, outputs, {"cse": True})), at
 
 
-def end_function(
-    f: OneStepMap, terminal: ca.Function, convex: tuple[ca.Function, ca.Function] | None
-) -> ca.Function:
-    """The terminal cost by (x, parameters, reference): value, gradient, Hessian, and its convex part."""
+def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
+    """J'WJ of a structure in the map's symbols, by (error of the state, others)."""
+    n = f.ndx + sum(o.numel() for o in others)
+    if not structure.r.numel():
+        return ca.SX(n, n)
+    J = error_jacobian(f, structure.r, *others)
+    return ca.tril2symm(ca.tril(J.T @ (structure.W @ J)))
+
+
+def end_function(f: OneStepMap, part: Part) -> ca.Function:
+    """By (x, parameters, reference): terminal cost, gradient, Hessian, J'WJ, Hessian of the rest."""
     x, u, lam, theta, _ = f.symbols
-    args = [*f.symbols, ca.SX.sym("reference", terminal.numel_in(5))]
-    m = terminal(*args)
+    args = [*f.symbols, ca.SX.sym("reference", part.function.numel_in(5))]
+    m, structure = part.function(*args), part.at(*args)
     gradient, hessian = error_expansion(f, m)
-    outputs = [m, gradient, hessian, hessian if convex is None else convex[1](*args)]
+    rest = error_expansion(f, structure.rest)[1]
+    outputs = [m, gradient, hessian, squares_hessian(f, structure), rest]
     outputs = [ca.substitute(o, ca.vertcat(u, lam), 0) for o in outputs]
     return ca.Function("end", [x, theta, args[-1]], outputs, {"cse": True})

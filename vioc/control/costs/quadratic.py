@@ -11,7 +11,7 @@ import numpy as np
 from vioc.checks import as_names, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
-from vioc.control.linear.tangent import error_jacobian
+from vioc.control.costs.squares import Squares
 from vioc.control.linear.weights import input_weight, weight_matrix
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -67,9 +67,7 @@ def quadratic(
     if Q is None and R is None and Qf is None:
         raise ValueError("a cost needs weights: give at least one of Q, R and Qf")
     targets = _Targets(f, goal, reference, u_reference, as_names(wrap))
-    _, u, multipliers = f.symbols[:3]
-    running, convex = targets.form(Q, "Q", u, multipliers)
-    terminal, convex_end = targets.form(Qf, "Qf")
+    running, terminal = targets.form(Q, "Q"), targets.form(Qf, "Qf")
     if R is not None:
         if isinstance(R, Mapping):
             R = by_name(R, f.input_names, "R", prefix=INPUTS)
@@ -77,17 +75,9 @@ def quadratic(
             if missing:
                 raise ValueError(f"R: input {missing[0]!r} has no weight; every input needs one > 0")
         weight = input_weight(f, R, "R", definite=True)
-        cost, part = _half_form(weight, [targets.error(INPUTS + n) for n in f.input_names], f, u, multipliers)
-        running, convex = running + cost, convex + part
+        running += _half_form(weight, [targets.error(INPUTS + n) for n in f.input_names])
     targets.check_used()
-    return Cost(
-        f,
-        running,
-        terminal,
-        references=targets.references,
-        per_time=per_time,
-        convex=(convex, convex_end),
-    )
+    return Cost(f, running, terminal, references=targets.references, per_time=per_time)
 
 
 class _Targets:
@@ -192,22 +182,21 @@ class _Targets:
         x_d = ca.vertcat(*(self.target(name) for name in f.state_names))
         return ca.vertsplit(f.difference_expression(x_d, f.symbols.x))
 
-    def form(self, weights: Any, what: str, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
-        """1/2 e' W e, and the part J' W J of its Hessian by the state's error and others."""
+    def form(self, weights: Any, what: str) -> Squares:
+        """1/2 e' W e."""
         f = self.f
         by_name = isinstance(weights, Mapping)
         weights = by_quantity(f, weights, what) if by_name else weights
         names = tuple(weights) if by_name else f.error_names
         if weights is None or not names:
-            size = f.ndx + sum(o.numel() for o in others)
-            return ca.SX(0), ca.SX(size, size)
+            return Squares.nothing()
         errors = [self.error(name) for name in names] if by_name else self.state_errors(what)
         if what == "Qf":
             later = ca.vertcat(f.symbols.u, f.symbols.multipliers)
             for name, e in zip(names, errors, strict=True):
                 if ca.depends_on(e, later):
                     raise ValueError(f"Qf: {name!r} belongs to a step, and none starts at the last state")
-        return _half_form(weight_matrix(weights, names, what), errors, f, *others)
+        return _half_form(weight_matrix(weights, names, what), errors)
 
     def check_used(self) -> None:
         for name in self._named:
@@ -216,9 +205,6 @@ class _Targets:
             raise ValueError(f"wrap: {name!r} has no weight by its name")
 
 
-def _half_form(
-    weight: np.ndarray, errors: Sequence[ca.SX], f: OneStepMap, *others: ca.SX
-) -> tuple[ca.SX, ca.SX]:
+def _half_form(weight: np.ndarray, errors: Sequence[ca.SX]) -> Squares:
     e, W = ca.vertcat(*errors), ca.sparsify(ca.DM(weight))
-    J = error_jacobian(f, e, *others)
-    return 0.5 * ca.dot(e, W @ e), J.T @ W @ J
+    return Squares.convex(0.5 * ca.dot(e, W @ e), e, W)

@@ -11,6 +11,7 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import adjoint, project
+from vioc.control.linear.weights import absolute
 from vioc.control.regulators.riccati import affine_riccati, riccati
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.protocol import OneStepMap, Rescue
@@ -160,12 +161,6 @@ def convex_part(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:
     n = xx.shape[1]
     H = absolute(joined(xx[:-1], xu, uu))
     return np.concatenate([H[:, :n, :n], absolute(xx[-1:])]), H[:, :n, n:], H[:, n:, n:]
-
-
-def absolute(H: np.ndarray) -> np.ndarray:
-    """Symmetric matrices (..., n, n) with the absolute values of their eigenvalues."""
-    values, vectors = np.linalg.eigh(H)
-    return (vectors * np.abs(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
 
 
 def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:

@@ -157,3 +157,9 @@ def named_jacobians(
 def input_weight(f: OneStepMap, value: Any, what: str, *, definite: bool = False) -> np.ndarray:
     """A weight on a map's inputs (nu, nu), as `weight_matrix`; names are ``NAME`` or ``u.NAME``."""
     return weight_matrix(value, f.input_names, what, definite=definite, prefix=INPUTS)
+
+
+def absolute(H: np.ndarray) -> np.ndarray:
+    """Symmetric matrices (..., n, n) with the absolute values of their eigenvalues."""
+    values, vectors = np.linalg.eigh(H)
+    return (vectors * np.abs(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2)

@@ -11,10 +11,11 @@ import numpy as np
 
 from vioc.compile.evaluate import Bound
 from vioc.control.costs.cost import Cost
-from vioc.control.descent.local_model import Weights, absolute
+from vioc.control.descent.local_model import Weights
 from vioc.control.descent.symbolic import newton_stage
 from vioc.control.descent.symbolic.newton_stage import Layout
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
+from vioc.control.linear.weights import absolute
 from vioc.maps.protocol import Kernel, OneStepMap
 from vioc.maps.trajectory import Trajectory
 

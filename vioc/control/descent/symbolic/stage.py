@@ -17,6 +17,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.costs.cost import Cost
+from vioc.control.costs.functions import squares_hessian
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order
 from vioc.maps.protocol import OneStepMap
 
@@ -61,7 +62,8 @@ class StageEquations:
         step = [x, u, x1, lam, t, dt, theta]
         self.r = f.residual(*step)
         self.l = w * cost.running_at(x, u, lam, theta, dt, reference)
-        self._convex = cost.convex_running_at(x, u, lam, theta, dt, reference)
+        squares = cost.running_squares(x, u, lam, theta, dt, reference)
+        self._convex = w * squares_hessian(f, squares, u, lam), w * squares.rest
         r_z = ca.jacobian(self.r, self.z)
         rng = np.random.default_rng(0)
         point = rng.uniform(0.3, 1.2, self.nx)
@@ -102,15 +104,15 @@ class StageEquations:
 
     @cached_property
     def convex(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        """Blocks ss, sz, zz of the convex part of l's Hessian, where the cost knows one; else of all."""
-        if self._convex is None:
-            return self.hessian(self.l)
+        """Blocks ss, sz, zz of J'WJ of the squares in l; of what is no square, of all its Hessian."""
+        squares, rest = self._convex
         nx, nu = self.nx, self.nu
         order = [*range(nx + nu), *range(2 * nx + nu, 2 * nx + nu + self.nm)]  # x, u, multipliers of (s, z)
         n = self.ns + self.nz
         E = ca.SX(ca.DM.eye(n))[:, order]
-        H = E @ (self.w * self._convex) @ E.T
-        return H[: self.ns, : self.ns], H[: self.ns, self.ns :], H[self.ns :, self.ns :]
+        H = E @ squares @ E.T
+        blocks = H[: self.ns, : self.ns], H[: self.ns, self.ns :], H[self.ns :, self.ns :]
+        return tuple(a + b for a, b in zip(blocks, self.hessian(rest), strict=True))
 
     def condense(self, blocks: tuple[ca.SX, ca.SX, ca.SX]) -> ca.SX:
         """The quadratic form in (s, z) along dz = Y ds, as a form in s."""

@@ -1,0 +1,191 @@
+"""Gauss-Newton of costs: which squares are found, and J'WJ of them against differences of residuals."""
+
+import pickle
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import RailedMap, midpoint_pendulum
+
+import vioc
+from studies.arm_reaching import GOAL, START, arm
+from vioc import Mass, System
+from vioc.compile import find_compiler
+from vioc.control import Cost, quadratic
+from vioc.control.costs.squares import Squares
+from vioc.dynamics.integrators.maximal import MaximalVI
+
+RNG = np.random.default_rng(7)
+
+
+def differences(function, point, h=1e-4):
+    """Central differences of fourth order: their error is about h^4 of the fifth derivative, and eps / h."""
+    columns = []
+    for i in range(len(point)):
+        e = h * np.eye(len(point))[i]
+        values = [function(point + s * e) for s in (-2, -1, 1, 2)]
+        columns.append((values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h))
+    return np.array(columns).T
+
+
+def assert_gauss_newton(cost, run, residual, weights, terminal, terminal_weights):
+    """Blocks of `expand(exact=False)` against J'WJ of residual(x, u) and terminal(x) by differences."""
+    f = cost.map
+    lin = f.linearize_trajectory(run)
+    e, exact = cost.expand(run, lin, exact=False), cost.expand(run, lin)
+    for name in ("lx", "lu"):
+        np.testing.assert_allclose(getattr(e, name), getattr(exact, name), rtol=1e-12, atol=1e-12)
+    for k in (0, len(run) - 1):
+        x, u = run.x[k], run.u[k]
+
+        def along(d, x=x, u=u):
+            return residual(f.retract(x, d[: f.ndx]), u + d[f.ndx :])
+
+        J = differences(along, np.zeros(f.ndx + f.nu))
+        H = e.weights[k] * J.T @ np.diag(weights) @ J
+        whole = np.block([[e.lxx[k], e.lxu[k]], [e.lxu[k].T, e.luu[k]]])
+        np.testing.assert_allclose(whole, H, rtol=1e-7, atol=1e-8 * np.abs(H).max())
+    J = differences(lambda d: terminal(f.retract(run.x[-1], d)), np.zeros(f.ndx))
+    H = J.T @ np.diag(terminal_weights) @ J
+    np.testing.assert_allclose(e.lxx[-1], H, rtol=1e-7, atol=1e-8 * np.abs(H).max())
+
+
+def numbers(f, expression):
+    s = f.symbols
+    evaluate = ca.Function("e", [s.x, s.u, s.parameters], [expression])
+    return lambda x, u=None: evaluate(x, np.zeros(f.nu) if u is None else u, f.theta).full()[:, 0]
+
+
+def arm_cost(f):
+    v = ca.vertcat(*(f.quantity(f"v.q{i}") for i in range(1, 8)))
+    tool = ca.vertcat(*(f.quantity(f"tool:{a}") for a in "xyz"))
+    cost = Cost(
+        f,
+        0.5e-3 * ca.sumsqr(f.symbols.u) + 0.5e-2 * ca.sumsqr(v),
+        0.5e4 * ca.sumsqr(tool - ca.DM(GOAL)) + 5 * ca.sumsqr(v),
+    )
+    return cost, v, tool
+
+
+def test_an_arm_has_its_squares_without_a_word():
+    f = vioc.MidpointVI(arm(), 0.01)
+    cost, v, tool = arm_cost(f)
+    run = f.rollout(f.initial_state(START, dict.fromkeys(START, 0.7)), RNG.standard_normal((3, 7)))
+    assert_gauss_newton(
+        cost,
+        run,
+        numbers(f, ca.vertcat(f.symbols.u, v)),
+        [1e-3] * 7 + [1e-2] * 7,
+        numbers(f, ca.vertcat(tool, v)),
+        [1e4] * 3 + [10.0] * 7,
+    )
+    lin = f.linearize_trajectory(run)
+    model, exact = (cost.expand(run, lin, exact=e).lxx[-1] for e in (False, True))
+    assert np.linalg.eigvalsh(model).min() > -1e-9 * model.max()
+    assert np.linalg.eigvalsh(exact).min() < -1e2  # whose own curvature has the other sign
+
+
+def test_a_free_body_by_errors_of_its_state():
+    body = vioc.free("j", "xyz", frame="body", mass=Mass(1.5, (1.0, 2.0, 3.0)))
+    f = MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), 0.05)
+    start = f.retract(f.initial_state(), 0.4 * RNG.standard_normal(f.ndx))
+    goal = f.retract(f.initial_state(), 0.4 * RNG.standard_normal(f.ndx))
+    run = f.rollout(start, RNG.standard_normal((3, 3)))
+    x, u = f.symbols.x, f.symbols.u
+    error = f.difference_expression(ca.DM(goal), x)
+    residual = ca.vertcat(x[0] * error[3], ca.sin(error[4]), u[0] * error[5])
+    running = numbers(f, residual)
+    cost = Cost(f, 2 * ca.sumsqr(residual), 5 * ca.sumsqr(error))
+    assert_gauss_newton(cost, run, running, [4.0] * 3, numbers(f, error), [10.0] * f.ndx)
+
+
+def test_what_is_left_over_stays_positive():
+    f = midpoint_pendulum()
+    x, u = f.symbols.x, f.symbols.u
+    cost = Cost(f, u**2 - 3 * ca.cos(x[0]) + x[1] + x[0] * u - 0.2 * x[1] ** 2, ca.cos(x[0]) + x[1] ** 2)
+    run = f.rollout([2.5, 0.3], 0.1 * np.ones((3, 1)))
+    e = cost.expand(run, f.linearize_trajectory(run), exact=False)
+    H = np.block([[e.lxx[:-1], e.lxu], [np.swapaxes(e.lxu, 1, 2), e.luu]])
+    for k in range(3):
+        rest = np.array([[3 * np.cos(run.x[k, 0]), 0, 1], [0, -0.4, 0], [1, 0, 0]])
+        values, vectors = np.linalg.eigh(rest)
+        expected = np.diag([0, 0, 2.0]) + vectors @ np.diag(np.abs(values)) @ vectors.T
+        np.testing.assert_allclose(H[k] / e.weights[k], expected, rtol=1e-12, atol=1e-12)
+    assert np.linalg.eigvalsh(H).min() > 0
+    np.testing.assert_allclose(e.lxx[-1], np.diag([abs(np.cos(run.x[-1, 0])), 2]), rtol=1e-12, atol=1e-12)
+
+
+def test_which_squares_are_found():
+    x, c = ca.SX.sym("x", 3), ca.SX.sym("c")
+    a, b = ca.sin(x[0]), x[1] * x[2]
+
+    def of(expression):
+        found = Squares.of(expression, x)
+        weights = ca.diag(found.W)
+        entries = {str(r): str(w) for r, w in zip(found.r.nonzeros(), weights.nonzeros(), strict=True)}
+        return entries, found.rest
+
+    ways = 3 * a**2, a * 3 * a, a * (a * 3), 6 * a * a / 2, -(-3 * a**2), 2 * a**2 + a * a, 3 * (a * a)
+    for expression in ways:
+        entries, rest = of(expression)
+        assert entries == {"sin(x_0)": "6"} and rest.is_zero(), expression
+    assert of(2 * (a**2 + 3 * (b**2 - 7)))[0] == {"sin(x_0)": "4", "(x_1*x_2)": "12"}
+    assert of(ca.norm_2(x) ** 2)[0] == {f"x_{i}": "2" for i in range(3)}
+    entries, rest = of(a**2 - b**2 + ca.exp(x[0]))
+    assert entries == {"sin(x_0)": "2"} and not rest.is_zero()
+    entries, rest = of(c**2 + c * a**2)  # a weight that is data, and what is no unknown at all
+    assert list(entries) == ["sin(x_0)"] and rest.is_zero()
+    weight = ca.Function("w", [c], [Squares.of(c * a**2, x).W])
+    assert [float(weight(value)) for value in (2, -2)] == [4, 0]
+
+
+def test_multipliers_are_chained():
+    f = RailedMap()
+    run = f.rollout(0.3 * RNG.standard_normal(f.nx), 0.5 * RNG.standard_normal((4, f.nu)))
+    lam = f.quantity("lambda.rail")
+    theta = f.quantity("theta")
+    cost = Cost(f, ca.sumsqr(f.symbols.u) + 3 * (lam * ca.cos(theta)) ** 2)
+    lin = f.linearize_trajectory(run)
+    e = cost.expand(run, lin, exact=False)
+    at, i = f.multiplier_names.index("rail"), f.state_names.index("theta")
+    for k in range(len(run)):
+        angle, value = run.x[k, i], run.multipliers[k, at]
+        J = np.cos(angle) * np.concatenate([lin.C[k, at], lin.D[k, at]])
+        J[i] -= np.sin(angle) * value
+        H = 6 * np.outer(J, J)
+        H[f.nx :, f.nx :] += 2 * np.eye(f.nu)
+        whole = np.block([[e.lxx[k], e.lxu[k]], [e.lxu[k].T, e.luu[k]]]) / e.weights[k]
+        np.testing.assert_allclose(whole, H, rtol=1e-12, atol=1e-13)
+    assert e.zeta is not None and e.zeta.any()
+
+
+def test_quadratic_and_its_expression_agree():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    run = f.rollout(0.3 * RNG.standard_normal(4), 0.5 * RNG.standard_normal((5, 1)))
+    by_name = quadratic(f, Q={"v.theta": 2, "x": 1}, R=0.1, Qf={"energy": 3}, goal={"energy": 0.4})
+    v, x, energy = (f.quantity(n) for n in ("v.theta", "x", "energy"))
+    written = Cost(f, v**2 + x**2 / 2 + 0.05 * ca.sumsqr(f.symbols.u), 1.5 * (energy - 0.4) * (energy - 0.4))
+    again = pickle.loads(pickle.dumps(written))
+    lin = f.linearize_trajectory(run)
+    models = [c.expand(run, lin, exact=False) for c in (by_name, written, again)]
+    for other in models[1:]:
+        for name in ("lx", "lu", "lxx", "lxu", "luu"):
+            one, two = getattr(models[0], name), getattr(other, name)
+            np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-12)
+    exact = by_name.expand(run, lin)
+    assert not np.allclose(exact.lxx[-1], models[0].lxx[-1], rtol=1e-3)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+def test_compiled_gives_the_same():
+    system = vioc.models.load("double_pendulum")
+    maps = [vioc.MidpointVI(system, 0.01, backend=b) for b in ("virtual", "compiled")]
+    run = maps[0].rollout(0.3 * np.ones(maps[0].nx), steps=3)
+    lin = maps[0].linearize_trajectory(run)
+    for exact in (False, True):
+        one, two = (
+            Cost(f, f.quantity("energy") ** 2, ca.cos(f.symbols.x[0])).expand(run, lin, exact) for f in maps
+        )
+        for name in ("lx", "lu", "lxx", "luu"):
+            a, b = getattr(one, name), getattr(two, name)
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,176 @@
+"""What of a cost is squares of residuals: the structure that Gauss-Newton needs.
+
+    l = phi(r) + rest,   phi convex,   second derivatives  J' W J + (those of rest),  W = phi''
+
+Of 1/2 r' W r this is the Gauss-Newton matrix; its own curvature, sum of (W r)_i r_i'', has either sign and
+says nothing far from the goal. See docs/maths/optimal_control.md, "Gauss-Newton".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+
+SAME = 4  # operations down to which two expressions are compared
+VISITS = 100_000  # terms of a sum that are looked at; what is left over is taken as it is
+
+
+@dataclass(frozen=True)
+class Squares:
+    """A scalar expression with the convex functions of residuals that are in it.
+
+    Attributes
+    ----------
+    value : SX
+        The scalar.
+    r : SX (n,)
+        Residuals.
+    W : SX (n, n)
+        Second derivative of phi by them, symmetric, of positive semi-definite values.
+    rest : SX
+        value - phi(r), as far as it has second derivatives.
+    """
+
+    value: ca.SX
+    r: ca.SX
+    W: ca.SX
+    rest: ca.SX
+
+    @staticmethod
+    def nothing() -> Squares:
+        return Squares(ca.SX(0), ca.SX(0, 1), ca.SX(0, 0), ca.SX(0))
+
+    @staticmethod
+    def convex(value: ca.SX, r: ca.SX, W: Any) -> Squares:
+        """A convex function of residuals by its value and second derivative; W >= 0 is the caller's word."""
+        return Squares(ca.SX(value), ca.vec(r), ca.sparsify(ca.SX(W)), ca.SX(0))
+
+    @staticmethod
+    def of(expression: Any, by: ca.SX) -> Squares:
+        """The squares in a scalar expression of the symbols `by` and others, found in its graph.
+
+        Through sums, differences and multiples by what does not depend on `by`: c sq(r), c r r and
+        c r^2 / d, of sums of them too. The sign of a factor that is no number is not known: where it is
+        negative, its residual is left out.
+        """
+        if isinstance(expression, Squares):
+            return expression
+        value = ca.SX(expression)
+        if not value.is_scalar():
+            return Squares(value, ca.SX(0, 1), ca.SX(0, 0), value)
+        found = _Walk(by)
+        found.through(value)
+        n = len(found.residuals)
+        W = ca.diag(ca.vertcat(*found.weights)) if n else ca.SX(0, 0)
+        rest = ca.SX(0)
+        for term in found.rest:
+            rest = rest + term
+        return Squares(value, ca.vertcat(ca.SX(0, 1), *found.residuals), W, rest)
+
+    def __add__(self, other: Squares) -> Squares:
+        return Squares(
+            self.value + other.value,
+            ca.vertcat(self.r, other.r),
+            ca.diagcat(self.W, other.W),
+            self.rest + other.rest,
+        )
+
+
+class _Walk:
+    """Collects terms c sq(r) of a sum, and what is left over."""
+
+    def __init__(self, by: ca.SX):
+        self._by = by
+        self.residuals: list[ca.SX] = []
+        self.weights: list[ca.SX] = []  # of 1/2 r^2
+        self.rest: list[ca.SX] = []
+        self._known: dict[int, int] = {}
+
+    def through(self, value: ca.SX) -> None:
+        """Every term of `value`, a sum of sums perhaps."""
+        pending, visits = [(value, ca.SX(1))], 0
+        while pending:
+            e, c = pending.pop()
+            visits += 1
+            if visits > VISITS:
+                self.rest.append(c * e)
+            elif e.is_op(ca.OP_ADD):
+                pending += [(e.dep(1), c), (e.dep(0), c)]
+            elif e.is_op(ca.OP_SUB):
+                pending += [(e.dep(1), -c), (e.dep(0), c)]
+            elif e.is_op(ca.OP_NEG):
+                pending.append((e.dep(0), -c))
+            elif e.is_op(ca.OP_TWICE):
+                pending.append((e.dep(0), 2 * c))
+            elif e.is_op(ca.OP_DIV) and not self._depends(e.dep(1)):
+                pending.append((e.dep(0), c / e.dep(1)))
+            elif e.is_op(ca.OP_SQ) or (e.is_op(ca.OP_MUL) and _same(e.dep(0), e.dep(1))):
+                self._square(e.dep(0), c, e, pending)
+            elif e.is_op(ca.OP_MUL):
+                self._product(e, c, pending)
+            elif self._depends(e):
+                self.rest.append(c * e)
+
+    def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
+        """A product of several factors: those that are free of `by` weigh the others."""
+        factors, varying = [e], []
+        while factors:
+            a = factors.pop()
+            if a.is_op(ca.OP_MUL):
+                factors += [a.dep(1), a.dep(0)]
+            elif a.is_op(ca.OP_NEG):
+                c = -c
+                factors.append(a.dep(0))
+            elif a.is_op(ca.OP_TWICE):
+                c = 2 * c
+                factors.append(a.dep(0))
+            elif a.is_op(ca.OP_DIV) and not self._depends(a.dep(1)):
+                c = c / a.dep(1)
+                factors.append(a.dep(0))
+            elif self._depends(a):
+                varying.append(a)
+            else:
+                c = c * a
+        if len(varying) == 1:
+            pending.append((varying[0], c))
+        elif len(varying) == 2 and _same(*varying):
+            self._square(varying[0], c, ca.SX(varying[0] * varying[1]), pending)
+        elif varying:
+            total = c
+            for a in varying:
+                total = total * a
+            self.rest.append(total)
+
+    def _square(self, r: ca.SX, c: ca.SX, square: ca.SX, pending: list) -> None:
+        if r.is_op(ca.OP_SQRT) and _sum_of_squares(r.dep(0)):  # |e|^2 as its root's square
+            pending.append((r.dep(0), c))
+        elif not self._depends(r):
+            return
+        elif c.is_constant():
+            if float(c) > 0:
+                self._add(r, 2 * c)
+            elif float(c) < 0:
+                self.rest.append(c * square)
+        else:
+            self._add(r, ca.if_else(c > 0, 2 * c, 0))
+
+    def _add(self, r: ca.SX, weight: ca.SX) -> None:
+        at = self._known.setdefault(r.element_hash(), len(self.residuals))
+        if at < len(self.residuals):
+            self.weights[at] = self.weights[at] + weight
+        else:
+            self.residuals.append(r)
+            self.weights.append(weight)
+
+    def _depends(self, e: ca.SX) -> bool:
+        return not e.is_constant() and bool(ca.depends_on(e, self._by))
+
+
+def _same(a: ca.SX, b: ca.SX) -> bool:
+    return ca.is_equal(a, b, SAME)
+
+
+def _sum_of_squares(e: ca.SX) -> bool:
+    return e.is_op(ca.OP_ADD) or e.is_op(ca.OP_SQ)
