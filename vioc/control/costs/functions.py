@@ -143,10 +143,9 @@ class Part:
         """Gradient (..., n, 1) and J'WJ (..., n, n), with what is left over made positive semi-definite."""
         evaluate, at = self._gauss_newton
         gradient, H, rest = evaluate(*args)
-        if len(at) and np.isfinite(rest).all():
-            H[(..., *np.ix_(at, at))] += absolute(rest)
-        elif len(at):
-            H[...] = np.nan
+        if len(at):
+            known = np.isfinite(rest).all(axis=(-2, -1), keepdims=True)
+            H[..., at[:, None], at] += np.where(known, absolute(np.where(known, rest, 0.0)), np.nan)
         return gradient, H
 
     @cached_property
