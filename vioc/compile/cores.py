@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 VARIABLE = "VIOC_WORKERS"
@@ -25,6 +26,13 @@ def workers() -> int:
             raise ValueError(f"{VARIABLE}: expected a number of threads, got {chosen!r}") from None
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def shares(n: int, least: int) -> list[slice]:
+    """Rows 0 ... n - 1 in equal pieces, one for each thread, or fewer that none is shorter than `least`."""
+    count = max(1, min(workers(), n // least))
+    ends = [n * i // count for i in range(count + 1)]
+    return [slice(a, b) for a, b in pairwise(ends)]
 
 
 def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | None = None) -> Iterable[Any]:

@@ -148,6 +148,15 @@ def rank_of_rows(J: np.ndarray, names: tuple[str, ...]) -> tuple[int, tuple[str,
     return len(basis), tuple(redundant)
 
 
+def may_be_dependent(J: np.ndarray) -> np.ndarray:
+    """Of which matrices (N, m, n) `rank_of_rows` may find dependent rows, or such as are not finite (N,)."""
+    scale = np.linalg.norm(J, axis=2, keepdims=True)
+    if not np.isfinite(scale).all() or J.shape[1] > J.shape[2] or not scale.all():
+        return np.ones(len(J), bool)
+    R = np.linalg.qr(np.swapaxes(J / scale, 1, 2), mode="r")
+    return np.abs(np.diagonal(R, axis1=1, axis2=2)).min(axis=1, initial=np.inf) <= 2 * RANK_TOLERANCE
+
+
 def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: float) -> np.ndarray:
     """The velocity nearest to `v` in the kinetic-energy metric with Dh(q) v = 0.
 

@@ -176,9 +176,9 @@ class DelayedMap(OneStepMap):
 
     # -- derivatives ----------------------------------------------------------------------------
 
-    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None) -> Steps:
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
         U = np.asarray(U, float)
-        steps = self.inner.steps_at(*self.split(X), k0, dt)
+        steps = self.inner.steps_at(*self.split(X), k0, dt, rescue=rescue)
         x0, x1 = (np.hstack([x, w]) for x, w in ((steps.x0, steps.u), (steps.x1, U)))
         return replace(steps, x0=x0, x1=x1, u=U)
 

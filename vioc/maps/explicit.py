@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import casadi as ca
 import numpy as np
@@ -13,7 +12,6 @@ from vioc.compile.evaluate import Evaluator
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, shared
-from vioc.maps.steps import times_of
 
 OPTIONS = {"cse": True}
 
@@ -36,7 +34,7 @@ class ExplicitMap(KernelMap):
     def _kernel(self) -> ca.Function:
         return self.explicit
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
         return x
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
@@ -53,17 +51,6 @@ class ExplicitMap(KernelMap):
         )
 
     # -- derivatives ----------------------------------------------------------------------------
-
-    def steps_at(
-        self, X: Any, U: Any, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
-    ) -> Steps:
-        if self.ndx != self.nx:
-            return super().steps_at(X, U, k0, dt)
-        X, U = np.asarray(X, float), np.asarray(U, float)
-        h, none = self.lengths(dt, len(U)), np.full((len(U), len(self.multiplier_names)), np.nan)
-        return Steps(
-            X, np.full_like(X, np.nan), U, none, times_of(h, k0, self.dt)[:-1], h, k0 + np.arange(len(U))
-        )
 
     @shared
     def _expressions(self) -> tuple[list[ca.SX], list[ca.SX], ca.SX, ca.SX]:

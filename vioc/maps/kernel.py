@@ -23,6 +23,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array, near_misses
+from vioc.compile.cores import over_cores, shares
 from vioc.compile.programs import CHUNK, Program
 from vioc.errors import ChartWarning, ModelError, StepError, trying
 from vioc.maps.derivatives import Steps
@@ -32,6 +33,7 @@ from vioc.maps.trajectory import Split, Trajectory
 
 AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
 HISTORY = 3  # states before the first one that a carry may be made of
+SHARE = 16  # steps of a thread, at least
 
 Self = TypeVar("Self", bound="KernelMap")
 Step = tuple[np.ndarray, np.ndarray, int, float, float]  # x, u, k, t, dt
@@ -102,15 +104,18 @@ class KernelMap(OneStepMap):
     tolerance: float
 
     @abstractmethod
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
-        """The carry that starts at state x, whose predecessors are the rows `before`, perhaps none."""
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
+        """The carry that starts at state x, whose predecessors are the rows `before`, perhaps none.
+
+        Shapes (nx,), (m, nx), and a number; or, of N starts at once, (N, nx), (m, N, nx), (N,).
+        """
 
     def blueprint(self) -> dict[str, Any] | None:
         """Plain data that determines the map's functions, where there are such; for the cache."""
         return None
 
-    def check_beginning(self, x: np.ndarray, k: int) -> None:
-        """Raise `StepError` where no rollout may start."""
+    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+        """Raise `StepError` where no rollout may start, of states X (N, nx) at the steps from k on."""
 
     def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
@@ -124,10 +129,10 @@ class KernelMap(OneStepMap):
         return True
 
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Rows of solved steps through X (N+1, nx) from `carry` whose solutions are to be settled; `lengths`
-        (N+1,) begins with that of the step before.
+        """Which solved steps (..., N) have solutions that are to be settled: those through X (..., N+1, nx)
+        from `carry` (..., nc); `lengths` (..., N+1) begins with that of the step before.
         """
-        return np.empty(0, int)
+        return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
 
     def _settled(self, step: Step, found: Solved | None, error: StepError | None):
         """(x_next, multipliers, `Split` or None) of a step that was hard to solve, or that `_doubts` named.
@@ -237,10 +242,7 @@ class KernelMap(OneStepMap):
         The kernel goes as far as its errors are small; a step where they are not is tried by the robust
         kernel, if there is one, then handed to `rescued` and `_settled`. Steps begin at `t` (N,) if given.
         """
-        if not (rescue == "split" or isinstance(rescue, bool)):
-            raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
-        if rescue == "split" and not self._divisible:
-            rescue = True
+        rescue = self._means(rescue)
         n = len(U)
         X = np.empty((n + 1, self.nx))
         multipliers = np.empty((n, len(self.multiplier_names)))
@@ -258,7 +260,7 @@ class KernelMap(OneStepMap):
             return error
 
         try:
-            self.check_beginning(x0, k0)
+            self.check_beginnings(X[:1], k0)
         except StepError as error:
             raise failed(error, 0) from None
 
@@ -273,7 +275,7 @@ class KernelMap(OneStepMap):
                 applied[k : k + done] = outputs[3]
             if rescue == "split":
                 h = np.concatenate([lengths[max(k - 1, 0) :][:1], lengths[k : k + done]])
-                for i in k + self._doubts(carry, X[k : k + done + 1], h):
+                for i in k + np.flatnonzero(self._doubts(carry, X[k : k + done + 1], h)):
                     if settle(int(i), (X[i + 1].copy(), multipliers[i].copy()), None):
                         return int(i) + 1, None
             return k + done, error if k + done < last else None
@@ -322,23 +324,58 @@ class KernelMap(OneStepMap):
             k += 1
         return X, multipliers, applied, splits
 
+    def _means(self, rescue: Rescue) -> Rescue:
+        """What is done about hard steps, of what this map can do."""
+        if not (rescue == "split" or isinstance(rescue, bool)):
+            raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
+        return True if rescue == "split" and not self._divisible else rescue
+
     def steps_at(
-        self, X: Any, U: Any, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        *,
+        rescue: Rescue = "split",
     ) -> Steps:
-        X, U = np.asarray(X, float), np.asarray(U, float)
-        n = len(U)
+        X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
+        rescue, n = self._means(rescue), len(U)
         h = self.lengths(dt, n)
         t = times_of(h, k0, self.dt)[:-1]
+        self.check_beginnings(X, k0)
         after, multipliers = np.empty_like(X), np.empty((n, len(self.multiplier_names)))
-        splits = {}
-        with warnings.catch_warnings():  # of a singular step derivatives raise
-            warnings.simplefilter("ignore", ChartWarning)
-            for i in range(n):
-                one = slice(i, i + 1)
-                found = self._steps(X[i], U[one], k0 + i, h[one], rescue="split", t=t[one])
-                after[i], multipliers[i] = found[0][1], found[1][0]
-                if found[3]:
-                    splits[i] = found[3][0]
+        unsolved, doubted = np.empty(n, bool), np.zeros(n, bool)
+
+        def solve(rows: Any, robust: bool = False) -> None:
+            carry = self.carry(X[rows], np.empty((0, *X[rows].shape)), h[rows])
+            args = [carry, U[rows], t[rows, None], h[rows, None], self.theta]
+            carries, impulses, error, *_ = self._program(False, robust).map(args, len(carry))
+            found = carries.reshape(len(carry), -1)[:, : self.nx]
+            after[rows], multipliers[rows] = found, impulses.reshape(len(carry), -1)
+            good = (error.ravel() <= self.tolerance) & np.isfinite(found).all(axis=1)  # false for NaN
+            unsolved[rows] = ~good
+            if rescue == "split" and good.any():
+                pairs, lengths = np.stack([X[rows], found], axis=1), np.stack([h[rows], h[rows]], axis=1)
+                good[good] = self._doubts(carry[good], pairs[good], lengths[good])[:, 0]
+                doubted[rows] = good
+
+        pieces = shares(n, SHARE) if "steps" in self.built else [slice(n)]  # one thread builds what all share
+        if n:
+            for _ in over_cores(solve, pieces):
+                self.built["steps"] = True
+        if unsolved.any() and self._robust_kernel is not None:
+            solve(np.flatnonzero(unsolved), robust=True)
+        splits, hard = {}, unsolved | doubted
+        if hard.any():
+            with warnings.catch_warnings():  # of a singular step derivatives raise
+                warnings.simplefilter("ignore", ChartWarning)
+                for i in map(int, np.flatnonzero(hard)):
+                    one = slice(i, i + 1)
+                    found = self._steps(X[i], U[one], k0 + i, h[one], rescue=rescue, t=t[one])
+                    after[i], multipliers[i] = found[0][1], found[1][0]
+                    if found[3]:
+                        splits[i] = found[3][0]
         return Steps(X, after, U, multipliers, t, h, k0 + np.arange(n), splits)
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:

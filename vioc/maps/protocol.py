@@ -276,11 +276,19 @@ class OneStepMap(Named, ABC):
 
     @abstractmethod
     def steps_at(
-        self, X: Any, U: Any, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        *,
+        rescue: Rescue = "split",
     ) -> Steps:
         """One step each from N states X (N, nx) under inputs U (N, nu), step k0 + i at row i.
 
-        What `first` and `second` do not read of steps need not be solved for, and may be NaN.
+        Each is the step that `step` takes, to the solver's tolerance. `dt` and `rescue` as in `rollout`:
+        with False, a row that the solver does not take at once raises its `StepError` (whose `k` says
+        which), and no effort is spent on it.
         """
 
     @abstractmethod

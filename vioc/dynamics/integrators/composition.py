@@ -157,8 +157,8 @@ class Composition(KernelMap):
     def _more_quantities(self) -> list[str]:
         return list(self.base.quantity_names())
 
-    def check_beginning(self, x: np.ndarray, k: int) -> None:
-        self.base.check_beginning(x, k)
+    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+        self.base.check_beginnings(X, k)
 
     def review(self, trajectory: Trajectory) -> None:
         self.base.review(trajectory)
@@ -242,15 +242,12 @@ class Composition(KernelMap):
         outputs = [ca.vertcat(states[:, -1], rates), impulses[:, 0] / self.coefficients[0], error]
         return ca.Function("step", [carry, u, t, dt, theta], outputs)
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
-        return np.concatenate([x, np.tile(self._rate(x), len(self.coefficients))])
-
-    def _rate(self, x: np.ndarray) -> np.ndarray:
-        """Velocity of what is seeded."""
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
         if not self._seeded:
-            return np.zeros(0)
+            return x
         v = self.base.velocities(x)  # type: ignore[attr-defined]
-        return v if np.isfinite(v).all() else np.zeros(self._seeded)
+        rates = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
+        return np.concatenate([x, *[rates] * len(self.coefficients)], axis=-1)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         states, impulses = self._rescued_stages(x, u, k, t, dt)

@@ -61,16 +61,16 @@ class DivisibleMap(KernelMap):
         return float(np.linalg.norm((x1 - x0)[: self.nd] * np.sqrt(self.lagrangian.mass_scale)))
 
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        before = carry[None, self.nx : self.nx + self.nd]  # q_k-1, or where the velocity comes from
-        q = np.concatenate([before, X[:, : self.nd]])
-        rates = np.diff(q, axis=0) / lengths[:, None]
-        turned = (np.abs(np.diff(rates, axis=0)) * lengths[1:, None]).max(axis=1, initial=0.0)
-        rows = np.flatnonzero(turned > JUMP / 2)  # some of these: what decides is a function of the state
-        if len(rows):
-            v = self._velocity(np.ascontiguousarray(X[rows]), self.theta)[0][..., 0]
-            off = np.abs(rates[rows + 1] - v).max(axis=1) * lengths[rows + 1]
-            rows = rows[off > JUMP]
-        return rows
+        before = carry[..., None, self.nx : self.nx + self.nd]  # q_k-1, or where the velocity comes from
+        q = np.concatenate([before, X[..., : self.nd]], axis=-2)
+        rates = np.diff(q, axis=-2) / lengths[..., None]
+        turned = (np.abs(np.diff(rates, axis=-2)) * lengths[..., 1:, None]).max(axis=-1, initial=0.0)
+        doubtful = turned > JUMP / 2  # some of these: what decides is a function of the state
+        if doubtful.any():
+            v = self._velocity(X[..., :-1, :][doubtful], self.theta)[0][..., 0]
+            off = np.abs(rates[..., 1:, :][doubtful] - v).max(axis=-1) * lengths[..., 1:][doubtful]
+            doubtful[doubtful] = off > JUMP
+        return doubtful
 
     def _settled(self, step: Step, found: Solved | None, error: StepError | None):
         settled = True
@@ -167,7 +167,7 @@ class DivisibleMap(KernelMap):
         except StepError:
             return self.rescued(x, u, k, t, h), False
         doubts = self._doubts(self.carry(x, x[None][:0], h), X, lengths.repeat(2))
-        return (X[1], impulses[0]), len(doubts) > 0
+        return (X[1], impulses[0]), bool(doubts.any())
 
     # -- derivatives --------------------------------------------------------------------------------
 

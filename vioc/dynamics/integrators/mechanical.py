@@ -21,6 +21,7 @@ from vioc.dynamics.consistency import (
     check_constraints,
     check_mass_matrix,
     consistent_configuration,
+    may_be_dependent,
 )
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.newton import dependent_constraints
@@ -144,11 +145,14 @@ class MechanicalMap(KernelMap):
             there[: self.nq] = self.consistent_configuration(there[: self.nq], fixed=fixed).q
         return there
 
-    def check_beginning(self, x: np.ndarray, k: int) -> None:
+    def check_beginnings(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where constraints are dependent: multipliers would be arbitrary numbers."""
-        if self.nm:
-            J = self._constraint_numbers(x[: self.nq], self.theta)[1][:, : self.nd]
-            error = dependent_constraints(J, self.multiplier_names, f"step {k}: Dh(q_k)", k, 0.0)
+        if not self.nm:
+            return
+        J = self._constraint_numbers(X[:, : self.nq], self.theta)[1][:, :, : self.nd]
+        for i in map(int, np.flatnonzero(may_be_dependent(J))):
+            where = f"step {k + i}: Dh(q_k)"
+            error = dependent_constraints(J[i], self.multiplier_names, where, k + i, 0.0)
             if error is not None:
                 raise error
 
@@ -300,7 +304,7 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _constraint_numbers(self) -> Evaluator:
-        return Evaluator(self.constraint)
+        return Evaluator(self.backend.program(lambda: self.constraint, "constraint"))
 
     @property
     def _q_and_parameters(self) -> tuple[ca.SX, ca.SX]:
@@ -319,8 +323,11 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _velocity(self) -> Evaluator:
-        args = [self.symbols.x, self.symbols.parameters]
-        return Evaluator(ca.Function("velocity", args, [self._velocity_expression], OPTIONS))
+        def build() -> ca.Function:
+            args = [self.symbols.x, self.symbols.parameters]
+            return ca.Function("velocity", args, [self._velocity_expression], OPTIONS)
+
+        return Evaluator(self.backend.program(build, "velocity"))
 
     def velocities(self, x: np.ndarray) -> np.ndarray:
         """Dynamic velocities of states (..., nx), (..., nd)."""

@@ -72,15 +72,16 @@ class VariationalMap(DivisibleMap, MechanicalMap):
 
     # -- steps --------------------------------------------------------------------------------------
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
         nd = self.nd
-        past = [x[:nd], *before[::-1, :nd][: self.past]]
+        past = [x[..., :nd], *before[::-1, ..., :nd][: self.past]]
         if len(past) == 1:
             v = self.velocities(x)
-            past.append(past[0] - dt * (v if np.isfinite(v).all() else 0.0))
+            v = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
+            past.append(past[0] - np.asarray(dt)[..., None] * v)
         while len(past) <= self.past:
             past.append(2 * past[-1] - past[-2])
-        return np.concatenate([x, *past[1:]])
+        return np.concatenate([x, *past[1:]], axis=-1)
 
     @shared
     def step_blocks(self) -> BlockEvaluator:

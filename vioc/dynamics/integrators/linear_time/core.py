@@ -68,7 +68,14 @@ def _library() -> ctypes.CDLL:
     text = "\n".join((folder / name).read_text("utf-8") for name in SOURCES)
     library = load_library([text], "linear_time")
     pointer = ctypes.c_void_p
-    library.vioc_lt_rollout.argtypes = [*[pointer] * 3, Long, *[pointer] * 7, Double, *[pointer] * 4]
+    library.vioc_lt_rollout.argtypes = [
+        *[pointer] * 3,
+        Long,
+        ctypes.c_int,
+        *[pointer] * 7,
+        Double,
+        *[pointer] * 4,
+    ]
     library.vioc_lt_rollout.restype = Long
     library.vioc_lt_release.argtypes = [pointer]
     library.vioc_lt_release.restype = None
@@ -198,7 +205,8 @@ class Core:
         Parameters
         ----------
         carry : (nx + 4 nd,)
-            [x, q_k-1, ..., q_k-4], dynamic parts of the past.
+            [x, q_k-1, ..., q_k-4], dynamic parts of the past. With one for each step, (N, nx + 4 nd), steps
+            start from these and are all tried.
         U, t, h : (N, nu), (N,), (N,)
         reference, gains : (N, nx), (N, nx nu)
             For feedback, the gains by columns.
@@ -210,7 +218,7 @@ class Core:
         -------
         states (n, nx), inputs (n, nu), errors (n + 1 or N,), evaluations (n + 1 or N,) with n <= N.
         """
-        f, n = self.f, len(U)
+        f, n, apart = self.f, len(U), carry.ndim == 2
         carry, U = (np.ascontiguousarray(a, float) for a in (carry, U))
         feedback = [None if a is None else np.ascontiguousarray(a, float) for a in (reference, gains)]
         wrap = np.where(f.wrapped, 2 * np.pi, 0.0)
@@ -221,7 +229,7 @@ class Core:
 
         def go(first: int, count: int, kept: Any) -> int:
             done = _library().vioc_lt_rollout(
-                *(model, options, kept, count, carry.ctypes.data),
+                *(model, options, kept, count, apart, (carry[first:] if apart else carry).ctypes.data),
                 *(None if a is None else a[first:].ctypes.data for a in (U, *feedback)),
                 wrap.ctypes.data,
                 *(a[first:].ctypes.data for a in times),
@@ -260,7 +268,7 @@ class Core:
 
 
 class CoreProgram(Program):
-    """The kernel of a map, with or without feedback, run by the compiled core."""
+    """The kernel of a map, with or without feedback, by the compiled core; mapped, its carries are states."""
 
     def __init__(self, f: LinearTimeVI, feedback: bool):
         self._f, self._feedback = f, feedback
@@ -284,7 +292,9 @@ class CoreProgram(Program):
         raise NotImplementedError("the compiled core makes rollouts")
 
     def map(self, args, count):
-        raise NotImplementedError("the compiled core makes rollouts")
+        carries, U, t, h, theta = args
+        states, _, errors, _ = self.core(theta).rollout(carries, U, t, h)
+        return [states, np.empty((count, 0)), errors]
 
     def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
         *inputs, t, h, theta = rows

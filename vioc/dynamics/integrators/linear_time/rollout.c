@@ -229,12 +229,13 @@ static course *begin(const model *m, const options *o, const double *carry) {
 
 /* `count` steps from `carry` = [x, q_k-1, ..., q_k-4]. Inputs are U (count, nu), or where gains are given
    u = U - K (x - x_d), K by columns. Stops where the last correction is above `tolerance` or not a number;
-   returns the steps done, or -1 without memory.
+   returns the steps done, or -1 without memory. `apart`, every step has a row of `carry` to start from, and
+   none ends them.
 
    A rollout in pieces: what `*kept` points to goes on where it stood (`carry` begins it where that is NULL),
    and is left for the next call, and for vioc_lt_release. `kept` is NULL where one call is all. */
 EXPORT long long vioc_lt_rollout(const model *m, const options *o, course **kept, long long count,
-                                 const double *carry, const double *U, const double *reference,
+                                 int apart, const double *carry, const double *U, const double *reference,
                                  const double *gains, const double *wrap, const double *t, const double *h,
                                  double tolerance, double *states, double *applied, double *errors,
                                  long long *evaluations) {
@@ -247,6 +248,12 @@ EXPORT long long vioc_lt_rollout(const model *m, const options *o, course **kept
   double *x = c->x, *y = x + nx, *u = y + nx;
   for (k = 0; k < count; k++) {
     memcpy(u, U + k * nu, nu * sizeof *u);
+    if (apart) { /* nothing of the step before */
+      const double *start = carry + k * (nx + PAST * m->nd);
+      memcpy(x, start, nx * sizeof *x);
+      start_differences(w, x, start + nx);
+      w->kept = 0, w->fresh = 1;
+    }
     if (gains)
       for (long long j = 0; j < nx; j++) {
         double d = x[j] - reference[k * nx + j];
@@ -259,8 +266,8 @@ EXPORT long long vioc_lt_rollout(const model *m, const options *o, course **kept
     evaluations[k] = advance(w, o, x, t[k], y, errors + k, 0);
     int good = errors[k] <= tolerance;
     for (long long j = 0; j < nx; j++) good &= isfinite(y[j]) != 0;
-    if (!good) break;
-    next_differences(w, y);
+    if (!good && !apart) break;
+    if (!apart) next_differences(w, y);
     memcpy(x, y, nx * sizeof *x);
     memcpy(states + k * nx, x, nx * sizeof *x);
     if (applied) memcpy(applied + k * nu, u, nu * sizeof *u);

@@ -24,18 +24,22 @@ TOUCHING = 1e-6  # m; or ten times what the smoothing holds open, where that is 
 GRAZE = 0.01  # of the radii: what a path between samples may be off its chord
 
 
-def check_apart(f: MaximalVI, x: np.ndarray, k: int) -> None:
-    """Refuse to start where bodies overlap, or joints are beyond their limits; and a parameter mu <= 0."""
-    gaps, mu = f.gaps(x)
+def check_apart(f: MaximalVI, X: np.ndarray, k: int) -> None:
+    """Refuse to start, in states X (N, nx) at the steps from k on, where bodies overlap, or joints are beyond
+    their limits; and a parameter mu <= 0.
+    """
+    each, mu = f.gaps(X)
     if not mu.min() > 0:
-        name = f.graph.touches[int(np.argmin(mu))].name
+        name = f.graph.touches[int(np.unravel_index(np.argmin(mu), mu.shape)[1])].name
         raise ModelError(
             f"{f.system.name}: the coefficient of friction of {name} is {mu.min():g}, expected > 0 where it "
             "is a parameter"
         )
-    worst = int(np.argmin(gaps))
-    if gaps[worst] >= -PENETRATION:
+    over = np.flatnonzero(~(each.min(axis=1) >= -PENETRATION))
+    if not len(over):
         return
+    k, gaps = k + int(over[0]), each[over[0]]
+    worst = int(np.argmin(gaps))
     name = f.graph.touches[worst].name
     unit = f.unit(f"gap.{name}")
     others = int((gaps < -PENETRATION).sum()) - 1

@@ -52,7 +52,13 @@ class _Model(ctypes.Structure):
 def _driver() -> ctypes.CDLL:
     library = load_library([Path(__file__).with_name("tape.c")], "maximal")
     pointer = ctypes.c_void_p
-    library.vioc_maximal_rollout.argtypes = [pointer, pointer, Long, *[pointer] * 6, Double, *[pointer] * 5]
+    library.vioc_maximal_rollout.argtypes = [
+        *[pointer] * 2,
+        *[Long] * 2,
+        *[pointer] * 6,
+        Double,
+        *[pointer] * 5,
+    ]
     library.vioc_maximal_rollout.restype = Long
     return library
 
@@ -127,9 +133,12 @@ class Core:
         return found
 
     def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0):
-        """Steps as far as they converge: states, multipliers, inputs, errors, iterations, by rows."""
+        """Steps as far as they converge: states, multipliers, inputs, errors, iterations, by rows.
+
+        With a carry for each of them, (N, nc), steps start from these and are all tried.
+        """
         n, (_, _, sizes) = len(U), self._parts[0]
-        nx = len(carry) - PAST * TWIST * sizes["bodies"]
+        nx, apart = carry.shape[-1] - PAST * TWIST * sizes["bodies"], carry.ndim == 2
         models = self.models(theta, floor)
         carry = np.ascontiguousarray(carry, float)
         given = [None if a is None else np.ascontiguousarray(a, float) for a in (U, goal, gains, t, h)]
@@ -139,8 +148,8 @@ class Core:
         def go(first: int, count: int) -> int:
             done = _driver().vioc_maximal_rollout(
                 *(ctypes.byref(model) for model, _ in models),
-                count,
-                carry.ctypes.data if first == 0 else None,
+                *(count, apart),
+                carry[first:].ctypes.data if apart else carry.ctypes.data if first == 0 else None,
                 *(None if a is None else a[first:].ctypes.data for a in given),
                 tolerance,
                 *(a[first:].ctypes.data for a in (states, multipliers, applied, errors, iterations)),
@@ -175,8 +184,8 @@ def _in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
 class CoreProgram(Rollouts):
     """A map's rollouts by the compiled core."""
 
-    def __init__(self, core: Core, floor: float):
-        self._core, self._floor = core, floor
+    def __init__(self, core: Core, floor: float, tolerance: float):
+        self._core, self._floor, self._tolerance = core, floor, tolerance
 
     def rollout(self, carry, U, tracked, t, h, theta, tolerance):
         found = self._core.rollout(theta, carry, U, t, h, tolerance, *tracked, floor=self._floor)
@@ -185,3 +194,8 @@ class CoreProgram(Rollouts):
         return [states, multipliers, errors[:done, None], applied], float(errors[done]) if done < len(
             U
         ) else 0.0
+
+    def steps(self, carries, U, t, h, theta):
+        found = self._core.rollout(theta, carries, U, t, h, self._tolerance, floor=self._floor)
+        states, multipliers, _, errors, _ = found
+        return [states, multipliers, errors]

@@ -252,6 +252,18 @@ class InteriorProgram(Rollouts):
         columns = zip(*found, strict=True) if found else [()] * 4
         return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)], error
 
+    def steps(self, carries, U, t, h, theta):
+        f, n = self._f, len(U)
+        states, impulses = np.full((n, f.nx), np.nan), np.full((n, len(f.multiplier_names)), np.nan)
+        errors = np.full(n, np.nan)
+        for i, carry in enumerate(carries):
+            one = slice(i, i + 1)
+            found, error = self.rollout(carry, U[one], [], t[one], h[one], theta, f.tolerance)
+            errors[i] = error
+            if len(found[0]):
+                states[i], impulses[i], errors[i] = found[0][0], found[1][0], found[2][0, 0]
+        return [states, impulses, errors]
+
 
 def _largest(a: np.ndarray) -> float:
     return float(np.abs(a).max(initial=0.0))

@@ -18,6 +18,7 @@ from vioc.compile.backend import Backend
 from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
+from vioc.dynamics.consistency import may_be_dependent
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap
 from vioc.dynamics.integrators.maximal import space
@@ -286,30 +287,34 @@ class MaximalVI(DivisibleMap):
             if self.graph.touches:
                 return InteriorProgram(self, self.interior)
             return super()._program(feedback, robust)
-        return CoreProgram(self.core, self.barrier)
+        return CoreProgram(self.core, self.barrier, self.tolerance)
 
     @shared
     def core(self) -> Core:
         """The compiled core; needs a compiler."""
         return Core(self)
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float) -> np.ndarray:
-        n = len(self.bodies)
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
+        n, dt = len(self.bodies), np.asarray(dt)[..., None]
         states = [x, *before[::-1][:PAST]]
         past = [space.between(n, a, b, dt) for a, b in zip(states[1:], states[:-1], strict=True)]
         while len(past) < PAST:
-            past.append(2 * past[-1] - past[-2] if len(past) > 1 else past[0] if past else x[STATE * n :])
-        return np.concatenate([x, *past])
+            past.append(
+                2 * past[-1] - past[-2] if len(past) > 1 else past[0] if past else x[..., STATE * n :]
+            )
+        return np.concatenate([x, *past], axis=-1)
 
-    def check_beginning(self, x: np.ndarray, k: int) -> None:
+    def check_beginnings(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
         if self.system.constraints:  # joints of a tree are always independent
-            G = self.variations(x)
-            error = dependent_constraints(G, self.graph.names, f"step {k}: G(Z_k)", k, 0.0)
-            if error is not None:
-                raise error
+            G = self.variations(X)
+            for i in map(int, np.flatnonzero(may_be_dependent(G))):
+                where = f"step {k + i}: G(Z_k)"
+                error = dependent_constraints(G[i], self.graph.names, where, k + i, 0.0)
+                if error is not None:
+                    raise error
         if self.graph.touches:
-            check_apart(self, x, k)
+            check_apart(self, X, k)
 
     @shared_by_step
     def _gaps(self) -> Evaluator:
@@ -319,16 +324,16 @@ class MaximalVI(DivisibleMap):
         return Evaluator(ca.Function("gaps", [s.x, s.parameters], [ca.densify(gaps), ca.densify(mu)]))
 
     def gaps(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """phi of every touch in a state, and coefficients of friction, 1 where there is none."""
+        """phi of every touch in states (..., nx), and coefficients of friction, 1 where there is none."""
         phi, mu = self._gaps(x, self.theta)
-        return phi[:, 0], mu[:, 0]
+        return phi[..., 0], mu[..., 0]
 
     @shared_by_step
     def _variations(self) -> Evaluator:
         return Evaluator(self.quantities.variations)
 
     def variations(self, x: np.ndarray) -> np.ndarray:
-        """G (rows, 6 n) in a state: the variations of the constraints by (dx, phi) of every body."""
+        """G (..., rows, 6 n) in states: the variations of the constraints by (dx, phi) of every body."""
         return self._variations(x, self.theta)[0]
 
     def review(self, trajectory: Trajectory) -> None:
@@ -362,10 +367,12 @@ class MaximalVI(DivisibleMap):
 
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         n = len(self.bodies)
-        if self.graph.touches or len(X) < 2:  # a touch begins or ends within a step
-            return np.empty(0, int)
-        off = self.difference(X[:-1], X[1:])[:, : TWIST * n] - lengths[1:, None] * X[:-1, STATE * n :]
-        return np.flatnonzero(np.abs(off).max(axis=1) > JUMP)
+        starts, ends = X[..., :-1, :], X[..., 1:, :]
+        if self.graph.touches:  # one begins or ends within a step
+            return np.zeros(starts.shape[:-1], bool)
+        moved = self.difference(starts, ends)[..., : TWIST * n]
+        off = np.abs(moved - lengths[..., 1:, None] * starts[..., STATE * n :])
+        return off.max(axis=-1) > JUMP
 
     def _settled(self, step: Step, found: Solved | None, error: StepError | None):
         if self.graph.touches and found is not None:

@@ -10,7 +10,7 @@ from vioc.compile.programs import CHUNK, Program
 
 
 class Rollouts(Program):
-    """A program of rollouts alone."""
+    """A program of rollouts, and of steps from states of their own."""
 
     @abstractmethod
     def rollout(self, carry, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
@@ -19,11 +19,16 @@ class Rollouts(Program):
         `tracked` has goals and gains, or nothing.
         """
 
+    @abstractmethod
+    def steps(self, carries, U, t, h, theta) -> list[np.ndarray]:
+        """States, multipliers, errors of a step from each row of `carries`, whether or not it is solved."""
+
     def __call__(self, args):
         raise NotImplementedError("this program makes rollouts")
 
     def map(self, args, count):
-        raise NotImplementedError("this program makes rollouts")
+        carries, U, t, h, theta = args
+        return self.steps(carries, U, np.ravel(t), np.ravel(h), np.ravel(theta))
 
     def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
         *given, t, h, theta = rows

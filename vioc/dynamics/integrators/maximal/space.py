@@ -52,7 +52,7 @@ def difference(n: int, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
     (p0, q0, V0), (p1, q1, V1) = split(n, x0), split(n, x1)
     phi = rot.logarithm(rot.product(q0 * [1, -1, -1, -1], q1))
     poses = np.concatenate([p1 - p0, phi], axis=-1)
-    return np.concatenate([poses.reshape(*poses.shape[:-2], -1), V1 - V0], axis=-1)
+    return np.concatenate([poses.reshape(*poses.shape[:-2], TWIST * n), V1 - V0], axis=-1)
 
 
 def retract(n: int, x: np.ndarray, dx: np.ndarray) -> np.ndarray:

@@ -356,8 +356,9 @@ static void feedback(const Model *m, const double *x, const double *goal, const 
 }
 
 /* Steps done, at most `count`; states, multipliers, inputs and errors by rows. -1: no memory.
-   Without `carry` they take up where the call before on these models ended. */
-API Int vioc_maximal_rollout(const Model *m, const Model *end, Int count, const double *carry, const double *U,
+   Without `carry` they take up where the call before on these models ended. `apart`, every step has a row of
+   `carry` to start from, and none ends them. */
+API Int vioc_maximal_rollout(const Model *m, const Model *end, Int count, Int apart, const double *carry, const double *U,
                              const double *goal, const double *gains, const double *t, const double *dt,
                              double tolerance, double *states, double *multipliers, double *applied,
                              double *errors, Int *iterations) {
@@ -382,6 +383,12 @@ API Int vioc_maximal_rollout(const Model *m, const Model *end, Int count, const 
             k.w[m->dt] = after.w[end->dt] = dt[done];
             k.guess = c + 7 * m->bodies;
             iterations[done] = 0;
+            if (apart) { /* nothing of the step before */
+                memcpy(c, carry + done * (nx + 3 * size), (nx + 3 * size) * bytes);
+                memset(k.w + m->multipliers, 0, rows * bytes);
+                memset(after.w + end->multipliers, 0, rows * bytes);
+                warm = 0;
+            }
             double error = m->touches ? touching(m, &k, warm, tolerance, iterations + done) : depart(m, &k, iterations + done);
             if (error <= tolerance) {
                 run(m, AFTER, &k);
@@ -395,7 +402,7 @@ API Int vioc_maximal_rollout(const Model *m, const Model *end, Int count, const 
             memcpy(x + 7 * m->bodies, after.w + end->V, size * bytes);
             int good = error <= tolerance;
             for (Int i = 0; i < nx; i++) good = good && isfinite(x[i]);
-            if (!good) break;
+            if (!good && !apart) break;
             memcpy(both, k.w + m->multipliers, rows * bytes);
             memcpy(both + rows, k.w + m->impulses, m->pushes * bytes);
             memcpy(both + half, after.w + end->multipliers, rows * bytes);
