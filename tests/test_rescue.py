@@ -325,3 +325,80 @@ def test_a_step_that_is_far_too_long_says_so():
         f.rollout(f.initial_state({"theta": 0.3}), steps=5)
     g = f.with_dt(0.05)
     g.rollout(g.initial_state({"theta": 0.3}), steps=100)
+
+
+MANY = 40  # rows, more than a thread's share
+
+
+def many(kind, hard, backend="virtual"):
+    """A map, states of a run that is slow enough, and the row of the state `hard` among them."""
+    f = kind(vioc.models.load("n_link_pendulum", LINKS), DT, backend=backend)
+    slow = f.rollout(f.initial_state({"link-0": 1.0}), steps=MANY, dt=0.01)
+    X, row = slow.x[:-1].copy(), 29
+    X[row] = hard
+    return f, X, row
+
+
+@pytest.mark.parametrize("backend", ["virtual", "compiled"])
+def test_steps_from_many_states_are_taken_at_once_but_the_hard_ones(run, backend, monkeypatch):
+    f, X, row = many(type(run.map), run.x[min(run.splits)], backend)
+    U = np.zeros((MANY, 0))
+    each = [f.rollout(x, steps=1, k0=7 + i) for i, x in enumerate(X)]
+    assert each[row].splits and not any(run.splits for i, run in enumerate(each) if i != row)
+    alone, tried = f._steps, []
+
+    def counted(x, *rest, rescue, **options):
+        if rescue:  # no part of a step
+            tried.append(x)
+        return alone(x, *rest, rescue=rescue, **options)
+
+    monkeypatch.setattr(f, "_steps", counted)
+    found = []
+    for count in (1, 1, 2, 3):  # threads: the first call builds what they share
+        monkeypatch.setenv("VIOC_WORKERS", str(count))
+        tried.clear()
+        steps = f.steps_at(X, U, 7)
+        assert np.array_equal(tried, X[row : row + 1])
+        found.append(steps.x1)
+    assert list(steps.splits) == [row]
+    assert np.array_equal(steps.splits[row].x, each[row].splits[0].x)
+    np.testing.assert_allclose(steps.x1, [run.x[1] for run in each], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(steps.multipliers, [run.multipliers[0] for run in each], rtol=1e-7, atol=1e-9)
+    for other in found:
+        assert np.array_equal(other, found[0])
+
+
+def test_a_row_without_a_step_is_told_without_effort(run, monkeypatch):
+    f, X, row = many(type(run.map), run.x[0])
+    X[row, -6:] *= 1e3  # momenta, or velocities
+    U = np.zeros((MANY, 0))
+    monkeypatch.setattr(f, "rescued", None)
+    monkeypatch.setattr(f, "_settled", None)
+    with pytest.raises(StepError) as caught:
+        f.steps_at(X, U, 7, rescue=False)
+    assert caught.value.k == 7 + row and caught.value.cause == "no convergence"
+    X[row] = X[0]
+    assert np.isfinite(f.steps_at(X, U, 7, rescue=False).x1).all()
+    with pytest.raises(ValueError, match="rescue: expected"):
+        f.steps_at(X, U, rescue="splits")
+
+
+def test_a_row_that_is_not_finite_is_told():
+    f, X, row = many(MidpointVI, np.nan)
+    with pytest.raises(StepError) as caught:
+        f.steps_at(X, np.zeros((MANY, 0)), rescue=False)
+    assert caught.value.k == row
+
+
+def test_a_row_where_constraints_are_dependent_is_told():
+    """A bob in the center of its rod, among others that hang."""
+    rod = vioc.DistanceConstraint("world", "bob", 1.0, name="rod")
+    bob = vioc.tx("x")[vioc.tz("z", name="bob", mass=1.0)]
+    f = MidpointVI(vioc.System(bob, vioc.Gravity(0, 0, -9.8), rod), 0.01)
+    X = np.tile(f.initial_state({"z": -1.0}), (MANY, 1))
+    U = np.zeros((MANY, 0))
+    np.testing.assert_allclose(f.steps_at(X, U).x1, np.tile(f.step(X[0]), (MANY, 1)), rtol=0, atol=1e-13)
+    X[31, :2] = 0.0
+    with pytest.raises(StepError, match="step 33: .* the gradient of rod vanishes") as caught:
+        f.steps_at(X, U, 2)
+    assert caught.value.cause == "singular constraints" and caught.value.k == 33

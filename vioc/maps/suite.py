@@ -19,7 +19,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.maps.derivatives import Linearization, SecondOrder
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -212,6 +212,28 @@ def unequal_steps(case: Case) -> None:
     _same_blocks(case, points, found, "linearize_points and linearize_trajectory, steps of several lengths")
     first = f.rollout(case.x, case.inputs[:1], k0=k, dt=case.lengths[:1], warn=False)
     case.same(first.x[1], run.x[1], "the first of steps of several lengths")
+    for rescue in ("split", False):
+        _same_steps(case, f.steps_at(run.x[:-1], run.u, k, case.lengths, rescue=rescue), Steps.along(run))
+
+
+def steps_from_states(case: Case) -> None:
+    """`steps_at` takes each step as `step` and `rollout` do, whatever the others are."""
+    f, run, k = case.f, case.run, case.k
+    steps = Steps.along(run)
+    _same_steps(case, f.steps_at(run.x[:-1], run.u, k), steps)
+    for i in range(len(run)):  # alone, from where the map knows nothing of the steps before
+        one = slice(i, i + 1)
+        _same_steps(case, f.steps_at(steps.x0[one], steps.u[one], k + i), steps.piece(one))
+    none = f.steps_at(run.x[:0], run.u[:0], k)
+    assert len(none) == 0 and none.x1.shape == (0, f.nx), f"steps_at of no states: got {none.x1.shape}"
+
+
+def _same_steps(case: Case, got: Steps, expected: Steps) -> None:
+    f, rounding = case.f, 100 * EPS * (1 + np.abs(expected.t).max())
+    case.same(f.difference(expected.x1, got.x1), np.zeros((len(expected), f.ndx)), "x1 of steps_at")
+    case.same(got.multipliers, expected.multipliers, "multipliers of steps_at")
+    for name, bound in (("x0", 0.0), ("u", 0.0), ("t", rounding), ("h", rounding), ("k", 0.0)):
+        case.same(getattr(got, name), getattr(expected, name), f"{name} of steps_at", bound)
 
 
 def first_derivatives(case: Case) -> None:
@@ -338,8 +360,8 @@ def copies(case: Case) -> None:
 
 
 CHECKS: tuple[Callable[[Case], None], ...] = (
-    *(names, errors_of_states, starts, steps, unequal_steps, first_derivatives, second_derivatives),
-    *(tensors, along_trajectories, equations, refusals, copies),
+    *(names, errors_of_states, starts, steps, unequal_steps, steps_from_states, first_derivatives),
+    *(second_derivatives, tensors, along_trajectories, equations, refusals, copies),
 )
 
 
