@@ -89,6 +89,6 @@ def difference_expression(n: int, x0: ca.MX, x1: ca.MX) -> ca.MX:
     return ca.vertcat(*rows, x1[STATE * n :] - x0[STATE * n :])
 
 
-def between(n: int, x0: np.ndarray, x1: np.ndarray, dt: float) -> np.ndarray:
+def between(n: int, x0: np.ndarray, x1: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
     """The twists (6 n,) of a step from x0 to x1."""
     return difference(n, x0, x1)[..., : TWIST * n] / dt
