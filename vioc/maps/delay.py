@@ -226,9 +226,16 @@ class DelayedMap(OneStepMap):
             name = meaning(name, known)
         if name in self.state_names:
             return super().quantity(name)
+        return self._of_inner(self.inner.quantity(name))
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        R = self.inner.rotation(frame)
+        return None if R is None else self._of_inner(R)
+
+    def _of_inner(self, expression: ca.SX) -> ca.SX:
         x, _, lam, theta, dt = self.symbols
         n = self.inner.nx
-        f = ca.Function("quantity", list(self.inner.symbols), [self.inner.quantity(name)])
+        f = ca.Function("quantity", list(self.inner.symbols), [expression])
         return f(x[:n], x[n:], lam, theta, dt)
 
     def unit(self, name: str) -> str:

@@ -85,6 +85,14 @@ class Named:
                 return symbol[names.index(name[len(prefix) :])]
         return self.quantity(meaning(name, [n for n in self.quantity_names() if n != name]))
 
+    def rotation(self, frame: str) -> ca.SX | None:
+        """Rotation matrix (3, 3) of a named frame, from its axes to the world's, in `symbols`.
+
+        None where the map has no such frame. Its log has the names ``FRAME:rx``, ry and rz, see
+        `vioc.maps.orientation`.
+        """
+        return None
+
     def quantity_names(self) -> tuple[str, ...]:
         """Full names of all quantities."""
         own = (prefix + n for prefix, names in self._groups for n in names)

@@ -14,6 +14,7 @@ from vioc.control.costs.cost import Cost
 from vioc.control.costs.squares import Squares
 from vioc.control.linear.weights import input_weight, weight_matrix
 from vioc.maps.given import trajectory_of
+from vioc.maps.orientation import AXES, component, rotation_vector
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
@@ -40,7 +41,8 @@ def quadratic(
     Q, Qf : dict of str to float, or float, (ndx,), (ndx, ndx)
         Running and terminal weights >= 0: by the name of any quantity of the map (states, velocities,
         frame positions, multipliers), or an array on the state's error ``difference(x_d, x)``. Errors of
-        angles that the map wraps are taken the short way round.
+        angles that the map wraps are taken the short way round. The error of ``FRAME:rx``, ``FRAME:ry``,
+        ``FRAME:rz`` is the turn from the orientation with that rotation vector, log(R_d' R), in its axes.
     R : dict of str to float, or float, (nu,), (nu, nu)
         Weight > 0 of every input, by the input's name (``NAME`` or ``u.NAME``) or as an array.
     goal : dict of str to float, optional
@@ -92,6 +94,7 @@ class _Targets:
         self._values: dict[str, Any] = {}
         self._named: list[str] = []  # by the user, one by one: each must have a weight
         self._symbols: dict[str, ca.SX] = {}
+        self._rotations: dict[str, ca.SX] = {}
         self._states: np.ndarray | None = None  # the reference, where it is of whole states
         self._add({} if goal is None else goal, "goal", f.state_names)
         self._add(reference, "reference", f.state_names)
@@ -153,12 +156,20 @@ class _Targets:
         f, quantity = self.f, self.f.quantity(name)
         if ca.depends_on(quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
             return np.zeros(1)
-        evaluate = Evaluator(ca.Function("on_reference", [f.symbols.x, f.symbols.parameters], [quantity]))
+        return self._along_reference(quantity).ravel()
+
+    def _along_reference(self, expression: ca.SX) -> np.ndarray:
+        s = self.f.symbols
+        evaluate = Evaluator(ca.Function("on_reference", [s.x, s.parameters], [expression]))
         assert self._states is not None
-        return evaluate(self._states, f.theta)[0].ravel()
+        return evaluate(self._states, self.f.theta)[0]
 
     def error(self, name: str) -> ca.SX:
-        """The quantity minus its target."""
+        """The quantity minus its target; of orientations the turn from the target's, log(R_d' R)."""
+        turned = component(name)
+        R = None if turned is None else self.f.rotation(turned[0])
+        if turned is not None and R is not None:
+            return rotation_vector(self._rotation(turned[0]).T @ R)[turned[1]]
         e = self.f.quantity(name) - self.target(name)
         self._to_wrap.discard(name)
         if name in self._wrapped:
@@ -166,6 +177,27 @@ class _Targets:
         if name in self._named:
             self._named.remove(name)
         return e
+
+    def _rotation(self, frame: str) -> ca.SX:
+        """R_d of a frame: of the rotation vector to reach or to follow, or along the reference states."""
+        from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+
+        names = [f"{frame}:{axis}" for axis in AXES]
+        self._to_wrap -= set(names)  # the short way round it is
+        self._named = [name for name in self._named if name not in names]
+        if frame not in self._rotations:
+            if self._states is not None and not any(name in self._values for name in names):
+                R = self._along_reference(self.f.rotation(frame))
+            else:
+                values = [self._values.get(name, np.zeros(1)) for name in names]
+                R = Rotation.from_rotvec(np.stack(np.broadcast_arrays(*values), axis=-1)).as_matrix()
+            if len(R) > 1:
+                self._rotations[frame] = ca.SX.sym(f"reference_{len(self.references)}", 3, 3)
+                columns = np.swapaxes(R, 1, 2).reshape(len(R), 9)  # as CasADi stacks a matrix
+                self.references.append((self._rotations[frame], columns))
+            else:
+                self._rotations[frame] = ca.SX(R[0])
+        return self._rotations[frame]
 
     def state_errors(self, what: str) -> list[ca.SX]:
         """difference(x_d, x), entry by entry."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.maps.orientation import log_over_vector
 
 Quaternion = tuple[Any, Any, Any, Any]
 
@@ -84,13 +85,7 @@ def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
 def spin(a: Quaternion, b: Quaternion) -> Vector:
     """The rotation vector from a to b, less than half a turn; smooth at zero."""
     s, *v = multiply(conjugate(a), b)
-    half = 1 / (1 + s)  # tan(angle/4) = half |v|
-    size = vec.dot(v, v)  # type: ignore[arg-type]
-    m = half / (1 + ca.sqrt(1 + half * half * size))  # tan(angle/8) = m |v| < 0.42
-    return vec.scale(8 * m * series(ATAN, m * m * size), v)  # type: ignore[arg-type]
-
-
-ATAN = [(-1.0) ** n / (2 * n + 1) for n in range(22)]  # atan(sqrt(s))/sqrt(s) for s < 0.172
+    return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
 
 
 def from_matrix(R: np.ndarray) -> np.ndarray:

@@ -154,6 +154,9 @@ class Composition(KernelMap):
     def quantity(self, name: str) -> ca.SX:
         return self.base.quantity(name)
 
+    def rotation(self, frame: str) -> ca.SX | None:
+        return self.base.rotation(frame)
+
     def _more_quantities(self) -> list[str]:
         return list(self.base.quantity_names())
 

@@ -32,6 +32,7 @@ from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap, shared
 from vioc.maps.named import Symbols
+from vioc.maps.orientation import AXES, component, rotation_vector
 from vioc.maps.trajectory import Trajectory, warn_slack
 
 Map = TypeVar("Map", bound="MechanicalMap")
@@ -57,9 +58,9 @@ class MechanicalMap(KernelMap):
     Notes
     -----
     Quantities (`quantity`) beside the protocol's: ``v.NAME`` velocities by the Legendre transform,
-    ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``h.NAME``
-    constraint values, ``force.NAME`` the constraint force -lambda/dt with [T] (36a)'s sign, dt the time for
-    which a step's impulse stands (its length, where all are equal),
+    ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``FRAME:rx`` (ry,
+    rz) their rotation vectors, ``h.NAME`` constraint values, ``force.NAME`` the constraint force -lambda/dt
+    with [T] (36a)'s sign, dt the time for which a step's impulse stands (its length, where all are equal),
     ``tension.NAME`` the pull of a string or rod, N, at the start of each step. Both are half as large at
     the start of a run from a momentum M v, which already holds half that impulse.
     """
@@ -233,7 +234,15 @@ class MechanicalMap(KernelMap):
             g = self.lagrangian.graph
             position = ca.Function("position", [g.q_vector, g.parameters], [g.position(frame)])
             return position(q, theta)["xyz".index(axis)]
-        return super().quantity(name)
+        R = self.rotation(frame) if axis in AXES else None
+        return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        if frame not in self.system.frame_names:
+            return None
+        g = self.lagrangian.graph
+        R = vec.matrix(g.node_pose(self.system.frame_index(frame))[0])
+        return ca.Function("rotation", [g.q_vector, g.parameters], [R])(*self._q_and_parameters)
 
     def _more_quantities(self) -> list[str]:
         system = self.system
@@ -242,7 +251,7 @@ class MechanicalMap(KernelMap):
             "kinetic",
             "potential",
             "energy",
-            *(f"{frame}:{axis}" for frame in system.frame_names for axis in "xyz"),
+            *(f"{frame}:{axis}" for frame in system.frame_names for axis in ("x", "y", "z", *AXES)),
             *(f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names),
             *(f"tension.{n}" for n in self._distances),
         ]
@@ -264,7 +273,7 @@ class MechanicalMap(KernelMap):
         if name in ("kinetic", "potential", "energy"):
             return "J"
         if ":" in name:
-            return "m"
+            return "rad" if component(name) else "m"
         name = rest if base == "u" else name
         units = (f.input_unit(self._rotational) for f in self.system.forces if name in f.input_names())
         return next(units, "")

@@ -89,8 +89,8 @@ class MaximalVI(DivisibleMap):
     system's constraints.
 
     Quantities beside the protocol's: every variable of the system by its name (rad in (-pi, pi]), ``v.NAME``,
-    ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z), ``momentum:x``, ``angular:x`` (about the
-    world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Of contacts and limits: ``gap.NAME`` (m
+    ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z, rx, ry, rz), ``momentum:x``, ``angular:x``
+    (about the world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Of contacts and limits: ``gap.NAME`` (m
     or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N), ``force.NAME:x`` (y, z; all
     of it, in the world, on the second body where there are two), ``slip.NAME`` (m/s).
 
@@ -394,6 +394,9 @@ class MaximalVI(DivisibleMap):
     def quantity(self, name: str) -> ca.SX:
         found = self.quantities.find(name)
         return super().quantity(name) if found is None else found
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        return self.quantities.rotation(frame)
 
     def _more_quantities(self) -> list[str]:
         return self.quantities.names()

@@ -12,6 +12,7 @@ from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.maps.orientation import AXES, component, rotation_vector
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
@@ -58,7 +59,15 @@ class Quantities:
             return self._totals[3 * TOTALS.index(owner) + "xyz".index(axis)]
         if axis in ("x", "y", "z") and owner in f.system.frame_names:
             return self._at(terms.position(owner)["xyz".index(axis)])
-        return None
+        R = self.rotation(owner) if axis in AXES else None
+        return None if R is None else rotation_vector(R)[AXES.index(axis)]
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        """The rotation matrix of a named frame, or None."""
+        system = self.f.system
+        if frame not in system.frame_names:
+            return None
+        return self._at(vec.matrix(self.terms.node_pose(system.frame_index(frame))[0]))
 
     def names(self) -> list[str]:
         f = self.f
@@ -67,6 +76,7 @@ class Quantities:
             *(f"v.{n}" for n in f.system.variables),
             *ENERGIES,
             *(f"{owner}:{axis}" for owner in (*TOTALS, *f.system.frame_names) for axis in "xyz"),
+            *(f"{frame}:{axis}" for frame in f.system.frame_names for axis in AXES),
             *(f"{kind}.{n}" for kind in ("h", "force") for n in f.graph.names),
             *(f"{k}.{n}" for n, t in self.touches.items() for k in TOUCHES[: 4 if t.cone.friction else 2]),
             *(f"force.{n}:{axis}" for n in self.touches for axis in "xyz"),
@@ -88,7 +98,7 @@ class Quantities:
             linear = self._linear(rest.partition(":")[0])
             return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
         if ":" in name:
-            return "m"
+            return "rad" if component(name) else "m"
         if dot and rest in self.f.bodies and name in self.f.state_names:
             return {"x": "m", "y": "m", "z": "m", "v": "m/s", "w": "rad/s"}.get(kind[0], "")
         driver = rest if kind == "u" and dot else name

@@ -1,0 +1,143 @@
+"""Orientations of frames by name, and their errors in costs, against scipy's Rotation."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+import vioc
+from studies.arm_reaching import START, arm
+from vioc import Mass, MidpointVI, System
+from vioc.control import check_derivatives, quadratic
+from vioc.dynamics.integrators.maximal import MaximalVI
+from vioc.maps.delay import DelayedMap
+from vioc.maps.orientation import AXES, rotation_vector
+
+RNG = np.random.default_rng(5)
+NAMES = [f"tool:{axis}" for axis in AXES]
+
+
+def arm_rotation(q):
+    """World orientation of the arm's tool: axes z y z y z y z."""
+    return (
+        Rotation.from_euler("ZYZ", q[:3])
+        * Rotation.from_euler("YZY", q[3:6])
+        * Rotation.from_euler("Z", q[6])
+    )
+
+
+def test_rotation_vectors_are_scipys():
+    """Every branch of the quaternion that they come from, up to half a turn itself."""
+    R = ca.SX.sym("R", 3, 3)
+    log = ca.Function("log", [R], [rotation_vector(R)])
+    axes = [*np.eye(3), *RNG.standard_normal((20, 3))]
+    for angle in (0, 1e-9, 1e-4, 0.1, 1.0, 1.8, 2.0, 3.0, 3.14159, np.pi):
+        for axis in axes:
+            w = angle * axis / np.linalg.norm(axis)
+            matrix = Rotation.from_rotvec(w).as_matrix()
+            got = log(matrix).full()[:, 0]
+            if angle == np.pi:
+                got *= np.sign(got @ w)
+            np.testing.assert_allclose(got, w, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["midpoint", "runge-kutta", "maximal", "delayed", "composed"])
+def test_quantities_of_an_arm(kind):
+    system = arm()
+    f = {
+        "midpoint": lambda: MidpointVI(system, 0.01),
+        "runge-kutta": lambda: vioc.RungeKutta(system, 0.01),
+        "maximal": lambda: MaximalVI(system, 0.01),
+        "delayed": lambda: DelayedMap(MidpointVI(system, 0.01)),
+        "composed": lambda: vioc.Composition(MidpointVI(system, 0.01), 4),
+    }[kind]()
+    q = RNG.uniform(-0.4, 0.4, 7)
+    x = f.initial_state(dict(zip(system.variables, q, strict=True)))
+    s = f.symbols
+    got = ca.Function("r", [s.x, s.parameters], [ca.vertcat(*map(f.quantity, NAMES))])(x, f.theta).full()[
+        :, 0
+    ]
+    np.testing.assert_allclose(got, arm_rotation(q).as_rotvec(), atol=1e-13)
+    assert {f.unit(name) for name in NAMES} == {"rad"} and set(NAMES) <= set(f.quantity_names())
+    assert f.rotation("nobody") is None
+
+
+def test_errors_are_turns_from_the_goal():
+    """Also from a goal that is half a turn from the world's axes, where its own log is no number."""
+    f = MidpointVI(arm(), 0.01)
+    run = f.rollout(f.initial_state(START), 0.1 * RNG.standard_normal((4, 7)))
+    R = [arm_rotation(x[:7]) for x in run.x]
+    weights = dict(zip(NAMES, (1.0, 2.0, 3.0), strict=True))
+    w = np.array([1.0, 2.0, 3.0])
+
+    def value(errors):
+        errors = np.array(errors)
+        return 0.01 * 0.5 * (w * errors[:-1] ** 2).sum() + 0.5 * (w * errors[-1] ** 2).sum()
+
+    for goal in ([0.3, -0.2, 0.9], [np.pi, 0.0, 0.0]):
+        cost = quadratic(f, Q=weights, Qf=weights, goal=dict(zip(NAMES, goal, strict=True)))
+        expected = value([(Rotation.from_rotvec(goal).inv() * r).as_rotvec() for r in R])
+        assert cost.value(run) == pytest.approx(expected, rel=1e-12)
+    goals = 0.5 * RNG.standard_normal((5, 3))
+    moving = quadratic(f, Q=weights, Qf=weights, reference=dict(zip(NAMES, goals.T, strict=True)))
+    expected = value([(Rotation.from_rotvec(g).inv() * r).as_rotvec() for g, r in zip(goals, R, strict=True)])
+    assert moving.value(run) == pytest.approx(expected, rel=1e-12)
+    other = f.rollout(f.initial_state({**START, "q1": 0.3}), 0.1 * RNG.standard_normal((4, 7)))
+    states = quadratic(f, Q=weights, Qf=weights, reference=other)
+    turns = [(arm_rotation(y[:7]).inv() * r).as_rotvec() for y, r in zip(other.x, R, strict=True)]
+    assert states.value(run) == pytest.approx(value(turns), rel=1e-12)
+    alone = quadratic(f, Qf={"tool:ry": 2.0}, goal=dict(zip(NAMES, goals[0], strict=True)))
+    assert alone.value(run) == pytest.approx(
+        (Rotation.from_rotvec(goals[0]).inv() * R[-1]).as_rotvec()[1] ** 2, rel=1e-12
+    )
+
+
+def test_derivatives_are_exact_at_zero_error_and_off_it():
+    f = MidpointVI(arm(), 0.01)
+    run = f.rollout(f.initial_state(START), 0.1 * RNG.standard_normal((2, 7)))
+    lin = f.linearize_trajectory(run)
+    weights = dict.fromkeys(NAMES, 2.0)
+    there = quadratic(f, Qf=weights, reference=run)
+    exact, model = (there.expand(run, lin, exact=e) for e in (True, False))
+    assert there.value(run) < 1e-28 and np.abs(exact.lx).max() < 1e-13
+    np.testing.assert_allclose(exact.lxx[-1], model.lxx[-1], atol=1e-12)  # no residual, no curvature of it
+    # the body's Jacobian of the tool, by differences of scipy's rotations
+    q, h = run.x[-1, :7], 1e-4
+    here, J = arm_rotation(q).inv(), np.zeros((3, 7))
+    for i, e in enumerate(h * np.eye(7)):
+        turns = [(here * arm_rotation(q + s * e)).as_rotvec() for s in (-2, -1, 1, 2)]
+        J[:, i] = (turns[0] - 8 * turns[1] + 8 * turns[2] - turns[3]) / (12 * h)
+    np.testing.assert_allclose(exact.lxx[-1][:7, :7], 2 * J.T @ J, atol=1e-10)
+    for goal in ([0.3, -0.2, 0.9], [3.0, 0.0, 0.0]):
+        off = quadratic(f, Q=weights, Qf=weights, goal=dict(zip(NAMES, goal, strict=True)))
+        for check in check_derivatives(off, run):
+            assert check.error < 1e-7, str(check)
+
+
+def test_a_free_body_turns_to_a_pose():
+    """In maximal coordinates: the Hessian of the angle's square at the goal is the identity in error axes."""
+    body = vioc.free("j", "xyz", frame="tool", mass=Mass(1.5, (1.0, 2.0, 3.0)))
+    f = MaximalVI(System(body), 0.05)
+    x = f.retract(f.initial_state(), [0, 0, 0, 0.4, -0.7, 0.9, *np.zeros(6)])
+    run = f.rollout(x, steps=1)
+    cost = quadratic(f, Qf=dict.fromkeys(NAMES, 3.0), reference=run.x[-1])
+    lxx = cost.expand(run, f.linearize_trajectory(run)).lxx[-1]
+    expected = np.zeros((12, 12))
+    expected[3:6, 3:6] = 3 * np.eye(3)
+    np.testing.assert_allclose(lxx, expected, atol=1e-12)
+
+
+def test_half_a_turn_off_is_finite():
+    """A planar arm whose tool shall point the other way is exactly that."""
+    f = MidpointVI(arm(), 0.01)
+    run = f.rollout(f.initial_state(START), steps=2)
+    cost = quadratic(f, Qf=dict.fromkeys(NAMES, 1.0), goal={"tool:rx": np.pi})
+    assert cost.value(f.rollout(f.initial_state(), steps=1)) == pytest.approx(np.pi**2 / 2)
+    for exact in (True, False):
+        assert np.isfinite(cost.expand(run, f.linearize_trajectory(run), exact=exact).lxx).all()
+
+
+def test_goals_without_weights_are_refused():
+    f = MidpointVI(arm(), 0.01)
+    with pytest.raises(ValueError, match="'tool:rx' has a goal or a reference, but no weight"):
+        quadratic(f, Q=1.0, goal={"tool:rx": 0.3})
