@@ -91,8 +91,9 @@ class MaximalVI(DivisibleMap):
     Quantities beside the protocol's: every variable of the system by its name (rad in (-pi, pi]), ``v.NAME``,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z, rx, ry, rz), ``momentum:x``, ``angular:x``
     (about the world's origin), ``h.NAME`` and ``force.NAME`` of constraints. Of contacts and limits:
-    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N), ``force.NAME:x`` (y,
-    z; all of it, in the world, on the second body where there are two), ``slip.NAME`` (m/s).
+    ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m), ``friction.NAME`` (its size, N),
+    ``force.NAME:x`` (y, z; all of it, in the world, on the second body where there are two),
+    ``slip.NAME`` (m/s).
 
     Contacts are rigid and inelastic, docs/maths/contact.md. Their multipliers are impulses: ``NAME``, and
     with friction ``NAME.t1``, ``NAME.t2`` and ``NAME.slip``, which is a speed.
