@@ -21,6 +21,7 @@ from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.forces import JointForce
 from vioc.dynamics.terms.potentials import Gravity
+from vioc.maps.protocol import OneStepMap
 
 DURATION = 1.0  # s
 COARSE, DT = 0.05, 0.01  # s
@@ -90,10 +91,10 @@ def run(report: Report) -> None:
         )
         seconds += free.seconds
     (phase,) = problem.phases
-    steps, cost, x0 = phase.steps, phase.cost, phase.initial
-    assert cost is not None
+    steps, goal, x0 = phase.steps, phase.cost, phase.initial
+    assert goal is not None
     bounds = {f"u.{n}": LIMIT for n in f.input_names}
-    bounded = dmoc.solve(f, cost, free, steps=steps, initial=x0, bounds=bounds)
+    bounded = dmoc.solve(f, goal, free, steps=steps, initial=x0, bounds=bounds)
     best = bounded.trajectory
 
     def miss(run: vioc.Trajectory) -> float:
@@ -107,7 +108,7 @@ def run(report: Report) -> None:
     report.measure(
         cost=free.cost,
         seconds=seconds,
-        same=descent_gap(free, cost),
+        same=descent_gap(free, goal),
         miss=miss(best),
         limit=np.abs(best.u).max() / LIMIT,
         bounded=bounded.cost,
@@ -124,14 +125,19 @@ def run(report: Report) -> None:
 def reach(dt: float) -> tuple[vioc.MidpointVI, dmoc.Problem]:
     """The map and the problem without bounds."""
     f = vioc.MidpointVI(arm(), dt)
+    phase = dmoc.Phase(f, round(DURATION / dt), cost(f), initial=f.initial_state(START))
+    return f, dmoc.Problem(phase)
+
+
+def cost(f: OneStepMap) -> Cost:
+    """Of any map of the arm."""
     v = ca.vertcat(*(f.quantity(f"v.q{i}") for i in range(1, 8)))
     tool = ca.vertcat(*(f.quantity(f"tool:{axis}") for axis in "xyz"))
-    cost = Cost(
+    return Cost(
         f,
         0.5e-3 * ca.sumsqr(f.symbols.u) + 0.5e-2 * ca.sumsqr(v),
         0.5e4 * ca.sumsqr(tool - ca.DM(GOAL)) + 5 * ca.sumsqr(v),
     )
-    return f, dmoc.Problem(dmoc.Phase(f, round(DURATION / dt), cost, initial=f.initial_state(START)))
 
 
 def weights(f: vioc.MidpointVI) -> dict[str, float]:

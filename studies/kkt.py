@@ -1,0 +1,385 @@
+"""Whether a trajectory and its multipliers meet the conditions of a local optimum, apart from all optimizers.
+
+::
+
+    found = kkt(f, cost, best.trajectory, best.multipliers, bounds=bounds, constraints=constraints, final=final)
+    assert found.residual <= 1e-8
+
+With the Lagrangian g(x, u) + sum over k of nu_k . c(x_k, u_k, lambda_k), where c are the quantities that have
+limits, and x_0 given, an optimum has
+
+    x_k+1 = f(x_k, u_k),    p_N = g_x,N + c_x' nu_N,    p_k = g_x,k + A_k' p_k+1 + c_x' nu_k,
+    0 = g_u,k + B_k' p_k+1 + c_u' nu_k,    lower <= c <= upper,
+    nu_k >= 0 where c is at its upper limit, <= 0 at its lower one, 0 between.
+
+Steps and A, B are the map's, the gradient is the cost's (and is itself held against differences of the cost);
+limits are read here once more, and the costates p come from their recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.control import Cost
+from vioc.control.dmoc import Constraint
+from vioc.errors import StepError
+from vioc.maps.derivatives import Linearization
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
+
+EQUAL = 1e-12  # relative: limits nearer than this are an equation
+LIMITS = "feasibility", "complementarity", "sign"
+CERTAIN, REFINED = 1e-10, 4  # slopes below which costates are not looked for again, and how often
+MOVE = 1e-6  # relative: of the difference that the cost's gradient is held against
+
+
+@dataclass(frozen=True)
+class Kkt:
+    """How far a point is from the conditions; all 0 at an optimum.
+
+    Attributes
+    ----------
+    gap : float
+        |x_k+1 - f(x_k, u_k)| over 1 + |x|.
+    stationarity : float
+        Derivative of the Lagrangian by an input over 1 + the absolute sum of what it is made of.
+    feasibility : float
+        What is outside of a limit over 1 + |limit|.
+    complementarity : float
+        |nu| times the distance from its limit over 1 + |nu|.
+    sign : float
+        |nu| over 1 + the largest |nu|, where there is no limit on its side.
+    relative : float
+        As `stationarity`, over the largest such sum of that input along the trajectory and without the 1:
+        it does not change with the cost's unit. No part of `residual`.
+    gradient : float
+        The cost's gradient against a central difference of the cost, relative; a few 1e-9 where both are
+        right. No part of `residual`.
+    where : dict of str to str
+        Quantity and sample of the largest of each.
+    """
+
+    gap: float
+    stationarity: float
+    feasibility: float
+    complementarity: float
+    sign: float
+    relative: float
+    gradient: float
+    where: Mapping[str, str]
+
+    @property
+    def residual(self) -> float:
+        """The largest of the five that are scaled; not a number where one is not."""
+        parts = self.gap, self.stationarity, self.feasibility, self.complementarity, self.sign
+        return float(np.max(parts))
+
+    def __str__(self) -> str:
+        names = "gap", "stationarity", "feasibility", "complementarity", "sign", "relative", "gradient"
+        each = (
+            f"{n} {getattr(self, n):.1e}" + (f" ({w})" if (w := self.where.get(n)) else "") for n in names
+        )
+        return f"KKT residual {self.residual:.1e}: " + ", ".join(each)
+
+
+class Row(NamedTuple):
+    """A scalar with limits at samples `at` (S,): values, limits, multipliers and derivatives there."""
+
+    name: str
+    at: np.ndarray
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    nu: np.ndarray
+    by_x: np.ndarray
+    by_u: np.ndarray
+
+
+def kkt(
+    f: OneStepMap,
+    cost: Cost,
+    run: Trajectory,
+    multipliers: Mapping[str, Any] | None = None,
+    *,
+    bounds: Mapping[str, Any] | None = None,
+    constraints: Sequence[Constraint] = (),
+    final: Any = None,
+) -> Kkt:
+    """The residuals at a trajectory, or at any curve in the form of one.
+
+    Parameters
+    ----------
+    f, cost, bounds, constraints, final
+        The problem, as `vioc.control.optimize_constrained` is told it; bounds by full names.
+    run : Trajectory
+        x (N+1, nx), u (N, nu) and the impulses of the constraints; x_0 is given.
+    multipliers : dict, optional
+        By name over the samples of what has a limit, 0 where there is none: of a bound and of a constraint
+        under its name, of a condition at the end under ``"final NAME"``, or as the last entry of NAME.
+    """
+    n, given = len(run), dict(multipliers or {})
+    lin = f.linearize_points(run.x[:-1], run.u, k0=run.k0, dt=run.step_lengths)
+    lx, lu = cost.gradient(run, lin)
+    rows = [
+        r for c in _limited(f, n, bounds, constraints, final, given) for r in _rows(f, run, lin, c, given)
+    ]
+    # the derivatives of cost and limits by x_k and by u_k alone, and the sizes of what they are made of
+    gx, gu, sx, su = lx.copy(), lu.copy(), np.abs(lx), np.abs(lu)
+    for r in rows:
+        steps = r.at < n
+        for total, size, by, some in ((gx, sx, r.by_x, r.at <= n), (gu, su, r.by_u, steps)):
+            part = (r.nu[:, None] * by)[some]
+            np.add.at(total, r.at[some], part)
+            np.add.at(size, r.at[some], np.abs(part))
+    by_x, by_u, sx, su = _slopes(lin, gx, gu, sx, su)
+    most = np.max(su, axis=0, initial=0.0)
+
+    found = {name: _Worst() for name in ("gap", "stationarity", *LIMITS, "relative")}
+    gaps = np.abs(f.difference(_ends(f, run), run.x[1:])) / (1 + np.abs(run.x).max())
+    for name, column in zip(f.error_names, gaps.T, strict=True):
+        found["gap"].see(name, np.arange(1, n + 1), column)
+    for name, slope, size in zip(f.error_names, np.abs(by_x).T, sx.T, strict=True):
+        found["stationarity"].see(name, np.arange(1, n + 1), slope / (1 + size))
+    for name, slope, size, whole in zip(f.input_names, np.abs(by_u).T, su.T, most, strict=True):
+        found["stationarity"].see(name, np.arange(n), slope / (1 + size))
+        found["relative"].see(name, np.arange(n), slope / (whole or 1.0))
+    largest = max((float(np.abs(r.nu).max(initial=0.0)) for r in rows), default=0.0)
+    for r in rows:
+        equation = np.isfinite(r.low) & (
+            r.high - r.low <= EQUAL * (1 + np.abs(np.where(np.isfinite(r.low), r.low, 0.0)))
+        )
+        for limit, excess, nu in (
+            (r.high, r.value - r.high, np.maximum(r.nu, 0)),
+            (r.low, r.low - r.value, np.maximum(-r.nu, 0)),
+        ):
+            there = np.isfinite(limit)
+            distance, size = np.where(there, excess, 0.0), 1 + np.abs(np.where(there, limit, 0.0))
+            loose = np.where(equation, 0.0, np.abs(distance) * nu / (1 + nu))
+            amounts = np.maximum(distance, 0) / size, loose, np.where(there, 0.0, nu / (1 + largest))
+            for name, amount in zip(LIMITS, amounts, strict=True):
+                found[name].see(r.name, r.at, amount)
+    return Kkt(
+        **{name: w.value for name, w in found.items()},
+        gradient=_against_difference(f, cost, run, lin, lx, lu),
+        where={name: w.place for name, w in found.items()},
+    )
+
+
+def _slopes(
+    lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Derivatives of the Lagrangian by x_1 .. x_N and by u_0 .. u_N-1, and the sizes of their parts.
+
+    With costates from their recursion those by x are 0. Where the motion is unstable it takes rounding, and
+    what is left of the multipliers' errors, times the growth of the motion over the horizon; then the
+    costates are those that leave the least squares: any that leave little prove the optimum.
+    """
+
+    def at(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Costates p of x_1 .. x_N."""
+        moved, turned = np.einsum("kij,ki->kj", lin.A[1:], p[1:]), np.einsum("kij,ki->kj", lin.B, p)
+        by_x = gx[1:] - p
+        by_x[:-1] += moved
+        sizes = sx[1:] + np.abs(p)
+        sizes[:-1] += np.einsum("kij,ki->kj", np.abs(lin.A[1:]), np.abs(p[1:]))
+        return by_x, gu + turned, sizes, su + np.einsum("kij,ki->kj", np.abs(lin.B), np.abs(p))
+
+    def largest(found: tuple[np.ndarray, ...]) -> float:
+        return float(
+            max(np.max(np.abs(d) / (1 + s), initial=0.0) for d, s in zip(found[:2], found[2:], strict=True))
+        )
+
+    p = gx[1:].copy()
+    for k in reversed(range(len(p) - 1)):
+        p[k] += lin.A[k + 1].T @ p[k + 1]
+    best = at(p)
+    if not largest(best) > CERTAIN:
+        return best
+    p = np.zeros_like(p)
+    weights = np.ones_like(gx[1:]), np.ones_like(gu)
+    for _ in range(REFINED):
+        found = at(p)
+        if largest(found) < largest(best):
+            best = found
+        p = p + _least_squares(lin, found[0], found[1], *weights)
+        found = at(p)
+        weights = 1 / (1 + found[2]), 1 / (1 + found[3])
+    return min(best, at(p), key=largest)
+
+
+def _least_squares(
+    lin: Linearization, rx: np.ndarray, ru: np.ndarray, wx: np.ndarray, wu: np.ndarray
+) -> np.ndarray:
+    """dp (N, ndx) that makes |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2 least: a band of blocks."""
+    n, wx, wu = len(rx), wx**2, wu**2
+    D = np.einsum("kij,kj,klj->kil", lin.B, wu, lin.B)
+    D[1:] += np.einsum("kij,kj,klj->kil", lin.A[1:], wx[:-1], lin.A[1:])
+    g = wx * rx - np.einsum("kij,kj->ki", lin.B, wu * ru)
+    g[1:] -= np.einsum("kij,kj->ki", lin.A[1:], (wx * rx)[:-1])
+    D[:, range(D.shape[1]), range(D.shape[1])] += wx
+    for k in range(1, n):  # forward: coupling of p_k and p_k+1 is -W_k A_k'
+        C = np.linalg.solve(D[k - 1], wx[k - 1][:, None] * lin.A[k].T)
+        D[k] -= (lin.A[k] * wx[k - 1]) @ C
+        g[k] += C.T @ g[k - 1]
+    p = np.zeros_like(g)
+    for k in reversed(range(n)):
+        after = wx[k] * (lin.A[k + 1].T @ p[k + 1]) if k + 1 < n else 0.0
+        p[k] = np.linalg.solve(D[k], g[k] + after)
+    return p
+
+
+class _Worst:
+    """The largest of what it sees, and where; not a number once it has seen one that is none."""
+
+    def __init__(self) -> None:
+        self.value, self.place = 0.0, ""
+
+    def see(self, name: str, at: np.ndarray, amounts: np.ndarray) -> None:
+        if not len(amounts) or np.isnan(self.value):
+            return
+        i = int(np.argmax(np.where(np.isnan(amounts), np.inf, amounts)))
+        if not amounts[i] <= self.value:
+            self.value, self.place = float(amounts[i]), f"{name} at k = {at[i]}"
+
+
+def _ends(f: OneStepMap, run: Trajectory) -> np.ndarray:
+    """Where the steps from all states end (N, nx); infinite where one has no solution."""
+    ends = np.full((len(run), f.nx), np.inf)
+    for k, h in enumerate(run.step_lengths):
+        try:
+            ends[k] = f.step(run.x[k], run.u[k], run.k0 + k, float(h))
+        except StepError:
+            continue
+    return ends
+
+
+def _against_difference(
+    f: OneStepMap, cost: Cost, run: Trajectory, lin: Linearization, lx: np.ndarray, lu: np.ndarray
+) -> float:
+    """The derivative of the cost along one random direction against a central difference."""
+    rng = np.random.default_rng(0)
+    dx, du = rng.standard_normal(lx.shape), rng.standard_normal(lu.shape)
+    impulses = np.einsum("kij,kj->ki", lin.C, dx[:-1]) + np.einsum("kij,kj->ki", lin.D, du)
+    size = MOVE * (1 + np.abs(run.x).max())
+    values = []
+    for e in (size, -size):
+        moved = run.multipliers + e * impulses, f.retract(run.x, e * dx), run.u + e * du
+        values.append(cost.value(replace(run, multipliers=moved[0], x=moved[1], u=moved[2])))
+    exact = float((lx * dx).sum() + (lu * du).sum())
+    return abs((values[0] - values[1]) / (2 * size) - exact) / (1 + float(np.abs(lx * dx).sum()))
+
+
+# -- limits by name -------------------------------------------------------------------------------------
+
+
+class Limited(NamedTuple):
+    """Expressions with their names, limits over their samples and symbols of time-varying data."""
+
+    names: tuple[str, ...]
+    expression: ca.SX
+    at: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    symbols: ca.SX
+    data: np.ndarray
+
+
+def _limited(
+    f: OneStepMap,
+    n: int,
+    bounds: Mapping[str, Any] | None,
+    constraints: Sequence[Constraint],
+    final: Any,
+    given: dict[str, Any],
+) -> list[Limited]:
+    none = ca.SX(0, 1), np.empty((n + 1, 0))
+    found = []
+    if final is not None and not isinstance(final, Mapping):
+        final = dict(zip(f.state_names, final, strict=True))
+    for name, value in (bounds or {}).items():
+        expression = f.quantity(name)
+        at = _samples(f, expression, n)
+        low, high = _pair(value, len(at), symmetric=True)
+        found.append(Limited((name,), expression, at, low, high, *none))
+    for c in constraints:
+        at = np.array([n]) if c.where == "end" else _samples(f, c.expression, n)
+        low, high = _pair((c.lower, c.upper), len(at))
+        m = c.expression.numel()
+        names = (c.name,) if m == 1 else tuple(f"{c.name}[{i}]" for i in range(m))
+        found.append(Limited(names, c.expression, at, low, high, c.symbols(), c.data(n)))
+    for name, value in (final or {}).items():
+        low, high = _pair(value, 1)
+        key = f"final {name}"
+        if key not in given and name in given and name not in (bounds or {}):
+            given[key] = np.atleast_1d(given[name])[-1:]
+        elif key not in given and name in given:  # the end's value is the bound's last sample
+            i = next(i for i, l in enumerate(found) if l.names == (name,))
+            for side, limit in ((found[i].low, low), (found[i].high, high)):
+                side[-1] = limit[0]
+            continue
+        found.append(Limited((key,), f.quantity(name), np.array([n]), low, high, *none))
+    return found
+
+
+def _samples(f: OneStepMap, expression: ca.SX, n: int) -> np.ndarray:
+    """States 1 to N (the first is given), or steps where inputs or impulses matter."""
+    s = f.symbols
+    steps = ca.depends_on(expression, ca.vertcat(s.u, s.multipliers, s.dt))
+    return np.arange(n) if steps else np.arange(n + 1)
+
+
+def _pair(value: Any, count: int, symmetric: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        low, high = value
+    else:
+        low, high = (-np.asarray(value, float) if symmetric else value), value
+    low, high = -np.inf if low is None else low, np.inf if high is None else high
+    sides = (np.broadcast_to(np.asarray(side, float), (count,)).copy() for side in (low, high))
+    return next(sides), next(sides)
+
+
+def _rows(f: OneStepMap, run: Trajectory, lin: Linearization, c: Limited, given: dict[str, Any]) -> list[Row]:
+    """Values and derivatives by the error of the state and by the input, impulses chained."""
+    n, (x, u, lam, theta, dt), e = len(run), f.symbols, ca.SX.sym("e", f.ndx)
+    moved = c.expression
+    if f.ndx == f.nx:
+        J = ca.jacobian(moved, ca.vertcat(x, u, lam))
+    else:
+        moved = ca.substitute(c.expression, x, f.retract_expression(x, e))
+        J = ca.substitute(ca.jacobian(moved, ca.vertcat(e, u, lam)), e, ca.SX.zeros(f.ndx))
+    function = ca.Function("c", [x, u, lam, theta, dt, c.symbols], [c.expression, ca.densify(J)])
+    m, values, slopes = len(c.names), [], []
+    for k in c.at:
+        step = min(int(k), n - 1)
+        h = run.step_lengths[step]
+        at = (run.u[k], run.multipliers[k]) if k < n else (np.zeros(f.nu), np.zeros(lam.numel()))
+        value, J = function(run.x[k], *at, run.map.theta, h, c.data[k])
+        J = np.asarray(J).reshape(m, -1)
+        by_x, by_u, by_lam = np.split(J, [f.ndx, f.ndx + f.nu], axis=1)
+        if k < n:
+            by_x, by_u = by_x + by_lam @ lin.C[step], by_u + by_lam @ lin.D[step]
+        values.append(np.asarray(value).ravel())
+        slopes.append((by_x, by_u))
+    value = np.array(values).reshape(len(c.at), m)
+    rows = []
+    counts = (c.at > 0) | (len(c.at) == n)  # nothing can change the first state
+    for i, name in enumerate(c.names):
+        nu = np.broadcast_to(np.asarray(given.get(name, 0.0), float), (len(c.at),))
+        rows.append(
+            Row(
+                name,
+                c.at[counts],
+                value[counts, i],
+                c.low[counts],
+                c.high[counts],
+                nu[counts],
+                np.array([s[0][i] for s in slopes])[counts],
+                np.array([s[1][i] for s in slopes])[counts],
+            )
+        )
+    return rows
