@@ -12,52 +12,177 @@ import numpy as np
 import vioc
 from benchmarks import simulators
 from benchmarks.problems import DT, EFFORT, FINAL, RUNNING, SwingUp
-from vioc.dynamics.continuous import Continuous
+from benchmarks.robots import Task
+from vioc.control import dmoc
 
 
 class Answer(NamedTuple):
-    """What a solver returned."""
+    """What a solver returned.
+
+    Attributes
+    ----------
+    cost : float
+    iterations : int
+    converged : bool
+    verdict : str
+        The solver's own word.
+    """
 
     cost: float
     iterations: int
     converged: bool
+    verdict: str = ""
 
 
-def ipopt(swing: SwingUp) -> Callable[[], Answer]:
-    """Simultaneous states and inputs: q1 - q0 = dt v_m, M a + ... = F at the midpoint; expanded."""
-    system = vioc.models.load(swing.model)
-    c = Continuous(system)
-    lag = c.lagrangian
-    n, N, nu = lag.nq, swing.steps, len(system.inputs)
-    a = ca.SX.sym("a", n)
-    balance = lag.function("balance", [c.balance(a, ca.SX(0, 1))], [a])
-    X, U = ca.MX.sym("x", 2 * n, N + 1), ca.MX.sym("u", nu, N)
-    x0, x1, u = ca.SX.sym("x0", 2 * n), ca.SX.sym("x1", 2 * n), ca.SX.sym("u", nu)
-    middle, rate = (x0 + x1) / 2, (x1 - x0) / DT
-    rows = ca.vertcat(
-        (x1 - x0)[:n] - DT * middle[n:], DT * balance(middle[:n], middle[n:], u, 0.0, ca.SX(0, 1), rate[n:])
-    )
-    defect = ca.Function("defect", [x0, u, x1], [rows]).map(N)
-    weights, final = np.repeat(RUNNING, n), np.repeat(FINAL, n)
-    running = ca.sum1(ca.mtimes(ca.DM(weights).T, X[:, :-1] ** 2).T) + EFFORT * ca.sumsqr(U)
-    cost = DT / 2 * running + ca.dot(ca.DM(final), X[:, -1] ** 2) / 2
-    start = np.concatenate([swing.hanging, np.zeros(n)])
-    equations = ca.vertcat(X[:, 0] - start, ca.vec(defect(X[:, :-1], U, X[:, 1:])))
-    # stage after stage, which keeps the band of the KKT matrix narrow
-    stacked = ca.vertcat(ca.vec(ca.vertcat(X[:, :-1], U)), X[:, -1])
-    z = ca.MX.sym("z", stacked.numel())
-    stages = ca.reshape(z[: (2 * n + nu) * N], 2 * n + nu, N)
-    parts = ca.horzcat(stages[: 2 * n, :], z[-2 * n :]), stages[2 * n :, :]
-    f, g = ca.Function("problem", [X, U], [cost, equations])(*parts)
-    quiet = {"print_time": False, "ipopt.print_level": 0, "ipopt.sb": "yes", "expand": True}
-    solver = ca.nlpsol("solver", "ipopt", {"x": z, "f": f, "g": g}, quiet)
-    line = np.linspace(start, np.zeros(2 * n), N + 1).T
-    guess = np.concatenate([np.vstack([line[:, :-1], np.zeros((nu, N))]).ravel("F"), line[:, -1]])
+class ImplicitMidpoint(vioc.RungeKutta):
+    """The implicit midpoint rule on q and v, with its equations: q1 - q0 = dt v_m, M a + ... = F there."""
+
+    def __init__(self, system: vioc.System, dt: float):
+        super().__init__(system, dt, "implicit-midpoint")
+
+    @property
+    def residual(self) -> ca.Function | None:
+        """None where there are loops or prescribed configurations."""
+        if self.multiplier_names or self.system.kinematic:
+            return None
+        c, n = self.continuous, self.nx // 2
+        a = ca.SX.sym("a", n)
+        balance = c.lagrangian.function("balance", [c.balance(a, ca.SX(0, 1))], [a])
+        x0, u, lam, theta, dt = self.symbols
+        x1, t = ca.SX.sym("x1", 2 * n), ca.SX.sym("t")
+        middle, rate = (x0 + x1) / 2, (x1 - x0) / dt
+        force = balance(middle[:n], middle[n:], u, t, theta, rate[n:])
+        rows = ca.vertcat((x1 - x0)[:n] - dt * middle[n:], dt * force)
+        return ca.Function("residual", [x0, u, x1, lam, t, dt, theta], [rows], {"cse": True})
+
+
+SMALL = 60_000  # instructions of the equations of all steps up to which a program is expanded
+LONGEST = 60.0  # s that a solver is given, where it can be told
+
+
+def nlp(task: Task, solver: str) -> Callable[[], Answer]:
+    """The task on its map's own equations, states and inputs as unknowns: IPOPT or FATROP through CasADi.
+
+    Small programs are expanded to scalars, stage after stage; large ones, whose derivatives would take minutes
+    to build so, are `vioc.control.dmoc`'s, which maps the derivatives of one stage.
+    """
+    phase = dmoc.Phase(task.map, task.steps, task.cost, initial=task.x0, **task.limits)
+    function = phase.equations.function
+    if not function.is_a("SXFunction") or task.steps * function.n_instructions() > SMALL:
+        return _mapped(phase, task, solver)
+    return _expanded(phase, task, solver)
+
+
+def _mapped(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer]:
+    problem = dmoc.Problem(phase)
+    options = {"ipopt.max_cpu_time": LONGEST} if solver == "ipopt" else {}
 
     def solve() -> Answer:
-        found = solver(x0=guess, lbg=0, ubg=0)
-        stats = solver.stats()
-        return Answer(float(found["f"]), int(stats["iter_count"]), bool(stats["success"]))
+        found = problem.solve(
+            task.curve, solver=solver, form="states", options=options, raise_on_failure=False, **ENOUGH
+        )
+        return Answer(found.cost, found.iterations, found.converged, str(found.status))
+
+    return solve
+
+
+ENOUGH: dict[str, Any] = {"tolerance": 1e-8, "max_iterations": 1000}
+
+
+def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer]:
+    f, n = task.map, task.steps
+    args = x, u, lam, _, _ = f.symbols
+    equations = phase.equations
+    implicit = equations.implicit and not isinstance(f, vioc.CasadiMap)
+    size, controls = f.nx, f.nu + phase.multipliers
+    y = ca.SX.sym("y", size)
+    data, k = ca.SX.sym("data", phase.data.shape[1]), ca.SX.sym("k")
+    known = {"theta": f.theta, "dt": f.dt}
+
+    def at_numbers(expression: ca.SX) -> ca.SX:
+        return ca.substitute(expression, ca.vertcat(args.parameters, args.dt), ca.DM([*known["theta"], known["dt"]]))
+
+    lam_used = lam if phase.multipliers else ca.SX(0, 1)
+    width = task.cost.reference_size
+    rows = equations.function(x, u, y, lam_used, k * args.dt, args.dt, args.parameters)
+    weight = f.dt if task.cost.per_time else 1.0
+    running = weight * task.cost.running_at(*args, data[:width])
+    path = []
+    place = width
+    for c in phase.rows:
+        own = c.symbols()
+        symbols, place = data[place : place + own.numel()], place + own.numel()
+        path.append((c, ca.substitute(c.expression, own, symbols) if own.numel() else c.expression))
+    inside = [x, u, lam_used, y, data, k]
+
+    def function(expression: ca.SX) -> ca.Function:
+        return ca.Function("part", inside, [at_numbers(expression)], {"allow_free": False})
+
+    step, price = function(rows), function(running)
+    last = function(task.cost.terminal_at(*args, data[:width]))
+    limited = [(c, function(e), phase.row_limits(c)) for c, e in path]
+    staged = solver == "fatrop" and implicit  # its gaps are explicit: the next state is an input, too
+    X, U = task.curve
+    low_x, high_x = phase.state_limits
+    low_u, high_u = (
+        np.hstack([a, b]) for a, b in zip(phase.input_limits, phase.multiplier_limits, strict=True)
+    )
+    z, z0, low, high, g, low_g, high_g = [], [], [], [], [], [], []
+    total: Any = 0.0
+    states = [ca.SX.sym(f"x{i}", size) for i in range(n + 1)]
+    for i, state in enumerate(states):
+        end = i == n
+        v = ca.SX.sym(f"u{i}", 0 if end else controls)
+        after = ca.SX.sym(f"y{i}", size) if staged and not end else states[min(i + 1, n)]
+        extra = after if staged and not end else ca.SX(0, 1)
+        z += [state, v, extra]
+        nothing = np.zeros(phase.multipliers)
+        z0 += [X[i], *([] if end else [U[i], nothing]), *([X[i + 1]] if extra.numel() else [])]
+        free = np.full(extra.numel(), np.inf)
+        # an equation for what is given, not limits that are equal
+        given = low_x[i] == high_x[i]
+        low += [np.where(given, -np.inf, low_x[i]), *([] if end else [low_u[i]]), -free]
+        high += [np.where(given, np.inf, high_x[i]), *([] if end else [high_u[i]]), free]
+        where = [state, v[: f.nu], v[f.nu :], after, phase.data[i], i]
+        if end:
+            where[1:4] = ca.SX(f.nu, 1), ca.SX(phase.multipliers, 1), ca.SX(size, 1)
+            total += last(*where)
+        else:
+            total += price(*where)
+            equation = step(*where)
+            blocks = [states[i + 1] - after, equation] if staged else [equation]
+            for b in blocks:
+                g.append(b)
+                low_g.append(np.zeros(b.numel()))
+                high_g.append(np.zeros(b.numel()))
+        if given.any():
+            g.append(state[np.flatnonzero(given).tolist()])
+            low_g.append(low_x[i][given])
+            high_g.append(low_x[i][given])
+        for c, value, (a, b) in limited:
+            s = 0 if c.where != "path" else i
+            if (c.where == "end" and not end) or s >= len(a) or (c.where == "path" and i == 0 and len(a) > n):
+                continue
+            if np.isfinite(a[s]).any() or np.isfinite(b[s]).any():
+                g.append(value(*where))
+                low_g.append(a[s])
+                high_g.append(b[s])
+    bounds = {name: np.concatenate(v) for name, v in (("lbx", low), ("ubx", high), ("lbg", low_g), ("ubg", high_g))}
+    options: dict[str, Any] = {"print_time": False, "show_eval_warnings": False, f"{solver}.print_level": 0}
+    if solver == "ipopt":
+        options |= {"ipopt.sb": "yes", "ipopt.max_cpu_time": LONGEST, "ipopt.max_iter": 1000}
+    else:
+        equal = (bounds["lbg"] == bounds["ubg"]).tolist()
+        options |= {"structure_detection": "auto", "equality": equal, "fatrop.max_iter": 1000}
+    program = {"x": ca.vertcat(*z), "f": total, "g": ca.vertcat(*g)}
+    solved = ca.nlpsol("solver", solver, program, options)
+    guess = np.concatenate(z0)
+
+    def solve() -> Answer:
+        found = solved(x0=guess, **bounds)
+        stats = solved.stats()
+        word = str(stats.get("return_status") or stats.get("unified_return_status"))
+        return Answer(float(found["f"]), int(stats["iter_count"]), bool(stats["success"]), word)
 
     return solve
 
