@@ -53,6 +53,9 @@ class Row:
         """The figure of the fastest backend."""
         return min(self.figures.values(), default=math.nan)
 
+    def _ratio(self, value: float) -> str:
+        return f" = {_short(value / self.best)}x" if self.figures else ""
+
     def cells(self) -> tuple[str, ...]:
         """The row as text: work, figures with their targets, peers with their ratio to the best."""
         figures = []
@@ -61,7 +64,7 @@ class Row:
             text = "-" if value is None else _short(value)
             figures.append(text + (f" ({_short(target)})" if target is not None else ""))
         peers = [
-            f"{name} {_short(v)} = {_short(v / self.best)}x" if not isinstance(v, str) else f"{name}: {v}"
+            f"{name}: {v}" if isinstance(v, str) else f"{name} {_short(v)}" + self._ratio(v)
             for name, v in self.peers.items()
             if isinstance(v, str) or np.isfinite(v)
         ]

@@ -12,7 +12,8 @@ import numpy as np
 import vioc
 from benchmarks import simulators
 from benchmarks.problems import DT, EFFORT, FINAL, RUNNING, SwingUp
-from benchmarks.robots import Task
+from benchmarks.robots import Make, Task, swing_up
+from studies import arm_reaching
 from vioc.control import dmoc
 
 
@@ -34,26 +35,9 @@ class Answer(NamedTuple):
     verdict: str = ""
 
 
-class ImplicitMidpoint(vioc.RungeKutta):
-    """The implicit midpoint rule on q and v, with its equations: q1 - q0 = dt v_m, M a + ... = F there."""
-
-    def __init__(self, system: vioc.System, dt: float):
-        super().__init__(system, dt, "implicit-midpoint")
-
-    @property
-    def residual(self) -> ca.Function | None:
-        """None where there are loops or prescribed configurations."""
-        if self.multiplier_names or self.system.kinematic:
-            return None
-        c, n = self.continuous, self.nx // 2
-        a = ca.SX.sym("a", n)
-        balance = c.lagrangian.function("balance", [c.balance(a, ca.SX(0, 1))], [a])
-        x0, u, lam, theta, dt = self.symbols
-        x1, t = ca.SX.sym("x1", 2 * n), ca.SX.sym("t")
-        middle, rate = (x0 + x1) / 2, (x1 - x0) / dt
-        force = balance(middle[:n], middle[n:], u, t, theta, rate[n:])
-        rows = ca.vertcat((x1 - x0)[:n] - dt * middle[n:], dt * force)
-        return ca.Function("residual", [x0, u, x1, lam, t, dt, theta], [rows], {"cse": True})
+def ipopt(swing: SwingUp) -> Callable[[], Answer]:
+    """A swing-up by IPOPT on the implicit midpoint rule."""
+    return nlp(swing_up(Make(variational=False), swing), "ipopt")
 
 
 SMALL = 60_000  # instructions of the equations of all steps up to which a program is expanded
@@ -63,8 +47,8 @@ LONGEST = 60.0  # s that a solver is given, where it can be told
 def nlp(task: Task, solver: str) -> Callable[[], Answer]:
     """The task on its map's own equations, states and inputs as unknowns: IPOPT or FATROP through CasADi.
 
-    Small programs are expanded to scalars, stage after stage; large ones, whose derivatives would take minutes
-    to build so, are `vioc.control.dmoc`'s, which maps the derivatives of one stage.
+    Small programs are expanded to scalars, stage after stage; large ones, whose derivatives would take
+    minutes to build so, are `vioc.control.dmoc`'s, which maps the derivatives of one stage.
     """
     phase = dmoc.Phase(task.map, task.steps, task.cost, initial=task.x0, **task.limits)
     function = phase.equations.function
@@ -93,14 +77,15 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
     f, n = task.map, task.steps
     args = x, u, lam, _, _ = f.symbols
     equations = phase.equations
-    implicit = equations.implicit and not isinstance(f, vioc.CasadiMap)
     size, controls = f.nx, f.nu + phase.multipliers
     y = ca.SX.sym("y", size)
     data, k = ca.SX.sym("data", phase.data.shape[1]), ca.SX.sym("k")
     known = {"theta": f.theta, "dt": f.dt}
 
     def at_numbers(expression: ca.SX) -> ca.SX:
-        return ca.substitute(expression, ca.vertcat(args.parameters, args.dt), ca.DM([*known["theta"], known["dt"]]))
+        return ca.substitute(
+            expression, ca.vertcat(args.parameters, args.dt), ca.DM([*known["theta"], known["dt"]])
+        )
 
     lam_used = lam if phase.multipliers else ca.SX(0, 1)
     width = task.cost.reference_size
@@ -121,7 +106,7 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
     step, price = function(rows), function(running)
     last = function(task.cost.terminal_at(*args, data[:width]))
     limited = [(c, function(e), phase.row_limits(c)) for c, e in path]
-    staged = solver == "fatrop" and implicit  # its gaps are explicit: the next state is an input, too
+    staged = solver == "fatrop"  # whose gaps are explicit: the next state is an input, too
     X, U = task.curve
     low_x, high_x = phase.state_limits
     low_u, high_u = (
@@ -139,13 +124,13 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
         nothing = np.zeros(phase.multipliers)
         z0 += [X[i], *([] if end else [U[i], nothing]), *([X[i + 1]] if extra.numel() else [])]
         free = np.full(extra.numel(), np.inf)
-        # an equation for what is given, not limits that are equal
-        given = low_x[i] == high_x[i]
+        # FATROP wants equations for what is given, not limits that are equal
+        given = (low_x[i] == high_x[i]) & staged
         low += [np.where(given, -np.inf, low_x[i]), *([] if end else [low_u[i]]), -free]
         high += [np.where(given, np.inf, high_x[i]), *([] if end else [high_u[i]]), free]
-        where = [state, v[: f.nu], v[f.nu :], after, phase.data[i], i]
+        inputs = ca.SX.zeros(controls) if end else v
+        where = state, inputs[: f.nu], inputs[f.nu :], after, phase.data[i], i
         if end:
-            where[1:4] = ca.SX(f.nu, 1), ca.SX(phase.multipliers, 1), ca.SX(size, 1)
             total += last(*where)
         else:
             total += price(*where)
@@ -167,7 +152,9 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
                 g.append(value(*where))
                 low_g.append(a[s])
                 high_g.append(b[s])
-    bounds = {name: np.concatenate(v) for name, v in (("lbx", low), ("ubx", high), ("lbg", low_g), ("ubg", high_g))}
+    bounds = {
+        name: np.concatenate(v) for name, v in (("lbx", low), ("ubx", high), ("lbg", low_g), ("ubg", high_g))
+    }
     options: dict[str, Any] = {"print_time": False, "show_eval_warnings": False, f"{solver}.print_level": 0}
     if solver == "ipopt":
         options |= {"ipopt.sb": "yes", "ipopt.max_cpu_time": LONGEST, "ipopt.max_iter": 1000}
@@ -183,6 +170,50 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
         stats = solved.stats()
         word = str(stats.get("return_status") or stats.get("unified_return_status"))
         return Answer(float(found["f"]), int(stats["iter_count"]), bool(stats["success"]), word)
+
+    return solve
+
+
+def crocoddyl_arm(task: Task) -> Callable[[], Answer] | None:
+    """FDDP on the 7-DOF arm, semi-implicit Euler, from the start held."""
+    try:
+        package = importlib.import_module("crocoddyl")
+    except ImportError:
+        return None
+    pin = simulators.pinocchio()
+    if pin is None:
+        return None
+    system = task.map.system
+    assert system is not None
+    model = simulators.PinocchioChain(vioc.System(*system.frames, *system.potentials, name=system.name)).model
+    n, last = model.nv, model.njoints - 1
+    tool = pin.Frame("tool", last, pin.SE3(np.eye(3), np.array(arm_reaching.TOOL)), pin.FrameType.OP_FRAME)
+    frame = model.addFrame(tool)
+    state = package.StateMultibody(model)
+    actuation = package.ActuationModelFull(state)
+    speeds = package.ActivationModelWeightedQuad(np.repeat([0.0, 1.0], n))
+
+    def action(effort: float, speed: float, goal: float, dt: float) -> Any:
+        costs = package.CostModelSum(state, n)
+        rate = package.ResidualModelState(state, np.zeros(2 * n), n)
+        costs.addCost("speed", package.CostModelResidual(state, speeds, rate), speed)
+        if effort:
+            control = package.ResidualModelControl(state, n)
+            costs.addCost("effort", package.CostModelResidual(state, control), effort)
+        if goal:
+            reach = package.ResidualModelFrameTranslation(state, frame, np.array(arm_reaching.GOAL), n)
+            costs.addCost("goal", package.CostModelResidual(state, reach), goal)
+        dynamics = package.DifferentialActionModelFreeFwdDynamics(state, actuation, costs)
+        return package.IntegratedActionModelEuler(dynamics, dt)
+
+    start = np.concatenate([task.x0[:n], np.zeros(n)])
+    running, terminal = action(1e-3, 1e-2, 0.0, task.map.dt), action(0.0, 10.0, 1e4, 0.0)
+    problem = package.ShootingProblem(start, [running] * task.steps, terminal)
+
+    def solve() -> Answer:
+        solver = package.SolverFDDP(problem)
+        done = solver.solve([start] * (task.steps + 1), [np.zeros(n)] * task.steps, 1000, False)
+        return Answer(float(solver.cost), int(solver.iter), bool(done))
 
     return solve
 

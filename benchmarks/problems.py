@@ -92,15 +92,19 @@ class SwingUp(NamedTuple):
 
     def problem(self, backend: str = "virtual") -> Problem:
         f = vioc.MidpointVI(vioc.models.load(self.model), DT, backend=backend)
+        cost = self.cost(f)
+        line = vioc.control.straight_line(f.initial_state(self.hanging), f.initial_state(), self.steps)
+        guess = line, np.zeros((self.steps, f.nu))
+        return Problem(f, cost, guess, dict(max_iterations=1000))
+
+    def cost(self, f: vioc.MidpointVI | vioc.RungeKutta) -> Cost:
+        """On any map of the mechanism."""
 
         def weights(w: tuple[float, float]) -> dict[str, float]:
             names = f.system.variables
             return {**dict.fromkeys(names, w[0]), **{f"v.{n}": w[1] for n in names}}
 
-        cost = vioc.control.quadratic(f, Q=weights(RUNNING), R=EFFORT, Qf=weights(FINAL))
-        line = vioc.control.straight_line(f.initial_state(self.hanging), f.initial_state(), self.steps)
-        guess = line, np.zeros((self.steps, f.nu))
-        return Problem(f, cost, guess, dict(max_iterations=1000))
+        return vioc.control.quadratic(f, Q=weights(RUNNING), R=EFFORT, Qf=weights(FINAL))
 
 
 CART_POLE = SwingUp("cart_pole", np.array([0.0, np.pi]), 200)

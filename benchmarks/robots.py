@@ -12,11 +12,11 @@ import casadi as ca
 import numpy as np
 
 import vioc
-from benchmarks.problems import ACROBOT
+from benchmarks.problems import ACROBOT, DT, SwingUp
 from studies import arm_reaching, humanoid
 from studies.marionette_dlqr import pulled, start
 from vioc.control import Cost, quadratic, straight_line
-from vioc.control.dmoc import Constraint, obstacle
+from vioc.control.dmoc import obstacle
 from vioc.maps.protocol import OneStepMap
 
 BEYOND = 1.1  # of the marionette's motion that is to be tracked: 10 % off what its strings reach
@@ -56,6 +56,28 @@ class Task(NamedTuple):
         return X, f.check_inputs(U, self.steps, self.x0)
 
 
+class ImplicitMidpoint(vioc.RungeKutta):
+    """The implicit midpoint rule on q and v, with its equations: q1 - q0 = dt v_m, M a + ... = F there."""
+
+    def __init__(self, system: vioc.System, dt: float):
+        super().__init__(system, dt, "implicit-midpoint")
+
+    @property
+    def residual(self) -> ca.Function | None:
+        """None where there are loops or prescribed configurations."""
+        if self.multiplier_names or self.system.kinematic:
+            return None
+        c, n = self.continuous, self.nx // 2
+        a = ca.SX.sym("a", n)
+        balance = c.lagrangian.function("balance", [c.balance(a, ca.SX(0, 1))], [a])
+        x0, u, lam, theta, dt = self.symbols
+        x1, t = ca.SX.sym("x1", 2 * n), ca.SX.sym("t")
+        middle, rate = (x0 + x1) / 2, (x1 - x0) / dt
+        force = balance(middle[:n], middle[n:], u, t, theta, rate[n:])
+        rows = ca.vertcat((x1 - x0)[:n] - dt * middle[n:], dt * force)
+        return ca.Function("residual", [x0, u, x1, lam, t, dt, theta], [rows], {"cse": True})
+
+
 class Make(NamedTuple):
     """How the map of a system is made: by the variational integrator, or by the implicit midpoint rule."""
 
@@ -65,7 +87,7 @@ class Make(NamedTuple):
     def __call__(self, system: vioc.System, dt: float) -> OneStepMap:
         if self.variational:
             return vioc.MidpointVI(system, dt, backend=self.backend)
-        return vioc.RungeKutta(system, dt, "implicit-midpoint", backend=self.backend)
+        return ImplicitMidpoint(system, dt)
 
 
 # -- arms -----------------------------------------------------------------------------------------------
@@ -77,7 +99,7 @@ def arm(make: Make, steps: int = 100) -> Task:
     return Task(f, arm_reaching.cost(f), None, f.initial_state(arm_reaching.START), steps)
 
 
-# parent's height and place, axis, mass, length along which it lies, limits of torque, of the UR5
+# of a UR5's joints: place and turn of the origin, axis; mass, centre and length of the link; limit of torque
 UR5 = (
     ("shoulder_pan", (0.0, 0.0, 0.089159), (0, 0, 0), "0 0 1", 3.7, (0.0, 0.0, 0.0), 0.15, 150.0),
     ("shoulder_lift", (0.0, 0.13585, 0.0), (0, np.pi / 2, 0), "0 1 0", 8.393, (0.0, 0.0, 0.28), 0.56, 150.0),
@@ -102,10 +124,12 @@ def ur5_urdf() -> str:
         at, origin, rpy = numbers
         text.append(
             f'<link name="{name}_link"><inertial><origin xyz="{at}"/><mass value="{mass}"/>'
-            f'<inertia ixx="{across}" iyy="{across}" izz="{along}" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+            f'<inertia ixx="{across}" iyy="{across}" izz="{along}" ixy="0" ixz="0" iyz="0"/></inertial>'
+            f"</link>"
             f'<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{name}_link"/>'
             f'<origin xyz="{origin}" rpy="{rpy}"/><axis xyz="{axis}"/>'
-            f'<limit lower="{-UR5_TURN}" upper="{UR5_TURN}" effort="{torque}" velocity="{UR5_SPEED}"/></joint>'
+            f'<limit lower="{-UR5_TURN}" upper="{UR5_TURN}" effort="{torque}" velocity="{UR5_SPEED}"/>'
+            f"</joint>"
         )
         parent = f"{name}_link"
     for name, place in CORNERS.items():
@@ -126,7 +150,9 @@ def ur5(make: Make, steps: int = 50) -> Task:
     names = model.system.variables
     kinematics = vioc.Kinematics(model.system)
     off = [
-        f.quantity(f"{c}:{a}") - p for c in CORNERS for a, p in zip("xyz", kinematics.position(c, UR5_GOAL))
+        f.quantity(f"{c}:{a}") - kinematics.position(c, UR5_GOAL)[i]
+        for c in CORNERS
+        for i, a in enumerate("xyz")
     ]
     v = ca.vertcat(*(f.quantity(f"v.{n}") for n in names))
     cost = Cost(
@@ -372,11 +398,11 @@ def cart_pole(make: Make, steps: int = 50) -> Task:
     return Task(f, cost, (np.linspace(x0, goal, steps + 1), None), x0, steps, limits)
 
 
-def acrobot(make: Make, steps: int = 300) -> Task:
-    """The swing-up of the group `optimizers`."""
-    problem = ACROBOT.problem(make.backend)
-    X, U = problem.guess
-    return Task(problem.map, problem.cost, (X, U), X[0], len(U))
+def swing_up(make: Make, swing: SwingUp = ACROBOT) -> Task:
+    """A swing-up of the group `optimizers`, from the straight line of states."""
+    f = make(vioc.models.load(swing.model), DT)
+    guess = straight_line(f.initial_state(swing.hanging), f.initial_state(), swing.steps), None
+    return Task(f, swing.cost(f), guess, guess[0][0], swing.steps)
 
 
 def ladder(make: Make, n: int, steps: int = 200) -> Task:

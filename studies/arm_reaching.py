@@ -30,6 +30,7 @@ OFFSETS = (0.15, 0.2, 0.2, 0.2, 0.2, 0.15, 0.1)  # m
 MASSES = (4.0, 4.0, 3.0, 3.0, 2.0, 1.0, 1.0)  # kg
 INERTIAS = (0.03, 0.03, 0.02, 0.02, 0.01, 0.004, 0.002)  # kg m^2
 START = {"q2": 0.5, "q4": -1.2, "q6": 0.8}  # rad
+TOOL = (0.0, 0.0, 0.12)  # m, on the last link
 GOAL = (0.45, 0.35, 0.75)  # m
 PUBLISHED = 0.17820
 LIMIT = 20.0  # N m, every joint
@@ -66,7 +67,7 @@ STUDY = Study(
 
 
 def arm() -> System:
-    below = (tz(0.12, name="tool"),)
+    below = (tz(TOOL[2], name="tool"),)
     for i in reversed(range(7)):
         turn = {"z": rz, "y": ry}[AXES[i]]
         mass = Mass(MASSES[i], (INERTIAS[i],) * 3, (0.0, 0.0, 0.08))

@@ -2,7 +2,7 @@
 
 ::
 
-    found = kkt(f, cost, best.trajectory, best.multipliers, bounds=bounds, constraints=constraints, final=final)
+    found = kkt(f, cost, best.trajectory, best.multipliers, bounds=bounds, final=final)
     assert found.residual <= 1e-8
 
 With the Lagrangian g(x, u) + sum over k of nu_k . c(x_k, u_k, lambda_k), where c are the quantities that have
@@ -215,7 +215,10 @@ def _slopes(
 def _least_squares(
     lin: Linearization, rx: np.ndarray, ru: np.ndarray, wx: np.ndarray, wu: np.ndarray
 ) -> np.ndarray:
-    """dp (N, ndx) that makes |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2 least: a band of blocks."""
+    """dp (N, ndx) that makes |wx (rx_k + A_k' dp_k+1 - dp_k)|^2 + |wu (ru + B' dp)|^2 least.
+
+    Its normal equations are a band of blocks.
+    """
     n, wx, wu = len(rx), wx**2, wu**2
     D = np.einsum("kij,kj,klj->kil", lin.B, wu, lin.B)
     D[1:] += np.einsum("kij,kj,klj->kil", lin.A[1:], wx[:-1], lin.A[1:])

@@ -22,7 +22,10 @@ def virtual(monkeypatch):
     monkeypatch.setattr(harness, "find_compiler", lambda: None)
 
 
-@pytest.mark.parametrize("group", ["derivatives", "optimizers", "work-precision", "batches", "compile-times"])
+GROUPS = ["derivatives", "optimizers", "ocp", "ocp-scaling", "work-precision", "batches", "compile-times"]
+
+
+@pytest.mark.parametrize("group", GROUPS)
 def test_a_group_runs(group, tmp_path, capsys, monkeypatch):
     for package in ("mujoco", "pinocchio", "dart"):
         monkeypatch.setattr(simulators, package, lambda: None)

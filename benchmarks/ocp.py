@@ -1,0 +1,236 @@
+"""Optimal control at robot scale: time to the optimum beside IPOPT, FATROP and Crocoddyl, and how both scale.
+
+The clock is the processor's, of a solve without what is built once; the median of a few. Every answer of vioc
+is judged by `studies.kkt`. What fails is a row like any other: its verdict stands in the place of a time.
+"""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import vioc
+from benchmarks import ocp_peers, robots
+from benchmarks.harness import ABSENT, Bench, Row
+from benchmarks.problems import driven_chain
+from benchmarks.robots import Make, Task
+from studies.kkt import Kkt, kkt
+from vioc.control import quadratic
+from vioc.errors import OptimizationError
+
+LONGEST = 60.0  # s of one solve, by the clock on the wall
+REPEATS, PATIENCE = 5, 5.0  # of one measurement at most: solves, s
+TOLERANCE = 1e-8  # relative: costs nearer than this are one optimum
+
+Problem = Callable[[Make], Task]
+
+QUICK: dict[str, Problem] = {
+    "cart-pole to 66.80261969": robots.cart_pole,
+    "five-bar around a post": robots.five_bar,
+}
+PROBLEMS: dict[str, Problem] = {
+    "7-DOF arm to a point": robots.arm,
+    "UR5 to a pose": robots.ur5,
+    "UR5 around a ball": robots.ur5_obstacles,
+    "quadrotor through a window": robots.quadrotor_window,
+    "slung load in least time": robots.slung_load,
+    **QUICK,
+    "acrobot swing-up": robots.swing_up,
+    "quadrotor zigzag": robots.quadrotor_zigzag,
+    **{f"cart with {n} rods": partial(robots.ladder, n=n) for n in range(1, 6)},
+    "marionette, 10 % out of reach": robots.marionette,
+    "humanoid reaches": robots.humanoid_reach,
+}
+
+
+class Solved(NamedTuple):
+    """What became of a task.
+
+    Attributes
+    ----------
+    seconds : float
+        Processor time.
+    verdict : str
+        ``"converged"``, another status, or why there is no answer.
+    cost : float
+    iterations : int
+    kkt : Kkt or None
+    """
+
+    seconds: float
+    verdict: str
+    cost: float = np.nan
+    iterations: int = 0
+    kkt: Kkt | None = None
+
+    @property
+    def converged(self) -> bool:
+        return self.verdict == "converged"
+
+    def __str__(self) -> str:
+        if not self.iterations:
+            return self.verdict
+        checked = "" if self.kkt is None else f", KKT {self.kkt.residual:.0e}"
+        return f"{self.verdict}, {self.iterations} iterations, cost {self.cost:.8g}{checked}"
+
+
+class TooLong(Exception):
+    """The time that one solve is given is over."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise `TooLong` in what runs on; where the system has no such timer it may run on."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def optimum(task: Task, **options: Any) -> Any:
+    """The task as vioc's optimizer is told it."""
+    told = {"max_iterations": 300, "raise_on_failure": False, **options, **task.limits}
+    solve = vioc.control.optimize_constrained if task.limits else vioc.control.optimize
+    return solve(task.map, task.cost, task.curve, x0=task.x0, **told)
+
+
+def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -> Solved:
+    """The task solved once, and its answer checked."""
+    before = time.process_time()
+    try:
+        with at_most(longest), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = solve(task)
+    except TooLong:
+        return Solved(time.process_time() - before, f"not done in {longest:g} s")
+    except (OptimizationError, vioc.StepError, np.linalg.LinAlgError, ArithmeticError, RuntimeError) as error:
+        return Solved(time.process_time() - before, f"{type(error).__name__}: {str(error)[:60]}")
+    seconds = time.process_time() - before
+    multipliers = getattr(found, "multipliers", None)
+    check = kkt(task.map, task.cost, found.trajectory, multipliers, **task.limits)
+    return Solved(seconds, str(found.status), found.cost, found.iterations, check)
+
+
+def median(solve: Callable[[], Any], repeats: int) -> float:
+    """Median processor time, s; fewer repeats of what takes long."""
+    times: list[float] = []
+    while not times or (len(times) < repeats and sum(times) < PATIENCE):
+        before = time.process_time()
+        solve()
+        times.append(time.process_time() - before)
+    return statistics.median(times)
+
+
+LENGTHS, LINKS = (25, 50, 100, 200, 400), (5, 10, 20, 40)
+FEW = 6  # iterations that the time of one is taken of
+
+
+def ocp_scaling(bench: Bench) -> Iterator[Row]:
+    """Time of an iteration over the number of steps and of links, and the exponent of its growth."""
+    lengths, links = ((10, 20), (2, 4)) if bench.quick else (LENGTHS, LINKS)
+    makes: tuple[tuple[str, tuple[int, ...], Callable[[int, str], Task]], ...] = (
+        ("7-DOF arm, {} steps", lengths, lambda n, backend: robots.arm(Make(backend), n)),
+        ("chain of {} links, 50 steps", links, chain),
+    )
+    for text, sizes, make in makes:
+        times: dict[str, list[float]] = {backend: [] for backend in bench.backends}
+        for size in sizes:
+            for backend in bench.backends:
+                times[backend].append(iteration(make(size, backend), 1 if bench.quick else REPEATS))
+            note = ""
+            if size == sizes[-1]:
+                growth = {b: np.polyfit(np.log(sizes), np.log(t), 1)[0] for b, t in times.items()}
+                note = "grows with the power " + ", ".join(f"{g:.2f} ({b})" for b, g in growth.items())
+            figures = {backend: 1e3 * t[-1] for backend, t in times.items()}
+            yield Row("iteration, " + text.format(size), "ms", figures, note=note)
+
+
+def chain(links: int, backend: str, steps: int = 50) -> Task:
+    """A hanging chain with a torque on each joint moves every joint by 0.3 rad in half a second."""
+    f = driven_chain(links, backend)
+    names = f.system.variables
+    goal = dict.fromkeys(names, 0.3 / links)
+    cost = quadratic(f, Q=dict.fromkeys(names, 0.1), R=0.01, Qf=dict.fromkeys(names, 10.0), goal=goal)
+    return Task(f, cost, None, f.initial_state({names[0]: 0.5}), steps)
+
+
+def iteration(task: Task, repeats: int) -> float:
+    """Processor time of one iteration, s: that of the first few over their number."""
+
+    def run() -> float:
+        before = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            done = optimum(task, max_iterations=FEW).iterations
+        return (time.process_time() - before) / max(done, 1)
+
+    run()  # builds
+    return statistics.median(run() for _ in range(repeats))
+
+
+def ocp(bench: Bench) -> Iterator[Row]:
+    repeats = 1 if bench.quick else REPEATS
+    for name, problem in (QUICK if bench.quick else PROBLEMS).items():
+        figures, notes, costs = {}, [], {}
+        for backend in bench.backends:
+            task = problem(Make(backend))
+            found = judged(task, optimum)  # builds
+            if found.converged:
+                figures[backend] = 1e3 * median(partial(optimum, task), repeats)
+                costs[backend] = found.cost
+            notes.append(f"{backend}: {found}")
+        peers: dict[str, float | str] = {}
+        for peer, answer, seconds in beside(problem, repeats):
+            peers[peer] = 1e3 * seconds if seconds else answer if isinstance(answer, str) else answer.verdict
+            if not isinstance(answer, str):
+                notes.append(f"{peer}: {answer.iterations} iterations, cost {answer.cost:.8g}")
+        yield Row(name, "ms", figures, {}, peers, "; ".join(notes))
+
+
+def beside(problem: Problem, repeats: int) -> Iterator[tuple[str, ocp_peers.Answer | str, float]]:
+    """The other programs: name, answer or why there is none, and median time, s, where it converged."""
+    same, rule = problem(Make()), problem(Make(variational=False))
+    programs: list[tuple[str, Callable[[], Any]]] = [
+        (label, partial(ocp_peers.nlp, same, solver))
+        for label, solver in (("IPOPT", "ipopt"), ("FATROP", "fatrop"))
+    ]
+    if isinstance(rule.map, robots.ImplicitMidpoint) and rule.map.residual is not None:
+        programs += [
+            (f"{label}, midpoint rule", partial(ocp_peers.nlp, rule, solver))
+            for label, solver in (("IPOPT", "ipopt"), ("FATROP", "fatrop"))
+        ]
+    if problem is robots.arm:
+        programs.append(("Crocoddyl FDDP", partial(ocp_peers.crocoddyl_arm, same)))
+    for label, make in programs:
+        try:
+            with at_most(3 * LONGEST):
+                solve = make()
+                if solve is None:
+                    yield label, ABSENT, 0.0
+                    continue
+                answer = solve()
+                seconds = median(solve, repeats) if answer.converged else 0.0
+        except TooLong:
+            yield label, "too long", 0.0
+        except (RuntimeError, ValueError, OptimizationError) as error:
+            yield label, f"{type(error).__name__}: {str(error)[:60]}", 0.0
+        else:
+            yield label, answer, seconds
