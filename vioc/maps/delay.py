@@ -187,7 +187,12 @@ class DelayedMap(OneStepMap):
         return replace(steps, x0=x0, x1=x1, u=w)
 
     def first(self, steps: Steps) -> Linearization:
-        lin = self.inner.first(self._inner(steps))
+        return self._outer_first(self.inner.first(self._inner(steps)))
+
+    def first_with_times(self, steps: Steps) -> Linearization:
+        return self._outer_first(self.inner.first_with_times(self._inner(steps)))
+
+    def _outer_first(self, lin: Linearization) -> Linearization:
         n, nm, m = lin.C.shape[0], lin.C.shape[1], self.nu
         top, none = np.concatenate([lin.A, lin.B], axis=2), np.zeros((n, m, self.ndx))
         A = np.concatenate([top, none], axis=1)
@@ -197,9 +202,15 @@ class DelayedMap(OneStepMap):
         return Linearization(A, B, P, np.concatenate([lin.C, lin.D], axis=2), np.zeros((n, nm, m)), lin.E)
 
     def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        """The inner input is a state here, and the input enters linearly."""
         Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
-        H = self.inner.second(self._inner(steps), Z, zeta)
+        return self._outer_second(self.inner.second(self._inner(steps), Z, zeta))
+
+    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
+        return self._outer_second(self.inner.second_with_times(self._inner(steps), Z, zeta))
+
+    def _outer_second(self, H: SecondOrder) -> SecondOrder:
+        """The inner input is a state here, and the input enters linearly."""
         n, m, own = len(H.xx), self.nu, self.ndx
         inner = H.matrix
         whole = np.zeros((n, own + m + H.pp.shape[1], own + m + H.pp.shape[1]))

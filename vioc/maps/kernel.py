@@ -29,6 +29,7 @@ from vioc.errors import ChartWarning, ModelError, StepError, trying
 from vioc.maps.derivatives import Steps
 from vioc.maps.protocol import Kernel, OneStepMap, Rescue
 from vioc.maps.steps import times_of
+from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Split, Trajectory
 
 AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
@@ -218,6 +219,10 @@ class KernelMap(OneStepMap):
     def _programs(self) -> dict[Any, Any]:
         """Programs of the kernels by kind, one for all twins."""
         return {}
+
+    @shared
+    def _times(self) -> StepTimes:
+        return StepTimes(self)
 
     def _trajectory(self, solved: tuple, k0: int, lengths: np.ndarray) -> Trajectory:
         """Of what `_steps` returns."""

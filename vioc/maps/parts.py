@@ -24,6 +24,10 @@ class Parts:
         The input of a part is ``by_x @ x_k + by_u @ u_k``.
     shares : (M, nm)
         Weights with which the parts' multipliers add up to the step's.
+    starts, sizes : (M,)
+        Where in the step a part starts, and how long it is, as fractions of the step.
+    timed : bool
+        Whether the last two parameters are the length dt and the start t, of the step and of its parts.
     """
 
     steps: Steps
@@ -31,6 +35,9 @@ class Parts:
     by_x: np.ndarray
     by_u: np.ndarray
     shares: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    timed: bool = False
 
     def first(self, lin: Linearization) -> Linearization:
         """Of the steps, by those of the parts."""
@@ -87,6 +94,8 @@ class Parts:
         Y[:, u, x] = self.by_x[each, :, :ndx]  # nothing where errors are not differences of states
         Y[:, u, u] = self.by_u[each]
         Y[:, p, p] = np.eye(ns - ndx - nu)
+        if self.timed:
+            Y[:, -2, -2], Y[:, -1, -2] = self.sizes[each], self.starts[each]
         end = np.tile(np.eye(ndx, ns), (int(np.count_nonzero(several)), 1, 1))
         along = np.zeros((len(end), lin.C.shape[1], ns))
         begins, counts = self.begins[:-1][several], counts[several]

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import casadi as ca
@@ -23,6 +24,7 @@ from vioc.maps.batch import Batch
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import state_of, trajectory_of
 from vioc.maps.named import Named
+from vioc.maps.times import StepTimes
 from vioc.progress import Progress
 
 if TYPE_CHECKING:
@@ -300,6 +302,29 @@ class OneStepMap(Named, ABC):
     @abstractmethod
     def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Second derivatives of solved steps, contracted with Z (N, ndx) and zeta (N, nm)."""
+
+    def first_with_times(self, steps: Steps) -> Linearization:
+        """`first`, with the step's length dt and its start t as two more parameters, the last of P and E.
+
+        By dt the step starts when it did: where all the lengths change, what comes later starts later too,
+        by as much as t says. The derivatives are those of the step whose equations `residual` tells, or
+        that `explicit` makes.
+
+        Raises
+        ------
+        NotImplementedError
+            Of a map that has neither.
+        """
+        return self._times.first(steps, self.theta, self.first(steps))
+
+    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """`second`, with dt and t as two more parameters, the last of all, as `first_with_times` has them."""
+        lin, H = self.first(steps), self.second(steps, Z, zeta)
+        return self._times.second(steps, self.theta, lin, H, Z, zeta)
+
+    @cached_property
+    def _times(self) -> StepTimes:
+        return StepTimes(self)
 
     def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
         """Those of every output: of the next state (N, ndx, ...) and of the multipliers (N, nm, ...)."""

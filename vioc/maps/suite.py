@@ -271,6 +271,65 @@ def second_derivatives(case: Case) -> None:
             case.same(d @ H @ d, curvature, "second derivative along a direction", bound)
 
 
+def derivatives_by_times(case: Case) -> None:
+    """What a step's length and start add, against differences of steps and of first derivatives."""
+    f, n = case.f, case.size
+    step = f.steps_at(case.x[None], case.u[None], case.k)
+    z, zeta = case.numbers(3, 1, f.ndx), case.numbers(4, 1, len(f.multiplier_names))
+    try:
+        lin = f.first_with_times(step).rows(0)
+    except NotImplementedError:
+        return
+    _same_blocks(
+        case,
+        Linearization(lin.A, lin.B, lin.P[:, :-2], lin.C, lin.D, lin.E[:, :-2]),
+        f.first(step).rows(0),
+        "first_with_times",
+    )
+    H = f.second_with_times(step, z, zeta).rows(0).matrix
+    case.same(
+        H[:n, :n],
+        f.second(step, z, zeta).rows(0).matrix,
+        "second_with_times, but for times",
+        1e-11 * (1 + np.abs(H).max()),
+    )
+    case.same(H, H.T, "symmetry of second_with_times", 1e-10 * (1 + np.abs(H).max()))
+    weights = np.concatenate([z[0], zeta[0]])
+
+    def moved(s: np.ndarray) -> tuple[OneStepMap, Steps]:
+        e, du, dp = case.parts(s[:n])
+        g = f.with_parameters(**dict(zip(f.parameters, f.theta + dp, strict=True)))
+        g = g.with_dt(f.dt + s[n + 1] / case.k)  # where steps of several lengths start
+        x, u = f.retract(case.x, e), case.u + du
+        two = g.steps_at(np.stack([x, x]), np.stack([u, u]), case.k, [f.dt + s[n], 0.9 * f.dt])
+        return g, two.piece(slice(1))
+
+    def after(s: np.ndarray) -> np.ndarray:
+        one = moved(s)[1]
+        return np.concatenate([f.difference(step.x1[0], one.x1[0]), one.multipliers[0]])
+
+    def gradient(s: np.ndarray) -> np.ndarray:
+        g, one = moved(s)
+        m = g.first_with_times(one).rows(0)
+        return weights @ np.block([[m.A, m.B, m.P], [m.C, m.D, m.E]])
+
+    for i, what in enumerate(("length", "start")):
+        d = np.zeros(n + 2)
+        d[n + i] = f.dt if i == 0 else 1.0
+        expected, bound = _slope(after, d, case)
+        column = np.concatenate([lin.P[:, i - 2], lin.E[:, i - 2]])
+        case.same(d[n + i] * column, expected, f"derivative by the step's {what}", bound)
+        if f.ndx == f.nx:  # errors of other states are of other spaces
+            expected, bound = _slope(gradient, d, case)
+            case.same(H @ d, expected, f"second derivatives by the step's {what}", bound)
+    for seed in range(10, 13):
+        d = case.numbers(seed, n + 2)
+        d[n] *= f.dt
+        d /= np.linalg.norm(d)
+        curvature, bound = _curvature(lambda s: weights @ after(s), d, case)
+        case.same(d @ H @ d, curvature, "second derivative along a direction with times", bound)
+
+
 def tensors(case: Case) -> None:
     """All second derivatives against contracted ones, at a point and along a trajectory."""
     f, run, n = case.f, case.run, len(case.run)
@@ -361,7 +420,7 @@ def copies(case: Case) -> None:
 
 CHECKS: tuple[Callable[[Case], None], ...] = (
     *(names, errors_of_states, starts, steps, unequal_steps, steps_from_states, first_derivatives),
-    *(second_derivatives, tensors, along_trajectories, equations, refusals, copies),
+    *(second_derivatives, derivatives_by_times, tensors, along_trajectories, equations, refusals, copies),
 )
 
 

@@ -6,6 +6,7 @@ One step is s steps of a base map, of lengths gamma_i dt. Maths: docs/maths/comp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import casadi as ca
@@ -288,6 +289,15 @@ class Composition(KernelMap):
         lin = self._linearize_stages(stages, steps)
         return stages.second(lin, self.base.second(stages.steps, *stages.weights(lin, Z, zeta)))
 
+    def first_with_times(self, steps: Steps) -> Linearization:
+        stages = replace(self._stages_of(steps), timed=True)
+        return stages.first(self._linearize_stages(stages, steps))
+
+    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        stages = replace(self._stages_of(steps), timed=True)
+        lin = self._linearize_stages(stages, steps)
+        return stages.second(lin, self.base.second_with_times(stages.steps, *stages.weights(lin, Z, zeta)))
+
     def _stages_of(self, steps: Steps) -> Parts:
         n, s, nx = len(steps), len(self.coefficients), self.nx
         X, U, t, h = steps.x0, steps.u, steps.t[:, None], steps.h[:, None]
@@ -311,11 +321,12 @@ class Composition(KernelMap):
         shares = np.zeros(flat.multipliers.shape)
         shares[::s] = 1 / self.coefficients[0]
         by_x, by_u = (np.broadcast_to(m, (n, *m.shape)).reshape(n * s, *m.shape[1:]) for m in (by_x, by_u))
-        return Parts(flat, np.arange(n + 1) * s, by_x, by_u, shares)
+        starts, sizes = np.tile(self._stage_starts[:-1], n), np.tile(self.coefficients, n)
+        return Parts(flat, np.arange(n + 1) * s, by_x, by_u, shares, starts, sizes)
 
     def _linearize_stages(self, stages: Parts, steps: Steps) -> Linearization:
         try:
-            return self.base.first(stages.steps)
+            return (self.base.first_with_times if stages.timed else self.base.first)(stages.steps)
         except StepError as error:
             k, i = divmod(error.k, len(self.coefficients))
             raise self._of_stage(error, int(steps.k[k]), i) from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -184,6 +185,22 @@ class DivisibleMap(KernelMap):
         lin = self._linearize_parts(parts, steps)
         return parts.second(lin, self._contract_steps(parts.steps, *parts.weights(lin, Z, zeta)))
 
+    def first_with_times(self, steps: Steps) -> Linearization:
+        if not steps.splits:
+            return super().first_with_times(steps)
+        parts = replace(self._parts_of(steps), timed=True)
+        return parts.first(self._times.first(parts.steps, self.theta, self._linearize_parts(parts, steps)))
+
+    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        if not steps.splits:
+            return super().second_with_times(steps, Z, zeta)
+        parts = replace(self._parts_of(steps), timed=True)
+        lin = self._linearize_parts(parts, steps)
+        weights = parts.weights(lin, Z, zeta)
+        H = self._contract_steps(parts.steps, *weights)
+        timed = self._times.second(parts.steps, self.theta, lin, H, *weights)
+        return parts.second(self._times.first(parts.steps, self.theta, lin), timed)
+
     def _parts_of(self, steps: Steps) -> Parts:
         """Every part as a step; steps that were taken whole have one."""
         counts = np.ones(len(steps), int)
@@ -194,16 +211,17 @@ class DivisibleMap(KernelMap):
             a[of] for a in (steps.x0, steps.x1, steps.u, steps.multipliers, steps.t, steps.h)
         )
         by_x, by_u = self.inputs_at(np.ones(len(of)))
-        shares = np.ones(multipliers.shape)
+        shares, starts = np.ones(multipliers.shape), np.zeros(len(of))
         for k, split in steps.splits.items():
             r = slice(begins[k], begins[k + 1])
             x0[r.start + 1 : r.stop], x1[r] = split.x[:-1], split.x
             by_x[r], by_u[r] = self.inputs_at(split.ends)
             u[r] = by_x[r] @ steps.x0[k] + by_u[r] @ steps.u[k]
             multipliers[r], h[r], shares[r] = split.multipliers, split.lengths, self._shares(split)
-            t[r] += np.concatenate([[0.0], np.cumsum(split.lengths)[:-1]])
-        flat = Steps(x0, x1, u, multipliers, t, h, np.arange(len(of)))
-        return Parts(flat, begins, by_x, by_u, shares)
+            starts[r] = np.concatenate([[0.0], np.cumsum(split.lengths)[:-1]])
+        flat = Steps(x0, x1, u, multipliers, t + starts, h, np.arange(len(of)))
+        whole = steps.h[of]
+        return Parts(flat, begins, by_x, by_u, shares, starts / whole, h / whole)
 
     def _linearize_parts(self, parts: Parts, steps: Steps) -> Linearization:
         try:

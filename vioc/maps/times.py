@@ -1,0 +1,156 @@
+"""Derivatives of steps by their length and start, by the implicit function theorem on their equations.
+
+A step solves r(x, u, x_next, multipliers, t, dt, parameters) = 0. With y the errors of x_next and the
+multipliers, and s the errors of x, inputs, parameters, dt and t,
+
+    y_s = -r_y^-1 r_s,    (z . x_next + zeta . multipliers)_ss = T' (w . r)'' T,    w = -r_y^-T (z, zeta)
+
+where T = [I; y_s]. Columns by parts of s that derivatives of steps have already are taken from these, and
+of the second derivatives only the columns of dt and t are made, each one product of (w . r)'' with a vector.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+
+if TYPE_CHECKING:
+    from vioc.maps.protocol import OneStepMap
+
+OPTIONS = {"cse": True}
+TIMES = 2  # dt and t
+
+
+class StepTimes:
+    """The derivatives that a map's equations add to those of its steps; see the module's text.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        With `explicit`, or `residual`.
+
+    Raises
+    ------
+    NotImplementedError
+        For a map that has neither.
+    """
+
+    def __init__(self, f: OneStepMap):
+        unknowns = f.nx + len(f.multiplier_names)
+        if f.explicit is None and (f.residual is None or f.residual.numel_out(0) < unknowns):
+            raise NotImplementedError(
+                f"{type(f).__name__} tells no equations that determine its steps, so derivatives by their "
+                "lengths are not known; maps with `explicit` or `residual` have them: MidpointVI, "
+                "LinearTimeVI, MaximalVI without contact, RungeKutta, CasadiMap, and compositions of these"
+            )
+        self.f = f
+
+    @cached_property
+    def _equations(self):
+        """Arguments, e, y, (dt, t), and r as expressions of them, with x and x_next moved by their errors."""
+        f, nm = self.f, len(self.f.multiplier_names)
+        formula = f.explicit
+        function = f.residual if formula is None else formula
+        assert function is not None
+        kind = ca.SX if function.is_a("SXFunction") else ca.MX
+        sizes = {"x": f.nx, "u": f.nu, "x_next": f.nx, "multipliers": nm, "t": 1, "dt": 1}
+        sizes |= {"theta": len(f.parameters), "e": f.ndx, "y": f.ndx + nm}
+        x, u, x1, lam, t, dt, theta, e, y = (kind.sym(name, size) for name, size in sizes.items())
+        start, end = f.retract_expression(x, e), f.retract_expression(x1, y[: f.ndx])
+        impulses = lam + y[f.ndx :]
+        if formula is None:
+            r = function(start, u, end, impulses, t, dt, theta)
+        else:
+            r = ca.vertcat(end, impulses) - ca.vertcat(*formula(start, u, t, dt, theta)[:2])
+        return [x, u, x1, lam, t, dt, theta], e, y, r
+
+    def _evaluator(self, name: str, more: list, outputs: list) -> Evaluator:
+        """Where the errors, and the changes of multipliers, are zero."""
+        args, e, y, _ = self._equations
+        zeros = [type(e).zeros(v.numel()) for v in (e, y)]
+        found = [ca.densify(o) for o in ca.substitute(outputs, [e, y], zeros)]
+        function = ca.Function(name, [*args, *more], found, OPTIONS)
+        return Evaluator(self.f.backend.prepare(function))
+
+    @cached_property
+    def _slopes(self) -> Evaluator:
+        """r_y, and r_dt and r_t as columns."""
+        args, _, y, r = self._equations
+        return self._evaluator(
+            "times_first", [], [ca.jacobian(r, y), ca.jacobian(r, ca.vertcat(args[5], args[4]))]
+        )
+
+    @cached_property
+    def _curved(self) -> Evaluator:
+        """(w . r)'' [0; 1; y_s], rows (e, u, parameters, dt, t, y), of columns y_s by dt and by t."""
+        args, e, y, r = self._equations
+        kind, (_, u, _, _, t, dt, theta) = type(e), args
+        w, moved = kind.sym("w", r.numel()), kind.sym("y_s", y.numel(), TIMES)
+        by = ca.vertcat(e, u, theta, dt, t, y)
+        n = by.numel() - y.numel() - TIMES
+        along = ca.vertcat(kind.zeros(n, TIMES), kind.eye(TIMES), moved)
+        columns = ca.jtimes(ca.gradient(ca.dot(w, r), by), by, along)
+        return self._evaluator("times_second", [w, moved], [columns])
+
+    def _at(self, steps: Steps, theta: np.ndarray) -> list[np.ndarray]:
+        arrays = steps.x0, steps.u, steps.x1, steps.multipliers, steps.t[:, None], steps.h[:, None]
+        return [*arrays, theta]
+
+    def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
+        """-r_y^-1, or its transpose, times columns; there are more equations than errors on a manifold."""
+        try:
+            if r_y.shape[1] == r_y.shape[2]:
+                return -np.linalg.solve(np.swapaxes(r_y, 1, 2) if transposed else r_y, columns)
+            Q, R = np.linalg.qr(r_y)
+            if transposed:
+                return -Q @ np.linalg.solve(np.swapaxes(R, 1, 2), columns)
+            return -np.linalg.solve(R, np.swapaxes(Q, 1, 2) @ columns)
+        except np.linalg.LinAlgError:
+            rows = r_y.shape[1 if transposed else 2]
+            return np.full((len(r_y), rows, columns.shape[2]), np.nan)
+
+    def first(self, steps: Steps, theta: np.ndarray, lin: Linearization) -> Linearization:
+        """`lin` of these steps with the columns of dt and t behind those of the parameters."""
+        r_y, r_s = self._slopes(*self._at(steps, theta))
+        by = self._solved(r_y, r_s)
+        ndx = self.f.ndx
+        P, E = (np.concatenate(m, axis=2) for m in ((lin.P, by[:, :ndx]), (lin.E, by[:, ndx:])))
+        return Linearization(lin.A, lin.B, P, lin.C, lin.D, E)
+
+    def second(
+        self,
+        steps: Steps,
+        theta: np.ndarray,
+        lin: Linearization,
+        H: SecondOrder,
+        Z: np.ndarray,
+        zeta: np.ndarray,
+    ) -> SecondOrder:
+        """`H` of these steps, contracted with Z and zeta, with rows and columns of dt and t likewise."""
+        args = self._at(steps, theta)
+        r_y, r_s = self._slopes(*args)
+        weights = np.concatenate([Z, zeta], axis=1)[:, :, None]
+        w, moved = self._solved(r_y, weights, transposed=True)[..., 0], self._solved(r_y, r_s)
+        columns = self._curved(*args, w, np.swapaxes(moved, 1, 2).reshape(len(moved), -1))[0]
+        n = columns.shape[1] - moved.shape[1]
+        known = np.concatenate(
+            [
+                np.concatenate([lin.A, lin.B, lin.P], axis=2),
+                np.concatenate([lin.C, lin.D, lin.E], axis=2),
+            ],
+            axis=1,
+        )
+        y_s = np.concatenate([known, moved], axis=2)
+        found = columns[:, :n] + np.swapaxes(y_s, 1, 2) @ columns[:, n:]
+        whole = np.empty((len(found), n, n))
+        cut = n - TIMES
+        whole[:, :cut, :cut] = H.matrix
+        whole[:, :, cut:] = found
+        whole[:, cut:, :cut] = np.swapaxes(found[:, :cut], 1, 2)
+        return SecondOrder.of(whole, self.f.ndx, self.f.nu)
