@@ -1,5 +1,7 @@
 """Every one-step map keeps the protocol: vioc's, and a user's. And the suite finds what does not."""
 
+from dataclasses import replace
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -183,6 +185,22 @@ class WrongTensor(Wrong):
         return scaled(states, "xp"), multipliers
 
 
+class WrongTimes(Wrong):
+    def first_with_times(self, steps) -> Linearization:
+        return scaled(super().first_with_times(steps), "P", np.array([1.0, 1.0, 1.001, 1.0]))
+
+
+class WrongStart(Wrong):
+    def second_with_times(self, steps, Z, zeta) -> SecondOrder:
+        return scaled(super().second_with_times(steps, Z, zeta), "up", np.array([1.0, 1.0, 1.0, 1.001]))
+
+
+class WrongMany(Wrong):
+    def steps_at(self, X, U, k0=0, dt=None, *, rescue="split"):
+        steps = super().steps_at(X, U, k0, dt, rescue=rescue)
+        return replace(steps, x1=1.001 * steps.x1)
+
+
 class WrongRetraction(Wrong):
     def retract(self, x, dx):
         return np.asarray(x) + 1.001 * np.asarray(dx)
@@ -249,6 +267,9 @@ class WrongCopy(Wrong):
         (WrongParameters, "first_derivatives: derivative by entry 3 "),
         (WrongCurvature, "second_derivatives: "),
         (WrongTensor, "tensors: xp of second_order_trajectory and of tensors"),
+        (WrongTimes, "derivatives_by_times: derivative by the step's length"),
+        (WrongStart, "derivatives_by_times: second derivatives by the step's start"),
+        (WrongMany, "unequal_steps: x1 of steps_at"),
         (WrongRetraction, r"errors_of_states: difference\(x, retract\(x, e\)\)"),
         (WrongExpression, "errors_of_states: difference_expression"),
         (WrongTrack, "steps: inputs that track applied"),

@@ -187,6 +187,42 @@ def test_all_derivatives_of_a_step_in_parts(rich):
     assert np.abs(found - expected).max() < 1e-7 * np.abs(expected).max()
 
 
+def test_derivatives_by_the_length_and_the_start_of_a_step_in_parts(rich):
+    """Parts stay the same shares of a step, and start with it."""
+    f, k, x, u, n = rich.map, rich.k0, rich.x[0], rich.u[0], rich.map.nx + rich.map.nu + len(rich.map.theta)
+    rng = np.random.default_rng(3)
+    z, zeta = rng.standard_normal((1, f.nx)), rng.standard_normal((1, f.nm))
+    shares = rich.splits[0].lengths / f.dt
+
+    def at(e):
+        g = f.with_dt(f.dt + e[1] / k)  # where steps of several lengths start
+        two = g.steps_at([x, x], [u, u], k, [f.dt + e[0], 0.9 * f.dt]).piece(slice(1))
+        np.testing.assert_allclose(two.splits[0].lengths, shares * two.h, rtol=1e-14)
+        return g, two
+
+    def step(e):
+        _, one = at(e)
+        return np.concatenate([one.x1[0], one.multipliers[0]])
+
+    def gradient(e):
+        g, one = at(e)
+        lin = g.first_with_times(one).rows(0)
+        return z[0] @ np.hstack([lin.A, lin.B, lin.P]) + zeta[0] @ np.hstack([lin.C, lin.D, lin.E])
+
+    _, one = at(np.zeros(2))
+    lin = f.first_with_times(one).rows(0)
+    found, expected = np.vstack([lin.P, lin.E])[:, -2:], differences(step, 2, 1e-4)
+    assert np.abs(found - expected).max(axis=0) == pytest.approx(0, abs=1e-7 * np.abs(expected).max())
+    H = f.second_with_times(one, z, zeta).rows(0).matrix
+    expected = differences(gradient, 2, 1e-4)
+    assert H.shape == (n + 2, n + 2)
+    np.testing.assert_allclose(H, H.T, rtol=0, atol=1e-12 * np.abs(H).max())
+    assert np.abs(H[:, -2:] - expected).max() < 1e-7 * np.abs(expected).max()
+    np.testing.assert_allclose(
+        H[:n, :n], f.second(one, z, zeta).rows(0).matrix, rtol=0, atol=1e-12 * np.abs(H).max()
+    )
+
+
 @pytest.fixture(scope="module")
 def driven():
     """The rods with a torque at the first, and a cost."""

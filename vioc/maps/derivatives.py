@@ -74,9 +74,11 @@ class Steps:
         return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], h, k, run.splits)
 
     def piece(self, rows: slice) -> Steps:
-        """Some of those that were taken whole."""
+        """Some of them, one behind the other."""
+        here = range(len(self))[rows]
+        splits = {here.index(k): s for k, s in self.splits.items() if k in here} if self.splits else {}
         x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
-        return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k[rows])
+        return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k[rows], splits)
 
     def tiled(self, count: int) -> Steps:
         """All of them `count` times."""

@@ -62,8 +62,8 @@ class StepTimes:
         sizes = {"x": f.nx, "u": f.nu, "x_next": f.nx, "multipliers": nm, "t": 1, "dt": 1}
         sizes |= {"theta": len(f.parameters), "e": f.ndx, "y": f.ndx + nm}
         x, u, x1, lam, t, dt, theta, e, y = (kind.sym(name, size) for name, size in sizes.items())
-        start, end = f.retract_expression(x, e), f.retract_expression(x1, y[: f.ndx])
-        impulses = lam + y[f.ndx :]
+        error, change = ca.vertsplit(y, [0, f.ndx, f.ndx + nm])  # a slice of one entry may be a row
+        start, end, impulses = f.retract_expression(x, e), f.retract_expression(x1, error), lam + change
         if formula is None:
             r = function(start, u, end, impulses, t, dt, theta)
         else:

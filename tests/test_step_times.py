@@ -1,0 +1,127 @@
+"""Derivatives of steps by their length and start, against differences of steps."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from mechanisms import everything, state_near
+
+import vioc
+from studies.marionette_dlqr import pulled, start
+from vioc import Composition, LinearTimeVI, MaximalVI, MidpointVI
+from vioc.maps.delay import DelayedMap
+from vioc.maps.suite import Case, derivatives_by_times
+from vioc.models import load
+
+DT = 0.02
+
+
+def shaken(system, name, size=1.0):
+    """A system that something shakes in time."""
+    return system.with_components(vioc.UserForce(lambda k: {name: size * ca.sin(7 * k.t) * (1 + k.q(name))}))
+
+
+def cart_pole(**options):
+    f = MidpointVI(shaken(load("cart_pole"), "x"), DT, **options)
+    return f, f.initial_state({"theta": 0.3}, {"x": 0.2, "theta": 1.0})
+
+
+def of_everything(kind, **options):
+    """Kinematic variables, a string, springs, damping, parameters."""
+    f = kind(shaken(everything(), "c"), DT, **options)
+    return f, state_near(MidpointVI(everything(), DT), 3)
+
+
+def loop(kind):
+    f = kind(load("closed_chain"), DT)
+    guess = {"J": -0.62, "H": 1.35, "K": 0.1, "M": -1.34, "A": 0.04, "C": 1.28, "E": 0.93}
+    return f, f.initial_state(vioc.consistent_configuration(f.system, guess))
+
+
+def marionette():
+    f = MidpointVI(load("marionette"), 0.01, forcing="left")
+    run = f.rollout(start(f), pulled(f, f.dt * np.arange(1, 31)), warn=False)
+    return f, run.x[-1], run.u[-1]
+
+
+def free_body():
+    """A satellite with a driven arm."""
+    arm = vioc.tx(0.5)[vioc.ry("turn")[vioc.tz(0.4, mass=vioc.Mass(0.5, (0.1, 0.1, 0.02)))]]
+    hull = vioc.free("b", frame="hull", mass=vioc.Mass(1.5, (0.1, 0.2, 0.25), (0.0, 0.1, 0.0)))[arm]
+    system = vioc.System(hull, vioc.Gravity(0, 0, -9.8), vioc.JointForce("turn", "torque"))
+    f = MaximalVI(system, DT)
+    return f, moving(f), [2.0]
+
+
+def moving(f):
+    rng = np.random.default_rng(0)
+    q, v = ({n: 0.3 * e for n, e in zip(f.coordinates, rng.standard_normal(20), strict=False)} for _ in "qv")
+    return f.initial_state(q, v)
+
+
+def four_bar():
+    system = vioc.System(
+        vioc.rx("a")[vioc.tz(-1, mass=1)[vioc.rx("b")[vioc.tz(-1, name="tip", mass=1)]]],
+        vioc.ty(1.0, name="post")[vioc.rx("c")[vioc.tz(-1, name="end", mass=1)]],
+        vioc.coincident("tip", "end", axes="yz", name="pin"),
+        vioc.Gravity(0, 0, -9.8),
+    )
+    f = MaximalVI(system, DT)
+    q = vioc.consistent_configuration(system, {"a": 0.3, "b": 1.2, "c": 0.2}).q
+    return f, f.initial_state(q)
+
+
+def delayed():
+    f, x, u = free_body()
+    return DelayedMap(f), np.concatenate([x, u]), [1.0]
+
+
+CASES = {
+    "cart-pole": cart_pole,
+    "cart-pole, off the middle": lambda: cart_pole(alpha=0.3),
+    "cart-pole, forces at the start": lambda: cart_pole(forcing="left"),
+    "cart-pole, fourth order": lambda: (Composition(cart_pole()[0], 4), cart_pole()[1]),
+    "cart-pole, compiled": lambda: cart_pole(backend="compiled"),
+    "one of each": lambda: of_everything(MidpointVI),
+    "one of each, linear-time": lambda: of_everything(LinearTimeVI),
+    "one of each, fourth order": lambda: (
+        Composition(of_everything(MidpointVI)[0], 4),
+        of_everything(MidpointVI)[1],
+    ),
+    "loops": lambda: loop(MidpointVI),
+    "loops, linear-time": lambda: loop(LinearTimeVI),
+    "marionette": marionette,
+    "free body": free_body,
+    "four-bar of free bodies": four_bar,
+    "delayed": delayed,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_differences(name):
+    f, x, *u = CASES[name]()
+    u = np.asarray(u[0]) if u else f.rest_input(x) + 5e-3 * np.arange(1, f.nu + 1)
+    derivatives_by_times(Case(f, x, u, solved=1e-10, pickles=False))
+
+
+def test_by_length_and_start_of_a_formula():
+    """x + dt sin(t + dt) u, by hand; and what does not ask for the time does not change with it."""
+    x, u, t, dt = (ca.SX.sym(n) for n in ("x", "u", "t", "dt"))
+    f = vioc.CasadiMap(ca.Function("f", [x, u, t, dt], [x + dt * ca.sin(t + dt) * u]), 0.1)
+    steps = f.steps_at([[0.3], [0.4]], [[2.0], [1.0]], 5, [0.1, 0.2])
+    h, s, c, w = steps.h, np.sin(steps.t + steps.h), np.cos(steps.t + steps.h), steps.u[:, 0]
+    lin, H = f.first_with_times(steps), f.second_with_times(steps, np.full((2, 1), 3.0), np.zeros((2, 0)))
+    np.testing.assert_allclose(lin.P[:, 0], np.stack([(s + h * c) * w, h * c * w], axis=1), rtol=1e-14)
+    np.testing.assert_allclose(H.up[:, 0], 3 * np.stack([s + h * c, h * c], axis=1), rtol=1e-14)
+    pp = np.array([[2 * c - h * s, c - h * s], [c - h * s, -h * s]]) * w
+    np.testing.assert_allclose(H.pp, 3 * np.moveaxis(pp, 2, 0), rtol=1e-13)
+    still = vioc.CasadiMap(ca.Function("f", [x, u], [x + u]), 0.1)
+    assert not still.first_with_times(still.steps_at([[0.3]], [[2.0]])).P.any()
+
+
+def test_a_map_that_tells_no_equations_says_so():
+    box = vioc.free("b", frame="box", mass=vioc.Mass(1.0, (0.1, 0.1, 0.1)))
+    ground = vioc.Contact("box", radius=0.1)
+    f = MaximalVI(vioc.System(box, vioc.Gravity(0, 0, -9.8), ground), DT)
+    steps = f.steps_at(f.initial_state({"b-z": 1.0})[None], np.zeros((1, 0)))
+    with pytest.raises(NotImplementedError, match="MaximalVI tells no equations .* `explicit` or `residual`"):
+        f.first_with_times(steps)
