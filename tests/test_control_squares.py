@@ -13,6 +13,7 @@ from vioc import Mass, System
 from vioc.compile import find_compiler
 from vioc.control import Cost, quadratic
 from vioc.control.costs.squares import Squares
+from vioc.control.linear.tangent import error_curvature, error_expansion, error_jacobian
 from vioc.dynamics.integrators.maximal import MaximalVI
 
 RNG = np.random.default_rng(7)
@@ -189,3 +190,70 @@ def test_compiled_gives_the_same():
         for name in ("lx", "lu", "lxx", "luu"):
             a, b = getattr(one, name), getattr(two, name)
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+# -- velocities by the derivatives of M v = p ------------------------------------------------------------
+
+
+def velocity_expressions(kind):
+    """A map and a scalar of its velocities, whose nodes cost derivatives know."""
+    f = {
+        "arm": lambda: vioc.MidpointVI(arm(), 0.01),
+        "loop": lambda: vioc.MidpointVI(vioc.models.load("closed_chain"), 0.01),
+        "kinematic": lambda: vioc.MidpointVI(driven_chain(), 0.01),
+        "parameters": lambda: vioc.MidpointVI(driven_chain(), 0.01).with_parameters(m=0.3),
+    }[kind]()
+    v = ca.vertcat(*(f.quantity(f"v.{name}") for name in f.system.dynamic))
+    x = f.symbols.x
+    return f, ca.sumsqr(v) + ca.sin(x[0]) * v[1] ** 3 + f.quantity("kinetic") * ca.exp(v[0] * x[1]), v
+
+
+def driven_chain():
+    m = vioc.P("m", 0.7)
+    tip = vioc.ry("c", mass=Mass(m, (0.1, 0.2, 0.3), (0.1, 0.2, -0.5)))
+    middle = vioc.rx("b", mass=Mass(1.0, (0.3, 0.2, 0.1), (0.0, 0.1, -0.4)))
+    top = vioc.rz("a", mass=Mass(2.0, (0.1, 0.1, 0.2), (0.3, 0.0, -0.1)))
+    slide = vioc.tx(vioc.K("s"))
+    bodies = top[vioc.tz(-0.7)[middle[vioc.tz(-1.0)[tip]]]]
+    return System(slide[bodies], vioc.Gravity(0, 0, -9.81))
+
+
+@pytest.mark.parametrize("kind", ["arm", "loop", "kinematic", "parameters"])
+def test_derivatives_of_velocities_are_those_of_the_elimination(kind):
+    """CasADi's own, through the elimination written out, is the other route."""
+    f, scalar, v = velocity_expressions(kind)
+    assert f.implicit.lifted(scalar) is not None and f.implicit.lifted(f.symbols.x) is None
+    x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
+    gradient, hessian = error_expansion(f, scalar, u)
+    along_gradient, d, along = error_curvature(f, scalar, u)
+    H, g = ca.hessian(scalar, ca.vertcat(x, u))
+    J, K = error_jacobian(f, v, u), ca.jacobian(v, ca.vertcat(x, u))
+    pairs = ca.Function(
+        "pairs", [x, u, theta, d], [gradient, g, along_gradient, g, hessian, H, along, H @ d, J, K]
+    )
+    for _ in range(5):
+        values = [0.5 * RNG.standard_normal(n) for n in (f.nx, f.nu)]
+        found = [o.full() for o in pairs(*values, f.theta, RNG.standard_normal(f.nx + f.nu))]
+        for one, two in zip(found[::2], found[1::2], strict=True):
+            np.testing.assert_allclose(one, two, rtol=0, atol=1e-12 * np.abs(two).max())
+
+
+def test_a_cost_of_velocities_knows_them_after_a_trip_through_functions():
+    """Unpickled, with references, and with penalties around it: still short."""
+    f = vioc.MidpointVI(arm(), 0.01)
+    cost = arm_cost(f)[0]
+    again = pickle.loads(pickle.dumps(cost))
+    reference = ca.SX.sym("reference", again.reference_size)
+    for c in (cost, again):
+        part = c.running_squares(*c.map.symbols, reference)
+        lifted = c.map.implicit.lifted(part.r)
+        assert lifted is not None
+        assert (
+            ca.Function("r", [c.map.symbols.x, c.map.symbols.u, c.map.implicit.w], [lifted]).n_instructions()
+            < 60
+        )
+    run = f.rollout(f.initial_state(START), np.ones((3, 7)))
+    lin = f.linearize_trajectory(run)
+    for exact in (True, False):
+        one, two = (c.expand(run, lin, exact=exact) for c in (cost, again))
+        np.testing.assert_allclose(one.lxx, two.lxx, rtol=1e-12, atol=1e-12)

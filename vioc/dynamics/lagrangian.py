@@ -169,8 +169,8 @@ class Lagrangian:
         """A CasADi function of q, v, u, t, parameters (and `extra` symbols)."""
         return ca.Function(name, [*self.state_args, *(extra or [])], outputs, OPTIONS)
 
-    def velocity(self, p: ca.SX) -> ca.SX:
-        """Dynamic velocities from dynamic momenta by the Legendre transform, as an expression.
+    def velocity(self, p: ca.SX) -> tuple[ca.SX, ca.SX]:
+        """Dynamic velocities from dynamic momenta by the Legendre transform, and mu, as expressions.
 
         Solves M v = p - Dh' mu with Dh v = 0 (constraints hold also in the velocities), given the
         kinematic velocities in ``graph.v_vector``.
@@ -179,10 +179,27 @@ class Lagrangian:
         a = p - (self.M[:nd, nd:] @ v_k if self.nq > nd else 0.0)
         Dh = self.Dh
         b = -(Dh[:, nd:] @ v_k) if self.nq > nd else ca.SX.zeros(Dh.shape[0], 1)
-        J = scalars(Dh[:, :nd])
-        negative = [[vec.minus(0.0, e) for e in row] for row in J]
-        x, _ = Saddle(self.mass_inverse, J, negative).solve(ca.vertsplit(a), ca.vertsplit(b))
-        return vec.column(x)
+        x, y = self._saddle.solve(ca.vertsplit(a), ca.vertsplit(b))
+        return vec.column(x), vec.column(y)
+
+    def legendre(self, p: ca.SX, mu: ca.SX) -> ca.SX:
+        """What `velocity` makes zero, at any velocities ``graph.v_vector``: M v - p + Dh' mu, Dh v."""
+        nd, Dh = self.nd, self.Dh
+        momenta = vec.part(self.L_v, 0, nd) - p
+        return ca.vertcat(momenta + Dh[:, :nd].T @ mu if Dh.shape[0] else momenta, Dh @ self.graph.v_vector)
+
+    def legendre_solved(self, B: ca.SX) -> ca.SX:
+        """Solutions of [[M, Dh'], [Dh, 0]] X = B (nd + m, any), of the dynamic variables."""
+        solved = []
+        for column in ca.horzsplit(B):
+            entries = [row[0] for row in scalars(column)]
+            solved.append(self._saddle.solve(entries[: self.nd], entries[self.nd :]))
+        return ca.sparsify(ca.horzcat(*(vec.column([*x, *y]) for x, y in solved)))
+
+    @cached_property
+    def _saddle(self) -> Saddle:
+        J = scalars(self.Dh[:, : self.nd])
+        return Saddle(self.mass_inverse, J, [[vec.minus(0.0, e) for e in row] for row in J])
 
     @cached_property
     def mass_inverse(self) -> SparseLU | ArticulatedInverse:

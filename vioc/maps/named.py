@@ -10,6 +10,7 @@ import numpy as np
 
 from vioc.checks import as_value, check_array, check_rows, few
 from vioc.maps.given import state_of
+from vioc.maps.implicit import Implicit
 from vioc.maps.signals import inputs
 from vioc.names import by_name, meaning
 
@@ -49,6 +50,7 @@ class Named:
     symbols: Symbols
     system: Any = None
     strings: tuple[str, ...] = ()
+    implicit: Implicit | None = None
     dt: float
 
     @property

@@ -20,6 +20,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.control.costs.functions import (
     Part,
+    at_arguments,
     described,
     end_function,
     reference_rows,
@@ -131,7 +132,7 @@ class Cost:
         self.family = Family()
 
     def __reduce__(self):
-        functions = [f for part in (self._running, self._terminal) for f in (part.function, part.squares)]
+        functions = self._running.lifted, self._terminal.lifted
         return _rebuild, (self.map, *functions, self._references, self.per_time)
 
     def check_map(self, f: OneStepMap) -> None:
@@ -213,7 +214,7 @@ class Cost:
             return None
         f = self.map
         args = [*f.symbols, ca.SX.sym("reference", self.reference_size)]
-        H = ca.simplify(error_expansion(f, self._running.function(*args), f.symbols.u)[1])
+        H = ca.simplify(error_expansion(f, self._running.at(*args).value, f.symbols.u)[1])
         if ca.symvar(H):
             return None
         return ca.DM(H).full()
@@ -381,16 +382,11 @@ class Cost:
 def _rebuild(
     f: OneStepMap,
     running: ca.Function,
-    running_squares: ca.Function,
     terminal: ca.Function,
-    terminal_squares: ca.Function,
     rows: list,
     per_time: bool,
 ) -> Cost:
     symbols = [ca.SX.sym(f"reference_{i}", r.shape[1]) for i, r in enumerate(rows)]
     args = [*f.symbols, ca.vertcat(*symbols) if symbols else ca.SX(0, 1)]
-    parts = (
-        Squares(value(*args), *squares(*args))
-        for value, squares in ((running, running_squares), (terminal, terminal_squares))
-    )
+    parts = (at_arguments(f, lifted, args) for lifted in (running, terminal))
     return Cost(f, *parts, references=list(zip(symbols, rows, strict=True)), per_time=per_time)

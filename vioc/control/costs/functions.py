@@ -51,12 +51,9 @@ def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Functio
     return ca.Function(name, args, [ca.densify(expression)])
 
 
-def derivatives(
-    name: str, f: OneStepMap, args: list[ca.SX], function: ca.Function, *others: ca.SX
-) -> ca.Function:
-    """Gradient (column) and Hessian of a scalar function of `args` by the state's error and some of them."""
-    scalar = function(*args)
-    operations = function.n_instructions()
+def derivatives(name: str, f: OneStepMap, args: list[ca.SX], scalar: ca.SX, *others: ca.SX) -> ca.Function:
+    """Gradient (column) and Hessian of a scalar of `args` by the state's error and some of them."""
+    operations = ca.Function("scalar", args, [scalar]).n_instructions()
     if operations * (f.ndx + sum(o.numel() for o in others)) > LONG:
         used = [o for o in others if ca.depends_on(scalar, o)]
         gradient, d, along = error_curvature(f, scalar, *used)
@@ -110,20 +107,25 @@ class Part:
     ----------
     function : casadi.Function
         The scalar by `args`.
-    squares : casadi.Function
-        r, W and rest of `Squares` by `args`.
+    lifted : casadi.Function
+        value, r, W and rest of `Squares` by `args` and the quantities ``f.implicit``, if it has any of them.
     """
 
     def __init__(self, name: str, f: OneStepMap, args: list[ca.SX], what: Any, *others: ca.SX):
         self._name, self._map, self._args, self._others = name, f, args, others
-        structure = Squares.of(what, ca.vertcat(f.symbols.x, *others))
-        self.function = scalar_function(name, args, structure.value)
-        outputs = [structure.r, structure.W, structure.rest]
-        self.squares = ca.Function("squares", args, outputs, {"cse": True})
+        self._structure = s = Squares.of(what, ca.vertcat(f.symbols.x, *others))
+        self.function = scalar_function(name, args, s.value)
+        parts = [s.value, s.r, s.W, s.rest]
+        w, sizes = ca.SX(0, 1), [0, *np.cumsum([p.nnz() for p in parts]).tolist()]
+        lifted = f.implicit and f.implicit.lifted(ca.vertcat(*(p.nz[:] for p in parts)))
+        if lifted is not None and f.implicit is not None:
+            w, split = f.implicit.w, ca.vertsplit(lifted, sizes)
+            parts = [ca.SX(p.sparsity(), e) for p, e in zip(parts, split, strict=True)]
+        self.lifted = ca.Function(name, [*args, w], parts)
 
     def at(self, *args: Any) -> Squares:
         """The structure at other arguments."""
-        return Squares(self.function(*args), *self.squares(*args))
+        return at_arguments(self._map, self.lifted, args)
 
     def _evaluator(self, function: ca.Function) -> Evaluator:
         long = function.n_instructions() > COMPILED
@@ -137,7 +139,8 @@ class Part:
     @cached_property
     def exact(self) -> Evaluator:
         """Gradient (n, 1) and Hessian (n, n) by (error of the state, others)."""
-        return self._evaluator(derivatives("exact", self._map, self._args, self.function, *self._others))
+        value = self._structure.value
+        return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
 
     def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradient (..., n, 1) and J'WJ (..., n, n), with what is left over made positive semi-definite."""
@@ -151,9 +154,8 @@ class Part:
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
         """Gradient, J'WJ and the Hessian of what is left over, of the variables that it depends on."""
-        f, others = self._map, self._others
-        value, structure = self.function(*self._args), self.at(*self._args)
-        gradient = error_jacobian(f, value, *others).T
+        f, others, structure = self._map, self._others, self._structure
+        gradient = error_jacobian(f, structure.value, *others).T
         squares = squares_hessian(f, structure, *others)
         hessian = ca.simplify(error_expansion(f, structure.rest, *others)[1])
         if not ca.symvar(hessian):  # the same everywhere
@@ -162,6 +164,14 @@ class Part:
         outputs = [ca.densify(e) for e in (gradient, squares)]
         outputs.append(ca.densify(hessian[at.tolist(), at.tolist()]))
         return self._evaluator(ca.Function("gauss_newton", self._args, outputs, {"cse": True})), at
+
+
+def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:
+    """What `Part.lifted` gives; at the map's own symbols it holds the very nodes of ``f.implicit``."""
+    w = ca.SX(0, 1)
+    if lifted.numel_in(len(args)) and f.implicit is not None:
+        w = f.implicit.values_at(args[0], args[3])
+    return Squares(*lifted(*args, w))
 
 
 def squares_hessian(f: OneStepMap, structure: Squares, *others: ca.SX) -> ca.SX:
@@ -177,7 +187,8 @@ def end_function(f: OneStepMap, part: Part) -> ca.Function:
     """By (x, parameters, reference): terminal cost, gradient, Hessian, J'WJ, Hessian of the rest."""
     x, u, lam, theta, _ = f.symbols
     args = [*f.symbols, ca.SX.sym("reference", part.function.numel_in(5))]
-    m, structure = part.function(*args), part.at(*args)
+    structure = part.at(*args)
+    m = structure.value
     gradient, hessian = error_expansion(f, m)
     rest = error_expansion(f, structure.rest)[1]
     outputs = [m, gradient, hessian, squares_hessian(f, structure), rest]

@@ -8,45 +8,77 @@ from __future__ import annotations
 
 import casadi as ca
 
+from vioc.maps.implicit import Implicit
 from vioc.maps.protocol import OneStepMap
 
 
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
     """Derivative of an expression by (error of the state, others); (rows, ndx + ...)."""
-    moved, e = _by_error(f, expression)
-    if e is None:
-        return ca.jacobian(expression, ca.vertcat(f.symbols.x, *others))
-    return _at_zero(ca.jacobian(moved, ca.vertcat(e, *others)), e)
+    moved, by, e = _by_error(f, expression, *others)
+    lifted = _lifted(f, moved)
+    if lifted is None:
+        return _at_zero(ca.jacobian(moved, by), e)
+    inner = f.implicit
+    J = ca.jacobian(lifted, by) + ca.jacobian(lifted, inner.w) @ _first(inner, by)
+    return inner.lowered(J)[0]
 
 
 def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
     """Gradient (column) and Hessian of a scalar by (error of the state, others)."""
-    moved, e = _by_error(f, scalar)
-    if e is None:
-        hessian, gradient = ca.hessian(scalar, ca.vertcat(f.symbols.x, *others))
-        return gradient, hessian
-    hessian, gradient = ca.hessian(moved, ca.vertcat(e, *others))
-    return _at_zero(gradient, e), _at_zero(hessian, e)
+    moved, by, e = _by_error(f, scalar, *others)
+    lifted = _lifted(f, moved)
+    if lifted is None:
+        hessian, gradient = ca.hessian(moved, by)
+        return _at_zero(gradient, e), _at_zero(hessian, e)
+    inner = f.implicit
+    F, n = _first(inner, by), by.numel()
+    weights = ca.gradient(lifted, inner.w)
+    mu = ca.SX.sym("mu", weights.numel())
+    H = ca.hessian(lifted + ca.dot(mu, inner.equation()), ca.vertcat(by, inner.w))[0]
+    across = H[:n, n:] @ F
+    H = ca.tril(H[:n, :n] + across + across.T + F.T @ (H[n:, n:] @ F))
+    gradient = ca.gradient(lifted, by) + F.T @ weights
+    return tuple(inner.lowered(gradient, ca.substitute(ca.tril2symm(H), mu, inner.adjoint(weights))))
 
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
     """Gradient, a direction d (ndx + ...,) and Hessian times d: short where the Hessian is not."""
-    moved, e = _by_error(f, scalar)
-    by = ca.vertcat(f.symbols.x if e is None else e, *others)
+    moved, by, e = _by_error(f, scalar, *others)
     d = ca.SX.sym("d", by.numel())
-    gradient = ca.gradient(moved, by)
-    along = ca.jtimes(gradient, by, d)
-    if e is None:
-        return gradient, d, along
-    return _at_zero(gradient, e), d, _at_zero(along, e)
+    lifted = _lifted(f, moved)
+    if lifted is None:
+        gradient = ca.gradient(moved, by)
+        along = ca.jtimes(gradient, by, d)
+        return _at_zero(gradient, e), d, _at_zero(along, e)
+    inner = f.implicit
+    F, n = _first(inner, by), by.numel()
+    weights = ca.gradient(lifted, inner.w)
+    mu, whole = ca.SX.sym("mu", weights.numel()), ca.vertcat(by, inner.w)
+    both = ca.gradient(lifted + ca.dot(mu, inner.equation()), whole)
+    along = ca.jtimes(both, whole, ca.vertcat(d, F @ d))
+    along = ca.substitute(along[:n] + F.T @ along[n:], mu, inner.adjoint(weights))
+    gradient, along = inner.lowered(ca.gradient(lifted, by) + F.T @ weights, along)
+    return gradient, d, along
 
 
-def _by_error(f: OneStepMap, expression: ca.SX) -> tuple[ca.SX, ca.SX | None]:
+def _by_error(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX | None]:
+    """The expression, what to differentiate it by, and the error in that which is to be zero."""
     if f.ndx == f.nx:
-        return expression, None
+        return expression, ca.vertcat(f.symbols.x, *others), None
     x, e = f.symbols.x, ca.SX.sym("e", f.ndx)
-    return ca.substitute(expression, x, f.retract_expression(x, e)), e
+    return ca.substitute(expression, x, f.retract_expression(x, e)), ca.vertcat(e, *others), e
 
 
-def _at_zero(expression: ca.SX, e: ca.SX) -> ca.SX:
-    return ca.substitute(expression, e, ca.SX.zeros(e.numel()))
+def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
+    return expression if e is None else ca.substitute(expression, e, ca.SX.zeros(e.numel()))
+
+
+def _lifted(f: OneStepMap, expression: ca.SX) -> ca.SX | None:
+    """The expression in the symbols of `f.implicit`; None where it is shorter, or the same, without."""
+    return None if f.implicit is None or f.ndx != f.nx else f.implicit.lifted(expression)
+
+
+def _first(inner: Implicit, by: ca.SX) -> ca.SX:
+    """Derivative of the quantities by (x, others)."""
+    F = inner.first()
+    return ca.horzcat(F, ca.SX(F.shape[0], by.numel() - F.shape[1]))

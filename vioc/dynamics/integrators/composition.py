@@ -18,6 +18,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.implicit import Implicit
 from vioc.maps.kernel import KernelMap, shared
 from vioc.maps.parts import Parts
 from vioc.maps.protocol import Kernel
@@ -154,6 +155,10 @@ class Composition(KernelMap):
 
     def quantity(self, name: str) -> ca.SX:
         return self.base.quantity(name)
+
+    @property
+    def implicit(self) -> Implicit | None:  # type: ignore[override]
+        return self.base.implicit
 
     def rotation(self, frame: str) -> ca.SX | None:
         return self.base.rotation(frame)

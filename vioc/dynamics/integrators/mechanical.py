@@ -30,6 +30,7 @@ from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ModelError
+from vioc.maps.implicit import Equations, Implicit
 from vioc.maps.kernel import KernelMap, shared
 from vioc.maps.named import Symbols
 from vioc.maps.orientation import AXES, component, rotation_vector
@@ -319,16 +320,37 @@ class MechanicalMap(KernelMap):
     def _q_and_parameters(self) -> tuple[ca.SX, ca.SX]:
         return vec.part(self.symbols.x, 0, self.nq), self.symbols.parameters
 
-    @shared
+    @property
     def _velocity_expression(self) -> ca.SX:
         """Dynamic velocities of a state by the Legendre transform, tangent to the constraints."""
+        return vec.part(self._tangent_velocity, 0, self.nd)
+
+    @shared
+    def _tangent_velocity(self) -> ca.SX:
+        """They, and the multipliers that make them so."""
         lag, g, x = self.lagrangian, self.lagrangian.graph, self.symbols.x
         p = ca.SX.sym("p", self.nd)
         # only the kinematic rates of v enter; the dynamic ones are what is solved for
-        f = ca.Function("velocity", [g.q_vector, g.v_vector, p, g.parameters], [lag.velocity(p)])
+        both = ca.vertcat(*lag.velocity(p))
+        f = ca.Function("velocity", [g.q_vector, g.v_vector, p, g.parameters], [both])
         q, theta = self._q_and_parameters
         v = ca.vertcat(ca.SX.zeros(self.nd), vec.part(x, self.nq + self.nd))
         return f(q, v, vec.part(x, self.nq, self.nq + self.nd), theta)
+
+    @shared
+    def implicit(self) -> Implicit | None:
+        def begun() -> bool:
+            return "_tangent_velocity" in self.built
+
+        symbols = self.symbols.x, self.symbols.parameters
+        return Implicit(*symbols, lambda: self._tangent_velocity, begun, self._legendre_equations)
+
+    def _legendre_equations(self) -> Equations:
+        lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
+        p, mu = ca.SX.sym("p", nd), ca.SX.sym("mu", self.nm)
+        x = ca.vertcat(g.q_vector, p, vec.part(g.v_vector, nd))
+        w = ca.vertcat(vec.part(g.v_vector, 0, nd), mu)
+        return Equations(x, g.parameters, w, lag.legendre(p, mu), lag.legendre_solved)
 
     @shared
     def _velocity(self) -> Evaluator:

@@ -100,7 +100,9 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     # -- names ------------------------------------------------------------------------------------
 
-    @shared
+    implicit = None  # velocities are states
+
+    @property
     def _velocity_expression(self) -> ca.SX:
         return part(self.symbols.x, self.nq, self.nq + self.nd)
 

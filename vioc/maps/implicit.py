@@ -1,0 +1,147 @@
+"""Quantities that solve linear equations, with derivatives that do not go through the elimination.
+
+    G(x, w) = 0,   K = D_w G symmetric,     D w = F = -K^-1 G_x,
+    weights . w'' = T' (mu . G)'' T,        T = [1; F],   mu = -K^-1 weights,
+
+as velocities of momenta, M(q) v = p. Expressions hold the nodes of `values`, an elimination written out;
+`lifted` puts symbols in their place, so that whoever differentiates can do so by the formulas above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import casadi as ca
+
+SHORT = 100  # operations of the quantities up to which differentiating through them is as short
+NODES = 100_000  # of an expression that are searched for the quantities
+
+
+@dataclass(frozen=True)
+class Equations:
+    """G(x, parameters, w) = 0 in symbols of its own.
+
+    Attributes
+    ----------
+    x, parameters, w : SX
+    G : SX (n,)
+    solve : callable
+        K^-1 B for B (n, m), in the same symbols.
+    """
+
+    x: ca.SX
+    parameters: ca.SX
+    w: ca.SX
+    G: ca.SX
+    solve: Callable[[ca.SX], ca.SX]
+
+
+class Implicit:
+    """See the module's text.
+
+    Parameters
+    ----------
+    x, parameters : SX
+        Symbols of a map.
+    values : callable
+        Makes w (n,) in them, always the same nodes.
+    begun : callable
+        Whether it has: before, no expression holds them.
+    equations : callable
+        Makes the equations, when they are needed.
+    """
+
+    def __init__(
+        self,
+        x: ca.SX,
+        parameters: ca.SX,
+        values: Callable[[], ca.SX],
+        begun: Callable[[], bool],
+        equations: Callable[[], Equations],
+    ):
+        self.x, self.parameters = x, parameters
+        self._values, self._begun, self._equations = values, begun, equations
+
+    @cached_property
+    def values(self) -> ca.SX:
+        """w (n,) in the map's symbols."""
+        return self._values()
+
+    @cached_property
+    def w(self) -> ca.SX:
+        """Symbols that stand for `values`."""
+        return ca.SX.sym("w", self.values.numel())
+
+    def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
+        """`values` in other symbols; themselves in the map's."""
+        if ca.is_equal(x, self.x) and ca.is_equal(parameters, self.parameters):
+            return self.values
+        return self._function(x, parameters)
+
+    @cached_property
+    def _function(self) -> ca.Function:
+        return ca.Function("w", [self.x, self.parameters], [self.values])
+
+    @cached_property
+    def _long(self) -> bool:
+        return self._function.n_instructions() > SHORT
+
+    def lifted(self, expression: ca.SX) -> ca.SX | None:
+        """The expression with `w` in the place of `values`; None where it holds none of them."""
+        if not (self._begun() and self._long):
+            return None
+        pairs = zip(self.values.nonzeros(), self.w.nonzeros(), strict=True)
+        done = {v.element_hash(): w for v, w in pairs if v.n_dep()}
+        entries = expression.nonzeros()
+        found, pending = False, list(reversed(entries))
+        while pending:
+            e = pending[-1]
+            key = e.element_hash()
+            if key in done:
+                pending.pop()
+                continue
+            deps = [e.dep(i) for i in range(e.n_dep())]
+            missing = [d for d in deps if d.element_hash() not in done]
+            if missing and len(done) < NODES:
+                pending += missing
+                continue
+            pending.pop()
+            new = [done.get(d.element_hash(), d) for d in deps]
+            if all(a.element_hash() == b.element_hash() for a, b in zip(new, deps, strict=True)):
+                done[key] = e
+                continue
+            if len(deps) > 2:
+                return None  # a call of a function
+            found = True
+            done[key] = ca.SX.unary(e.op(), *new) if len(new) == 1 else ca.SX.binary(e.op(), *new)
+        replaced = [done[e.element_hash()] for e in entries]
+        found = found or any(
+            a.element_hash() != b.element_hash() for a, b in zip(replaced, entries, strict=True)
+        )
+        return ca.SX(expression.sparsity(), ca.vertcat(*replaced)) if found else None
+
+    def lowered(self, *expressions: ca.SX) -> list[ca.SX]:
+        """Expressions with `values` in the place of `w`."""
+        return ca.substitute(list(expressions), [self.w], [self.values])
+
+    @cached_property
+    def _derivatives(self) -> ca.Function:
+        """(x, parameters, w, weights) -> G, F, mu."""
+        e = self._equations()
+        weights = ca.SX.sym("weights", e.w.numel())
+        outputs = [e.G, -e.solve(ca.jacobian(e.G, e.x)), -e.solve(weights)]
+        return ca.Function("implicit", [e.x, e.parameters, e.w, weights], outputs)
+
+    def equation(self) -> ca.SX:
+        """G in the map's symbols and `w`."""
+        return self._derivatives(self.x, self.parameters, self.w, 0)[0]
+
+    def first(self) -> ca.SX:
+        """F (n, nx) in the map's symbols and `w`."""
+        return self._derivatives(self.x, self.parameters, self.w, 0)[1]
+
+    def adjoint(self, weights: ca.SX) -> ca.SX:
+        """mu (n,) in the map's symbols and `w`."""
+        return self._derivatives(self.x, self.parameters, self.w, weights)[2]
