@@ -15,10 +15,10 @@ from vioc.maps.protocol import OneStepMap
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
     """Derivative of an expression by (error of the state, others); (rows, ndx + ...)."""
     moved, by, e = _by_error(f, expression, *others)
-    lifted = _lifted(f, moved)
-    if lifted is None:
+    found = _lifted(f, moved)
+    if found is None:
         return _at_zero(ca.jacobian(moved, by), e)
-    inner = f.implicit
+    inner, lifted = found
     J = ca.jacobian(lifted, by) + ca.jacobian(lifted, inner.w) @ _first(inner, by)
     return inner.lowered(J)[0]
 
@@ -26,11 +26,11 @@ def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
 def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX]:
     """Gradient (column) and Hessian of a scalar by (error of the state, others)."""
     moved, by, e = _by_error(f, scalar, *others)
-    lifted = _lifted(f, moved)
-    if lifted is None:
+    found = _lifted(f, moved)
+    if found is None:
         hessian, gradient = ca.hessian(moved, by)
         return _at_zero(gradient, e), _at_zero(hessian, e)
-    inner = f.implicit
+    inner, lifted = found
     F, n = _first(inner, by), by.numel()
     weights = ca.gradient(lifted, inner.w)
     mu = ca.SX.sym("mu", weights.numel())
@@ -38,19 +38,21 @@ def error_expansion(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX
     across = H[:n, n:] @ F
     H = ca.tril(H[:n, :n] + across + across.T + F.T @ (H[n:, n:] @ F))
     gradient = ca.gradient(lifted, by) + F.T @ weights
-    return tuple(inner.lowered(gradient, ca.substitute(ca.tril2symm(H), mu, inner.adjoint(weights))))
+    H = ca.substitute(ca.tril2symm(H), mu, inner.adjoint(weights))
+    gradient, hessian = inner.lowered(gradient, H)
+    return gradient, hessian
 
 
 def error_curvature(f: OneStepMap, scalar: ca.SX, *others: ca.SX) -> tuple[ca.SX, ca.SX, ca.SX]:
     """Gradient, a direction d (ndx + ...,) and Hessian times d: short where the Hessian is not."""
     moved, by, e = _by_error(f, scalar, *others)
     d = ca.SX.sym("d", by.numel())
-    lifted = _lifted(f, moved)
-    if lifted is None:
+    found = _lifted(f, moved)
+    if found is None:
         gradient = ca.gradient(moved, by)
         along = ca.jtimes(gradient, by, d)
         return _at_zero(gradient, e), d, _at_zero(along, e)
-    inner = f.implicit
+    inner, lifted = found
     F, n = _first(inner, by), by.numel()
     weights = ca.gradient(lifted, inner.w)
     mu, whole = ca.SX.sym("mu", weights.numel()), ca.vertcat(by, inner.w)
@@ -73,9 +75,11 @@ def _at_zero(expression: ca.SX, e: ca.SX | None) -> ca.SX:
     return expression if e is None else ca.substitute(expression, e, ca.SX.zeros(e.numel()))
 
 
-def _lifted(f: OneStepMap, expression: ca.SX) -> ca.SX | None:
-    """The expression in the symbols of `f.implicit`; None where it is shorter, or the same, without."""
-    return None if f.implicit is None or f.ndx != f.nx else f.implicit.lifted(expression)
+def _lifted(f: OneStepMap, expression: ca.SX) -> tuple[Implicit, ca.SX] | None:
+    """`f.implicit` and the expression in its symbols; None where it has none of them."""
+    inner = f.implicit if f.ndx == f.nx else None
+    lifted = None if inner is None else inner.lifted(expression)
+    return None if inner is None or lifted is None else (inner, lifted)
 
 
 def _first(inner: Implicit, by: ca.SX) -> ca.SX:
