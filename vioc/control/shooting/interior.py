@@ -1,0 +1,402 @@
+"""A primal-dual interior point of an augmented Lagrangian, on stages.
+
+Unknowns are the states and inputs of all stages, and a slack s for every inequality:
+
+    minimize  g(X, U)  subject to  x_k+1 = f_k(x_k, u_k),  h_E = l_E,  h_I - s = 0,  l <= s <= u.
+
+Rows are held by multipliers, estimated level by level, and a quadratic penalty; limits by a barrier; the
+dynamics by gaps that close. Every Newton step on the conditions of optimality is one linear-quadratic problem of
+the stages (`lq`): slacks and multipliers of rows are eliminated row by row, and since the equations of rows are
+regularized, redundant ones may stand. See docs/maths/shooting.md, whose equations have numbers (IP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vioc.control.problem.result import Record
+from vioc.control.problem.status import Status
+from vioc.control.shooting.lq import StageQuadratic
+from vioc.control.shooting.stages import Blocks, Point, Stages
+from vioc.errors import OptimizationError, StepError
+from vioc.maps.derivatives import Linearization
+
+GRADIENT = 100.0  # largest entry of the cost's gradient after scaling
+LEVEL = 0.1  # first weight of the barrier
+NEXT = 0.2, 1.5  # of the next level: least factor, power
+SOLVED = 10.0  # error over the level's weight at which it is solved
+SOFT = 1e-3, 1e-8  # regularization of rows over the level's weight, and the least
+BOUNDARY = 0.99  # share of the way to a limit that a step may take
+INTERIOR = 1e-2  # of a range, or of a limit: how far inside slacks begin
+SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
+SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian where it has no minimum: first, growth, most
+NEAR = 0.1  # promised decrease over cost from which on exact curvature is used
+KEEP = 0.1  # least share of it
+DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
+TRIALS = 25
+SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
+RULE = 'A'
+
+
+@dataclass
+class Iterate:
+    """Where the search stands: a point, slacks s of inequalities, multipliers.
+
+    Attributes
+    ----------
+    p : (N+1, ndx)
+        Costates of the dynamics.
+    y : (rows,)
+        Multipliers of the rows.
+    s, low, high : (inequalities,)
+        Slacks, and multipliers >= 0 of their lower and upper limits; 0 where there is none.
+    """
+
+    point: Point
+    p: np.ndarray
+    y: np.ndarray
+    s: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A step of the unknowns; costates p and multipliers y that it leads to; steps of the others; dh of rows."""
+
+    dx: np.ndarray
+    du: np.ndarray
+    p: np.ndarray
+    y: np.ndarray
+    dh: np.ndarray
+    s: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Interior:
+    """The search from a curve; at any moment `now` is where it stands.
+
+    Parameters
+    ----------
+    stages : Stages
+    X, U : (N+1, nx), (N, nu)
+        The guess; X[0] stays.
+    tolerance : float
+        Of the scaled conditions of optimality.
+    duals : (rows,), optional
+        Estimates of the rows' multipliers.
+
+    Raises
+    ------
+    OptimizationError
+        Where the guess has no steps or no finite cost.
+    """
+
+    def __init__(
+        self,
+        stages: Stages,
+        X: np.ndarray,
+        U: np.ndarray,
+        tolerance: float,
+        duals: np.ndarray | None = None,
+    ):
+        self.stages, self.tolerance = stages, tolerance
+        rows, f = stages.rows, stages.map
+        equal = np.isfinite(rows.lower) & (rows.lower == rows.upper)
+        self.equal = np.flatnonzero(equal)
+        self.unequal = np.flatnonzero((np.isfinite(rows.lower) | np.isfinite(rows.upper)) & ~equal)
+        self.target = rows.lower[self.equal]
+        self.lower, self.upper = rows.lower[self.unequal], rows.upper[self.unequal]
+        self.has = np.isfinite(self.lower), np.isfinite(self.upper)
+        self.lq = StageQuadratic(len(U), f.ndx, f.nu, np.empty(0, int), f.backend.name != "virtual")
+        point = stages.at(X, U)
+        if point is None:
+            raise OptimizationError(f"the guess has no steps: {stages.trouble}")
+        self.mu, self.scale = LEVEL, 1.0
+        s = self._inside(point.rows[self.unequal])
+        low, high = (
+            np.where(has, self.mu / distance, 0.0)
+            for has, distance in zip(self.has, self._distances(s), strict=True)
+        )
+        y = np.zeros(len(rows)) if duals is None else duals.copy()
+        self.now = Iterate(point, np.zeros((len(U) + 1, f.ndx)), y, s, low, high)
+        self.estimate = y.copy()
+        self.costates = self.now.p.copy()
+        self.damping, self.keep, self.promise = 0.0, 1.0, np.inf
+        self.pause = self.wait = 1
+        self.status: Status | None = None
+        self.error = np.inf
+        self.gains = np.zeros((len(U), f.nu, f.ndx))
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    @property
+    def soft(self) -> float:
+        """delta, the regularization of rows at this level."""
+        share, least = SOFT
+        return max(share * self.mu, least)
+
+    def _inside(self, h: np.ndarray) -> np.ndarray:
+        """The nearest slacks that are well inside of their limits."""
+        low, high = self.lower, self.upper
+        room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
+        least = np.where(self.has[0], low + np.minimum(INTERIOR * np.maximum(1, np.abs(low)), room), -np.inf)
+        most = np.where(self.has[1], high - np.minimum(INTERIOR * np.maximum(1, np.abs(high)), room), np.inf)
+        return np.clip(h, least, most)
+
+    def _distances(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return s - self.lower, self.upper - s
+
+    def _left(self, point: Point, s: np.ndarray) -> np.ndarray:
+        """r: what rows leave (rows,), 0 where there is no limit."""
+        r = np.zeros(len(point.rows))
+        r[self.equal] = point.rows[self.equal] - self.target
+        r[self.unequal] = point.rows[self.unequal] - s
+        return r
+
+    def _merit(self, point: Point, s: np.ndarray) -> float:
+        """(IP 7): cost, augmented Lagrangian of the rows, barrier, and gaps by their penalty."""
+        r = self._left(point, s)
+        total = self.scale * point.cost + float(self.estimate @ r + 0.5 / self.soft * r @ r)
+        for has, distance in zip(self.has, self._distances(s), strict=True):
+            total -= self.mu * float(np.log(distance[has]).sum())
+        return total + float(np.vdot(self.costates[1:] + 0.5 / self.soft * point.gaps, point.gaps))
+
+    # -- errors ---------------------------------------------------------------------------------
+
+    def _stationarity(self, it: Iterate, b: Blocks) -> float:
+        """Largest entry of the Lagrangian's gradient; the first state is given."""
+        N, n = len(b.F), b.F.shape[1]
+        at_steps, at_end = it.y[: N * b.J.shape[1]].reshape(N, -1), it.y[N * b.J.shape[1] :]
+        r = self.scale * b.g + np.einsum("kij,ki->kj", b.F, it.p[1:])
+        if b.J.shape[1]:
+            r += np.einsum("kmq,km->kq", b.J, at_steps)
+        r[:, :n] -= it.p[:-1]
+        r[0, :n] = 0.0
+        end = self.scale * b.g_end + b.J_end.T @ at_end - it.p[-1]
+        return max(float(np.abs(r).max(initial=0)), float(np.abs(end).max(initial=0)))
+
+    def _error(self, it: Iterate, b: Blocks, mu: float) -> float:
+        """Of the conditions of optimality, or of those of a level where mu > 0; (IP 4)."""
+        duals = [np.abs(d) for d in (it.p[1:], it.y, it.low, it.high)]
+        limits = np.concatenate([it.low, it.high])
+        count = sum(d.size for d in duals)
+        of_duals = max(100.0, sum(d.sum() for d in duals) / max(count, 1)) / 100
+        of_limits = max(100.0, limits.sum() / max(limits.size, 1)) / 100
+        gaps, r = it.point.gaps, self._left(it.point, it.s)
+        if mu:
+            gaps = gaps - self.soft * (it.p - self.costates)[1:]
+            r = r - self.soft * (it.y - self.estimate)
+        balance = it.y[self.unequal] - it.high + it.low
+        parts = [self._stationarity(it, b) / of_duals, float(np.abs(balance).max(initial=0)) / of_duals]
+        parts += [float(np.abs(c).max(initial=0)) for c in (gaps, r)]
+        for has, distance, z in zip(self.has, self._distances(it.s), (it.low, it.high), strict=True):
+            parts.append(float(np.abs(z[has] * distance[has] - mu).max(initial=0)) / of_limits)
+        return max(parts)
+
+    # -- the loop -------------------------------------------------------------------------------
+
+    def iterate(self, max_iterations: int, log: Callable[[Record], Any]) -> None:
+        """Steps until the conditions of optimality hold, or nothing leads on; see `status`."""
+        try:
+            for i in range(max_iterations + 1):
+                it = self.now
+                lin = self.stages.first(it.point)
+                b = self._blocks(lin, exact=False)
+                if i == 0:
+                    largest = max(np.abs(b.g).max(initial=0), np.abs(b.g_end).max(initial=0))
+                    self.scale = min(1.0, GRADIENT / largest) if largest > 0 else 1.0
+                self.error = self._error(it, b, 0.0)
+                if self.error <= self.tolerance:
+                    self.status = Status.CONVERGED
+                    return
+                self._weigh(b)
+                if i == max_iterations:
+                    self.status = Status.MAX_ITERATIONS
+                    return
+                if not self._advance(i, b, lin, log):
+                    return
+        except StepError as error:
+            self.status, self.stages.trouble = Status.NO_DESCENT, error
+
+    def _blocks(self, lin: Linearization, exact: bool) -> Blocks:
+        it = self.now
+        return self.stages.blocks(it.point, lin, it.p / self.scale, it.y / self.scale, exact)
+
+    def _weigh(self, b: Blocks) -> None:
+        """The next levels, as far as this one is solved."""
+        least, power = NEXT
+        while self._error(self.now, b, self.mu) <= SOLVED * self.mu:
+            lower = max(self.tolerance / 10, min(least * self.mu, self.mu**power))
+            self.estimate, self.costates = self.now.y.copy(), self.now.p.copy()
+            if lower >= self.mu:
+                return
+            self.mu = lower
+
+    def _advance(self, i: int, b: Blocks, lin: Linearization, log: Callable[[Record], Any]) -> bool:
+        """One step; False where there is none, with a status."""
+        it = self.now
+        model, keep = self._modelled(b, lin)
+        if model is None:
+            self.status = Status.NO_DESCENT
+            return False
+        d = self._solve(model, it)
+        moved, length, trials, slope = self._search(model, it, d)
+        method = "newton" if keep == 1 else "gauss-newton" if keep == 0 else "blend"
+        left = max(float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s)))
+        log(Record(i, method, self.damping, it.point.cost, slope / self.scale, length, trials, left))
+        if moved is None:
+            if keep > 0:
+                self.keep = 0.0
+                return True
+            self.damping = max(DAMPING[0], DAMPING[1] ** 2 * self.damping)
+            if self.damping > DAMPING[2]:
+                self.status = Status.LINE_SEARCH
+                return False
+            return True
+        self.gains = self.lq.gains.copy()
+        self.now = moved
+        self.promise = -slope / self.scale
+        self.keep = min(1.0, 2 * max(keep, KEEP))
+        first, factor, _ = DAMPING
+        if length == 1:
+            self.damping = self.damping / factor if self.damping > first else 0.0
+        return True
+
+    def _modelled(self, b: Blocks, lin: Linearization) -> tuple[Blocks | None, float]:
+        """The blocks to step with, factored, and what share of the exact curvature is in them.
+
+        Near the end that is as much as leaves a minimum; before, Gauss-Newton's blocks with damped inputs.
+        """
+        n = b.F.shape[1]
+        near = self.damping == 0 and self.pause <= 0
+        self.pause -= 1
+        if near and self.keep > 0:
+            exact, keep = self._blocks(lin, exact=True), self.keep
+            while keep > 0:
+                mixed = (old + keep * (new - old) for old, new in ((b.H, exact.H), (b.H_end, exact.H_end)))
+                model = replace(b, **dict(zip(("H", "H_end"), mixed, strict=True)))
+                if self._factor(model):
+                    self.wait = 1
+                    return model, keep
+                keep = keep / 2 if keep >= KEEP else 0.0
+            self.pause = self.wait = min(2 * self.wait, 8)
+        unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
+        damp = np.zeros(b.F.shape[2])
+        damp[n:] = 0.0 if near else self.damping * unit
+        shift, (first, grow, most) = 0.0, SHIFT
+        while shift <= most:
+            model = replace(b, H=b.H + np.diag(damp + shift), H_end=b.H_end + shift * np.eye(n))
+            if self._factor(model):
+                return model, 0.0
+            shift = max(first, grow * shift)
+        return None, 0.0
+
+    # -- a step ---------------------------------------------------------------------------------
+
+    def _eliminated(self, it: Iterate) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the rows in the step's problem, and its linear terms by row: y+ = v + weight dh, (IP 6)."""
+        soft, r = self.soft, self._left(it.point, it.s)
+        weight = np.zeros(len(it.y))
+        v = np.zeros(len(it.y))
+        weight[self.equal] = 1 / soft
+        v[self.equal] = self.estimate[self.equal] + r[self.equal] / soft
+        to_low, to_high = self._distances(it.s)
+        sigma = it.low / to_low + it.high / to_high
+        weight[self.unequal] = sigma / (1 + soft * sigma)
+        push = self.mu / to_high - self.mu / to_low
+        given = r[self.unequal] + soft * self.estimate[self.unequal]
+        v[self.unequal] = (push + sigma * given) / (1 + soft * sigma)
+        return weight, v
+
+    def _factor(self, b: Blocks) -> bool:
+        """Whether the step's problem has one minimum."""
+        N, m = b.J.shape[:2]
+        M, last = self.scale * b.H, self.scale * b.H_end
+        weight, _ = self._eliminated(self.now)
+        if m:
+            at_steps = weight[: N * m].reshape(N, m)
+            M = M + np.swapaxes(b.J, 1, 2) @ (at_steps[:, :, None] * b.J)
+        if len(b.J_end):
+            last = last + b.J_end.T @ (weight[N * m :, None] * b.J_end)
+        return self.lq.factor(b.F, M, last, self.soft)
+
+    def _solve(self, b: Blocks, it: Iterate) -> Direction:
+        """Newton's direction, (IP 5)."""
+        N, m = b.J.shape[:2]
+        weight, v = self._eliminated(it)
+        g, end = self.scale * b.g, self.scale * b.g_end
+        if m:
+            g = g + np.einsum("kmq,km->kq", b.J, v[: N * m].reshape(N, m))
+        if len(b.J_end):
+            end = end + b.J_end.T @ v[N * m :]
+        c = it.point.gaps + self.soft * self.costates[1:]
+        dx, du, p = self.lq.solve(g, end, c, np.zeros(b.F.shape[1]))
+        dz = np.concatenate([dx[:-1], du], axis=1)
+        dh = np.concatenate([np.einsum("kmq,kq->km", b.J, dz).ravel(), b.J_end @ dx[-1]])
+        y = v + weight * dh
+        left = self._left(it.point, it.s) + dh - self.soft * (y - self.estimate)
+        to_low, to_high = self._distances(it.s)
+        ds = left[self.unequal]
+        low = np.where(self.has[0], self.mu / to_low - it.low - it.low / to_low * ds, 0.0)
+        high = np.where(self.has[1], self.mu / to_high - it.high + it.high / to_high * ds, 0.0)
+        return Direction(dx, du, p, y, dh, ds, low, high)
+
+    def _longest(self, it: Iterate, d: Direction) -> tuple[float, float]:
+        """Lengths at which slacks, and multipliers, still are inside."""
+        tau = max(BOUNDARY, 1 - self.mu)
+
+        def most(value: np.ndarray, step: np.ndarray) -> float:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = np.where(step < 0, -tau * value / step, np.inf)
+            return min(1.0, float(share.min(initial=1.0)))
+
+        to_low, to_high = self._distances(it.s)
+        of_slacks = min(most(to_low, d.s), most(to_high, -d.s))
+        return of_slacks, min(most(it.low, d.low), most(it.high, d.high))
+
+    def _search(self, b: Blocks, it: Iterate, d: Direction) -> tuple[Iterate | None, float, int, float]:
+        """Armijo's rule on the merit: the next iterate or None, its step, trials, slope."""
+        slope = self._slope(b, it, d)
+        before = self._merit(it.point, it.s)
+        rounding = 10 * np.finfo(float).eps * abs(before)
+        longest, of_multipliers = self._longest(it, d)
+        length = longest
+        for trial in range(TRIALS):
+            X, U = self.stages.moved(it.point, d.dx, d.du, length)
+            s = it.s + length * d.s
+            for kind in {'A':(1,0),'C':(0,),'D':(0,1),'F':(1,)}[RULE]:
+                point = self.stages.followed(X, U, self.lq.gains) if kind else self.stages.at(X, U)
+                if point is None:
+                    continue
+                if self._merit(point, s) <= before + SUFFICIENT * length * slope + rounding:
+                    return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
+            length /= 2
+        return None, 0.0, TRIALS, slope
+
+    def _slope(self, b: Blocks, it: Iterate, d: Direction) -> float:
+        """Derivative of the merit along a direction."""
+        n = b.F.shape[1]
+        to_low, to_high = self._distances(it.s)
+        cost = np.vdot(b.g[:, :n], d.dx[:-1]) + np.vdot(b.g[:, n:], d.du) + b.g_end @ d.dx[-1]
+        moved = d.dh.copy()
+        moved[self.unequal] -= d.s
+        rows = (self.estimate + self._left(it.point, it.s) / self.soft) @ moved
+        change = np.einsum("kij,kj->ki", b.F, np.concatenate([d.dx[:-1], d.du], axis=1)) - d.dx[1:]
+        rows += np.vdot(self.costates[1:] + it.point.gaps / self.soft, change)
+        return float(self.scale * cost + rows + self.mu * (d.s / to_high - d.s / to_low).sum())
+
+    def _moved(
+        self, it: Iterate, d: Direction, point: Point, s: np.ndarray, length: float, of_multipliers: float
+    ) -> Iterate:
+        p, y = it.p + length * (d.p - it.p), it.y + length * (d.y - it.y)
+        low, high = it.low + of_multipliers * d.low, it.high + of_multipliers * d.high
+        to_low, to_high = self._distances(s)
+        low = np.where(self.has[0], np.clip(low, self.mu / to_low / SIGMA, self.mu / to_low * SIGMA), 0.0)
+        high = np.where(self.has[1], np.clip(high, self.mu / to_high / SIGMA, self.mu / to_high * SIGMA), 0.0)
+        return Iterate(point, p, y, s, low, high)

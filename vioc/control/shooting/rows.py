@@ -1,0 +1,338 @@
+"""Limits of a problem as rows lower <= h <= upper over its stages, with exact derivatives.
+
+Every row is divided by its scale: half a range, or the limit where it is one-sided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.compile.evaluate import Evaluator
+from vioc.control.linear.tangent import error_expansion, error_jacobian
+from vioc.control.problem.limits import (
+    Constraint,
+    Violation,
+    as_constraints,
+    bound,
+    check_distinct,
+    end_condition,
+    end_values,
+    full_names,
+)
+from vioc.maps.derivatives import Linearization
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
+
+
+def collected(
+    f: OneStepMap,
+    steps: int,
+    bounds: Mapping[str, Any] | None,
+    constraints: Sequence[Constraint] | Constraint | None,
+    final: Any,
+) -> list[Constraint]:
+    """Bounds, constraints and conditions on the last state as constraints, checked.
+
+    Raises
+    ------
+    ValueError
+        Conditions on the start, which is given; two of one name.
+    """
+    found = [bound(f, name, value, steps) for name, value in (full_names(f, bounds) or {}).items()]
+    for c in as_constraints(constraints):
+        if c.where == "start":
+            raise ValueError(f"constraint {c.name}: the initial state is given; no condition at the start")
+        c.check(f)
+        found.append(c)
+    found += [end_condition(f, n, v, "end") for n, v in end_values(f, final, "final").items()]
+    check_distinct(found)
+    return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of a constraint are among those of the steps and of the last state, if they are."""
+
+    constraint: Constraint
+    limits: tuple[np.ndarray, np.ndarray]
+    at_steps: slice | None
+    at_end: slice | None
+    scale: float
+
+
+class Rows:
+    """All rows of a problem over N steps from a given state.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    steps : int
+        N.
+    constraints : list of Constraint
+
+    Attributes
+    ----------
+    m, m_end : int
+        Rows of a step, and of the last state.
+    lower, upper : (N m + m_end,)
+        Scaled limits, the rows of the steps one after the other, then those of the end; infinite where there
+        is none, and on states at the start.
+    """
+
+    def __init__(self, f: OneStepMap, steps: int, constraints: list[Constraint]):
+        self.map, self.steps = f, steps
+        self.places: list[Place] = []
+        self.m = self.m_end = 0
+        for c in constraints:
+            limits, size, by_step = c.limits(f, steps), c.expression.numel(), c.by_step(f)
+            at_steps = at_end = None
+            if c.where == "path":
+                at_steps, self.m = slice(self.m, self.m + size), self.m + size
+            if not by_step:
+                at_end, self.m_end = slice(self.m_end, self.m_end + size), self.m_end + size
+            self.places.append(Place(c, limits, at_steps, at_end, _scale(*limits)))
+        path, end = np.full((2, steps, self.m), np.inf), np.full((2, self.m_end), np.inf)
+        for p in self.places:
+            for side, sign in ((0, -1), (1, 1)):  # upper limits of -h and of h
+                values = sign * p.limits[side] / p.scale
+                if p.at_steps is not None:
+                    # the first state is given: no input changes what depends on it alone
+                    first = 0 if p.at_end is None else 1
+                    path[side, first:, p.at_steps] = values[first:steps, None]
+                if p.at_end is not None:
+                    end[side, p.at_end] = values[-1]
+        sides = [np.concatenate([path[i].ravel(), end[i]]) for i in (0, 1)]
+        self.lower, self.upper = -sides[0], sides[1]
+        self._data = [p.constraint.data(steps) for p in self.places]
+        self._rows = np.concatenate([np.zeros((steps + 1, 0)), *self._data], axis=1)
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    @cached_property
+    def scales(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the rows of a step (m,), and of the end (m_end,)."""
+        path, end = np.ones(self.m), np.ones(self.m_end)
+        for p in self.places:
+            if p.at_steps is not None:
+                path[p.at_steps] = p.scale
+            if p.at_end is not None:
+                end[p.at_end] = p.scale
+        return path, end
+
+    # -- functions ------------------------------------------------------------------------------
+
+    @cached_property
+    def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
+        """Arguments, scaled rows of a step, scaled rows of the end."""
+        references = ca.SX.sym("reference", self._rows.shape[1])
+        path, end = ca.SX(self.m, 1), ca.SX(self.m_end, 1)
+        column = 0
+        for p in self.places:
+            own = p.constraint.symbols()
+            mine = references[column : column + own.numel()]
+            column += own.numel()
+            e = p.constraint.expression / p.scale
+            e = ca.substitute(e, own, mine) if own.numel() else e
+            if p.at_steps is not None:
+                path[p.at_steps] = e
+            if p.at_end is not None:
+                end[p.at_end] = e
+        return [*self.map.symbols, references], path, end
+
+    def _function(self, name: str, args: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
+        function = ca.Function(name, args, [ca.densify(o) for o in outputs], {"cse": True})
+        return Evaluator(self.map.backend.prepare(function))
+
+    @cached_property
+    def _values(self) -> tuple[Evaluator, Evaluator]:
+        args, path, end = self._symbols
+        return self._function("h", args, [path]), self._function("h_end", args, [end])
+
+    @cached_property
+    def _first(self) -> tuple[Any, Any]:
+        """Jacobians by (error of x, u, multipliers), and by the error of x: functions, or numbers."""
+        args, path, end = self._symbols
+        s = self.map.symbols
+        found: list[Any] = []
+        for name, J in (
+            ("J", error_jacobian(self.map, path, s.u, s.multipliers)),
+            ("J_end", error_jacobian(self.map, end)),
+        ):
+            constant = not ca.symvar(J)
+            found.append(ca.DM(J).full() if constant else self._function(name, args, [J]))
+        return tuple(found)
+
+    @cached_property
+    def _second(self) -> tuple[Any, Any]:
+        """Hessians of y'h likewise, by arguments that end with y; None where they vanish."""
+        args, path, end = self._symbols
+        s = self.map.symbols
+        found: list[Any] = []
+        for name, h, others in (("H", path, (s.u, s.multipliers)), ("H_end", end, ())):
+            y = ca.SX.sym("y", h.numel())
+            H = error_expansion(self.map, ca.dot(y, h), *others)[1]
+            zero = H.nnz() == 0 or not ca.symvar(ca.simplify(ca.sparsify(H)))
+            found.append(None if zero else self._function(name, [*args, y], [H]))
+        return tuple(found)
+
+    # -- along a curve --------------------------------------------------------------------------
+
+    def _arguments(self, curve: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        f, n, data = self.map, self.steps, self._rows
+        theta, h = curve.map.theta, curve.step_lengths[:, None]
+        zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
+        return (
+            [curve.x[:n], curve.u, curve.multipliers, theta, h, data[:n]],
+            [curve.x[n], *zeros, theta, np.zeros(1), data[n]],
+        )
+
+    def values(self, curve: Trajectory) -> np.ndarray:
+        """h (N m + m_end,), scaled."""
+        path, end = self._arguments(curve)
+        parts = [np.zeros(0), np.zeros(0)]
+        if self.m:
+            parts[0] = self._values[0](*path)[0].ravel()
+        if self.m_end:
+            parts[1] = self._values[1](*end)[0].ravel()
+        return np.concatenate(parts)
+
+    def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
+        """By (error of x, u) at the steps (N, m, ndx + nu), and by the error of x at the end (m_end, ndx)."""
+        f, n = self.map, self.steps
+        path, end = self._arguments(curve)
+        q = f.ndx + f.nu
+        J, J_end = np.zeros((n, 0, q)), np.zeros((0, f.ndx))
+        if self.m:
+            whole = self._first[0]
+            whole = (
+                np.broadcast_to(whole, (n, *whole.shape))
+                if isinstance(whole, np.ndarray)
+                else whole(*path)[0]
+            )
+            J = self._chained(whole, lin)
+        if self.m_end:
+            J_end = self._first[1] if isinstance(self._first[1], np.ndarray) else self._first[1](*end)[0]
+        return J, J_end
+
+    def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
+        """By (x, u) where the multipliers depend on them."""
+        q = self.map.ndx + self.map.nu
+        if J.shape[2] == q or not J[:, :, q:].any():
+            return J[:, :, :q]
+        return J[:, :, :q] + J[:, :, q:] @ np.concatenate([lin.C, lin.D], axis=2)
+
+    def curvature(
+        self, curve: Trajectory, lin: Linearization, y: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+        """Hessians of y'h by (error of x, u) (N, q, q) and at the end (ndx, ndx), and the derivative of y'h by
+        the multipliers (N, nm), whose own curvature is the map's; None where they vanish.
+        """
+        f, n = self.map, self.steps
+        path, end = self._arguments(curve)
+        at_steps, at_end = y[: n * self.m].reshape(n, self.m), y[n * self.m :]
+        q = f.ndx + f.nu
+        H = zeta = H_end = None
+        if self.m and len(f.multiplier_names):
+            J = self._first[0]
+            J = np.broadcast_to(J, (n, *J.shape)) if isinstance(J, np.ndarray) else J(*path)[0]
+            if J[:, :, q:].any():
+                zeta = np.einsum("km,kmz->kz", at_steps, J[:, :, q:])
+        if self.m and self._second[0] is not None:
+            whole = self._second[0](*path, at_steps)[0]
+            H = whole[:, :q, :q]
+            if whole.shape[1] > q and whole[:, q:].any():
+                T = np.concatenate(
+                    [np.broadcast_to(np.eye(q), (n, q, q)), np.concatenate([lin.C, lin.D], axis=2)], axis=1
+                )
+                H = np.swapaxes(T, 1, 2) @ whole @ T
+        if self.m_end and self._second[1] is not None:
+            H_end = self._second[1](*end, at_end)[0]
+        return H, H_end, zeta
+
+    # -- in words -------------------------------------------------------------------------------
+
+    def each(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """Of an array over all rows, the entries of each scalar of a constraint by name, over its samples."""
+        n = self.steps
+        path, end = values[: n * self.m].reshape(n, self.m), values[n * self.m :]
+        found = {}
+        for p in self.places:
+            for i, name in enumerate(p.constraint.row_names):
+                parts = [] if p.at_steps is None else [path[:, p.at_steps.start + i]]
+                parts += [] if p.at_end is None else [end[p.at_end.start + i][None]]
+                found[name] = np.concatenate(parts)
+        return found
+
+    def multipliers(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """y by name, in the units of cost over constraint: >= 0 at upper limits, <= 0 at lower ones."""
+        path, end = self.scales
+        return self.each(y / np.concatenate([np.tile(path, self.steps), end]))
+
+    def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
+        """`multipliers` inverted; 0 for names that are not given."""
+        n = self.steps
+        path, end = np.zeros((n, self.m)), np.zeros(self.m_end)
+        for p in self.places:
+            for i, name in enumerate(p.constraint.row_names):
+                if name not in given:
+                    continue
+                count = n * (p.at_steps is not None) + (p.at_end is not None)
+                values = p.scale * check_array(given[name], (count,), f"multipliers of {name}")
+                if p.at_steps is not None:
+                    path[:, p.at_steps.start + i] = values[:n]
+                if p.at_end is not None:
+                    end[p.at_end.start + i] = values[-1]
+        return np.concatenate([path.ravel(), end])
+
+    def violations(self, curve: Trajectory, tolerance: float) -> list[Violation]:
+        """Samples with more than `tolerance` of the scale, the worst (by scale) first."""
+        h = self.values(curve)
+        amount = np.maximum(self.lower - h, h - self.upper)
+        each, size = self.each(h), self.each(np.where(np.isnan(amount), np.inf, amount))
+        found = []
+        for p in self.places:
+            first = p.constraint.where == "end"
+            for name in p.constraint.row_names:
+                for i in np.flatnonzero(size[name] > tolerance):
+                    k = self.steps if first else int(i)
+                    low, high = (float(side[0 if first else i]) for side in p.limits)
+                    value = float(each[name][i] * p.scale)
+                    v = Violation(name, 0, k, float(curve.t[k]), value, low, high)
+                    found.append((-size[name][i], v))
+        return [v for _, v in sorted(found, key=lambda pair: pair[0])]
+
+    def margin(self, curve: Trajectory) -> float:
+        """Least distance from a limit over inequalities, in units of the scales; negative outside."""
+        h, unequal = self.values(curve), self.lower < self.upper
+        distances = np.minimum(h - self.lower, self.upper - h)[unequal]
+        return float(distances.min()) if len(distances) else np.inf
+
+    def check_start(self, curve: Trajectory, tolerance: float = 1e-9) -> None:
+        """ValueError where the given initial state is outside of a path limit: no input can help."""
+        each = self.each(self.values(curve))
+        for p in self.places:
+            if p.at_steps is None or p.at_end is None:
+                continue
+            low, high = (float(side[0]) for side in p.limits)
+            for name in p.constraint.row_names:
+                v = float(each[name][0] * p.scale)
+                if not low - tolerance * (1 + abs(v)) <= v <= high + tolerance * (1 + abs(v)):
+                    raise ValueError(
+                        f"x0: {name} = {v:.6g} is outside of its limits [{low:.6g}, {high:.6g}] at the "
+                        f"start, where no input can change it; x0 = {curve.x[0]}"
+                    )
+
+
+def _scale(low: np.ndarray, high: np.ndarray) -> float:
+    both = np.isfinite(low) & np.isfinite(high) & (low != high)
+    half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0
+    sizes = np.abs(np.where(np.isfinite(high), high, low))
+    return half or max(1.0, float(np.mean(sizes[np.isfinite(sizes)])))

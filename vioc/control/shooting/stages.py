@@ -1,0 +1,157 @@
+"""A problem where a curve of states and inputs stands: values, and blocks of derivatives by stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vioc.control.costs.cost import Cost
+from vioc.control.shooting.rows import Rows
+from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.derivatives import Linearization, Steps
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import times_of
+from vioc.maps.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class Point:
+    """A curve, and what it is worth.
+
+    Attributes
+    ----------
+    curve : Trajectory
+        States that need not follow from the inputs; the multipliers are those of steps from its states.
+    steps : Steps
+        One step from every state.
+    gaps : (N, ndx)
+        Where steps end, from the next state on.
+    cost : float
+    rows : (rows,)
+        Scaled values of the limited quantities.
+    """
+
+    curve: Trajectory
+    steps: Steps
+    gaps: np.ndarray
+    cost: float
+    rows: np.ndarray
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """First derivatives at a point, and Hessians of the Lagrangian, by stage; z = (error of x, u), q = |z|.
+
+    Attributes
+    ----------
+    F : (N, ndx, q)
+        Of the step.
+    g, g_end : (N, q), (ndx,)
+        Of the cost.
+    J, J_end : (N, m, q), (m_end, ndx)
+        Of the rows.
+    H, H_end : (N, q, q), (ndx, ndx)
+        Of the Lagrangian, exact or Gauss-Newton's.
+    """
+
+    F: np.ndarray
+    g: np.ndarray
+    g_end: np.ndarray
+    J: np.ndarray
+    J_end: np.ndarray
+    H: np.ndarray
+    H_end: np.ndarray
+
+
+class Stages:
+    """Cost, map and limits over N steps.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+    rows : Rows
+    k0 : int
+        Of the first step.
+    lengths : (N,)
+        Of the steps, s.
+    """
+
+    def __init__(self, f: OneStepMap, cost: Cost, rows: Rows, k0: int, lengths: np.ndarray):
+        self.map, self.cost, self.rows = f, cost, rows
+        self.k0, self.lengths, self.t = k0, lengths, times_of(lengths, k0, f.dt)
+        self.trouble: Exception | None = None
+
+    def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
+        """The problem at a curve; None where a step has no solution or a value is not finite: see `trouble`."""
+        f = self.map
+        if not (np.isfinite(X).all() and np.isfinite(U).all()):
+            return None
+        try:
+            with trying():
+                steps = f.steps_at(X[:-1], U, self.k0, self.lengths)
+            curve = Trajectory(f, self.t, X, U, steps.multipliers, k0=self.k0)
+            cost = self.cost.value(curve)
+        except (StepError, OptimizationError) as error:
+            self.trouble = error
+            return None
+        rows = self.rows.values(curve) if len(self.rows) else np.zeros(0)
+        gaps = f.difference(X[1:], steps.x1)
+        if not (np.isfinite(gaps).all() and np.isfinite(rows).all()):
+            return None
+        return Point(curve, steps, gaps, cost, rows)
+
+    def first(self, point: Point) -> Linearization:
+        """The map's derivatives there. Raises `StepError` where it has none."""
+        found = self.map.first(point.steps)
+        if not (np.isfinite(found.A).all() and np.isfinite(found.B).all()):
+            raise StepError("a step of the curve has no derivatives", 0, float("nan"), "not finite")
+        return found
+
+    def blocks(self, point: Point, lin: Linearization, p: np.ndarray, y: np.ndarray, exact: bool) -> Blocks:
+        """Derivatives there, with costates p (N+1, ndx) of the dynamics and y (rows,) of the limits."""
+        e = self.cost.expand(point.curve, lin, exact)
+        J, J_end = self.rows.jacobians(point.curve, lin)
+        F = np.concatenate([lin.A, lin.B], axis=2)
+        n, q = F.shape[1:]
+        H = np.empty((len(F), q, q))
+        H[:, :n, :n], H[:, :n, n:], H[:, n:, n:] = e.lxx[:-1], e.lxu, e.luu
+        H[:, n:, :n] = np.swapaxes(e.lxu, 1, 2)
+        H_end = e.lxx[-1]
+        if exact:
+            zeta = np.zeros(point.steps.multipliers.shape) if e.zeta is None else e.zeta
+            if y.any():
+                own, own_end, by_multipliers = self.rows.curvature(point.curve, lin, y)
+                H += 0.0 if own is None else own
+                H_end = H_end if own_end is None else H_end + own_end
+                zeta = zeta if by_multipliers is None else zeta + by_multipliers
+            second = self.map.second(point.steps, np.ascontiguousarray(p[1:]), np.ascontiguousarray(zeta))
+            H[:, :n, :n] += second.xx
+            H[:, :n, n:] += second.xu
+            H[:, n:, :n] += np.swapaxes(second.xu, 1, 2)
+            H[:, n:, n:] += second.uu
+        g = np.concatenate([e.lx[:-1], e.lu], axis=1)
+        return Blocks(F, g, e.lx[-1], J, J_end, H, H_end)
+
+    def moved(self, point: Point, dx: np.ndarray, du: np.ndarray, length: float) -> Any:
+        """States and inputs a part of a step away."""
+        return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
+
+    def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray) -> Point | None:
+        """The problem at the trajectory that follows a curve under feedback; None where there is none."""
+        f = self.map
+        if not (np.isfinite(X).all() and np.isfinite(U).all()):
+            return None
+        try:
+            with trying():
+                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue=True)
+            cost = self.cost.value(run)
+        except (StepError, OptimizationError) as error:
+            self.trouble = error
+            return None
+        rows = self.rows.values(run) if len(self.rows) else np.zeros(0)
+        if not np.isfinite(rows).all():
+            return None
+        return Point(run, Steps.along(run), np.zeros((len(U), f.ndx)), cost, rows)
