@@ -94,10 +94,5 @@ class ConstrainedResult(Result):
     method: str
     path: tuple[Level, ...] = field(repr=False)
 
-    @property
-    def feasible(self) -> bool:
-        """Whether no sample is outside of its limits (by more than the method's tolerance)."""
-        return not self.violations
-
     def __repr__(self) -> str:
         return f"ConstrainedResult({self.message}; {len(self.trajectory)} steps)"

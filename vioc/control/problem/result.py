@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from vioc.control.problem.limits import Violation
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
@@ -194,6 +195,13 @@ class Result(Outcome):
     slope : float
         Dg(xi).zeta there, <= 0, for the zeta of a Hessian without any shift: the method's own, or where that
         has no minimum Gauss-Newton's. What "converged" is judged by; nan where none was computed.
+    multipliers : dict of str to array
+        Of limits, by the name of a constraint over its samples: >= 0 at an upper limit, <= 0 at a lower one;
+        minus the derivative of the optimal cost by the limit, as `vioc.control.dmoc` reports it.
+    violations : list of Violation
+        Samples outside of their limits: name, k, t, value, limits; the worst first.
+    error : float
+        What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.
     """
 
     trajectory: Trajectory
@@ -205,6 +213,14 @@ class Result(Outcome):
     gains: np.ndarray = field(repr=False)
     open_loop_gap: float
     slope: float
+    multipliers: dict[str, np.ndarray] = field(default_factory=dict, repr=False, kw_only=True)
+    violations: list[Violation] = field(default_factory=list, repr=False, kw_only=True)
+    error: float = field(default=np.nan, kw_only=True)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether no sample is outside of its limits (by more than the method's tolerance)."""
+        return not self.violations
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None) -> Regulator:
         """The time-varying regulator about the trajectory; weights as in `dlqr`."""

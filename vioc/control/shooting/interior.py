@@ -38,8 +38,9 @@ NEAR = 0.1  # promised decrease over cost from which on exact curvature is used
 KEEP = 0.1  # least share of it
 DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
 TRIALS = 25
+FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
+HOPELESS = 3  # last levels that leave more, and half of what the one before left
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
-RULE = 'A'
 
 
 @dataclass
@@ -130,6 +131,9 @@ class Interior:
         self.damping, self.keep, self.promise = 0.0, 1.0, np.inf
         self.pause = self.wait = 1
         self.status: Status | None = None
+        self.note = ""
+        self.stuck = 0  # levels at the bottom that have closed nothing
+        self.left = np.inf
         self.error = np.inf
         self.gains = np.zeros((len(U), f.nu, f.ndx))
 
@@ -216,6 +220,8 @@ class Interior:
                     self.status = Status.CONVERGED
                     return
                 self._weigh(b)
+                if self.status:
+                    return
                 if i == max_iterations:
                     self.status = Status.MAX_ITERATIONS
                     return
@@ -235,8 +241,18 @@ class Interior:
             lower = max(self.tolerance / 10, min(least * self.mu, self.mu**power))
             self.estimate, self.costates = self.now.y.copy(), self.now.p.copy()
             if lower >= self.mu:
+                self._doubt()
                 return
             self.mu = lower
+
+    def _doubt(self) -> None:
+        """Where the last level leaves equations again and again, no multiplier will close them."""
+        it = self.now
+        left = max(float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s)))
+        self.stuck = self.stuck + 1 if left > max(FEASIBLE, 0.5 * self.left) else 0
+        self.left = left
+        if self.stuck >= HOPELESS:
+            self.status = Status.INFEASIBLE
 
     def _advance(self, i: int, b: Blocks, lin: Linearization, log: Callable[[Record], Any]) -> bool:
         """One step; False where there is none, with a status."""
@@ -370,14 +386,15 @@ class Interior:
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             s = it.s + length * d.s
-            for kind in {'A':(1,0),'C':(0,),'D':(0,1),'F':(1,)}[RULE]:
-                point = self.stages.followed(X, U, self.lq.gains) if kind else self.stages.at(X, U)
-                if point is None:
-                    continue
-                if self._merit(point, s) <= before + SUFFICIENT * length * slope + rounding:
+            for trial_of in (self._followed, self.stages.at):
+                point = trial_of(X, U)
+                if point is not None and self._merit(point, s) <= before + SUFFICIENT * length * slope + rounding:
                     return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
             length /= 2
         return None, 0.0, TRIALS, slope
+
+    def _followed(self, X: np.ndarray, U: np.ndarray) -> Point | None:
+        return self.stages.followed(X, U, self.lq.gains)
 
     def _slope(self, b: Blocks, it: Iterate, d: Direction) -> float:
         """Derivative of the merit along a direction."""

@@ -217,7 +217,7 @@ class Problem:
             search.gains,
             gap,
             -search.promise,
-            multipliers,
-            found,
-            search.error,
+            multipliers=multipliers,
+            violations=found,
+            error=search.error,
         )

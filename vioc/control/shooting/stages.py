@@ -91,7 +91,7 @@ class Stages:
             return None
         try:
             with trying():
-                steps = f.steps_at(X[:-1], U, self.k0, self.lengths)
+                steps = f.steps_at(X[:-1], U, self.k0, self.lengths, rescue=True)
             curve = Trajectory(f, self.t, X, U, steps.multipliers, k0=self.k0)
             cost = self.cost.value(curve)
         except (StepError, OptimizationError) as error:
@@ -146,7 +146,7 @@ class Stages:
             return None
         try:
             with trying():
-                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue=True)
+                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue=False)
             cost = self.cost.value(run)
         except (StepError, OptimizationError) as error:
             self.trouble = error
