@@ -15,7 +15,7 @@ from control_maps import (
 )
 
 from vioc.control import Armijo, Cost, optimize, project, projection_gains, quadratic, riccati, straight_line
-from vioc.control.descent.optimize import LocalModel
+from vioc.control.descent.local_model import LocalModel
 from vioc.errors import OptimizationError
 from vioc.maps.casadi_map import CasadiMap
 from vioc.maps.trajectory import Trajectory

@@ -29,7 +29,7 @@ from vioc.control.constrained import Augmented, Barrier, ConstrainedResult, opti
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.quadratic import quadratic
 from vioc.control.ddp import optimize_ddp
-from vioc.control.descent.optimize import Armijo, optimize
+from vioc.control.descent.descend import Armijo
 from vioc.control.descent.projection import project, projection_gains, straight_line
 from vioc.control.feedback import (
     ClosedLoop,
@@ -39,10 +39,12 @@ from vioc.control.feedback import (
     equilibrium,
     kalman,
 )
+from vioc.control.optimizing import optimize
 from vioc.control.problem.result import Result
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
 from vioc.control.regulators.riccati import riccati
+from vioc.control.shooting.problem import Problem
 
 __all__ = [
     "Armijo",
@@ -55,6 +57,7 @@ __all__ = [
     "LinearMPC",
     "Measurement",
     "NonlinearMPC",
+    "Problem",
     "Regulator",
     "Result",
     "Status",

@@ -11,7 +11,7 @@ from vioc.control.constrained.levels import ConstrainedResult
 from vioc.control.constrained.penalized import Penalized
 from vioc.control.constrained.rows import Rows
 from vioc.control.costs.cost import Cost
-from vioc.control.descent.optimize import optimize
+from vioc.control.descent.descend import descend
 from vioc.control.problem.result import History, Log, Result
 from vioc.control.problem.status import Status, verdict
 from vioc.maps.protocol import OneStepMap
@@ -46,7 +46,7 @@ class Search:
 
     def minimize(self, weight: np.ndarray, shift: np.ndarray, guess: Any, tolerance: float) -> Result:
         """The penalized problem from a guess: a trajectory, or what `optimize` takes."""
-        found = optimize(
+        found = descend(
             self.map,
             self.penalized.at(weight, shift),
             guess,

@@ -10,7 +10,7 @@ from vioc.control.constrained.levels import ConstrainedResult
 from vioc.control.constrained.optimize_constrained import optimize_constrained
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.begin import near_trajectory
-from vioc.control.descent.optimize import optimize
+from vioc.control.descent.descend import descend
 from vioc.control.dmoc.solution import PhaseSolution, Solution
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import Result
@@ -82,7 +82,7 @@ def polish(
         solution = near_trajectory(f, solution)
     if bounds is None and not constraints and final is None:
         options = {"method": "newton", **options}
-        return optimize(f, cost, solution, tolerance=tolerance, raise_on_failure=raise_on_failure, **options)
+        return descend(f, cost, solution, tolerance=tolerance, raise_on_failure=raise_on_failure, **options)
     return optimize_constrained(
         f,
         cost,

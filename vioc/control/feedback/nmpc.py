@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.control.costs.cost import Cost
-from vioc.control.descent.optimize import optimize
+from vioc.control.descent.descend import descend
 from vioc.control.problem.limits import input_bounds
 from vioc.control.regulators.law import Law
 from vioc.errors import OptimizationError, StepError
@@ -132,7 +132,7 @@ def _descend(
     f: OneStepMap, cost: Any, choices: dict[str, Any], k: int, x: np.ndarray, guess: Horizon
 ) -> Trajectory:
     at = cost if isinstance(cost, Cost) else cost(k)
-    return optimize(f, at, (guess.x, guess.u), x0=x, **choices).trajectory
+    return descend(f, at, (guess.x, guess.u), x0=x, **choices).trajectory
 
 
 def dmoc_solver(problem: Callable[[int, np.ndarray], Any], **options: Any) -> Solver:

@@ -5,9 +5,10 @@ Unknowns are the states and inputs of all stages, and a slack s for every inequa
     minimize  g(X, U)  subject to  x_k+1 = f_k(x_k, u_k),  h_E = l_E,  h_I - s = 0,  l <= s <= u.
 
 Rows are held by multipliers, estimated level by level, and a quadratic penalty; limits by a barrier; the
-dynamics by gaps that close. Every Newton step on the conditions of optimality is one linear-quadratic problem of
-the stages (`lq`): slacks and multipliers of rows are eliminated row by row, and since the equations of rows are
-regularized, redundant ones may stand. See docs/maths/shooting.md, whose equations have numbers (IP).
+dynamics by gaps that close. Every Newton step on the conditions of optimality is one linear-quadratic
+problem of the stages (`lq`): slacks and multipliers of rows are eliminated row by row, and since the
+equations of rows are regularized, redundant ones may stand. See docs/maths/shooting.md, whose equations have
+numbers (IP).
 """
 
 from __future__ import annotations
@@ -388,7 +389,10 @@ class Interior:
             s = it.s + length * d.s
             for trial_of in (self._followed, self.stages.at):
                 point = trial_of(X, U)
-                if point is not None and self._merit(point, s) <= before + SUFFICIENT * length * slope + rounding:
+                if (
+                    point is not None
+                    and self._merit(point, s) <= before + SUFFICIENT * length * slope + rounding
+                ):
                     return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
             length /= 2
         return None, 0.0, TRIALS, slope

@@ -4,8 +4,8 @@
     subject to  x_k+1 = F_k z_k + c_k - delta p_k+1,
 
 p the costates: where delta > 0 the dynamics are elastic. x_0 is given, or free in some entries. `factor` does
-what depends on F, M and delta, `solve` the rest; see docs/maths/shooting.md, "The linear-quadratic kernel". In C
-where the map's backend compiles and blocks are small; in numpy else.
+what depends on F, M and delta, `solve` the rest; see docs/maths/shooting.md, "The linear-quadratic kernel".
+In C where the map's backend compiles and blocks are small; in numpy else.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class StageQuadratic:
         self._native = native and n + m <= SMALL and find_compiler() is not None
 
     def factor(self, F: np.ndarray, M: np.ndarray, last: np.ndarray, soft: float = 0.0) -> bool:
-        """Whether the problem has one minimum; F (N, n, n + m), M (N, n + m, n + m), last (n, n), soft = delta."""
+        """Whether the problem has one minimum; F (N, n, n + m), M (N, n + m, n + m), last (n, n), soft =
+        delta.
+        """
         self._F, self._soft = np.ascontiguousarray(F), soft
         if self._native:
             M, last = np.ascontiguousarray(M), np.ascontiguousarray(last)
@@ -91,7 +93,8 @@ class StageQuadratic:
     def solve(
         self, g: np.ndarray, end: np.ndarray, gaps: np.ndarray, x0: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The minimum (x (N+1, n), u (N, m)) and the costates (N+1, n) of the dynamics, the first of the start.
+        """The minimum (x (N+1, n), u (N, m)) and the costates (N+1, n) of the dynamics, the first of the
+        start.
 
         Parameters
         ----------

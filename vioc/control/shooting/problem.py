@@ -205,7 +205,12 @@ class Problem:
         found = self.rows.violations(run, VIOLATED) if len(self.rows) else []
         advice = (begun, note, search.note, status.advice)
         text = verdict(
-            status, f"{log.steps} iterations", cost, *advice, promise=f", error {search.error:.1e}", found=found
+            status,
+            f"{log.steps} iterations",
+            cost,
+            *advice,
+            promise=f", error {search.error:.1e}",
+            found=found,
         )
         return Result(
             run,

@@ -232,8 +232,8 @@ class Rows:
     def curvature(
         self, curve: Trajectory, lin: Linearization, y: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Hessians of y'h by (error of x, u) (N, q, q) and at the end (ndx, ndx), and the derivative of y'h by
-        the multipliers (N, nm), whose own curvature is the map's; None where they vanish.
+        """Hessians of y'h by (error of x, u) (N, q, q) and at the end (ndx, ndx), and the derivative of y'h
+        by the multipliers (N, nm), whose own curvature is the map's; None where they vanish.
         """
         f, n = self.map, self.steps
         path, end = self._arguments(curve)

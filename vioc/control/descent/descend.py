@@ -29,8 +29,8 @@ from vioc.control.problem.status import Status
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 
-SHOOTING = "multiple-shooting"
-FALLBACKS = {
+MULTIPLE = "multiple-shooting"
+DIRECTIONS = {
     "newton": ("newton", "gauss-newton", "steepest"),
     "gauss-newton": ("gauss-newton", "steepest"),
     "steepest": ("steepest",),
@@ -51,7 +51,7 @@ class Armijo(NamedTuple):
 ARMIJO = Armijo()
 
 
-def optimize(
+def descend(
     f: OneStepMap,
     cost: Cost,
     guess: Any = None,
@@ -68,67 +68,9 @@ def optimize(
     monitor: bool | Callable[[Record], Any] | None = None,
     raise_on_failure: bool = True,
 ) -> Result:
-    """The trajectory from x_0 that (locally) minimizes a cost.
-
-    Parameters
-    ----------
-    f : OneStepMap
-    cost : Cost
-    guess : Trajectory, (X, U), U or None
-        A trajectory; a curve of states (N+1, nx) and inputs (N, nu) that need not be a trajectory (U may
-        be None), which is projected first; inputs (N, nu) alone, or None for zero inputs over `steps`
-        steps, which are rolled out from `x0`.
-    x0 : (nx,), optional
-        Start; default that of the guess.
-    steps : int, optional
-        N, where the guess does not tell.
-    method : {"auto", "multiple-shooting", "newton", "gauss-newton", "steepest"}
-        ``"multiple-shooting"`` moves states, inputs and multipliers at once from a curve of states that
-        is no trajectory, until its gaps are closed; what it arrives at is projected and handed to Newton.
-        It needs a map with implicit equations (`OneStepMap.residual`) of moderate size. The other methods
-        step from trajectory to trajectory and never raise the cost: Newton shifts its Hessian where the
-        subproblem has no minimum, or its step finds no lower cost, and falls back to Gauss-Newton (the
-        quasi-Newton method of this problem) and to steepest descent where no shift helps. ``"auto"`` is
-        multiple shooting where the guess is a curve of states and the map allows it, else Newton.
-    tolerance : float
-        Stop at -Dg(xi).zeta < tolerance, in units of the cost.
-    max_iterations : int
-    warmup : int
-        First iterations of Newton that use the Gauss-Newton direction.
-    projection : (Q, R), optional
-        Weights of the regulator about each iterate that projects, as in `dlqr`; default: the convex
-        part of the cost, so that stiff terminal weights are in the gains too.
-    dt : float or (N,), optional
-        Step lengths, s, as in `OneStepMap.rollout`: they need not be equal. Default: those of a guess that
-        is a trajectory, which are the map's own unless they are unequal; else the map's.
-    armijo : Armijo
-    monitor : bool or callable, optional
-        True prints one line per iteration and a verdict; a callable gets each `Record`.
-    raise_on_failure : bool
-        False returns the best iterate with its status instead of raising; a guess that leads to no
-        trajectory is then replaced by the rollout of its inputs, or else of none, from its start, which the
-        result's `message` says.
-
-    Returns
-    -------
-    Result
-
-    Raises
-    ------
-    ValueError
-        Shapes and options.
-    OptimizationError
-        Not converged (``result`` holds the best iterate); a guess that cannot be projected; also if not
-        `raise_on_failure`: no trajectory to begin with at all, or a cost that is not finite on it.
-    KeyboardInterrupt
-        Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
+    """`vioc.control.optimize` by the methods without limits; ``"auto"`` is multiple shooting where the guess
+    is a curve of states and the map allows it, else Newton.
     """
-    if not isinstance(cost, Cost):
-        raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
-    cost.check_map(f)
-    methods = ("auto", SHOOTING, *FALLBACKS)
-    if method not in methods:
-        raise ValueError(f"method: expected one of {', '.join(map(repr, methods))}, got {method!r}")
     if not tolerance > 0 or max_iterations < 1 or warmup < 0:
         raise ValueError(
             "expected tolerance > 0, max_iterations >= 1 and warmup >= 0, got "
@@ -159,7 +101,7 @@ def optimize(
                 run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
             with closing(LocalModels(f, cost, run, weights)) as models:
                 search = _Descent(f, tolerance, run, models.value(run), log, armijo=armijo, models=models)
-                search.method, search.warmup = method if method in FALLBACKS else "newton", warmup
+                search.method, search.warmup = method if method in DIRECTIONS else "newton", warmup
                 search.iterate(max_iterations)
         except KeyboardInterrupt as stop:
             interrupt = stop
@@ -179,14 +121,14 @@ def _shooting(
     f: OneStepMap, cost: Cost, guess: Any, x0: Any, steps: int | None, method: str, dt: Any
 ) -> Shooting | None:
     """The guess as the first curve of multiple shooting, where that is the method."""
-    if method in FALLBACKS or (method == "auto" and not isinstance(guess, tuple)):
+    if method in DIRECTIONS or (method == "auto" and not isinstance(guess, tuple)):
         return None
     programs = StagePrograms.of(f, cost)
     if programs is None:
         if method == "auto":
             return None
         raise ValueError(
-            f"method: {SHOOTING!r} needs a map with implicit equations (`residual`) of moderate size, and "
+            f"method: {MULTIPLE!r} needs a map with implicit equations (`residual`) of moderate size, and "
             f'{f!r} is none; use "newton"'
         )
     if not isinstance(guess, tuple):
@@ -213,7 +155,9 @@ class _Descent(Search):
         assert self.models is not None
         model = self.models.about(self.run, self.shift)
         self.gains = model.gains
-        self.chain = FALLBACKS["gauss-newton" if self.method == "newton" and i < self.warmup else self.method]
+        self.chain = DIRECTIONS[
+            "gauss-newton" if self.method == "newton" and i < self.warmup else self.method
+        ]
         return model
 
     def directions(self, model: LocalModel) -> Iterator[Direction]:
