@@ -165,6 +165,10 @@ def optimize(
             f, cost, guess, tolerance=1e-6 if tolerance is None else tolerance, **options,
             raise_on_failure=raise_on_failure or again,
         )  # fmt: skip
+    except KeyboardInterrupt as stop:
+        if raise_on_failure or not hasattr(stop, "result"):
+            raise
+        return stop.result
     except OptimizationError as error:
         if not again:
             raise

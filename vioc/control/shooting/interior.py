@@ -68,7 +68,7 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Direction:
-    """A step of the unknowns; costates p and multipliers y that it leads to; steps of the others; dh of rows."""
+    """A step: of states, inputs, rows, slacks, multipliers of limits; p and y are those that it leads to."""
 
     dx: np.ndarray
     du: np.ndarray
@@ -317,7 +317,7 @@ class Interior:
     # -- a step ---------------------------------------------------------------------------------
 
     def _eliminated(self, it: Iterate) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the rows in the step's problem, and its linear terms by row: y+ = v + weight dh, (IP 6)."""
+        """Weights of the rows in the step's problem, and linear terms v: y+ = v + weight dh, (IP 6)."""
         soft, r = self.soft, self._left(it.point, it.s)
         weight = np.zeros(len(it.y))
         v = np.zeros(len(it.y))
