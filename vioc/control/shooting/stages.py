@@ -85,8 +85,7 @@ class Stages:
         self.trouble: Exception | None = None
 
     def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
-        """The problem at a curve; None where a step has no solution or a value is not finite: see `trouble`.
-        """
+        """The problem at a curve; None where a step has no solution or a value is not finite (`trouble`)."""
         f = self.map
         if not (np.isfinite(X).all() and np.isfinite(U).all()):
             return None
