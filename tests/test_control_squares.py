@@ -140,6 +140,32 @@ def test_which_squares_are_found():
     assert [float(weight(value)) for value in (2, -2)] == [4, 0]
 
 
+def test_forms_with_whole_weights_are_found():
+    """e' W e in every way that CasADi writes it has J'WJ; W that is not semi-definite is left over."""
+    x, goal = ca.SX.sym("x", 4), ca.SX.sym("goal", 3)
+    e = ca.vertcat(ca.sin(x[0]) + x[1] - goal[0], 3 * (x[1] * x[2] - goal[1]), x[3] - ca.cos(x[2]))
+    L = RNG.standard_normal((3, 3))
+    J = ca.jacobian(e, x)
+    for W in (L @ L.T, L[:, :1] @ L[:, :1].T, L @ np.diag([1, 1, -1]) @ L.T):
+        definite = np.linalg.eigvalsh(W)[0] > -1e-12
+        for form in (0.5 * ca.dot(e, ca.DM(W) @ e), 0.5 * e.T @ W @ e, ca.bilin(0.5 * ca.DM(W), e, e)):
+            found = Squares.of(form + 3 * x[3], x)
+            H = ca.jacobian(found.r, x).T @ found.W @ ca.jacobian(found.r, x)
+            both = ca.Function("both", [x, goal], [H, J.T @ W @ J, ca.hessian(found.rest, x)[0]])
+            got, expected, rest = (o.full() for o in both(*(RNG.standard_normal(n) for n in (4, 3))))
+            if definite:
+                np.testing.assert_allclose(got, expected, atol=1e-12 * np.abs(expected).max())
+                assert not rest.any()
+            else:
+                assert np.linalg.eigvalsh(got)[0] > -1e-12 and rest.any()
+    exact = Squares.of(x[0] ** 2 + x[0] * x[1] + x[1] ** 2 - x[2] * x[3], x)
+    by = ca.jacobian(exact.r, x)
+    expected = np.zeros((4, 4))
+    expected[:2, :2] = [[2, 1], [1, 2]]
+    np.testing.assert_allclose(ca.DM(by.T @ exact.W @ by).full(), expected, atol=1e-14)
+    assert ca.DM(ca.hessian(exact.rest, x)[0]).full().nonzero() == pytest.approx([[2, 3], [3, 2]])
+
+
 def test_multipliers_are_chained():
     f = RailedMap()
     run = f.rollout(0.3 * RNG.standard_normal(f.nx), 0.5 * RNG.standard_normal((4, f.nu)))

@@ -9,11 +9,14 @@ says nothing far from the goal. See docs/maths/optimal_control.md, "Gauss-Newton
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import casadi as ca
+import numpy as np
 
 SAME = 4  # operations down to which two expressions are compared
+ROUNDING = 1e-12  # of the eigenvalues of a form
 VISITS = 100_000  # terms of a sum that are looked at; what is left over is taken as it is
 
 
@@ -52,8 +55,8 @@ class Squares:
         """The squares in a scalar expression of the symbols `by` and others, found in its graph.
 
         Through sums, differences and multiples by what does not depend on `by`: c sq(r), c r r and
-        c r^2 / d, of sums of them too. The sign of a factor that is no number is not known: where it is
-        negative, its residual is left out.
+        c r^2 / d, of sums of them too, and e' W e with numbers W that is positive semi-definite. The sign of
+        a factor that is no number is not known: where it is negative, its residual is left out.
         """
         if isinstance(expression, Squares):
             return expression
@@ -62,12 +65,13 @@ class Squares:
             return Squares(value, ca.SX(0, 1), ca.SX(0, 0), value)
         found = _Walk(by)
         found.through(value)
-        n = len(found.residuals)
-        W = ca.diag(ca.vertcat(*found.weights)) if n else ca.SX(0, 0)
+        forms = found.forms()
+        r = ca.vertcat(ca.SX(0, 1), *found.residuals, *(z for z, _ in forms))
+        weights = [ca.SX(w) for w in found.weights] + [ca.sparsify(ca.SX(C)) for _, C in forms]
         rest = ca.SX(0)
         for term in found.rest:
             rest = rest + term
-        return Squares(value, ca.vertcat(ca.SX(0, 1), *found.residuals), W, rest)
+        return Squares(value, r, ca.diagcat(*weights) if weights else ca.SX(0, 0), rest)
 
     def __add__(self, other: Squares) -> Squares:
         return Squares(
@@ -87,6 +91,7 @@ class _Walk:
         self.weights: list[ca.SX] = []  # of 1/2 r^2
         self.rest: list[ca.SX] = []
         self._known: dict[int, int] = {}
+        self._products: list[tuple[float, ca.SX, ca.SX]] = []
 
     def through(self, value: ca.SX) -> None:
         """Every term of `value`, a sum of sums perhaps."""
@@ -137,6 +142,8 @@ class _Walk:
             pending.append((varying[0], c))
         elif len(varying) == 2 and _same(*varying):
             self._square(varying[0], c, ca.SX(varying[0] * varying[1]), pending)
+        elif len(varying) == 2 and c.is_constant():
+            self._products.append((float(c), *varying))
         elif varying:
             total = c
             for a in varying:
@@ -164,8 +171,79 @@ class _Walk:
             self.residuals.append(r)
             self.weights.append(weight)
 
+    # -- sums of products of linear combinations ---------------------------------------------------
+
+    def forms(self) -> list[tuple[ca.SX, np.ndarray]]:
+        """z and C of the forms 1/2 z' C z >= 0 that products make, with squares of the same z.
+
+        What makes none is left over.
+        """
+        atoms: dict[int, ca.SX] = {}
+        products = [(c, self._linear(a, atoms), self._linear(b, atoms)) for c, a, b in self._products]
+        groups = _joined([{*a, *b} for _, a, b in products])
+        squares = {
+            i: self._linear(r, atoms)
+            for i, (r, w) in enumerate(zip(self.residuals, self.weights, strict=True))
+            if groups and w.is_constant()
+        }
+        found, taken = [], set()
+        for group in groups:
+            own = [p for p in products if group & {*p[1], *p[2]}]
+            near = [i for i, a in squares.items() if a and a.keys() <= group]
+            place = {key: i for i, key in enumerate(sorted(group))}
+            C = np.zeros((len(group), len(group)))
+            for c, a, b in (*own, *((0.5 * float(self.weights[i]), squares[i], squares[i]) for i in near)):
+                for (k, x), (m, y) in product(a.items(), b.items()):
+                    C[place[k], place[m]] += c * x * y
+                    C[place[m], place[k]] += c * x * y
+            values = np.linalg.eigvalsh(C)
+            if values[0] >= -ROUNDING * values[-1]:
+                found.append((ca.vertcat(*(atoms[key] for key in sorted(group))), C))
+                taken |= {*near}
+            else:
+                kept = [p for p, q in zip(self._products, products, strict=True) if group & {*q[1], *q[2]}]
+                self.rest += [c * a * b for c, a, b in kept]
+        for i in sorted(taken, reverse=True):
+            del self.residuals[i], self.weights[i]
+        return found
+
+    def _linear(self, e: ca.SX, atoms: dict[int, ca.SX]) -> dict[int, float]:
+        """Coefficients of `e` by what it is a linear combination of, constants left out."""
+        total: dict[int, float] = {}
+        pending = [(e, 1.0)]
+        while pending:
+            a, c = pending.pop()
+            if a.is_op(ca.OP_ADD):
+                pending += [(a.dep(1), c), (a.dep(0), c)]
+            elif a.is_op(ca.OP_SUB):
+                pending += [(a.dep(1), -c), (a.dep(0), c)]
+            elif a.is_op(ca.OP_NEG):
+                pending.append((a.dep(0), -c))
+            elif a.is_op(ca.OP_TWICE):
+                pending.append((a.dep(0), 2 * c))
+            elif a.is_op(ca.OP_MUL) and a.dep(0).is_constant():
+                pending.append((a.dep(1), c * float(a.dep(0))))
+            elif a.is_op(ca.OP_MUL) and a.dep(1).is_constant():
+                pending.append((a.dep(0), c * float(a.dep(1))))
+            elif a.is_op(ca.OP_DIV) and a.dep(1).is_constant():
+                pending.append((a.dep(0), c / float(a.dep(1))))
+            elif self._depends(a):
+                key = a.element_hash()
+                atoms[key] = a
+                total[key] = total.get(key, 0.0) + c
+        return total
+
     def _depends(self, e: ca.SX) -> bool:
         return not e.is_constant() and bool(ca.depends_on(e, self._by))
+
+
+def _joined(sets: list[set[int]]) -> list[set[int]]:
+    """Unions of those that have something in common."""
+    found: list[set[int]] = []
+    for s in sets:
+        apart = [g for g in found if not g & s]
+        found = [*apart, s.union(*(g for g in found if g & s))]
+    return found
 
 
 def _same(a: ca.SX, b: ca.SX) -> bool:
