@@ -95,7 +95,7 @@ class Implicit:
         pairs = zip(self.values.nonzeros(), self.w.nonzeros(), strict=True)
         done = {v.element_hash(): w for v, w in pairs if v.n_dep()}
         entries = expression.nonzeros()
-        found, pending = False, list(reversed(entries))
+        pending = list(reversed(entries))
         while pending:
             e = pending[-1]
             key = e.element_hash()
@@ -114,13 +114,10 @@ class Implicit:
                 continue
             if len(deps) > 2:
                 return None  # a call of a function
-            found = True
             done[key] = ca.SX.unary(e.op(), *new) if len(new) == 1 else ca.SX.binary(e.op(), *new)
         replaced = [done[e.element_hash()] for e in entries]
-        found = found or any(
-            a.element_hash() != b.element_hash() for a, b in zip(replaced, entries, strict=True)
-        )
-        return ca.SX(expression.sparsity(), ca.vertcat(*replaced)) if found else None
+        same = all(a.element_hash() == b.element_hash() for a, b in zip(replaced, entries, strict=True))
+        return None if same else ca.SX(expression.sparsity(), ca.vertcat(*replaced))
 
     def lowered(self, *expressions: ca.SX) -> list[ca.SX]:
         """Expressions with `values` in the place of `w`."""
