@@ -11,7 +11,6 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost
 from vioc.control.ddp.box_qp import box_qp
-from vioc.control.descent.local_model import convex_part
 from vioc.maps.derivatives import SecondOrder
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -74,11 +73,12 @@ class Model:
     def backward(self, r: float, box: Box | None, convex: bool = False) -> Pass | None:
         """The backward pass with regularization r; None where it has no minimum.
 
-        `convex` leaves out the map's curvature and the signs of the cost's eigenvalues.
+        `convex` leaves out the map's curvature and takes the cost's Gauss-Newton.
         """
         e, (A, B), n, m = self.e, self.lin, self.f.ndx, self.f.nu
         N = len(self.run)
-        lxx, lxu, luu = convex_part(e.lxx, e.lxu, e.luu) if convex else (e.lxx, e.lxu, e.luu)
+        h = self.cost.expand(self.run, self.lin, exact=False) if convex else e
+        lxx, lxu, luu = h.lxx, h.lxu, h.luu
         v, V = e.lx[-1], lxx[-1]
         k_all, K_all = np.zeros((N, m)), np.zeros((N, m, n))
         linear = quadratic = 0.0
