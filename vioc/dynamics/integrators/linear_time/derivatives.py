@@ -5,8 +5,9 @@ With y = (q_k, q_k+1, u, parameters, lambda_k) a step is
     r(y) + p_k = 0,    h(q_k+1) = 0,    p_k+1 = P(y)
 
 and everything follows by the implicit function theorem ([S] (10)-(32)). The functions are O(n), so one
-directional derivative of them is too: a Jacobian costs O(n^2), a Hessian of z . P + mu . r + nu . h, one
-column at a time, as well. Nothing n x n x n is ever formed. Maths: docs/maths/linear_time.md.
+directional derivative of them is too: a Jacobian costs O(n^2), a Hessian of z . P + mu . r + nu . h as well,
+written out or, of long trees, one column at a time. Nothing n x n x n is ever formed. Maths:
+docs/maths/linear_time.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import casadi as ca
 import numpy as np
 
+from vioc.compile.cores import over_cores, workers
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.integrators.conditions import check_regular
@@ -26,6 +28,10 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
+# Operations of all directions up to which a Jacobian is written out whole instead: a quarter of them, as it
+# shares what directions have in common. What is compiled is shorter, as compilers take minutes.
+WHOLE, COMPILED = 2_000_000, 40_000
+SHARE = 16  # steps of a thread, at least
 ROWS = 1 << 15  # directional derivatives evaluated at once: bounds the memory
 
 
@@ -69,28 +75,38 @@ class StepDerivatives:
         weights = [ca.SX.sym(name, size) for name, size in (("mu", f.nd), ("z", f.nd), ("nu", f.nm))]
         args = [*parts, t, dt]
 
+        def columns(name: str, of: ca.SX, args: list[ca.SX]) -> ca.Function:
+            """The Jacobian by y whole; where that is long, its product with a direction."""
+            along = ca.Function(name, [*args, d], [ca.jtimes(of, y, d)], {"cse": True})
+            if along.n_instructions() * self.ny > (WHOLE if f.backend.name == "virtual" else COMPILED):
+                return along
+            return ca.Function(name, args, [ca.densify(ca.jacobian(of, y))], {"cse": True})
+
         def first() -> ca.Function:
-            return ca.Function("first", [*args, d], [ca.jtimes(rows, y, d)], {"cse": True})
+            return columns("first", rows, args)
 
         def second() -> ca.Function:
-            total = ca.dot(ca.vertcat(*weights), rows)
-            along = ca.jtimes(ca.gradient(total, y), y, d)
-            return ca.Function("second", [*args, *weights, d], [along], {"cse": True})
+            return columns("second", ca.gradient(ca.dot(ca.vertcat(*weights), rows), y), [*args, *weights])
 
         self._first = Evaluator(f.backend.program(first, "first"))
         self._second = Evaluator(f.backend.program(second, "second"))
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Directional derivatives along every unit vector of y as columns: (N, rows, ny)."""
-        n, ny = len(args[0]), self.ny
-        unit = np.eye(ny)
-        pieces = []
-        for i in range(0, n, max(1, ROWS // ny)):
-            some = [a[i : i + max(1, ROWS // ny)] for a in args]
+        """Derivatives along every unit vector of y as columns: (N, rows, ny)."""
+        n, ny, program = len(args[0]), self.ny, evaluate.program
+        whole = len(program.shapes_in) == len(args)
+        least = max(1, min(ROWS // ny, max(SHARE, -(-n // workers()))))
+
+        def work(rows: slice) -> np.ndarray:
+            some = [a[rows] for a in args]
+            if whole:
+                return evaluate(*some)[0]
             m = len(some[0])
-            out = evaluate(*(np.repeat(a, ny, axis=0) for a in some), np.tile(unit, (m, 1)))[0][..., 0]
-            pieces.append(np.swapaxes(out.reshape(m, ny, -1), 1, 2))
-        return np.concatenate(pieces) if pieces else np.empty((0, evaluate.program.sizes_out[0], ny))
+            out = evaluate(*(np.repeat(a, ny, axis=0) for a in some), np.tile(np.eye(ny), (m, 1)))[0][..., 0]
+            return np.swapaxes(out.reshape(m, ny, -1), 1, 2)
+
+        found = list(over_cores(work, [slice(i, min(i + least, n)) for i in range(0, n, least)]))
+        return np.concatenate(found) if found else np.empty((0, program.shapes_out[0][0], ny))
 
     def first(self, steps: Steps, theta: np.ndarray) -> FirstOrder:
         """Derivatives at N solved steps.
