@@ -18,7 +18,7 @@ from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.integrators.linear_time import step
+from vioc.dynamics.integrators.linear_time import derivatives, step
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
 from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
@@ -605,3 +605,22 @@ def test_the_same_integrator_of_another_system(make):
     f = make(chain(2), 0.02, wrap=["q0"])
     g = f.with_system(chain(3))
     assert (type(g), g.system, g.dt, g.wrap) == (make, chain(3), 0.02, ("q0",))
+
+
+def test_derivatives_written_out_and_a_direction_at_a_time_are_the_same(monkeypatch):
+    """One of each, over several threads' shares of steps."""
+    monkeypatch.setenv("VIOC_WORKERS", "3")
+    found = []
+    for limit in (0, np.inf):
+        monkeypatch.setattr(derivatives, "WHOLE", limit)
+        f = LinearTimeVI(everything(), 0.02)
+        x = state_near(MidpointVI(everything(), 0.02), 3)
+        steps = f.steps_at(
+            np.tile(x, (40, 1)) + 1e-4 * np.arange(40)[:, None], np.tile(f.rest_input(x), (40, 1))
+        )
+        rng = np.random.default_rng(0)
+        Z, zeta = rng.standard_normal((40, f.nx)), rng.standard_normal((40, f.nm))
+        found.append({**f.first(steps).blocks, **f.second(steps, Z, zeta).blocks})
+    for name, block in found[0].items():
+        size = np.abs(block).max(initial=1.0)  # rounding, of some thousand operations at most
+        np.testing.assert_allclose(found[1][name], block, rtol=0, atol=1e-11 * size, err_msg=name)
