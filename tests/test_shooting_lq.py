@@ -1,0 +1,247 @@
+"""The linear-quadratic kernel of the core: against the whole system of equations, dense, by numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from vioc.compile.compiler import find_compiler
+from vioc.control.shooting.lq import SMALL, StageQuadratic
+
+EPS = np.finfo(float).eps
+KERNELS = [
+    False,
+    pytest.param(True, marks=pytest.mark.skipif(find_compiler() is None, reason="no C compiler")),
+]
+SIZES = [(1, 1, 1), (4, 3, 2), (6, 5, 1), (3, 2, 4), (5, 9, 3), (2, 4, 0)]
+NONE = np.empty(0, int)
+
+
+@dataclass
+class Data:
+    """A problem: F, M, last, g, end, gaps, x0 as `StageQuadratic` takes them."""
+
+    F: np.ndarray
+    M: np.ndarray
+    last: np.ndarray
+    g: np.ndarray
+    end: np.ndarray
+    gaps: np.ndarray
+    x0: np.ndarray
+
+
+def symmetric(rng, *shape):
+    A = rng.standard_normal(shape)
+    return 0.5 * (A + np.swapaxes(A, -1, -2))
+
+
+def problem(seed, N, n, m, *, convex=True):
+    """Random; convex by M = 1 + A'A, else with M of either sign."""
+    rng, q = np.random.default_rng(seed), n + m
+    A, B = rng.standard_normal((N, q, q)), rng.standard_normal((n, n))
+    M = np.eye(q) + np.swapaxes(A, 1, 2) @ A / q if convex else np.eye(q) + 0.7 * symmetric(rng, N, q, q)
+    last = B.T @ B if convex else 0.5 * np.eye(n) + 0.7 * symmetric(rng, n, n)
+    F = rng.standard_normal((N, n, q)) / np.sqrt(q)
+    g, end = rng.standard_normal((N, q)), rng.standard_normal(n)
+    return Data(F, M, last, g, end, rng.standard_normal((N, n)), rng.standard_normal(n))
+
+
+def dense(d, free, soft):
+    """Minimum x, u, costates p of the equations in one matrix, and a bound of how far rounding moves them."""
+    N, n, q = d.F.shape
+    m = q - n
+    at_x, at_u = np.arange((N + 1) * n).reshape(N + 1, n), (N + 1) * n + np.arange(N * m).reshape(N, m)
+    at_p = (N + 1) * n + N * m + np.arange((N + 1) * n).reshape(N + 1, n)
+    size = at_p[-1, -1] + 1
+    K, rhs = np.zeros((size, size)), np.zeros(size)
+    for k in range(N):
+        z = np.concatenate([at_x[k], at_u[k]])
+        K[np.ix_(z, z)] += d.M[k]
+        K[np.ix_(z, at_p[k + 1])] += d.F[k].T
+        K[np.ix_(at_p[k + 1], z)] += d.F[k]
+        K[at_p[k + 1], at_x[k + 1]] -= 1
+        K[at_p[k + 1], at_p[k + 1]] -= soft
+        K[at_x[k], at_p[k]] -= 1  # p_0 is what the Lagrangian gains with x_0
+        rhs[z] -= d.g[k]
+        rhs[at_p[k + 1]] -= d.gaps[k]
+    K[np.ix_(at_x[N], at_x[N])] += d.last
+    K[at_x[N], at_p[N]] -= 1
+    rhs[at_x[N]] -= d.end
+    for i in range(n):
+        row = at_p[0, i]
+        K[row, row if i in free else at_x[0, i]] = 1.0
+        rhs[row] = 0.0 if i in free else d.x0[i]
+    found = np.linalg.solve(K, rhs)
+    bound = 10 * EPS * np.linalg.cond(K, np.inf) * np.abs(found).max()
+    return found[at_x], found[at_u], found[at_p], bound
+
+
+def solved(d, free, native, soft):
+    N, n, q = d.F.shape
+    lq = StageQuadratic(N, n, q - n, free, native)
+    assert lq.factor(d.F, d.M, d.last, soft)
+    return lq, lq.solve(d.g, d.end, d.gaps, d.x0)
+
+
+def reduced(d, free, soft):
+    """Hessian by what is free to move: inputs and entries of x_0 where dynamics are stiff, all else."""
+    N, n, q = d.F.shape
+    m = q - n
+    if soft:
+        at_x, at_u = np.arange((N + 1) * n).reshape(N + 1, n), (N + 1) * n + np.arange(N * m).reshape(N, m)
+        H = np.zeros(((N + 1) * n + N * m,) * 2)
+        for k in range(N):
+            z = np.concatenate([at_x[k], at_u[k]])
+            H[np.ix_(z, z)] += d.M[k]
+            zx, E = np.concatenate([z, at_x[k + 1]]), np.hstack([d.F[k], -np.eye(n)])
+            H[np.ix_(zx, zx)] += E.T @ E / soft
+        H[np.ix_(at_x[N], at_x[N])] += d.last
+        moving = np.concatenate([free, np.arange(n, len(H))]).astype(int)
+        return H[np.ix_(moving, moving)]
+    X = np.zeros((n, len(free) + N * m))  # of x_k by what moves
+    X[free, np.arange(len(free))] = 1.0
+    H = np.zeros((X.shape[1],) * 2)
+    for k in range(N):
+        U = np.zeros((m, X.shape[1]))
+        U[:, len(free) + k * m : len(free) + (k + 1) * m] = np.eye(m)
+        Z = np.vstack([X, U])
+        H += Z.T @ d.M[k] @ Z
+        X = d.F[k] @ Z
+    return H + X.T @ d.last @ X
+
+
+@pytest.mark.parametrize("native", KERNELS)
+@pytest.mark.parametrize("soft", [0.0, 1e-3, 0.7])
+@pytest.mark.parametrize("N, n, m", SIZES)
+def test_the_minimum_and_its_costates(N, n, m, soft, native):
+    for free in (NONE, np.array([0]), np.arange(n)):
+        d = problem(N + n + m, N, n, m)
+        _, found = solved(d, free, native, soft)
+        *expected, bound = dense(d, free, soft)
+        assert bound < 1e-8  # or it says nothing
+        for mine, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
+        np.testing.assert_array_equal(np.delete(found[0][0], free), np.delete(d.x0, free))
+
+
+@pytest.mark.parametrize("native", KERNELS)
+def test_states_move_by_the_dynamics_and_inputs_by_the_gains(native):
+    soft, d = 0.3, problem(1, 6, 4, 2)
+    lq, (x, u, p) = solved(d, NONE, native, soft)
+    z = np.concatenate([x[:-1], u], axis=1)
+    ends = np.einsum("kij,kj->ki", d.F, z) + d.gaps - soft * p[1:]
+    np.testing.assert_allclose(x[1:], ends, rtol=0, atol=50 * EPS * np.abs(z).max())
+    there = lq.solve(d.g, d.end, d.gaps, d.x0 + 1.0)
+    change = -np.einsum("kij,kj->ki", lq.gains, there[0][:-1] - x[:-1])
+    np.testing.assert_allclose(there[1] - u, change, rtol=0, atol=1e3 * EPS * np.abs(there[1]).max())
+
+
+@pytest.mark.parametrize("native", KERNELS)
+def test_one_factorization_serves_many_right_hand_sides(native):
+    d, free = problem(2, 5, 3, 2), np.array([1])
+    lq, _ = solved(d, free, native, 1e-2)
+    for seed in (3, 4):
+        other = problem(seed, 5, 3, 2)
+        again = Data(d.F, d.M, d.last, other.g, other.end, other.gaps, other.x0)
+        *expected, bound = dense(again, free, 1e-2)
+        for mine, theirs in zip(lq.solve(again.g, again.end, again.gaps, again.x0), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
+
+
+def test_soft_dynamics_become_stiff():
+    """x of delta differs from that of 0 by a multiple of delta."""
+    d = problem(5, 6, 4, 2)
+    stiff = solved(d, NONE, False, 0.0)[1][0]
+    far = [np.abs(solved(d, NONE, False, soft)[1][0] - stiff).max() for soft in (1e-5, 1e-6, 1e-7)]
+    np.testing.assert_allclose(np.divide(far[:-1], far[1:]), 10, rtol=1e-2)
+
+
+@pytest.mark.parametrize("native", KERNELS)
+@pytest.mark.parametrize("soft", [0.0, 0.2])
+@pytest.mark.parametrize("free", [NONE, np.array([0, 2])], ids=["given", "free"])
+def test_it_finds_that_there_is_no_minimum(free, soft, native):
+    verdicts = []
+    for seed in range(60):
+        d = problem(seed, 4, 3, 2, convex=False)
+        least = np.linalg.eigvalsh(reduced(d, free, soft))[0]
+        assert abs(least) > 1e-6  # no toss-ups among them
+        found = StageQuadratic(4, 3, 2, free, native).factor(d.F, d.M, d.last, soft)
+        assert found == (least > 0)
+        verdicts.append(found)
+    assert 5 < sum(verdicts) < 55
+
+
+@pytest.mark.parametrize("native", KERNELS)
+def test_where_there_is_one_it_is_found_though_stages_are_not_convex(native):
+    found = 0
+    for seed in range(60):
+        d = problem(seed, 4, 3, 2, convex=False)
+        lq = StageQuadratic(4, 3, 2, NONE, native)
+        if lq.factor(d.F, d.M, d.last) and np.linalg.eigvalsh(d.M).min() < 0:
+            found += 1
+            *expected, bound = dense(d, NONE, 0.0)
+            for mine, theirs in zip(lq.solve(d.g, d.end, d.gaps, d.x0), expected, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
+    assert found > 3
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+@pytest.mark.parametrize("soft", [0.0, 1e-3])
+def test_both_kernels_are_one(soft):
+    for N, n, m in SIZES:
+        d, free = problem(7, N, n, m), np.array([0])
+        (one, a), (other, b) = (solved(d, free, native, soft) for native in (False, True))
+        bound = dense(d, free, soft)[-1]
+        for mine, theirs in zip(a, b, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
+        np.testing.assert_allclose(one.gains, other.gains, rtol=0, atol=1e4 * EPS)
+
+
+@pytest.mark.parametrize("native", KERNELS)
+def test_singular_problems_have_no_one_minimum(native):
+    def factored(change, free=NONE, soft=0.0):
+        d = problem(8, 4, 3, 2)
+        change(d)
+        with np.errstate(invalid="ignore"):
+            return StageQuadratic(4, 3, 2, free, native).factor(d.F, d.M, d.last, soft)
+
+    def idle(d):  # an input that does nothing and costs nothing
+        d.F[2, :, 4] = 0
+        d.M[2, 4], d.M[2, :, 4] = 0, 0
+
+    def lost(d):  # a start that is worth nothing
+        d.F[0, :, 1] = 0
+        d.M[0, 1], d.M[0, :, 1] = 0, 0
+
+    def not_a_number(d):
+        d.M[1, 4, 4] = np.nan
+
+    def infinite(d):
+        d.F[3, 0, 0] = np.inf
+
+    assert factored(lambda d: None)
+    for change in (idle, not_a_number, infinite):
+        assert not factored(change), change.__name__
+        assert not factored(change, soft=0.1), change.__name__
+    assert factored(lost) and factored(lost, np.array([0, 2])) and not factored(lost, np.array([1]))
+
+
+@pytest.mark.parametrize("native", KERNELS)
+def test_elastic_dynamics_need_no_curvature_of_the_end_but_not_too_negative_a_one(native):
+    """I + delta P must be positive definite: the last state is held by 1 / delta."""
+    d, soft = problem(9, 3, 2, 1), 0.5
+    for lowest, good in ((-0.9 / soft, True), (-1.1 / soft, False)):
+        d.last = np.diag([lowest, 1.0])
+        d.M[:] = 1e3 * np.eye(3)
+        d.F[:] = 1e-3 * d.F
+        assert StageQuadratic(3, 2, 1, NONE, native).factor(d.F, d.M, d.last, soft) == good
+
+
+def test_large_blocks():
+    d = problem(10, 3, SMALL, 4)
+    _, found = solved(d, NONE, True, 1e-2)
+    *expected, bound = dense(d, NONE, 1e-2)
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
