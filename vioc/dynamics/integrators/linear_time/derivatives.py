@@ -108,6 +108,7 @@ class StepDerivatives:
         found = list(over_cores(work, [slice(i, min(i + least, n)) for i in range(0, n, least)]))
         return np.concatenate(found) if found else np.empty((0, program.shapes_out[0][0], ny))
 
+    @np.errstate(invalid="ignore")  # an infinite slope times 0; who asked tests for what is not finite
     def first(self, steps: Steps, theta: np.ndarray) -> FirstOrder:
         """Derivatives at N solved steps.
 
@@ -156,6 +157,7 @@ class StepDerivatives:
         lin = Linearization.of(x_s, z_s[:, nd:], f.nu)
         return FirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
 
+    @np.errstate(invalid="ignore")
     def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(32)).
 
