@@ -6,27 +6,23 @@ is judged by `studies.kkt`. What fails is a row like any other: its verdict stan
 
 from __future__ import annotations
 
-import signal
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-import vioc
 from benchmarks import ocp_peers, robots
 from benchmarks.harness import ABSENT, Bench, Row
 from benchmarks.problems import driven_chain
-from benchmarks.robots import Make, Task
-from studies.kkt import Kkt, kkt
+from benchmarks.robots import Make
+from studies.tasks import LONGEST, Task, TooLong, at_most, judged, optimum
 from vioc.control import quadratic
 from vioc.errors import OptimizationError
 
-LONGEST = 60.0  # s of one solve, by the clock on the wall
 REPEATS, PATIENCE = 5, 5.0  # of one measurement at most: solves, s
 TOLERANCE = 1e-8  # relative: costs nearer than this are one optimum
 
@@ -49,84 +45,6 @@ PROBLEMS: dict[str, Problem] = {
     "marionette, 10 % out of reach": robots.marionette,
     "humanoid reaches": robots.humanoid_reach,
 }
-
-
-class Solved(NamedTuple):
-    """What became of a task.
-
-    Attributes
-    ----------
-    seconds : float
-        Processor time.
-    verdict : str
-        ``"converged"``, another status, or why there is no answer.
-    cost : float
-    iterations : int
-    kkt : Kkt or None
-    """
-
-    seconds: float
-    verdict: str
-    cost: float = np.nan
-    iterations: int = 0
-    kkt: Kkt | None = None
-
-    @property
-    def converged(self) -> bool:
-        return self.verdict == "converged"
-
-    def __str__(self) -> str:
-        if not self.iterations:
-            return self.verdict
-        checked = "" if self.kkt is None else f", KKT {self.kkt.residual:.0e}"
-        return f"{self.verdict}, {self.iterations} iterations, cost {self.cost:.8g}{checked}"
-
-
-class TooLong(Exception):
-    """The time that one solve is given is over."""
-
-
-@contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """Raise `TooLong` in what runs on; where the system has no such timer it may run on."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        raise TooLong
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def optimum(task: Task, **options: Any) -> Any:
-    """The task as vioc's optimizer is told it."""
-    told = {"max_iterations": 300, "raise_on_failure": False, **options, **task.limits}
-    solve = vioc.control.optimize_constrained if task.limits else vioc.control.optimize
-    return solve(task.map, task.cost, task.curve, x0=task.x0, **told)
-
-
-def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -> Solved:
-    """The task solved once, and its answer checked."""
-    before = time.process_time()
-    try:
-        with at_most(longest), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = solve(task)
-    except TooLong:
-        return Solved(time.process_time() - before, f"not done in {longest:g} s")
-    except (OptimizationError, vioc.StepError, np.linalg.LinAlgError, ArithmeticError, RuntimeError) as error:
-        return Solved(time.process_time() - before, f"{type(error).__name__}: {str(error)[:60]}")
-    seconds = time.process_time() - before
-    multipliers = getattr(found, "multipliers", None)
-    check = kkt(task.map, task.cost, found.trajectory, multipliers, **task.limits)
-    return Solved(seconds, str(found.status), found.cost, found.iterations, check)
 
 
 def median(solve: Callable[[], Any], repeats: int) -> float:

@@ -12,8 +12,9 @@ import numpy as np
 import vioc
 from benchmarks import simulators
 from benchmarks.problems import DT, EFFORT, FINAL, RUNNING, SwingUp
-from benchmarks.robots import Make, Task, swing_up
+from benchmarks.robots import Make, swing_up
 from studies import arm_reaching
+from studies.tasks import Task
 from vioc.control import dmoc
 
 

@@ -15,45 +15,12 @@ import vioc
 from benchmarks.problems import ACROBOT, DT, SwingUp
 from studies import arm_reaching, humanoid
 from studies.marionette_dlqr import pulled, start
+from studies.tasks import Task
 from vioc.control import Cost, quadratic, straight_line
 from vioc.control.dmoc import obstacle
 from vioc.maps.protocol import OneStepMap
 
 BEYOND = 1.1  # of the marionette's motion that is to be tracked: 10 % off what its strings reach
-
-
-class Task(NamedTuple):
-    """An optimal-control problem with a given start.
-
-    Attributes
-    ----------
-    map : OneStepMap
-    cost : Cost
-    guess : (X, U), Trajectory or None
-        None is the start held.
-    x0 : (nx,)
-    steps : int
-    limits : dict
-        `bounds`, `constraints` and `final` of `vioc.control.optimize`.
-    """
-
-    map: OneStepMap
-    cost: Cost
-    guess: Any
-    x0: np.ndarray
-    steps: int
-    limits: dict[str, Any] = {}  # noqa: RUF012 - not changed
-
-    @property
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """The guess as states and inputs."""
-        f, guess = self.map, self.guess
-        if guess is None:
-            return np.tile(self.x0, (self.steps + 1, 1)), f.check_inputs(None, self.steps, self.x0)
-        if isinstance(guess, vioc.Trajectory):
-            return guess.x, guess.u
-        X, U = guess
-        return X, f.check_inputs(U, self.steps, self.x0)
 
 
 class ImplicitMidpoint(vioc.RungeKutta):

@@ -49,24 +49,37 @@ class RandomMechanism(NamedTuple):
     v: np.ndarray
 
 
-def mechanisms(count: int = 300, first: int = 0, *, seed: int = SEED) -> Iterator[RandomMechanism]:
-    """The mechanisms `first` to ``first + count - 1`` of the family that `seed` names."""
-    return (mechanism(index, seed=seed) for index in range(first, first + count))
+def mechanisms(
+    count: int = 300,
+    first: int = 0,
+    *,
+    seed: int = SEED,
+    joints: tuple[int, int] = JOINTS,
+    strings: float = 0.0,
+) -> Iterator[RandomMechanism]:
+    """The mechanisms `first` to ``first + count - 1`` of the family that `seed` names; see `mechanism`."""
+    indices = range(first, first + count)
+    return (mechanism(index, seed=seed, joints=joints, strings=strings) for index in indices)
 
 
-def mechanism(index: int, *, seed: int = SEED) -> RandomMechanism:
-    """One mechanism of the family; it does not depend on those before it."""
+def mechanism(
+    index: int, *, seed: int = SEED, joints: tuple[int, int] = JOINTS, strings: float = 0.0
+) -> RandomMechanism:
+    """One mechanism of the family; it does not depend on those before it.
+
+    `joints` are the least and the greatest number, `strings` the share of strings among the rods of loops.
+    """
     rng = np.random.default_rng([seed, index])
     loop = bool(rng.random() < LOOPS)
     name = f"{'loop' if loop else 'tree'} {index}"
     while True:
-        tree = _Tree(rng)
+        tree = _Tree(rng, joints)
         system = vioc.System(*tree.frames({}), *_terms(rng, tree), name=name)
         q = rng.uniform(-1.0, 1.0, size=len(system.variables))
         v = SPEED * rng.standard_normal(len(q))
         if not loop:
             return RandomMechanism(name, system, q, v)
-        lag = _closed(rng, tree, system, q)
+        lag = _closed(rng, tree, system, q, strings)
         if lag is not None:
             q = vioc.consistent_configuration(lag, q).q  # it is one already, but for rounding
             J = lag.constraint_jacobian(q)
@@ -76,8 +89,8 @@ def mechanism(index: int, *, seed: int = SEED) -> RandomMechanism:
 class _Tree:
     """Joints of a random tree: body i with a point ``tip i``, on body ``parents[i]`` or the world (-1)."""
 
-    def __init__(self, rng: np.random.Generator):
-        count = int(rng.integers(JOINTS[0], JOINTS[1] + 1))
+    def __init__(self, rng: np.random.Generator, joints: tuple[int, int]):
+        count = int(rng.integers(joints[0], joints[1] + 1))
         chained = rng.random()  # how often a body of this tree hangs from the one before
         self.parents = [-1]
         for i in range(1, count):
@@ -149,7 +162,7 @@ def _terms(rng: np.random.Generator, tree: _Tree) -> list[Any]:
 
 
 def _closed(
-    rng: np.random.Generator, tree: _Tree, system: vioc.System, q: np.ndarray
+    rng: np.random.Generator, tree: _Tree, system: vioc.System, q: np.ndarray, strings: float
 ) -> vioc.Lagrangian | None:
     """Of the system with one or two loops that are closed at q; None if they do not leave it free to move."""
     kinematics = vioc.Kinematics(system)
@@ -168,7 +181,9 @@ def _closed(
             away = _offset(rng)
             anchors.setdefault(other, {})[name] = away
             length = float(np.linalg.norm(tip - pose[:3, 3] - pose[:3, :3] @ np.array(away)))
-            constraints.append(vioc.DistanceConstraint(f"tip{body}", name, length, name=f"rod{k}"))
+            pulls = strings > 0 and rng.random() < strings
+            kind = vioc.StringConstraint if pulls else vioc.DistanceConstraint
+            constraints.append(kind(f"tip{body}", name, length, name=f"{'string' if pulls else 'rod'}{k}"))
     if len(constraints) >= len(q):
         return None
     closed = vioc.Lagrangian(

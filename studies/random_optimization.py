@@ -1,128 +1,127 @@
-"""Optimizers on random mechanisms: how often each arrives from which guess, and whether its verdict is true.
+"""Optimizers on random tasks: how often each converges from the start held, and whether its verdict is true.
 
-Of the seeded family (`studies.random_family`) the mechanisms with inputs, from rest, are to move every joint
-by a random amount in a second: quadratic costs of configurations and inputs. What says "converged" is judged
-by what it did not compute itself: the slope along Newton's direction without shift where it ended, or along
-Gauss-Newton's where Newton's Hessian has no minimum there. An arrival is such a verdict that is true.
-
-The problems are hard on purpose: joints that no input acts on, gravity, loops. A guess that leads to no
-trajectory counts against the optimizer that was given it.
+The tasks (`studies.random_tasks`) are feasible by construction, and hard on purpose: joints that no input
+acts on, gravity, loops, strings, limits. Every verdict "converged" is judged by the conditions of a local
+optimum (`studies.kkt`): it is *untrue* where they are kept worse than `ROUGH`, and *checked* where within
+`EXACT`. What is no trajectory, takes too long or ends in an exception is a failure of its kind.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, near
-from studies.random_family import RandomMechanism, mechanisms
-from vioc.control import Cost, Result
-from vioc.control.descent.local_model import LocalModel
-from vioc.errors import OptimizationError
+from studies.random_tasks import KINDS, random_tasks
+from studies.tasks import Solved, Task, judged, optimum
+from vioc.control import dmoc
 
-DT, STEPS = 0.02, 50
-COUNT, QUICK = 60, 2  # mechanisms
-SMALL, SMALL_FROM = 4, 20  # in quick form: variables at most, and from which on they are looked for
-MOVE = 0.3  # rad or m: standard deviation of what a joint is to move by
-TOLERANCE, ITERATIONS, FEW = 1e-6, 150, 25  # the last in quick form
-
-Start = tuple[np.ndarray, np.ndarray]  # x_0, a state that is near the goal
-Optimizer = Callable[[vioc.MidpointVI, Cost, Start, int], Result]
+COUNT, OTHERS, QUICK = 200, 20, 3  # tasks: of the optimizer of stages, of the others, in quick form
+LONGEST = 30.0  # s of a solve
+EXACT, ROUGH = 1e-8, 1e-6  # scaled
 
 
-def _from_zero(search: Callable[..., Result], **options: Any) -> Optimizer:
-    return lambda f, cost, ends, limit: search(
-        f, cost, x0=ends[0], steps=STEPS, max_iterations=limit, raise_on_failure=False, **options
-    )
+def _descent(task: Task) -> Any:
+    """Projection-operator descent; with limits by barrier or augmented Lagrangian."""
+    solve = vioc.control.optimize_constrained if task.limits else vioc.control.optimize
+    return solve(task.map, task.cost, task.curve, x0=task.x0, raise_on_failure=False, **task.limits)
 
 
-def _from_line(search: Callable[..., Result], **options: Any) -> Optimizer:
-    def solve(f: vioc.MidpointVI, cost: Cost, ends: Start, limit: int) -> Result:
-        line = vioc.control.straight_line(*ends, STEPS), None
-        return search(f, cost, line, max_iterations=limit, raise_on_failure=False, **options)
-
-    return solve
+def _dmoc(task: Task) -> Any:
+    phase = dmoc.Phase(task.map, task.steps, task.cost, initial=task.x0, **task.limits)
+    options = {"ipopt.max_cpu_time": LONGEST}
+    return dmoc.Problem(phase).solve(task.curve, form="states", options=options, raise_on_failure=False)
 
 
-OPTIMIZERS: dict[str, tuple[str, Optimizer]] = {
-    "newton": ("Newton from zero inputs", _from_zero(vioc.control.optimize)),
-    "gauss": ("Gauss-Newton from zero inputs", _from_zero(vioc.control.optimize, method="gauss-newton")),
-    "ddp": ("DDP from zero inputs", _from_zero(vioc.control.optimize_ddp)),
-    "ilqr": ("iLQR from zero inputs", _from_zero(vioc.control.optimize_ddp, method="ilqr")),
-    "line": (
-        "multiple shooting, or Newton for large maps, from the straight line",
-        _from_line(vioc.control.optimize),
-    ),
-    "projected": ("Newton from the straight line", _from_line(vioc.control.optimize, method="newton")),
+METHODS: dict[str, tuple[str, Callable[[Task], Any]]] = {
+    "stages": ("interior point on stages", optimum),
+    "descent": ("projection descent", _descent),
+    "dmoc": ("IPOPT on the step's equations", _dmoc),
 }
-
+FAILURES = {
+    "stopped": "no step leads on, or too many of them",
+    "infeasible": "said to be infeasible, which none is",
+    "time": f"not done in {LONGEST:g} s",
+    "error": "an exception",
+}
 STUDY = Study(
     __file__,
-    "how often optimizers arrive on random mechanisms, and that no verdict is untrue",
-    problems=Claim("random mechanisms with inputs"),
-    untrue=Claim('"converged" with an unshifted slope above the tolerance', near(0, 0)),
-    **{name: Claim(f"share that arrives: {words}") for name, (words, _) in OPTIMIZERS.items()},
+    "how often optimizers converge on random tasks from the start held, and that no verdict is untrue",
+    tasks=Claim("random tasks that are feasible by construction"),
+    untrue=Claim(f'"converged" with a KKT residual above {ROUGH:g}, by any optimizer', near(0, 0)),
+    **{f"{kind}": Claim(f"{METHODS['stages'][0]}: share converged of kind {kind!r}") for kind in KINDS},
+    **{
+        f"{name}_{key}": Claim(f"{words}: {text}", unit=unit, full_only=name != "stages")
+        for name, (words, _) in METHODS.items()
+        for key, text, unit in (
+            ("tasks", "tasks", ""),
+            ("converged", "share converged", ""),
+            ("checked", f"share converged with a KKT residual within {EXACT:g}", ""),
+            *((key, f"failures: {text}", "") for key, text in FAILURES.items()),
+            ("iterations", "iterations where converged, median", ""),
+            ("seconds", "time where converged, median, building included", "s"),
+        )
+    },
 )
 
 
 @STUDY.body
 def run(report: Report) -> None:
-    arrived: Counter[str] = Counter()
-    untrue = count = 0
-    for f, cost, ends in problems(report.quick):
-        count += 1
-        for name, (_, optimizer) in OPTIMIZERS.items():
-            verdict, true = judged(f, cost, ends, optimizer, FEW if report.quick else ITERATIONS)
-            arrived[name] += verdict == "converged" and true
-            untrue += not true
-    report.measure(problems=count, untrue=untrue, **{name: arrived[name] / count for name in OPTIMIZERS})
-    draw(report, arrived, count)
+    found: dict[str, list[Solved]] = defaultdict(list)
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for i, t in enumerate(random_tasks(QUICK if report.quick else COUNT, smallest=report.quick)):
+        for name, (_, solve) in METHODS.items():
+            if name != "stages" and (report.quick or i >= OTHERS):
+                continue
+            found[name].append(judged(t.task, solve, LONGEST))
+        kinds[t.kind].append(found["stages"][-1].converged)
+    for kind, converged in kinds.items():
+        report.measure(**{kind: np.mean(converged)})
+    every = [s for solved in found.values() for s in solved]
+    report.measure(tasks=len(found["stages"]), untrue=sum(untrue(s) for s in every))
+    for name, solved in found.items():
+        done = [s for s in solved if s.converged]
+        failures = Counter(failure(s) for s in solved if not s.converged)
+        figures = {
+            "tasks": len(solved),
+            "converged": len(done) / len(solved),
+            "checked": sum(s.kkt is not None and s.kkt.residual <= EXACT for s in done) / len(solved),
+            **{key: failures[key] for key in FAILURES},
+            "iterations": median(s.iterations for s in done) if done else np.nan,
+            "seconds": median(s.seconds for s in done) if done else np.nan,
+        }
+        report.measure(**{f"{name}_{key}": value for key, value in figures.items()})
+    draw(report, found)
 
 
-def problems(quick: bool) -> Iterator[tuple[vioc.MidpointVI, Cost, Start]]:
-    """Maps, costs and ends: a random move of each mechanism of the family that has inputs."""
-    first = SMALL_FROM if quick else 0
-    found = (m for m in mechanisms(first=first) if m.system.inputs and (not quick or len(m.q) <= SMALL))
-    return map(problem, islice(found, QUICK if quick else COUNT))
+def untrue(s: Solved) -> bool:
+    return s.converged and not (s.kkt is not None and s.kkt.residual <= ROUGH)
 
 
-def problem(m: RandomMechanism) -> tuple[vioc.MidpointVI, Cost, Start]:
-    f = vioc.MidpointVI(m.system, DT)
-    rng = np.random.default_rng(len(m.q))
-    names = m.system.variables
-    goal = dict(zip(names, m.q + MOVE * rng.standard_normal(len(m.q)), strict=True))
-    cost = vioc.control.quadratic(
-        f, Q=dict.fromkeys(names, 0.1), R=0.1, Qf=dict.fromkeys(names, 10.0), goal=goal
-    )
-    return f, cost, (f.initial_state(m.q), f.state(goal))
+def failure(s: Solved) -> str:
+    """The kind of a failure, a key of `FAILURES`."""
+    if s.verdict.startswith("not done"):
+        return "time"
+    if s.kkt is None:
+        return "error"
+    return "infeasible" if s.verdict == "infeasible" else "stopped"
 
 
-def judged(f: vioc.MidpointVI, cost: Cost, ends: Start, optimizer: Optimizer, limit: int) -> tuple[str, bool]:
-    """The verdict, and whether it is true: of "converged", that the slope is not above the tolerance."""
-    try:
-        best = optimizer(f, cost, ends, limit)
-    except OptimizationError:  # no trajectory to begin with
-        return "no trajectory", True
-    if not best.converged or "to rounding" in best.message:
-        return best.status, True
-    model = LocalModel(f, cost, best.trajectory, None)
-    direction = model.direction("newton") or model.direction("gauss-newton")
-    # the iterate and its rollout differ by what the solver of a step leaves: the slope has some digits only
-    return best.status, direction is not None and -direction.slope <= 1.1 * TOLERANCE
-
-
-def draw(report: Report, arrived: Counter[str], count: int) -> None:
+def draw(report: Report, found: dict[str, list[Solved]]) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-    axes.barh(list(OPTIMIZERS), [arrived[name] / count for name in OPTIMIZERS])
-    axes.invert_yaxis()
-    axes.set(xlim=(0, 1), xlabel=f"share that arrives, of {count}", title="Random mechanisms")
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for name, solved in found.items():
+        times = sorted(s.seconds for s in solved if s.converged and not untrue(s))
+        axes.step(times, (1 + np.arange(len(times))) / len(solved), where="post", label=METHODS[name][0])
+    axes.set(xscale="log", ylim=(0, 1), xlabel="time (s)", ylabel="share converged")
+    axes.set_title("Random tasks from the start held")
+    axes.legend()
     report.save(figure)
 
 

@@ -1,0 +1,132 @@
+"""A problem of optimal control with a given start, and what becomes of it: solved in limited time, judged."""
+
+from __future__ import annotations
+
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import vioc
+from studies.kkt import Kkt, kkt
+from vioc.control import Cost
+from vioc.errors import OptimizationError
+from vioc.maps.protocol import OneStepMap
+
+LONGEST = 60.0  # s of one solve, by the clock on the wall
+
+
+class Task(NamedTuple):
+    """An optimal-control problem with a given start.
+
+    Attributes
+    ----------
+    map : OneStepMap
+    cost : Cost
+    guess : (X, U), Trajectory or None
+        None is the start held.
+    x0 : (nx,)
+    steps : int
+    limits : dict
+        `bounds`, `constraints` and `final` of `vioc.control.optimize`.
+    """
+
+    map: OneStepMap
+    cost: Cost
+    guess: Any
+    x0: np.ndarray
+    steps: int
+    limits: dict[str, Any] = {}  # noqa: RUF012 - not changed
+
+    @property
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """The guess as states and inputs."""
+        f, guess = self.map, self.guess
+        if guess is None:
+            return np.tile(self.x0, (self.steps + 1, 1)), f.check_inputs(None, self.steps, self.x0)
+        if isinstance(guess, vioc.Trajectory):
+            return guess.x, guess.u
+        X, U = guess
+        return X, f.check_inputs(U, self.steps, self.x0)
+
+
+class Solved(NamedTuple):
+    """What became of a task.
+
+    Attributes
+    ----------
+    seconds : float
+        Processor time.
+    verdict : str
+        ``"converged"``, another status, or why there is no answer.
+    cost : float
+    iterations : int
+    kkt : Kkt or None
+    """
+
+    seconds: float
+    verdict: str
+    cost: float = np.nan
+    iterations: int = 0
+    kkt: Kkt | None = None
+
+    @property
+    def converged(self) -> bool:
+        return self.verdict == "converged"
+
+    def __str__(self) -> str:
+        if not self.iterations:
+            return self.verdict
+        checked = "" if self.kkt is None else f", KKT {self.kkt.residual:.0e}"
+        return f"{self.verdict}, {self.iterations} iterations, cost {self.cost:.8g}{checked}"
+
+
+class TooLong(BaseException):
+    """The time that one solve is given is over; no `except Exception` on the way catches it."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise `TooLong` in what runs on; where the system has no such timer it may run on."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def optimum(task: Task, **options: Any) -> Any:
+    """The task as vioc's optimizer is told it."""
+    told = {"max_iterations": 300, "raise_on_failure": False, **options, **task.limits}
+    solve = vioc.control.optimize_constrained if task.limits else vioc.control.optimize
+    return solve(task.map, task.cost, task.curve, x0=task.x0, **told)
+
+
+def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -> Solved:
+    """The task solved once, and its answer checked."""
+    before = time.process_time()
+    try:
+        with at_most(longest), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = solve(task)
+    except TooLong:
+        return Solved(time.process_time() - before, f"not done in {longest:g} s")
+    except (OptimizationError, vioc.StepError, np.linalg.LinAlgError, ArithmeticError, RuntimeError) as error:
+        return Solved(time.process_time() - before, f"{type(error).__name__}: {str(error)[:60]}")
+    seconds = time.process_time() - before
+    multipliers = found.duals if hasattr(found, "duals") else getattr(found, "multipliers", None)
+    check = kkt(task.map, task.cost, found.trajectory, multipliers, **task.limits)
+    return Solved(seconds, str(found.status), found.cost, found.iterations, check)

@@ -1,0 +1,23 @@
+"""Random tasks: the same each time, and feasible by construction."""
+
+import numpy as np
+import pytest
+
+from studies.kkt import kkt
+from studies.random_tasks import random_task
+
+
+@pytest.mark.parametrize("index", [1, 4, 5])
+@pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning")  # random mechanisms pass by such places
+def test_the_rollout_keeps_all_limits(index):
+    made, again = random_task(index), random_task(index)
+    assert made is not None and again is not None
+    np.testing.assert_array_equal(made.shown.x, again.shown.x)
+    task = made.task
+    assert repr(task.limits) == repr(again.task.limits) and task.limits
+    found = kkt(task.map, task.cost, made.shown, **task.limits)
+    assert found.feasibility <= 1e-12 and found.gap <= 1e-10
+    assert any(n.startswith("tension.") for n in task.limits.get("bounds", {})) == (index == 4)
+    out = made.shown.x.copy(), made.shown.u * 10
+    moved = kkt(task.map, task.cost, task.map.rollout(out[0][0], out[1] / 5, warn=False), **task.limits)
+    assert moved.feasibility > 1e-3
