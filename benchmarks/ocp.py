@@ -24,7 +24,8 @@ from vioc.control import quadratic
 from vioc.errors import OptimizationError
 
 REPEATS, PATIENCE = 5, 5.0  # of one measurement at most: solves, s
-TOLERANCE = 1e-8  # relative: costs nearer than this are one optimum
+STARTS, START_SPREAD = 20, 0.3  # of the arm: how many, and their standard deviation in rad
+EXPANDED = 30  # states up to which FATROP is asked: it expands a program to scalars
 
 Problem = Callable[[Make], Task]
 
@@ -121,34 +122,58 @@ def ocp(bench: Bench) -> Iterator[Row]:
             if not isinstance(answer, str):
                 notes.append(f"{peer}: {answer.iterations} iterations, cost {answer.cost:.8g}")
         yield Row(name, "ms", figures, {}, peers, "; ".join(notes))
+        if problem is robots.arm:
+            yield random_starts(bench)
+
+
+def random_starts(bench: Bench) -> Row:
+    """The arm from starts held at random: median time of one, and what became of all."""
+    figures, notes = {}, []
+    rng = np.random.default_rng(0)
+    offsets = START_SPREAD * rng.standard_normal((2 if bench.quick else STARTS, 7))
+    for backend in bench.backends:
+        task = robots.arm(Make(backend))
+        at = [task._replace(x0=task.x0 + np.append(o, np.zeros(7))) for o in offsets]
+        judged(task, optimum)  # builds
+        found = [judged(t, optimum) for t in at]
+        done = [s for s in found if s.converged]
+        worst = max((s.kkt.residual for s in done if s.kkt), default=np.nan)
+        most = max((s.iterations for s in done), default=0)
+        if done:
+            figures[backend] = 1e3 * statistics.median(s.seconds for s in done)
+        notes.append(
+            f"{backend}: {len(done)} of {len(at)} converged in at most {most} iterations, KKT {worst:.0e}"
+        )
+    return Row(f"the arm from {len(offsets)} random starts", "ms", figures, note="; ".join(notes))
 
 
 def beside(problem: Problem, repeats: int) -> Iterator[tuple[str, ocp_peers.Answer | str, float]]:
     """The other programs: name, answer or why there is none, and median time, s, where it converged."""
     same, rule = problem(Make()), problem(Make(variational=False))
+    solvers = (("IPOPT", "ipopt"), ("FATROP", "fatrop"))[: 2 if same.map.nx <= EXPANDED else 1]
     programs: list[tuple[str, Callable[[], Any]]] = [
-        (label, partial(ocp_peers.nlp, same, solver))
-        for label, solver in (("IPOPT", "ipopt"), ("FATROP", "fatrop"))
+        (label, partial(ocp_peers.nlp, same, solver)) for label, solver in solvers
     ]
     if isinstance(rule.map, robots.ImplicitMidpoint) and rule.map.residual is not None:
         programs += [
-            (f"{label}, midpoint rule", partial(ocp_peers.nlp, rule, solver))
-            for label, solver in (("IPOPT", "ipopt"), ("FATROP", "fatrop"))
+            (f"{label}, midpoint rule", partial(ocp_peers.nlp, rule, solver)) for label, solver in solvers
         ]
     if problem is robots.arm:
         programs.append(("Crocoddyl FDDP", partial(ocp_peers.crocoddyl_arm, same)))
     for label, make in programs:
-        try:
-            with at_most(3 * LONGEST):
-                solve = make()
-                if solve is None:
-                    yield label, ABSENT, 0.0
-                    continue
-                answer = solve()
-                seconds = median(solve, repeats) if answer.converged else 0.0
-        except TooLong:
-            yield label, "too long", 0.0
-        except (RuntimeError, ValueError, OptimizationError) as error:
-            yield label, f"{type(error).__name__}: {str(error)[:60]}", 0.0
-        else:
-            yield label, answer, seconds
+        yield label, *asked(make, repeats)
+
+
+def asked(make: Callable[[], Any], repeats: int) -> tuple[ocp_peers.Answer | str, float]:
+    """What another program answers, or why it does not, and its median time."""
+    try:
+        with at_most(3 * LONGEST):
+            solve = make()
+            if solve is None:
+                return ABSENT, 0.0
+            answer = solve()
+            return answer, median(solve, repeats) if answer.converged else 0.0
+    except TooLong:
+        return "too long", 0.0
+    except (RuntimeError, ValueError, OptimizationError) as error:
+        return f"{type(error).__name__}: {str(error)[:60]}", 0.0

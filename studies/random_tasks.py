@@ -6,7 +6,7 @@ along it. Three kinds of task take turns:
 
 - *goal*: to come near the configuration, at a price of inputs and of the way, without limits;
 - *bounded*: the same with limits of inputs and configurations, and of the tensions of strings;
-- *end*: least inputs, limited, so that a point of the last body ends exactly there.
+- *end*: inputs as small as can be, limited, so that a point of the last body ends exactly there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def random_task(index: int) -> RandomTask | None:
     limits = {} if kind == "goal" else {"bounds": _bounds(f, run)}
     names = m.system.variables
     if kind == "end":
-        cost = quadratic(f, Q={f"v.{n}": 1e-2 for n in names}, R=0.1)
+        held = dict(zip(names, m.q, strict=True))
+        cost = quadratic(f, Q=dict.fromkeys(names, 1e-2), R=0.1, goal=held)
         limits["final"] = _end(f, run)
         if not limits["final"]:
             return None

@@ -17,7 +17,7 @@ from vioc.control import Cost
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
-LONGEST = 60.0  # s of one solve, by the clock on the wall
+LONGEST = 60.0  # s of processor time of one solve
 
 
 class Task(NamedTuple):
@@ -91,7 +91,7 @@ class TooLong(BaseException):
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Raise `TooLong` in what runs on; where the system has no such timer it may run on."""
+    """Raise `TooLong` after that much processor time; where the system has no such timer it may run on."""
     if not hasattr(signal, "setitimer"):
         yield
         return
@@ -99,13 +99,13 @@ def at_most(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def optimum(task: Task, **options: Any) -> Any:
