@@ -240,12 +240,8 @@ def quadrotor_window(make: Make, steps: int = 100) -> Task:
     return Task(f, cost, guess, x0, steps, {"bounds": bounds, "final": goal})
 
 
-def slung_load(make: Make, steps: int = 60) -> Task:
-    """A planar quadrotor with a load on a rod, 2 m from rest to rest in least time; no guess.
-
-    Its time T is a state, 2 s at first, that the first step's input changes; the steps are T / N, by the rule
-    of Runge and Kutta. A small price on the thrusts makes the optimum unique.
-    """
+def slung_system() -> vioc.System:
+    """A planar quadrotor of 1 kg with 0.3 kg on a rod of 0.6 m."""
     rod = vioc.revolute("swing", "y")[vioc.tz(-0.6, mass=0.3)]
     body = vioc.tx("x")[
         vioc.tz("z")[vioc.revolute("tilt", "y", frame="body", mass=vioc.Mass(1.0, (0.02,) * 3)), rod]
@@ -254,8 +250,16 @@ def slung_load(make: Make, steps: int = 60) -> Task:
         vioc.WrenchInput("body", n, (0.0, 0.0, 1.0), (0.0, m, 0.0))
         for n, m in (("left", 0.2), ("right", -0.2))
     ]
-    system = vioc.System(body, vioc.Gravity(0, 0, -9.81), *sides, name="slung load")
-    rule = vioc.RungeKutta(system, 1.0 / steps, "rk4")
+    return vioc.System(body, vioc.Gravity(0, 0, -9.81), *sides, name="slung load")
+
+
+def slung_load(make: Make, steps: int = 60) -> Task:
+    """A planar quadrotor with a load on a rod, 2 m from rest to rest in least time; no guess.
+
+    Its time T is a state, 2 s at first, that the first step's input changes; the steps are T / N, by the rule
+    of Runge and Kutta. A small price on the thrusts makes the optimum unique.
+    """
+    rule = vioc.RungeKutta(slung_system(), 1.0 / steps, "rk4")
     n, hover = rule.nx, 1.3 * 9.81 / 2
     x, u = ca.SX.sym("x", n + 1), ca.SX.sym("u", 3)
     T = x[n] + u[2]

@@ -34,7 +34,7 @@ def _descent(task: Task) -> Any:
 
 def _dmoc(task: Task) -> Any:
     phase = dmoc.Phase(task.map, task.steps, task.cost, initial=task.x0, **task.limits)
-    options = {"ipopt.max_cpu_time": LONGEST}
+    options = {"ipopt.max_cpu_time": 0.9 * LONGEST}
     return dmoc.Problem(phase).solve(task.curve, form="states", options=options, raise_on_failure=False)
 
 
@@ -52,19 +52,20 @@ FAILURES = {
 STUDY = Study(
     __file__,
     "how often optimizers converge on random tasks from the start held, and that no verdict is untrue",
-    tasks=Claim("random tasks that are feasible by construction"),
-    untrue=Claim(f'"converged" with a KKT residual above {ROUGH:g}, by any optimizer', near(0, 0)),
     **{f"{kind}": Claim(f"{METHODS['stages'][0]}: share converged of kind {kind!r}") for kind in KINDS},
     **{
-        f"{name}_{key}": Claim(f"{words}: {text}", unit=unit, full_only=name != "stages")
+        f"{name}_{key}": Claim(
+            f"{words}: {text}", bound if name == "stages" else None, full_only=name != "stages"
+        )
         for name, (words, _) in METHODS.items()
-        for key, text, unit in (
-            ("tasks", "tasks", ""),
-            ("converged", "share converged", ""),
-            ("checked", f"share converged with a KKT residual within {EXACT:g}", ""),
-            *((key, f"failures: {text}", "") for key, text in FAILURES.items()),
-            ("iterations", "iterations where converged, median", ""),
-            ("seconds", "time where converged, median, building included", "s"),
+        for key, text, bound in (
+            ("tasks", "tasks tried", None),
+            ("converged", "share converged", None),
+            ("checked", f"share converged with a KKT residual within {EXACT:g}", None),
+            ("untrue", f'"converged" with one above {ROUGH:g}', near(0, 0)),
+            *((key, f"failures: {text}", None) for key, text in FAILURES.items()),
+            ("iterations", "iterations where converged, median", None),
+            ("seconds", "time in s where converged, median, building included", None),
         )
     },
 )
@@ -82,8 +83,6 @@ def run(report: Report) -> None:
         kinds[t.kind].append(found["stages"][-1].converged)
     for kind, converged in kinds.items():
         report.measure(**{kind: np.mean(converged)})
-    every = [s for solved in found.values() for s in solved]
-    report.measure(tasks=len(found["stages"]), untrue=sum(untrue(s) for s in every))
     for name, solved in found.items():
         done = [s for s in solved if s.converged]
         failures = Counter(failure(s) for s in solved if not s.converged)
@@ -91,6 +90,7 @@ def run(report: Report) -> None:
             "tasks": len(solved),
             "converged": len(done) / len(solved),
             "checked": sum(s.kkt is not None and s.kkt.residual <= EXACT for s in done) / len(solved),
+            "untrue": sum(map(untrue, solved)),
             **{key: failures[key] for key in FAILURES},
             "iterations": median(s.iterations for s in done) if done else np.nan,
             "seconds": median(s.seconds for s in done) if done else np.nan,
@@ -105,9 +105,9 @@ def untrue(s: Solved) -> bool:
 
 def failure(s: Solved) -> str:
     """The kind of a failure, a key of `FAILURES`."""
-    if s.verdict.startswith("not done"):
+    if s.verdict.startswith("not done") or s.verdict == "max_time":
         return "time"
-    if s.kkt is None:
+    if ":" in s.verdict:
         return "error"
     return "infeasible" if s.verdict == "infeasible" else "stopped"
 

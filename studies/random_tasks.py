@@ -1,8 +1,8 @@
 """Random tasks of optimal control that are feasible by construction, on mechanisms of the random family.
 
 A mechanism of 2 to 10 joints, half of the rods of its loops strings, starts at rest. A rollout of random
-smooth inputs from there shows what it can do in a second; where that ends is the goal, and every limit holds
-along it. Three kinds of task take turns:
+smooth inputs from there shows what it can do in half a second; where that ends is the goal, and every limit
+holds along it. Three kinds of task take turns:
 
 - *goal*: to come near the configuration, at a price of inputs and of the way, without limits;
 - *bounded*: the same with limits of inputs and configurations, and of the tensions of strings;
@@ -26,8 +26,8 @@ from vioc.control import quadratic
 
 SEED = 61
 JOINTS, STRINGS = (2, 10), 0.5
-DT, STEPS = 0.02, 50
-ACCELERATION = 3.0  # rad/s^2 or m/s^2: size of what the inputs of the rollout would do to a joint alone
+DT, STEPS = 0.01, 50
+ACCELERATION = 6.0  # rad/s^2 or m/s^2: size of what the inputs of the rollout would do to a joint alone
 ROOM = 0.2  # of the limits beyond the rollout, of its range and in rad or m
 INDEPENDENT = 1e-2  # least slope of the end's conditions by inputs of that size, m
 KINDS = "goal", "bounded", "end"
@@ -84,7 +84,7 @@ def _waves(rng: np.random.Generator, m: RandomMechanism, f: vioc.MidpointVI) -> 
         [ACCELERATION * M[i, i] for i in (m.system.variables.index(n[2:]) for n in f.input_names)]
     )
     for _ in range(2):
-        rate, phase = rng.uniform(0.3, 1.2, f.nu), rng.uniform(0, 2 * np.pi, f.nu)
+        rate, phase = rng.uniform(0.5, 2.0, f.nu), rng.uniform(0, 2 * np.pi, f.nu)
         total += rng.uniform(0.3, 1.0, f.nu) * size * np.sin(2 * np.pi * rate * t + phase)
     return total
 

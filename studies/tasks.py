@@ -62,10 +62,11 @@ class Solved(NamedTuple):
     seconds : float
         Processor time.
     verdict : str
-        ``"converged"``, another status, or why there is no answer.
+        ``"converged"``, another status, or why there is no answer (``"ValueError: ..."``).
     cost : float
     iterations : int
     kkt : Kkt or None
+        Of what converged.
     """
 
     seconds: float
@@ -109,14 +110,15 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def optimum(task: Task, **options: Any) -> Any:
-    """The task as vioc's optimizer is told it."""
+    """The task as vioc's optimizer of stages is told it."""
     told = {"max_iterations": 300, "raise_on_failure": False, **options, **task.limits}
-    solve = vioc.control.optimize_constrained if task.limits else vioc.control.optimize
-    return solve(task.map, task.cost, task.curve, x0=task.x0, **told)
+    return vioc.control.optimize(
+        task.map, task.cost, task.guess, x0=task.x0, steps=task.steps, method="shooting", **told
+    )
 
 
 def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -> Solved:
-    """The task solved once, and its answer checked."""
+    """The task solved once, and checked where it is said to be."""
     before = time.process_time()
     try:
         with at_most(longest), warnings.catch_warnings():
@@ -127,6 +129,8 @@ def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -
     except (OptimizationError, vioc.StepError, np.linalg.LinAlgError, ArithmeticError, RuntimeError) as error:
         return Solved(time.process_time() - before, f"{type(error).__name__}: {str(error)[:60]}")
     seconds = time.process_time() - before
+    verdict = Solved(seconds, str(found.status), found.cost, found.iterations)
+    if not verdict.converged:
+        return verdict
     multipliers = found.duals if hasattr(found, "duals") else getattr(found, "multipliers", None)
-    check = kkt(task.map, task.cost, found.trajectory, multipliers, **task.limits)
-    return Solved(seconds, str(found.status), found.cost, found.iterations, check)
+    return verdict._replace(kkt=kkt(task.map, task.cost, found.trajectory, multipliers, **task.limits))
