@@ -31,15 +31,15 @@ Problem = Callable[[Make], Task]
 
 QUICK: dict[str, Problem] = {
     "cart-pole to 66.80261969": robots.cart_pole,
-    "five-bar around a post": robots.five_bar,
+    "quadrotor through a window": robots.quadrotor_window,
 }
 PROBLEMS: dict[str, Problem] = {
     "7-DOF arm to a point": robots.arm,
     "UR5 to a pose": robots.ur5,
     "UR5 around a ball": robots.ur5_obstacles,
-    "quadrotor through a window": robots.quadrotor_window,
     "slung load in least time": robots.slung_load,
     **QUICK,
+    "five-bar around a post": robots.five_bar,
     "acrobot swing-up": robots.swing_up,
     "quadrotor zigzag": robots.quadrotor_zigzag,
     **{f"cart with {n} rods": partial(robots.ladder, n=n) for n in range(1, 6)},

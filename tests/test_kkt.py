@@ -215,8 +215,8 @@ def test_states_on_a_manifold():
     f = vioc.MaximalVI(vioc.System(body, vioc.Gravity(0, 0, -9.81), *torques), 0.02)
     goal = f.initial_state({"b-rz": 0.5})
     cost = quadratic(f, Q=1.0, R=0.01, Qf=10.0, reference=goal)
-    best = vioc.control.optimize(f, cost, x0=f.initial_state({"b-rx": 0.3}), steps=10, tolerance=1e-16)
+    best = vioc.control.optimize(f, cost, x0=f.initial_state({"b-rx": 0.3}), steps=10, tolerance=1e-10)
     found = kkt(f, cost, best.trajectory)
-    assert found.residual < 1e-12 and found.gradient < 1e-8
+    assert found.residual < 1e-9 and found.gradient < 1e-8
     off = f.rollout(best.trajectory.x[0], best.trajectory.u + 1e-5)
     assert kkt(f, cost, off).stationarity > 1e-6
