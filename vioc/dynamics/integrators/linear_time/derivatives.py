@@ -92,7 +92,9 @@ class StepDerivatives:
         self._second = Evaluator(f.backend.program(second, "second"))
 
     def _columns(self, evaluate: Evaluator, args: list[np.ndarray]) -> np.ndarray:
-        """Derivatives along every unit vector of y as columns: (N, rows, ny)."""
+        """Derivatives along every unit vector of y as columns: (N, rows, ny). All are NaN for a step
+        that has an infinite one, which times 0 would look singular.
+        """
         n, ny, program = len(args[0]), self.ny, evaluate.program
         whole = len(program.shapes_in) == len(args)
         least = max(1, min(ROWS // ny, max(SHARE, -(-n // workers()))))
@@ -106,9 +108,10 @@ class StepDerivatives:
             return np.swapaxes(out.reshape(m, ny, -1), 1, 2)
 
         found = list(over_cores(work, [slice(i, min(i + least, n)) for i in range(0, n, least)]))
-        return np.concatenate(found) if found else np.empty((0, program.shapes_out[0][0], ny))
+        columns = np.concatenate(found) if found else np.empty((0, program.shapes_out[0][0], ny))
+        columns[~np.isfinite(columns).all(axis=(1, 2))] = np.nan
+        return columns
 
-    @np.errstate(invalid="ignore")  # an infinite slope times 0; who asked tests for what is not finite
     def first(self, steps: Steps, theta: np.ndarray) -> FirstOrder:
         """Derivatives at N solved steps.
 
@@ -157,7 +160,6 @@ class StepDerivatives:
         lin = Linearization.of(x_s, z_s[:, nd:], f.nu)
         return FirstOrder(lin, args, y_s, P[:, :, y1d], saddle)
 
-    @np.errstate(invalid="ignore")
     def second(self, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(32)).
 
