@@ -10,7 +10,7 @@ from mechanisms import everything, hold, state_near
 
 import vioc
 from vioc import Gravity, Mass, MidpointVI, System
-from vioc.control import quadratic
+from vioc.control import Cost, quadratic
 from vioc.control.problem.limits import Constraint
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
@@ -60,7 +60,9 @@ def pulled():
         f,
         X,
         U,
-        quadratic(f, R=1.0),
+        Cost(
+            f, f.quantity("u.torque") ** 2 * ca.cos(f.quantity("b")) + tension**2, 3 * ca.sin(f.quantity("c"))
+        ),
         bounds={"lambda.string": (-9, None), "u.torque": 2.0, "a": (None, 1.5), "v.b": 3.0},
         constraints=[
             Constraint("meet", meet, upper=2.0, references=[(where, np.linspace(0, 1, N + 1))]),
@@ -136,6 +138,35 @@ def test_curvature_is_that_of_the_values(setting):
             at_steps, at_end = setting.split(each)
             sizes.append(np.append(at_steps.sum(axis=1), at_end.sum()))
         close(found, sizes, 1e-6)
+
+
+def test_blocks_have_the_curvature_of_the_lagrangian(setting):
+    """Of cost, next states weighted with costates, and rows, by each stage's states and inputs."""
+    rng, f, stages = np.random.default_rng(6), setting.map, setting.stages
+    p, y = rng.standard_normal((N + 1, f.ndx)), rng.standard_normal(len(setting.rows))
+    b = stages.blocks(setting.point, setting.lin, p, y, exact=True)
+    model = stages.blocks(setting.point, setting.lin, p, y, exact=False)
+    assert np.abs(b.H - model.H).max() > 1e-2
+    np.testing.assert_array_equal(b.F, np.concatenate([setting.lin.A, setting.lin.B], axis=2))
+    for _ in range(4):
+        dx, du = rng.standard_normal((N + 1, f.ndx)), rng.standard_normal((N, f.nu))
+        dz = np.concatenate([dx[:-1], du], axis=1)
+        slope = np.vdot(b.g, dz) + b.g_end @ dx[-1]
+        slope += np.vdot(p[1:], np.einsum("kij,kj->ki", b.F, dz))
+        curve = np.einsum("kp,kpq,kq->", dz, b.H, dz) + dx[-1] @ b.H_end @ dx[-1]
+        at_steps, at_end = setting.split(y)
+        slope += np.vdot(at_steps, np.einsum("kmq,kq->km", b.J, dz)) + at_end @ (b.J_end @ dx[-1])
+        values = {}
+        for h in (5e-4, 1e-3, 2e-3):
+            found = []
+            for i in STENCIL:
+                X, U = f.retract(setting.X, i * h * dx), setting.U + i * h * du
+                point = stages.at(X, U)
+                moved = f.difference(setting.point.steps.x1, point.steps.x1)
+                found.append(point.cost + np.vdot(p[1:], moved) + y @ point.rows)
+            values[h] = np.array(found)
+        close(np.array([slope]), [np.array([FIRST @ values[h] / h]) for h in (5e-4, 1e-3)], 1e-8)
+        close(np.array([curve]), [np.array([SECOND @ values[h] / h**2]) for h in (1e-3, 2e-3)], 1e-5)
 
 
 def test_values_are_the_quantities_over_their_scale():
