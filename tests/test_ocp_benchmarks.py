@@ -86,6 +86,11 @@ def test_verdicts():
         pass
 
 
+def test_backends_that_do_not_agree_are_seen():
+    assert ocp.agree({"virtual": 0.8933615, "compiled": 0.8933615}) and ocp.agree({})
+    assert not ocp.agree({"virtual": 0.8933615, "compiled": 0.9133615})
+
+
 def test_a_converged_answer_is_checked():
     task = robots.five_bar(Make())
     phase = dmoc.Phase(task.map, task.steps, task.cost, initial=task.x0, **task.limits)
