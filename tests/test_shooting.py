@@ -306,7 +306,8 @@ def test_a_closed_chain_to_a_configuration():
     there = f.rollout(x0, np.full((N, 1), 1.5))["crank"][-1]
     limits = dict(bounds={"u.torque": 5.0}, final={"crank": float(there), "v.crank": 0.0})
     best = optimize(f, effort(f), x0=x0, steps=N, **limits)
-    assert best.cost == pytest.approx(1.75941001, rel=1e-8)
+    # every limit's barrier leaves the tolerance, at most
+    assert best.cost == pytest.approx(1.7594100040, abs=2 * N * TOLERANCE)
     assert np.abs(best["u.torque"]).max() == pytest.approx(5.0, abs=1e-5)
     assert max(np.abs(best["h.pin-x"]).max(), np.abs(best["h.pin-z"]).max()) < 1e-10
     assert kkt(f, effort(f), best.trajectory, best.multipliers, **limits).residual <= TOLERANCE
