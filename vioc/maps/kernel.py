@@ -12,6 +12,7 @@ where a trajectory is tracked. A step whose error is not small (or not a number)
 
 from __future__ import annotations
 
+import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ from vioc.maps.trajectory import Split, Trajectory
 
 AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
 HISTORY = 3  # states before the first one that a carry may be made of
-SHARE = 16  # steps of a thread, at least
+WORTH = 5e-4  # s of a thread's work, at least: two cost some 0.1 ms to set going
 
 Self = TypeVar("Self", bound="KernelMap")
 Step = tuple[np.ndarray, np.ndarray, int, float, float]  # x, u, k, t, dt
@@ -365,10 +366,14 @@ class KernelMap(OneStepMap):
                 good[good] = self._doubts(carry[good], pairs[good], lengths[good])[:, 0]
                 doubted[rows] = good
 
-        pieces = shares(n, SHARE) if "steps" in self.built else [slice(n)]  # one thread builds what all share
+        known = self.built.get("seconds a step", np.inf)  # one thread builds what all share
+        pieces = shares(n, int(WORTH / known) + 1) if known < np.inf else [slice(n)]
         if n:
+            before = time.perf_counter()
             for _ in over_cores(solve, pieces):
-                self.built["steps"] = True
+                pass
+            if len(pieces) == 1:
+                self.built["seconds a step"] = min(known, (time.perf_counter() - before) / n)
         if unsolved.any() and self._robust_kernel is not None:
             solve(np.flatnonzero(unsolved), robust=True)
         splits, hard = {}, unsolved | doubted

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -117,7 +118,7 @@ class Trajectory:
             raise TypeError(f"a trajectory is indexed by the name of a quantity, got {name!r}")
         return self.evaluate(self.map.quantity(name))
 
-    @property
+    @cached_property
     def step_lengths(self) -> np.ndarray:
         """Length of each step (N,), s; exact where they are equal, which differences of t are not."""
         return lengths_of(self.t, self.map.dt)

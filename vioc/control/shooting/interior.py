@@ -39,6 +39,7 @@ NEAR = 0.1  # promised decrease over cost from which on exact curvature is used
 KEEP = 0.1  # least share of it
 DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
 TRIALS = 25
+AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
 HOPELESS = 3  # last levels that leave more, and half of what the one before left
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
@@ -131,6 +132,7 @@ class Interior:
         self.costates = self.now.p.copy()
         self.damping, self.keep, self.promise = 0.0, 1.0, np.inf
         self.pause = self.wait = 1
+        self.strayed = 0  # iterations in a row whose step was no trajectory
         self.status: Status | None = None
         self.note = ""
         self.stuck = 0  # levels at the bottom that have closed nothing
@@ -382,23 +384,21 @@ class Interior:
         slope = self._slope(b, it, d)
         before = self._merit(it.point, it.s)
         rounding = 10 * np.finfo(float).eps * abs(before)
-        longest, of_multipliers = self._longest(it, d)
-        length = longest
+        length, of_multipliers = self._longest(it, d)
+        follow = self.strayed < AGAIN or not self.strayed % AGAIN
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             s = it.s + length * d.s
-            for trial_of in (self._followed, self.stages.at):
-                point = trial_of(X, U)
-                if (
-                    point is not None
-                    and self._merit(point, s) <= before + SUFFICIENT * length * slope + rounding
-                ):
-                    return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
+            enough = before + SUFFICIENT * length * slope + rounding
+            point = self.stages.followed(X, U, self.lq.gains) if follow else None
+            followed = point is not None and self._merit(point, s) <= enough
+            if not followed:
+                point = self.stages.at(X, U)
+            if point is not None and self._merit(point, s) <= enough:
+                self.strayed = 0 if followed else self.strayed + 1
+                return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
             length /= 2
         return None, 0.0, TRIALS, slope
-
-    def _followed(self, X: np.ndarray, U: np.ndarray) -> Point | None:
-        return self.stages.followed(X, U, self.lq.gains)
 
     def _slope(self, b: Blocks, it: Iterate, d: Direction) -> float:
         """Derivative of the merit along a direction."""
