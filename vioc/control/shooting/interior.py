@@ -30,7 +30,8 @@ GRADIENT = 100.0  # largest entry of the cost's gradient after scaling
 LEVEL = 0.1  # first weight of the barrier
 NEXT = 0.2, 1.5  # of the next level: least factor, power
 SOLVED = 10.0  # error over the level's weight at which it is solved
-SOFT = 1e-3, 1e-8  # regularization of rows over the level's weight, and the least
+SOFT = 1e-4, 10.0, 1e-8  # regularization of rows and gaps: first, factor, least
+CLOSING = 0.25  # share of what a level left of rows and gaps that the next one may leave
 BOUNDARY = 0.99  # share of the way to a limit that a step may take
 INTERIOR = 1e-2  # of a range, or of a limit: how far inside slacks begin
 SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
@@ -41,7 +42,7 @@ DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: fi
 TRIALS = 25
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
-HOPELESS = 3  # last levels that leave more, and half of what the one before left
+HOPELESS = 3  # last levels that leave more, and close nothing
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
 
 
@@ -120,7 +121,7 @@ class Interior:
         point = stages.at(X, U)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {stages.trouble}")
-        self.mu, self.scale = LEVEL, 1.0
+        self.mu, self.scale, self.soft = LEVEL, 1.0, SOFT[0]
         s = self._inside(point.rows[self.unequal])
         low, high = (
             np.where(has, self.mu / distance, 0.0)
@@ -141,12 +142,6 @@ class Interior:
         self.gains = np.zeros((len(U), f.nu, f.ndx))
 
     # -- rows -----------------------------------------------------------------------------------
-
-    @property
-    def soft(self) -> float:
-        """delta, the regularization of rows at this level."""
-        share, least = SOFT
-        return max(share * self.mu, least)
 
     def _inside(self, h: np.ndarray) -> np.ndarray:
         """The nearest slacks that are well inside of their limits."""
@@ -197,7 +192,7 @@ class Interior:
         of_limits = max(100.0, limits.sum() / max(limits.size, 1)) / 100
         gaps, r = it.point.gaps, self._left(it.point, it.s)
         if mu:
-            gaps = gaps - self.soft * (it.p - self.costates)[1:]
+            gaps = gaps - self._elastic(it) * (it.p - self.costates)[1:]
             r = r - self.soft * (it.y - self.estimate)
         balance = it.y[self.unequal] - it.high + it.low
         parts = [self._stationarity(it, b) / of_duals, float(np.abs(balance).max(initial=0)) / of_duals]
@@ -238,24 +233,25 @@ class Interior:
         return self.stages.blocks(it.point, lin, it.p / self.scale, it.y / self.scale, exact)
 
     def _weigh(self, b: Blocks) -> None:
-        """The next levels, as far as this one is solved."""
-        least, power = NEXT
+        """The next levels, as far as this one is solved: other estimates, less barrier, and stiffer rows and
+        gaps where these do not close by the estimates alone.
+        """
+        (least, power), (_, stiffer, softest) = NEXT, SOFT
         while self._error(self.now, b, self.mu) <= SOLVED * self.mu:
-            lower = max(self.tolerance / 10, min(least * self.mu, self.mu**power))
-            self.estimate, self.costates = self.now.y.copy(), self.now.p.copy()
-            if lower >= self.mu:
-                self._doubt()
+            it, before, mu = self.now, self.left, self.mu
+            self.estimate, self.costates = it.y.copy(), it.p.copy()
+            self.left = max(
+                float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s))
+            )
+            self.mu = max(self.tolerance / 10, min(least * mu, mu**power))
+            closing = self.left <= max(self.tolerance, CLOSING * before)
+            if not closing and self.soft > softest:
+                self.soft = max(self.soft / stiffer, softest)
+            elif self.mu == mu:
+                self.stuck = 0 if closing or self.left <= FEASIBLE else self.stuck + 1
+                if self.stuck >= HOPELESS:
+                    self.status = Status.INFEASIBLE
                 return
-            self.mu = lower
-
-    def _doubt(self) -> None:
-        """Where the last level leaves equations again and again, no multiplier will close them."""
-        it = self.now
-        left = max(float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s)))
-        self.stuck = self.stuck + 1 if left > max(FEASIBLE, 0.5 * self.left) else 0
-        self.left = left
-        if self.stuck >= HOPELESS:
-            self.status = Status.INFEASIBLE
 
     def _advance(self, i: int, b: Blocks, lin: Linearization, log: Callable[[Record], Any]) -> bool:
         """One step; False where there is none, with a status."""
@@ -264,7 +260,7 @@ class Interior:
         if model is None:
             self.status = Status.NO_DESCENT
             return False
-        d = self._solve(model, it)
+        d = self._solve(model, it, it.point.gaps, self._left(it.point, it.s))
         moved, length, trials, slope = self._search(model, it, d)
         method = "newton" if keep == 1 else "gauss-newton" if keep == 0 else "blend"
         left = max(float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s)))
@@ -318,9 +314,13 @@ class Interior:
 
     # -- a step ---------------------------------------------------------------------------------
 
-    def _eliminated(self, it: Iterate) -> tuple[np.ndarray, np.ndarray]:
+    def _elastic(self, it: Iterate) -> float:
+        """delta of the dynamics: none where the states are a trajectory, which steps then follow."""
+        return self.soft if it.point.gaps.any() else 0.0
+
+    def _eliminated(self, it: Iterate, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights of the rows in the step's problem, and linear terms v: y+ = v + weight dh, (IP 6)."""
-        soft, r = self.soft, self._left(it.point, it.s)
+        soft = self.soft
         weight = np.zeros(len(it.y))
         v = np.zeros(len(it.y))
         weight[self.equal] = 1 / soft
@@ -337,29 +337,29 @@ class Interior:
         """Whether the step's problem has one minimum."""
         N, m = b.J.shape[:2]
         M, last = self.scale * b.H, self.scale * b.H_end
-        weight, _ = self._eliminated(self.now)
+        weight, _ = self._eliminated(self.now, self._left(self.now.point, self.now.s))
         if m:
             at_steps = weight[: N * m].reshape(N, m)
             M = M + np.swapaxes(b.J, 1, 2) @ (at_steps[:, :, None] * b.J)
         if len(b.J_end):
             last = last + b.J_end.T @ (weight[N * m :, None] * b.J_end)
-        return self.lq.factor(b.F, M, last, self.soft)
+        return self.lq.factor(b.F, M, last, self._elastic(self.now))
 
-    def _solve(self, b: Blocks, it: Iterate) -> Direction:
-        """Newton's direction, (IP 5)."""
+    def _solve(self, b: Blocks, it: Iterate, gaps: np.ndarray, r: np.ndarray) -> Direction:
+        """Newton's direction, (IP 5), for what gaps and rows leave."""
         N, m = b.J.shape[:2]
-        weight, v = self._eliminated(it)
+        weight, v = self._eliminated(it, r)
         g, end = self.scale * b.g, self.scale * b.g_end
         if m:
             g = g + np.einsum("kmq,km->kq", b.J, v[: N * m].reshape(N, m))
         if len(b.J_end):
             end = end + b.J_end.T @ v[N * m :]
-        c = it.point.gaps + self.soft * self.costates[1:]
+        c = gaps + self._elastic(it) * self.costates[1:]
         dx, du, p = self.lq.solve(g, end, c, np.zeros(b.F.shape[1]))
         dz = np.concatenate([dx[:-1], du], axis=1)
         dh = np.concatenate([np.einsum("kmq,kq->km", b.J, dz).ravel(), b.J_end @ dx[-1]])
         y = v + weight * dh
-        left = self._left(it.point, it.s) + dh - self.soft * (y - self.estimate)
+        left = r + dh - self.soft * (y - self.estimate)
         to_low, to_high = self._distances(it.s)
         ds = left[self.unequal]
         low = np.where(self.has[0], self.mu / to_low - it.low - it.low / to_low * ds, 0.0)
@@ -397,8 +397,29 @@ class Interior:
             if point is not None and self._merit(point, s) <= enough:
                 self.strayed = 0 if followed else self.strayed + 1
                 return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
+            if trial == 0 and point is not None:
+                better = self._corrected(b, it, d, length, point, s, enough)
+                if better is not None:
+                    return better, length, 2, slope
             length /= 2
         return None, 0.0, TRIALS, slope
+
+    def _corrected(
+        self, b: Blocks, it: Iterate, d: Direction, length: float, point: Point, s: np.ndarray, enough: float
+    ) -> Iterate | None:
+        """The step again, for what the first trial leaves beyond what its model said: curvature of equations."""
+        beyond = point.gaps - self._elastic(it) * length * (d.p - self.costates)[1:]
+        rest = self._left(point, s) - self.soft * length * (d.y - self.estimate)
+        again = self._solve(
+            b, it, length * it.point.gaps + beyond, length * self._left(it.point, it.s) + rest
+        )
+        step, of_multipliers = self._longest(it, again)
+        X, U = self.stages.moved(it.point, again.dx, again.du, step)
+        s = it.s + step * again.s
+        point_again = self.stages.at(X, U)
+        if point_again is None or self._merit(point_again, s) > enough:
+            return None
+        return self._moved(it, again, point_again, s, step, of_multipliers)
 
     def _slope(self, b: Blocks, it: Iterate, d: Direction) -> float:
         """Derivative of the merit along a direction."""
