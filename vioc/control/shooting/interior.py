@@ -40,6 +40,8 @@ NEAR = 0.1  # promised decrease over cost from which on exact curvature is used
 KEEP = 0.1  # least share of it
 DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
 TRIALS = 25
+MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
+WIDEST = 1e2  # of what the guess leaves, or 1: as much as any trial may leave
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
 HOPELESS = 3  # last levels that leave more, and close nothing
@@ -133,6 +135,8 @@ class Interior:
         self.costates = self.now.p.copy()
         self.damping, self.keep, self.promise = 0.0, 1.0, np.inf
         self.pause = self.wait = 1
+        self.filter: list[tuple[float, float]] = []
+        self.widest = WIDEST * max(1.0, self._open(point, s))
         self.strayed = 0  # iterations in a row whose step was no trajectory
         self.status: Status | None = None
         self.note = ""
@@ -161,12 +165,21 @@ class Interior:
         r[self.unequal] = point.rows[self.unequal] - s
         return r
 
-    def _merit(self, point: Point, s: np.ndarray) -> float:
-        """(IP 7): cost, augmented Lagrangian of the rows, barrier, and gaps by their penalty."""
-        r = self._left(point, s)
-        total = self.scale * point.cost + float(self.estimate @ r + 0.5 / self.soft * r @ r)
+    def _price(self, point: Point, s: np.ndarray) -> float:
+        """Cost and barrier."""
+        total = self.scale * point.cost
         for has, distance in zip(self.has, self._distances(s), strict=True):
             total -= self.mu * float(np.log(distance[has]).sum())
+        return total
+
+    def _open(self, point: Point, s: np.ndarray) -> float:
+        """Sum of what gaps and rows leave."""
+        return float(np.abs(point.gaps).sum() + np.abs(self._left(point, s)).sum())
+
+    def _merit(self, point: Point, s: np.ndarray) -> float:
+        """(IP 7): cost, barrier, and the augmented Lagrangian of rows and gaps."""
+        r = self._left(point, s)
+        total = self._price(point, s) + float(self.estimate @ r + 0.5 / self.soft * r @ r)
         return total + float(np.vdot(self.costates[1:] + 0.5 / self.soft * point.gaps, point.gaps))
 
     # -- errors ---------------------------------------------------------------------------------
@@ -239,6 +252,7 @@ class Interior:
         (least, power), (_, stiffer, softest) = NEXT, SOFT
         while self._error(self.now, b, self.mu) <= SOLVED * self.mu:
             it, before, mu = self.now, self.left, self.mu
+            self.filter.clear()
             self.estimate, self.costates = it.y.copy(), it.p.copy()
             self.left = max(
                 float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s))
@@ -394,7 +408,7 @@ class Interior:
             followed = point is not None and self._merit(point, s) <= enough
             if not followed:
                 point = self.stages.at(X, U)
-            if point is not None and self._merit(point, s) <= enough:
+            if point is not None and (self._merit(point, s) <= enough or self._passes(it, point, s)):
                 self.strayed = 0 if followed else self.strayed + 1
                 return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
             if trial == 0 and point is not None:
@@ -404,8 +418,28 @@ class Interior:
             length /= 2
         return None, 0.0, TRIALS, slope
 
+    def _passes(self, it: Iterate, point: Point, s: np.ndarray) -> bool:
+        """Whether a trial costs less than all iterates of this level that left no more, [WB] (18): full steps
+        along curved equations raise any merit.
+        """
+        price, left = self._price(it.point, it.s), self._open(it.point, it.s)
+        price1, left1 = self._price(point, s), self._open(point, s)
+        if not price1 <= price - MARGIN * left or left1 > self.widest:
+            return False
+        if any(price1 >= a and left1 >= b for a, b in self.filter):
+            return False
+        self.filter.append((price - MARGIN * left, left))
+        return True
+
     def _corrected(
-        self, b: Blocks, it: Iterate, d: Direction, length: float, point: Point, s: np.ndarray, enough: float
+        self,
+        b: Blocks,
+        it: Iterate,
+        d: Direction,
+        length: float,
+        point: Point,
+        s: np.ndarray,
+        enough: float,
     ) -> Iterate | None:
         """The step again, for what the first trial leaves beyond what its model said: curvature of equations."""
         beyond = point.gaps - self._elastic(it) * length * (d.p - self.costates)[1:]
