@@ -47,6 +47,16 @@ def program(request):
 
 
 class TestPrograms:
+    def test_results_that_are_all_zero_are_written(self, monkeypatch):
+        """CasADi makes them sparse when it calls a function that has no other results."""
+        x = ca.SX.sym("x", 2)
+        program = NativeProgram(
+            lambda: ca.Function("zeros", [x], [ca.SX.zeros(2), ca.SX.zeros(2, 2)]), "zeros"
+        )
+        monkeypatch.setattr(np, "empty", lambda shape, *_: np.full(shape, np.nan))
+        for found in program.map([np.ones((3, 2))], 3):
+            np.testing.assert_array_equal(found, np.zeros(len(found)))
+
     def test_calls_and_maps(self, program):
         carry, u = np.array([[0.0, 1.0], [3.0, 2.0], [5.0, -1.0]]), np.array([0.5, 1.0, 2.0])[:, None]
         after, product, error = program.map([carry, u, np.array([2.0])], 3)

@@ -64,7 +64,9 @@ class NativeProgram(Program):
             function = dense(self._build())
         generator = ca.CodeGenerator("f", {"casadi_int": "long long"})
         args = function.mx_in()
-        generator.add(ca.Function("f", args, function.call(args)) if function.name() != "f" else function)
+        # a call whose results are all zero gives sparse ones, which nothing would write
+        outputs = [ca.densify(o) for o in function.call(args)]
+        generator.add(ca.Function("f", args, outputs) if function.name() != "f" else function)
         return EXPORT + generator.dump()
 
     @cached_property
