@@ -49,12 +49,12 @@ def program(request):
 class TestPrograms:
     def test_results_that_are_all_zero_are_written(self, monkeypatch):
         """CasADi makes them sparse when it calls a function that has no other results."""
-        x = ca.SX.sym("x", 2)
+        args = [ca.SX.sym("x", 2), ca.SX(0, 1)]
         program = NativeProgram(
-            lambda: ca.Function("zeros", [x], [ca.SX.zeros(2), ca.SX.zeros(2, 2)]), "zeros"
+            lambda: ca.Function("zeros", args, [ca.SX.zeros(2), ca.SX.zeros(2, 2)]), "zeros"
         )
         monkeypatch.setattr(np, "empty", lambda shape, *_: np.full(shape, np.nan))
-        for found in program.map([np.ones((3, 2))], 3):
+        for found in program.map([np.ones((3, 2)), np.ones(0)], 3):
             np.testing.assert_array_equal(found, np.zeros(len(found)))
 
     def test_calls_and_maps(self, program):
