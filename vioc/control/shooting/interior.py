@@ -32,11 +32,13 @@ NEXT = 0.2, 1.5  # of the next level: least factor, power
 SOLVED = 10.0  # error over the level's weight at which it is solved
 SOFT = 1e-4, 10.0, 1e-8  # regularization of rows and gaps: first, factor, least
 CLOSING = 0.25  # share of what a level left of rows and gaps that the next one may leave
+AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels far ahead of the rows
 BOUNDARY = 0.99  # share of the way to a limit that a step may take
 INTERIOR = 1e-2  # of a range, or of a limit: how far inside slacks begin
 SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
 SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian where it has no minimum: first, growth, most
 NEAR = 0.1  # promised decrease over cost from which on exact curvature is used
+CURVED = 1e-2, 4.0, 1e2  # shift of the exact Hessian's inputs, over their mean weight: least, factor, most
 KEEP = 0.1  # least share of it
 DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
 TRIALS = 25
@@ -137,6 +139,7 @@ class Interior:
         self.pause = self.wait = 1
         self.filter: list[tuple[float, float]] = []
         self.widest = WIDEST * max(1.0, self._open(point, s))
+        self.shift = 0.0
         self.strayed = 0  # iterations in a row whose step was no trajectory
         self.status: Status | None = None
         self.note = ""
@@ -257,7 +260,7 @@ class Interior:
             self.left = max(
                 float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s))
             )
-            self.mu = max(self.tolerance / 10, min(least * mu, mu**power))
+            self.mu = max(self.tolerance / 10, min(least * mu, mu**power), min(mu, AHEAD * self.left))
             closing = self.left <= max(self.tolerance, CLOSING * before)
             if not closing and self.soft > softest:
                 self.soft = max(self.soft / stiffer, softest)
@@ -303,21 +306,30 @@ class Interior:
         Near the end that is as much as leaves a minimum; before, Gauss-Newton's blocks with damped inputs.
         """
         n = b.F.shape[1]
+        unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
+        one = np.zeros(b.F.shape[2])
+        one[n:] = unit if unit > 0 else 1.0
         near = self.damping == 0 and self.pause <= 0
         self.pause -= 1
-        if near and self.keep > 0:
-            exact, keep = self._blocks(lin, exact=True), self.keep
-            while keep > 0:
-                mixed = (old + keep * (new - old) for old, new in ((b.H, exact.H), (b.H_end, exact.H_end)))
-                model = replace(b, **dict(zip(("H", "H_end"), mixed, strict=True)))
+        if near:
+            exact, shift = self._blocks(lin, exact=True), 0.0
+            least, grow, most = CURVED
+            while shift <= most:
+                model = replace(exact, H=exact.H + shift * np.diag(one)) if shift else exact
                 if self._factor(model):
-                    self.wait = 1
-                    return model, keep
-                keep = keep / 2 if keep >= KEEP else 0.0
+                    self.wait, self.shift = 1, shift
+                    return model, 1.0
+                shift = max(grow * shift, self.shift / grow**2, least)
+            share = 0.5
+            while share >= KEEP:
+                pairs = (b.H, exact.H), (b.H_end, exact.H_end)
+                H, H_end = (old + share * (new - old) for old, new in pairs)
+                model = replace(b, H=H, H_end=H_end)
+                if self._factor(model):
+                    return model, share
+                share /= 2
             self.pause = self.wait = min(2 * self.wait, 8)
-        unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
-        damp = np.zeros(b.F.shape[2])
-        damp[n:] = 0.0 if near else self.damping * unit
+        damp = (0.0 if near else self.damping) * one
         shift, (first, grow, most) = 0.0, SHIFT
         while shift <= most:
             model = replace(b, H=b.H + np.diag(damp + shift), H_end=b.H_end + shift * np.eye(n))
