@@ -454,11 +454,10 @@ class Interior:
         enough: float,
     ) -> Iterate | None:
         """The step again, for what the first trial leaves beyond what its model said: curvature of equations."""
-        beyond = point.gaps - self._elastic(it) * length * (d.p - self.costates)[1:]
-        rest = self._left(point, s) - self.soft * length * (d.y - self.estimate)
-        again = self._solve(
-            b, it, length * it.point.gaps + beyond, length * self._left(it.point, it.s) + rest
-        )
+        gaps, r, rest = it.point.gaps, self._left(it.point, it.s), 1 - length
+        beyond = point.gaps - rest * gaps - length * self._elastic(it) * (d.p - self.costates)[1:]
+        more = self._left(point, s) - rest * r - length * self.soft * (d.y - self.estimate)
+        again = self._solve(b, it, length * gaps + beyond, length * r + more)
         step, of_multipliers = self._longest(it, again)
         X, U = self.stages.moved(it.point, again.dx, again.du, step)
         s = it.s + step * again.s
