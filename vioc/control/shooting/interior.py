@@ -43,7 +43,7 @@ KEEP = 0.1  # least share of it
 DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
 TRIALS = 25
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
-WIDEST = 1e2  # of what the guess leaves, or 1: as much as any trial may leave
+WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
 HOPELESS = 3  # last levels that leave more, and close nothing
@@ -122,7 +122,7 @@ class Interior:
         self.lower, self.upper = rows.lower[self.unequal], rows.upper[self.unequal]
         self.has = np.isfinite(self.lower), np.isfinite(self.upper)
         self.lq = StageQuadratic(len(U), f.ndx, f.nu, np.empty(0, int), f.backend.name != "virtual")
-        point = stages.at(X, U)
+        point = stages.at(X, U, hard=True)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {stages.trouble}")
         self.mu, self.scale, self.soft = LEVEL, 1.0, SOFT[0]
@@ -138,7 +138,6 @@ class Interior:
         self.damping, self.keep, self.promise = 0.0, 1.0, np.inf
         self.pause = self.wait = 1
         self.filter: list[tuple[float, float]] = []
-        self.widest = WIDEST * max(1.0, self._open(point, s))
         self.shift = 0.0
         self.strayed = 0  # iterations in a row whose step was no trajectory
         self.status: Status | None = None
@@ -176,8 +175,9 @@ class Interior:
         return total
 
     def _open(self, point: Point, s: np.ndarray) -> float:
-        """Sum of what gaps and rows leave."""
-        return float(np.abs(point.gaps).sum() + np.abs(self._left(point, s)).sum())
+        """The most that gaps and rows leave."""
+        parts = point.gaps, self._left(point, s)
+        return max(float(np.abs(c).max(initial=0)) for c in parts)
 
     def _merit(self, point: Point, s: np.ndarray) -> float:
         """(IP 7): cost, barrier, and the augmented Lagrangian of rows and gaps."""
@@ -257,9 +257,7 @@ class Interior:
             it, before, mu = self.now, self.left, self.mu
             self.filter.clear()
             self.estimate, self.costates = it.y.copy(), it.p.copy()
-            self.left = max(
-                float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s))
-            )
+            self.left = self._open(it.point, it.s)
             self.mu = max(self.tolerance / 10, min(least * mu, mu**power), min(mu, AHEAD * self.left))
             closing = self.left <= max(self.tolerance, CLOSING * before)
             if not closing and self.soft > softest:
@@ -280,7 +278,7 @@ class Interior:
         d = self._solve(model, it, it.point.gaps, self._left(it.point, it.s))
         moved, length, trials, slope = self._search(model, it, d)
         method = "newton" if keep == 1 else "gauss-newton" if keep == 0 else "blend"
-        left = max(float(np.abs(c).max(initial=0)) for c in (it.point.gaps, self._left(it.point, it.s)))
+        left = self._open(it.point, it.s)
         log(Record(i, method, self.damping, it.point.cost, slope / self.scale, length, trials, left))
         if moved is None:
             if keep > 0:
@@ -436,7 +434,7 @@ class Interior:
         """
         price, left = self._price(it.point, it.s), self._open(it.point, it.s)
         price1, left1 = self._price(point, s), self._open(point, s)
-        if not price1 <= price - MARGIN * left or left1 > self.widest:
+        if not price1 <= price - MARGIN * left or left1 > WIDEST:
             return False
         if any(price1 >= a and left1 >= b for a, b in self.filter):
             return False

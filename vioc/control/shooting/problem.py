@@ -14,7 +14,7 @@ from vioc.control.problem.result import HEADER, History, Log, Record, Result, fi
 from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.interior import Interior
 from vioc.control.shooting.rows import Rows, collected
-from vioc.control.shooting.stages import Stages, state_scales
+from vioc.control.shooting.stages import Stages
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -76,7 +76,6 @@ class Problem:
         self.map, self.cost, self.steps = f, cost, int(steps)
         self.rows = Rows(f, self.steps, collected(f, self.steps, bounds, constraints, final))
         self.lengths = f.lengths(dt, self.steps)
-        self._found_scales: np.ndarray | None = None
         self.k0 = k0
 
     def with_cost(self, cost: Cost) -> Problem:
@@ -134,8 +133,7 @@ class Problem:
         if multipliers is None:
             multipliers = getattr(guess, "multipliers", None) if isinstance(guess, Result) else None
         X, U = self._curve(x0, guess)
-        scales = self._scales(X[0])
-        stages = Stages(self.map, self.cost, self.rows, self.k0, self.lengths, scales)
+        stages = Stages(self.map, self.cost, self.rows, self.k0, self.lengths)
         duals = self.rows.from_multipliers(multipliers) if multipliers else None
         log = Log("optimize", HEADER, monitor)
         interrupt = None
@@ -148,12 +146,6 @@ class Problem:
                 interrupt, search.status = stop, Status.INTERRUPTED
             result = self._result(search, log, begun)
         return finished(result, interrupt, monitor, raise_on_failure)
-
-    def _scales(self, x: np.ndarray) -> np.ndarray:
-        """`state_scales` at the first start, for all."""
-        if self._found_scales is None:
-            self._found_scales = state_scales(self.map, x)
-        return self._found_scales
 
     def _curve(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray]:
         """The guess as states (N+1, nx) and inputs (N, nu)."""
@@ -227,7 +219,7 @@ class Problem:
             text,
             log.steps,
             History.of(log.records),
-            search.gains / search.stages.scales,
+            search.gains,
             gap,
             -search.promise,
             multipliers=multipliers,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
-from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.shooting.rows import Rows
 from vioc.errors import OptimizationError, StepError, trying
@@ -29,7 +27,7 @@ class Point:
     steps : Steps
         One step from every state.
     gaps : (N, ndx)
-        Where steps end, from the next state on, over `Stages.scales`.
+        Where steps end, from the next state on.
     cost : float
     rows : (rows,)
         Scaled values of the limited quantities.
@@ -44,8 +42,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Blocks:
-    """First derivatives at a point, and Hessians of the Lagrangian, by stage; z = (error of x over
-    `Stages.scales`, u), q = |z|.
+    """First derivatives at a point, and Hessians of the Lagrangian, by stage; z = (error of x, u), q = |z|.
 
     Attributes
     ----------
@@ -80,32 +77,30 @@ class Stages:
         Of the first step.
     lengths : (N,)
         Of the steps, s.
-    scales : (ndx,)
-        Of the errors of states, see `state_scales`.
     """
 
-    def __init__(
-        self, f: OneStepMap, cost: Cost, rows: Rows, k0: int, lengths: np.ndarray, scales: np.ndarray
-    ):
-        self.map, self.cost, self.rows, self.scales = f, cost, rows, scales
+    def __init__(self, f: OneStepMap, cost: Cost, rows: Rows, k0: int, lengths: np.ndarray):
+        self.map, self.cost, self.rows = f, cost, rows
         self.k0, self.lengths, self.t = k0, lengths, times_of(lengths, k0, f.dt)
         self.trouble: Exception | None = None
 
-    def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
-        """The problem at a curve; None where a step has no solution or a value is not finite (`trouble`)."""
+    def at(self, X: np.ndarray, U: np.ndarray, hard: bool = False) -> Point | None:
+        """The problem at a curve; None where a step is not solved, `hard` by all means, or a value is not
+        finite: `trouble` says why.
+        """
         f = self.map
         if not (np.isfinite(X).all() and np.isfinite(U).all()):
             return None
         try:
             with trying():
-                steps = f.steps_at(X[:-1], U, self.k0, self.lengths, rescue=True)
+                steps = f.steps_at(X[:-1], U, self.k0, self.lengths, rescue=hard)
             curve = Trajectory(f, self.t, X, U, steps.multipliers, k0=self.k0)
             cost = self.cost.value(curve)
         except (StepError, OptimizationError) as error:
             self.trouble = error
             return None
         rows = self.rows.values(curve) if len(self.rows) else np.zeros(0)
-        gaps = f.difference(X[1:], steps.x1) / self.scales
+        gaps = f.difference(X[1:], steps.x1)
         if not (np.isfinite(gaps).all() and np.isfinite(rows).all()):
             return None
         return Point(curve, steps, gaps, cost, rows)
@@ -123,7 +118,6 @@ class Stages:
         J, J_end = self.rows.jacobians(point.curve, lin)
         F = np.concatenate([lin.A, lin.B], axis=2)
         n, q = F.shape[1:]
-        z_scales = np.append(self.scales, np.ones(q - n))
         H = np.empty((len(F), q, q))
         H[:, :n, :n], H[:, :n, n:], H[:, n:, n:] = e.lxx[:-1], e.lxu, e.luu
         H[:, n:, :n] = np.swapaxes(e.lxu, 1, 2)
@@ -135,30 +129,26 @@ class Stages:
                 H += 0.0 if own is None else own
                 H_end = H_end if own_end is None else H_end + own_end
                 zeta = zeta if by_multipliers is None else zeta + by_multipliers
-            costates = np.ascontiguousarray(p[1:] / self.scales)
-            second = self.map.second(point.steps, costates, np.ascontiguousarray(zeta))
+            second = self.map.second(point.steps, np.ascontiguousarray(p[1:]), np.ascontiguousarray(zeta))
             H[:, :n, :n] += second.xx
             H[:, :n, n:] += second.xu
             H[:, n:, :n] += np.swapaxes(second.xu, 1, 2)
             H[:, n:, n:] += second.uu
-        F *= z_scales / self.scales[:, None]
-        H *= z_scales[:, None] * z_scales
-        g = np.concatenate([e.lx[:-1], e.lu], axis=1) * z_scales
-        H_end = H_end * self.scales[:, None] * self.scales
-        return Blocks(F, g, e.lx[-1] * self.scales, J * z_scales, J_end * self.scales, H, H_end)
+        g = np.concatenate([e.lx[:-1], e.lu], axis=1)
+        return Blocks(F, g, e.lx[-1], J, J_end, H, H_end)
 
     def moved(self, point: Point, dx: np.ndarray, du: np.ndarray, length: float) -> Any:
         """States and inputs a part of a step away."""
-        return self.map.retract(point.curve.x, length * self.scales * dx), point.curve.u + length * du
+        return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
 
     def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray) -> Point | None:
-        """The problem at the trajectory that follows a curve under feedback, of scaled errors, or None."""
+        """The problem at the trajectory that follows a curve under feedback; None where there is none."""
         f = self.map
         if not (np.isfinite(X).all() and np.isfinite(U).all()):
             return None
         try:
             with trying():
-                run = f.track(X[0], X, U, gains / self.scales, k0=self.k0, dt=self.lengths, rescue=False)
+                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue=False)
             cost = self.cost.value(run)
         except (StepError, OptimizationError) as error:
             self.trouble = error
@@ -167,28 +157,3 @@ class Stages:
         if not np.isfinite(rows).all():
             return None
         return Point(run, Steps.along(run), np.zeros((len(U), f.ndx)), cost, rows)
-
-
-def state_scales(f: OneStepMap, x: np.ndarray) -> np.ndarray:
-    """Of the errors of a state (ndx,): of a momentum ``p.NAME`` what it is at a unit of ``v.NAME``, else 1.
-
-    A gap of a thousandth is a small one of an angle, and may be a large one of the momentum of a light body.
-    """
-    found, names = np.ones(f.ndx), f.state_names
-    known = set(f.quantity_names())
-    momenta = [i for i, n in enumerate(names) if n.startswith("p.") and f"v.{n[2:]}" in known]
-    if f.ndx != f.nx or not momenta:
-        return found
-    rates = ca.vertcat(*(f.quantity(f"v.{names[i][2:]}") for i in momenta))
-    x_symbol, theta = f.symbols.x, f.symbols.parameters
-    if ca.symvar(rates) and ca.depends_on(
-        rates, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)
-    ):
-        return found
-    states = np.tile(x, (len(momenta) + 1, 1))
-    states[:, momenta] = 0.0
-    states[np.arange(len(momenta)), momenta] = 1.0
-    values = Evaluator(ca.Function("rates", [x_symbol, theta], [rates]))(states, f.theta)[0][..., 0]
-    own = np.abs(np.diagonal(values[:-1] - values[-1]))
-    found[momenta] = np.where(own > 0, 1 / np.where(own > 0, own, 1.0), 1.0)
-    return found
