@@ -44,8 +44,10 @@ DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: fi
 TRIALS = 25
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
 WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
+FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
+FLOOR, ROUNDED = 10.0, 1e-5  # roundings of the merit that cannot be told from none; the error then taken
 HOPELESS = 3  # last levels that leave more, and close nothing
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
 
@@ -139,6 +141,7 @@ class Interior:
         self.pause = self.wait = 1
         self.filter: list[tuple[float, float]] = []
         self.shift = 0.0
+        self.unseen = 0  # full steps in a row whose promise is below rounding
         self.strayed = 0  # iterations in a row whose step was no trajectory
         self.status: Status | None = None
         self.note = ""
@@ -292,11 +295,16 @@ class Interior:
         self.gains = self.lq.gains.copy()
         self.now = moved
         self.promise = -slope / self.scale
+        seen = -slope > FLOOR * np.finfo(float).eps * abs(self._merit(it.point, it.s))
+        self.unseen = 0 if seen or length < 1 else self.unseen + 1
+        if self.unseen >= HOPELESS and self.error <= ROUNDED:
+            self.status = Status.CONVERGED
+            self.note = f"to rounding: a slope of {slope / self.scale:.2g} cannot be seen in the cost"
         self.keep = min(1.0, 2 * max(keep, KEEP))
         first, factor, _ = DAMPING
         if length == 1:
             self.damping = self.damping / factor if self.damping > first else 0.0
-        return True
+        return self.status is None
 
     def _modelled(self, b: Blocks, lin: Linearization) -> tuple[Blocks | None, float]:
         """The blocks to step with, factored, and what share of the exact curvature is in them.
@@ -409,15 +417,19 @@ class Interior:
         before = self._merit(it.point, it.s)
         rounding = 10 * np.finfo(float).eps * abs(before)
         length, of_multipliers = self._longest(it, d)
+        size = float(np.abs(d.dx).max())
         follow = self.strayed < AGAIN or not self.strayed % AGAIN
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
-            s = it.s + length * d.s
+            stepped = it.s + length * d.s
             enough = before + SUFFICIENT * length * slope + rounding
-            point = self.stages.followed(X, U, self.lq.gains) if follow else None
+            near = FAITHFUL * length * size if it.point.gaps.any() else np.inf
+            point = self.stages.followed(X, U, self.lq.gains, near) if follow else None
+            s = stepped if point is None else self._reset(point, it.s, stepped)
             followed = point is not None and self._merit(point, s) <= enough
             if not followed:
                 point = self.stages.at(X, U)
+                s = stepped if point is None else self._reset(point, it.s, stepped)
             if point is not None and (self._merit(point, s) <= enough or self._passes(it, point, s)):
                 self.strayed = 0 if followed else self.strayed + 1
                 return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
@@ -427,6 +439,23 @@ class Interior:
                     return better, length, 2, slope
             length /= 2
         return None, 0.0, TRIALS, slope
+
+    def _reset(self, point: Point, old: np.ndarray, s: np.ndarray) -> np.ndarray:
+        """Slacks of a trial: row by row as stepped, or as the rows are there, whichever the merit prefers."""
+        if not len(s):
+            return s
+        keep, h = 1 - max(BOUNDARY, 1 - self.mu), point.rows[self.unequal]
+        to_low, to_high = self._distances(old)
+        there = np.clip(h, self.lower + keep * to_low, self.upper - keep * to_high)
+        y = self.estimate[self.unequal]
+
+        def price(s: np.ndarray) -> np.ndarray:
+            r, total = h - s, 0.0
+            for has, distance in zip(self.has, self._distances(s), strict=True):
+                total = total - np.where(has, np.log(np.where(has, distance, 1.0)), 0.0)
+            return y * r + 0.5 / self.soft * r**2 + self.mu * total
+
+        return np.where(price(there) < price(s), there, s)
 
     def _passes(self, it: Iterate, point: Point, s: np.ndarray) -> bool:
         """Whether a trial costs less than all iterates of this level that left no more, [WB] (18): full steps
@@ -458,8 +487,9 @@ class Interior:
         again = self._solve(b, it, length * gaps + beyond, length * r + more)
         step, of_multipliers = self._longest(it, again)
         X, U = self.stages.moved(it.point, again.dx, again.du, step)
-        s = it.s + step * again.s
-        point_again = self.stages.at(X, U)
+        s, point_again = it.s + step * again.s, self.stages.at(X, U)
+        if point_again is not None:
+            s = self._reset(point_again, it.s, s)
         if point_again is None or self._merit(point_again, s) > enough:
             return None
         return self._moved(it, again, point_again, s, step, of_multipliers)

@@ -141,14 +141,18 @@ class Stages:
         """States and inputs a part of a step away."""
         return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
 
-    def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray) -> Point | None:
-        """The problem at the trajectory that follows a curve under feedback; None where there is none."""
+    def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
+        """The problem at the trajectory that follows a curve under feedback; None where there is none, or it
+        leaves the curve by more than `near`.
+        """
         f = self.map
         if not (np.isfinite(X).all() and np.isfinite(U).all()):
             return None
         try:
             with trying():
                 run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue=False)
+            if not np.abs(f.difference(X, run.x)).max() <= near:
+                return None
             cost = self.cost.value(run)
         except (StepError, OptimizationError) as error:
             self.trouble = error
