@@ -202,6 +202,9 @@ class Result(Outcome):
         Samples outside of their limits: name, k, t, value, limits; the worst first.
     error : float
         What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.
+    curve : (X, U) or None
+        States and inputs where shooting ended before they were a trajectory; it goes on from there where the
+        result is its guess.
     """
 
     trajectory: Trajectory
@@ -216,6 +219,7 @@ class Result(Outcome):
     multipliers: dict[str, np.ndarray] = field(default_factory=dict, repr=False, kw_only=True)
     violations: list[Violation] = field(default_factory=list, repr=False, kw_only=True)
     error: float = field(default=np.nan, kw_only=True)
+    curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, kw_only=True)
 
     @property
     def feasible(self) -> bool:

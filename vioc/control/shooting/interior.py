@@ -450,10 +450,11 @@ class Interior:
         y = self.estimate[self.unequal]
 
         def price(s: np.ndarray) -> np.ndarray:
-            r, total = h - s, 0.0
+            r = h - s
+            total = y * r + 0.5 / self.soft * r**2
             for has, distance in zip(self.has, self._distances(s), strict=True):
-                total = total - np.where(has, np.log(np.where(has, distance, 1.0)), 0.0)
-            return y * r + 0.5 / self.soft * r**2 + self.mu * total
+                total -= self.mu * np.where(has, np.log(np.where(has, distance, 1.0)), 0.0)
+            return total
 
         return np.where(price(there) < price(s), there, s)
 
@@ -480,7 +481,7 @@ class Interior:
         s: np.ndarray,
         enough: float,
     ) -> Iterate | None:
-        """The step again, for what the first trial leaves beyond what its model said: curvature of equations."""
+        """The step again, for what the first trial leaves beyond what its model said."""
         gaps, r, rest = it.point.gaps, self._left(it.point, it.s), 1 - length
         beyond = point.gaps - rest * gaps - length * self._elastic(it) * (d.p - self.costates)[1:]
         more = self._left(point, s) - rest * r - length * self.soft * (d.y - self.estimate)

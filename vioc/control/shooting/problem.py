@@ -132,7 +132,7 @@ class Problem:
             )
         if multipliers is None:
             multipliers = getattr(guess, "multipliers", None) if isinstance(guess, Result) else None
-        X, U = self._curve(x0, guess)
+        X, U = self._curve(x0, getattr(guess, "curve", None) or guess)
         stages = Stages(self.map, self.cost, self.rows, self.k0, self.lengths)
         duals = self.rows.from_multipliers(multipliers) if multipliers else None
         log = Log("optimize", HEADER, monitor)
@@ -197,6 +197,9 @@ class Problem:
                 far = np.abs(f.difference(curve.x, followed.curve.x)).max() / (1 + np.abs(curve.x).max())
             if far > FOLLOWED and status is Status.CONVERGED:
                 status, note = Status.ACCEPTABLE, "the trajectory of its inputs leaves the curve found"
+            if far > FOLLOWED:  # of an end on the way, what its inputs alone do may be nearer to it
+                rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains))
+                followed = min((p for p in (followed, rolled) if p), key=lambda p: p.cost, default=None)
             if followed is not None:
                 curve = followed.curve
         run, gap = open_loop(curve.on_its_step())
@@ -223,6 +226,7 @@ class Problem:
             gap,
             -search.promise,
             multipliers=multipliers,
+            curve=None if status is Status.CONVERGED else (it.point.curve.x, it.point.curve.u),
             violations=found,
             error=search.error,
         )
