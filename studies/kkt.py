@@ -115,7 +115,7 @@ def kkt(
     Parameters
     ----------
     f, cost, bounds, constraints, final
-        The problem, as `vioc.control.optimize_constrained` is told it; bounds by full names.
+        The problem, as `vioc.control.optimize` is told it; bounds by full names.
     run : Trajectory
         x (N+1, nx), u (N, nu) and the impulses of the constraints; x_0 is given.
     multipliers : dict, optional

@@ -59,7 +59,7 @@ def claims(name: str, text: str, **more: Claim) -> dict[str, Claim]:
         "iterations": Claim(f"{text}: iterations of IPOPT"),
         "seconds": Claim(f"{text}: time in the solver", unit="s"),
         "limit": Claim(f"{text}: largest input over its limit", at_most(1.0)),
-        "gap": Claim(f"{text}: polished rollout against the solution", at_most(1e-5), unit="rad, m, ..."),
+        "gap": Claim(f"{text}: rollout against the solution", at_most(1e-5), unit="rad, m, ..."),
         "caught": Claim(
             f"{text}: of {STARTS} disturbed starts, at the goal at T with feedback",
             at_least(0.9 * STARTS),
@@ -79,7 +79,7 @@ def measure(
         "iterations": best.iterations,
         "seconds": best.seconds,
         "limit": np.abs(best.trajectory.u).max() / limit,
-        "gap": best.polish().gap,
+        "gap": best.rollout().gap,
     }
     if not report.quick:
         figures |= {"caught": (found.ends < caught).sum(), "open": (found.drifts < caught).sum()}

@@ -8,7 +8,6 @@ from scipy.optimize import lsq_linear
 
 import vioc
 from vioc.control import Cost, optimize, project, quadratic, riccati, straight_line
-from vioc.control.constrained import Augmented, optimize_constrained
 from vioc.control.ddp import backward, optimize_ddp
 from vioc.control.ddp.box_qp import box_qp
 from vioc.errors import OptimizationError
@@ -160,14 +159,13 @@ def test_a_linear_quadratic_problem_with_bounds_is_the_qp(method):
     assert 5 < held.sum() < 25 and (best.gains[held] == 0).all()
 
 
-def test_a_bounded_swing_up_is_that_of_the_augmented_lagrangian():
+def test_a_bounded_swing_up_is_that_of_shooting():
     f = cart_pole(0.05)
     cost = quadratic(f, Q=[0.1, 0.1, 0.01, 0.01], R=0.01, Qf=[1e3, 1e3, 1e2, 1e2])
     line = straight_line([0, np.pi, 0, 0], np.zeros(4), 40), None
     free = optimize(f, cost, line)
     limit = {"u.force": 0.7 * np.abs(free.trajectory.u).max()}
-    exact = Augmented(feasibility=1e-9, tolerance=1e-11)
-    best = optimize_constrained(f, cost, free.trajectory, bounds=limit, method=exact)
+    best = optimize(f, cost, free, bounds=limit, tolerance=1e-9)
     other = optimize_ddp(f, cost, free.trajectory, bounds=limit, tolerance=1e-11)
     assert other.cost == pytest.approx(best.cost, rel=1e-8)
     assert np.abs(other.trajectory.u).max() == limit["u.force"]

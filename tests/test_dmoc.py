@@ -167,9 +167,9 @@ def test_same_optimum_as_descent(solver):
     assert best.cost == pytest.approx(other.cost, abs=1e-6)
     assert np.abs(best.trajectory.u - other.trajectory.u).max() < 1e-4
     assert best.defect < 1e-7
-    polished = best.polish()
-    assert polished.gap < 1e-5
-    assert polished.cost == pytest.approx(best.cost, abs=1e-6)
+    rolled = best.rollout()
+    assert rolled.gap < 1e-5
+    assert rolled.cost == pytest.approx(best.cost, abs=1e-6)
 
 
 def test_maps_without_residual():
@@ -183,7 +183,7 @@ def test_maps_without_residual():
         x, u = f.symbols.x, f.symbols.u
         cost = Cost(f, 0.05 * ca.sumsqr(u), 30 * x[1] ** 2 + 10 * x[0] ** 2)
         best = dmoc.solve(f, cost, steps=20, initial=f.state(theta=0.6))
-        assert best.polish().gap < 1e-6
+        assert best.rollout().gap < 1e-6
         costs.append(best.cost)
     assert costs[0] == pytest.approx(costs[1], rel=1e-7)  # both are RK4 of the same mechanism
     assert costs[2] == pytest.approx(costs[1], rel=3e-2) and abs(costs[2] - costs[1]) > 1e-8
@@ -334,7 +334,7 @@ def test_a_solution_pickles():
     again = pickle.loads(pickle.dumps(best))
     assert (again.trajectory.x == best.trajectory.x).all() and again.converged
     assert (again.duals["dynamics.theta"] == best.duals["dynamics.theta"]).all()
-    assert again.polish().gap < 1e-6
+    assert again.rollout().gap < 1e-6
     for use in (again.sensitivity, again.refine):
         with pytest.raises(ValueError, match="pickled"):
             use()

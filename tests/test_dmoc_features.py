@@ -61,7 +61,7 @@ def test_minimum_time_is_bang_bang(solver):
     assert best.cost == pytest.approx(2.0, abs=1e-5)
     assert best.trajectory.u[:, 0] == pytest.approx(np.repeat([1.0, -1.0], 10), abs=1e-4)
     assert best.trajectory.t[-1] == pytest.approx(2.0, abs=1e-5)
-    assert best.polish().gap < 1e-6
+    assert best.rollout().gap < 1e-6
 
 
 def test_given_duration_and_explicit_time():
@@ -71,7 +71,7 @@ def test_given_duration_and_explicit_time():
     assert best.trajectory.t[[0, -1]] == pytest.approx([1.0, 3.0])
     # the sine alone brings cos 1 - cos 3, and a constant input is best
     assert best.trajectory.u == pytest.approx((0.5 - (np.cos(1) - np.cos(3))) / 2, abs=1e-3)
-    assert best.polish().gap < 1e-12
+    assert best.rollout().gap < 1e-12
 
 
 @pytest.mark.parametrize(("quadrature", "order"), [("left", 1), ("midpoint", 2), ("trapezoid", 2)])
@@ -121,7 +121,7 @@ def test_later_phases_start_where_k0_and_the_phases_before_leave_the_clock():
     assert one.t[[0, -1]] == pytest.approx([1.0, 1.4]) and two.t[[0, -1]] == pytest.approx([1.4, 2.0])
     assert (one.k0, two.k0) == (25, 35)
     for i in (0, 1):
-        assert best.polish(i).gap < 1e-9  # equations are met to 1e-8 / scaling; another time is 1e-2 off
+        assert best.rollout(i).gap < 1e-9  # equations are met to 1e-8 / scaling; another time is 1e-2 off
 
 
 # -- periodic orbits, phases ----------------------------------------------------------------------
@@ -279,9 +279,9 @@ def test_closed_loop_from_a_trivial_guess():
     assert np.abs(run["h.pin-x"]).max() < 1e-8
     assert run["v.rocker"][-1] == pytest.approx(0.0, abs=1e-6)
     assert {"h.pin-x", "h.pin-z", "dynamics.crank", "final v.crank"} <= set(best.duals)
-    polished = best.polish()
-    assert polished.gap < 1e-4
-    assert polished.trajectory.multipliers == pytest.approx(run.multipliers, abs=1e-3)
+    rolled = best.rollout()
+    assert rolled.gap < 1e-4
+    assert rolled.trajectory.multipliers == pytest.approx(run.multipliers, abs=1e-3)
 
 
 def test_free_start_of_a_closed_loop_is_consistent():
@@ -349,7 +349,7 @@ def test_prescribed_motion_and_string_tension():
     assert np.hypot(run["x"] - run["trolley"], run["z"]) == pytest.approx(1.0, abs=1e-7)
     assert np.abs(np.diff(run["u.rho.trolley"])).max() / f.dt <= 4.0 + 1e-6
     assert np.abs(best.duals["tension.string"]).max() > 1e-6  # the upper limit is felt
-    assert best.polish().gap < 1e-5
+    assert best.rollout().gap < 1e-5
 
 
 def test_bounded_multipliers():

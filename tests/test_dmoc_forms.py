@@ -90,7 +90,7 @@ def test_both_forms_have_the_same_optimum_and_duals(make):
         for name, mu in b.duals.items():
             assert mu.shape == a.duals[name].shape, name
             assert np.abs(a.duals[name] - mu).max() < 1e-4 * size, name
-    assert ours.polish().gap < 1e-6
+    assert ours.rollout().gap < 1e-6
 
 
 @pytest.mark.parametrize("make", [cart_pole, free_time, string])

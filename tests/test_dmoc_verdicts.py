@@ -113,7 +113,7 @@ def test_time_of_later_phases():
     two = dmoc.Problem(parts).solve()
     one = dmoc.solve(f, effort(f), steps=10, initial=[0.0], final=[1.0])
     assert two.cost == pytest.approx(one.cost, rel=1e-8)
-    assert two.polish(1).gap < 1e-9
+    assert two.rollout(1).gap < 1e-9
 
 
 def test_a_map_without_equations():

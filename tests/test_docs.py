@@ -189,7 +189,7 @@ MODULES = (
     *("vioc", "vioc.cables", "vioc.control", "vioc.viz", "vioc.models"),
     *(
         f"vioc.control.{part}"
-        for part in ("analysis", "constrained", "ddp", "dmoc", "feedback", "interop", "sweep")
+        for part in ("analysis", "ddp", "dmoc", "feedback", "interop", "sweep")
     ),
     *("vioc.compile", "vioc.dynamics.integrators.maximal"),
 )

@@ -8,7 +8,7 @@ from control_maps import double_integrator, midpoint_pendulum
 from scipy.optimize import minimize
 
 from vioc import models
-from vioc.control import dlqr, optimize, quadratic
+from vioc.control import dlqr, dmoc, optimize, quadratic
 from vioc.control.feedback import (
     ClosedLoop,
     Horizon,
@@ -178,8 +178,8 @@ def test_nonlinear_horizon_by_descent_swings_to_rest():
     assert np.abs(run.trajectory.x[-1]).max() < 0.05 and np.abs(run.trajectory.u).max() <= 6
 
 
-def test_nonlinear_horizon_by_dmoc_keeps_bounds():
-    dmoc = pytest.importorskip("vioc.control.dmoc")
+@pytest.mark.parametrize("by", ["dmoc", "shooting"])
+def test_nonlinear_horizon_keeps_bounds(by):
     f = MidpointVI(models.load("cart_pole"), 0.04)
     n = 20
     Q, R = np.diag([1.0, 10.0, 0.1, 0.1]), np.array([[0.01]])
@@ -191,7 +191,10 @@ def test_nonlinear_horizon_by_dmoc_keeps_bounds():
 
     x0 = f.state(theta=0.4)
     first = problem(0, x0).solve().trajectory
-    mpc = NonlinearMPC(f, dmoc_solver(problem), Horizon(first.x, first.u), -7.0, 7.0, "raise")
+    solver = dmoc_solver(problem)
+    if by == "shooting":
+        solver = descent_solver(f, cost, iterations=100, bounds={"u.force": 7.0})
+    mpc = NonlinearMPC(f, solver, Horizon(first.x, first.u), -7.0, 7.0, "raise")
     run = ClosedLoop(f, mpc).simulate(x0, 35)
     assert np.abs(run.trajectory.u).max() > 6.99 and not run.saturated.any()
     assert np.abs(run["theta"][-1]) < 0.1

@@ -14,7 +14,6 @@ from vioc.control import (
     feedback,
     observability,
     optimize,
-    optimize_constrained,
     optimize_ddp,
     quadratic,
     straight_line,
@@ -59,7 +58,7 @@ def motions(f, cost, upright):
     law = dlqr(f, upright, 1.0, 1.0)
     kinds = {
         "result": best,
-        "limited": optimize_constrained(f, cost, best, bounds={"force": 50.0}),
+        "limited": optimize(f, cost, best, bounds={"force": 50.0}),
         "ddp": optimize_ddp(f, cost, best),
         "solution": dmoc.solve(
             f, cost, steps=N, initial=x0, final=upright, guess=best, bounds={"force": 1e3}
@@ -106,7 +105,7 @@ def test_guesses_that_have_a_trajectory(f, cost, motions, kind):
     for solve in (
         lambda guess: optimize(f, cost, guess).u,
         lambda guess: optimize_ddp(f, cost, guess).u,
-        lambda guess: optimize_constrained(f, cost, guess, bounds={"force": 50.0}).u,
+        lambda guess: optimize(f, cost, guess, bounds={"force": 50.0}, multipliers={}).u,
     ):
         np.testing.assert_array_equal(solve(given), solve(run))
     start = dmoc.Problem(dmoc.Phase(f, N, cost, initial=run.x[0]))

@@ -13,7 +13,7 @@ import pytest
 from control_maps import double_integrator
 
 import vioc
-from vioc.control import optimize, optimize_constrained, optimize_ddp, quadratic, straight_line
+from vioc.control import optimize, optimize_ddp, quadratic, straight_line
 
 STEPS = 20
 
@@ -47,10 +47,10 @@ def ddp(monitor):
     return cost, optimize_ddp(f, cost, monitor=monitor, bounds={"u.torque": 20.0}, **start)
 
 
-def constrained(monitor):
+def limited(monitor):
     f, cost = cart()
     bounds = {"u.force": 0.5}
-    found = optimize_constrained(f, cost, x0=[1.0, 0.0], steps=STEPS, bounds=bounds, monitor=monitor)
+    found = optimize(f, cost, x0=[1.0, 0.0], steps=STEPS, bounds=bounds, monitor=monitor)
     return cost, found
 
 
@@ -82,7 +82,7 @@ class Calls:
             sys.setprofile(None)
 
 
-@pytest.mark.parametrize("problem", [newton, shooting, ddp, constrained])
+@pytest.mark.parametrize("problem", [newton, shooting, ddp, limited])
 def test_the_best_iterate_is_kept(problem):
     problem(None)  # what is built once, and kept
     whole = Calls()

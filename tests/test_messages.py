@@ -164,9 +164,9 @@ def test_transposed_rows():
     x, cost = np.zeros(4), vioc.control.quadratic(f, Q=1.0, R=1.0)
     with pytest.raises(ValueError, match=r"inputs: expected shape \(N, 1\).* got \(1, 50\).*\(50, 1\)"):
         f.rollout(x, np.zeros((1, 50)))
-    for solve in (vioc.control.optimize, vioc.control.constrained.optimize_constrained):
+    for limits in ({}, {"bounds": {"force": 1.0}}):
         with pytest.raises(ValueError, match=r"states: expected shape \(N, 4\).* got \(4, 51\); a row is"):
-            solve(f, cost, (np.zeros((4, 51)), np.zeros((50, 1))))
+            vioc.control.optimize(f, cost, (np.zeros((4, 51)), np.zeros((50, 1))), **limits)
     with pytest.raises(ValueError, match=r"expected shape \(N, 1\).*got \(50, 2\)$"):  # not turned: too many
         f.rollout(x, np.zeros((50, 2)))
 

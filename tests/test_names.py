@@ -15,7 +15,7 @@ from vioc.control import (
     equilibrium,
     feedback,
     frequency_response,
-    optimize_constrained,
+    optimize,
     optimize_ddp,
     quadratic,
     region_of_attraction,
@@ -202,7 +202,7 @@ def test_bounds_and_ends(arm, slider):
     pushed = quadratic(slider, R=0.1, Qf={"x": 100.0}, goal={"x": 0.2})
     start = slider.initial_state()
     runs = [
-        optimize_constrained(slider, pushed, np.zeros((5, 2)), x0=start, bounds={n: 2.0}).trajectory
+        optimize(slider, pushed, np.zeros((5, 2)), x0=start, bounds={n: 2.0}).trajectory
         for n in ("force", "u.force")
     ]
     np.testing.assert_array_equal(runs[0].u, runs[1].u)

@@ -224,9 +224,14 @@ def test_without_limits_there_are_no_rows():
 
 def test_multipliers_go_there_and_back():
     rows = pulled().rows
-    y = np.random.default_rng(6).standard_normal(len(rows))
-    named = rows.multipliers(y)
+    given = np.random.default_rng(6).standard_normal(len(rows))
+    named = rows.multipliers(given)
+    # nothing pushes where there is no limit
+    least, most = (np.where(np.isfinite(side), np.inf, 0.0) for side in (rows.lower, rows.upper))
+    y = np.clip(given, -least, most)
+    assert 0 < (y != given).sum() < len(y)
     np.testing.assert_allclose(rows.from_multipliers(named), y, rtol=1e-15)
+    named = rows.multipliers(y)
     for name, value in rows.each(y).items():  # cost over the limit's unit: y h stays what it is
         constraint = next(p for p in rows.places if name.split("[")[0] == p.constraint.name)
         np.testing.assert_allclose(named[name], value / constraint.scale, rtol=1e-15)
@@ -235,6 +240,13 @@ def test_multipliers_go_there_and_back():
         np.testing.assert_allclose(value, rows.each(y)[name] if name == "a" else 0.0, rtol=1e-15)
     with pytest.raises(ValueError, match="multipliers of a"):
         rows.from_multipliers({"a": np.zeros(N)})
+
+
+def test_multipliers_of_a_state_at_the_end_are_those_of_its_condition():
+    """As DMOC has them, whose conditions on the last state are bounds of it."""
+    rows = rows_of(double_integrator(0.1), final={"x": 0.0})
+    np.testing.assert_array_equal(rows.from_multipliers({"x": np.array([1.0, 2.0, 3.0, 4.0])}), [4.0])
+    np.testing.assert_array_equal(rows.from_multipliers({"final x": 5.0, "x": np.zeros(4)}), [5.0])
 
 
 def test_violations_by_name_the_worst_first():

@@ -10,7 +10,6 @@ from sweep_tasks import first_state
 
 import vioc
 from vioc.control import Cost, dlqr, dmoc, optimize, optimize_ddp, quadratic, straight_line
-from vioc.control.constrained import optimize_constrained
 from vioc.control.feedback import (
     ClosedLoop,
     DelayedMap,
@@ -168,7 +167,7 @@ class TestWhatJoinsTwoSteps:
         g, x0 = f.with_dt(0.02), f.initial_state({"theta": 0.3})
         cost, theirs = quadratic(f, Q=1.0, R=1.0), quadratic(g, Q=1.0, R=1.0)
         run = g.rollout(x0, steps=5)
-        for solve in (optimize, optimize_ddp, optimize_constrained):
+        for solve in (optimize, optimize_ddp, partial(optimize, method="shooting")):
             with pytest.raises(ValueError, match=f"guess: {OTHER}.*with_dt"):
                 solve(f, cost, run)
             with pytest.raises(ValueError, match=f"cost: {OTHER}.*build it on this map"):

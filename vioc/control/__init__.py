@@ -25,7 +25,7 @@ from vioc.control.analysis import (
     unstabilizable_modes,
 )
 from vioc.control.check import DerivativeCheck, check_derivatives
-from vioc.control.constrained import Augmented, Barrier, ConstrainedResult, optimize_constrained, polish
+from vioc.control.constrained import optimize_constrained
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.quadratic import quadratic
 from vioc.control.ddp import optimize_ddp
@@ -40,6 +40,7 @@ from vioc.control.feedback import (
     kalman,
 )
 from vioc.control.optimizing import optimize
+from vioc.control.polishing import polish
 from vioc.control.problem.result import Result
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
@@ -48,10 +49,7 @@ from vioc.control.shooting.problem import Problem
 
 __all__ = [
     "Armijo",
-    "Augmented",
-    "Barrier",
     "ClosedLoop",
-    "ConstrainedResult",
     "Cost",
     "DerivativeCheck",
     "LinearMPC",

@@ -1,6 +1,6 @@
 """The backward pass: cost and map to second order along a run, and the step that they suggest.
 
-docs/maths/constrained_descent.md, "DDP and iLQR".
+docs/maths/ddp.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Differential dynamic programming and iterative LQR, with bounds on the inputs.
 
 Each backward pass gives a feedback, which is rolled out through the map itself. For comparison with
-`optimize`; see docs/maths/constrained_descent.md, "DDP and iLQR".
+`optimize`; see docs/maths/ddp.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def optimize_ddp(
         With the curvature of the map, or without.
     bounds : dict, optional
         Of inputs, by name (``u.force``): a pair (lower, upper) of numbers, arrays (N,) or None; b means
-        [-b, b]. The guess is clipped to them. For other limits see `optimize_constrained`.
+        [-b, b]. The guess is clipped to them. For other limits see `optimize`.
     tolerance : float
         Stop where the sum of -k'Q_u, what a step without regularization promises, is below, in units of the
         cost.
@@ -131,8 +131,7 @@ def _box(f: OneStepMap, bounds: Mapping[str, Any] | None, n: int) -> Box | None:
     for name in bounds or {}:
         if name not in inputs:
             raise ValueError(
-                f"bounds: DDP takes those of inputs ({', '.join(inputs)}), got {name!r}; use "
-                "optimize_constrained"
+                f"bounds: DDP takes those of inputs ({', '.join(inputs)}), got {name!r}; use optimize"
             )
     return bound_arrays(bounds, inputs, n)
 

@@ -113,22 +113,6 @@ def guess_trajectory(
         return f.rollout(x0, guess, steps, dt=dt)
 
 
-def near_trajectory(f: OneStepMap, guess: Trajectory, x0: Any = None) -> Trajectory:
-    """The rollout of f that follows a trajectory, of this map or another one, under feedback.
-
-    Raises
-    ------
-    ValueError
-        Other step lengths or other states.
-    OptimizationError
-        Where the map cannot follow.
-    """
-    check_steps(guess.step_lengths, f.dt, "guess")
-    if guess.map.state_names != f.state_names or guess.map.input_names != f.input_names:
-        raise ValueError("the guess is a trajectory of a map with other states or inputs")
-    return _projected(f, guess.x, guess.u, x0, None, guess.k0, None)
-
-
 def _projected(
     f: OneStepMap, X: np.ndarray, U: np.ndarray, x0: Any, weights: Weights | None, k0: int, dt: Any
 ) -> Trajectory:

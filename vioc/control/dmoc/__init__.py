@@ -6,15 +6,15 @@ best = dmoc.solve(f, cost, steps=200, initial=x0, final={"theta": 0.0}, bounds={
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.problem import Problem, minimum_time, solve
 from vioc.control.dmoc.sensitivity import Sensitivity
-from vioc.control.dmoc.solution import PhaseSolution, Polished, Solution
+from vioc.control.dmoc.solution import PhaseSolution, Rollout, Solution
 from vioc.control.problem.limits import Constraint, Violation, obstacle
 
 __all__ = [
     "Constraint",
     "Phase",
     "PhaseSolution",
-    "Polished",
     "Problem",
+    "Rollout",
     "Sensitivity",
     "Solution",
     "Violation",

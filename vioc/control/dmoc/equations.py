@@ -78,9 +78,9 @@ def _explicit(f: OneStepMap) -> ca.Function:
         if touches:
             raise ValueError(
                 f"dmoc: a step with contacts or limits of joints ({few(touches)}) is the solution of a "
-                "problem of its own, not part of this one. Use vioc.control.optimize, optimize_ddp or "
-                "optimize_constrained, which go along steps as they are solved, or leave them out of the "
-                "system and give limits as `bounds`"
+                "problem of its own, not part of this one. Use vioc.control.optimize or "
+                "optimize_ddp, which go along steps as they are solved, or leave them out of the system and "
+                "give limits as `bounds`"
             )
         raise TypeError(
             f"{type(f).__name__} has neither a residual nor an explicit step as a CasADi function: define "

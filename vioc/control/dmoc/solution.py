@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem
 
 
-class Polished(NamedTuple):
+class Rollout(NamedTuple):
     """A solution as a rollout of its map.
 
     Attributes
@@ -142,12 +142,12 @@ class Solution(_Motion, Outcome):
         """Largest residual of a step's equations in any phase."""
         return max(p.defect for p in self.phases)
 
-    def polish(self, phase: int = 0) -> Polished:
+    def rollout(self, phase: int = 0) -> Rollout:
         """A phase as a rollout of its map: exactly the motion that its inputs give.
 
         The inputs are rolled out open loop. Where an unstable motion makes the solver's tolerance grow
         beyond 1e-6 of the state, they are applied with the feedback of `stabilize(1, 1)`; the inputs then
-        change by as little.
+        change by as little. `vioc.control.polish` makes one that is stationary for the cost, too.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Solution(_Motion, Outcome):
             regulator = self.stabilize(1.0, 1.0, phase=phase)
             again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
         cost = part.phase.cost if part.phase is not None else None
-        return Polished(again, _gap(run, again), None if cost is None else cost.value(again))
+        return Rollout(again, _gap(run, again), None if cost is None else cost.value(again))
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int = 0) -> Regulator:
         """The time-varying regulator about a phase's trajectory; weights as in `vioc.control.dlqr`.

@@ -12,6 +12,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.descend import descend
+from vioc.control.optimizing import optimize
 from vioc.control.problem.limits import input_bounds
 from vioc.control.regulators.law import Law
 from vioc.errors import OptimizationError, StepError
@@ -111,7 +112,7 @@ class NonlinearMPC(Law):
 def descent_solver(
     f: OneStepMap, cost: Cost | Callable[[int], Cost], *, iterations: int = 10, **options: Any
 ) -> Solver:
-    """A solver for `NonlinearMPC` by `optimize`, without bounds, of a map that does not depend on time.
+    """A solver for `NonlinearMPC` by `optimize`, of a map that does not depend on time.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def descent_solver(
     iterations : int
         At most so many a sample; the best iterate is used also where it has not converged.
     **options
-        Of `optimize`.
+        Of `optimize`. Limits on states are for states that keep them: from one outside it raises ValueError.
     """
     choices = {"max_iterations": iterations, "raise_on_failure": False, "warmup": 0, **options}
 
@@ -132,7 +133,8 @@ def _descend(
     f: OneStepMap, cost: Any, choices: dict[str, Any], k: int, x: np.ndarray, guess: Horizon
 ) -> Trajectory:
     at = cost if isinstance(cost, Cost) else cost(k)
-    return descend(f, at, (guess.x, guess.u), x0=x, **choices).trajectory
+    limited = choices.keys() & {"bounds", "constraints", "final"}
+    return (optimize if limited else descend)(f, at, (guess.x, guess.u), x0=x, **choices).trajectory
 
 
 def dmoc_solver(problem: Callable[[int, np.ndarray], Any], **options: Any) -> Solver:

@@ -180,7 +180,8 @@ class Result(Outcome):
         The rollout of its own x_0 and inputs; see `open_loop_gap`.
     cost : float
     status : Status
-        ``"converged"``, ``"max_iterations"``, ``"line_search"``, ``"no_descent"``, ``"interrupted"``.
+        ``"converged"``, ``"max_iterations"``, ``"line_search"``, ``"no_descent"``, ``"infeasible"``,
+        ``"interrupted"``.
     message : str
         The verdict in words, with what to try.
     iterations : int
@@ -200,6 +201,10 @@ class Result(Outcome):
         minus the derivative of the optimal cost by the limit, as `vioc.control.dmoc` reports it.
     violations : list of Violation
         Samples outside of their limits: name, k, t, value, limits; the worst first.
+    margin : float
+        Least distance from a limit over inequalities and samples, in units of the limits' scales (half a
+        range, or the limit where it is one-sided): > 0 where the trajectory is strictly within, infinite
+        without inequalities.
     error : float
         What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.
     curve : (X, U) or None
@@ -218,6 +223,7 @@ class Result(Outcome):
     slope: float
     multipliers: dict[str, np.ndarray] = field(default_factory=dict, repr=False, kw_only=True)
     violations: list[Violation] = field(default_factory=list, repr=False, kw_only=True)
+    margin: float = field(default=np.inf, kw_only=True)
     error: float = field(default=np.nan, kw_only=True)
     curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, kw_only=True)
 

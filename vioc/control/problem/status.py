@@ -15,13 +15,11 @@ class Status(str, Enum):
     CLOSE = "close"
     ACCEPTABLE = "acceptable"
     MAX_ITERATIONS = "max_iterations"
-    MAX_LEVELS = "max_levels"
     MAX_TIME = "max_time"
     LINE_SEARCH = "line_search"
     NO_DESCENT = "no_descent"
     NO_PROGRESS = "no_progress"
     INFEASIBLE = "infeasible"
-    NOT_INTERIOR = "not_interior"
     OVERDETERMINED = "overdetermined"
     DIVERGING = "diverging"
     NOT_FINITE = "not_finite"
@@ -41,7 +39,6 @@ ADVICE = {
     Status.CLOSE: "",
     Status.ACCEPTABLE: "only to IPOPT's looser tolerances; scale the cost, or start from a better guess",
     Status.MAX_ITERATIONS: "raise max_iterations, or start from a better guess",
-    Status.MAX_LEVELS: "raise `levels` of the method, or start from a better guess",
     Status.MAX_TIME: "raise the solver's time limit, or start from a better guess",
     Status.LINE_SEARCH: (
         "no step along any direction lowers the cost enough: check the derivatives "
@@ -57,10 +54,6 @@ ADVICE = {
     ),
     Status.INFEASIBLE: (
         "no point near keeps all constraints; relax those listed, give more time or a better guess"
-    ),
-    Status.NOT_INTERIOR: (
-        "no point strictly within the limits was found along the path: the limits leave no interior, or the "
-        'guess is far from it; try method="augmented"'
     ),
     Status.OVERDETERMINED: "more equations than unknowns: leave free an end or an input",
     Status.DIVERGING: "the cost is perhaps not bounded below; bound the unknowns",

@@ -228,5 +228,6 @@ class Problem:
             multipliers=multipliers,
             curve=None if status is Status.CONVERGED else (it.point.curve.x, it.point.curve.u),
             violations=found,
+            margin=self.rows.margin(run),
             error=search.error,
         )

@@ -277,20 +277,26 @@ class Rows:
         return self.each(y / np.concatenate([np.tile(path, self.steps), end]))
 
     def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
-        """`multipliers` inverted; 0 for names that are not given."""
+        """`multipliers` inverted; 0 for names that are not given, and on the side where there is no limit."""
         n = self.steps
         path, end = np.zeros((n, self.m)), np.zeros(self.m_end)
         for p in self.places:
             for i, name in enumerate(p.constraint.row_names):
-                if name not in given:
+                known = given.get(name)
+                if known is None and p.at_steps is None:
+                    # DMOC keeps an end's condition on a state with the bounds of that state
+                    known = given.get(name.removeprefix("final "))
+                    known = None if known is None else np.atleast_1d(known)[-1:]
+                if known is None:
                     continue
                 count = n * (p.at_steps is not None) + (p.at_end is not None)
-                values = p.scale * check_array(given[name], (count,), f"multipliers of {name}")
+                values = p.scale * check_array(known, (count,), f"multipliers of {name}")
                 if p.at_steps is not None:
                     path[:, p.at_steps.start + i] = values[:n]
                 if p.at_end is not None:
                     end[p.at_end.start + i] = values[-1]
-        return np.concatenate([path.ravel(), end])
+        least, most = (np.where(np.isfinite(side), np.inf, 0.0) for side in (self.lower, self.upper))
+        return np.clip(np.concatenate([path.ravel(), end]), -least, most)
 
     def violations(self, curve: Trajectory, tolerance: float) -> list[Violation]:
         """Samples with more than `tolerance` of the scale, the worst (by scale) first."""

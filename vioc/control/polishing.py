@@ -1,0 +1,69 @@
+"""From the solution of another method to a stationary rollout of the map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vioc.control.costs.cost import Cost
+from vioc.control.dmoc.solution import PhaseSolution, Solution
+from vioc.control.optimizing import optimize
+from vioc.control.problem.limits import Constraint
+from vioc.control.problem.result import Result
+from vioc.maps.protocol import OneStepMap
+
+
+def polish(
+    f: OneStepMap,
+    cost: Cost,
+    solution: Any,
+    *,
+    bounds: Mapping[str, Any] | None = None,
+    constraints: Sequence[Constraint] | Constraint | None = None,
+    final: Any = None,
+    tolerance: float = 1e-10,
+    **options: Any,
+) -> Result:
+    """A near-trajectory as a rollout of the map that is stationary for the cost.
+
+    It is `optimize` by shooting from there, with the limits and the multipliers of a solution of DMOC.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        The map, or another one with the same states and inputs and that time step.
+    cost : Cost
+        Of `f`. (A DMOC problem with another quadrature than "left" has another optimum.)
+    solution : dmoc.Solution, PhaseSolution, Result, Trajectory or (X, U)
+        With a DMOC solution come its multipliers and, where no limits are given here, its limits (bounds,
+        constraints and final state of its phase).
+    bounds, constraints, final, tolerance
+        As in `optimize`.
+    **options
+        Others of `optimize`.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    ValueError, OptimizationError
+        As `optimize`; ValueError for limits of rates and for periodic states.
+
+    Examples
+    --------
+    >>> best = polish(f, cost, dmoc.solve(f, cost, steps=200, initial=x0, bounds={"u.force": 10.0}))
+    """
+    known: Mapping[str, Any] | None = None
+    if isinstance(solution, Solution):
+        solution = solution.only()
+    if isinstance(solution, PhaseSolution):
+        known, phase = solution.duals, solution.phase
+        if not bounds and not constraints and final is None and phase is not None:
+            if phase.rates or phase.periodic:
+                raise ValueError("polish: limits of rates and periodic states are only for DMOC")
+            bounds, final = phase.bounds, phase.final
+            constraints = tuple(c for c in phase.constraints if c.where != "start")
+    given = {"multipliers": known, "tolerance": tolerance, "method": "shooting", **options}
+    return optimize(f, cost, solution, bounds=bounds, constraints=constraints, final=final, **given)
