@@ -232,6 +232,7 @@ class Interior:
                 if i == 0:
                     largest = max(np.abs(b.g).max(initial=0), np.abs(b.g_end).max(initial=0))
                     self.scale = min(1.0, GRADIENT / largest) if largest > 0 else 1.0
+                    self.now.y[:], self.estimate = self.scale * it.y, self.scale * self.estimate
                 self.error = self._error(it, b, 0.0)
                 if self.error <= self.tolerance:
                     self.status = Status.CONVERGED
@@ -265,7 +266,7 @@ class Interior:
             closing = self.left <= max(self.tolerance, CLOSING * before)
             if not closing and self.soft > softest:
                 self.soft = max(self.soft / stiffer, softest)
-            elif self.mu == mu:
+            elif self.mu > least * mu:  # held up by the tolerance, or by what is left
                 self.stuck = 0 if closing or self.left <= FEASIBLE else self.stuck + 1
                 if self.stuck >= HOPELESS:
                     self.status = Status.INFEASIBLE
@@ -393,7 +394,10 @@ class Interior:
         y = v + weight * dh
         left = r + dh - self.soft * (y - self.estimate)
         to_low, to_high = self._distances(it.s)
-        ds = left[self.unequal]
+        # of active limits ds is a small difference of large terms; by the balance of multipliers it is not
+        sigma, push = it.low / to_low + it.high / to_high, self.mu / to_high - self.mu / to_low
+        stiff = self.soft * sigma > 1
+        ds = np.where(stiff, (y[self.unequal] - push) / np.where(stiff, sigma, 1.0), left[self.unequal])
         low = np.where(self.has[0], self.mu / to_low - it.low - it.low / to_low * ds, 0.0)
         high = np.where(self.has[1], self.mu / to_high - it.high + it.high / to_high * ds, 0.0)
         return Direction(dx, du, p, y, dh, ds, low, high)
