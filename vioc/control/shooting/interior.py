@@ -26,7 +26,7 @@ from vioc.control.shooting.stages import Blocks, Point, Stages
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.derivatives import Linearization
 
-GRADIENT = 100.0  # largest entry of the cost's gradient after scaling
+LARGEST = 100.0  # entry of the cost's gradient and Hessian at the guess after scaling
 LEVEL = 0.1  # first weight of the barrier
 NEXT = 0.2, 1.5  # of the next level: least factor, power
 SOLVED = 10.0  # error over the level's weight at which it is solved
@@ -133,6 +133,7 @@ class Interior:
             np.where(has, self.mu / distance, 0.0)
             for has, distance in zip(self.has, self._distances(s), strict=True)
         )
+        self.warm = duals is not None
         y = np.zeros(len(rows)) if duals is None else duals.copy()
         self.now = Iterate(point, np.zeros((len(U) + 1, f.ndx)), y, s, low, high)
         self.estimate = y.copy()
@@ -230,9 +231,11 @@ class Interior:
                 lin = self.stages.first(it.point)
                 b = self._blocks(lin, exact=False)
                 if i == 0:
-                    largest = max(np.abs(b.g).max(initial=0), np.abs(b.g_end).max(initial=0))
-                    self.scale = min(1.0, GRADIENT / largest) if largest > 0 else 1.0
-                    self.now.y[:], self.estimate = self.scale * it.y, self.scale * self.estimate
+                    largest = max(np.abs(part).max(initial=0) for part in (b.g, b.g_end, b.H, b.H_end))
+                    self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
+                    if self.warm:
+                        it.y[:], self.estimate = self.scale * it.y, self.scale * self.estimate
+                        self._begin_costates(it, b)
                 self.error = self._error(it, b, 0.0)
                 if self.error <= self.tolerance:
                     self.status = Status.CONVERGED
@@ -247,6 +250,16 @@ class Interior:
                     return
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
+
+    def _begin_costates(self, it: Iterate, b: Blocks) -> None:
+        """Those that go with given multipliers of rows: the adjoint recursion."""
+        (N, m, _), n = b.J.shape, b.F.shape[1]
+        at_steps, at_end = it.y[: N * m].reshape(N, m), it.y[N * m :]
+        g = self.scale * b.g + np.einsum("kmq,km->kq", b.J, at_steps)
+        it.p[N] = self.scale * b.g_end + b.J_end.T @ at_end
+        for k in range(N - 1, -1, -1):
+            it.p[k] = g[k, :n] + b.F[k, :, :n].T @ it.p[k + 1]
+        self.costates = it.p.copy()
 
     def _blocks(self, lin: Linearization, exact: bool) -> Blocks:
         it = self.now
@@ -299,7 +312,7 @@ class Interior:
         seen = -slope > FLOOR * np.finfo(float).eps * abs(self._merit(it.point, it.s))
         self.unseen = 0 if seen or length < 1 else self.unseen + 1
         if self.unseen >= HOPELESS and self.error <= ROUNDED:
-            self.status = Status.CONVERGED
+            self.status = Status.ACCEPTABLE
             self.note = f"to rounding: a slope of {slope / self.scale:.2g} cannot be seen in the cost"
         self.keep = min(1.0, 2 * max(keep, KEEP))
         first, factor, _ = DAMPING
@@ -400,6 +413,11 @@ class Interior:
         ds = np.where(stiff, (y[self.unequal] - push) / np.where(stiff, sigma, 1.0), left[self.unequal])
         low = np.where(self.has[0], self.mu / to_low - it.low - it.low / to_low * ds, 0.0)
         high = np.where(self.has[1], self.mu / to_high - it.high + it.high / to_high * ds, 0.0)
+        # of the nearer limit by the balance of the slack: the other way its digits are lost in s - l
+        of_unequal = y[self.unequal]
+        up = self.has[1] & ((of_unequal >= 0) | ~self.has[0])
+        high = np.where(up, of_unequal + it.low + low - it.high, high)
+        low = np.where(~up, it.high + high - of_unequal - it.low, low)
         return Direction(dx, du, p, y, dh, ds, low, high)
 
     def _longest(self, it: Iterate, d: Direction) -> tuple[float, float]:
