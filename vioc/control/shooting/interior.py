@@ -26,7 +26,8 @@ from vioc.control.shooting.stages import Blocks, Point, Stages
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.derivatives import Linearization
 
-LARGEST = 100.0  # entry of the cost's gradient and Hessian at the guess after scaling
+LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
+FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
 LEVEL = 0.1  # first weight of the barrier
 NEXT = 0.2, 1.5  # of the next level: least factor, power
 SOLVED = 10.0  # error over the level's weight at which it is solved
@@ -231,7 +232,11 @@ class Interior:
                 lin = self.stages.first(it.point)
                 b = self._blocks(lin, exact=False)
                 if i == 0:
-                    largest = max(np.abs(part).max(initial=0) for part in (b.g, b.g_end, b.H, b.H_end))
+                    slope, bend = (
+                        max(float(np.abs(part).max(initial=0)) for part in parts)
+                        for parts in ((b.g, b.g_end), (b.H, b.H_end))
+                    )
+                    largest = slope if slope > FLAT * bend else bend
                     self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
                     if self.warm:
                         it.y[:], self.estimate = self.scale * it.y, self.scale * self.estimate
@@ -298,8 +303,10 @@ class Interior:
         left = self._open(it.point, it.s)
         log(Record(i, method, self.damping, it.point.cost, slope / self.scale, length, trials, left))
         if moved is None:
-            if keep > 0:
-                self.keep = 0.0
+            if self._below_rounding(slope):
+                return False
+            if keep > 0:  # Gauss-Newton's step, next
+                self.pause = self.wait
                 return True
             self.damping = max(DAMPING[0], DAMPING[1] ** 2 * self.damping)
             if self.damping > DAMPING[2]:
@@ -309,16 +316,23 @@ class Interior:
         self.gains = self.lq.gains.copy()
         self.now = moved
         self.promise = -slope / self.scale
-        seen = -slope > FLOOR * np.finfo(float).eps * abs(self._merit(it.point, it.s))
-        self.unseen = 0 if seen or length < 1 else self.unseen + 1
-        if self.unseen >= HOPELESS and self.error <= ROUNDED:
-            self.status = Status.ACCEPTABLE
-            self.note = f"to rounding: a slope of {slope / self.scale:.2g} cannot be seen in the cost"
+        if length == 1 and self._below_rounding(slope):
+            return False
         self.keep = min(1.0, 2 * max(keep, KEEP))
         first, factor, _ = DAMPING
         if length == 1:
             self.damping = self.damping / factor if self.damping > first else 0.0
         return self.status is None
+
+    def _below_rounding(self, slope: float) -> bool:
+        """Whether steps have long promised nothing that the merit's digits would show: then that is said."""
+        seen = -slope > FLOOR * np.finfo(float).eps * abs(self._merit(self.now.point, self.now.s))
+        self.unseen = 0 if seen else self.unseen + 1
+        if self.unseen < HOPELESS or self.error > ROUNDED:
+            return False
+        self.status = Status.ACCEPTABLE
+        self.note = f"to rounding: a slope of {slope / self.scale:.2g} cannot be seen in the cost"
+        return True
 
     def _modelled(self, b: Blocks, lin: Linearization) -> tuple[Blocks | None, float]:
         """The blocks to step with, factored, and what share of the exact curvature is in them.
