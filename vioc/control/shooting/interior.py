@@ -38,9 +38,8 @@ BOUNDARY = 0.99  # share of the way to a limit that a step may take
 INTERIOR = 1e-2  # of a range, or of a limit: how far inside slacks begin
 SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
 SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian where it has no minimum: first, growth, most
-NEAR = 0.1  # promised decrease over cost from which on exact curvature is used
 CURVED = 1e-2, 4.0, 1e2  # shift of the exact Hessian's inputs, over their mean weight: least, factor, most
-KEEP = 0.1  # least share of it
+KEEP = 0.1  # least share of exact curvature where no such shift leaves a minimum
 DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
 TRIALS = 25
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
@@ -139,7 +138,7 @@ class Interior:
         self.now = Iterate(point, np.zeros((len(U) + 1, f.ndx)), y, s, low, high)
         self.estimate = y.copy()
         self.costates = self.now.p.copy()
-        self.damping, self.keep, self.promise = 0.0, 1.0, np.inf
+        self.damping, self.promise = 0.0, np.inf
         self.pause = self.wait = 1
         self.filter: list[tuple[float, float]] = []
         self.shift = 0.0
@@ -318,7 +317,6 @@ class Interior:
         self.promise = -slope / self.scale
         if length == 1 and self._below_rounding(slope):
             return False
-        self.keep = min(1.0, 2 * max(keep, KEEP))
         first, factor, _ = DAMPING
         if length == 1:
             self.damping = self.damping / factor if self.damping > first else 0.0
