@@ -42,6 +42,7 @@ CURVED = 1e-2, 4.0, 1e2  # shift of the exact Hessian's inputs, over their mean 
 KEEP = 0.1  # least share of exact curvature where no such shift leaves a minimum
 DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
 TRIALS = 25
+HARD = 3  # trials behind which hard steps are worth all means: so near to where there are some
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
 WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
 FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
@@ -458,11 +459,12 @@ class Interior:
             stepped = it.s + length * d.s
             enough = before + SUFFICIENT * length * slope + rounding
             near = FAITHFUL * length * size if it.point.gaps.any() else np.inf
-            point = self.stages.followed(X, U, self.lq.gains, near) if follow else None
+            hard = trial >= HARD
+            point = self.stages.followed(X, U, self.lq.gains, near, hard) if follow else None
             s = stepped if point is None else self._reset(point, it.s, stepped)
             followed = point is not None and self._merit(point, s) <= enough
             if not followed:
-                point = self.stages.at(X, U)
+                point = self.stages.at(X, U, hard)
                 s = stepped if point is None else self._reset(point, it.s, stepped)
             if point is not None and (self._merit(point, s) <= enough or self._passes(it, point, s)):
                 self.strayed = 0 if followed else self.strayed + 1

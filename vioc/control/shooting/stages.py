@@ -141,7 +141,9 @@ class Stages:
         """States and inputs a part of a step away."""
         return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
 
-    def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
+    def followed(
+        self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf, hard: bool = False
+    ) -> Point | None:
         """The problem at the trajectory that follows a curve under feedback; None where there is none, or it
         leaves the curve by more than `near`.
         """
@@ -150,7 +152,7 @@ class Stages:
             return None
         try:
             with trying():
-                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue=False)
+                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue=hard)
             if not np.abs(f.difference(X, run.x)).max() <= near:
                 return None
             cost = self.cost.value(run)
