@@ -13,13 +13,11 @@ numbers (IP).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from vioc.control.problem.result import Record
+from vioc.control.problem.result import Log, Record
 from vioc.control.problem.status import Status
 from vioc.control.shooting.lq import StageQuadratic
 from vioc.control.shooting.stages import Blocks, Point, Stages
@@ -31,7 +29,8 @@ FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: 
 LEVEL = 0.1  # first weight of the barrier
 NEXT = 0.2, 1.5  # of the next level: least factor, power
 SOLVED = 10.0  # error over the level's weight at which it is solved
-SOFT = 1e-4, 10.0, 1e-8  # regularization of rows and gaps: first, factor, least
+SOFTNESS = 1e-4, 1e-2, 1e-6  # first regularizations of rows and gaps: the usual one, and what else to try
+STIFFER = 10.0, 1e-8  # factor by which it falls, and the least
 CLOSING = 0.25  # share of what a level left of rows and gaps that the next one may leave
 AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels far ahead of the rows
 BOUNDARY = 0.99  # share of the way to a limit that a step may take
@@ -101,6 +100,8 @@ class Interior:
         Of the scaled conditions of optimality.
     duals : (rows,), optional
         Estimates of the rows' multipliers.
+    soft : float
+        delta of the first level. A search that ends nowhere may end well with another one: `SOFTNESS`.
 
     Raises
     ------
@@ -115,6 +116,7 @@ class Interior:
         U: np.ndarray,
         tolerance: float,
         duals: np.ndarray | None = None,
+        soft: float = SOFTNESS[0],
     ):
         self.stages, self.tolerance = stages, tolerance
         rows, f = stages.rows, stages.map
@@ -128,7 +130,7 @@ class Interior:
         point = stages.at(X, U, hard=True)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {stages.trouble}")
-        self.mu, self.scale, self.soft = LEVEL, 1.0, SOFT[0]
+        self.mu, self.scale, self.soft = LEVEL, 1.0, soft
         s = self._inside(point.rows[self.unequal])
         low, high = (
             np.where(has, self.mu / distance, 0.0)
@@ -224,7 +226,7 @@ class Interior:
 
     # -- the loop -------------------------------------------------------------------------------
 
-    def iterate(self, max_iterations: int, log: Callable[[Record], Any]) -> None:
+    def iterate(self, max_iterations: int, log: Log) -> None:
         """Steps until the conditions of optimality hold, or nothing leads on; see `status`."""
         try:
             for i in range(max_iterations + 1):
@@ -274,7 +276,7 @@ class Interior:
         """The next levels, as far as this one is solved: other estimates, less barrier, and stiffer rows and
         gaps where these do not close by the estimates alone.
         """
-        (least, power), (_, stiffer, softest) = NEXT, SOFT
+        (least, power), (stiffer, softest) = NEXT, STIFFER
         while self._error(self.now, b, self.mu) <= SOLVED * self.mu:
             it, before, mu = self.now, self.left, self.mu
             self.filter.clear()
@@ -290,7 +292,7 @@ class Interior:
                     self.status = Status.INFEASIBLE
                 return
 
-    def _advance(self, i: int, b: Blocks, lin: Linearization, log: Callable[[Record], Any]) -> bool:
+    def _advance(self, i: int, b: Blocks, lin: Linearization, log: Log) -> bool:
         """One step; False where there is none, with a status."""
         it = self.now
         model, keep = self._modelled(b, lin)
@@ -301,7 +303,18 @@ class Interior:
         moved, length, trials, slope = self._search(model, it, d)
         method = "newton" if keep == 1 else "gauss-newton" if keep == 0 else "blend"
         left = self._open(it.point, it.s)
-        log(Record(i, method, self.damping, it.point.cost, slope / self.scale, length, trials, left))
+        log(
+            Record(
+                len(log.records),
+                method,
+                self.damping,
+                it.point.cost,
+                slope / self.scale,
+                length,
+                trials,
+                left,
+            )
+        )
         if moved is None:
             if self._below_rounding(slope):
                 return False

@@ -12,7 +12,7 @@ from vioc.control.descent.begin import guess_curve
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import HEADER, History, Log, Record, Result, finished, open_loop
 from vioc.control.problem.status import Status, verdict
-from vioc.control.shooting.interior import Interior
+from vioc.control.shooting.interior import SOFTNESS, Interior
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.errors import OptimizationError, StepError, trying
@@ -22,6 +22,7 @@ from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 
 VIOLATED = 1e-6  # of the scale of a limit: from here on a sample is said to be outside
+FEW = 60  # iterations that are not divided among several searches
 FOLLOWED = 1e-5  # relative to 1 + |x|: how far a trajectory may be from the iterate that it follows
 
 
@@ -110,7 +111,9 @@ class Problem:
         tolerance : float
             Of the conditions of optimality, of a cost whose gradient is scaled to 100 at most; equations and
             limits in units of their scale.
-        max_iterations, monitor, raise_on_failure
+        max_iterations : int
+            Of all searches: one that ends nowhere is begun again with other regularizations of gaps and rows.
+        monitor, raise_on_failure
             As in `vioc.control.optimize`.
 
         Returns
@@ -138,12 +141,19 @@ class Problem:
         log = Log("optimize", HEADER, monitor)
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
-            search, begun = self._begun(stages, X, U, tolerance, duals)
-            self.rows.check_start(search.now.point.curve)
-            try:
-                search.iterate(max_iterations, log)
-            except KeyboardInterrupt as stop:
-                interrupt, search.status = stop, Status.INTERRUPTED
+            tried: list[Interior] = []
+            for soft, budget in zip(SOFTNESS, _budgets(max_iterations), strict=False):
+                search, begun = self._begun(stages, X, U, tolerance, duals, soft)
+                self.rows.check_start(search.now.point.curve)
+                tried.append(search)
+                try:
+                    search.iterate(budget, log)
+                except KeyboardInterrupt as stop:
+                    interrupt, search.status = stop, Status.INTERRUPTED
+                if search.status in (Status.CONVERGED, Status.INTERRUPTED):
+                    break
+            else:
+                search = min(tried, key=lambda s: s.error if np.isfinite(s.error) else np.inf)
             result = self._result(search, log, begun)
         return finished(result, interrupt, monitor, raise_on_failure)
 
@@ -174,15 +184,15 @@ class Problem:
         X[0] = X[0] if x0 is None else x0
         return X, np.array(U, float)
 
-    def _begun(self, stages: Stages, X, U, tolerance: float, duals) -> tuple[Interior, str]:
+    def _begun(self, stages: Stages, X, U, tolerance, duals, soft) -> tuple[Interior, str]:
         """The search, from the start held where the guess has no steps."""
         try:
-            return Interior(stages, X, U, tolerance, duals), ""
+            return Interior(stages, X, U, tolerance, duals, soft), ""
         except OptimizationError as error:
             held = np.tile(X[0], (len(X), 1))
             if np.array_equal(held, X) and not U.any():
                 raise
-            search = Interior(stages, held, np.zeros_like(U), tolerance, duals)
+            search = Interior(stages, held, np.zeros_like(U), tolerance, duals, soft)
             return search, f"{error}; the search began with the start held"
 
     def _result(self, search: Interior, log: Log, begun: str) -> Result:
@@ -231,3 +241,11 @@ class Problem:
             margin=self.rows.margin(run),
             error=search.error,
         )
+
+
+def _budgets(iterations: int) -> tuple[int, ...]:
+    """How many each search may take: a half, a quarter and a quarter; all for one where they are few."""
+    if iterations < FEW:
+        return (iterations,)
+    half, quarter = iterations - iterations // 2, iterations // 4
+    return half, quarter, iterations - half - quarter
