@@ -77,7 +77,7 @@ def optimize(
         where there are limits or the map is large; of small ones without limits multiple shooting from a
         curve of states and Newton else, with shooting where these end without an optimum.
     tolerance : float, optional
-        Of shooting: what the conditions of optimality may leave, scaled; default 1e-8. Of the others: stop at
+        Of shooting: what the conditions of optimality may leave, scaled; default 1e-9. Of the others: stop at
         -Dg(xi).zeta < tolerance, in units of the cost; default 1e-6.
     max_iterations : int
     multipliers : dict, optional
@@ -144,7 +144,7 @@ def optimize(
             x0,
             guess,
             multipliers=multipliers,
-            tolerance=1e-8 if tolerance is None else tolerance,
+            tolerance=1e-9 if tolerance is None else tolerance,
             max_iterations=max_iterations,
             monitor=monitor,
             raise_on_failure=raises,

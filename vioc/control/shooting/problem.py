@@ -92,7 +92,7 @@ class Problem:
         guess: Any = None,
         *,
         multipliers: Mapping[str, Any] | None = None,
-        tolerance: float = 1e-8,
+        tolerance: float = 1e-9,
         max_iterations: int = 300,
         monitor: bool | Callable[[Record], Any] | None = None,
         raise_on_failure: bool = True,
@@ -201,14 +201,14 @@ class Problem:
         assert status is not None
         note = ""
         if np.any(it.point.gaps):
-            followed = search.stages.followed(curve.x, curve.u, search.gains)
+            followed = search.stages.followed(curve.x, curve.u, search.gains, hard=True)
             far = np.inf
             if followed is not None:
                 far = np.abs(f.difference(curve.x, followed.curve.x)).max() / (1 + np.abs(curve.x).max())
             if far > FOLLOWED and status is Status.CONVERGED:
                 status, note = Status.ACCEPTABLE, "the trajectory of its inputs leaves the curve found"
             if far > FOLLOWED:  # of an end on the way, what its inputs alone do may be nearer to it
-                rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains))
+                rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains), hard=True)
                 followed = min((p for p in (followed, rolled) if p), key=lambda p: p.cost, default=None)
             if followed is not None:
                 curve = followed.curve
