@@ -2,13 +2,14 @@
 
 Unknowns are the states and inputs of all stages, and a slack s for every inequality:
 
-    minimize  g(X, U)  subject to  x_k+1 = f_k(x_k, u_k),  h_E = l_E,  h_I - s = 0,  l <= s <= u.
+    minimize  g(X, U)  subject to  x_k+1 = f(x_k, u_k),  h_E = a_E,  h_I - s = 0,  a <= s <= b.
 
-Rows are held by multipliers, estimated level by level, and a quadratic penalty; limits by a barrier; the
-dynamics by gaps that close. Every Newton step on the conditions of optimality is one linear-quadratic
-problem of the stages (`lq`): slacks and multipliers of rows are eliminated row by row, and since the
-equations of rows are regularized, redundant ones may stand. See docs/maths/shooting.md, whose equations have
-numbers (IP).
+A level is the barrier's weight mu, which holds limits, the regularization delta of rows and gaps, and
+estimates of their multipliers; where the states are a trajectory, delta of the dynamics is 0. Every Newton
+step on the level's conditions of optimality is one linear-quadratic problem of the stages (`lq`): slacks and
+multipliers of rows are eliminated row by row, and since the equations of rows are regularized, redundant ones
+may stand. Trials follow the curve as trajectories, or keep its gaps; merit and filter judge them. See
+docs/maths/shooting.md, whose equations have numbers (IP).
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class Interior:
         return r
 
     def _price(self, point: Point, s: np.ndarray) -> float:
-        """Cost and barrier."""
+        """Cost and barrier, without what (IP 7) has of rows and gaps."""
         total = self.scale * point.cost
         for has, distance in zip(self.has, self._distances(s), strict=True):
             total -= self.mu * float(np.log(distance[has]).sum())
@@ -259,7 +260,7 @@ class Interior:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
     def _begin_costates(self, it: Iterate, b: Blocks) -> None:
-        """Those that go with given multipliers of rows: the adjoint recursion."""
+        """Costates that go with given multipliers of rows, the adjoint recursion; its estimates too."""
         (N, m, _), n = b.J.shape, b.F.shape[1]
         at_steps, at_end = it.y[: N * m].reshape(N, m), it.y[N * m :]
         g = self.scale * b.g + np.einsum("kmq,km->kq", b.J, at_steps)
@@ -273,8 +274,9 @@ class Interior:
         return self.stages.blocks(it.point, lin, it.p / self.scale, it.y / self.scale, exact)
 
     def _weigh(self, b: Blocks) -> None:
-        """The next levels, as far as this one is solved: other estimates, less barrier, and stiffer rows and
-        gaps where these do not close by the estimates alone.
+        """The next levels, as far as this one is solved, (IP 4): other estimates, less barrier, and stiffer
+        rows and gaps where these do not close by the estimates alone. A status where last levels close
+        nothing.
         """
         (least, power), (stiffer, softest) = NEXT, STIFFER
         while self._error(self.now, b, self.mu) <= SOLVED * self.mu:
@@ -293,7 +295,7 @@ class Interior:
                 return
 
     def _advance(self, i: int, b: Blocks, lin: Linearization, log: Log) -> bool:
-        """One step; False where there is none, with a status."""
+        """One iteration, its step taken or not; False where it was the last, with a status."""
         it = self.now
         model, keep = self._modelled(b, lin)
         if model is None:
@@ -349,7 +351,9 @@ class Interior:
     def _modelled(self, b: Blocks, lin: Linearization) -> tuple[Blocks | None, float]:
         """The blocks to step with, factored, and what share of the exact curvature is in them.
 
-        Near the end that is as much as leaves a minimum; before, Gauss-Newton's blocks with damped inputs.
+        All of it where a shift of the inputs leaves a minimum, else the largest share that does; none in the
+        first iteration, in a pause, and where inputs are damped. None where no shift of Gauss-Newton's
+        Hessian leaves a minimum either.
         """
         n = b.F.shape[1]
         unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
@@ -418,7 +422,7 @@ class Interior:
         return self.lq.factor(b.F, M, last, self._elastic(self.now))
 
     def _solve(self, b: Blocks, it: Iterate, gaps: np.ndarray, r: np.ndarray) -> Direction:
-        """Newton's direction, (IP 5), for what gaps and rows leave."""
+        """Newton's direction, (IP 5), for what gaps and rows leave, by the factors of `_factor`."""
         N, m = b.J.shape[:2]
         weight, v = self._eliminated(it, r)
         g, end = self.scale * b.g, self.scale * b.g_end
@@ -460,7 +464,7 @@ class Interior:
         return of_slacks, min(most(it.low, d.low), most(it.high, d.high))
 
     def _search(self, b: Blocks, it: Iterate, d: Direction) -> tuple[Iterate | None, float, int, float]:
-        """Armijo's rule on the merit: the next iterate or None, its step, trials, slope."""
+        """Armijo's rule on the merit, and the filter: the next iterate or None, its step, trials, slope."""
         slope = self._slope(b, it, d)
         before = self._merit(it.point, it.s)
         rounding = 10 * np.finfo(float).eps * abs(before)
@@ -530,7 +534,9 @@ class Interior:
         s: np.ndarray,
         enough: float,
     ) -> Iterate | None:
-        """The step again, for what the first trial leaves beyond what its model said."""
+        """The step again, for what the first trial's curve leaves beyond what its model said; None where the
+        merit refuses it too.
+        """
         gaps, r, rest = it.point.gaps, self._left(it.point, it.s), 1 - length
         beyond = point.gaps - rest * gaps - length * self._elastic(it) * (d.p - self.costates)[1:]
         more = self._left(point, s) - rest * r - length * self.soft * (d.y - self.estimate)
@@ -545,7 +551,7 @@ class Interior:
         return self._moved(it, again, point_again, s, step, of_multipliers)
 
     def _slope(self, b: Blocks, it: Iterate, d: Direction) -> float:
-        """Derivative of the merit along a direction."""
+        """Derivative of the merit (IP 7) along a direction."""
         n = b.F.shape[1]
         to_low, to_high = self._distances(it.s)
         cost = np.vdot(b.g[:, :n], d.dx[:-1]) + np.vdot(b.g[:, n:], d.du) + b.g_end @ d.dx[-1]
