@@ -254,7 +254,7 @@ class Interior:
                 if i == max_iterations:
                     self.status = Status.MAX_ITERATIONS
                     return
-                if not self._advance(i, b, lin, log):
+                if not self._advance(b, lin, log):
                     return
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
@@ -294,7 +294,7 @@ class Interior:
                     self.status = Status.INFEASIBLE
                 return
 
-    def _advance(self, i: int, b: Blocks, lin: Linearization, log: Log) -> bool:
+    def _advance(self, b: Blocks, lin: Linearization, log: Log) -> bool:
         """One iteration, its step taken or not; False where it was the last, with a status."""
         it = self.now
         model, keep = self._modelled(b, lin)
