@@ -74,8 +74,9 @@ def optimize(
         Gauss-Newton (the quasi-Newton method of this problem) and to steepest descent where no shift helps.
         ``"multiple-shooting"`` is the first of these done in symbols, for small maps with implicit equations
         (`OneStepMap.residual`); what it arrives at is projected and handed to Newton. ``"auto"`` is shooting
-        where there are limits or the map is large; of small ones without limits multiple shooting from a
-        curve of states and Newton else, with shooting where these end without an optimum.
+        where there are limits, the map is large or has no implicit equations; of small ones without limits
+        multiple shooting from a curve of states and Newton else, with shooting where these end without an
+        optimum.
     tolerance : float, optional
         Of shooting: what the conditions of optimality may leave, scaled; default 1e-9. Of the others: stop at
         -Dg(xi).zeta < tolerance, in units of the cost; default 1e-6.

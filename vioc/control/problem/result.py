@@ -32,9 +32,10 @@ class Record(NamedTuple):
     iteration : int
     method : str
         Whose direction was used: ``"newton"``, ``"gauss-newton"``, ``"steepest"``; with ``"ms "`` before
-        it for steps of multiple shooting, where ``"ms blend"`` keeps a part of the curvature.
+        it for steps of multiple shooting in symbols; ``"blend"`` keeps a part of the curvature.
     shift : float
-        Of the Hessian, in units of the inputs' mean weight; 0 is Newton's own.
+        Of the Hessian, in units of the inputs' mean weight; 0 is Newton's own. Of shooting: the damping of
+        Gauss-Newton's inputs.
     cost : float
         Before the step.
     descent : float
@@ -44,7 +45,8 @@ class Record(NamedTuple):
     trials : int
         Trajectories, or curves, tried by the line search.
     gap : float
-        |r|, how far a curve of multiple shooting is from a trajectory, in the units of the map's residual.
+        How far a curve is from a trajectory, |r| in the units of the map's residual; of shooting the most
+        that gaps, equations and limits leave.
     """
 
     iteration: int

@@ -37,7 +37,7 @@ class Status(str, Enum):
 ADVICE = {
     Status.CONVERGED: "",
     Status.CLOSE: "",
-    Status.ACCEPTABLE: "only to IPOPT's looser tolerances; scale the cost, or start from a better guess",
+    Status.ACCEPTABLE: "only to looser tolerances; scale the cost, or start from a better guess",
     Status.MAX_ITERATIONS: "raise max_iterations, or start from a better guess",
     Status.MAX_TIME: "raise the solver's time limit, or start from a better guess",
     Status.LINE_SEARCH: (

@@ -222,7 +222,8 @@ class Interior:
         parts = [self._stationarity(it, b) / of_duals, float(np.abs(balance).max(initial=0)) / of_duals]
         parts += [float(np.abs(c).max(initial=0)) for c in (gaps, r)]
         for has, distance, z in zip(self.has, self._distances(it.s), (it.low, it.high), strict=True):
-            parts.append(float(np.abs(z[has] * distance[has] - mu).max(initial=0)) / of_limits)
+            of_cost = 1.0 if mu else self.scale  # in the end the price of limits in the cost's own units
+            parts.append(float(np.abs(z[has] * distance[has] - mu).max(initial=0)) / of_limits / of_cost)
         return max(parts)
 
     # -- the loop -------------------------------------------------------------------------------
@@ -284,7 +285,9 @@ class Interior:
             self.filter.clear()
             self.estimate, self.costates = it.y.copy(), it.p.copy()
             self.left = self._open(it.point, it.s)
-            self.mu = max(self.tolerance / 10, min(least * mu, mu**power), min(mu, AHEAD * self.left))
+            self.mu = max(
+                self.tolerance * self.scale / 10, min(least * mu, mu**power), min(mu, AHEAD * self.left)
+            )
             closing = self.left <= max(self.tolerance, CLOSING * before)
             if not closing and self.soft > softest:
                 self.soft = max(self.soft / stiffer, softest)

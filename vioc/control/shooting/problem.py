@@ -107,7 +107,7 @@ class Problem:
             A curve of states and inputs that need not be a trajectory; U may be None. Inputs alone are rolled
             out. None holds the first state, without inputs.
         multipliers : dict, optional
-            Estimates by name, from `Result.multipliers`; default those of a guess that is a result.
+            Estimates by name, from `Result.multipliers`; default those of a guess that is a converged result.
         tolerance : float
             Of the conditions of optimality, of a cost whose gradient is scaled to 100 at most; equations and
             limits in units of their scale.
@@ -134,7 +134,7 @@ class Problem:
                 f"expected tolerance > 0 and max_iterations >= 1, got {tolerance}, {max_iterations}"
             )
         if multipliers is None:
-            multipliers = getattr(guess, "multipliers", None) if isinstance(guess, Result) else None
+            multipliers = guess.multipliers if isinstance(guess, Result) and guess.converged else None
         X, U = self._curve(x0, getattr(guess, "curve", None) or guess)
         stages = Stages(self.map, self.cost, self.rows, self.k0, self.lengths)
         duals = self.rows.from_multipliers(multipliers) if multipliers else None
