@@ -31,7 +31,8 @@ class Setting:
         self.rows = Rows(f, N, collected(f, N, **limits))
         self.stages = Stages(f, cost, self.rows, 0, np.full(N, f.dt))
         self.point = self.stages.at(X, U)
-        self.curve, self.lin = self.point.curve, self.stages.first(self.point)
+        self.curve = self.point.curve
+        self.lin = self.stages.map.linearize_steps(self.point.steps)
 
     def along(self, dx, du, step):
         """Rows at the points of a stencil, (5, rows)."""

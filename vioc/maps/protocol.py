@@ -343,17 +343,17 @@ class OneStepMap(Named, ABC):
 
     def linearize(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> Linearization:
         """Exact first derivatives of the step at (x, u)."""
-        return self._regular(self._step_at(x, u, k, dt)).rows(0)
+        return self.linearize_steps(self._step_at(x, u, k, dt)).rows(0)
 
     def linearize_points(
         self, X: Any, U: Any, *, k0: int = 0, dt: float | Sequence[float] | np.ndarray | None = None
     ) -> Linearization:
         """`linearize` at N states X (N, nx) and inputs U (N, nu), step k0 + i at row i; `dt` as `rollout`."""
-        return self._regular(self.steps_at(X, U, k0, dt))
+        return self.linearize_steps(self.steps_at(X, U, k0, dt))
 
     def linearize_trajectory(self, trajectory: Trajectory) -> Linearization:
         """`linearize` along a rollout of this map; its steps are not solved again."""
-        return self._regular(Steps.along(trajectory_of(trajectory)))
+        return self.linearize_steps(Steps.along(trajectory_of(trajectory)))
 
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
@@ -397,8 +397,8 @@ class OneStepMap(Named, ABC):
         zeta = np.zeros(steps.multipliers.shape) if zeta is None else zeta
         return self.second(steps, *(np.ascontiguousarray(w, float) for w in (Z, zeta)))
 
-    def _regular(self, steps: Steps) -> Linearization:
-        """First derivatives, or `StepError` where a step has none."""
+    def linearize_steps(self, steps: Steps) -> Linearization:
+        """First derivatives of solved steps, or `StepError` where one has none."""
         found = self.first(steps)
         if math.isfinite(sum(np.vdot(m, m) for m in (found.A, found.B))):  # quick; squares may overflow
             return found

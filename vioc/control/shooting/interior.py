@@ -142,7 +142,7 @@ class Interior:
         self.now = Iterate(point, np.zeros((len(U) + 1, f.ndx)), y, s, low, high)
         self.estimate = y.copy()
         self.costates = self.now.p.copy()
-        self.damping, self.promise = 0.0, np.inf
+        self.damping, self.promise = 0.0, np.nan
         self.pause = self.wait = 1
         self.filter: list[tuple[float, float]] = []
         self.shift = 0.0
@@ -233,7 +233,7 @@ class Interior:
         try:
             for i in range(max_iterations + 1):
                 it = self.now
-                lin = self.stages.first(it.point)
+                lin = self.stages.map.linearize_steps(it.point.steps)
                 b = self._blocks(lin, exact=False)
                 if i == 0:
                     slope, bend = (
@@ -515,7 +515,7 @@ class Interior:
         return np.where(price(there) < price(s), there, s)
 
     def _passes(self, it: Iterate, point: Point, s: np.ndarray) -> bool:
-        """Whether a trial costs less than all iterates of this level that left no more, [WB] (18): full steps
+        """Whether a trial costs less than all iterates of this level that left no more: full steps
         along curved equations raise any merit.
         """
         price, left = self._price(it.point, it.s), self._open(it.point, it.s)

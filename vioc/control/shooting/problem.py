@@ -216,6 +216,8 @@ class Problem:
         cost = self.cost.value(run)
         multipliers = self.rows.multipliers(it.y / search.scale)
         found = self.rows.violations(run, VIOLATED) if len(self.rows) else []
+        if found and status is Status.CONVERGED:  # of an unstable motion: its rollout leaves the curve
+            status, note = Status.ACCEPTABLE, "the rollout of its inputs does not keep all limits"
         advice = (begun, note, search.note, status.advice)
         text = verdict(
             status,

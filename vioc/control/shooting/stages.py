@@ -105,13 +105,6 @@ class Stages:
             return None
         return Point(curve, steps, gaps, cost, rows)
 
-    def first(self, point: Point) -> Linearization:
-        """The map's derivatives there. Raises `StepError` where it has none."""
-        found = self.map.first(point.steps)
-        if not (np.isfinite(found.A).all() and np.isfinite(found.B).all()):
-            raise StepError("a step of the curve has no derivatives", 0, float("nan"), "not finite")
-        return found
-
     def blocks(self, point: Point, lin: Linearization, p: np.ndarray, y: np.ndarray, exact: bool) -> Blocks:
         """Derivatives there, with costates p (N+1, ndx) of the dynamics and y (rows,) of the limits."""
         e = self.cost.expand(point.curve, lin, exact)
