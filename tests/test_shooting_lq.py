@@ -19,6 +19,11 @@ SIZES = [(1, 1, 1), (4, 3, 2), (6, 5, 1), (3, 2, 4), (5, 9, 3), (2, 4, 0)]
 NONE = np.empty(0, int)
 
 
+def along(n, free):
+    """Directions of entries of x_0."""
+    return np.eye(n)[:, free]
+
+
 @dataclass
 class Data:
     """A problem: F, M, last, g, end, gaps, x0 as `StageQuadratic` takes them."""
@@ -48,7 +53,7 @@ def problem(seed, N, n, m, *, convex=True):
     return Data(F, M, last, g, end, rng.standard_normal((N, n)), rng.standard_normal(n))
 
 
-def dense(d, free, soft):
+def dense(d, free, soft, rigid=0):
     """Minimum x, u, costates p of the equations in one matrix, and a bound of how far rounding moves them."""
     N, n, q = d.F.shape
     m = q - n
@@ -62,7 +67,8 @@ def dense(d, free, soft):
         K[np.ix_(z, at_p[k + 1])] += d.F[k].T
         K[np.ix_(at_p[k + 1], z)] += d.F[k]
         K[at_p[k + 1], at_x[k + 1]] -= 1
-        K[at_p[k + 1], at_p[k + 1]] -= soft
+        elastic = at_p[k + 1, : n - rigid]
+        K[elastic, elastic] -= soft
         K[at_x[k], at_p[k]] -= 1  # p_0 is what the Lagrangian gains with x_0
         rhs[z] -= d.g[k]
         rhs[at_p[k + 1]] -= d.gaps[k]
@@ -78,9 +84,9 @@ def dense(d, free, soft):
     return found[at_x], found[at_u], found[at_p], bound
 
 
-def solved(d, free, native, soft):
+def solved(d, free, native, soft, rigid=0):
     N, n, q = d.F.shape
-    lq = StageQuadratic(N, n, q - n, free, native)
+    lq = StageQuadratic(N, n, q - n, along(n, free), native, rigid)
     assert lq.factor(d.F, d.M, d.last, soft)
     return lq, lq.solve(d.g, d.end, d.gaps, d.x0)
 
@@ -127,6 +133,38 @@ def test_the_minimum_and_its_costates(N, n, m, soft, native):
 
 
 @pytest.mark.parametrize("native", KERNELS)
+@pytest.mark.parametrize("rigid", [1, 3])
+def test_states_that_are_rigid(rigid, native):
+    """Elastic dynamics for the first states only."""
+    for N, n, m, free in ((4, 5, 2, NONE), (3, 3, 1, np.array([2])), (6, 4, 3, np.arange(4))):
+        d = problem(N + n + m, N, n, m)
+        _, found = solved(d, free, native, 0.3, rigid)
+        *expected, bound = dense(d, free, 0.3, rigid)
+        assert bound < 1e-8
+        for mine, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=bound)
+        z = np.concatenate([found[0][:-1], found[1]], axis=1)
+        ends = np.einsum("kij,kj->ki", d.F, z) + d.gaps
+        hard = slice(n - rigid, n)
+        np.testing.assert_allclose(found[0][1:, hard], ends[:, hard], rtol=0, atol=50 * EPS * np.abs(z).max())
+
+
+@pytest.mark.parametrize("native", KERNELS)
+def test_a_start_along_directions(native):
+    """Two entries that move as one: as if they were one state's start."""
+    d, (N, n, m) = problem(4, 5, 4, 2), (5, 4, 2)
+    E = np.array([[1.0, 0], [1, 0], [0, 2], [0, 0]])
+    lq = StageQuadratic(N, n, m, E, native)
+    assert lq.factor(d.F, d.M, d.last)
+    x, _, p = lq.solve(d.g, d.end, d.gaps, d.x0)
+    moved = np.linalg.lstsq(E, x[0] - d.x0, rcond=None)[0]
+    np.testing.assert_allclose(d.x0 + E @ moved, x[0], rtol=0, atol=100 * EPS * np.abs(x[0]).max())
+    assert np.abs(moved).min() > 1e-3
+    size = np.abs(E.T).sum(axis=1).max() * np.abs(p[0]).max()
+    np.testing.assert_allclose(E.T @ p[0], 0, rtol=0, atol=1e4 * EPS * size)
+
+
+@pytest.mark.parametrize("native", KERNELS)
 def test_states_move_by_the_dynamics_and_inputs_by_the_gains(native):
     soft, d = 0.3, problem(1, 6, 4, 2)
     lq, (x, u, p) = solved(d, NONE, native, soft)
@@ -167,7 +205,7 @@ def test_it_finds_that_there_is_no_minimum(free, soft, native):
         d = problem(seed, 4, 3, 2, convex=False)
         least = np.linalg.eigvalsh(reduced(d, free, soft))[0]
         assert abs(least) > 1e-6  # no toss-ups among them
-        found = StageQuadratic(4, 3, 2, free, native).factor(d.F, d.M, d.last, soft)
+        found = StageQuadratic(4, 3, 2, along(3, free), native).factor(d.F, d.M, d.last, soft)
         assert found == (least > 0)
         verdicts.append(found)
     assert 5 < sum(verdicts) < 55
@@ -178,7 +216,7 @@ def test_where_there_is_one_it_is_found_though_stages_are_not_convex(native):
     found = 0
     for seed in range(60):
         d = problem(seed, 4, 3, 2, convex=False)
-        lq = StageQuadratic(4, 3, 2, NONE, native)
+        lq = StageQuadratic(4, 3, 2, along(3, NONE), native)
         if lq.factor(d.F, d.M, d.last) and np.linalg.eigvalsh(d.M).min() < 0:
             found += 1
             *expected, bound = dense(d, NONE, 0.0)
@@ -205,7 +243,7 @@ def test_singular_problems_have_no_one_minimum(native):
         d = problem(8, 4, 3, 2)
         change(d)
         with np.errstate(invalid="ignore"):
-            return StageQuadratic(4, 3, 2, free, native).factor(d.F, d.M, d.last, soft)
+            return StageQuadratic(4, 3, 2, along(3, free), native).factor(d.F, d.M, d.last, soft)
 
     def idle(d):  # an input that does nothing and costs nothing
         d.F[2, :, 4] = 0
@@ -236,7 +274,7 @@ def test_elastic_dynamics_need_no_curvature_of_the_end_but_not_too_negative_a_on
         d.last = np.diag([lowest, 1.0])
         d.M[:] = 1e3 * np.eye(3)
         d.F[:] = 1e-3 * d.F
-        assert StageQuadratic(3, 2, 1, NONE, native).factor(d.F, d.M, d.last, soft) == good
+        assert StageQuadratic(3, 2, 1, along(2, NONE), native).factor(d.F, d.M, d.last, soft) == good
 
 
 def test_large_blocks():

@@ -1,6 +1,7 @@
 """A primal-dual interior point of an augmented Lagrangian, on stages.
 
-Unknowns are the states and inputs of all stages, and a slack s for every inequality:
+Unknowns are the states and inputs of all stages (of the first state what is free), and a slack s for every
+inequality:
 
     minimize  g(X, U)  subject to  x_k+1 = f(x_k, u_k),  h_E = a_E,  h_I - s = 0,  a <= s <= b.
 
@@ -96,7 +97,7 @@ class Interior:
     ----------
     stages : Stages
     X, U : (N+1, nx), (N, nu)
-        The guess; X[0] stays.
+        The guess; X[0] stays but along the free directions of the start.
     tolerance : float
         Of the scaled conditions of optimality.
     duals : (rows,), optional
@@ -127,7 +128,9 @@ class Interior:
         self.target = rows.lower[self.equal]
         self.lower, self.upper = rows.lower[self.unequal], rows.upper[self.unequal]
         self.has = np.isfinite(self.lower), np.isfinite(self.upper)
-        self.lq = StageQuadratic(len(U), f.ndx, f.nu, np.empty(0, int), f.backend.name != "virtual")
+        native = f.backend.name != "virtual"
+        self.lq = StageQuadratic(len(U), f.ndx, f.nu, stages.start, native, stages.rigid)
+        self.gives = np.arange(f.ndx) < f.ndx - stages.rigid  # whose gaps are elastic
         point = stages.at(X, U, hard=True)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {stages.trouble}")
@@ -196,16 +199,17 @@ class Interior:
     # -- errors ---------------------------------------------------------------------------------
 
     def _stationarity(self, it: Iterate, b: Blocks) -> float:
-        """Largest entry of the Lagrangian's gradient; the first state is given."""
+        """Largest entry of the Lagrangian's gradient; of the first state along what is free."""
         N, n = len(b.F), b.F.shape[1]
         at_steps, at_end = it.y[: N * b.J.shape[1]].reshape(N, -1), it.y[N * b.J.shape[1] :]
         r = self.scale * b.g + np.einsum("kij,ki->kj", b.F, it.p[1:])
         if b.J.shape[1]:
             r += np.einsum("kmq,km->kq", b.J, at_steps)
+        start = self.stages.start.T @ r[0, :n]
         r[:, :n] -= it.p[:-1]
         r[0, :n] = 0.0
         end = self.scale * b.g_end + b.J_end.T @ at_end - it.p[-1]
-        return max(float(np.abs(r).max(initial=0)), float(np.abs(end).max(initial=0)))
+        return max(float(np.abs(part).max(initial=0)) for part in (r, start, end))
 
     def _error(self, it: Iterate, b: Blocks, mu: float) -> float:
         """Of the conditions of optimality, or of those of a level where mu > 0; (IP 4)."""
@@ -216,7 +220,7 @@ class Interior:
         of_limits = max(100.0, limits.sum() / max(limits.size, 1)) / 100
         gaps, r = it.point.gaps, self._left(it.point, it.s)
         if mu:
-            gaps = gaps - self._elastic(it) * (it.p - self.costates)[1:]
+            gaps = gaps - self._given_way(it, it.p)
             r = r - self.soft * (it.y - self.estimate)
         balance = it.y[self.unequal] - it.high + it.low
         parts = [self._stationarity(it, b) / of_duals, float(np.abs(balance).max(initial=0)) / of_duals]
@@ -360,15 +364,18 @@ class Interior:
         """
         n = b.F.shape[1]
         unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
-        one = np.zeros(b.F.shape[2])
-        one[n:] = unit if unit > 0 else 1.0
+        unit = unit if unit > 0 else 1.0
+        one = np.zeros((len(b.F), b.F.shape[2]))
+        one[:, n:] = unit
+        # what is free at the start acts throughout
+        one[0, :n] = len(b.F) * unit * self.stages.start.any(axis=1)
         near = self.damping == 0 and self.pause <= 0
         self.pause -= 1
         if near:
             exact, shift = self._blocks(lin, exact=True), 0.0
             least, grow, most = CURVED
             while shift <= most:
-                model = replace(exact, H=exact.H + shift * np.diag(one)) if shift else exact
+                model = replace(exact, H=exact.H + shift * _diagonals(one)) if shift else exact
                 if self._factor(model):
                     self.wait, self.shift = 1, shift
                     return model, 1.0
@@ -385,7 +392,7 @@ class Interior:
         damp = (0.0 if near else self.damping) * one
         shift, (first, grow, most) = 0.0, SHIFT
         while shift <= most:
-            model = replace(b, H=b.H + np.diag(damp + shift), H_end=b.H_end + shift * np.eye(n))
+            model = replace(b, H=b.H + _diagonals(damp + shift), H_end=b.H_end + shift * np.eye(n))
             if self._factor(model):
                 return model, 0.0
             shift = max(first, grow * shift)
@@ -396,6 +403,10 @@ class Interior:
     def _elastic(self, it: Iterate) -> float:
         """delta of the dynamics: none where the states are a trajectory, which steps then follow."""
         return self.soft if it.point.gaps.any() else 0.0
+
+    def _given_way(self, it: Iterate, p: np.ndarray) -> np.ndarray:
+        """By how much gaps give way to costates p (N+1, ndx); constants of the motion do not."""
+        return self._elastic(it) * self.gives * (p - self.costates)[1:]
 
     def _eliminated(self, it: Iterate, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights of the rows in the step's problem, and linear terms v: y+ = v + weight dh, (IP 6)."""
@@ -433,7 +444,7 @@ class Interior:
             g = g + np.einsum("kmq,km->kq", b.J, v[: N * m].reshape(N, m))
         if len(b.J_end):
             end = end + b.J_end.T @ v[N * m :]
-        c = gaps + self._elastic(it) * self.costates[1:]
+        c = gaps + self._elastic(it) * self.gives * self.costates[1:]
         dx, du, p = self.lq.solve(g, end, c, np.zeros(b.F.shape[1]))
         dz = np.concatenate([dx[:-1], du], axis=1)
         dh = np.concatenate([np.einsum("kmq,kq->km", b.J, dz).ravel(), b.J_end @ dx[-1]])
@@ -541,7 +552,7 @@ class Interior:
         merit refuses it too.
         """
         gaps, r, rest = it.point.gaps, self._left(it.point, it.s), 1 - length
-        beyond = point.gaps - rest * gaps - length * self._elastic(it) * (d.p - self.costates)[1:]
+        beyond = point.gaps - rest * gaps - length * self._given_way(it, d.p)
         more = self._left(point, s) - rest * r - length * self.soft * (d.y - self.estimate)
         again = self._solve(b, it, length * gaps + beyond, length * r + more)
         step, of_multipliers = self._longest(it, again)
@@ -574,3 +585,8 @@ class Interior:
         low = np.where(self.has[0], np.clip(low, self.mu / to_low / SIGMA, self.mu / to_low * SIGMA), 0.0)
         high = np.where(self.has[1], np.clip(high, self.mu / to_high / SIGMA, self.mu / to_high * SIGMA), 0.0)
         return Iterate(point, p, y, s, low, high)
+
+
+def _diagonals(rows: np.ndarray) -> np.ndarray:
+    """Diagonal matrices (N, q, q) of rows (N, q)."""
+    return rows[:, :, None] * np.eye(rows.shape[1])

@@ -1,6 +1,7 @@
 /* The linear-quadratic problem of a chain of stages, as `lq.py` writes it; matrices row by row.
 
-   factor: P, K and the Cholesky factors of every stage, backwards; solve: a step for given linear terms. */
+   factor: P, K and the Cholesky factors of every stage, backwards; solve: a step for given linear terms. The first
+   e states are elastic where soft > 0. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,10 +36,11 @@ static void add_product(double *restrict C, const double *restrict A, Long si, L
   }
 }
 
-/* T = P (I + soft P)^-1 by the Cholesky factor of I + soft P in A; 0 where that is not positive definite. */
-static int soften(Long n, double soft, const double *restrict P, double *restrict T, double *restrict A) {
+/* T = P (I + D P)^-1, D = soft for the first e states and 0 for the others: by the Cholesky factor, in A, of
+   I + soft P of the former; 0 where that is not positive definite. */
+static int soften(Long n, Long e, double soft, const double *restrict P, double *restrict T, double *restrict A) {
   Long i, j, k;
-  for (i = 0; i < n; ++i)
+  for (i = 0; i < e; ++i)
     for (j = 0; j <= i; ++j) {
       double s = (i == j) + soft * P[i * n + j];
       for (k = 0; k < j; ++k) s -= A[i * n + k] * A[j * n + k];
@@ -47,27 +49,36 @@ static int soften(Long n, double soft, const double *restrict P, double *restric
       else return 0;
     }
   memcpy(T, P, n * n * sizeof *T);
-  for (i = 0; i < n; ++i) {
+  for (i = 0; i < e; ++i) {
     for (k = 0; k < i; ++k) {
       const double a = A[i * n + k];
       for (j = 0; j < n; ++j) T[i * n + j] -= a * T[k * n + j];
     }
     for (j = 0; j < n; ++j) T[i * n + j] /= A[i * n + i];
   }
-  for (i = n - 1; i >= 0; --i) {
-    for (k = i + 1; k < n; ++k) {
+  for (i = e - 1; i >= 0; --i) {
+    for (k = i + 1; k < e; ++k) {
       const double a = A[k * n + i];
       for (j = 0; j < n; ++j) T[i * n + j] -= a * T[k * n + j];
     }
     for (j = 0; j < n; ++j) T[i * n + j] /= A[i * n + i];
   }
+  for (i = e; i < n; ++i) /* what is rigid: P less what the elastic states give way */
+    for (j = 0; j < n; ++j) {
+      double s = 0;
+      if (j < e) T[i * n + j] = T[j * n + i];
+      else {
+        for (k = 0; k < e; ++k) s += P[i * n + k] * T[k * n + j];
+        T[i * n + j] -= soft * s;
+      }
+    }
   return 1;
 }
 
 /* F (N, n, q), M (N, q, q), last (n, n) -> T (N, n, n), P of the first stage (n, n), K (N, m, n), L (N, m, m)
    lower. The stage at which there is no minimum, or -1; -2 without memory. */
-PUBLIC Long vioc_lq_factor(Long N, Long n, Long q, double soft, const double *F, const double *M, const double *last,
-                           double *T, double *p, double *K, double *L) {
+PUBLIC Long vioc_lq_factor(Long N, Long n, Long q, Long e, double soft, const double *F, const double *M,
+                           const double *last, double *T, double *p, double *K, double *L) {
   const Long m = q - n;
   double *W = malloc((n * q + q * q + n * n + 1) * sizeof *W), *H = W + n * q, *A = H + q * q;
   Long i, j, k, l, stage;
@@ -77,7 +88,7 @@ PUBLIC Long vioc_lq_factor(Long N, Long n, Long q, double soft, const double *F,
     const double *f = F + stage * n * q;
     double *t = T + stage * n * n, *gain = K + stage * m * n, *low = L + stage * m * m;
     if (soft == 0) memcpy(t, p, n * n * sizeof *t);
-    else if (!soften(n, soft, p, t, A)) { free(W); return stage; }
+    else if (!soften(n, e, soft, p, t, A)) { free(W); return stage; }
     memset(W, 0, n * q * sizeof *W);
     add_product(W, t, n, 1, f, n, n, q, 0);
     memcpy(H, M + stage * q * q, q * q * sizeof *H);
@@ -129,8 +140,8 @@ PUBLIC Long vioc_lq_factor(Long N, Long n, Long q, double soft, const double *F,
 }
 
 /* Backwards: g (N, q), end (n), gap (N, n) -> s (N, n) after softening, that of the first stage s0 (n), d (N, m). */
-PUBLIC void vioc_lq_backward(Long N, Long n, Long q, double soft, const double *F, const double *T, const double *K,
-                             const double *L, const double *g, const double *end, const double *gap, double *s,
+PUBLIC void vioc_lq_backward(Long N, Long n, Long q, Long e, double soft, const double *F, const double *T,
+                             const double *K, const double *L, const double *g, const double *end, const double *gap, double *s,
                              double *s0, double *d) {
   const Long m = q - n;
   double *w = malloc((n + q + 1) * sizeof *w), *h = w + n;
@@ -142,10 +153,8 @@ PUBLIC void vioc_lq_backward(Long N, Long n, Long q, double soft, const double *
     double *di = d + stage * m, *si = s + stage * n;
     for (i = 0; i < n; ++i) {
       double own = s0[i], sum = 0;
-      for (j = 0; j < n; ++j) {
-        own -= soft * t[i * n + j] * s0[j];
-        sum += t[i * n + j] * z[j];
-      }
+      for (j = 0; j < e; ++j) own -= soft * t[i * n + j] * s0[j];
+      for (j = 0; j < n; ++j) sum += t[i * n + j] * z[j];
       si[i] = own;
       w[i] = own + sum;
     }
@@ -170,8 +179,8 @@ PUBLIC void vioc_lq_backward(Long N, Long n, Long q, double soft, const double *
 }
 
 /* Forwards from x[0]: x (N+1, n), u (N, m), and the costates p (N, n) of the steps. */
-PUBLIC void vioc_lq_forward(Long N, Long n, Long q, double soft, const double *F, const double *T, const double *K,
-                            const double *s, const double *d, const double *gap, double *x, double *u, double *p) {
+PUBLIC void vioc_lq_forward(Long N, Long n, Long q, Long e, double soft, const double *F, const double *T,
+                            const double *K, const double *s, const double *d, const double *gap, double *x, double *u, double *p) {
   const Long m = q - n;
   Long i, j, stage;
   for (stage = 0; stage < N; ++stage) {
@@ -193,6 +202,6 @@ PUBLIC void vioc_lq_forward(Long N, Long n, Long q, double soft, const double *F
       for (j = 0; j < n; ++j) sum += t[i * n + j] * there[j];
       pi[i] = sum;
     }
-    for (i = 0; i < n; ++i) there[i] -= soft * pi[i];
+    for (i = 0; i < e; ++i) there[i] -= soft * pi[i];
   }
 }

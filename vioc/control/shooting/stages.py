@@ -77,10 +77,25 @@ class Stages:
         Of the first step.
     lengths : (N,)
         Of the steps, s.
+    start : (ndx, s), optional
+        Directions along which the first state is free; default none.
+    rigid : int
+        How many of the last errors of the state are constants of the motion, which have no gaps.
     """
 
-    def __init__(self, f: OneStepMap, cost: Cost, rows: Rows, k0: int, lengths: np.ndarray):
+    def __init__(
+        self,
+        f: OneStepMap,
+        cost: Cost,
+        rows: Rows,
+        k0: int,
+        lengths: np.ndarray,
+        start: np.ndarray | None = None,
+        rigid: int = 0,
+    ):
         self.map, self.cost, self.rows = f, cost, rows
+        self.start = np.zeros((f.ndx, 0)) if start is None else start
+        self.rigid = rigid
         self.k0, self.lengths, self.t = k0, lengths, times_of(lengths, k0, f.dt)
         self.trouble: Exception | None = None
 
