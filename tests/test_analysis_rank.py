@@ -156,6 +156,18 @@ def test_along_a_trajectory_reach_may_grow_where_no_instant_shows_it():
     assert reached(A, B).rank == 1
 
 
+def test_reach_is_carried_through_the_steps_in_their_order():
+    """Inputs at the start and the end, and growth between them that hides the last in a single product."""
+    rng = np.random.default_rng(1)
+    A, B = 100 * rng.standard_normal((6, 3, 3)), np.zeros((6, 3, 1))
+    B[0], B[-1] = rng.standard_normal((2, 3, 1))
+    first = np.linalg.multi_dot([*A[:0:-1], B[0]])
+    expected, _ = np.linalg.qr(np.hstack([first / np.linalg.norm(first), B[-1]]))
+    found = reached(A, B).basis
+    assert found.shape == (3, 2)
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-12)
+
+
 def test_refusals():
     with pytest.raises(ValueError, match=r"A: expected finite numbers, got nan in row 0, column 1"):
         staircase([[1.0, np.nan], [0, 1]], np.ones((2, 1)))

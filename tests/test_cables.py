@@ -363,6 +363,10 @@ def test_a_pulled_rope_has_the_frequencies_of_a_string():
         ),
         (vioc.UserForce(lambda k: {"c-1": k.t}, name="growing"), "growing.* depends on time"),
         (vioc.JointLimits("c-1", -0.1, 0.1, name="stop"), "stop is passed by 1.47"),
+        (  # of a rope of 1 m that hangs straight, by the radius alone
+            vioc.Contact("c-3", offset=-1.2, radius=0.25, name="ground"),
+            "ground is passed by 0.05,",
+        ),
     ],
 )
 def test_loads_that_no_equilibrium_is_found_with(load, message):

@@ -362,6 +362,12 @@ def test_a_wrong_gradient_stops_the_line_search():
     assert best.status == "line_search" and "check_derivatives" in best.message
 
 
+def test_a_guess_of_one_step():
+    f = midpoint_pendulum()
+    best = optimize(f, Cost(f, (f.symbols.u - 2) ** 2), f.rollout([0, 0], steps=1), method="newton")
+    assert best.u == pytest.approx(np.array([[2.0]]), rel=1e-12)
+
+
 def test_a_step_lowers_the_cost_by_the_share_that_armijo_asks_for():
     """Steepest descent overshoots: its full steps lower the cost at times, but by less than that."""
     f = midpoint_pendulum()

@@ -124,6 +124,13 @@ def test_indefinite_weight_says_where(m):
         riccati(A, B, 0 * np.eye(2), R, 0 * np.eye(2))
 
 
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_cost_to_go_that_overflows_is_refused(m):
+    A, B = np.tile(1e160 * np.eye(2), (4, 1, 1)), np.ones((4, 2, m))
+    with pytest.raises(OptimizationError, match="not positive definite at k = "), np.errstate(all="ignore"):
+        riccati(A, B, np.eye(2), np.eye(m), np.eye(2))
+
+
 def test_tracking_the_pendulum():
     f = midpoint_pendulum()
     run = f.rollout([0.0, 0.0], 2 * np.sin(np.arange(100) / 5)[:, None])

@@ -10,7 +10,9 @@ from mechanisms import everything, hold, pendulum, state_near
 import vioc
 from vioc.compile import find_compiler
 from vioc.control import Cost, optimize, quadratic
+from vioc.control.descent import shooting
 from vioc.control.descent.local_model import LocalModel
+from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order, symmetric_solve
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
@@ -148,6 +150,16 @@ def test_large_maps_and_maps_without_equations_are_left_to_numpy():
     with pytest.raises(ValueError, match=r"multiple-shooting.* needs a map with implicit equations"):
         optimize(g, other, x0=[0, 0], steps=3, method="multiple-shooting")
     assert StagePrograms.of(f, cost) is StagePrograms.of(f, cost)
+
+
+def test_shooting_that_lowers_nothing_gives_up_after_a_few_line_searches():
+    """A cost that is a number at the guess alone: no penalty of the gaps helps."""
+    f = vioc.MidpointVI(pendulum(), 0.1)
+    cost = Cost(f, (f.symbols.u - 1) ** 2 + 1e-30 * ca.sqrt(1e-20 - f.symbols.x[0] ** 2))
+    guess, records = Shooting(f, cost, StagePrograms.of(f, cost), np.zeros((4, 2)), np.ones((3, 1))), []
+    guess.iterate(50, records.append)
+    assert guess.status == "line_search"
+    assert [r.step for r in records] == [0.0] * (shooting.FAILURES + 1)
 
 
 def test_other_parameters_use_the_same_functions():

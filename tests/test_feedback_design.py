@@ -94,6 +94,14 @@ def test_no_equilibrium_says_what_moves():
         equilibrium(drift)
 
 
+def test_other_starts_are_moved_by_each_coordinate_alone():
+    """Two alike that stay alike from a start where they are, and rest apart only."""
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
+    rate = ca.vertcat((x[0] - x[1]) ** 2 - 4, x[0] + x[1])
+    found = equilibrium(CasadiMap(ca.Function("f", [x, u], [x + rate + 0 * u]), dt=1.0))
+    assert found.start > 0 and np.sort(found.x) == pytest.approx([-1, 1], abs=1e-9)
+
+
 # -- regulators -----------------------------------------------------------------------------------
 
 

@@ -389,9 +389,10 @@ def test_riqn_with_updates_is_superlinear():
 
 
 @compiled
-def test_riqn_is_broydens_method():
+@pytest.mark.parametrize("system", [chain(4), random_tree(4, 6, kinds=3)], ids=["chain", "full inertias"])
+def test_riqn_is_broydens_method(system):
     """Residuals of a step against Broyden's good update written out with a matrix; its last scaling too."""
-    f = LinearTimeVI(chain(4), 0.1, solver="riqn", guess="IG1", backend="compiled")
+    f = LinearTimeVI(system, 0.1, solver="riqn", guess="IG1", backend="compiled")
     q0, v = start(4)
     x = f.initial_state(q0, v)
     r = Core(f, f.theta).history(x, np.zeros(0), 0.0, f.dt, 8)

@@ -3,6 +3,7 @@
 import pickle
 from itertools import product
 
+import casadi as ca
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -96,6 +97,19 @@ def test_hovering_is_what_the_smoothing_says():
         f = MaximalVI(ball(), DT, smoothing=smoothing)
         run = f.rollout(f.initial_state({"b-z": R + smoothing / G}), steps=50)
         assert run["gap.foot"][-1] == pytest.approx(smoothing / G, rel=1e-4)
+
+
+def test_the_push_of_a_wide_gap():
+    """The law that docs/maths/contact.md has for the end of a step, at gaps between hovering and far."""
+    smoothing = 1e-4
+    f = MaximalVI(ball(), DT, smoothing=smoothing)
+    for gap in (1e-5, 1e-4, 3e-4, 1e-3, 3e-3):
+        x = f.initial_state({"b-z": R + gap}, {"b-z": G * DT})  # it is there again after a step or two
+        step = f.interior.solve(x, np.zeros(0), 0.0, DT, f.theta)
+        s, speed = (step.x[2] - R) / DT, step.x[9]
+        wide = s**5 / smoothing**2
+        law = 0.5 * smoothing / (s + wide / (1 + wide / 1e3) + speed)
+        assert step.arriving.impulses[0] == pytest.approx(law, rel=1e-5)
 
 
 @pytest.mark.parametrize("cone", CONES)
@@ -312,6 +326,23 @@ def test_steps_of_a_tumbling_box_solve_the_complementarity_problem(cone):
     assert touched > 40
 
 
+@pytest.mark.parametrize("cone", CONES)
+def test_the_laws_that_derivatives_go_by(cone):
+    """docs/maths/contact.md, Derivatives: friction and its coefficient that fit a slip w at the speed psi."""
+    kappa, a, psi, w = 1e-3, 0.2, 0.7, np.array([0.3, -0.4])
+    gamma = kappa / a
+    if cone == "linear":
+        d = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])
+        beta = kappa / (psi + d @ w)
+        tau, mu = beta @ d, (beta.sum() + kappa / psi) / gamma
+    else:
+        mu = kappa * psi / (gamma * (psi**2 - w @ w))
+        tau = -mu * gamma * w / psi
+    (touch, *_) = MaximalVI(box(cone=cone), DT).graph.touches
+    laws = touch.geometry.cone.law(ca.DM([gamma, *tau, psi]), ca.DM([a, *w]), kappa, mu)
+    assert np.abs(np.array(laws)).max() < 1e-15 * kappa / a
+
+
 # -- the solver ------------------------------------------------------------------------------------------
 
 
@@ -380,6 +411,22 @@ def test_what_does_not_converge_is_relaxed(monkeypatch):
     assert any(calls)
     assert found.error <= 1e-11
     assert np.abs(found.V - whole.V).max() < 1e-9
+
+
+def test_what_is_left_is_measured_by_the_mechanism(monkeypatch):
+    """Of boxes of half a metre and of half a kilometre, after a few iterations: in units of their extent."""
+    monkeypatch.setattr(interior, "ITERATIONS", 4)
+    monkeypatch.setattr(interior, "CENTERED", np.inf)
+    left = []
+    for scale in (1.0, 1e3):
+        corners = Contact.box("box", (EDGE * scale,) * 3, friction=0.5)
+        cube = Mass(1.0, (scale**2 / 24,) * 3)
+        system = System(vioc.free("b", frame="box", mass=cube), Gravity(0, 0, -G * scale), corners)
+        f = MaximalVI(system, DT, smoothing=1e-8 * scale**2)
+        x = f.initial_state({"b-z": 0.27 * scale, "b-ry": 0.05}, {"b-x": 0.4 * scale, "b-z": -2.0 * scale})
+        problem = f.interior.step.leaving(x, np.zeros(0), 0.0, DT, f.theta)
+        left.append(f.interior._try(problem, None, 1).error * problem.extent)
+    assert left[0] > 1e-9 and left[1] == pytest.approx(1e3 * left[0], rel=1e-3)
 
 
 def test_a_solution_off_the_central_path_is_none(monkeypatch):

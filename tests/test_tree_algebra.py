@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 from strategies import systems
 
 import vioc
 from vioc.compile import Backend
 from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
+from vioc.dynamics.algebra.tree_recursions import gather_links
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import StepError
 
@@ -39,6 +41,18 @@ def test_articulated_inverse_is_the_mass_matrix_inverse(system, seed):
     theta = list(system.parameters.values())
     x = np.array(solve(a, factor(q, theta)))[:, 0]
     np.testing.assert_allclose(M @ x, -0.25 * a, atol=1e-9 * np.linalg.cond(M))
+
+
+def test_turns_of_frames_that_no_variable_moves_follow_each_other():
+    """Two fixed rotations between a joint and its body, against scipy's rotations and the parallel axes."""
+    body = vioc.Mass(1.0, (0.02, 0.03, 0.04), (0.1, 0.2, 0.3))
+    fixed = vioc.rx(0.7)[vioc.ry(0.4)[vioc.tx(0.5, name="tool", mass=body)]]
+    links, _ = gather_links(vioc.System(vioc.rz("a")[vioc.ry("b")[fixed]]), float)
+    R = Rotation.from_euler("XY", [0.7, 0.4]).as_matrix()
+    com, about = R @ [0.6, 0.2, 0.3], R @ np.diag([0.02, 0.03, 0.04]) @ R.T
+    np.testing.assert_allclose(links[1].moment, com, atol=1e-15)
+    inertia = about + com @ com * np.eye(3) - np.outer(com, com)
+    np.testing.assert_allclose(links[1].inertia, inertia, atol=1e-15)
 
 
 @few

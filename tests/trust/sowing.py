@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 # What computes: arithmetic in at least so many places, in these folders, less what has trials of its own.
 PLACES = 2
-FOLDERS = ("vioc/dynamics", "vioc/control")
+FOLDERS = ("vioc/maps", "vioc/dynamics", "vioc/control")
 LEFT_OUT = {
     "vioc/dynamics/description/[!ijn]*": "readers and writers, fuzzed by fuzz.py",
     "vioc/compile/[clbn]*.py": "the cache and the compiler, killed and damaged in test_files.py",

@@ -165,8 +165,8 @@ def _backward(W: np.ndarray, M: np.ndarray, last: np.ndarray) -> tuple[np.ndarra
         else:
             # numpy throughout: scipy's LAPACK has threads of its own, and the two pools stall each other
             try:
-                np.linalg.cholesky(Huu)
-                Kk, failed = np.linalg.solve(Huu, Hux), False
+                failed = not np.isfinite(np.linalg.cholesky(Huu)[-1]).all()  # which NaN passes
+                Kk = np.linalg.solve(Huu, Hux)
             except np.linalg.LinAlgError:
                 Kk, failed = Hux, True
         if failed:
