@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vioc.viz.plots.style import GRID, REFERENCE, curve, full_names, legend, named_runs, panels, returned
+from vioc.viz.plots.style import REFERENCE, curve, full_names, legend, named_runs, over_time, panels, returned
 from vioc.viz.plots.units import label, quantity_unit
 
 if TYPE_CHECKING:
@@ -42,15 +42,12 @@ def plot_comparison(runs: Mapping[str, Trajectory], *names: str, ax: Any = None)
     first = next(iter(found.values()))
     names = full_names(first.map, names)
     values = {n: {r: run[n] for r, run in found.items()} for n in names}
-    axes = panels(len(names), ax, names=names, labels=[list(found)])
+    axes = over_time(first.map, names, ax, list(found))
     for panel, name in zip(axes, names, strict=True):
         for i, (r, run) in enumerate(found.items()):
             look = {"color": f"C{(i - 1) % 10}"} if i else REFERENCE
             curve(panel, run.t, values[name][r], r, **look)
-        panel.set_ylabel(label(name, quantity_unit(first.map, name)))
-        panel.grid(**GRID)
     legend(axes[0], least=1)
-    axes[-1].set_xlabel("t (s)")
     return returned(axes)
 
 
@@ -98,6 +95,5 @@ def plot_phase(runs: Any, horizontal: str, vertical: str, *, ax: Any = None) -> 
         axes.plot(a[n - 1 : n], b[n - 1 : n], "x", color=color, ms=6 if apart else 3)
     axes.set_xlabel(label(horizontal, quantity_unit(f, horizontal)))
     axes.set_ylabel(label(vertical, quantity_unit(f, vertical)))
-    axes.grid(**GRID)
     legend(axes)
     return axes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.viz.plots.style import GRID, legend, panels
+from vioc.viz.plots.style import legend, panels
 from vioc.viz.plots.units import label
 
 MARKS = {"newton": "o", "blend": "D", "gauss-newton": "s", "steepest": "^", "ddp": "s"}
@@ -63,7 +63,6 @@ def plot_convergence(
         axes.plot([], [], MARKS.get(method, "."), color="0.4", ms=4, label=method)
     axes.set(xlabel="iteration", ylabel=" and ".join(curves) if len(curves) < 3 else "")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(**GRID)
     legend(axes)
     return axes
 
@@ -126,7 +125,6 @@ def plot_orders(
             middle = np.exp(np.log(e).mean() - round(order) * np.log(at).mean())
             axes.plot(at, 0.6 * middle * at ** round(order), "--", color="0.5", lw=0.8, zorder=1)
     axes.set(xlabel=xlabel, ylabel=label("error", unit))
-    axes.grid(**GRID)
     legend(axes, least=1)  # it has the order
     return axes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vioc.viz.plots.style import GRID, legend, panels
+from vioc.viz.plots.style import legend, panels
 from vioc.viz.plots.units import label
 
 if TYPE_CHECKING:
@@ -80,5 +80,4 @@ def _plane(first: str, second: str, units: dict[str, str], ax: Any, labels: Sequ
     axes.set(xlabel=label(first, units.get(first, "")), ylabel=label(second, units.get(second, "")))
     axes.axhline(0, color="0.8", lw=0.8, zorder=0)
     axes.axvline(0, color="0.8", lw=0.8, zorder=0)
-    axes.grid(**GRID)
     return axes

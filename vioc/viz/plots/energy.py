@@ -8,7 +8,7 @@ import numpy as np
 
 from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
-from vioc.viz.plots.style import GRID, curve, legend, panels, returned
+from vioc.viz.plots.style import curve, legend, panels, returned
 from vioc.viz.plots.trajectories import constraint_names, unique
 from vioc.viz.plots.units import label, quantity_unit
 
@@ -49,7 +49,6 @@ def plot_energy(trajectory: Trajectory, *, parts: bool = False, change: bool = F
         start = values[name][0] if change else 0.0
         curve(axes, run.t, values[name] - start, "total" if parts and name == "energy" else name, **style)
     axes.set(xlabel="t (s)", ylabel=label("change of energy" if change else "energy", "J"))
-    axes.grid(**GRID)
     legend(axes)
     return axes
 
@@ -101,7 +100,6 @@ def plot_constraints(trajectory: Trajectory, *names: str, ax: Any = None) -> Any
         legend(panel, markerscale=3)
         value = f"|{group[0].partition('.')[0]}|" if len(group) > 1 else f"|{group[0]}|"
         panel.set_ylabel(label(value, units[group[0]]))
-        panel.grid(**GRID)
     axes[-1].set_xlabel("t (s)")
     return returned(axes)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.viz.plots.style import GRID, legend, panels, returned
+from vioc.viz.plots.style import legend, panels, returned
 from vioc.viz.plots.units import per
 
 ROUNDING = 1e-15  # of the largest value: what is smaller is a zero of G
@@ -75,7 +75,6 @@ def _singular(response: FrequencyResponse, values: np.ndarray, ax: Any) -> Any:
 def _finish(response: FrequencyResponse, axes: list[Any]) -> None:
     for panel in axes:
         panel.axvline(0.5 / response.dt, color="0.4", ls="--", lw=0.8)
-        panel.grid(**GRID)
     axes[-1].set_xlabel(f"frequency (Hz); dashed: Nyquist, {0.5 / response.dt:g} Hz")
 
 

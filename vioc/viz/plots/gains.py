@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vioc.names import by_name
-from vioc.viz.plots.style import GRID, curve, legend, panels, returned
+from vioc.viz.plots.style import curve, legend, panels, returned
 from vioc.viz.plots.units import label, per
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ def plot_gains(regulator: Regulator, *names: str, ax: Any = None) -> Any:
         for name, text in zip(names, labels[driver], strict=True):
             curve(panel, regulator.reference.t, K[:, i, known.index(name)], text)
         panel.set_ylabel(f"gains of {driver}")
-        panel.grid(**GRID)
         legend(panel)
     axes[-1].set_xlabel("t (s)")
     return returned(axes)

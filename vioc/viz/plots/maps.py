@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.names import meaning
-from vioc.viz.plots.style import ALONE, GRID, WIDTH, legend, panels
+from vioc.viz.plots.style import ALONE, WIDTH, legend, panels
 from vioc.viz.plots.units import label
 
 if TYPE_CHECKING:
@@ -77,13 +77,12 @@ def plot_sweep(
             raise ValueError(f"{len(here)} results at {at}: give `reduce`, such as numpy.median")
         if len(here):
             cells[cell] = here[0] if len(here) == 1 else reduce(here)  # type: ignore[misc]
-    (axes,) = panels(1, ax, size=(WIDTH, ALONE) if second is None else PLANE)
+    (axes,) = panels(1, ax, size=(WIDTH, ALONE) if second is None else PLANE, grid=second is None)
     axes.set_xlabel(label(first, known.get(first, "")))
     shown = label(value, known.get(value, ""))
     if second is None:
         axes.plot(ticks[0], cells, ".-", lw=1.5)
         axes.set(ylabel=shown, yscale="log" if log else "linear")
-        axes.grid(**GRID)
         return axes
     axes.set_ylabel(label(second, known.get(second, "")))
     across, up = (np.arange(len(t) + 1) - 0.5 for t in ticks)
@@ -129,7 +128,9 @@ def plot_attraction(
     first, second = _two(region, first, second)
     x, y = region[first], region[second]
     caught = region.caught
-    (axes,) = panels(1, ax, labels=[["100 caught"] * 2 if cells is None else []], size=PLANE)
+    (axes,) = panels(
+        1, ax, labels=[["100 caught"] * 2 if cells is None else []], size=PLANE, grid=cells is None
+    )
     if cells is None:
         size = float(np.clip(300 / np.sqrt(len(x)), 4, 30))
         axes.scatter(x[~caught], y[~caught], size, "C3", marker="x", lw=1, label=f"{(~caught).sum()} lost")
@@ -147,7 +148,6 @@ def plot_attraction(
     units = region.units
     axes.set(xlabel=label(first, units.get(first, "")), ylabel=label(second, units.get(second, "")))
     if cells is None:
-        axes.grid(**GRID)
         legend(axes)
     return axes
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.viz.plots.style import GRID, legend, panels
+from vioc.viz.plots.style import legend, panels
 
 DEADBEAT = 1e-3  # poles of motions that are over within a step or two
 DAMPING = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -42,7 +42,6 @@ def plot_poles(poles: Any, *, ax: Any = None) -> Any:
     everything = np.concatenate(list(found.values()))
     axes.set(xlabel="Re z", ylabel="Im z", aspect="equal")
     _zoom(axes, everything)
-    axes.grid(**GRID)
     legend(axes)
     return axes
 

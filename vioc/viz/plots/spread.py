@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.viz.plots.comparison import TOLD_APART
-from vioc.viz.plots.style import GRID, curve, full_names, held, legend, panels, returned
-from vioc.viz.plots.units import label, quantity_unit
+from vioc.viz.plots.style import curve, full_names, held, legend, over_time, returned
 
 if TYPE_CHECKING:
     from vioc.control.feedback.covariance import Covariance
@@ -50,7 +49,7 @@ def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
     values = {n: batch[n][kept] for n in names}
     few = len(kept) <= TOLD_APART
     labels = [f"run {i}" for i in kept] if few else ["median of 0000"] * 3
-    axes = panels(len(names), ax, names=names, labels=[labels])
+    axes = over_time(batch.map, names, ax, labels)
     for panel, name in zip(axes, names, strict=True):
         if few:
             for i, row in zip(kept, values[name], strict=True):
@@ -59,10 +58,7 @@ def plot_batch(batch: Batch, *names: str, ax: Any = None) -> Any:
             _summary(panel, batch.t, values[name], len(kept))
         if batch.errors:
             panel.plot([], [], " ", label=f"{len(batch.errors)} failed")
-        panel.set_ylabel(label(name, quantity_unit(batch.map, name)))
-        panel.grid(**GRID)
     legend(axes[0])
-    axes[-1].set_xlabel("t (s)")
     return returned(axes)
 
 
@@ -88,16 +84,13 @@ def plot_covariance(spread: Covariance, *names: str, ax: Any = None) -> Any:
     run = spread.trajectory
     names = full_names(run.map, names)
     values = {n: (run[n], 2 * spread.std(n)) for n in names}
-    axes = panels(len(names), ax, names=names, labels=[[BAND, "trajectory"]])
+    axes = over_time(run.map, names, ax, [BAND, "trajectory"])
     for panel, name in zip(axes, names, strict=True):
         middle, width = values[name]
         band = {"color": "C0", "alpha": 0.25, "lw": 0, "label": BAND}
         panel.fill_between(run.t, middle - width, middle + width, **band)
         panel.plot(run.t, middle, color="C0", lw=1.5, label="trajectory")
-        panel.set_ylabel(label(name, quantity_unit(run.map, name)))
-        panel.grid(**GRID)
     legend(axes[0])
-    axes[-1].set_xlabel("t (s)")
     return returned(axes)
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from vioc.maps.batch import Batch
 from vioc.maps.given import trajectory_of
 from vioc.names import quantity_name
+from vioc.viz.plots.units import label, quantity_unit
 
 WIDTH, HEIGHT = 6.4, 1.8  # in, of a figure and of one of several panels
 ALONE = 3.2  # in, height of a single panel
 ROW, LETTER = 0.165, 0.075  # in, height of a legend's row and about the width of its letters
 TALL = 24  # rows for which a panel is made higher
-GRID = {"alpha": 0.3}
 LINES = ("-", "--", ":", "-.")  # when colours begin again
 REFERENCE = {"color": "0.2", "ls": "--", "lw": 1.2, "zorder": 3}
 POINTS = 20_000  # up to which matplotlib looks for the best place of a legend
@@ -28,8 +28,9 @@ def panels(
     names: Sequence[str] = (),
     labels: Sequence[Sequence[str]] = (),
     size: tuple[float, float] = (WIDTH, ALONE),
+    grid: bool = True,
 ) -> list[Any]:
-    """`count` axes one above the other: those given as `ax`, else of a new figure.
+    """`count` axes one above the other, with a `grid`: those given as `ax`, else of a new figure.
 
     `labels` of the curves in each make room for legends; `names` of the panels are for the message;
     `size` (in) is that of a single panel.
@@ -39,12 +40,26 @@ def panels(
     ValueError
         If there are not as many axes as panels.
     """
-    if ax is not None:
-        given = list(np.ravel(np.asarray(ax, object)))
-        if len(given) != count:
-            which = f" ({', '.join(names)})" if names else ""
-            raise ValueError(f"ax: expected {count} axes, one per panel{which}, got {len(given)}")
-        return given
+    axes = _new(count, labels, size) if ax is None else list(np.ravel(np.asarray(ax, object)))
+    if len(axes) != count:
+        which = f" ({', '.join(names)})" if names else ""
+        raise ValueError(f"ax: expected {count} axes, one per panel{which}, got {len(axes)}")
+    for panel in axes if grid else ():
+        panel.grid(alpha=0.3)
+    return axes
+
+
+def over_time(f: Any, names: Sequence[str], ax: Any, labels: Sequence[str]) -> list[Any]:
+    """A panel for each quantity of a map, one above the other, with its name and unit."""
+    axes = panels(len(names), ax, names=names, labels=[labels])
+    for panel, name in zip(axes, names, strict=True):
+        panel.set_ylabel(label(name, quantity_unit(f, name)))
+    axes[-1].set_xlabel("t (s)")
+    return axes
+
+
+def _new(count: int, labels: Sequence[Sequence[str]], size: tuple[float, float]) -> list[Any]:
+    """Axes of a new figure; see `panels`."""
     import matplotlib.pyplot as plt
 
     rows = [*labels, *[()] * (count - len(labels))]

@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
-from vioc.viz.plots.style import GRID, curve, full_names, legend, panels, returned
+from vioc.viz.plots.style import curve, full_names, legend, panels, returned
 from vioc.viz.plots.units import KINDS, label, quantity_unit
 
 if TYPE_CHECKING:
@@ -113,7 +113,6 @@ def _draw(run: Any, values: dict[str, np.ndarray], ax: Any) -> Any:
         name_axis(panel, group, "" if mixed else units[group[0]])
         if all(n in run.map.state_names for n in group):  # of an error the last digits are of interest
             _widen(panel, values, group, float(np.abs(run.x).max(initial=0.0)))
-        panel.grid(**GRID)
         legend(panel)
     axes[-1].set_xlabel("t (s)")
     return returned(axes)
