@@ -137,7 +137,7 @@ def test_which_squares_are_found():
     entries, rest = of(c**2 + c * a**2)  # a weight that is data, and what is no unknown at all
     assert list(entries) == ["sin(x_0)"] and rest.is_zero()
     weight = ca.Function("w", [c], [Squares.of(c * a**2, x).W])
-    assert [float(weight(value)) for value in (2, -2)] == [4, 0]
+    assert [float(weight(value)) for value in (2, 0.5, -2)] == [4, 1, 0]
 
 
 def test_forms_with_whole_weights_are_found():

@@ -199,14 +199,14 @@ def rows_of(f, steps=N, **limits):
 def test_limits_by_stage():
     """Of states from the first step's end on, of inputs from the first step on; equations; none."""
     f = double_integrator()
-    high = np.array([1.0, 2.0, np.inf, 3.0])
+    high = np.array([1.0, 2.0, np.inf, 4.0])
     rows = rows_of(
         f, bounds={"x": (-2.0, high), "u.force": (None, np.array([4.0, 4.0, 8.0]))}, final={"v": 0.5}
     )
     both = np.mean((high + 2)[np.isfinite(high)]) / 2
     lower, upper = rows.each(rows.lower), rows.each(rows.upper)
     np.testing.assert_array_equal(both * lower["x"], [-np.inf, -2, -2, -2])
-    np.testing.assert_array_equal(both * upper["x"], [np.inf, 2, np.inf, 3])
+    np.testing.assert_array_equal(both * upper["x"], [np.inf, 2, np.inf, 4])
     assert (lower["u.force"] == -np.inf).all()
     np.testing.assert_allclose(16 / 3 * upper["u.force"], [4, 4, 8], rtol=1e-15)
     assert lower["final v"] == upper["final v"] == 0.5
