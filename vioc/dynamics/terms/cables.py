@@ -13,6 +13,7 @@ from vioc.dynamics.description.component import Force, Potential, frame, number,
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number
 from vioc.dynamics.terms.constraints import StringConstraint, in_world
+from vioc.dynamics.terms.forces import by_variable
 from vioc.errors import ModelError
 
 
@@ -130,8 +131,7 @@ class _Along(Force):
 
     def generalized(self, k: Any) -> dict[str, Any]:
         total = sum((self.dissipation(k, i, mass) for i, mass in self._bodies(k.system)), ca.SX(0))
-        forces = ca.vertsplit(-ca.gradient(total, k.v_vector))
-        return {n: f for n, f in zip(k.system.variables, forces, strict=True) if not f.is_zero()}
+        return by_variable(k, -ca.gradient(total, k.v_vector))
 
 
 @dataclass(frozen=True, repr=False)

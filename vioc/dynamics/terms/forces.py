@@ -11,6 +11,12 @@ from vioc.dynamics.description.component import Force, frame, input_name, number
 from vioc.dynamics.description.numbers import Number
 
 
+def by_variable(k: Any, forces: ca.SX) -> dict[str, Any]:
+    """A column of generalized forces (nq,) by the variables' names, without those that vanish."""
+    named = zip(k.system.variables, ca.vertsplit(forces), strict=True)
+    return {name: force for name, force in named if not force.is_zero()}
+
+
 @dataclass(frozen=True, repr=False)
 class JointDamping(Force):
     """Viscous damping of one variable: F = -c dq.
@@ -54,8 +60,7 @@ class LinearDamper(Force):
     def generalized(self, k: Any) -> dict[str, Any]:
         distance = ca.sqrt(ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)))
         slope = ca.gradient(distance, k.q_vector)
-        forces = ca.vertsplit(-k.number(self.coefficient) * ca.dot(slope, k.v_vector) * slope)
-        return {n: f for n, f in zip(k.system.variables, forces, strict=True) if not f.is_zero()}
+        return by_variable(k, -k.number(self.coefficient) * ca.dot(slope, k.v_vector) * slope)
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,6 +23,7 @@ import casadi as ca
 
 from vioc.dynamics.description.component import Force, choice, frame, input_name, vector
 from vioc.dynamics.description.numbers import Number, Parameter
+from vioc.dynamics.terms.forces import by_variable
 from vioc.errors import ModelError
 
 AXES = ("body", "hybrid", "spatial")
@@ -49,16 +50,23 @@ class _WrenchForce(Force):
         if not (_given(self.force) or _given(self.moment)):
             raise ModelError(f"{self.label()}: expected a force or a moment, got zeros")
 
-    def _scaled(self, k: Any, size: Any) -> dict[str, Any]:
-        force, moment = (size * ca.vertcat(*map(k.number, v)) for v in (self.force, self.moment))
+    def size(self, k: Any) -> Any:
+        """What force and moment are multiplied by."""
+        return 1.0
+
+    def along_body(self, k: Any) -> ca.SX:
+        """The wrench (6,) in the frame's axes about the frame's origin: what J^b' is multiplied by."""
+        force, moment = (self.size(k) * ca.vertcat(*map(k.number, v)) for v in (self.force, self.moment))
         if self.axes != "body":
             back, p = k.pose(self.frame)[:3, :3].T, k.position(self.frame)
             if self.axes == "spatial":
                 moment = moment - ca.cross(p, force)
             force, moment = ca.mtimes(back, force), ca.mtimes(back, moment)
+        return ca.vertcat(force, moment)
+
+    def generalized(self, k: Any) -> dict[str, Any]:
         jacobian = ca.jacobian(k.body_velocity(self.frame), k.v_vector)
-        forces = ca.vertsplit(ca.mtimes(jacobian.T, ca.vertcat(force, moment)))
-        return {n: f for n, f in zip(k.system.variables, forces, strict=True) if not f.is_zero()}
+        return by_variable(k, ca.mtimes(jacobian.T, self.along_body(k)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,9 +88,6 @@ class Wrench(_WrenchForce):
     force: Vector3 = vector()
     moment: Vector3 = vector(_ZERO)
     axes: str = choice(*AXES)
-
-    def generalized(self, k: Any) -> dict[str, Any]:
-        return self._scaled(k, 1.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,8 +113,8 @@ class WrenchInput(_WrenchForce):
     moment: Vector3 = vector(_ZERO)
     axes: str = choice(*AXES)
 
-    def generalized(self, k: Any) -> dict[str, Any]:
-        return self._scaled(k, k.u(self.input))
+    def size(self, k: Any) -> Any:
+        return k.u(self.input)
 
     def input_unit(self, rotational: Collection[str]) -> str:
         if not _given(self.moment):

@@ -144,22 +144,12 @@ class BodyGraph(TermGraph):
             slope = self.varied(distance)
             return -self.number(force.coefficient) * ca.mtimes(slope, self.twists) * slope.T
         if isinstance(force, (Wrench, WrenchInput)):
-            size = self.u(force.input) if isinstance(force, WrenchInput) else 1.0
-            return self._applied(force, size)
+            # as virtual work along the frame's velocity
+            return ca.jtimes(self.body_velocity(force.frame), self.twists, force.along_body(self), True)
         result = ca.SX(self.twists.numel(), 1)
         for name, value in force.generalized(self).items():
             result = result + self.varied(self.q(name)).T * value
         return result
-
-    def _applied(self, force: Wrench | WrenchInput, size: Any) -> ca.SX:
-        """A wrench on a frame, as virtual work along the frame's velocity."""
-        f, m = (size * ca.vertcat(*map(self.number, v)) for v in (force.force, force.moment))
-        if force.axes != "body":
-            back, p = self.pose(force.frame)[:3, :3].T, self.position(force.frame)
-            if force.axes == "spatial":
-                m = m - ca.cross(p, f)
-            f, m = ca.mtimes(back, f), ca.mtimes(back, m)
-        return ca.jtimes(self.body_velocity(force.frame), self.twists, ca.vertcat(f, m), True)
 
     @cached_property
     def loops(self) -> list[tuple[tuple[int, ...], list[int]]]:
