@@ -17,6 +17,7 @@ from studies.kkt import kkt
 from vioc import Gravity, Mass, System
 from vioc.control import Cost, Problem, optimize, quadratic
 from vioc.control.problem.limits import Constraint
+from vioc.control.shooting.interior import Interior
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.terms.wrenches import WrenchInput
 from vioc.errors import OptimizationError
@@ -155,10 +156,17 @@ def test_the_same_twice(bounded):
     assert best.iterations <= alone.iterations + 3
 
 
-def test_equations_that_contradict_are_said_to(bounded):
+def test_equations_that_contradict_are_said_to(bounded, monkeypatch):
     f, cost, _ = bounded
     x = f.symbols.x[0]
     both = [Constraint("one", x, 1.0, 1.0, "end"), Constraint("other", x, 0.5, 0.5, "end")]
+    errors, iterate = iter([0.3, 0.1, 0.2]), Interior.iterate
+
+    def ending(search, *args):
+        iterate(search, *args)
+        search.error = next(errors)
+
+    monkeypatch.setattr(Interior, "iterate", ending)
     with pytest.raises(OptimizationError, match="infeasible") as error:
         optimize(f, cost, x0=np.zeros(2), steps=N, constraints=both)
     best = error.value.result
@@ -166,6 +174,7 @@ def test_equations_that_contradict_are_said_to(bounded):
     assert {v.name for v in best.violations} == {"one", "other"}
     assert best["x"][-1] == pytest.approx(0.75, abs=1e-6)  # least squares: halfway
     assert "at k = 20" in str(error.value) and "expected 0.5" in str(error.value)
+    assert "error 1.0e-01" in best.message  # the best of three searches
 
 
 def test_starts_outside_of_a_limit_are_refused(bounded):

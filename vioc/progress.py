@@ -19,7 +19,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import parent_process
 from types import TracebackType
 
@@ -138,6 +138,25 @@ _QUIET = _Quiet("")
 def progress_of(title: str, total: int, few: int) -> Progress:
     """`Progress` of so many pieces, or nothing where they are `few`: for what must cost no microsecond."""
     return Progress(title, total) if total > few else _QUIET
+
+
+def in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
+    """`count` steps, of which a call takes `piece` at most, so that Ctrl-C ends a rollout in compiled code.
+
+    `go` takes the first step and how many; returns how many it did, as this does.
+    """
+    if count <= piece:
+        return go(0, count)
+    done = 0
+    with Progress("rollout", count) as progress:
+        while done < count:
+            asked = min(piece, count - done)
+            went = go(done, asked)
+            done += went
+            progress.to(done)
+            if went < asked:
+                break
+    return done
 
 
 def duration(seconds: float) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from vioc.compile.libraries import key_of, load_keyed, load_library, require_compiler
 from vioc.compile.programs import CHUNK, Bound, Program, dense
 from vioc.errors import CompileError
-from vioc.progress import Progress
+from vioc.progress import Progress, in_pieces
 
 Long = ctypes.c_longlong
 PIECE = 1 << 15  # steps of a rollout in one call, a fraction of a second
@@ -121,7 +121,13 @@ class NativeProgram(Program):
         if count <= PIECE:
             done = self._go(carry, rows, count, keep, tolerance, outputs)
         else:
-            done = self._go_far(carry.copy(), rows, count, keep, tolerance, outputs)
+            last = carry.copy()
+
+            def go(first: int, m: int) -> int:
+                here, there = [a[first:] if a.ndim == 2 else a for a in rows], [o[first:] for o in outputs]
+                return self._go(last, here, m, keep, tolerance, there, last)
+
+            done = in_pieces(go, count, PIECE)
         return [o[:done] for o in outputs], done, float(outputs[2][done, 0]) if done < count else 0.0
 
     def _go(self, carry, rows, count, keep, tolerance, outputs, last=None) -> int:
@@ -140,21 +146,6 @@ class NativeProgram(Program):
         )
         if done < 0:
             raise MemoryError(f"{self._title}: no memory for the workspace of a rollout")
-        return done
-
-    def _go_far(self, carry, rows, count, keep, tolerance, outputs) -> int:
-        """`_go` in pieces, so that Ctrl-C ends it and it can be told how far it is."""
-        done = 0
-        with Progress("rollout", count) as progress:
-            while done < count:
-                m = min(PIECE, count - done)
-                here = [a[done:] if a.ndim == 2 else a for a in rows]
-                there = [o[done:] for o in outputs]
-                went = self._go(carry, here, m, keep, tolerance, there, last=carry)
-                done += went
-                progress.to(done)
-                if went < m:
-                    break
         return done
 
     def bind_map(self, args: Sequence[np.ndarray], count: int) -> Bound:

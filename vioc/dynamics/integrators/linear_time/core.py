@@ -7,7 +7,6 @@ algebra.c, core.c, roots.c and rollout.c are compiled together, once on a machin
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity
-from vioc.progress import Progress
+from vioc.progress import in_pieces
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
@@ -226,10 +225,12 @@ class Core:
         states, applied = np.empty((n, f.nx)), np.empty((n, f.nu))
         errors, evaluations = np.empty(n), np.empty(n, np.int64)
         model, options = ctypes.byref(self._model), ctypes.byref(self._options(residual))
+        kept = ctypes.c_void_p()  # from piece to piece
+        at = ctypes.byref(kept) if n > PIECE else None
 
-        def go(first: int, count: int, kept: Any) -> int:
+        def go(first: int, count: int) -> int:
             done = _library().vioc_lt_rollout(
-                *(model, options, kept, count, apart, (carry[first:] if apart else carry).ctypes.data),
+                *(model, options, at, count, apart, (carry[first:] if apart else carry).ctypes.data),
                 *(None if a is None else a[first:].ctypes.data for a in (U, *feedback)),
                 wrap.ctypes.data,
                 *(a[first:].ctypes.data for a in times),
@@ -240,7 +241,10 @@ class Core:
                 raise MemoryError("no memory for the workspace of a rollout")
             return done
 
-        done = go(0, n, None) if n <= PIECE else _in_pieces(go, n)
+        try:
+            done = in_pieces(go, n, PIECE)
+        finally:
+            _library().vioc_lt_release(kept)
         seen = min(done + 1, n)
         return states[:done], applied[:done], errors[:seen], evaluations[:seen]
 
@@ -306,26 +310,6 @@ class CoreProgram(Program):
         if self._feedback:
             outputs.append(applied)
         return outputs, done, float(errors[done]) if done < count else 0.0
-
-
-def _in_pieces(go: Callable[[int, int, Any], int], count: int) -> int:
-    """`count` steps by calls that take up where the one before ended, so that Ctrl-C ends a rollout.
-
-    `go` takes the first step, how many, and a pointer to what is kept; returns how many it did, as this does.
-    """
-    done, kept = 0, ctypes.c_void_p()
-    try:
-        with Progress("rollout", count) as progress:
-            while done < count:
-                m = min(PIECE, count - done)
-                went = go(done, m, ctypes.byref(kept))
-                done += went
-                progress.to(done)
-                if went < m:
-                    break
-    finally:
-        _library().vioc_lt_release(kept)
-    return done
 
 
 def _aligned(link: Link) -> tuple[np.ndarray, np.ndarray, float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP
 from vioc.dynamics.integrators.maximal.rollouts import Rollouts
 from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.maximal.tape import TAPES, Tape
-from vioc.progress import Progress
+from vioc.progress import in_pieces
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
@@ -158,27 +157,9 @@ class Core:
                 raise MemoryError("no memory for the workspace of a rollout")
             return done
 
-        piece = max(PIECE // sizes["bodies"], 1)
-        done = go(0, n) if n <= piece else _in_pieces(go, n, piece)
+        done = in_pieces(go, n, max(PIECE // sizes["bodies"], 1))
         whole = self._whole(multipliers[:done, : self.half], multipliers[:done, self.half :])
         return states[:done], whole, applied[:done], errors[: done + 1], iterations[: done + 1]
-
-
-def _in_pieces(go: Callable[[int, int], int], count: int, piece: int) -> int:
-    """`count` steps by calls that take up where the one before ended, so that Ctrl-C ends a rollout.
-
-    `go` takes the first step and how many; returns how many it did, as this does.
-    """
-    done = 0
-    with Progress("rollout", count) as progress:
-        while done < count:
-            m = min(piece, count - done)
-            went = go(done, m)
-            done += went
-            progress.to(done)
-            if went < m:
-                break
-    return done
 
 
 class CoreProgram(Rollouts):
