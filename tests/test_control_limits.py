@@ -322,9 +322,15 @@ def test_monitor_prints_iterations_and_a_verdict(capsys):
         (dict(bounds={"u.force": np.ones(3)}), "expected a number or 10 of them"),
         (dict(bounds={"x": (None, None)}), "x: it has no limit"),
         (dict(bounds={"x": 0.5}), r"x0: x = 1 is outside of its limits \[-0.5, 0.5\]"),
-        (dict(bounds={"x": 2.0}, method="newton"), "'newton' knows no bounds, constraints or final"),
+        (
+            dict(bounds={"x": 2.0}, method="newton"),
+            "bounds: .* are 'shooting', 'ddp', 'dmoc'",
+        ),
         (dict(bounds={"x": 2.0}, method="sqp"), "method: expected one of 'auto', 'shooting'"),
-        (dict(bounds={"x": 2.0}, warmup=3), "warmup: it is an option of the methods that project"),
+        (
+            dict(bounds={"x": 2.0}, warmup=3),
+            "warmup: method 'shooting' takes none",
+        ),
         (dict(bounds={"x": 2.0}, tolerance=0.0), "tolerance > 0"),
         (dict(bounds={"x": 2.0}, x0=None), "no initial state: give x0"),
         (dict(final=[0.0]), r"final state: expected shape \(2,\)"),

@@ -14,6 +14,8 @@ from mechanisms import pendulum
 import vioc
 from vioc.control import Cost, dmoc, quadratic
 from vioc.control.dmoc.solution import solution
+from vioc.control.dmoc.solvers import Found
+from vioc.control.problem.result import HEADER
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -173,7 +175,9 @@ def test_a_solver_without_progress_names_what_depends_on_each_other():
     def verdict(*constraints):
         task = dict(initial=f.state(), final={"x": 1.0}, constraints=constraints)
         best = dmoc.solve(f, effort(f), steps=6, raise_on_failure=False, **task)
-        return solution(best.problem, best.raw, Status.NO_PROGRESS, 3, 0.0, {}).message
+        raw = best.raw
+        ended = Found(raw.w, raw.mu, Status.NO_PROGRESS, 3, 0.0, {})
+        return solution(best.problem, raw, ended, best.history).message
 
     again = dmoc.Constraint("again", f.symbols.x[0], lower=1.0, upper=1.0, where="end")
     speed = dmoc.Constraint("speed", f.symbols.x[1], lower=1.0, upper=1.0, where="end")
@@ -226,9 +230,9 @@ def test_interrupted(ctrl_c):
     problem = dmoc.Problem(dmoc.Phase(f, 40, effort(f), initial=f.state(theta=np.pi), final=f.state()))
     seen = []
 
-    def press(iteration, cost, violation):
-        seen.append(violation)
-        if iteration == 3:
+    def press(record):
+        seen.append(record.gap)
+        if record.iteration == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)
@@ -249,7 +253,7 @@ def test_what_a_monitor_raises_arrives(solver, error):
     f = cart()
     problem = dmoc.Problem(dmoc.Phase(f, 10, effort(f), initial=f.state(x=1.0), final=f.state()))
 
-    def refuse(iteration, cost, violation):
+    def refuse(record):
         raise error
 
     with pytest.raises(type(error)) as caught:
@@ -298,7 +302,7 @@ def test_monitor_prints_a_line_per_iteration(capsys):
     f = double_integrator()
     best = dmoc.solve(f, effort(f), steps=5, initial=[0, 0], final=[1, 0], monitor=True)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["iter", "cost", "violation"]
+    assert lines[0].split() == [*HEADER.split()]
     assert len(lines) == best.iterations + 3
     assert lines[-1] == best.message and lines[-1].startswith("converged after")
 

@@ -25,7 +25,6 @@ from vioc.control.analysis import (
     unstabilizable_modes,
 )
 from vioc.control.check import DerivativeCheck, check_derivatives
-from vioc.control.constrained import optimize_constrained
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.quadratic import quadratic
 from vioc.control.ddp import optimize_ddp
@@ -39,7 +38,7 @@ from vioc.control.feedback import (
     equilibrium,
     kalman,
 )
-from vioc.control.optimizing import optimize
+from vioc.control.optimizing import optimize, optimize_constrained
 from vioc.control.polishing import polish
 from vioc.control.problem.result import Result
 from vioc.control.problem.status import Status

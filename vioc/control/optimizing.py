@@ -1,27 +1,47 @@
 """One front for trajectory optimization: the methods, and which of them a problem is for.
 
-See docs/trajectories.md, "Which optimizer".
+See docs/choosing.md, "Which optimizer".
 """
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vioc.control.costs.cost import Cost
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.control.costs.cost import Cost, checked
+from vioc.control.ddp.optimize_ddp import optimize_ddp
 from vioc.control.descent.begin import guess_lengths
-from vioc.control.descent.descend import ARMIJO, DIRECTIONS, MULTIPLE, Armijo, descend
+from vioc.control.descent.descend import DIRECTIONS, MULTIPLE, descend
 from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.stage import SMALL
+from vioc.control.dmoc.problem import solve
 from vioc.control.problem.limits import Constraint
-from vioc.control.problem.result import Record, Result
-from vioc.control.shooting.problem import Problem
-from vioc.errors import OptimizationError
+from vioc.control.problem.result import Record, Result, finished
+from vioc.control.shooting.problem import Problem, distance
+from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
-METHODS = ("auto", "shooting", MULTIPLE, *DIRECTIONS)
+LIMITS = {"bounds", "constraints", "final"}
+TAKES = {  # what a method knows beside the map, the cost, a guess, x0, steps and how to end
+    "shooting": {*LIMITS, "dt", "multipliers"},
+    "projection": {"dt", "direction", "warmup", "projection", "armijo"},
+    MULTIPLE: {"dt", "warmup", "projection", "armijo"},
+    "ddp": {"bounds", "direction"},
+    "dmoc": {*LIMITS, "dt", "duration", "rates", "periodic", "quadrature", "solver", "form", "options"},
+}
+OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - {"dt"}
+WAYS = {  # by `direction`
+    "projection": {name: name for name in DIRECTIONS},
+    "ddp": {"newton": "ddp", "gauss-newton": "ilqr"},
+}
+SPELLINGS = {way: method for method, ways in WAYS.items() for way in ways.values()}
 
 
 def optimize(
@@ -38,12 +58,10 @@ def optimize(
     tolerance: float | None = None,
     max_iterations: int = 300,
     multipliers: Mapping[str, Any] | None = None,
-    warmup: int = 0,
-    projection: tuple[Any, Any] | None = None,
     dt: Any = None,
-    armijo: Armijo = ARMIJO,
     monitor: bool | Callable[[Record], Any] | None = None,
     raise_on_failure: bool = True,
+    **options: Any,
 ) -> Result:
     """The trajectory from x_0 that (locally) minimizes a cost, within limits.
 
@@ -53,53 +71,63 @@ def optimize(
     cost : Cost
     guess : Trajectory, result, (X, U), U or None
         A trajectory; a curve of states (N+1, nx) and inputs (N, nu) that need not be a trajectory (U may
-        be None); inputs (N, nu) alone, which are rolled out from `x0`; or None. Shooting then holds the first
-        state over `steps` steps, the methods that project roll it out without inputs.
+        be None); inputs (N, nu) alone, which are rolled out from `x0`; or None. Shooting and DMOC then hold
+        the first state over `steps` steps, the methods that go along trajectories roll it out without inputs.
     x0 : (nx,), optional
         Start; default that of the guess.
     steps : int, optional
         N, where the guess does not tell.
     bounds : dict, optional
-        Limits by name of any quantity, states, inputs (``u.force``) and multipliers (``lambda.string``)
-        included: a pair (lower, upper) of numbers, arrays over time or None, or b for [-b, b].
+        Limits by name of any quantity, states, inputs (``u.force``, or ``force`` where nothing else has that
+        name) and multipliers (``lambda.string``) included: a pair (lower, upper) of numbers, arrays over time
+        or None, or b for [-b, b].
     constraints : Constraint or sequence of Constraint, optional
         lower <= expression <= upper along the path, or at the end; equal limits make an equation.
     final : (nx,) or dict, optional
         Of the last state: a value or (lower, upper) by name.
-    method : {"auto", "shooting", "newton", "gauss-newton", "steepest", "multiple-shooting"}
+    method : {"auto", "shooting", "projection", "ddp", "dmoc", "multiple-shooting"}
+        What a method does not take is refused by name.
+
         ``"shooting"`` moves the states and inputs of all steps at once, limits by an interior point, by exact
-        curvature as far as it leaves a minimum: of any size, from any guess. The next three project: they
-        step from trajectory to trajectory, know no limits and never raise the cost. Newton shifts its
-        Hessian where the subproblem has no minimum, or its step finds no lower cost, and falls back to
-        Gauss-Newton (the quasi-Newton method of this problem) and to steepest descent where no shift helps.
-        ``"multiple-shooting"`` is the first of these done in symbols, for small maps with implicit equations
-        (`OneStepMap.residual`); what it arrives at is projected and handed to Newton. ``"auto"`` is shooting
-        where there are limits, the map is large or has no implicit equations; of small ones without limits
-        multiple shooting from a curve of states and Newton else, with shooting where these end without an
-        optimum.
+        curvature as far as it leaves a minimum: of any size, from any guess.
+        ``"projection"`` steps from trajectory to trajectory and never raises the cost; no limits.
+        ``"ddp"`` does so by feedback passes (`optimize_ddp`), within bounds on inputs.
+        ``"dmoc"`` gives the map's own equations to IPOPT, FATROP or an SQP method (`dmoc.solve`).
+        ``"multiple-shooting"`` is shooting without limits in symbols, for small maps with implicit equations
+        (`OneStepMap.residual`); what it arrives at is projected and handed to Newton.
+        ``"auto"`` is the one that takes what is given, shooting first; of small maps with implicit equations
+        without limits multiple shooting from a curve of states and projection else, with shooting where these
+        end without an optimum.
     tolerance : float, optional
-        Of shooting: what the conditions of optimality may leave, scaled; default 1e-9. Of the others: stop at
-        -Dg(xi).zeta < tolerance, in units of the cost; default 1e-6.
+        Of shooting and DMOC: what the conditions of optimality may leave, scaled; default 1e-9 and 1e-8. Of
+        the others: stop at -Dg(xi).zeta < tolerance, in units of the cost; default 1e-6.
     max_iterations : int
     multipliers : dict, optional
-        Estimates of the limits' by name, from `Result.multipliers`; default those of a guess that is a
-        result.
-    warmup : int
-        First iterations of Newton that use the Gauss-Newton direction.
-    projection : (Q, R), optional
-        Weights of the regulator about each iterate that projects, as in `dlqr`; default: the convex
-        part of the cost, so that stiff terminal weights are in the gains too.
+        Of shooting: estimates of the limits' by name, from `Result.multipliers`; default those of a guess
+        that is a result.
     dt : float or (N,), optional
-        Step lengths, s, as in `OneStepMap.rollout`: they need not be equal. Default: those of a guess that
-        is a trajectory, which are the map's own unless they are unequal; else the map's.
-    armijo : Armijo
-        Of the methods that project.
+        Step lengths, s, as in `OneStepMap.rollout`: they need not be equal, but for DMOC. Default: those of a
+        guess that is a trajectory, which are the map's own unless they are unequal; else the map's.
     monitor : bool or callable, optional
         True prints one line per iteration and a verdict; a callable gets each `Record`.
     raise_on_failure : bool
         False returns the best iterate with its status instead of raising; a guess that leads to no
         trajectory is then replaced by the rollout of its inputs, or else of none, from its start, which the
         result's `message` says.
+    **options
+        Of projection and DDP: ``direction``, of projection ``"newton"``, ``"gauss-newton"`` or
+        ``"steepest"``; of DDP the first, with the map's curvature, or the second (iLQR). Newton shifts its
+        Hessian where the subproblem has no minimum, or its step finds no lower cost, and falls back to
+        Gauss-Newton (the quasi-Newton method of this problem) and to steepest descent where no shift helps.
+        A direction does as `method`, too, as does ``"ilqr"``.
+
+        Of projection: ``warmup``, first iterations of Newton that use the Gauss-Newton direction;
+        ``projection``, weights (Q, R) of the regulator about each iterate that projects, as in `dlqr`,
+        default the convex part of the cost, so that stiff terminal weights are in the gains too; ``armijo``,
+        an `Armijo`.
+
+        Of DMOC: ``duration``, ``rates``, ``periodic``, ``quadrature`` as in `dmoc.Phase`; ``solver``,
+        ``form``, ``options`` as in `dmoc.Problem.solve`.
 
     Returns
     -------
@@ -107,8 +135,10 @@ def optimize(
 
     Raises
     ------
+    TypeError
+        An option that there is not.
     ValueError
-        Shapes and options; limits for a method that has none; a start outside of a limit.
+        Shapes and options; limits and options that the method does not take; a start outside of a limit.
     OptimizationError
         Not converged (``result`` holds the best iterate); a guess that cannot be projected; also if not
         `raise_on_failure`: no trajectory to begin with at all, or a cost that is not finite on it.
@@ -120,52 +150,37 @@ def optimize(
     >>> best = optimize(f, cost, x0=hanging, steps=200, bounds={"u.force": 10}, final=upright)
     >>> best["theta"], best.multipliers["u.force"]
     """
-    if not isinstance(cost, Cost):
-        raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
-    cost.check_map(f)
-    if method not in METHODS:
-        raise ValueError(f"method: expected one of {', '.join(map(repr, METHODS))}, got {method!r}")
-    limited = bool(bounds) or final is not None or bool(constraints)
-    if limited and method not in ("auto", "shooting"):
-        raise ValueError(f'method: {method!r} knows no bounds, constraints or final; use "shooting"')
-    own = {"armijo": armijo is not ARMIJO, "warmup": warmup != 0, "projection": projection is not None}
-    projects = [name for name, given in own.items() if given]
-    if projects and (limited or method == "shooting"):
-        raise ValueError(f"{projects[0]}: it is an option of the methods that project, not of shooting")
+    checked(f, cost)
+    if unknown := next((name for name in options if name not in OPTIONS), None):
+        raise TypeError(f"optimize: unknown option {unknown!r}; {near_misses(unknown, OPTIONS)}")
+    asked = dict(bounds=bounds, constraints=constraints, final=final, multipliers=multipliers, dt=dt)
+    given = {name: value for name, value in (asked | options).items() if _says(value)}
+    chosen, way = _chosen(f, cost, method, given)
+    how: dict[str, Any] = dict(max_iterations=max_iterations, monitor=monitor)
+    how |= {} if tolerance is None else {"tolerance": tolerance}
 
-    def shoot(raises: bool) -> Result:
+    def problem() -> Problem:
         run = trajectory_of(guess)
-        lengths = guess_lengths(f, run, dt)
         n = steps if steps is not None else _steps(run)
         if n is None:
             raise ValueError("steps: give their number with x0, or a guess")
         k0 = run.k0 if isinstance(run, Trajectory) else 0
-        problem = Problem(f, cost, n, bounds=bounds, constraints=constraints, final=final, dt=lengths, k0=k0)
-        return problem.solve(
-            x0,
-            guess,
-            multipliers=multipliers,
-            tolerance=1e-9 if tolerance is None else tolerance,
-            max_iterations=max_iterations,
-            monitor=monitor,
-            raise_on_failure=raises,
-        )
+        limits = {name: given[name] for name in LIMITS & given.keys()}
+        return Problem(f, cost, n, **limits, dt=guess_lengths(f, run, dt), k0=k0)
 
-    if method == "shooting" or limited:
+    def shoot(raises: bool) -> Result:
+        return problem().solve(x0, guess, multipliers=multipliers, raise_on_failure=raises, **how)
+
+    if chosen == "shooting":
         return shoot(raise_on_failure)
-    small = method != "auto" or bool(projects) or StagePrograms.of(f, cost, SMALL) is not None
-    if not small:
-        return shoot(raise_on_failure)
-    again = method == "auto" and not projects
-    options: dict[str, Any] = dict(
-        x0=x0, steps=steps, method=method, max_iterations=max_iterations, warmup=warmup
-    )
-    options |= dict(projection=projection, dt=dt, armijo=armijo, monitor=monitor)
+    if chosen == "dmoc":
+        return finished(_by_dmoc(problem(), x0, guess, given | how), None, None, raise_on_failure)
+    start: dict[str, Any] = dict(x0=x0, steps=steps, method=way, **given, **how)
+    if chosen == "ddp":
+        return optimize_ddp(f, cost, guess, raise_on_failure=raise_on_failure, **start)
+    again = method == "auto" and given.keys() <= {"dt"}
     try:
-        return descend(
-            f, cost, guess, tolerance=1e-6 if tolerance is None else tolerance, **options,
-            raise_on_failure=raise_on_failure or again,
-        )  # fmt: skip
+        return descend(f, cost, guess, raise_on_failure=raise_on_failure or again, **start)
     except KeyboardInterrupt as stop:
         if raise_on_failure or not hasattr(stop, "result"):
             raise
@@ -180,6 +195,68 @@ def optimize(
                 raise error from None
             best: Any = error.result
             return best
+
+
+def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> Result:
+    """`dmoc.solve` of a stated problem, and its solution followed by the map."""
+    h, samples = stated.lengths, stated.curve(x0, guess)
+    if (h != h[0]).any():
+        raise ValueError("dt: the steps of DMOC are equal")
+    options = {"duration": len(h) * h[0], **options} if h[0] != stated.map.dt else options
+    start: dict[str, Any] = dict(steps=len(h), initial=samples[0][0], k0=stated.k0)
+    options.pop("dt", None)
+    found = solve(stated.map, stated.cost, samples, **start, **options, raise_on_failure=False)
+    curve, far = found.trajectory, np.inf
+    run, gains = curve, np.zeros((len(h), stated.map.nu, stated.map.ndx))
+    with contextlib.suppress(StepError, OptimizationError), trying():
+        gains = found.stabilize(1.0, 1.0).K
+        run = curve.map.track(curve.x[0], curve.x, curve.u, gains, k0=curve.k0)
+        far = distance(curve, run)
+    duals = stated.rows.multipliers(stated.rows.from_multipliers(found.duals))
+    duals |= {n: v for n, v in found.duals.items() if n.startswith(("rate.", "periodic.", "duration"))}
+    cost = found.cost if "quadrature" in options else None
+    end = curve, run, far, gains
+    more: dict[str, Any] = dict(iterations=found.iterations, cost=cost, violations=found.violations)
+    return stated.result(found.status, found.history, end, duals, **more)
+
+
+def optimize_constrained(f: OneStepMap, cost: Cost, guess: Any = None, **options: Any) -> Result:
+    """Deprecated: ``optimize(..., method="shooting")``, whose arguments these are."""
+    instead = 'optimize_constrained is optimize(..., method="shooting") now'
+    warnings.warn(instead, DeprecationWarning, stacklevel=2)
+    return optimize(f, cost, guess, method="shooting", **options)
+
+
+def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> tuple[str, str]:
+    """The method and its way, which `direction` says and is taken out of `given` for.
+
+    ValueError where the method does not take what is given.
+    """
+    chosen = SPELLINGS.get(method, method)
+    if method == "auto":
+        chosen = next((m for m, takes in TAKES.items() if given.keys() <= takes), "shooting")
+        if given.keys() <= {"dt"} and StagePrograms.of(f, cost, SMALL) is not None:
+            chosen = "projection"
+    if chosen not in TAKES:
+        known = "auto", *TAKES, *(name for name in SPELLINGS if name not in TAKES)
+        raise ValueError(f"method: expected one of {', '.join(map(repr, known))}, got {method!r}")
+    if alien := next((name for name in given if name not in TAKES[chosen]), None):
+        others = ", ".join(repr(m) for m, takes in TAKES.items() if alien in takes)
+        raise ValueError(f"{alien}: method {chosen!r} takes none; those that do are {others}")
+    direction = given.pop("direction", None)
+    if direction is None:
+        return chosen, "newton" if method == "projection" else method
+    ways = WAYS[chosen]
+    if direction not in ways or method not in ("auto", chosen):
+        raise ValueError(
+            f"direction: method {method!r} takes {', '.join(map(repr, ways))}, got {direction!r}"
+        )
+    return chosen, ways[direction]
+
+
+def _says(value: Any) -> bool:
+    """Whether an argument is more than a default: not None, empty or 0."""
+    return bool(np.size(value) if isinstance(value, np.ndarray) else value)
 
 
 def _steps(guess: Any) -> int | None:

@@ -30,21 +30,14 @@ def polish(
 
     Parameters
     ----------
-    f : OneStepMap
-        The map, or another one with the same states and inputs and that time step.
-    cost : Cost
-        Of `f`. (A DMOC problem with another quadrature than "left" has another optimum.)
+    f, cost
+        The map, or another one with the same states, inputs and time step, and a cost of it. (A DMOC problem
+        with another quadrature than "left" has another optimum.)
     solution : dmoc.Solution, PhaseSolution, Result, Trajectory or (X, U)
         With a DMOC solution come its multipliers and, where no limits are given here, its limits (bounds,
         constraints and final state of its phase).
-    bounds, constraints, final, tolerance
+    bounds, constraints, final, tolerance, **options
         As in `optimize`.
-    **options
-        Others of `optimize`.
-
-    Returns
-    -------
-    Result
 
     Raises
     ------

@@ -379,6 +379,14 @@ class Cost:
         return f"Cost(running: {running}{' per second' * self.per_time}; terminal: {terminal})"
 
 
+def checked(f: OneStepMap, cost: Any) -> Cost:
+    """`cost` if it is one of this map; TypeError or ValueError says what is wrong."""
+    if not isinstance(cost, Cost):
+        raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
+    cost.check_map(f)
+    return cost
+
+
 def _rebuild(
     f: OneStepMap,
     running: ca.Function,

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.costs.cost import Cost
+from vioc.control.costs.cost import Cost, checked
 from vioc.control.ddp.backward import Box, Model, Pass
 from vioc.control.descent.begin import guess_trajectory, leads_nowhere
 from vioc.control.descent.search import Search
 from vioc.control.problem.limits import bound_arrays, full_names
-from vioc.control.problem.result import HEADER, Log, Record, Result, finished
+from vioc.control.problem.result import HEADER, Log, Record, Result, check_ending, finished
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
@@ -46,25 +46,17 @@ def optimize_ddp(
     monitor: bool | Callable[[Record], Any] | None = None,
     raise_on_failure: bool = True,
 ) -> Result:
-    """The trajectory from x_0 that (locally) minimizes a cost, by DDP or iLQR.
+    """``optimize(..., method="ddp")``: the trajectory from x_0 that (locally) minimizes a cost.
 
     Parameters
     ----------
-    f : OneStepMap
-    cost : Cost
-    guess, x0, steps
-        As in `vioc.control.optimize`; a curve (X, U) is projected first.
     method : {"ddp", "ilqr"}
         With the curvature of the map, or without.
     bounds : dict, optional
-        Of inputs, by name (``u.force``): a pair (lower, upper) of numbers, arrays (N,) or None; b means
-        [-b, b]. The guess is clipped to them. For other limits see `optimize`.
-    tolerance : float
-        Stop where the sum of -k'Q_u, what a step without regularization promises, is below, in units of the
-        cost.
-    max_iterations : int
-    monitor, raise_on_failure
-        As in `optimize`.
+        Of inputs; the guess is clipped to them.
+    f, cost, guess, x0, steps, tolerance, max_iterations, monitor, raise_on_failure
+        As in `vioc.control.optimize`; a curve (X, U) is projected first. `tolerance` bounds the sum of
+        -k'Q_u, what a step without regularization promises.
 
     Returns
     -------
@@ -75,22 +67,13 @@ def optimize_ddp(
 
     Raises
     ------
-    ValueError
-        Shapes, options, bounds.
-    OptimizationError
-        Not converged (``result`` holds the best iterate), or a guess that leads to no trajectory.
-    KeyboardInterrupt
-        Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
+    ValueError, OptimizationError, KeyboardInterrupt
+        As in `optimize`.
     """
-    if not isinstance(cost, Cost):
-        raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
-    cost.check_map(f)
+    checked(f, cost)
     if method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(map(repr, METHODS))}, got {method!r}")
-    if not tolerance > 0 or max_iterations < 1:
-        raise ValueError(
-            f"expected tolerance > 0 and max_iterations >= 1, got {tolerance} and {max_iterations}"
-        )
+    check_ending(tolerance, max_iterations)
     run = _start(f, guess, x0, steps)
     box = _box(f, bounds, len(run))
     if box is not None and ((run.u < box[0]) | (run.u > box[1])).any():

@@ -24,7 +24,7 @@ from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.symbolic_model import LocalModels
 from vioc.control.linear.weights import input_weight, state_weight
-from vioc.control.problem.result import HEADER, Log, Record, Result, finished
+from vioc.control.problem.result import HEADER, Log, Record, Result, check_ending, finished
 from vioc.control.problem.status import Status
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -71,11 +71,9 @@ def descend(
     """`vioc.control.optimize` by the methods without limits; ``"auto"`` is multiple shooting where the guess
     is a curve of states and the map allows it, else Newton.
     """
-    if not tolerance > 0 or max_iterations < 1 or warmup < 0:
-        raise ValueError(
-            "expected tolerance > 0, max_iterations >= 1 and warmup >= 0, got "
-            f"{tolerance}, {max_iterations}, {warmup}"
-        )
+    check_ending(tolerance, max_iterations)
+    if warmup < 0:
+        raise ValueError(f"warmup: expected a number >= 0, got {warmup}")
     if not (0 < armijo.alpha < 0.5 and 0 < armijo.beta < 1 and armijo.trials >= 1):
         raise ValueError(f"armijo: expected 0 < alpha < 1/2, 0 < beta < 1 and trials >= 1, got {armijo}")
     weights = None

@@ -11,7 +11,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names
-from vioc.control.costs.cost import Cost
+from vioc.control.costs.cost import Cost, checked
 from vioc.control.dmoc.equations import StepRows
 from vioc.control.problem.limits import (
     Constraint,
@@ -45,11 +45,8 @@ class Phase:
         Of the first and last state: all of it, or by name. A name is any quantity of the state
         (``theta``, ``v.theta``, ``tip:x``), its value a number or a pair (lower, upper); what is not named
         is free.
-    bounds : dict, optional
-        Limits by name of any quantity, states, inputs (``u.force``, or ``force`` where nothing else has that
-        name) and multipliers (``lambda.string``) included: a pair (lower, upper) of numbers, arrays over time
-        or None, or b for [-b, b].
-    constraints : Constraint or sequence of Constraint
+    bounds, constraints
+        As in `vioc.control.optimize`.
     rates : dict, optional
         Limits of (u[k+1] - u[k]) / h by input name, per second; a pair, or b for [-b, b].
     periodic : bool, names, or dict of name to shift
@@ -93,14 +90,9 @@ class Phase:
             raise ValueError(f"steps: expected a whole number >= 1, got {self.steps!r}")
         if self.quadrature not in QUADRATURES:
             raise ValueError(f"quadrature: expected one of {', '.join(QUADRATURES)}, got {self.quadrature!r}")
-        if self.cost is not None:
-            if not isinstance(self.cost, Cost):
-                raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {self.cost!r}")
-            self.cost.check_map(f)
-            if self.cost.uses_multipliers and not self.equations.implicit:
-                raise ValueError(
-                    f"cost: it uses multipliers, and {type(f).__name__} has no residual with them"
-                )
+        uses = self.cost is not None and checked(f, self.cost).uses_multipliers
+        if uses and not self.equations.implicit:
+            raise ValueError(f"cost: it uses multipliers, and {type(f).__name__} has no residual with them")
         object.__setattr__(self, "bounds", full_names(f, self.bounds))
         object.__setattr__(self, "constraints", as_constraints(self.constraints))
         check_distinct(self.constraints)

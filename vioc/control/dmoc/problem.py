@@ -18,7 +18,7 @@ from vioc.control.dmoc.separable import Block
 from vioc.control.dmoc.solution import Solution, solution
 from vioc.control.dmoc.solvers import SOLVERS, Solver
 from vioc.control.dmoc.transcription import Transcription
-from vioc.control.problem.result import finished
+from vioc.control.problem.result import HEADER, History, Log, Record, check_ending, finished
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_name
@@ -92,7 +92,7 @@ class Problem:
         tolerance: float = 1e-8,
         max_iterations: int = 1000,
         options: Mapping[str, Any] | None = None,
-        monitor: bool | Callable[[int, float, float], Any] | None = None,
+        monitor: bool | Callable[[Record], Any] | None = None,
         raise_on_failure: bool = True,
     ) -> Solution:
         """The trajectory that (locally) minimizes the cost.
@@ -114,13 +114,10 @@ class Problem:
             depends neither on them nor on velocities; FATROP takes states.
         tolerance : float
             Of the optimality conditions, as the solver scales them.
-        max_iterations : int
         options : dict, optional
             For CasADi's `nlpsol` with that solver, e.g. ``{"ipopt.linear_solver": "mumps"}``.
-        monitor : bool or callable, optional
-            True prints a line per iteration; a callable gets (iteration, cost, violation). Not for FATROP.
-        raise_on_failure : bool
-            False returns the best iterate with its status instead of raising.
+        max_iterations, monitor, raise_on_failure
+            As in `vioc.control.optimize`; FATROP does not tell its iterates.
 
         Returns
         -------
@@ -128,20 +125,13 @@ class Problem:
 
         Raises
         ------
-        ValueError
-            Options and shapes.
-        OptimizationError
-            Not converged (``result`` holds the best iterate), or not a number at the guess.
-        KeyboardInterrupt
-            Ctrl-C, with the best iterate as its ``result``; returned instead if not `raise_on_failure`.
-            FATROP does not tell its iterates: it ends with its last one, and with nothing at Ctrl-C.
+        ValueError, OptimizationError, KeyboardInterrupt
+            As `vioc.control.optimize`; OptimizationError too where the guess does not give numbers.
+            FATROP ends with its last iterate, and with nothing at Ctrl-C.
         """
         if solver not in SOLVERS:
             raise ValueError(f"solver: unknown {solver!r}; {near_misses(solver, SOLVERS)}")
-        if not tolerance > 0 or max_iterations < 1:
-            raise ValueError(
-                f"expected tolerance > 0 and max_iterations >= 1, got {tolerance} and {max_iterations}"
-            )
+        check_ending(tolerance, max_iterations)
         t = self.transcription(self._form(solver, form))
         p = t.given_values()
         limits = self._limits(t, initial)
@@ -153,11 +143,12 @@ class Problem:
         if key not in self._solvers:
             self._solvers[key] = Solver(t, solver, tolerance, max_iterations, settings)
         self._check_finite(t, w, p)
-        outcome = self._solvers[key](w, p, limits, mu, nu, monitor)
+        log = Log("dmoc", HEADER, monitor)
+        outcome = self._solvers[key](w, p, limits, mu, nu, log)
         gradient = np.asarray(t.program.grad_f(outcome.w, p)[1]).ravel()
         J = t.program.jac_g(outcome.w, p)[1].sparse()
         raw = Raw(t, outcome.w, outcome.mu, -(gradient + J.T @ outcome.mu), p, *limits)
-        found = solution(self, raw, outcome.status, outcome.iterations, outcome.seconds, outcome.stats)
+        found = solution(self, raw, outcome, History.of(log.records))
         return finished(found, None, monitor, raise_on_failure)
 
     def refined(self, factor: int) -> Problem:
@@ -286,23 +277,15 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
     f : OneStepMap
     cost : Cost or None
         None asks for any motion within the limits.
-    guess : optional
-        See `Problem.solve`; default the straight line between the ends.
-    steps : int
-        N.
-    initial, final, bounds, constraints, rates, periodic, duration, quadrature, k0, name
+    steps, initial, final, bounds, constraints, rates, periodic, duration, quadrature, k0, name
         The problem, see `Phase`.
-    solver, form, tolerance, max_iterations, options, monitor, raise_on_failure
-        The solver, see `Problem.solve`.
-
-    Returns
-    -------
-    Solution
+    guess, solver, form, tolerance, max_iterations, options, monitor, raise_on_failure
+        See `Problem.solve`.
 
     Raises
     ------
     TypeError
-        An option that there is not; says which was perhaps meant.
+        An option that there is not.
     ValueError, OptimizationError, KeyboardInterrupt
         As `Phase` and `Problem.solve`.
 

@@ -13,7 +13,7 @@ from vioc.control.dmoc.named import Duals, Raw, defect, duals, violations
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.problem.limits import Violation
-from vioc.control.problem.result import OPEN_LOOP, Outcome
+from vioc.control.problem.result import OPEN_LOOP, History, Outcome
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.maps.given import AsTrajectory
@@ -21,6 +21,7 @@ from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem
+    from vioc.control.dmoc.solvers import Found
 
 
 class Rollout(NamedTuple):
@@ -93,6 +94,8 @@ class Solution(_Motion, Outcome):
     message : str
         The verdict in words, with what to try.
     iterations : int
+    history : History
+        Empty of FATROP's.
     seconds : float
         Wall-clock time within the solver.
     violations : list of Violation
@@ -109,6 +112,7 @@ class Solution(_Motion, Outcome):
     status: Status
     message: str
     iterations: int
+    history: History = field(repr=False)
     seconds: float
     violations: list[Violation] = field(repr=False)
     stats: dict[str, Any] = field(repr=False)
@@ -201,7 +205,8 @@ class Solution(_Motion, Outcome):
     def __reduce__(self):
         """Trajectories and multipliers travel; the program and its compiled functions do not."""
         parts = tuple(PhaseSolution(None, q.trajectory, q.duals, q.defect) for q in self.phases)  # type: ignore[arg-type]
-        fields = self.cost, self.status, self.message, self.iterations, self.seconds, self.violations
+        ended = self.status, self.message, self.iterations, self.history
+        fields = self.cost, *ended, self.seconds, self.violations
         return Solution, (None, parts, *fields, {}, None)
 
     def __repr__(self) -> str:
@@ -212,10 +217,9 @@ def _gap(run: Trajectory, other: Trajectory) -> float:
     return float(np.abs(run.map.difference(run.x, other.x)).max())
 
 
-def solution(
-    problem: Problem, raw: Raw, status: Status, iterations: int, seconds: float, stats: dict
-) -> Solution:
+def solution(problem: Problem, raw: Raw, outcome: Found, history: History) -> Solution:
     """Name everything that the vectors hold."""
+    status, iterations = outcome.status, outcome.iterations
     t = raw.transcription
     cost, g = (np.asarray(v).ravel() for v in t.program.values(raw.w, raw.p))
     maps = problem.maps
@@ -244,9 +248,8 @@ def solution(
             "(what the others imply, or prevent), loosen a limit, or start from another guess"
         )
     message = verdict(status, f"{iterations} iterations", float(cost[0]), advice, found=found)
-    return Solution(
-        problem, tuple(phases), float(cost[0]), status, message, iterations, seconds, found, stats, raw
-    )
+    ended = status, message, iterations, history, outcome.seconds, found, outcome.stats, raw
+    return Solution(problem, tuple(phases), float(cost[0]), *ended)
 
 
 def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -> np.ndarray:

@@ -14,8 +14,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.control.dmoc.transcription import Transcription
+from vioc.control.problem.result import HEADER, Log, Record
 from vioc.control.problem.status import Status
-from vioc.progress import Progress
 
 SOLVERS = ("ipopt", "fatrop", "sqp")
 PLUGINS = {"ipopt": "ipopt", "fatrop": "fatrop", "sqp": "sqpmethod"}
@@ -68,19 +68,15 @@ class Found:
 
 
 class Watch(ca.Callback):
-    """Sees every iterate: keeps the best, prints a line, stops on Ctrl-C."""
+    """Sees every iterate: keeps the best, tells of it, stops on Ctrl-C."""
 
-    def __init__(self, t: Transcription, tolerance: float):
+    def __init__(self, t: Transcription, tolerance: float, name: str):
         ca.Callback.__init__(self)
+        self.name = name
         self._sizes = t.program.size, t.program.rows, t.given.size
         self._limits = t.row_lower, t.row_upper
         self._tolerance = tolerance
-        self.monitor: Any = None
-        self.progress = Progress("dmoc")
-        self.stop = False
-        self.error: BaseException | None = None
-        self.best: tuple[tuple[float, float], np.ndarray, np.ndarray] | None = None
-        self.iterations = 0
+        self.reset(Log("dmoc", HEADER, None))
         self.construct("watch", {})
 
     def get_n_in(self) -> int:
@@ -97,10 +93,10 @@ class Watch(ca.Callback):
         sizes = {"x": n, "lam_x": n, "f": 1, "g": m, "lam_g": m, "lam_p": p}
         return ca.Sparsity.dense(sizes[ca.nlpsol_out(i)], 1)
 
-    def reset(self, monitor: Any) -> None:
-        self.monitor, self.stop, self.best, self.iterations = monitor, False, None, 0
-        self.error = None
-        self.progress = Progress("dmoc")
+    def reset(self, log: Log) -> None:
+        self.log, self.stop = log, False
+        self.error: BaseException | None = None
+        self.best: tuple[tuple[float, float], np.ndarray, np.ndarray] | None = None
 
     def eval(self, arg: list[ca.DM]) -> list[int]:
         named = dict(zip(map(ca.nlpsol_out, range(len(arg))), arg, strict=True))
@@ -111,17 +107,11 @@ class Watch(ca.Callback):
         if np.isfinite([amount, cost]).all() and (self.best is None or rank < self.best[0]):
             w, mu = (np.asarray(named[n]).ravel().copy() for n in ("x", "lam_g"))
             self.best = rank, w, mu
-        if self.monitor is True:
-            if not self.iterations:
-                print(f"{'iter':>4}  {'cost':>14}  {'violation':>11}")
-            print(f"{self.iterations:>4}  {cost:>14.8g}  {amount:>11.3e}")
-        elif self.monitor:
-            try:
-                self.monitor(self.iterations, cost, amount)
-            except BaseException as error:  # which the solver would make another one of
-                self.stop, self.error = True, error
-        self.iterations += 1
-        self.progress.to(self.iterations, f"cost {cost:.4g}, violation {amount:.1e}")
+        try:
+            known = len(self.log.records)
+            self.log(Record(known, self.name, 0.0, cost, np.nan, 1.0 * (known > 0), 1, amount))
+        except BaseException as error:  # which the solver would make another one of
+            self.stop, self.error = True, error
         return [int(self.stop)]
 
 
@@ -154,7 +144,7 @@ class Solver:
         self.transcription = t
         self.name = name
         program = t.program
-        self.watch = Watch(t, max(tolerance, 1e-8))
+        self.watch = Watch(t, max(tolerance, 1e-8), name)
         build: Callable[..., dict[str, Any]] = {"ipopt": _ipopt, "fatrop": _fatrop, "sqp": _sqp}[name]
         settings = build(t, tolerance, max_iterations)
         if name != "fatrop":
@@ -173,16 +163,16 @@ class Solver:
         limits: tuple[np.ndarray, np.ndarray],
         mu: np.ndarray | None,
         nu: np.ndarray | None,
-        monitor: Any,
+        log: Log,
     ) -> Found:
         """The outcome from guess w within limits, with multipliers (mu, nu) for a warm start."""
         t, watch = self.transcription, self.watch
-        watch.reset(monitor)
+        watch.reset(log)
         args = dict(x0=w, p=p, lbx=limits[0], ubx=limits[1], lbg=t.row_lower, ubg=t.row_upper)
         if mu is not None and nu is not None:
             args |= dict(lam_g0=mu, lam_x0=nu)
         before = time.perf_counter()
-        with _interruptible(watch), contextlib.nullcontext() if monitor else watch.progress:
+        with _interruptible(watch), log.shown():
             found = self._solve(**args)
         seconds = time.perf_counter() - before
         if watch.error is not None and not isinstance(watch.error, KeyboardInterrupt):
@@ -192,7 +182,7 @@ class Solver:
         w, mu = (np.asarray(found[n]).ravel() for n in ("x", "lam_g"))
         if status != Status.CONVERGED and watch.best is not None:
             _, w, mu = watch.best
-        iterations = int(stats.get("iter_count", max(watch.iterations - 1, 0)))
+        iterations = int(stats.get("iter_count", log.steps))
         return Found(w, mu, status, iterations, seconds, stats)
 
     def _status(self, stats: dict[str, Any]) -> Status:

@@ -124,7 +124,7 @@ def descent_solver(
     **options
         Of `optimize`. Limits on states are for states that keep them: from one outside it raises ValueError.
     """
-    choices = {"max_iterations": iterations, "raise_on_failure": False, "warmup": 0, **options}
+    choices = {"max_iterations": iterations, "raise_on_failure": False, **options}
 
     return partial(_descend, f, cost, choices)
 
@@ -133,8 +133,8 @@ def _descend(
     f: OneStepMap, cost: Any, choices: dict[str, Any], k: int, x: np.ndarray, guess: Horizon
 ) -> Trajectory:
     at = cost if isinstance(cost, Cost) else cost(k)
-    limited = choices.keys() & {"bounds", "constraints", "final"}
-    return (optimize if limited else descend)(f, at, (guess.x, guess.u), x0=x, **choices).trajectory
+    plain = choices.keys() <= {"max_iterations", "tolerance", "raise_on_failure", "monitor", "dt"}
+    return (descend if plain else optimize)(f, at, (guess.x, guess.u), x0=x, **choices).trajectory
 
 
 def dmoc_solver(problem: Callable[[int, np.ndarray], Any], **options: Any) -> Solver:

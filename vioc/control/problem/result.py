@@ -103,6 +103,13 @@ class Log:
         return nullcontext() if self.monitor is True else self.progress
 
 
+def check_ending(tolerance: float, max_iterations: int) -> None:
+    """ValueError unless both can end a search."""
+    if not tolerance > 0 or max_iterations < 1:
+        got = f"{tolerance} and {max_iterations}"
+        raise ValueError(f"expected tolerance > 0 and max_iterations >= 1, got {got}")
+
+
 class History(NamedTuple):
     """`Record`'s columns over the iterations; arrays of one length."""
 

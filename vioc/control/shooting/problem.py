@@ -7,10 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.costs.cost import Cost
+from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.begin import guess_curve
-from vioc.control.problem.limits import Constraint
-from vioc.control.problem.result import HEADER, History, Log, Record, Result, finished, open_loop
+from vioc.control.problem.limits import Constraint, Violation
+from vioc.control.problem.result import (
+    HEADER,
+    History,
+    Log,
+    Record,
+    Result,
+    check_ending,
+    finished,
+    open_loop,
+)
 from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.interior import SOFTNESS, Interior
 from vioc.control.shooting.rows import Rows, collected
@@ -35,15 +44,8 @@ class Problem:
     cost : Cost
     steps : int
         N.
-    bounds : dict, optional
-        Limits by name of any quantity, states, inputs (``u.force``) and multipliers (``lambda.string``)
-        included: a pair (lower, upper) of numbers, arrays over time or None, or b for [-b, b].
-    constraints : Constraint or sequence of Constraint, optional
-        lower <= expression <= upper along the path or at the end; equal limits make an equation.
-    final : (nx,) or dict, optional
-        Of the last state: a value or (lower, upper) by name.
-    dt : float or (N,), optional
-        Step lengths, s; default the map's.
+    bounds, constraints, final, dt
+        As in `vioc.control.optimize`.
     k0 : int
         Of the first step, for maps that depend on time.
 
@@ -71,10 +73,7 @@ class Problem:
         dt: Any = None,
         k0: int = 0,
     ):
-        if not isinstance(cost, Cost):
-            raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
-        cost.check_map(f)
-        self.map, self.cost, self.steps = f, cost, int(steps)
+        self.map, self.cost, self.steps = f, checked(f, cost), int(steps)
         self.rows = Rows(f, self.steps, collected(f, self.steps, bounds, constraints, final))
         self.lengths = f.lengths(dt, self.steps)
         self.k0 = k0
@@ -101,20 +100,13 @@ class Problem:
 
         Parameters
         ----------
-        x0 : (nx,), optional
-            Start; default that of the guess.
-        guess : Trajectory, result, (X, U), (N, nu) or None
-            A curve of states and inputs that need not be a trajectory; U may be None. Inputs alone are rolled
-            out. None holds the first state, without inputs.
-        multipliers : dict, optional
-            Estimates by name, from `Result.multipliers`; default those of a guess that is a converged result.
+        x0, guess, multipliers, monitor, raise_on_failure
+            As in `vioc.control.optimize`.
         tolerance : float
             Of the conditions of optimality, of a cost whose gradient is scaled to 100 at most; equations and
             limits in units of their scale.
         max_iterations : int
             Of all searches: one that ends nowhere is begun again with other regularizations of gaps and rows.
-        monitor, raise_on_failure
-            As in `vioc.control.optimize`.
 
         Returns
         -------
@@ -122,20 +114,13 @@ class Problem:
 
         Raises
         ------
-        ValueError
-            Shapes and options; a start outside of a limit.
-        OptimizationError
-            Not converged (``result`` holds the last iterate), or a guess that has no steps.
-        KeyboardInterrupt
-            Ctrl-C, with the iterate as its ``result``; returned instead if not `raise_on_failure`.
+        ValueError, OptimizationError, KeyboardInterrupt
+            As `vioc.control.optimize`.
         """
-        if not tolerance > 0 or max_iterations < 1:
-            raise ValueError(
-                f"expected tolerance > 0 and max_iterations >= 1, got {tolerance}, {max_iterations}"
-            )
+        check_ending(tolerance, max_iterations)
         if multipliers is None:
             multipliers = guess.multipliers if isinstance(guess, Result) and guess.converged else None
-        X, U = self._curve(x0, getattr(guess, "curve", None) or guess)
+        X, U = self.curve(x0, getattr(guess, "curve", None) or guess)
         stages = Stages(self.map, self.cost, self.rows, self.k0, self.lengths)
         duals = self.rows.from_multipliers(multipliers) if multipliers else None
         log = Log("optimize", HEADER, monitor)
@@ -154,10 +139,10 @@ class Problem:
                     break
             else:
                 search = min(tried, key=lambda s: s.error if np.isfinite(s.error) else np.inf)
-            result = self._result(search, log, begun)
+            result = self._outcome(search, log, begun)
         return finished(result, interrupt, monitor, raise_on_failure)
 
-    def _curve(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray]:
+    def curve(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray]:
         """The guess as states (N+1, nx) and inputs (N, nu)."""
         f, n = self.map, self.steps
         guess = trajectory_of(guess)
@@ -195,54 +180,81 @@ class Problem:
             search = Interior(stages, held, np.zeros_like(U), tolerance, duals, soft)
             return search, f"{error}; the search began with the start held"
 
-    def _result(self, search: Interior, log: Log, begun: str) -> Result:
-        f, it = self.map, search.now
-        curve, status = it.point.curve, search.status
-        assert status is not None
-        note = ""
+    def _outcome(self, search: Interior, log: Log, begun: str) -> Result:
+        it = search.now
+        curve, far = it.point.curve, 0.0
         if np.any(it.point.gaps):
-            followed = search.stages.followed(curve.x, curve.u, search.gains, hard=True)
-            far = np.inf
+            followed, far = search.stages.followed(curve.x, curve.u, search.gains, hard=True), np.inf
             if followed is not None:
-                far = np.abs(f.difference(curve.x, followed.curve.x)).max() / (1 + np.abs(curve.x).max())
-            if far > FOLLOWED and status is Status.CONVERGED:
-                status, note = Status.ACCEPTABLE, "the trajectory of its inputs leaves the curve found"
+                far = distance(curve, followed.curve)
             if far > FOLLOWED:  # of an end on the way, what its inputs alone do may be nearer to it
                 rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains), hard=True)
                 followed = min((p for p in (followed, rolled) if p), key=lambda p: p.cost, default=None)
             if followed is not None:
                 curve = followed.curve
-        run, gap = open_loop(curve.on_its_step())
-        cost = self.cost.value(run)
-        multipliers = self.rows.multipliers(it.y / search.scale)
-        found = self.rows.violations(run, VIOLATED) if len(self.rows) else []
-        if found and status is Status.CONVERGED:  # of an unstable motion: its rollout leaves the curve
-            status, note = Status.ACCEPTABLE, "the rollout of its inputs does not keep all limits"
-        advice = (begun, note, search.note, status.advice)
-        text = verdict(
-            status,
-            f"{log.steps} iterations",
-            cost,
-            *advice,
-            promise=f", error {search.error:.1e}",
-            found=found,
+        assert search.status is not None
+        return self.result(
+            search.status,
+            History.of(log.records),
+            (it.point.curve, curve, far, search.gains),
+            self.rows.multipliers(it.y / search.scale),
+            iterations=log.steps,
+            said=(begun, search.note),
+            slope=-search.promise,
+            error=search.error,
         )
+
+    def result(
+        self,
+        status: Status,
+        history: History,
+        end: tuple[Trajectory, Trajectory, float, np.ndarray],
+        multipliers: dict[str, np.ndarray],
+        *,
+        said: tuple[str, ...] = (),
+        iterations: int,
+        cost: float | None = None,
+        violations: Sequence[Violation] = (),
+        slope: float = np.nan,
+        error: float = np.nan,
+    ) -> Result:
+        """What a search of this problem came to.
+
+        `end` is the curve that it ended with, a trajectory that follows it, their `distance`, and gains.
+        What is converged of an unstable motion may not be so of its rollout.
+        """
+        curve, run, far, gains = end
+        run, gap = open_loop(run.on_its_step())
+        found = list(violations) or (self.rows.violations(run, VIOLATED) if len(self.rows) else [])
+        note = "the trajectory of its inputs leaves the curve found" if far > FOLLOWED else ""
+        note = "the rollout of its inputs does not keep all limits" if found else note
+        if note and status is Status.CONVERGED:
+            status, said = Status.ACCEPTABLE, (note, *said)
+        cost = self.cost.value(run) if cost is None else cost
+        promise = "" if np.isnan(error) else f", error {error:.1e}"
+        said = *said, status.advice
+        text = verdict(status, f"{iterations} iterations", cost, *said, promise=promise, found=found)
         return Result(
             run,
             cost,
             status,
             text,
-            log.steps,
-            History.of(log.records),
-            search.gains,
+            iterations,
+            history,
+            gains,
             gap,
-            -search.promise,
+            slope,
             multipliers=multipliers,
-            curve=None if status is Status.CONVERGED else (it.point.curve.x, it.point.curve.u),
+            curve=None if status is Status.CONVERGED else (curve.x, curve.u),
             violations=found,
             margin=self.rows.margin(run),
-            error=search.error,
+            error=error,
         )
+
+
+def distance(curve: Trajectory, run: Trajectory) -> float:
+    """The largest difference of states, relative to 1 + |x|."""
+    return float(np.abs(run.map.difference(curve.x, run.x)).max() / (1 + np.abs(curve.x).max()))
 
 
 def _budgets(iterations: int) -> tuple[int, ...]:

@@ -1,0 +1,143 @@
+"""`optimize` by its methods: one statement, one result; what a method does not take is refused by name."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import double_integrator, midpoint_pendulum
+from mechanisms import pendulum
+
+import vioc
+from vioc.control import Cost, optimize, optimize_ddp, quadratic
+from vioc.control.problem.limits import Constraint
+from vioc.errors import OptimizationError, StepError
+
+N = 30
+METHODS = "shooting", "projection", "ddp", "dmoc"
+
+
+@pytest.fixture(scope="module")
+def swing():
+    f = vioc.MidpointVI(pendulum(), 0.05)
+    return f, quadratic(f, Q=1, R=0.1, Qf=20, goal={"theta": 1.0})
+
+
+def test_all_find_the_same_and_read_the_same(swing):
+    f, cost = swing
+    found = {m: optimize(f, cost, x0=[0, 0], steps=N, method=m) for m in (*METHODS, "multiple-shooting")}
+    for name, best in found.items():
+        # the projection and DDP stop where 1e-6 is promised, the others sooner
+        assert best.converged and best.cost == pytest.approx(found["shooting"].cost, abs=1e-6), name
+        assert best.message.startswith("converged after") and best.feasible
+        assert best.gains.shape == (N, 1, 2) and len(best.history.cost) >= best.iterations
+        np.testing.assert_array_equal(best.x, f.rollout([0, 0], best.u).x)
+        assert cost.value(best.trajectory) == pytest.approx(best.cost, rel=1e-12)
+        assert best.multipliers == {} and best.margin == np.inf
+        away = best.stabilize(1.0, 0.1).rollout(best.x[0] + [0.1, 0.0])
+        assert np.abs(away.x[-1] - best.x[-1]).max() < 0.05
+    assert set(found["dmoc"].history.method) == {"ipopt"}
+
+
+def test_limits_have_the_same_names_and_multipliers():
+    """Of a convex problem the multipliers are unique: those of both methods, to their tolerances."""
+    f = double_integrator()
+    problem = dict(
+        x0=[1.0, 0.0],
+        steps=N,
+        bounds={"u.force": 0.8, "v": (-0.5, None)},
+        constraints=Constraint("near", f.quantity("x") + f.quantity("v"), -0.1, None),
+        final={"x": 0.05},
+    )
+    cost = quadratic(f, Q=1.0, R=0.1)
+    mine, theirs = (optimize(f, cost, **problem, method=m) for m in ("shooting", "dmoc"))
+    assert theirs.cost == pytest.approx(mine.cost, rel=1e-7)
+    assert mine.multipliers.keys() == theirs.multipliers.keys() == {"u.force", "v", "near", "final x"}
+    for name, values in mine.multipliers.items():
+        np.testing.assert_allclose(theirs.multipliers[name], values, atol=1e-5, err_msg=name)
+    assert min(np.abs(v).max() for v in mine.multipliers.values()) > 1e-3  # each is active somewhere
+    assert theirs.margin == pytest.approx(mine.margin, abs=1e-6)
+    warm = optimize(f, cost, theirs, **{**problem, "x0": None})  # multipliers and all
+    assert warm.iterations < mine.iterations
+
+
+def test_what_no_motion_keeps_is_named():
+    f = double_integrator()
+    limits = dict(bounds={"u.force": 0.1}, final=[0.0, 0.0])
+    for method in ("shooting", "dmoc"):
+        with pytest.raises(OptimizationError, match="Violated: ") as caught:
+            optimize(f, quadratic(f, R=1.0), x0=[1, 0], steps=10, method=method, **limits)
+        best = caught.value.result
+        assert best.status == "infeasible" and not best.feasible and best.curve is not None
+
+
+def test_only_dmoc_states_rates_and_durations(swing):
+    f, cost = swing
+    best = optimize(f, cost, x0=[0, 0], steps=N, rates={"torque": 2.0})
+    rate = np.diff(best.u[:, 0]) / f.dt
+    assert set(best.history.method) == {"ipopt"} and np.abs(rate).max() == pytest.approx(2.0, abs=1e-6)
+    assert np.abs(best.multipliers["rate.torque"]).max() > 1e-3
+    free = optimize(f, cost, x0=[0, 0], steps=N, method="dmoc", duration=(0.5, 3.0))
+    assert free.t[-1] != pytest.approx(N * f.dt) and cost.value(free) == pytest.approx(free.cost, rel=1e-9)
+    half = optimize(f, cost, x0=[0, 0], steps=N, method="dmoc", dt=f.dt / 2)
+    assert half.t[-1] == pytest.approx(N * f.dt / 2)
+    fatrop = optimize(f, cost, x0=[0, 0], steps=N, solver="fatrop")
+    assert fatrop.cost == pytest.approx(optimize(f, cost, x0=[0, 0], steps=N, method="dmoc").cost, rel=1e-8)
+    assert len(fatrop.history.cost) == 0  # it does not tell
+
+
+def test_former_spellings_are_directions(swing):
+    f, cost = swing
+    for direction in ("newton", "gauss-newton", "steepest"):
+        start = dict(x0=[0, 0], steps=10, max_iterations=3, raise_on_failure=False)
+        a = optimize(f, cost, method=direction, **start)
+        b = optimize(f, cost, method="projection", direction=direction, **start)
+        np.testing.assert_array_equal(a.u, b.u)
+        assert a.history.method[0] == direction
+    f = midpoint_pendulum()
+    cost = quadratic(f, Q=1, R=1, Qf=20, goal={"theta": 1.0})
+    found = [
+        optimize_ddp(f, cost, x0=[0, 0], steps=N, method="ilqr"),
+        optimize(f, cost, x0=[0, 0], steps=N, method="ilqr"),
+        optimize(f, cost, x0=[0, 0], steps=N, method="ddp", direction="gauss-newton"),
+    ]
+    assert all((best.u == found[0].u).all() for best in found) and found[0].history.method[0] == "ilqr"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(method="ddp", final=[0, 0]), "final: method 'ddp' takes none; .* 'shooting', 'dmoc'"),
+        (dict(method="ddp", bounds={"theta": 1.0}), r"DDP takes those of inputs \(u.torque\), got 'theta'"),
+        (dict(method="ddp", dt=0.1), "dt: method 'ddp' takes none"),
+        (dict(method="projection", bounds={"theta": 1.0}), "bounds: method 'projection' takes none"),
+        (
+            dict(method="projection", multipliers={"theta": [1.0]}),
+            "multipliers: .*those that do are 'shooting'",
+        ),
+        (dict(method="multiple-shooting", direction="newton"), "direction: method 'multiple-shooting'"),
+        (dict(method="shooting", rates={"torque": 1.0}), "rates: .*those that do are 'dmoc'"),
+        (dict(rates={"torque": 1.0}, warmup=2), "takes none"),
+        (dict(method="dmoc", armijo=(1e-4, 0.5, 9)), "armijo: .*'projection'"),
+        (dict(method="dmoc", dt=np.linspace(0.05, 0.06, N)), "steps of DMOC are equal"),
+        (dict(method="ddp", direction="steepest"), "direction: method 'ddp' takes 'newton', 'gauss-newton',"),
+        (dict(method="steepest", direction="newton"), "direction: method 'steepest' takes"),
+        (dict(method="sqp"), "method: expected one of 'auto', 'shooting', 'projection'"),
+        (dict(warm_up=2), "unknown option 'warm_up'; did you mean 'warmup'"),
+    ],
+)
+def test_what_a_method_does_not_take_is_refused_by_name(swing, options, message):
+    f, cost = swing
+    with pytest.raises((ValueError, TypeError), match=message):
+        optimize(f, cost, x0=[0, 0], steps=N, **options)
+
+
+def test_an_unstable_motion_is_followed():
+    """x+ = 3x + u over 40 steps: the samples' inputs alone lead nowhere, what follows them is a rollout."""
+    x, u = ca.SX.sym("x"), ca.SX.sym("u")
+    f = vioc.CasadiMap(ca.Function("f", [x, u], [3 * x + u + 0.1 * x**2]), 0.1)
+    cost = Cost(f, (f.symbols.x - 1) ** 2 + 1e-2 * f.symbols.u**2)
+    best = optimize(f, cost, x0=[1.0], steps=40, method="dmoc")
+    assert best.converged and best.open_loop_gap < 1e-6
+    with pytest.raises(StepError):
+        f.rollout(best.x[0], best.u + 1e-8)  # 3^40 = 1e19
+    follow = best.stabilize(1.0, 1.0).rollout(best.x[0])
+    assert np.abs(follow.x - best.x).max() < 1e-6
