@@ -279,6 +279,12 @@ def test_a_cost_of_velocities_knows_them_after_a_trip_through_functions():
             < 60
         )
     run = f.rollout(f.initial_state(START), np.ones((3, 7)))
+    values = []
+    for g in (f, vioc.MidpointVI(arm(), 0.01)):  # at the symbols of another map of the arm too
+        args = [*g.symbols, reference]
+        value = ca.Function("value", args, [cost.running_squares(*args).value])
+        values.append(float(value(run.x[2], run.u[2], [], f.theta, f.dt, [])))
+    assert values[1] == pytest.approx(values[0], rel=1e-12)
     lin = f.linearize_trajectory(run)
     for exact in (True, False):
         one, two = (c.expand(run, lin, exact=exact) for c in (cost, again))

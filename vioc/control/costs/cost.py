@@ -186,10 +186,6 @@ class Cost:
         """The terminal cost at the same arguments, of which x, parameters and reference matter."""
         return self._terminal.function(*args)
 
-    def terminal_squares(self, *args: Any) -> Squares:
-        """Its residuals and what is left over, at the same arguments."""
-        return self._terminal.at(*args)
-
     @property
     def uses_multipliers(self) -> bool:
         """Whether the running cost depends on the multipliers."""
