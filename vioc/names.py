@@ -64,6 +64,17 @@ def by_name(
     return _once(values, what, lambda name: meaning(name, known, what, prefix=prefix))
 
 
+def in_order(value: Any, names: Sequence[str], what: str, other: float = 0.0, *, prefix: str = "") -> Any:
+    """What a dict gives by name (see `meaning`) in the order of `names`, `other` where it gives nothing.
+
+    What is no dict has its order, and comes back.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    given = by_name(value, names, what, prefix=prefix)
+    return [given.get(name, other) for name in names]
+
+
 def quantity_name(f: OneStepMap, name: str, what: str = "", more: Iterable[str] = ()) -> str:
     """The full name of a quantity of a map, or of `more` (names of errors); `meaning` of all that it has."""
     known = tuple(dict.fromkeys((*more, *f.quantity_names())))

@@ -26,6 +26,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import ConstraintError, ModelError
+from vioc.names import INPUTS, in_order
 
 SINGULAR_MASS = 1e-13  # reciprocal condition of M, in units of a generic one, that counts as singular
 
@@ -284,10 +285,6 @@ def _named(value: Any, names: tuple[str, ...], what: str) -> np.ndarray:
     """An array (n,) or (N, n), a dict by name, or None for zero, as an array."""
     if value is None:
         return np.zeros(len(names))
-    if isinstance(value, Mapping):
-        unknown = [name for name in value if name not in names]
-        if unknown:
-            raise ValueError(f"unknown {what} {unknown[0]!r}; known are {', '.join(names) or 'none'}")
-        value = [value.get(name, 0.0) for name in names]
+    value = in_order(value, names, what, prefix=INPUTS if what == "input" else "")
     shape = (len(value), len(names)) if np.ndim(value) == 2 else (len(names),)
     return check_array(value, shape, f"{what}s", names)

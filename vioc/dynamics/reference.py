@@ -14,6 +14,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.maps.signals import sample
+from vioc.names import INPUTS, by_name, in_order
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,7 @@ def reference_solution(
 
 def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray):
     """A function t -> position, velocity, acceleration (nk,) of the kinematic variables."""
-    unknown = sorted(set(given) - set(names))
-    if unknown:
-        raise ValueError(f"unknown kinematic variables {unknown}; known are {', '.join(names) or 'none'}")
+    given = by_name(given, names, "kinematic variable")
     paths: list[Any] = []
     for name, rest in zip(names, start, strict=True):
         path = given.get(name, float(rest))
@@ -173,10 +172,7 @@ def _motion(names: tuple[str, ...], given: Mapping[str, Any], start: np.ndarray)
 def _force(names: tuple[str, ...], u: Any, intervals: int):
     """Whether the inputs jump at the samples, and a function (interval, t) -> (nf,)."""
     if isinstance(u, Mapping):
-        unknown = sorted(set(u) - set(names))
-        if unknown:
-            raise ValueError(f"unknown inputs {unknown}; known are {', '.join(names) or 'none'}")
-        items = [u.get(name, 0.0) for name in names]
+        items = in_order(u, names, "input", prefix=INPUTS)
         return False, lambda _, t: np.array([sample(i, np.array([t]), "input")[0] for i in items])
     if callable(u):
         return False, lambda _, t: np.asarray(u(t), float).reshape(len(names))

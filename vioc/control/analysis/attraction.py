@@ -15,7 +15,7 @@ from vioc.checks import check_array
 from vioc.control.sweep import sweep
 from vioc.drawing import plots
 from vioc.errors import StepError, trying
-from vioc.names import by_name, meaning
+from vioc.names import by_name, in_order, meaning
 
 CONFIDENCE = 1.959964  # of a 95 % interval, in standard deviations
 
@@ -120,9 +120,7 @@ def region_of_attraction(
     """
     f = loop.map
     center = f.check_state(loop.x if target is None else target, "target")
-    if isinstance(goal, Mapping):
-        goal = by_name(goal, f.state_names, "goal")
-        goal = [goal.get(n, np.inf) for n in f.state_names]
+    goal = in_order(goal, f.state_names, "goal", np.inf)
     limits = np.asarray(goal, float)
     limits = np.full(f.ndx, float(limits)) if limits.ndim == 0 else limits
     if limits.shape != (f.ndx,) or not (limits > 0).all():

@@ -20,7 +20,7 @@ from vioc.control.linear.system import LinearSystem, linear_system, sizes
 from vioc.control.linear.weights import weight_matrix
 from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
-from vioc.names import INPUTS, by_name
+from vioc.names import INPUTS, by_name, in_order
 
 SHOWN = 6  # names in a line of a report
 SMALL = 1e-6  # shares and weights below it are rounding
@@ -171,9 +171,7 @@ class Structure:
         """
         if self.what != "controllable":
             raise ValueError("steer: an observability report has no inputs")
-        if isinstance(target, Mapping):
-            given = by_name(target, self.names, "target")
-            target = [given.get(n, 0.0) for n in self.names]
+        target = in_order(target, self.names, "target")
         dx = check_array(target, (len(self.names),), "target", self.names)
         energy, u, missed = steer(*self._pair, self.basis.T @ dx)
         return Steering(energy, u @ self._root.T, self.basis @ missed)

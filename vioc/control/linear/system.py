@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.linear.weights import named_jacobians
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
-from vioc.names import by_name, quantity_name
+from vioc.names import in_order, quantity_name
 
 FIXED_POINT = 1e-8  # how far an equilibrium may move in a step, relative to 1 + |x|
 CLOSED = 1e-8  # how far a periodic trajectory may end from its start, relative to 1 + |x|
@@ -149,9 +149,7 @@ def output_jacobians(f: OneStepMap, names: Sequence[str], X: np.ndarray) -> np.n
 
 def sizes(value: Any, names: Sequence[str], what: str, prefix: str = "") -> np.ndarray:
     """Positive sizes (n,) given as a number, an array or by name (1 where not named)."""
-    if isinstance(value, Mapping):
-        given = by_name(value, names, what, prefix=prefix)
-        value = [given.get(name, 1.0) for name in names]
+    value = in_order(value, names, what, 1.0, prefix=prefix)
     array = check_array(
         np.broadcast_to(value, (len(names),)) if np.ndim(value) == 0 else value, (len(names),), what, names
     )

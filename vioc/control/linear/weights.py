@@ -13,7 +13,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_jacobian
 from vioc.errors import ModelError
 from vioc.maps.protocol import OneStepMap
-from vioc.names import INPUTS, by_name, by_quantity, quantity_name
+from vioc.names import INPUTS, by_quantity, in_order, quantity_name
 
 
 def weight_matrix(
@@ -45,9 +45,7 @@ def weight_matrix(
         Wrong shape, not finite, not symmetric, not (semi-)definite.
     """
     n = len(names)
-    if isinstance(value, Mapping):
-        given = by_name(value, names, what, prefix=prefix)
-        value = [given.get(name, 0.0) for name in names]
+    value = in_order(value, names, what, prefix=prefix)
     if np.ndim(value) == 0:
         value = np.full(n, value)
     if np.ndim(value) == 1:

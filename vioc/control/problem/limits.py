@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.checks import check_array
 from vioc.maps.protocol import OneStepMap
-from vioc.names import INPUTS, by_name, by_quantity
+from vioc.names import INPUTS, by_quantity, in_order
 
 WHERE = ("path", "start", "end")
 
@@ -286,9 +286,7 @@ def named_bounds(
     """
     both = []
     for side, value, default in (("lower", lower, -np.inf), ("upper", upper, np.inf)):
-        if isinstance(value, Mapping):
-            given = by_name(value, names, f"{side} bounds of {what}", prefix=prefix)
-            value = [given.get(n, default) for n in names]
+        value = in_order(value, names, f"{side} bounds of {what}", default, prefix=prefix)
         try:
             array = np.asarray(default if value is None else value, float)
         except (TypeError, ValueError):
