@@ -33,6 +33,7 @@ from vioc.dynamics.integrators.maximal.quantities import Quantities
 from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.integrators.maximal.states import START, States
+from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.errors import StepError
@@ -139,7 +140,7 @@ class MaximalVI(DivisibleMap):
 
     def __reduce__(self):
         options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=self.smoothing)
-        return _rebuild, (self.system, self.dt, options, self.parameters)
+        return rebuilt, (type(self), self.system, self.dt, options, self.parameters)
 
     def __repr__(self) -> str:
         rows, count = len(self.graph.names), len(self.graph.touches)
@@ -415,8 +416,3 @@ class MaximalVI(DivisibleMap):
     @shared_by_step
     def _frame_positions(self) -> Evaluator:
         return Evaluator(self.quantities.frame_positions)
-
-
-def _rebuild(system: System, dt: float, options: dict, parameters: dict) -> MaximalVI:
-    f = MaximalVI(system, dt, **options)
-    return f.with_parameters(**parameters) if parameters != f.parameters else f
