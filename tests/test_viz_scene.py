@@ -112,6 +112,7 @@ def test_bodies_of_maximal_coordinates_with_masses_on_several_frames():
     kinematics = Kinematics(f.system)
     pose = kinematics.pose("hook", [run["a"][-1]])
     np.testing.assert_allclose(scene.rotations[-1, -1], pose[:3, :3], atol=1e-12)
+    np.testing.assert_allclose(scene.positions[-1, -1], pose[:3, 3], atol=1e-12)
 
 
 def test_a_map_without_frames_is_refused():

@@ -125,29 +125,11 @@ def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def _bodies(f: Any, x: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Poses of the root frames of bodies, from states that hold their centres and quaternions."""
-    system, known = f.system, {}
-    home = frame_poses(system, np.zeros((1, len(system.variables))), f.parameters)
-    groups = rigid_groups(system)
+    positions, known = f.frame_positions(x), {}
     for body in f.graph.bodies:
-        columns = [f.state_names.index(f"{c}.{body.name}") for c in ("x", "y", "z", "qw", "qx", "qy", "qz")]
-        center, R = x[:, columns[:3]], rotation_matrices(x[:, columns[3:]])
-        known[body.root] = center - R @ _center(system, body.root, groups, home, f.parameters), R
+        turned = [f.state_names.index(f"{c}.{body.name}") for c in ("qw", "qx", "qy", "qz")]
+        known[body.root] = positions[:, body.root], rotation_matrices(x[:, turned])
     return known
-
-
-def _center(system: System, root: int, groups: np.ndarray, home: Any, parameters: Any) -> np.ndarray:
-    """Centre of mass of a rigid group of frames, in its root's axes."""
-    positions, rotations = home[0][0], home[1][0]
-    total, moment = 0.0, np.zeros(3)
-    for i in np.flatnonzero(groups == root):
-        mass = system.nodes[i].frame.mass
-        if mass is not None:
-            m = number(mass.mass, parameters)
-            total, moment = (
-                total + m,
-                moment + m * (positions[i] + rotations[i] @ numbers(mass.com, parameters)),
-            )
-    return rotations[root].T @ (moment / total - positions[root])
 
 
 def rigid_groups(system: System) -> np.ndarray:
