@@ -20,7 +20,7 @@ from vioc.dynamics.terms.constraints import (
 )
 from vioc.dynamics.terms.forces import LinearDamper
 from vioc.dynamics.terms.potentials import LinearSpring
-from vioc.viz.poses import number, numbers, rigid_groups
+from vioc.viz.poses import Places, aligned, number, numbers
 
 ARC = 24  # points of a string on its sheave
 MARGIN = 0.03  # of a rail or plane beyond what moves on it, of the mechanism's extent
@@ -45,43 +45,6 @@ class Line:
     name: str
     points: np.ndarray
     group: int | None = None
-
-
-class Places:
-    """Where frames are, by index and by name.
-
-    Parameters
-    ----------
-    system : System
-    positions, rotations : (T, nodes, 3), (T, nodes, 3, 3)
-    parameters : dict of str to float
-    """
-
-    def __init__(
-        self, system: System, positions: np.ndarray, rotations: np.ndarray, parameters: Mapping[str, float]
-    ):
-        self.system, self.parameters = system, parameters
-        self.positions, self.rotations = positions, rotations
-        self.groups = rigid_groups(system)
-        self.extent = float(np.ptp(positions, axis=(0, 1)).max())
-
-    def position(self, node: int | str) -> np.ndarray:
-        """(T, 3)."""
-        i = self.system.frame_index(node) if isinstance(node, str) else node
-        return self.positions[:, i] if i >= 0 else np.zeros((len(self.positions), 3))
-
-    def rotation(self, node: int | str) -> np.ndarray:
-        """(T, 3, 3)."""
-        i = self.system.frame_index(node) if isinstance(node, str) else node
-        return self.rotations[:, i] if i >= 0 else np.broadcast_to(np.eye(3), (len(self.positions), 3, 3))
-
-    def group(self, node: int | str) -> int:
-        i = self.system.frame_index(node) if isinstance(node, str) else node
-        return int(self.groups[i]) if i >= 0 else -1
-
-    def put(self, node: int | str, points: np.ndarray) -> np.ndarray:
-        """Points (k, 3) of a frame in the world (T, k, 3)."""
-        return self.position(node)[:, None] + points @ np.swapaxes(self.rotation(node), 1, 2)
 
 
 # -- the tree ---------------------------------------------------------------------------------------
@@ -152,7 +115,7 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
         if sliding[i] or (i in part_of and node.parent in part_of):
             continue
         points = np.stack([places.position(node.parent), places.positions[:, i]], axis=1)
-        if np.abs(points[:, 1] - points[:, 0]).max() > 1e-9 * max(places.extent, 1e-9):
+        if np.abs(points[:, 1] - points[:, 0]).max() > 1e-9 * max(places.span, 1e-9):
             fixed = places.group(i) == places.group(node.parent)
             kind = "link" if node.parent >= 0 else "ground"
             lines.append(
@@ -171,15 +134,15 @@ def _rail(places: Places, i: int) -> Line:
     direction = np.array(node.frame.transform.twist[0])
     direction = direction / np.linalg.norm(direction)
     along = np.einsum("tj,tjk,k->t", places.positions[:, i] - origin, R, direction)
-    margin = MARGIN * places.extent
+    margin = MARGIN * places.span
     ends = np.array([along.min() - margin, along.max() + margin])[:, None] * direction
-    return Line("rail", node.frame.name or "", places.put(node.parent, ends), places.group(node.parent))
+    return Line("rail", node.frame.name or "", places.place(node.parent, ends), places.group(node.parent))
 
 
 # -- components -------------------------------------------------------------------------------------
 
 
-def component_lines(places: Places) -> list[Line]:
+def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Line]:
     """What potentials, forces and constraints look like."""
     system, lines = places.system, []
     names = iter(system.constraint_names)
@@ -191,22 +154,22 @@ def component_lines(places: Places) -> list[Line]:
                 _between_frames(places, "spring" if isinstance(item, LinearSpring) else "damper", item)
             )
         elif isinstance(item, SheaveString):
-            lines += _over_sheave(places, item, name)
+            lines += _over_sheave(places, item, name, parameters)
         elif isinstance(item, DistanceConstraint):
             kind = "string" if isinstance(item, StringConstraint) else "rod"
             lines.append(_between_frames(places, kind, item, name))
         elif isinstance(item, PointConstraint):
             pins.setdefault((item.frame1, item.frame2), []).append(item)
         elif isinstance(item, PointOnPlane):
-            n = numbers(item.normal, places.parameters)
-            offset = number(item.offset, places.parameters) / (n @ n) * n
+            n = numbers(item.normal, parameters)
+            offset = number(item.offset, parameters) / (n @ n) * n
             lines.append(_plane(places, item.point, item.plane, item.plane, n, offset, name))
     for (one, two), items in pins.items():
         if len(items) > 1:
             points = np.stack([places.position(one), places.position(two)], axis=1)
             lines.append(Line("pin", f"{one}-{two}", points))
         else:
-            n = numbers(items[0].direction, places.parameters)
+            n = numbers(items[0].direction, parameters)
             lines.append(_plane(places, one, two, items[0].direction_in, n, np.zeros(3), items[0].name or ""))
     return lines
 
@@ -221,11 +184,10 @@ def _plane(
 ) -> Line:
     """The square of a plane that a point stays in, over the range of its motion there."""
     n = normal / np.linalg.norm(normal)
-    u = np.cross(np.eye(3)[np.argmin(np.abs(n))], n)
-    basis = np.stack([u / np.linalg.norm(u), np.cross(n, u) / np.linalg.norm(u)])
+    basis = aligned(n)[:, :2].T
     R = places.rotation(axes)
     moved = np.einsum("tj,tjk->tk", places.position(point) - places.position(origin), R) @ basis.T
-    margin = 2 * MARGIN * max(places.extent, 1e-9)
+    margin = 2 * MARGIN * max(places.span, 1e-9)
     low, high = moved.min(axis=0) - margin, moved.max(axis=0) + margin
     corners = np.array([[low[0], low[1]], [high[0], low[1]], [high[0], high[1]], [low[0], high[1]]])
     square = corners[[0, 1, 2, 3, 0]] @ basis + offset
@@ -234,11 +196,13 @@ def _plane(
     return Line("plane", name, points, group if group == places.group(origin) else None)
 
 
-def _over_sheave(places: Places, item: SheaveString, name: str) -> list[Line]:
+def _over_sheave(
+    places: Places, item: SheaveString, name: str, parameters: Mapping[str, float]
+) -> list[Line]:
     """The string from point to point, counter-clockwise about the axis, and the sheave."""
-    axis = numbers(item.axis, places.parameters)
+    axis = numbers(item.axis, parameters)
     axis = axis / np.linalg.norm(axis)
-    center, r = places.position(item.sheave), number(item.radius, places.parameters)
+    center, r = places.position(item.sheave), number(item.radius, parameters)
     a = places.rotation(item.sheave) @ axis
     ends = [places.position(item.frame1), places.position(item.frame2)]
     if r == 0.0:
@@ -253,9 +217,7 @@ def _over_sheave(places: Places, item: SheaveString, name: str) -> list[Line]:
     turn = first + np.linspace(0, 1, ARC)[:, None] * (angle - last - first)
     arc = center + r * (np.cos(turn)[..., None] * e1 + np.sin(turn)[..., None] * e2)
     string = np.concatenate([ends[0][:, None], np.swapaxes(arc, 0, 1), ends[1][:, None]], axis=1)
-    side = np.cross(np.eye(3)[np.argmin(np.abs(axis))], axis)
-    side = side / np.linalg.norm(side)
-    around = np.linspace(0, 2 * np.pi, 41)[:, None]
-    rim = r * (np.cos(around) * side + np.sin(around) * np.cross(axis, side))
-    wheel = Line("sheave", item.sheave, places.put(item.sheave, rim), places.group(item.sheave))
+    around = np.linspace(0, 2 * np.pi, 41)
+    rim = r * np.stack([np.cos(around), np.sin(around)], axis=1) @ aligned(axis)[:, :2].T
+    wheel = Line("sheave", item.sheave, places.place(item.sheave, rim), places.group(item.sheave))
     return [Line("string", name, string), wheel]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,53 @@ from vioc.dynamics.description.system import System
 from vioc.maps.trajectory import Trajectory
 
 Known = Mapping[int, tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the frames of a system are over time; frames by index or by name, -1 is the world.
+
+    Attributes
+    ----------
+    system : System
+    positions, rotations : (T, nodes, 3), (T, nodes, 3, 3)
+        Of all frames, in the order of ``system.nodes``.
+    """
+
+    system: System
+    positions: np.ndarray
+    rotations: np.ndarray
+
+    @cached_property
+    def groups(self) -> np.ndarray:
+        """For each node the one that it moves with, -1 the world; see `rigid_groups`."""
+        return rigid_groups(self.system)
+
+    @cached_property
+    def span(self) -> float:
+        """The longest edge of a box around all frames at all times, m."""
+        return float(np.ptp(self.positions, axis=(0, 1)).max())
+
+    def index(self, node: int | str) -> int:
+        return self.system.frame_index(node) if isinstance(node, str) else node
+
+    def position(self, node: int | str) -> np.ndarray:
+        """(T, 3)."""
+        i = self.index(node)
+        return self.positions[:, i] if i >= 0 else np.zeros((len(self.positions), 3))
+
+    def rotation(self, node: int | str) -> np.ndarray:
+        """(T, 3, 3)."""
+        i = self.index(node)
+        return self.rotations[:, i] if i >= 0 else np.broadcast_to(np.eye(3), (len(self.positions), 3, 3))
+
+    def group(self, node: int | str) -> int:
+        i = self.index(node)
+        return int(self.groups[i]) if i >= 0 else -1
+
+    def place(self, node: int | str, points: np.ndarray) -> np.ndarray:
+        """Points (k, 3) of a frame in the world (T, k, 3)."""
+        return self.position(node)[:, None] + points @ np.swapaxes(self.rotation(node), 1, 2)
 
 
 def number(value: Any, parameters: Mapping[str, float]) -> float:
@@ -155,3 +204,11 @@ def quaternions(rotations: np.ndarray) -> np.ndarray:
     R = np.asarray(rotations, float)
     q = Rotation.from_matrix(R.reshape(-1, 3, 3)).as_quat()
     return q[:, [3, 0, 1, 2]].reshape(*R.shape[:-2], 4)
+
+
+def aligned(direction: np.ndarray) -> np.ndarray:
+    """A rotation (3, 3) whose third column is along `direction`."""
+    z = direction / np.linalg.norm(direction)
+    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
+    x = x / np.linalg.norm(x)
+    return np.column_stack([x, np.cross(z, x), z])

@@ -16,8 +16,8 @@ import numpy as np
 from vioc.dynamics.description.system import System
 from vioc.maps.batch import Batch
 from vioc.maps.given import trajectory_of
-from vioc.viz.lines import Line, Places, carriages, component_lines, tree_lines
-from vioc.viz.poses import frame_poses, number, numbers, rigid_groups, trajectory_poses
+from vioc.viz.lines import Line, carriages, component_lines, tree_lines
+from vioc.viz.poses import Places, frame_poses, number, numbers, trajectory_poses
 from vioc.viz.solids import Solid, Visuals, contact_solids, outline, visual_solids
 
 
@@ -52,16 +52,15 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Scene:
+class Scene(Places):
     """A mechanism in motion.
 
     Attributes
     ----------
-    system : System
+    system, positions, rotations
+        See `Places`.
     t : (T,)
         s.
-    positions, rotations : (T, nodes, 3), (T, nodes, 3, 3)
-        Of all frames, in the order of ``system.nodes``.
     lines : tuple of Line
     bodies : tuple of Body
     solids : tuple of Solid
@@ -69,34 +68,15 @@ class Scene:
         Whether solids show the links.
     """
 
-    system: System
     t: np.ndarray
-    positions: np.ndarray
-    rotations: np.ndarray
     lines: tuple[Line, ...]
     bodies: tuple[Body, ...]
     solids: tuple[Solid, ...]
     dressed: bool = False
 
-    @cached_property
-    def groups(self) -> np.ndarray:
-        """For each node the one that it moves with, -1 the world; see `rigid_groups`."""
-        return rigid_groups(self.system)
-
     def kind(self, *kinds: str) -> list[Line]:
         """The lines of some kinds."""
         return [line for line in self.lines if line.kind in kinds]
-
-    def pose(self, node: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (T, 3) and rotations (T, 3, 3) of a node; -1 is the world."""
-        if node < 0:
-            return np.zeros((len(self.t), 3)), np.broadcast_to(np.eye(3), (len(self.t), 3, 3))
-        return self.positions[:, node], self.rotations[:, node]
-
-    def place(self, node: int, points: np.ndarray) -> np.ndarray:
-        """Points (k, 3) of a frame in the world (T, k, 3)."""
-        p, R = self.pose(node)
-        return p[:, None] + points @ np.swapaxes(R, 1, 2)
 
     def center_of_mass(self) -> np.ndarray:
         """(T, 3), m; of the frames' origins where there is no mass."""
@@ -110,7 +90,7 @@ class Scene:
         """Where a frame, or the ``"center of mass"``, is (T, 3). Raises `ModelError` for an unknown one."""
         if name == CENTER:
             return self.center_of_mass()
-        return self.pose(self.system.frame_index(name))[0]
+        return self.position(name)
 
     @cached_property
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
@@ -200,14 +180,14 @@ def scene_at(
 def _assemble(
     system: System, t: Any, positions: Any, rotations: Any, parameters: Any, visuals: Any, meshes: Any
 ) -> Scene:
-    places = Places(system, positions, rotations, parameters)
+    places = Places(system, positions, rotations)
     lines, in_cable = tree_lines(places)
     solids = contact_solids(system, parameters)
     solids += visual_solids(system, visuals, meshes) if visuals is not None else []
     bodies = _bodies(system, parameters, in_cable)
-    lines += component_lines(places)
+    lines += component_lines(places, parameters)
     return Scene(
-        system, t, positions, rotations, tuple(lines), tuple(bodies), tuple(solids), visuals is not None
+        system, positions, rotations, t, tuple(lines), tuple(bodies), tuple(solids), visuals is not None
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.urdf_model import Shape, UrdfModel
 from vioc.dynamics.terms.contacts import Contact, SphereContact
-from vioc.viz.poses import number, numbers
+from vioc.viz.poses import aligned, number, numbers
 
 CIRCLE = 33  # points
 
@@ -46,14 +46,6 @@ class Solid:
     rotation: np.ndarray
     color: tuple[float, ...] | None = None
     file: Path | None = None
-
-
-def aligned(direction: np.ndarray) -> np.ndarray:
-    """A rotation (3, 3) whose third column is along `direction`."""
-    z = direction / np.linalg.norm(direction)
-    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
-    x = x / np.linalg.norm(x)
-    return np.column_stack([x, np.cross(z, x), z])
 
 
 # -- contacts ---------------------------------------------------------------------------------------

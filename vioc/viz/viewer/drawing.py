@@ -10,9 +10,9 @@ import numpy as np
 
 from vioc.viz.lines import Line
 from vioc.viz.looks import COLORS, STANDS, rgb
-from vioc.viz.poses import quaternions
+from vioc.viz.poses import aligned, quaternions
 from vioc.viz.scene import Scene
-from vioc.viz.solids import Solid, aligned
+from vioc.viz.solids import Solid
 from vioc.viz.viewer import meshes
 
 RADII = {"link": 0.008, "cable": 0.008, "ground": 0.004, "rail": 0.006, "rod": 0.003, "string": 0.002}
@@ -92,9 +92,6 @@ class Drawing:
             self._groups[group] = self._nodes.add_frame(path, show_axes=False)
         return self._groups[group].name
 
-    def _group_of(self, node: int) -> int:
-        return int(self.scene.groups[node]) if node >= 0 else -1
-
     def _label(self, group: int) -> str:
         """The name of the first frame in a group that has one."""
         nodes = self.scene.system.nodes
@@ -103,19 +100,17 @@ class Drawing:
 
     def _inside(self, group: int, points: np.ndarray) -> np.ndarray:
         """Points (k, 3) of the world at the first sample, in a group's axes."""
-        p, R = self.scene.pose(group)
-        return (points - p[0]) @ R[0]
+        return (points - self.scene.position(group)[0]) @ self.scene.rotation(group)[0]
 
     def _pose_inside(self, node: int, position: np.ndarray, rotation: np.ndarray) -> dict[str, Any]:
         """A pose in a frame, as one in its group."""
-        group = self._group_of(node)
-        p, R = self.scene.pose(node)
-        where = self._inside(group, (p[0] + R[0] @ position)[None])[0]
-        turned = self.scene.pose(group)[1][0].T @ R[0] @ rotation
+        group = self.scene.group(node)
+        where = self._inside(group, self.scene.place(node, position[None])[0])[0]
+        turned = self.scene.rotation(group)[0].T @ self.scene.rotation(node)[0] @ rotation
         return {"position": where, "wxyz": quaternions(turned)}
 
     def _below(self, node: int, name: str) -> str:
-        return f"{self._group(self._group_of(node))}/{_clean(name)}"
+        return f"{self._group(self.scene.group(node))}/{_clean(name)}"
 
     def _shade(self, kind: str) -> dict[str, Any]:
         own = self._color if self._color and kind not in STANDS else COLORS[kind]
@@ -201,7 +196,7 @@ class Drawing:
     # -- bodies and shapes ----------------------------------------------------------------------------
 
     def _draw_bodies(self) -> None:
-        shaped = {self._group_of(s.node) for s in self.scene.solids if s.kind != "ground"}
+        shaped = {self.scene.group(s.node) for s in self.scene.solids if s.kind != "ground"}
         for i, body in enumerate(self.scene.bodies):
             if body.edges.any():
                 edges = np.maximum(body.edges, 1e-3 * self._size)
@@ -210,7 +205,7 @@ class Drawing:
                 handle.visible = False
                 self.demanded["inertia"].append(handle)
             unseen = not body.mass and body.kind == "body"
-            if self._group_of(body.node) in shaped or body.kind == "cable" or unseen:
+            if self.scene.group(body.node) in shaped or body.kind == "cable" or unseen:
                 continue
             radius = LARGEST * self._size * (np.cbrt(body.mass / self._heaviest) if body.mass else 0.5)
             solid = Solid(body.node, "sphere", (radius,), body.center, np.eye(3))

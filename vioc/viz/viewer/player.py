@@ -13,9 +13,8 @@ import numpy as np
 from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.viz.looks import RUNS, rgb, run_colors
-from vioc.viz.poses import numbers, quaternions
+from vioc.viz.poses import aligned, numbers, quaternions
 from vioc.viz.scene import CENTER, Scene
-from vioc.viz.solids import aligned
 from vioc.viz.viewer.drawing import DEMANDED, Drawing
 
 INSTALL = 'the browser viewer needs viser, which is not installed: pip install "vioc[viewer]"'
