@@ -179,6 +179,11 @@ class WrongCurvature(Wrong):
         return scaled(super().second(steps, Z, zeta), "xx")
 
 
+class WrongBlocks(Wrong):
+    def second(self, steps, Z, zeta) -> SecondOrder:
+        return SecondOrder.of(super().second(steps, Z, zeta).matrix, self.nu, self.ndx)
+
+
 class WrongTensor(Wrong):
     def tensor(self, steps):
         states, multipliers = super().tensor(steps)
@@ -266,6 +271,7 @@ class WrongCopy(Wrong):
         (WrongInput, "first_derivatives: derivative by entry 2 .* got .* expected .* within"),
         (WrongParameters, "first_derivatives: derivative by entry 3 "),
         (WrongCurvature, "second_derivatives: "),
+        (WrongBlocks, r"second_derivatives: xx of second_order: got shape \(1, 1\), expected \(2, 2\)"),
         (WrongTensor, "tensors: xp of second_order_trajectory and of tensors"),
         (WrongTimes, "derivatives_by_times: derivative by the step's length"),
         (WrongStart, "derivatives_by_times: second derivatives by the step's start"),

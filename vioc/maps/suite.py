@@ -236,9 +236,20 @@ def _same_steps(case: Case, got: Steps, expected: Steps) -> None:
         case.same(getattr(got, name), getattr(expected, name), f"{name} of steps_at", bound)
 
 
+def _shaped(case: Case, got: Linearization | SecondOrder, what: str) -> None:
+    """Whether blocks are of the sizes that their names say: put together, others may fit too."""
+    f = case.f
+    sizes = {"x": f.ndx, "u": f.nu, "p": len(f.parameters), "m": len(f.multiplier_names)}
+    places = dict(A="xx", B="xu", P="xp", C="mx", D="mu", E="mp")
+    for name, block in got.blocks.items():
+        shape = tuple(sizes[letter] for letter in places.get(name, name))
+        assert block.shape == shape, f"{name} of {what}: got shape {block.shape}, expected {shape}"
+
+
 def first_derivatives(case: Case) -> None:
     """A, B, P, C, D, E against differences of steps."""
     lin = case.f.linearize(case.x, case.u, case.k)
+    _shaped(case, lin, "linearize")
     _finite(lin, "linearize")
     found = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
     for i, direction in enumerate(np.eye(case.size)):
@@ -250,7 +261,9 @@ def second_derivatives(case: Case) -> None:
     """Contracted second derivatives against differences of first ones."""
     f = case.f
     z, zeta = case.numbers(3, f.ndx), case.numbers(4, len(f.multiplier_names))
-    H = f.second_order(case.x, case.u, z, case.k, zeta=zeta).matrix
+    second = f.second_order(case.x, case.u, z, case.k, zeta=zeta)
+    _shaped(case, second, "second_order")
+    H = second.matrix
     case.same(H, H.T, "symmetry of second derivatives", 1e-10 * (1 + np.abs(H).max(initial=0.0)))
     weights = np.concatenate([z, zeta])
 
