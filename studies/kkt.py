@@ -12,8 +12,10 @@ limits, and x_0 given, an optimum has
     0 = g_u,k + B_k' p_k+1 + c_u' nu_k,    lower <= c <= upper,
     nu_k >= 0 where c is at its upper limit, <= 0 at its lower one, 0 between.
 
-Steps and A, B are the map's, the gradient is the cost's (and is itself held against differences of the cost);
-limits are read here once more, and the costates p come from their recursion.
+Where x_0 is free the second line holds for k = 0 with p_0 = 0; where the duration or a parameter s is, so
+does 0 = g_s + sum over k of f_s' p_k+1 + c_s' nu_k. Steps and A, B are the map's, the gradient is the cost's
+(and is itself held against differences of the cost); limits are read here once more, and the costates p come
+from their recursion.
 """
 
 from __future__ import annotations
@@ -98,6 +100,28 @@ class Row(NamedTuple):
     nu: np.ndarray
     by_x: np.ndarray
     by_u: np.ndarray
+    by_s: np.ndarray
+
+
+class Constants(NamedTuple):
+    """The duration and the parameters that are free: names, and what depends on them at every step.
+
+    Attributes
+    ----------
+    names : tuple of str
+    x, multipliers : (N, ndx, ns), (N, nm, ns)
+        Where steps end, and their impulses.
+    h : (N, ns)
+        Their lengths.
+    theta : (np, ns)
+        Parameters.
+    """
+
+    names: tuple[str, ...]
+    x: np.ndarray
+    multipliers: np.ndarray
+    h: np.ndarray
+    theta: np.ndarray
 
 
 def kkt(
@@ -109,25 +133,39 @@ def kkt(
     bounds: Mapping[str, Any] | None = None,
     constraints: Sequence[Constraint] = (),
     final: Any = None,
+    initial: Any = None,
+    duration: Any = None,
+    parameters: Mapping[str, Any] | None = None,
+    periodic: Mapping[str, float] | None = None,
 ) -> Kkt:
     """The residuals at a trajectory, or at any curve in the form of one.
 
     Parameters
     ----------
-    f, cost, bounds, constraints, final
-        The problem, as `vioc.control.optimize` is told it; bounds by full names.
+    f, cost, bounds, constraints, final, initial, duration, parameters, periodic
+        The problem, as `vioc.control.optimize` is told it; bounds by full names, `periodic` with shifts.
     run : Trajectory
-        x (N+1, nx), u (N, nu) and the impulses of the constraints; x_0 is given.
+        x (N+1, nx), u (N, nu) and the impulses of the constraints; x_0 is given but for what `initial`, by
+        name, leaves free. Its map has the parameters that were found.
     multipliers : dict, optional
         By name over the samples of what has a limit, 0 where there is none: of a bound and of a constraint
-        under its name, of a condition at the end under ``"final NAME"``, or as the last entry of NAME.
+        under its name, of a condition at the end under ``"final NAME"``, or as the last entry of NAME, at the
+        start under ``"initial NAME"``; ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
     """
     n, given = len(run), dict(multipliers or {})
-    lin = f.linearize_points(run.x[:-1], run.u, k0=run.k0, dt=run.step_lengths)
+    f = run.map if parameters else f
+    steps = f.steps_at(run.x[:-1], run.u, run.k0, run.step_lengths)
+    lin = f.linearize_steps(steps)
     lx, lu = cost.gradient(run, lin)
-    rows = [
-        r for c in _limited(f, n, bounds, constraints, final, given) for r in _rows(f, run, lin, c, given)
-    ]
+    free = _open(f, initial)
+    held = _constants(f, steps, run, duration, parameters or {})
+    limited = _limited(f, n, bounds, constraints, final, given)
+    if isinstance(initial, Mapping):
+        limited += _at_start(f, n, initial, free, given, periodic or {})
+    rows = [r for c in limited for r in _rows(f, run, lin, c, given, held, free)]
+    rows += _of_constants(f, run, duration, parameters or {}, given, held)
+    if periodic:
+        rows += _closing(f, run, periodic, given, held)
     # the derivatives of cost and limits by x_k and by u_k alone, and the sizes of what they are made of
     gx, gu, sx, su = lx.copy(), lu.copy(), np.abs(lx), np.abs(lu)
     for r in rows:
@@ -136,7 +174,7 @@ def kkt(
             part = (r.nu[:, None] * by)[some]
             np.add.at(total, r.at[some], part)
             np.add.at(size, r.at[some], np.abs(part))
-    by_x, by_u, sx, su = _slopes(lin, gx, gu, sx, su)
+    by_x, by_u, sx, su, p = _slopes(lin, gx, gu, sx, su)
     most = np.max(su, axis=0, initial=0.0)
 
     found = {name: _Worst() for name in ("gap", "stationarity", *LIMITS, "relative")}
@@ -145,6 +183,11 @@ def kkt(
         found["gap"].see(name, np.arange(1, n + 1), column)
     for name, slope, size in zip(f.error_names, np.abs(by_x).T, sx.T, strict=True):
         found["stationarity"].see(name, np.arange(1, n + 1), slope / (1 + size))
+    start = gx[0] + lin.A[0].T @ p[0], sx[0] + np.abs(lin.A[0].T) @ np.abs(p[0])
+    for name, slope, size, is_free in zip(f.error_names, *start, free, strict=True):
+        found["stationarity"].see(name, np.zeros(1, int), np.abs([slope]) / (1 + size) * is_free)
+    for name, slope, size in zip(held.names, *_by_constants(f, cost, run, rows, p, held), strict=True):
+        found["stationarity"].see(name, np.zeros(1, int), np.abs([slope]) / (1 + size))
     for name, slope, size, whole in zip(f.input_names, np.abs(by_u).T, su.T, most, strict=True):
         found["stationarity"].see(name, np.arange(n), slope / (1 + size))
         found["relative"].see(name, np.arange(n), slope / (whole or 1.0))
@@ -172,8 +215,8 @@ def kkt(
 
 def _slopes(
     lin: Linearization, gx: np.ndarray, gu: np.ndarray, sx: np.ndarray, su: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Derivatives of the Lagrangian by x_1 .. x_N and by u_0 .. u_N-1, and the sizes of their parts.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Derivatives of the Lagrangian by x_1 .. x_N and by u_0 .. u_N-1, sizes of their parts, and costates.
 
     With costates from their recursion those by x are 0. Where the motion is unstable it takes rounding, and
     what is left of the multipliers' errors, times the growth of the motion over the horizon; then the
@@ -197,19 +240,21 @@ def _slopes(
     p = gx[1:].copy()
     for k in reversed(range(len(p) - 1)):
         p[k] += lin.A[k + 1].T @ p[k + 1]
-    best = at(p)
+    best, chosen = at(p), p
     if not largest(best) > CERTAIN:
-        return best
+        return *best, p
     p = np.zeros_like(p)
     weights = np.ones_like(gx[1:]), np.ones_like(gu)
     for _ in range(REFINED):
         found = at(p)
         if largest(found) < largest(best):
-            best = found
+            best, chosen = found, p
         p = p + _least_squares(lin, found[0], found[1], *weights)
         found = at(p)
         weights = 1 / (1 + found[2]), 1 / (1 + found[3])
-    return min(best, at(p), key=largest)
+    if largest(at(p)) < largest(best):
+        best, chosen = at(p), p
+    return *best, chosen
 
 
 def _least_squares(
@@ -346,8 +391,16 @@ def _pair(value: Any, count: int, symmetric: bool = False) -> tuple[np.ndarray, 
     return next(sides), next(sides)
 
 
-def _rows(f: OneStepMap, run: Trajectory, lin: Linearization, c: Limited, given: dict[str, Any]) -> list[Row]:
-    """Values and derivatives by the error of the state and by the input, impulses chained."""
+def _rows(
+    f: OneStepMap,
+    run: Trajectory,
+    lin: Linearization,
+    c: Limited,
+    given: dict[str, Any],
+    held: Constants,
+    free: np.ndarray,
+) -> list[Row]:
+    """Values and derivatives by the error of the state, the input and constants, impulses chained."""
     n, (x, u, lam, theta, dt), e = len(run), f.symbols, ca.SX.sym("e", f.ndx)
     moved = c.expression
     if f.ndx == f.nx:
@@ -355,22 +408,26 @@ def _rows(f: OneStepMap, run: Trajectory, lin: Linearization, c: Limited, given:
     else:
         moved = ca.substitute(c.expression, x, f.retract_expression(x, e))
         J = ca.substitute(ca.jacobian(moved, ca.vertcat(e, u, lam)), e, ca.SX.zeros(f.ndx))
-    function = ca.Function("c", [x, u, lam, theta, dt, c.symbols], [c.expression, ca.densify(J)])
-    m, values, slopes = len(c.names), [], []
+    others = ca.densify(ca.jacobian(c.expression, ca.vertcat(dt, theta)))
+    function = ca.Function("c", [x, u, lam, theta, dt, c.symbols], [c.expression, ca.densify(J), others])
+    m, values, slopes, none = len(c.names), [], [], np.zeros(len(held.names))
     for k in c.at:
         step = min(int(k), n - 1)
         h = run.step_lengths[step]
         at = (run.u[k], run.multipliers[k]) if k < n else (np.zeros(f.nu), np.zeros(lam.numel()))
-        value, J = function(run.x[k], *at, run.map.theta, h, c.data[k])
-        J = np.asarray(J).reshape(m, -1)
+        value, J, S = function(run.x[k], *at, run.map.theta, h, c.data[k])
+        J, S = np.asarray(J).reshape(m, -1), np.asarray(S).reshape(m, -1)
         by_x, by_u, by_lam = np.split(J, [f.ndx, f.ndx + f.nu], axis=1)
         if k < n:
             by_x, by_u = by_x + by_lam @ lin.C[step], by_u + by_lam @ lin.D[step]
+        by_s = S[:, :1] * (held.h[step] if k < n else none) + S[:, 1:] @ held.theta
+        by_s = by_s + by_lam @ held.multipliers[step] if k < n else by_s
         values.append(np.asarray(value).ravel())
-        slopes.append((by_x, by_u))
+        slopes.append((by_x, by_u, by_s))
     value = np.array(values).reshape(len(c.at), m)
     rows = []
-    counts = (c.at > 0) | (len(c.at) == n)  # nothing can change the first state
+    moves = free.any() or bool(held.names)
+    counts = (c.at > 0) | (len(c.at) == n) | moves  # nothing can change a first state that is given
     for i, name in enumerate(c.names):
         nu = np.broadcast_to(np.asarray(given.get(name, 0.0), float), (len(c.at),))
         rows.append(
@@ -383,6 +440,135 @@ def _rows(f: OneStepMap, run: Trajectory, lin: Linearization, c: Limited, given:
                 nu[counts],
                 np.array([s[0][i] for s in slopes])[counts],
                 np.array([s[1][i] for s in slopes])[counts],
+                np.array([s[2][i] for s in slopes])[counts],
             )
         )
     return rows
+
+
+# -- what is free beside the motion ---------------------------------------------------------------------
+
+
+def _open(f: OneStepMap, initial: Any) -> np.ndarray:
+    """Which errors of the first state are free."""
+    if not isinstance(initial, Mapping):
+        return np.zeros(f.ndx, bool)
+    if f.ndx != f.nx:
+        return np.ones(f.ndx, bool)
+    return np.array([n not in initial or not np.isscalar(initial[n]) for n in f.state_names])
+
+
+def _at_start(
+    f: OneStepMap,
+    n: int,
+    initial: Mapping[str, Any],
+    free: np.ndarray,
+    given: dict[str, Any],
+    periodic: Mapping[str, float],
+) -> list[Limited]:
+    """Conditions on what is free of the first state; of a mechanism with constraints those too, by name."""
+    none, found = (ca.SX(0, 1), np.empty((n + 1, 0))), []
+    for name, value in initial.items():
+        if f.ndx == f.nx and name in f.state_names and not free[f.state_names.index(name)]:
+            continue
+        low, high = _pair(value, 1)
+        key = f"initial {name}"
+        if key not in given and name in given:
+            given[key] = np.atleast_1d(given[name])[:1]
+        found.append(Limited((key,), f.quantity(name), np.zeros(1, int), low, high, *none))
+    zero = np.zeros(1)
+    for name in f.multiplier_names:
+        key = f"initial h.{name}"
+        if key in given:
+            found.append(Limited((key,), f.quantity(f"h.{name}"), np.zeros(1, int), zero, zero, *none))
+        key = f"initial momentum across {name}"
+        if key in given:
+            h, x, s = f.quantity(f"h.{name}"), f.symbols.x, f.state_names
+            pairs = [(s.index(q), s.index(f"p.{q}")) for q in s if f"p.{q}" in s]
+            slope = ca.jacobian(h, x)
+            across = sum((slope[i] * x[j] for i, j in pairs), ca.SX(0))
+            found.append(Limited((key,), across, np.zeros(1, int), zero, zero, *none))
+    return found
+
+
+def _constants(
+    f: OneStepMap, steps: Any, run: Trajectory, duration: Any, parameters: Mapping[str, Any]
+) -> Constants:
+    names = tuple(f"param.{n}" for n in parameters)
+    at = [list(f.parameters).index(n) for n in parameters]
+    timed = isinstance(duration, (tuple, list)) and duration[0] != duration[1]
+    lin = f.first_with_times(steps) if timed else f.first(steps)
+    x, multipliers = lin.P[:, :, at], lin.E[:, :, at]
+    h, theta = np.zeros((len(run), len(at))), np.eye(len(f.parameters))[:, at]
+    if timed:
+        T = run.t[-1] - run.t[0]
+        ratio = np.stack([steps.h / T, steps.t / T], axis=1)[:, :, None]
+        x, multipliers = (
+            np.concatenate([whole[:, :, -2:] @ ratio, m], axis=2)
+            for whole, m in ((lin.P, x), (lin.E, multipliers))
+        )
+        h = np.concatenate([steps.h[:, None] / T, h], axis=1)
+        names, theta = ("duration", *names), np.hstack([np.zeros((len(theta), 1)), theta])
+    return Constants(names, x, multipliers, h, theta)
+
+
+def _of_constants(
+    f: OneStepMap,
+    run: Trajectory,
+    duration: Any,
+    parameters: Mapping[str, Any],
+    given: dict[str, Any],
+    held: Constants,
+) -> list[Row]:
+    """Their limits."""
+    limits = {"duration": duration, **{f"param.{n}": pair for n, pair in parameters.items()}}
+    found = []
+    for i, name in enumerate(held.names):
+        value = run.t[-1] - run.t[0] if name == "duration" else run.map.parameters[name[len("param.") :]]
+        low, high = _pair(limits[name], 1)
+        nu = np.atleast_1d(np.asarray(given.get(name, 0.0), float))
+        none = np.zeros((1, f.ndx)), np.zeros((1, f.nu))
+        one = np.eye(len(held.names))[i : i + 1]
+        found.append(Row(name, np.array([len(run)]), np.array([float(value)]), low, high, nu, *none, one))
+    return found
+
+
+def _closing(
+    f: OneStepMap, run: Trajectory, periodic: Mapping[str, float], given: dict[str, Any], held: Constants
+) -> list[Row]:
+    """Rows x_N - x_0 = shift, each as one of the end with the value, and one of the start without limits."""
+    found = []
+    for name, shift in periodic.items():
+        j = f.state_names.index(name)
+        nu = np.atleast_1d(np.asarray(given.get(f"periodic.{name}", 0.0), float))
+        by, none = np.eye(f.nx)[j : j + 1], (np.zeros((1, f.nu)), np.zeros((1, len(held.names))))
+        apart, equal, free = run.x[-1:, j] - run.x[:1, j], np.array([float(shift)]), np.array([0.0])
+        end, start = np.array([len(run)]), np.zeros(1, int)
+        found.append(Row(f"periodic.{name}", end, apart, equal, equal, nu, by, *none))
+        found.append(Row(f"periodic.{name}", start, free, free, free, -nu, by, *none))
+    return found
+
+
+def _by_constants(
+    f: OneStepMap, cost: Cost, run: Trajectory, rows: list[Row], p: np.ndarray, held: Constants
+) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives of the Lagrangian by constants, and the sizes of their parts."""
+    n, s, ns = len(run), f.symbols, len(held.names)
+    if not ns:
+        return np.zeros(0), np.zeros(0)
+    reference = ca.SX.sym("reference", cost.reference_size)
+    args = [*s, reference]
+    by = ca.vertcat(s.multipliers, s.dt, s.parameters)
+    weight = s.dt if cost.per_time else ca.SX(1)
+    slopes = [ca.jacobian(e, by) for e in (weight * cost.running_at(*args), cost.terminal_at(*args))]
+    function = ca.Function("g_s", args, [ca.densify(e) for e in slopes])
+    data, nm, parts = cost.reference_rows(n), s.multipliers.numel(), []
+    for k, h in enumerate(run.step_lengths):
+        S = np.asarray(function(run.x[k], run.u[k], run.multipliers[k], run.map.theta, h, data[k])[0]).ravel()
+        parts.append(S[:nm] @ held.multipliers[k] + S[nm] * held.h[k] + S[nm + 1 :] @ held.theta)
+    S = np.asarray(function(run.x[n], np.zeros(f.nu), np.zeros(nm), run.map.theta, 0, data[n])[1]).ravel()
+    parts.append(S[nm + 1 :] @ held.theta)
+    parts += [*np.einsum("kis,ki->ks", held.x, p)]
+    parts += [part for r in rows for part in r.nu[:, None] * r.by_s]
+    each = np.array(parts).reshape(-1, ns)
+    return each.sum(axis=0), np.abs(each).sum(axis=0)

@@ -13,6 +13,7 @@ from vioc.errors import StepError
 from vioc.maps.delay import DelayedMap
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
+from vioc.maps.extended import ExtendedMap
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 from vioc.maps.suite import CHECKS, check_map
@@ -115,6 +116,12 @@ MAPS = {
     "delayed": lambda: DelayedMap(midpoint()),
     "delayed, maximal": lambda: DelayedMap(MaximalVI(load("pendulum"), DT)),
     "delayed twice": lambda: DelayedMap(DelayedMap(driven())),
+    "extended by its duration": lambda: ExtendedMap(midpoint(), 20),
+    "extended by a state": lambda: ExtendedMap(
+        LinearTimeVI(load("acrobot"), DT), kept=load("acrobot").variables[:1]
+    ),
+    "extended, maximal": lambda: ExtendedMap(MaximalVI(load("pendulum"), DT), 20),
+    "extended, of parameters": lambda: ExtendedMap(driven(), 10, list(driven().parameters)[:1]),
     "CasADi": cart_pole,
     "CasADi, of all arguments": driven,
 }
@@ -135,13 +142,19 @@ def somewhere(f):
     return f.initial_state(values, {n: 0.2 for n in values} if f.system else None)
 
 
-@pytest.mark.parametrize("wrapped", [lambda f: f, lambda f: Composition(f, 4), DelayedMap])
+def extended(f):
+    return ExtendedMap(f, 20, list(f.parameters)[:1], f.state_names[:1])
+
+
+@pytest.mark.parametrize("wrapped", [lambda f: f, lambda f: Composition(f, 4), DelayedMap, extended])
 def test_with_one_of_each(wrapped):
     """Kinematic variables, a string, springs, damping, parameters."""
     base = full()
     f, x = wrapped(base), state_near(base, 3)
     u = hold(base, x) + [0, 0.01, 0.005]
-    check_map(f, x if f.nx == base.nx else f.join(x, u), u)
+    if f.nx > base.nx:
+        x = f.join(x) if isinstance(f, ExtendedMap) else f.join(x, u)
+    check_map(f, x, u)
 
 
 def test_maps_of_ones_own():

@@ -29,14 +29,19 @@ from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 LIMITS = {"bounds", "constraints", "final"}
+FREE = {
+    "initial",
+    "duration",
+    "periodic",
+}  # with `parameters`, what a problem may leave open beside the motion
 TAKES = {  # what a method knows beside the map, the cost, a guess, x0, steps and how to end
-    "shooting": {*LIMITS, "dt", "multipliers"},
+    "shooting": {*LIMITS, *FREE, "parameters", "dt", "multipliers"},
     "projection": {"dt", "direction", "warmup", "projection", "armijo"},
     MULTIPLE: {"dt", "warmup", "projection", "armijo"},
     "ddp": {"bounds", "direction"},
-    "dmoc": {*LIMITS, "dt", "duration", "rates", "periodic", "quadrature", "solver", "form", "options"},
+    "dmoc": {*LIMITS, *FREE, "dt", "rates", "quadrature", "solver", "form", "options"},
 }
-OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - {"dt"}
+OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - FREE - {"dt"}
 WAYS = {  # by `direction`
     "projection": {name: name for name in DIRECTIONS},
     "ddp": {"newton": "ddp", "gauss-newton": "ilqr"},
@@ -54,6 +59,10 @@ def optimize(
     bounds: Mapping[str, Any] | None = None,
     constraints: Sequence[Constraint] | Constraint | None = None,
     final: Any = None,
+    initial: Any = None,
+    duration: Any = None,
+    parameters: Mapping[str, Any] | None = None,
+    periodic: Any = None,
     method: str = "auto",
     tolerance: float | None = None,
     max_iterations: int = 300,
@@ -74,7 +83,7 @@ def optimize(
         be None); inputs (N, nu) alone, which are rolled out from `x0`; or None. Shooting and DMOC then hold
         the first state over `steps` steps, the methods that go along trajectories roll it out without inputs.
     x0 : (nx,), optional
-        Start; default that of the guess.
+        Start; default that of the guess. With `initial` by name, where the search begins.
     steps : int, optional
         N, where the guess does not tell.
     bounds : dict, optional
@@ -85,6 +94,18 @@ def optimize(
         lower <= expression <= upper along the path, or at the end; equal limits make an equation.
     final : (nx,) or dict, optional
         Of the last state: a value or (lower, upper) by name.
+    initial : (nx,) or dict, optional
+        Of the first state, where it is not all given by `x0`: a value or (lower, upper) by name of any
+        quantity of the state; what is not named is free.
+    duration : float or (lower, upper), optional
+        Of all steps, s; a pair makes it free, and steps keep their proportions. A cost may be the duration:
+        `dmoc.minimum_time`, or a constant per second. It begins with that of a guess that is a trajectory,
+        else with the sum of `dt` where that is given, else in the middle of its limits.
+    parameters : dict of str to (lower, upper), optional
+        Declared parameters of the map that are free, within limits or None for none; `Result.map` has what
+        was found. They begin with those of the guess's map, else of the map.
+    periodic : bool, names, or dict of name to shift, optional
+        States whose last value is the first plus the shift (0 by default); True means all.
     method : {"auto", "shooting", "projection", "ddp", "dmoc", "multiple-shooting"}
         What a method does not take is refused by name.
 
@@ -126,8 +147,8 @@ def optimize(
         default the convex part of the cost, so that stiff terminal weights are in the gains too; ``armijo``,
         an `Armijo`.
 
-        Of DMOC: ``duration``, ``rates``, ``periodic``, ``quadrature`` as in `dmoc.Phase`; ``solver``,
-        ``form``, ``options`` as in `dmoc.Problem.solve`.
+        Of DMOC: ``rates``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` as in
+        `dmoc.Problem.solve`.
 
     Returns
     -------
@@ -154,7 +175,9 @@ def optimize(
     if unknown := next((name for name in options if name not in OPTIONS), None):
         raise TypeError(f"optimize: unknown option {unknown!r}; {near_misses(unknown, OPTIONS)}")
     asked = dict(bounds=bounds, constraints=constraints, final=final, multipliers=multipliers, dt=dt)
+    asked |= dict(duration=duration, parameters=parameters, periodic=periodic)
     given = {name: value for name, value in (asked | options).items() if _says(value)}
+    given |= {} if initial is None else {"initial": initial}  # all of it is free where none is named
     chosen, way = _chosen(f, cost, method, given)
     how: dict[str, Any] = dict(max_iterations=max_iterations, monitor=monitor)
     how |= {} if tolerance is None else {"tolerance": tolerance}
@@ -165,8 +188,10 @@ def optimize(
         if n is None:
             raise ValueError("steps: give their number with x0, or a guess")
         k0 = run.k0 if isinstance(run, Trajectory) else 0
-        limits = {name: given[name] for name in LIMITS & given.keys()}
-        return Problem(f, cost, n, **limits, dt=guess_lengths(f, run, dt), k0=k0)
+        own = {*LIMITS, "initial"} if chosen == "dmoc" else TAKES["shooting"] - {"dt", "multipliers"}
+        stated = {name: given[name] for name in own & given.keys()}
+        lengths = dt if "duration" in given else guess_lengths(f, run, dt)
+        return Problem(f, cost, n, **stated, dt=lengths, k0=k0)
 
     def shoot(raises: bool) -> Result:
         return problem().solve(x0, guess, multipliers=multipliers, raise_on_failure=raises, **how)
@@ -199,11 +224,15 @@ def optimize(
 
 def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> Result:
     """`dmoc.solve` of a stated problem, and its solution followed by the map."""
-    h, samples = stated.lengths, stated.curve(x0, guess)
+    h, run = stated.lengths, trajectory_of(guess)
+    timed = "duration" in options and isinstance(run, Trajectory)  # whose own duration is the guess
+    samples = run if timed else stated.curve(x0, guess)
+    first = x0 if x0 is not None else run.x[0] if timed else samples[0][0]
     if (h != h[0]).any():
         raise ValueError("dt: the steps of DMOC are equal")
     options = {"duration": len(h) * h[0], **options} if h[0] != stated.map.dt else options
-    start: dict[str, Any] = dict(steps=len(h), initial=samples[0][0], k0=stated.k0)
+    start: dict[str, Any] = dict(steps=len(h), k0=stated.k0)
+    options = {"initial": first, **options}
     options.pop("dt", None)
     found = solve(stated.map, stated.cost, samples, **start, **options, raise_on_failure=False)
     curve, far = found.trajectory, np.inf

@@ -51,6 +51,11 @@ class AsTrajectory:
         return self.trajectory.step_lengths
 
     @property
+    def duration(self) -> float:
+        """s."""
+        return self.trajectory.duration
+
+    @property
     def energy(self) -> np.ndarray:
         """Total energy at each sample, J (N+1,), where the map has one."""
         return self.trajectory.energy

@@ -74,6 +74,21 @@ class Implicit:
         """Symbols that stand for `values`."""
         return ca.SX.sym("w", self.values.numel())
 
+    def extended(
+        self, x: ca.SX, parameters: ca.SX, more: Callable[[ca.SX], ca.SX], rest: list[int]
+    ) -> Implicit:
+        """The same quantities of a map whose state x goes on with `more`, of symbols of its own and the
+        parameters; `rest` says which remain parameters.
+        """
+
+        def equations() -> Equations:
+            e = self._equations()
+            return Equations(
+                ca.vertcat(e.x, more(e.parameters)), entries(e.parameters, rest), e.w, e.G, e.solve
+            )
+
+        return Implicit(x, parameters, lambda: self.values, self._begun, equations)
+
     def values_at(self, x: ca.SX, parameters: ca.SX) -> ca.SX:
         """`values` in other symbols; themselves in the map's."""
         if ca.is_equal(x, self.x) and ca.is_equal(parameters, self.parameters):
@@ -142,3 +157,8 @@ class Implicit:
     def adjoint(self, weights: ca.SX) -> ca.SX:
         """mu (n,) in the map's symbols and `w`."""
         return self._derivatives(self.x, self.parameters, self.w, weights)[2]
+
+
+def entries(column: ca.SX, at: list[int]) -> ca.SX:
+    """Some entries of a column, as a column also where there are none."""
+    return ca.vertcat(ca.SX(0, 1), *(column[i] for i in at))

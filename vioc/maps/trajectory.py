@@ -123,6 +123,11 @@ class Trajectory:
         """Length of each step (N,), s; exact where they are equal, which differences of t are not."""
         return lengths_of(self.t, self.map.dt)
 
+    @property
+    def duration(self) -> float:
+        """s."""
+        return float(self.t[-1] - self.t[0])
+
     def on_its_step(self) -> Trajectory:
         """This trajectory on the map whose `dt` is the length of its steps, where they are equal.
 

@@ -186,10 +186,24 @@ class Cost:
         """The terminal cost at the same arguments, of which x, parameters and reference matter."""
         return self._terminal.function(*args)
 
+    def terminal_squares(self, *args: Any) -> Squares:
+        """Its residuals and what is left over, at the same arguments."""
+        return self._terminal.at(*args)
+
     @property
     def uses_multipliers(self) -> bool:
         """Whether the running cost depends on the multipliers."""
         return self._uses_multipliers
+
+    @cached_property
+    def only_time(self) -> bool:
+        """Whether it is a constant per second, as that of `vioc.control.dmoc.minimum_time`."""
+        s = self.map.symbols
+        args = (*s, ca.SX.sym("reference", self.reference_size))
+        running, terminal = self.running_at(*args), self.terminal_at(*args)
+        motion = ca.vertcat(s.x, s.u, s.multipliers, s.dt, args[-1])
+        constant = not ca.depends_on(ca.vertcat(running, terminal), motion)
+        return constant and not running.is_zero()
 
     def with_references(self, *rows: np.ndarray) -> Cost:
         """The same cost with other reference values, in the order of `references`; nothing is built again."""

@@ -73,6 +73,13 @@ class Squares:
             rest = rest + term
         return Squares(value, r, ca.diagcat(*weights) if weights else ca.SX(0, 0), rest)
 
+    @staticmethod
+    def without(expression: ca.SX, by: ca.SX) -> ca.SX:
+        """The terms of a scalar sum that do not depend on the symbols `by`."""
+        found = _Walk(by)
+        found.through(expression)
+        return sum(found.free, ca.SX(0))
+
     def __add__(self, other: Squares) -> Squares:
         return Squares(
             self.value + other.value,
@@ -90,6 +97,7 @@ class _Walk:
         self.residuals: list[ca.SX] = []
         self.weights: list[ca.SX] = []  # of 1/2 r^2
         self.rest: list[ca.SX] = []
+        self.free: list[ca.SX] = []  # of the symbols
         self._known: dict[int, int] = {}
         self._products: list[tuple[float, ca.SX, ca.SX]] = []
 
@@ -117,6 +125,8 @@ class _Walk:
                 self._product(e, c, pending)
             elif self._depends(e):
                 self.rest.append(c * e)
+            else:
+                self.free.append(c * e)
 
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
         """A product of several factors: those that are free of `by` weigh the others."""
@@ -144,17 +154,17 @@ class _Walk:
             self._square(varying[0], c, ca.SX(varying[0] * varying[1]), pending)
         elif len(varying) == 2 and c.is_constant():
             self._products.append((float(c), *varying))
-        elif varying:
+        else:
             total = c
             for a in varying:
                 total = total * a
-            self.rest.append(total)
+            (self.rest if varying else self.free).append(total)
 
     def _square(self, r: ca.SX, c: ca.SX, square: ca.SX, pending: list) -> None:
         if r.is_op(ca.OP_SQRT) and _sum_of_squares(r.dep(0)):  # |e|^2 as its root's square
             pending.append((r.dep(0), c))
         elif not self._depends(r):
-            return
+            self.free.append(c * square)
         elif c.is_constant():
             if float(c) > 0:
                 self._add(r, 2 * c)

@@ -8,8 +8,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.dmoc.equations import constraint_values
 from vioc.control.dmoc.phase import Phase
+from vioc.control.problem.consistent import constraint_values
 from vioc.maps.given import trajectory_of
 from vioc.maps.trajectory import Trajectory
 

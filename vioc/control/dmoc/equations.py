@@ -8,7 +8,6 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import few
-from vioc.errors import ModelError
 from vioc.maps.protocol import OneStepMap
 
 
@@ -53,21 +52,6 @@ class StepRows:
     def given_next(self, *args: ca.SX) -> ca.SX:
         """g at the arguments of `function`; the entries e of x_next are to be 0."""
         return -self.function(*args)[list(self.solved_rows)]
-
-
-def constraint_values(f: OneStepMap) -> tuple[list[ca.SX], list[set[str]]]:
-    """h of a map with holonomic constraints, and the states that each depends on; empty without.
-
-    And where errors are not differences of states.
-    """
-    if f.ndx != f.nx:
-        return [], []
-    try:
-        h = [f.quantity(f"h.{name}") for name in f.multiplier_names]
-    except ModelError:
-        return [], []
-    pattern = [np.array(ca.DM(ca.jacobian_sparsity(e, f.symbols.x), 1)).ravel() > 0 for e in h]
-    return h, [{f.state_names[j] for j in np.flatnonzero(p)} for p in pattern]
 
 
 def _explicit(f: OneStepMap) -> ca.Function:

@@ -10,7 +10,6 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.dmoc.equations import StepRows
 from vioc.control.problem.limits import (
@@ -19,10 +18,12 @@ from vioc.control.problem.limits import (
     bound,
     bound_arrays,
     check_distinct,
+    duration_limits,
     end_condition,
     end_values,
     full_names,
     limits,
+    shifts,
 )
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
@@ -101,7 +102,7 @@ class Phase:
         # what is computed when asked for is computed now, so that mistakes show here
         _ = self.state_limits, self.input_limits, self.multiplier_limits, self.rows, self.rate_limits
         _ = self.shifts, self.length_limits, self.data
-        if self._costs_only_time and not self.free_duration:
+        if self.cost is not None and self.cost.only_time and not self.free_duration:
             raise ValueError(
                 f"cost: it is the duration, which is given, {self.steps * self.length_limits[0]:g} s; make "
                 "it free by duration=(low, high), or leave the cost out to ask for any motion in that time"
@@ -124,18 +125,6 @@ class Phase:
         return bool(ca.depends_on(both, args[0][gone]))
 
     @property
-    def _costs_only_time(self) -> bool:
-        """Whether the cost is a constant per second, as that of `minimum_time`."""
-        if self.cost is None:
-            return False
-        s = self.map.symbols
-        data = ca.SX.sym("reference", self.cost.reference_size)
-        args = (*s, data)
-        running, terminal = self.cost.running_at(*args), self.cost.terminal_at(*args)
-        motion = ca.vertcat(s.x, s.u, s.multipliers, s.dt, data)
-        return not running.is_zero() and not ca.depends_on(ca.vertcat(running, terminal), motion)
-
-    @property
     def multipliers(self) -> int:
         """Number of multipliers among the unknowns of a step."""
         return len(self.map.multiplier_names) if self.equations.implicit else 0
@@ -145,10 +134,8 @@ class Phase:
         """Least and greatest length of a step, s."""
         if self.duration is None:
             return self.map.dt, self.map.dt
-        low, high = limits(self.duration, 1, "duration", number="equal")
-        if not (low[0] > 0 and np.isfinite(low[0])):
-            raise ValueError(f"duration: expected a time > 0, or a pair of limits > 0, got {self.duration!r}")
-        return float(low[0] / self.steps), float(high[0] / self.steps)
+        low, high = duration_limits(self.duration)
+        return low / self.steps, high / self.steps
 
     @property
     def free_duration(self) -> bool:
@@ -237,14 +224,7 @@ class Phase:
     @cached_property
     def shifts(self) -> dict[int, float]:
         """last - first of the states that are periodic, by index."""
-        names = self.map.state_names
-        value = self.periodic
-        if value is None or value is False:
-            return {}
-        if value is True:
-            value = names
-        items = value if isinstance(value, Mapping) else dict.fromkeys(as_names(value), 0.0)
-        return {names.index(n): float(shift) for n, shift in by_name(items, names, "periodic").items()}
+        return shifts(self.map, self.periodic)
 
     # -- data over time -------------------------------------------------------------------------
 

@@ -72,11 +72,6 @@ class PhaseSolution(_Motion):
     duals: Duals = field(repr=False)
     defect: float
 
-    @property
-    def duration(self) -> float:
-        """s."""
-        return float(self.trajectory.t[-1] - self.trajectory.t[0])
-
 
 @dataclass(frozen=True)
 class Solution(_Motion, Outcome):

@@ -9,11 +9,11 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.control.dmoc.equations import constraint_values
 from vioc.control.dmoc.layout import Given, Layout
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import Block, Program
 from vioc.control.dmoc.stencil import Node, Stencil
+from vioc.control.problem.consistent import constraint_values, loose_start
 from vioc.control.problem.limits import Constraint
 
 GAP, REST = 0, 1
@@ -371,24 +371,11 @@ class Transcription:
         f = phase.map
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
         given |= {f.state_names[j] for j in phase.shifts}
-        before = set(self.phases[i - 1].map.multiplier_names) if i else set()
-        h, depends = constraint_values(f) if phase.multipliers else ([], [])
-        x, values, names = f.symbols.x, [], []
-        for name, value, states in zip(f.multiplier_names, h, depends, strict=False):
-            carried = name in before and states <= linked
-            if not (states <= given or carried):
-                values.append(value)
-                names.append(f"initial h.{name}")
-            momenta = {f"p.{s}" for s in states if f"p.{s}" in f.state_names}
-            if momenta and not momenta & (given | linked):
-                slopes = ca.jacobian(value, x)
-                pairs = [(f.state_names.index(p[2:]), f.state_names.index(p)) for p in sorted(momenta)]
-                values.append(sum((slopes[q] * x[p] for q, p in pairs), ca.SX(0)))
-                names.append(f"initial momentum across {name}")
-        if not values:
-            return
-        e = ca.Function("start", [x, f.symbols.parameters], [ca.vertcat(*values)])
-        self._add(i, lambda stencil, node: (ca.SX(0), e(node.x, node.theta)), [0], names)
+        before = frozenset(self.phases[i - 1].map.multiplier_names) if i else frozenset()
+        rows = loose_start(f, given, linked, before) if phase.multipliers else {}
+        if rows:
+            e = ca.Function("start", [f.symbols.x, f.symbols.parameters], [ca.vertcat(*rows.values())])
+            self._add(i, lambda stencil, node: (ca.SX(0), e(node.x, node.theta)), [0], [*rows])
 
     # -- joints between phases ------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_names, check_array
 from vioc.maps.protocol import OneStepMap
-from vioc.names import INPUTS, by_quantity, in_order
+from vioc.names import INPUTS, by_name, by_quantity, in_order
 
 WHERE = ("path", "start", "end")
 
@@ -168,6 +168,24 @@ def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return by_quantity(f, value, what)
     return dict(zip(f.state_names, f.check_state(value, f"{what} state"), strict=True))
+
+
+def duration_limits(value: Any) -> tuple[float, float]:
+    """Least and greatest duration, s; equal where it is given."""
+    low, high = limits(value, 1, "duration", number="equal")
+    if not (low[0] > 0 and np.isfinite(low[0])):
+        raise ValueError(f"duration: expected a time > 0, or a pair of limits > 0, got {value!r}")
+    return float(low[0]), float(high[0])
+
+
+def shifts(f: OneStepMap, periodic: Any) -> dict[int, float]:
+    """last - first of the states that are periodic, by index: True for all, names, or shifts by name."""
+    names = f.state_names
+    if periodic is None or periodic is False:
+        return {}
+    value = names if periodic is True else periodic
+    items = value if isinstance(value, Mapping) else dict.fromkeys(as_names(value), 0.0)
+    return {names.index(n): float(shift) for n, shift in by_name(items, names, "periodic").items()}
 
 
 def bound_arrays(

@@ -221,7 +221,7 @@ class Interior:
         gaps, r = it.point.gaps, self._left(it.point, it.s)
         if mu:
             gaps = gaps - self._given_way(it, it.p)
-            r = r - self.soft * (it.y - self.estimate)
+            r = r - self._softness * (it.y - self.estimate)
         balance = it.y[self.unequal] - it.high + it.low
         parts = [self._stationarity(it, b) / of_duals, float(np.abs(balance).max(initial=0)) / of_duals]
         parts += [float(np.abs(c).max(initial=0)) for c in (gaps, r)]
@@ -364,11 +364,11 @@ class Interior:
         """
         n = b.F.shape[1]
         unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
-        unit = unit if unit > 0 else 1.0
+        unit = unit if unit > 0 else self._price_of_limits(b)
         one = np.zeros((len(b.F), b.F.shape[2]))
         one[:, n:] = unit
-        # what is free at the start acts throughout
-        one[0, :n] = len(b.F) * unit * self.stages.start.any(axis=1)
+        # what is free at the start is as an input before the first
+        one[0, :n] = unit * self.stages.start.any(axis=1)
         near = self.damping == 0 and self.pause <= 0
         self.pause -= 1
         if near:
@@ -398,11 +398,24 @@ class Interior:
             shift = max(first, grow * shift)
         return None, 0.0
 
+    def _price_of_limits(self, b: Blocks) -> float:
+        """What limits weigh inputs by (the median) where the cost does not, 1 where there are none."""
+        (N, m, _), n = b.J.shape, b.F.shape[1]
+        weight, _ = self._eliminated(self.now, self._left(self.now.point, self.now.s))
+        each = np.einsum("km,kmu->ku", weight[: N * m].reshape(N, m), b.J[:, :, n:] ** 2)
+        felt = each[each > 0]
+        return float(np.median(felt)) / self.scale if len(felt) else 1.0
+
     # -- a step ---------------------------------------------------------------------------------
 
     def _elastic(self, it: Iterate) -> float:
         """delta of the dynamics: none where the states are a trajectory, which steps then follow."""
         return self.soft if it.point.gaps.any() else 0.0
+
+    @property
+    def _softness(self) -> np.ndarray:
+        """delta of each row: none of limits of constants of the motion, which slacks keep exactly."""
+        return np.where(self.stages.rows.hard, 0.0, self.soft)
 
     def _given_way(self, it: Iterate, p: np.ndarray) -> np.ndarray:
         """By how much gaps give way to costates p (N+1, ndx); constants of the motion do not."""
@@ -410,11 +423,11 @@ class Interior:
 
     def _eliminated(self, it: Iterate, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights of the rows in the step's problem, and linear terms v: y+ = v + weight dh, (IP 6)."""
-        soft = self.soft
         weight = np.zeros(len(it.y))
         v = np.zeros(len(it.y))
-        weight[self.equal] = 1 / soft
-        v[self.equal] = self.estimate[self.equal] + r[self.equal] / soft
+        weight[self.equal] = 1 / self.soft
+        v[self.equal] = self.estimate[self.equal] + r[self.equal] / self.soft
+        soft = self._softness[self.unequal]
         to_low, to_high = self._distances(it.s)
         sigma = it.low / to_low + it.high / to_high
         weight[self.unequal] = sigma / (1 + soft * sigma)
@@ -449,11 +462,11 @@ class Interior:
         dz = np.concatenate([dx[:-1], du], axis=1)
         dh = np.concatenate([np.einsum("kmq,kq->km", b.J, dz).ravel(), b.J_end @ dx[-1]])
         y = v + weight * dh
-        left = r + dh - self.soft * (y - self.estimate)
+        left = r + dh - self._softness * (y - self.estimate)
         to_low, to_high = self._distances(it.s)
         # of active limits ds is a small difference of large terms; by the balance of multipliers it is not
         sigma, push = it.low / to_low + it.high / to_high, self.mu / to_high - self.mu / to_low
-        stiff = self.soft * sigma > 1
+        stiff = self._softness[self.unequal] * sigma > 1
         ds = np.where(stiff, (y[self.unequal] - push) / np.where(stiff, sigma, 1.0), left[self.unequal])
         low = np.where(self.has[0], self.mu / to_low - it.low - it.low / to_low * ds, 0.0)
         high = np.where(self.has[1], self.mu / to_high - it.high + it.high / to_high * ds, 0.0)
@@ -553,7 +566,7 @@ class Interior:
         """
         gaps, r, rest = it.point.gaps, self._left(it.point, it.s), 1 - length
         beyond = point.gaps - rest * gaps - length * self._given_way(it, d.p)
-        more = self._left(point, s) - rest * r - length * self.soft * (d.y - self.estimate)
+        more = self._left(point, s) - rest * r - length * self._softness * (d.y - self.estimate)
         again = self._solve(b, it, length * gaps + beyond, length * r + more)
         step, of_multipliers = self._longest(it, again)
         X, U = self.stages.moved(it.point, again.dx, again.du, step)

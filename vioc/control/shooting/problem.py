@@ -9,7 +9,7 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.begin import guess_curve
-from vioc.control.problem.limits import Constraint, Violation
+from vioc.control.problem.limits import Constraint, Violation, end_values
 from vioc.control.problem.result import (
     HEADER,
     History,
@@ -24,6 +24,7 @@ from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.interior import SOFTNESS, Interior
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
+from vioc.control.shooting.unknowns import Unknowns
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -44,7 +45,7 @@ class Problem:
     cost : Cost
     steps : int
         N.
-    bounds, constraints, final, dt
+    bounds, constraints, final, initial, duration, parameters, periodic, dt
         As in `vioc.control.optimize`.
     k0 : int
         Of the first step, for maps that depend on time.
@@ -70,19 +71,33 @@ class Problem:
         bounds: Mapping[str, Any] | None = None,
         constraints: Sequence[Constraint] | Constraint | None = None,
         final: Any = None,
+        initial: Any = None,
+        duration: Any = None,
+        parameters: Mapping[str, Any] | None = None,
+        periodic: Any = None,
         dt: Any = None,
         k0: int = 0,
     ):
-        self.map, self.cost, self.steps = f, checked(f, cost), int(steps)
-        self.rows = Rows(f, self.steps, collected(f, self.steps, bounds, constraints, final))
-        self.lengths = f.lengths(dt, self.steps)
+        self.map, self.steps = f, int(steps)
+        self.cost = checked(f, cost)
+        self.unknowns = u = Unknowns(f, self.steps, initial, duration, parameters, periodic, dt)
+        self.lengths = u.lengths
+        self.final = end_values(f, final, "final")
+        found = collected(f, self.steps, bounds, constraints, final, u.free_start)
+        self.rows = Rows(u.map, self.steps, u.rows(found), u.open, u.rigid)
+        self._stage_cost = u.cost(cost)
         self.k0 = k0
 
     def with_cost(self, cost: Cost) -> Problem:
         """The same limits with another cost of this map, such as one with other references."""
         cost.check_map(self.map)
         again = object.__new__(type(self))
-        again.__dict__.update(self.__dict__, cost=cost)
+        if cost.family is self.cost.family and self._stage_cost is not self.cost:
+            rows = [cost.reference_rows(self.steps)] if cost.reference_size else []
+            stage = self._stage_cost.with_references(*rows)
+        else:
+            stage = self.unknowns.cost(cost)
+        again.__dict__.update(self.__dict__, cost=cost, _stage_cost=stage)
         return again
 
     def solve(
@@ -118,10 +133,16 @@ class Problem:
             As `vioc.control.optimize`.
         """
         check_ending(tolerance, max_iterations)
+        if self.cost.only_time and not self.unknowns.span:
+            raise ValueError(
+                f"cost: it is the duration, which is given, {self.lengths.sum():g} s; make it free by "
+                "duration=(low, high)"
+            )
         if multipliers is None:
             multipliers = guess.multipliers if isinstance(guess, Result) and guess.converged else None
-        X, U = self.curve(x0, getattr(guess, "curve", None) or guess)
-        stages = Stages(self.map, self.cost, self.rows, self.k0, self.lengths)
+        u, (X, U, constants) = self.unknowns, self._begin(x0, guess)
+        X = u.joined(X, constants)
+        stages = Stages(u.map, self._stage_cost, self.rows, self.k0, u.lengths, u.start, u.rigid)
         duals = self.rows.from_multipliers(multipliers) if multipliers else None
         log = Log("optimize", HEADER, monitor)
         interrupt = None
@@ -144,30 +165,40 @@ class Problem:
 
     def curve(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray]:
         """The guess as states (N+1, nx) and inputs (N, nu)."""
-        f, n = self.map, self.steps
-        guess = trajectory_of(guess)
+        return self._begin(x0, guess)[:2]
+
+    def _begin(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same, with constants of the motion that are free."""
+        f, n, u = self.map, self.steps, self.unknowns
+        left, guess = getattr(guess, "curve", None), trajectory_of(guess)
         x0 = None if x0 is None else f.check_state(x0, "x0")
-        if isinstance(guess, Trajectory):
-            check_steps(guess.step_lengths, self.lengths, "guess", "the problem")
-            guess = (guess.x, guess.u)
-        if not isinstance(guess, tuple):
-            if x0 is None:
-                raise ValueError("no initial state: give x0, or a guess with states")
-            U = f.check_inputs(guess, n, x0)
-            X = np.tile(x0, (n + 1, 1))
+        run = guess if isinstance(guess, Trajectory) else None
+        if run is not None:
+            if not u.span:
+                check_steps(run.step_lengths, self.lengths, "guess", "the problem")
+            guess = left or (run.x, run.u)
+        curve = guess_curve(f, guess) if isinstance(guess, tuple) else None
+        first = u.first(curve[0][0] if x0 is None and curve is not None else x0, self.final)
+        if first is None:
+            raise ValueError("no initial state: give x0, or a guess with states")
+        constants = u.constants(run, first)
+        if curve is not None:
+            X, U = curve
+        else:
+            U = f.check_inputs(guess, n, first)
+            X = np.tile(first, (n + 1, 1))
             if guess is not None:
+                owner, lengths = u.seconds(constants)
                 try:
                     with trying():
-                        X = f.rollout(x0, U, k0=self.k0, dt=self.lengths).x
+                        X = owner.rollout(first, U, k0=self.k0, dt=lengths).x
                 except StepError:
                     pass  # held; the steps' gaps close on the way
-        else:
-            X, U = guess_curve(f, guess)
         if len(U) != n:
             raise ValueError(f"guess: expected {n} steps, got {len(U)}")
         X = np.array(X, float)
-        X[0] = X[0] if x0 is None else x0
-        return X, np.array(U, float)
+        X[0] = first
+        return X, np.array(U, float), constants
 
     def _begun(self, stages: Stages, X, U, tolerance, duals, soft) -> tuple[Interior, str]:
         """The search, from the start held where the guess has no steps."""
@@ -225,27 +256,29 @@ class Problem:
         """
         curve, run, far, gains = end
         run, gap = open_loop(run.on_its_step())
+        motion = self.unknowns.run(run)
         found = list(violations) or (self.rows.violations(run, VIOLATED) if len(self.rows) else [])
+        found = [v._replace(t=float(motion.t[v.k])) for v in found]
         note = "the trajectory of its inputs leaves the curve found" if far > FOLLOWED else ""
         note = "the rollout of its inputs does not keep all limits" if found else note
         if note and status is Status.CONVERGED:
             status, said = Status.ACCEPTABLE, (note, *said)
-        cost = self.cost.value(run) if cost is None else cost
+        cost = self.cost.value(motion) if cost is None else cost
         promise = "" if np.isnan(error) else f", error {error:.1e}"
         said = *said, status.advice
         text = verdict(status, f"{iterations} iterations", cost, *said, promise=promise, found=found)
         return Result(
-            run,
+            motion,
             cost,
             status,
             text,
             iterations,
             history,
-            gains,
+            np.ascontiguousarray(gains[:, :, : self.map.ndx]),
             gap,
             slope,
             multipliers=multipliers,
-            curve=None if status is Status.CONVERGED else (curve.x, curve.u),
+            curve=None if status is Status.CONVERGED else (curve.x[:, : self.map.nx].copy(), curve.u),
             violations=found,
             margin=self.rows.margin(run),
             error=error,

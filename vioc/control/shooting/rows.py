@@ -37,18 +37,22 @@ def collected(
     bounds: Mapping[str, Any] | None,
     constraints: Sequence[Constraint] | Constraint | None,
     final: Any,
+    free: bool = False,
 ) -> list[Constraint]:
     """Bounds, constraints and conditions on the last state as constraints, checked.
 
     Raises
     ------
     ValueError
-        Conditions on the start, which is given; two of one name.
+        Conditions on a start that is not `free`; two of one name.
     """
     found = [bound(f, name, value, steps) for name, value in (full_names(f, bounds) or {}).items()]
     for c in as_constraints(constraints):
-        if c.where == "start":
-            raise ValueError(f"constraint {c.name}: the initial state is given; no condition at the start")
+        if c.where == "start" and not free:
+            raise ValueError(
+                f"constraint {c.name}: the initial state is given, so there is no condition at the start; "
+                "initial={...} says what of it is known"
+            )
         c.check(f)
         found.append(c)
     found += [end_condition(f, n, v, "end") for n, v in end_values(f, final, "final").items()]
@@ -65,10 +69,16 @@ class Place:
     at_steps: slice | None
     at_end: slice | None
     scale: float
+    first: int  # sample at which it has limits
+
+    @property
+    def samples(self) -> slice:
+        """Steps, of the slots that it has at all of them."""
+        return slice(1) if self.constraint.where == "start" else slice(None)
 
 
 class Rows:
-    """All rows of a problem over N steps from a given state.
+    """All rows of a problem over N steps.
 
     Parameters
     ----------
@@ -76,6 +86,10 @@ class Rows:
     steps : int
         N.
     constraints : list of Constraint
+    free : (nx,) bool, optional
+        Which entries of the first state are not given; default none.
+    rigid : int
+        How many of the last states are constants of the motion.
 
     Attributes
     ----------
@@ -83,33 +97,51 @@ class Rows:
         Rows of a step, and of the last state.
     lower, upper : (N m + m_end,)
         Scaled limits, the rows of the steps one after the other, then those of the end; infinite where there
-        is none, and on states at the start.
+        is none, and at the start on what is given there.
+    hard : (N m + m_end,) bool
+        Limits of constants of the motion: of what no gap moves, which a search never leaves.
     """
 
-    def __init__(self, f: OneStepMap, steps: int, constraints: list[Constraint]):
+    def __init__(
+        self,
+        f: OneStepMap,
+        steps: int,
+        constraints: list[Constraint],
+        free: np.ndarray | None = None,
+        rigid: int = 0,
+    ):
         self.map, self.steps = f, steps
+        open_at = np.flatnonzero(np.zeros(f.nx, bool) if free is None else free)
+        unknown = ca.vertcat(ca.SX(0, 1), *(f.symbols.x[int(i)] for i in open_at))
         self.places: list[Place] = []
         self.m = self.m_end = 0
         for c in constraints:
             limits, size, by_step = c.limits(f, steps), c.expression.numel(), c.by_step(f)
             at_steps = at_end = None
-            if c.where == "path":
+            if c.where != "end":
                 at_steps, self.m = slice(self.m, self.m + size), self.m + size
-            if not by_step:
+            if not by_step and c.where != "start":
                 at_end, self.m_end = slice(self.m_end, self.m_end + size), self.m_end + size
-            self.places.append(Place(c, limits, at_steps, at_end, _scale(*limits)))
+            # nothing changes what depends on a given state alone
+            first = 0 if by_step or ca.depends_on(c.expression, unknown) else 1
+            self.places.append(Place(c, limits, at_steps, at_end, _scale(*limits), first))
         path, end = np.full((2, steps, self.m), np.inf), np.full((2, self.m_end), np.inf)
         for p in self.places:
             for side, sign in ((0, -1), (1, 1)):  # upper limits of -h and of h
                 values = sign * p.limits[side] / p.scale
                 if p.at_steps is not None:
-                    # the first state is given: no input changes what depends on it alone
-                    first = 0 if p.at_end is None else 1
-                    path[side, first:, p.at_steps] = values[first:steps, None]
+                    here = slice(p.first, 1 if p.constraint.where == "start" else steps)
+                    path[side, here, p.at_steps] = values[here, None]
                 if p.at_end is not None:
                     end[side, p.at_end] = values[-1]
         sides = [np.concatenate([path[i].ravel(), end[i]]) for i in (0, 1)]
         self.lower, self.upper = -sides[0], sides[1]
+        self.hard = np.zeros(len(self.lower), bool)
+        for p in self.places:
+            e = p.constraint.expression
+            if p.at_steps is None and rigid and e.is_symbolic() and ca.depends_on(e, f.symbols.x[-rigid:]):
+                self.hard[steps * self.m :][p.at_end] = True
+        self.hard &= self.lower < self.upper
         self._data = [p.constraint.data(steps) for p in self.places]
         self._rows = np.concatenate([np.zeros((steps + 1, 0)), *self._data], axis=1)
 
@@ -266,7 +298,7 @@ class Rows:
         found = {}
         for p in self.places:
             for i, name in enumerate(p.constraint.row_names):
-                parts = [] if p.at_steps is None else [path[:, p.at_steps.start + i]]
+                parts = [] if p.at_steps is None else [path[p.samples, p.at_steps.start + i]]
                 parts += [] if p.at_end is None else [end[p.at_end.start + i][None]]
                 found[name] = np.concatenate(parts)
         return found
@@ -283,16 +315,19 @@ class Rows:
         for p in self.places:
             for i, name in enumerate(p.constraint.row_names):
                 known = given.get(name)
-                if known is None and p.at_steps is None:
+                if known is None and p.constraint.where != "path":
                     # DMOC keeps an end's condition on a state with the bounds of that state
-                    known = given.get(name.removeprefix("final "))
-                    known = None if known is None else np.atleast_1d(known)[-1:]
+                    known = given.get(name.removeprefix("final ").removeprefix("initial "))
+                    k = 0 if p.constraint.where == "start" else -1
+                    known = None if known is None else np.atleast_1d(known)[k][None]
                 if known is None:
                     continue
-                count = n * (p.at_steps is not None) + (p.at_end is not None)
-                values = p.scale * check_array(known, (count,), f"multipliers of {name}")
+                steps = len(range(n)[p.samples]) if p.at_steps is not None else 0
+                values = p.scale * check_array(
+                    known, (steps + (p.at_end is not None),), f"multipliers of {name}"
+                )
                 if p.at_steps is not None:
-                    path[:, p.at_steps.start + i] = values[:n]
+                    path[p.samples, p.at_steps.start + i] = values[:steps]
                 if p.at_end is not None:
                     end[p.at_end.start + i] = values[-1]
         least, most = (np.where(np.isfinite(side), np.inf, 0.0) for side in (self.lower, self.upper))
@@ -325,7 +360,7 @@ class Rows:
         """ValueError where the given initial state is outside of a path limit: no input can help."""
         each = self.each(self.values(curve))
         for p in self.places:
-            if p.at_steps is None or p.at_end is None:
+            if not p.first or p.at_steps is None:
                 continue
             low, high = (float(side[0]) for side in p.limits)
             for name in p.constraint.row_names:

@@ -1,0 +1,252 @@
+"""What a problem leaves open besides its motion: the start, the duration, parameters.
+
+Duration and parameters are constants of the motion, states of an `ExtendedMap` whose first values are free;
+a period compares the last state with a constant that is the first one. So all are directions of the first
+state, and their limits are rows. See docs/maths/shooting.md, "Free starts, durations and parameters".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.costs.cost import Cost
+from vioc.control.costs.squares import Squares
+from vioc.control.problem.consistent import loose_start
+from vioc.control.problem.limits import (
+    Constraint,
+    duration_limits,
+    end_condition,
+    end_values,
+    limits,
+    shifts,
+)
+from vioc.control.shooting.interior import INTERIOR
+from vioc.maps.extended import DURATION, PARAMETER, ExtendedMap
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
+from vioc.names import by_name
+
+
+class Unknowns:
+    """Of a problem over N steps of a map.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    steps : int
+        N.
+    initial : (nx,), dict or None
+        Of the first state: all of it, or by name of any quantity of the state, a value or (lower, upper);
+        what is not named is free. None: it is given when the problem is solved.
+    duration : float, (lower, upper) or None
+        s; a pair frees it.
+    parameters : dict of str to (lower, upper), optional
+        Declared parameters of the map that are free; None for no limit.
+    periodic : bool, names, dict of name to shift, or None
+        States whose last value is the first plus the shift.
+    dt : float, (N,) or None
+        Step lengths, s; with a duration what they are in proportion to.
+
+    Attributes
+    ----------
+    map : OneStepMap
+        `f`, or with constants of the motion as states.
+    lengths : (N,)
+        Of its steps, in its unit of time.
+    start : (ndx, s)
+        Directions along which its first state is free.
+    rigid : int
+        How many constants it has.
+    open : (nx,) bool
+        Which entries of its first state are free.
+    """
+
+    def __init__(
+        self, f: OneStepMap, steps: int, initial: Any, duration: Any, parameters: Any, periodic: Any, dt: Any
+    ):
+        self.f, self.steps = f, steps
+        self.shifts = shifts(f, periodic)
+        self.parameters = {
+            name: limits(pair, 1, f"parameter {name}", number="equal")
+            for name, pair in by_name(
+                parameters or {}, tuple(f.parameters), "parameters", prefix=PARAMETER
+            ).items()
+        }
+        span = None if duration is None else duration_limits(duration)
+        self.span = None if span is None or span[0] == span[1] else span
+        whole = f.lengths(dt, steps)
+        self.guessed = float(whole.sum()) if dt is not None else None
+        equal = (whole == whole[0]).all()
+        shares = np.full(steps, 1.0 / steps) if equal else whole / whole.sum()
+        self.lengths = whole if span is None else shares if self.span else span[0] * shares
+        kept = tuple(f.state_names[j] for j in self.shifts)
+        if kept and f.ndx != f.nx:
+            raise ValueError(
+                f"periodic: errors of {type(f).__name__} are no states, so {kept[0]!r} cannot be compared"
+            )
+        extended = self.span or self.parameters or kept
+        self.map = (
+            ExtendedMap(f, steps if self.span else None, tuple(self.parameters), kept) if extended else f
+        )
+        self.rigid = self.map.ndx - f.ndx
+        self._read_start(initial)
+
+    def _read_start(self, initial: Any) -> None:
+        """What of the first state is given, and its conditions."""
+        f, names = self.f, self.f.state_names
+        self.free_start = isinstance(initial, Mapping)
+        self.known = {} if initial is None else end_values(f, initial, "initial")
+        given = np.full(f.nx, not self.free_start)
+        self._rows: list[Constraint] = []
+        for name, value in self.known.items() if self.free_start else ():
+            low, high = limits(value, 1, f"initial {name}", number="equal")
+            if name in names and low[0] == high[0] and f.ndx == f.nx:
+                given[names.index(name)] = True
+            else:
+                self._rows.append(end_condition(f, name, value, "start"))
+        if self.free_start:
+            settled = {n for n, known in zip(names, given, strict=True) if known}
+            loose = loose_start(f, settled | {names[j] for j in self.shifts})
+            self._rows += [Constraint(name, h, 0.0, 0.0, "start") for name, h in loose.items()]
+        self.open = np.concatenate([~given, np.ones(self.rigid, bool)])
+        moving = np.flatnonzero(~given) if f.ndx == f.nx else np.arange(f.ndx if self.free_start else 0)
+        rows = np.eye(self.map.ndx)
+        columns = [rows[j] for j in moving.tolist()]
+        columns += [rows[self._place(n)] for n in self._constants if not n.startswith("start.")]
+        self.start = np.array(columns).reshape(-1, self.map.ndx).T
+        for j in self.shifts:  # what is kept moves with the state
+            self.start[self._place(f"start.{names[j]}")] = self.start[j]
+            self.open[self.f.nx + self._constants.index(f"start.{names[j]}")] = not given[j]
+
+    @property
+    def _constants(self) -> tuple[str, ...]:
+        return self.map.constants if isinstance(self.map, ExtendedMap) else ()
+
+    def _place(self, name: str) -> int:
+        """Of a constant among the errors of the state."""
+        return self.f.ndx + self._constants.index(name)
+
+    # -- the problem on the map with constants --------------------------------------------------
+
+    def rows(self, constraints: list[Constraint]) -> list[Constraint]:
+        """Constraints of the user's map, and those of what is open, on the map with constants."""
+        g = self.map
+        found = [*constraints, *self._rows]
+        if not isinstance(g, ExtendedMap):
+            return found
+        found = [replace(c, expression=g.expression(c.expression)) for c in found]
+        if self.span:
+            found.append(Constraint(DURATION, g.quantity(DURATION), *self.span, "end"))
+        for name, (low, high) in self.parameters.items():
+            if np.isfinite(low[0]) or np.isfinite(high[0]):
+                symbol = g.quantity(PARAMETER + name)
+                found.append(Constraint(PARAMETER + name, symbol, low[0], high[0], "end"))
+        for j, shift in self.shifts.items():
+            name = self.f.state_names[j]
+            apart = g.quantity(name) - g.quantity(f"start.{name}")
+            found.append(Constraint(f"periodic.{name}", apart, shift, shift, "end"))
+        return found
+
+    def cost(self, cost: Cost) -> Cost:
+        """A cost of the user's map on the map with constants; steps are weighed by their length in s."""
+        g = self.map
+        if not isinstance(g, ExtendedMap):
+            return cost
+        s, reference = self.f.symbols, ca.SX.sym("reference", cost.reference_size)
+        args = s.x, s.u, s.multipliers, s.parameters, g.inner_dt, reference
+        weight = g.inner_dt if cost.per_time and self.span else ca.SX(1)
+        constants = g.symbols.x[self.f.nx :]
+        return Cost(
+            g,
+            _weighed(cost.running_squares(*args), weight, ca.vertcat(*args[:3]), constants),
+            _weighed(cost.terminal_squares(*args), ca.SX(1), args[0], constants),
+            references=[(reference, cost.reference_rows(self.steps))] if reference.numel() else (),
+            per_time=cost.per_time and not self.span,
+        )
+
+    # -- where the search begins ----------------------------------------------------------------
+
+    def first(self, x0: np.ndarray | None, final: Any) -> np.ndarray | None:
+        """The first state (nx,) of the user's map that a search begins with, by what is known of it.
+
+        `x0` where it is given, else what the last state is to be; None where nothing is known.
+        """
+        f, names = self.f, self.f.state_names
+        if not self.free_start:
+            return x0 if x0 is not None or not self.known else f.state(self.known)
+        x = f.initial_state() if x0 is None else x0.copy()
+        begun = x.copy()
+        if x0 is None:
+            ends = [(n, v, self.shifts.get(names.index(n), 0.0)) for n, v in final.items() if n in names]
+            for name, value, shift in ends:
+                x[names.index(name)] = _inside(value, f"final {name}", x[names.index(name)] + shift) - shift
+        for name, value in self.known.items():
+            if name in names:
+                near = x[names.index(name)]
+                x[names.index(name)] = _inside(value, f"initial {name}", near, x0 is not None)
+        if not f.multiplier_names or f.ndx != f.nx:
+            return x
+        at = [names.index(n) for n in f.coordinates]  # loops close around what is known
+        by = x[at] - begun[at]
+        if by.any():
+            x[at] = f.moved(begun, by, [n for n in f.coordinates if n in self.known])[at]
+        return x
+
+    def constants(self, run: Trajectory | None, x0: np.ndarray) -> np.ndarray:
+        """Of a search from a trajectory, perhaps, that begins in x0; within their limits."""
+        found = []
+        if self.span:
+            T = self.guessed if run is None else run.duration
+            if T is None:
+                T = self.steps * self.f.dt if np.isinf(self.span[1]) else sum(self.span) / 2
+            found.append(_well_within(T, *self.span))
+        for name, (low, high) in self.parameters.items():
+            owner = self.f if run is None or name not in run.map.parameters else run.map
+            found.append(_well_within(owner.parameters[name], low[0], high[0]))
+        return np.array([*found, *(x0[j] for j in self.shifts)])
+
+    def seconds(self, constants: np.ndarray) -> tuple[OneStepMap, np.ndarray]:
+        """The user's map with the parameters among constants, and the lengths of its steps, s."""
+        g = self.map
+        if not isinstance(g, ExtendedMap):
+            return g, self.lengths
+        return g.owner(constants), g.seconds(constants) * self.lengths
+
+    def joined(self, X: np.ndarray, constants: np.ndarray) -> np.ndarray:
+        """States (N+1, nx) of the user's map with constants behind."""
+        return np.hstack([X, np.tile(constants, (len(X), 1))])
+
+    def run(self, curve: Trajectory) -> Trajectory:
+        """A curve of the map with constants as one of the user's map, in s."""
+        return self.map.inner_trajectory(curve) if isinstance(self.map, ExtendedMap) else curve
+
+
+def _well_within(value: float, low: float, high: float) -> float:
+    """The nearest value that is as far inside of its limits as slacks begin."""
+    both = np.isfinite(low) and np.isfinite(high)
+    room = INTERIOR * (high - low if both else max(1.0, abs(low if np.isfinite(low) else high)))
+    return float(np.clip(value, low + room, high - room))
+
+
+def _inside(value: Any, what: str, near: float, nearest: bool = False) -> float:
+    """Of a value or a range: the middle, or what is `nearest`, as where one side is open."""
+    low, high = (float(side[0]) for side in limits(value, 1, what, number="equal"))
+    middle = 0.5 * (low + high)
+    return middle if np.isfinite(middle) and not nearest else float(np.clip(near, low, high))
+
+
+def _weighed(s: Squares, weight: ca.SX, by: ca.SX, constants: ca.SX) -> Squares:
+    """A weight times a scalar: residuals take its root, so that Gauss-Newton sees it in them.
+
+    Terms that are free of `by` have residuals by constants of the motion alone.
+    """
+    own = Squares.of(Squares.without(s.value, by), constants)
+    whole = replace(s + own, value=s.value)
+    root = ca.sqrt(weight)
+    value, rest = (ca.densify(weight * e) for e in (whole.value, whole.rest))
+    return Squares(value, root * whole.r, whole.W, rest)

@@ -1,0 +1,380 @@
+"""`ExtendedMap`: a map with constants of the motion as states, its duration and parameters among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.errors import ModelError, StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.implicit import Implicit, entries
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.steps import same_steps, times_of
+from vioc.maps.trajectory import Trajectory
+from vioc.names import meaning
+
+DURATION = "duration"
+PARAMETER = "param."
+TIMES = 2  # dt and t, the last of what steps have derivatives by
+
+
+class ExtendedMap(OneStepMap):
+    """(x, c) -> (f(x, u; c), c): what a problem leaves open besides states and inputs is a state.
+
+    Parameters
+    ----------
+    inner : OneStepMap
+    steps : int, optional
+        N: the duration T of N steps is a state, and the unit of this map's time. A step of length h takes
+        h T seconds; the default is T / N.
+    parameters : sequence of str
+        Declared parameters of `inner` that are states; the others stay parameters.
+    kept : sequence of str
+        States of `inner` that are kept: ``start.NAME`` is a constant to compare them with.
+
+    Raises
+    ------
+    ModelError
+        Unknown names, or such as the map's states have already.
+    NotImplementedError
+        With `steps`, of a map without derivatives by the length of its steps.
+
+    Notes
+    -----
+    The state is the inner one, then ``duration`` (s), ``param.NAME`` and ``start.NAME``; its symbols are the
+    inner map's, so that its quantities are. Derivatives are chained,
+
+        f(x, u; T h, T t, theta)  by  (x, c):   f_T = h f_dt + t f_t,   f_TT = (h, t) f'' (h, t)',
+
+    with those of `first_with_times` and `second_with_times`.
+    """
+
+    def __init__(
+        self,
+        inner: OneStepMap,
+        steps: int | None = None,
+        parameters: Sequence[str] = (),
+        kept: Sequence[str] = (),
+    ):
+        self.inner, self.steps = inner, steps
+        self.freed, self.kept = tuple(parameters), tuple(kept)
+        timed = [DURATION] if steps else []
+        self.constants = (*timed, *(PARAMETER + n for n in self.freed), *(f"start.{n}" for n in self.kept))
+        unknown = [n for n in self.freed if n not in inner.parameters]
+        unknown += [n for n in self.kept if n not in inner.state_names]
+        taken = [n for n in self.constants if n in inner.state_names]
+        if unknown or taken:
+            raise ModelError(
+                f"no parameter or state {unknown[0]!r} to extend by"
+                if unknown
+                else f"{taken[0]!r} is a state already"
+            )
+        extra = len(self.constants)
+        self.nx, self.ndx, self.nu = inner.nx + extra, inner.ndx + extra, inner.nu
+        self.dt = 1.0 / steps if steps else inner.dt
+        self.state_names = (*inner.state_names, *self.constants)
+        self.input_names, self.multiplier_names = inner.input_names, inner.multiplier_names
+        self.parameters = {n: v for n, v in inner.parameters.items() if n not in self.freed}
+        self.wrap, self.strings = inner.wrap, inner.strings
+        self.system, self.impulse_behind = inner.system, inner.impulse_behind
+        self.backend = inner.backend
+        self._at_parameters: tuple[bytes, OneStepMap] | None = None
+        self.symbols, self.inner_dt, self.implicit = self._make_symbols()
+
+    def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
+        """The inner map's and constants behind its state, the length of its step, and what is implicit."""
+        s, names = self.inner.symbols, list(self.inner.parameters)
+        T, kept = ca.SX.sym(DURATION, 1 if self.steps else 0), ca.SX.sym("start", len(self.kept))
+        free, rest = ([names.index(n) for n in group] for group in (self.freed, self.parameters))
+
+        def constants(theta: ca.SX) -> ca.SX:
+            return ca.vertcat(T, entries(theta, free), kept)
+
+        x, parameters = ca.vertcat(s.x, constants(s.parameters)), entries(s.parameters, rest)
+        own = ca.SX.sym("dt") if self.steps else s.dt
+        implicit = self.inner.implicit
+        found = implicit and implicit.extended(x, parameters, constants, rest)
+        return Symbols(x, s.u, s.multipliers, parameters, own), T * own if self.steps else own, found
+
+    # -- the state space ------------------------------------------------------------------------
+
+    def split(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The inner state and the constants; (..., nx) -> (..., inner nx), (..., number of constants)."""
+        x = np.asarray(x, float)
+        return x[..., : self.inner.nx], x[..., self.inner.nx :]
+
+    def join(self, x: Any, constants: Mapping[str, float] | None = None) -> np.ndarray:
+        """A state from the inner one and constants by name, by default as the inner map is."""
+        x = self.inner.check_state(x)
+        own = dict(zip(self.constants, self._own(x), strict=True)) | dict(constants or {})
+        return np.concatenate([x, [float(own[n]) for n in self.constants]])
+
+    def _own(self, x: np.ndarray) -> np.ndarray:
+        """The constants where nothing else is said: those of the inner map, and of a state x."""
+        timed = [self.steps * self.inner.dt] if self.steps else []
+        freed = [self.inner.parameters[n] for n in self.freed]
+        kept = [x[self.inner.state_names.index(n)] for n in self.kept]
+        return np.array([*timed, *freed, *kept])
+
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        """The inner map's state by names, and constants; those that are not named are as in `join`."""
+        values = {**(values or {}), **named}
+        inner = self.inner.state({n: v for n, v in values.items() if n not in self.constants})
+        return self.join(inner, {n: v for n, v in values.items() if n in self.constants})
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """The inner map's, with constants as in `join`."""
+        return self.join(self.inner.initial_state(q, v, u, **named))
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.inner.coordinates
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        inner, constants = self.split(x)
+        return np.concatenate([self.inner.moved(inner, by, fixed), constants])
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        (a, c), (b, d) = self.split(x0), self.split(x1)
+        return np.concatenate([self.inner.difference(a, b), d - c], axis=-1)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        (a, c), dx = self.split(x), np.asarray(dx, float)
+        n = self.inner.ndx
+        return np.concatenate([self.inner.retract(a, dx[..., :n]), c + dx[..., n:]], axis=-1)
+
+    def retract_expression(self, x: Any, dx: Any) -> Any:
+        n, e = self.inner.nx, self.inner.ndx
+        return ca.vertcat(self.inner.retract_expression(x[:n], dx[:e]), x[n:] + dx[e:])
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        n = self.inner.nx
+        return ca.vertcat(self.inner.difference_expression(x0[:n], x1[:n]), x1[n:] - x0[n:])
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        """Names of the state's error, (ndx,): the inner map's, then the constants."""
+        return (*self.inner.error_names, *self.constants)
+
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        return self.inner.rest_input(self.split(x)[0])
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def owner(self, constants: np.ndarray) -> OneStepMap:
+        """The inner map with the parameters that are among the constants."""
+        if not self.freed:
+            return self.inner
+        first = 1 if self.steps else 0
+        values = np.ascontiguousarray(constants[first : first + len(self.freed)])
+        known = self._at_parameters
+        if known is None or known[0] != values.tobytes():
+            f = self.inner.with_parameters(**dict(zip(self.freed, values.tolist(), strict=True)))
+            self._at_parameters = known = values.tobytes(), f
+        return known[1]
+
+    def seconds(self, constants: np.ndarray, k: int = 0) -> float:
+        """How long a unit of this map's time is, s; `StepError` where that is no time."""
+        if not self.steps:
+            return 1.0
+        T = float(constants[0])
+        if not (T > 0 and np.isfinite(T)):
+            raise StepError(f"step {k}: the duration is {T:g} s", k, float("nan"), "not finite")
+        return T
+
+    def _timed(self, f: OneStepMap, k0: int, lengths: np.ndarray, unit: float) -> OneStepMap:
+        """The inner map for steps that start at k0 steps of this one, where its own step matters."""
+        unequal = len(lengths) and not same_steps(lengths, lengths[0])
+        return f.with_dt(unit * self.dt) if self.steps and k0 and unequal else f
+
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        rescue: Rescue = "split",
+    ) -> Trajectory:
+        (a, c), n = self.split(x0), self.inner.ndx
+        unit = self.seconds(c, k0)
+        f = self._timed(self.owner(c), k0, lengths, unit)
+        tracked: tuple[Any, Any] = None, None
+        if X is not None and K is not None:
+            b, d = self.split(X)
+            U = U - np.einsum("kij,kj->ki", K[:, :, n:], c - d[: len(U)])
+            tracked = np.ascontiguousarray(b), np.ascontiguousarray(K[:, :, :n])
+        inner = f.run(a, U, k0, unit * lengths, *tracked, rescue=rescue)
+        t = times_of(lengths, k0, self.dt)
+        return self.outer_trajectory(inner, c, t)
+
+    def review(self, trajectory: Trajectory) -> None:
+        inner = self.inner_trajectory(trajectory)
+        inner.map.review(inner)
+
+    def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
+        """A run of the inner map as one of this map, at its times t."""
+        x = np.hstack([run.x, np.tile(constants, (len(run.x), 1))])
+        return Trajectory(self, t, x, run.u, run.multipliers, k0=run.k0, splits=run.splits)
+
+    def inner_trajectory(self, run: Trajectory) -> Trajectory:
+        """The inner map's trajectory of a run of this one, on the map that has its step and parameters."""
+        x, c = self.split(run.x)
+        unit, f = self.seconds(c[0], run.k0), self.owner(c[0])
+        f = f.with_dt(unit * self.dt) if self.steps else f
+        t = times_of(unit * run.step_lengths, run.k0, f.dt)
+        x = np.ascontiguousarray(x)
+        return Trajectory(f, t, x, run.u, run.multipliers, k0=run.k0, splits=run.splits).on_its_step()
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
+        """As the protocol says, from states that have the same constants (else ValueError)."""
+        U = np.asarray(U, float)
+        (x, all_constants), h = self.split(X), self.lengths(dt, len(U))
+        if not (all_constants == all_constants[:1]).all():
+            raise ValueError("steps_at: expected states with the same constants of the motion")
+        c = all_constants[0] if len(U) else self._own(np.zeros(self.inner.nx))
+        unit = self.seconds(c, k0)
+        f = self._timed(self.owner(c), k0, h, unit)
+        inner = f.steps_at(np.ascontiguousarray(x), U, k0, unit * h, rescue=rescue)
+        x0, x1 = (np.hstack([a, all_constants]) for a in (inner.x0, inner.x1))
+        return replace(inner, x0=x0, x1=x1, t=times_of(h, k0, self.dt)[:-1], h=h)
+
+    def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
+        """The inner map and its steps, and how long a unit of time is."""
+        (x0, all_constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
+        c = all_constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
+        unit = self.seconds(c, int(steps.k[0]) if len(steps) else 0)
+        inner = replace(steps, x0=np.ascontiguousarray(x0), x1=np.ascontiguousarray(x1))
+        return self.owner(c), replace(inner, t=unit * steps.t, h=unit * steps.h), unit
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._first(steps, timed=False)
+
+    def first_with_times(self, steps: Steps) -> Linearization:
+        return self._first(steps, timed=True)
+
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        f, inner, unit = self._inner(steps)
+        by_times = timed or bool(self.steps)
+        lin = f.first_with_times(inner) if by_times else f.first(inner)
+        J = self._chain(steps, unit, by_times, timed)
+        states = np.concatenate([lin.A, lin.B, lin.P], axis=2) @ J
+        multipliers = np.concatenate([lin.C, lin.D, lin.E], axis=2) @ J
+        n, extra = f.ndx, len(self.constants)
+        same = np.zeros((len(steps), extra, J.shape[2]))
+        same[:, :, n : n + extra] = np.eye(extra)
+        return Linearization.of(np.concatenate([states, same], axis=1), multipliers, self.nu)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._second(steps, Z, zeta, timed=False)
+
+    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._second(steps, Z, zeta, timed=True)
+
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        f, inner, unit = self._inner(steps)
+        by_times = timed or bool(self.steps)
+        Z = np.ascontiguousarray(Z[:, : f.ndx])
+        H = (f.second_with_times if by_times else f.second)(inner, Z, zeta)
+        J = self._chain(steps, unit, by_times, timed)
+        whole = np.swapaxes(J, 1, 2) @ H.matrix @ J
+        if timed and self.steps:  # T h and T t
+            lin = f.first_with_times(inner)
+            slopes = (Z[:, None] @ lin.P[:, :, -TIMES:] + zeta[:, None] @ lin.E[:, :, -TIMES:])[:, 0]
+            whole[:, f.ndx, -TIMES:] += slopes
+            whole[:, -TIMES:, f.ndx] += slopes
+        return SecondOrder.of(whole, self.ndx, self.nu)
+
+    def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
+        """What the inner step depends on (errors, inputs, parameters, dt and t), by what this one does."""
+        f, names = self.inner, list(self.inner.parameters)
+        n, m, extra, first = f.ndx, self.nu, len(self.constants), 1 if self.steps else 0
+        rows = n + m + len(names) + TIMES * by_times
+        at = n + extra + m  # where this map's parameters begin
+        J = np.zeros((len(steps), rows, at + len(self.parameters) + TIMES * timed))
+        J[:, :n, :n] = np.eye(n)
+        J[:, n : n + m, n + extra : at] = np.eye(m)
+        for i, name in enumerate(self.freed):
+            J[:, n + m + names.index(name), n + first + i] = 1.0
+        for i, name in enumerate(self.parameters):
+            J[:, n + m + names.index(name), at + i] = 1.0
+        if self.steps:
+            J[:, -TIMES, n], J[:, -1, n] = steps.h, steps.t
+        if timed:
+            J[:, -TIMES, -TIMES] = J[:, -1, -1] = unit
+        return J
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def expression(self, of_inner: ca.SX) -> ca.SX:
+        """An expression of the inner map's symbols in those of this one."""
+        dt = self.inner.symbols.dt
+        e = ca.SX(of_inner)
+        return ca.substitute(e, dt, self.inner_dt) if self.steps and ca.depends_on(e, dt) else e
+
+    def quantity(self, name: str) -> ca.SX:
+        """Quantities of the inner map, and the constants."""
+        known = self.quantity_names()
+        if name not in known and "." not in name:
+            name = meaning(name, known)
+        if name in self.state_names:
+            return super().quantity(name)
+        return self.expression(self.inner.quantity(name))
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        R = self.inner.rotation(frame)
+        return None if R is None else self.expression(R)
+
+    def unit(self, name: str) -> str:
+        if name in self.constants:
+            return "s" if name == DURATION else self.inner.unit(name.removeprefix("start."))
+        return self.inner.unit(name)
+
+    def force_rounding(self, dt: float) -> float:
+        return self.inner.force_rounding(dt * (self.inner.dt / self.dt))
+
+    def _more_quantities(self) -> list[str]:
+        return list(self.inner.quantity_names())
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "map": "ExtendedMap",
+            "inner": self.inner.identity(),
+            "constants": list(self.constants),
+            "dt": self.dt,
+        }
+
+    def with_dt(self, dt: float) -> ExtendedMap:
+        if not self.steps:
+            return ExtendedMap(self.inner.with_dt(dt), None, self.freed, self.kept)
+        twin = ExtendedMap(self.inner, self.steps, self.freed, self.kept)
+        twin.dt = float(dt)
+        return twin
+
+    def with_parameters(self, **values: float) -> ExtendedMap:
+        if any(n in self.freed for n in values):
+            raise ModelError(f"{next(n for n in values if n in self.freed)!r} is a state of this map")
+        twin = ExtendedMap(self.inner.with_parameters(**values), self.steps, self.freed, self.kept)
+        twin.dt = self.dt
+        return twin
+
+    def __reduce__(self):
+        return _rebuilt, (self.inner, self.steps, self.freed, self.kept, self.dt)
+
+    def __repr__(self) -> str:
+        return f"ExtendedMap({self.inner!r}, with {', '.join(self.constants)})"
+
+
+def _rebuilt(inner: OneStepMap, steps: int | None, freed: tuple, kept: tuple, dt: float) -> ExtendedMap:
+    f = ExtendedMap(inner, steps, freed, kept)
+    f.dt = dt
+    return f
