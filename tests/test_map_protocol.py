@@ -10,13 +10,14 @@ from mechanisms import everything, hold, state_near
 
 from vioc import CasadiMap, Composition, LinearTimeVI, MaximalVI, MidpointVI, RungeKutta
 from vioc.errors import StepError
+from vioc.maps import protocol
 from vioc.maps.delay import DelayedMap
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
 from vioc.maps.extended import ExtendedMap
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
-from vioc.maps.suite import CHECKS, check_map
+from vioc.maps.suite import CHECKS, Case, check_map, tensors
 from vioc.models import load
 
 DT = 0.02
@@ -160,6 +161,12 @@ def test_with_one_of_each(wrapped):
 def test_maps_of_ones_own():
     check_map(RailedMap(), [0.4, 0.3], [0.2], pickles=False)  # multipliers that are functions
     check_map(Attitude(0.1), [0.5, 0.5, -0.5, 0.5], [0.3, -0.2, 0.5], pickles=False)
+
+
+def test_tensors_of_a_few_outputs_at_a_time(monkeypatch):
+    """As long runs have them, of multipliers too."""
+    monkeypatch.setattr(protocol, "TENSOR_ROWS", 1)
+    tensors(Case(RailedMap(), np.array([0.4, 0.3]), np.array([0.2]), solved=1e-10, pickles=False))
 
 
 # -- what the suite finds --------------------------------------------------------------------------------
