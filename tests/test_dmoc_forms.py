@@ -9,7 +9,7 @@ from test_dmoc import parametric_pendulum
 from test_dmoc_features import effort, four_bar, hanging_load, haste
 
 import vioc
-from vioc.control import Cost, dmoc, quadratic
+from vioc.control import Cost, dmoc, optimize, quadratic, straight_line
 from vioc.control.dmoc.eliminated import states
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 
@@ -264,3 +264,77 @@ def test_free_durations_are_stabilized_at_their_own_steps():
 def test_time_steps_are_checked(dt):
     with pytest.raises(ValueError, match="dt: expected step lengths > 0"):
         vioc.MidpointVI(pendulum(), 0.05).with_dt(dt)
+
+
+# -- velocities as unknowns -----------------------------------------------------------------------
+
+
+def quick_linkage(quadrature="left"):
+    """A closed chain, velocities in the cost, at the end and as a limit."""
+    f, start = four_bar()
+    x0 = f.initial_state(start)
+    v = f.quantity("v.crank")
+    cost = Cost(f, ca.sumsqr(f.symbols.u) + 0.1 * v**2, 0.5 * v**2)
+    end = {"crank": x0[0] - 2.0}
+    limits = {"u.torque": 8.0, "v.crank": (-3.4, None)}
+    return dmoc.Phase(f, 20, cost, initial=x0, final=end, bounds=limits, quadrature=quadrature)
+
+
+@pytest.mark.parametrize("solver, form", [("ipopt", "states"), ("ipopt", "positions"), ("fatrop", "auto")])
+def test_velocities_are_unknowns_that_solve_their_equations(solver, form):
+    phase = quick_linkage()
+    f, cost = phase.map, phase.cost
+    best = dmoc.Problem(phase).solve(solver=solver, form=form, tolerance=1e-10)
+    raw, at = best.raw, best.raw.transcription.layouts[0]
+    assert (at.V >= 0).all() and at.V.shape == (21, len(f.system.variables) + len(f.multiplier_names))
+    v = f.velocities(best.trajectory.x)
+    # what the equations of the program leave, magnified by the inverse of a mass matrix near 1e-2
+    np.testing.assert_allclose(raw.w[at.V[:, : v.shape[1]]], v, atol=1e-6)
+    assert best.cost == pytest.approx(cost.value(best.trajectory), rel=1e-8)
+    assert np.abs(best.duals["v.crank"]).max() > 1e-3
+    limits = dict(bounds=phase.bounds, final=phase.final)
+    other = optimize(f, cost, best, method="shooting", **limits)
+    assert other.cost == pytest.approx(best.cost, rel=1e-7)
+    np.testing.assert_allclose(other.multipliers["v.crank"], best.duals["v.crank"], atol=1e-4)
+
+
+@pytest.mark.parametrize("quadrature", ["trapezoid", "midpoint"])
+def test_velocities_in_other_quadratures(quadrature):
+    """The mean of two states is none of the samples, so its velocities are written out."""
+    phase = quick_linkage(quadrature)
+    f, cost = phase.map, phase.cost
+    best = dmoc.Problem(phase).solve(form="states", tolerance=1e-10)
+    x, u = best.trajectory.x, best.trajectory.u
+
+    def torque_and_speed(states):
+        return np.sum(u**2) + 0.1 * np.sum(f.velocities(states)[:, 0] ** 2)
+
+    means = {"midpoint": torque_and_speed((x[1:] + x[:-1]) / 2)}
+    means["trapezoid"] = (torque_and_speed(x[1:]) + torque_and_speed(x[:-1])) / 2
+    value = f.dt * means[quadrature] + 0.5 * f.velocities(x[-1:])[0, 0] ** 2
+    assert best.cost == pytest.approx(value, rel=1e-7)
+
+
+def test_a_swing_up_whose_velocities_are_weighed():
+    """133 iterations to another optimum with velocities written as M^-1 p: the acrobot of the references."""
+    f = vioc.MidpointVI(vioc.models.load("acrobot"), 0.01)
+    Q = {"q1": 0.1, "q2": 0.1, "v.q1": 0.01, "v.q2": 0.01}
+    names = dict(zip(("q1", "q2"), f.system.variables, strict=True))
+    Q = {k.replace("q1", names["q1"]).replace("q2", names["q2"]): w for k, w in Q.items()}
+    cost = quadratic(f, Q=Q, R=0.01, Qf={k: 1e4 * w for k, w in Q.items()})
+    x0 = f.initial_state({names["q1"]: np.pi})
+    line = straight_line(x0, f.initial_state(), 300), None
+    best = dmoc.solve(f, cost, line, steps=300, initial=x0)
+    assert best.iterations < 60 and best.cost == pytest.approx(2.68155, rel=1e-5)
+
+
+def test_nothing_is_added_where_no_velocities_are_asked_for():
+    phase = cart_pole()
+    assert phase.lifts == (True, True)  # a bound on v.x
+    f = phase.map
+    plain = dmoc.Phase(f, 50, effort(f), initial=phase.initial, final=phase.final)
+    at = dmoc.Problem(plain).transcription().layouts[0]
+    assert plain.lifts == (False, False) and at.V.size == 0
+    end = dmoc.Phase(f, 50, effort(f), initial=phase.initial, final={"v.x": 0.0})
+    at = dmoc.Problem(end).transcription().layouts[0]
+    assert end.lifts == (False, True) and (at.V[:-1] == -1).all() and (at.V[-1] >= 0).all()

@@ -103,9 +103,12 @@ class Implicit:
     def _long(self) -> bool:
         return self._function.n_instructions() > SHORT
 
-    def lifted(self, expression: ca.SX) -> ca.SX | None:
-        """The expression with `w` in the place of `values`; None where it holds none of them."""
-        if not (self._begun() and self._long):
+    def lifted(self, expression: ca.SX, short: bool = False) -> ca.SX | None:
+        """The expression with `w` in the place of `values`; None where it holds none of them.
+
+        Or where they are `SHORT`, unless `short`.
+        """
+        if not (self._begun() and (short or self._long)):
             return None
         pairs = zip(self.values.nonzeros(), self.w.nonzeros(), strict=True)
         done = {v.element_hash(): w for v, w in pairs if v.n_dep()}

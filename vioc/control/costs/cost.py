@@ -175,8 +175,11 @@ class Cost:
         return self._terminal.exact
 
     def running_at(self, *args: Any) -> ca.SX:
-        """The running cost, without its step weight, at (x, u, multipliers, parameters, dt, reference)."""
-        return self._running.function(*args)
+        """The running cost, without its step weight, at (x, u, multipliers, parameters, dt, reference).
+
+        With the quantities ``f.implicit`` as one more argument it is written in them, see `lifts`.
+        """
+        return self._running.at_values(*args)
 
     def running_squares(self, *args: Any) -> Squares:
         """Its residuals and what is left over, at the same arguments."""
@@ -184,7 +187,12 @@ class Cost:
 
     def terminal_at(self, *args: Any) -> ca.SX:
         """The terminal cost at the same arguments, of which x, parameters and reference matter."""
-        return self._terminal.function(*args)
+        return self._terminal.at_values(*args)
+
+    @property
+    def lifts(self) -> tuple[bool, bool]:
+        """Whether the running and the terminal cost hold the quantities ``f.implicit``."""
+        return self._running.in_quantities is not None, self._terminal.in_quantities is not None
 
     def terminal_squares(self, *args: Any) -> Squares:
         """Its residuals and what is left over, at the same arguments."""

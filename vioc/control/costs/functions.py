@@ -123,6 +123,21 @@ class Part:
             parts = [ca.SX(p.sparsity(), e) for p, e in zip(parts, split, strict=True)]
         self.lifted = ca.Function(name, [*args, w], parts)
 
+    def at_values(self, *args: Any) -> Any:
+        """The scalar at other arguments, the quantities ``f.implicit`` given or not."""
+        function = self.function if len(args) == len(self._args) else self.in_quantities
+        assert function is not None
+        return function(*args)
+
+    @cached_property
+    def in_quantities(self) -> ca.Function | None:
+        """The scalar by `args` and the quantities ``f.implicit``; None where it holds none of them."""
+        inner = self._map.implicit
+        value = None if inner is None else inner.lifted(self._structure.value, short=True)
+        if inner is None or value is None:
+            return None
+        return ca.Function(self._name, [*self._args, inner.w], [value])
+
     def at(self, *args: Any) -> Squares:
         """The structure at other arguments."""
         return at_arguments(self._map, self.lifted, args)

@@ -140,3 +140,12 @@ def curve(guess: Any, phase: Phase) -> Curve:
         return base._replace(x=X, u=U)
     U = f.check_inputs(guess, n, base.x[0])
     return resample(f.rollout(base.x[0], U, k0=phase.k0, dt=base.length, warn=False), phase)
+
+
+def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:
+    """What solves linear equations and is an unknown, `Phase.lifts`, at states (N+1, nx)."""
+    inner = phase.map.implicit
+    if inner is None or not phase.quantities:
+        return np.zeros((len(X), 0))
+    evaluate = ca.Function("w", [inner.x, inner.parameters], [inner.values], {"cse": True})
+    return np.asarray(evaluate.map(len(X))(X.T, list(phase.map.parameters.values()))).T

@@ -34,6 +34,8 @@ class Layout:
         Where X is an index.
     W : (N, nx) int
         Of the state at the end of each step: X[1:] unless staged.
+    V : (N+1, nw) int
+        Of the quantities ``map.implicit``; -1 at samples without them.
     H : (N+1,) int or None
         Of the step length, where it is free: one unknown unless staged.
     end : int
@@ -47,7 +49,9 @@ class Layout:
         free = phase.free_duration
         own_length = int(free and staged)
         self.staged = staged
-        self.states, self.controls = len(self.kept) + own_length, nu + nm + nx * staged
+        path, last = (phase.quantities * used for used in phase.lifts)
+        others = nu + nm + nx * staged
+        self.states, self.controls, self.last = len(self.kept) + own_length, others + path, last
         width = self.states + self.controls
         at = start + len(self.eliminated) + width * np.arange(n + 1)[:, None]
         self.X = np.full((n + 1, nx), -1)
@@ -57,7 +61,10 @@ class Layout:
         self.U = first + np.arange(nu)
         self.L = first + nu + np.arange(nm)
         self.W = first + nu + nm + np.arange(nx) if staged else self.X[1:]
-        self.end = int(at[-1, 0]) + self.states
+        self.V = np.full((n + 1, phase.quantities), -1)
+        self.V[:-1, :path] = first + others + np.arange(path)
+        self.V[-1, :last] = at[-1] + self.states + np.arange(last)
+        self.end = int(at[-1, 0]) + self.states + last
         self.unknown = self.X >= 0
         self.H: np.ndarray | None = None
         if free:

@@ -124,6 +124,28 @@ class Phase:
         both = ca.vertcat(c.running_at(*args), c.terminal_at(*args))
         return bool(ca.depends_on(both, args[0][gone]))
 
+    @cached_property
+    def lifts(self) -> tuple[bool, bool]:
+        """Whether the quantities ``map.implicit`` (velocities) are unknowns at the steps, and at the end.
+
+        They are where cost or constraints hold them.
+        """
+        running, terminal = (False, False) if self.cost is None else self.cost.lifts
+        running &= self.quadrature != "midpoint"  # whose states are none of the samples
+        path = [c.by_step(self.map) for c in self.rows if c.where == "path" and self.lifted(c) is not None]
+        ends = any(c.where == "end" and self.lifted(c) is not None for c in self.rows)
+        later = not all(path) or (running and self.quadrature == "trapezoid")
+        return running or bool(path), terminal or ends or later
+
+    def lifted(self, c: Constraint) -> ca.SX | None:
+        """A constraint's expression in the symbols ``map.implicit.w``; None where it holds none of them."""
+        return self.map.implicit and self.map.implicit.lifted(c.expression, short=True)
+
+    @property
+    def quantities(self) -> int:
+        """Number of them, 0 where none are unknowns."""
+        return self.map.implicit.w.numel() if self.map.implicit and any(self.lifts) else 0
+
     @property
     def multipliers(self) -> int:
         """Number of multipliers among the unknowns of a step."""

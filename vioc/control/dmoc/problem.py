@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.control.costs.cost import Cost
-from vioc.control.dmoc.curve import curve
+from vioc.control.dmoc.curve import curve, quantities
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import Block
@@ -196,6 +196,7 @@ class Problem:
             c = curve(item, phase)
             w[at.X[at.unknown]] = c.x[at.unknown]
             w[at.U], w[at.L] = c.u, c.multipliers
+            w[at.V[at.V >= 0]] = quantities(phase, c.x)[at.V >= 0]
             if at.staged:
                 w[at.W] = c.x[1:]
             if at.H is not None:

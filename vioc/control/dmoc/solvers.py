@@ -228,7 +228,7 @@ def _fatrop(t: Transcription, tolerance: float, max_iterations: int) -> dict[str
         "structure_detection": "manual",
         "N": n,
         "nx": [at.states] * (n + 1),
-        "nu": [at.controls] * n + [0],
+        "nu": [at.controls] * n + [at.last],
         "ng": counts.tolist(),
         "fatrop.print_level": 0,
         "fatrop.tol": tolerance,

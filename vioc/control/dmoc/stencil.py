@@ -95,6 +95,8 @@ class Node:
         The state. What is eliminated of it (see `StepRows`) is written out in the sample before.
     u, multipliers : (nu,), (nm,)
         Of the step that starts here.
+    quantities : (nw,)
+        ``map.implicit``, where the phase lifts them.
     w : (nx,)
         The copy of the next state that a staged program has.
     t, h, theta, data
@@ -144,6 +146,10 @@ class Node:
     @property
     def multipliers(self) -> Any:
         return self._unknown("lam", self._layout.L)
+
+    @property
+    def quantities(self) -> Any:
+        return self._unknown("v", self._layout.V)
 
     @property
     def w(self) -> Any:

@@ -110,6 +110,7 @@ class Transcription:
                 (f.state_names, at.X),
                 (tuple(f"u.{n}" for n in f.input_names), at.U),
                 (tuple(f"lambda.{n}" for n in f.multiplier_names), at.L),
+                (tuple(f"implicit.{j}" for j in range(phase.quantities)), at.V),
             ):
                 for (k, j), i in np.ndenumerate(index):
                     if i >= 0:
@@ -205,6 +206,7 @@ class Transcription:
             )
         self._steps(i)
         self._gaps(i)
+        self._quantities(i)
         offset = 0 if phase.cost is None else phase.cost.reference_size
         groups: dict[tuple[str, bool], list[tuple[Constraint, int]]] = {}
         for c in phase.rows:
@@ -262,16 +264,18 @@ class Transcription:
         x, u, lam, h, theta = node.x, node.u, self._multipliers(i, node), node.h, node.theta
         now = node.data[:width]
 
-        def at(state: ca.SX, data: ca.SX) -> ca.SX:
-            return c.running_at(state, u, lam, theta, h, data)
+        def at(state: ca.SX, data: ca.SX, place: Node) -> ca.SX:
+            lifts = c.lifts[0] and phase.quadrature != "midpoint"
+            return c.running_at(state, u, lam, theta, h, data, *[place.quantities] * lifts)
 
         weight = h if c.per_time else 1
         if phase.quadrature == "left":
-            return weight * at(x, now)
-        later = stencil.node(i, 1).data[:width]
+            return weight * at(x, now, node)
+        after = stencil.node(i, 1)
+        later = after.data[:width]
         if phase.quadrature == "midpoint":
-            return weight * at((x + x1) / 2, (now + later) / 2)
-        return weight * (at(x, now) + at(x1, later)) / 2
+            return weight * at((x + x1) / 2, (now + later) / 2, node)
+        return weight * (at(x, now, node) + at(x1, later, after)) / 2
 
     def _multipliers(self, i: int, node: Node) -> Any:
         """Those of a step, 0 where they are no unknowns."""
@@ -292,6 +296,19 @@ class Transcription:
         names = [f"gap.{n}" for n in phase.map.state_names] + ["gap.step"] * (at.H is not None)
         self._add(i, rows, np.arange(phase.steps), names, stage=GAP)
 
+    def _quantities(self, i: int) -> None:
+        """The equations of what solves linear ones and is an unknown, `Phase.lifts`."""
+        phase, inner = self.phases[i], self.phases[i].map.implicit
+        samples = np.flatnonzero((self.layouts[i].V >= 0).any(axis=1))
+        if inner is None or not len(samples):
+            return
+        G = ca.Function("G", [inner.x, inner.parameters, inner.w], [inner.equation()])
+
+        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            return ca.SX(0), G(node.x, node.theta, node.quantities)
+
+        self._add(i, rows, samples, [f"implicit.{j}" for j in range(phase.quantities)])
+
     def _rows(self, i: int, where: str, by_step: bool, members: list[tuple[Constraint, int]]) -> None:
         """Constraints with the same samples."""
         phase = self.phases[i]
@@ -305,9 +322,13 @@ class Transcription:
             found = []
             for c, offset in members:
                 reference = c.symbols()
-                g = ca.Function("g", [*f.symbols, reference], [c.expression], {"allow_free": False})
+                lifted = None if where == "start" else phase.lifted(c)
+                inner = f.implicit.w if f.implicit and lifted is not None else ca.SX(0, 1)
+                expression = c.expression if lifted is None else lifted
+                g = ca.Function("g", [*f.symbols, reference, inner], [expression], {"allow_free": False})
                 data = node.data[offset : offset + reference.numel()]
-                found.append(g(node.x, u, lam, node.theta, h, data))
+                own = node.quantities if inner.numel() else inner
+                found.append(g(node.x, u, lam, node.theta, h, data, own))
             return ca.SX(0), ca.vertcat(*found)
 
         limits = [phase.row_limits(c) for c, _ in members]
@@ -338,7 +359,8 @@ class Transcription:
 
         def cost(stencil: Stencil, node: Node) -> tuple[Any, Any]:
             data = node.data[: c.reference_size]
-            return c.terminal_at(node.x, *zero, node.theta, 0, data), ca.SX(0, 1)
+            own = [node.quantities] * c.lifts[1]
+            return c.terminal_at(node.x, *zero, node.theta, 0, data, *own), ca.SX(0, 1)
 
         self._add(i, cost, [phase.steps])
 
