@@ -3,7 +3,7 @@
 Axes z y z y z y z, from a bent rest to the tool at (.45, .35, .75) m in 1 s; minimize the sum of dt (1/2
 1e-3 |u|^2 + 1/2 1e-2 |v|^2) plus 1/2 1e4 |p - p*|^2 + 1/2 10 |v|^2 at the end. The published cost is of the
 implicit midpoint rule and one local optimum among several: a lower one is another motion. The start held
-is the guess on a mesh of 0.05 s; that optimum is the guess on the mesh of 0.01 s.
+is the guess on a mesh of 0.02 s; that optimum is the guess on the mesh of 0.01 s.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vioc.dynamics.terms.potentials import Gravity
 from vioc.maps.protocol import OneStepMap
 
 DURATION = 1.0  # s
-COARSE, DT = 0.05, 0.01  # s
+COARSE, DT = 0.02, 0.01  # s
 AXES = "zyzyzyz"
 OFFSETS = (0.15, 0.2, 0.2, 0.2, 0.2, 0.15, 0.1)  # m
 MASSES = (4.0, 4.0, 3.0, 3.0, 2.0, 1.0, 1.0)  # kg
