@@ -61,6 +61,9 @@ class Expansion:
     weights: np.ndarray
 
 
+Foreseen = tuple[np.ndarray | None, np.ndarray | None]
+
+
 class Family:
     """What costs that differ by their references only have in common: what is built of one serves all."""
 
@@ -280,7 +283,13 @@ class Cost:
             )
         return total
 
-    def expand(self, trajectory: Trajectory, lin: Linearization, exact: bool = True) -> Expansion:
+    def expand(
+        self,
+        trajectory: Trajectory,
+        lin: Linearization,
+        exact: bool = True,
+        foreseen: Foreseen = (None, None),
+    ) -> Expansion:
         """Gradient and Hessian in one call; `lin` is the map's linearization along the trajectory.
 
         By errors of the state. With lambda = lambda(x, u), C = D_x lambda and D = D_u lambda, the gradient is
@@ -293,6 +302,9 @@ class Cost:
             False for Gauss-Newton, positive semi-definite everywhere: J'WJ of the squares of residuals in
             the place of their second derivatives, and the Hessian of whatever else is in the cost with the
             signs of its eigenvalues dropped.
+        foreseen : pair of arrays
+            `foreseen` of a step that led here: multipliers of the residuals that are not linear, in the place
+            of W r in the exact Hessian.
 
         Raises
         ------
@@ -306,6 +318,10 @@ class Cost:
         along, end = ((p.exact if exact else p.gauss_newton) for p in parts)
         (first, second), (dm, ddm) = along(*running), end(*terminal)
         nx, nu, n = self.map.ndx, self.map.nu, len(trajectory)
+        if exact:
+            for part, y, args, H in zip(parts, foreseen, (running, terminal), (second, ddm), strict=True):
+                if part.bent is not None and y is not None:
+                    H += part.bent.curvature(*args, y)[0]
         first, second = w[:, None] * first[..., 0], w[:, None, None] * second
         for what, values in (("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)):
             if not np.isfinite(values).all():
@@ -335,6 +351,24 @@ class Cost:
             zeta=zeta,
             weights=w,
         )
+
+    def foreseen(
+        self, trajectory: Trajectory, lin: Linearization, dx: np.ndarray, du: np.ndarray
+    ) -> Foreseen:
+        """Multipliers y = W (r + J dz) of the residuals that are not linear, behind a step from a trajectory:
+        of the running cost (N, n) and of the terminal one (n,); None where there are none.
+        """
+        running, terminal = self._arguments(trajectory)
+        along, end = self._running.bent, self._terminal.bent
+        found: list[np.ndarray | None] = [None, None]
+        if along is not None:
+            dz = np.concatenate([dx[:-1], du], axis=1)
+            T = np.concatenate([lin.C, lin.D], axis=2)
+            dz = np.concatenate([dz, np.einsum("kij,kj->ki", T, dz)], axis=1)
+            found[0] = along.foreseen(*running, dz)[0][..., 0]
+        if end is not None:
+            found[1] = end.foreseen(*terminal, dx[-1])[0][..., 0]
+        return found[0], found[1]
 
     def gradient(self, trajectory: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
         """(lx, lu) of shapes (N+1, ndx), (N, nu); see `expand`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import casadi as ca
 import numpy as np
@@ -83,6 +83,21 @@ def _by_columns(
     E = ca.diagcat(*rows)
     H = columns(*given, ca.DM.eye(d.numel()))
     return ca.Function(name, given, [E @ first(*given), E @ H @ E.T])
+
+
+class Bent(NamedTuple):
+    """Residuals r with multipliers y of their own, y = W r in the end; by the arguments of a cost and one more.
+
+    Attributes
+    ----------
+    foreseen : Evaluator
+        y = W (r + J dz) (n, 1), behind a step dz of (error of the state, others).
+    curvature : Evaluator
+        Sum of (y - W r)_i r_i'': what exact second derivatives become with y in the place of W r.
+    """
+
+    foreseen: Evaluator
+    curvature: Evaluator
 
 
 class Part:
@@ -165,6 +180,24 @@ class Part:
             known = np.isfinite(rest).all(axis=(-2, -1), keepdims=True)
             H[..., at[:, None], at] += np.where(known, absolute(np.where(known, rest, 0.0)), np.nan)
         return gradient, H
+
+    @cached_property
+    def bent(self) -> Bent | None:
+        """Its residuals that are not linear in (error of the state, others); None where all are."""
+        f, s, inner = self._map, self._structure, ca.vertcat(self._map.symbols.x, *self._others)
+        J = error_jacobian(f, s.r, *self._others)
+        rows = [i for i in range(s.r.numel()) if ca.depends_on(J[i, :], inner)]
+        rows = [i for i in rows if not ca.depends_on(s.W[i, :], inner)]  # of others phi' is not known
+        if not rows:
+            return None
+        r, W, J = s.r[rows], s.W[rows, rows], J[rows, :]
+        dz, y = ca.SX.sym("dz", J.shape[1]), ca.SX.sym("y", r.numel())
+        bend = error_expansion(f, ca.dot(y, r), *self._others)[1]
+        seen, more = ca.densify(W @ (r + J @ dz)), ca.densify(ca.substitute(bend, y, y - W @ r))
+        return Bent(
+            self._evaluator(ca.Function("foreseen", [*self._args, dz], [seen], {"cse": True})),
+            self._evaluator(ca.Function("curvature", [*self._args, y], [more], {"cse": True})),
+        )
 
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:

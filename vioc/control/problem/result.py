@@ -216,6 +216,8 @@ class Result(Outcome):
         without inequalities.
     error : float
         What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.
+    scale : float or None
+        What shooting multiplied the cost with; a search from this result does so too.
     curve : (X, U) or None
         States and inputs where shooting ended before they were a trajectory; it goes on from there where the
         result is its guess.
@@ -234,6 +236,7 @@ class Result(Outcome):
     violations: list[Violation] = field(default_factory=list, repr=False, kw_only=True)
     margin: float = field(default=np.inf, kw_only=True)
     error: float = field(default=np.nan, kw_only=True)
+    scale: float | None = field(default=None, kw_only=True)
     curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, kw_only=True)
 
     @property

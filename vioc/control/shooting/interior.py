@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vioc.control.costs.cost import Foreseen
 from vioc.control.problem.result import Log, Record
 from vioc.control.problem.status import Status
 from vioc.control.shooting.lq import StageQuadratic
@@ -39,11 +40,12 @@ BOUNDARY = 0.99  # share of the way to a limit that a step may take
 INTERIOR = 1e-2  # of a range, or of a limit: how far inside slacks begin
 SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
 SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian where it has no minimum: first, growth, most
-CURVED = 1e-2, 4.0, 1e2  # shift of the exact Hessian's inputs, over their mean weight: least, factor, most
-KEEP = 0.1  # least share of exact curvature where no such shift leaves a minimum
-DAMPING = 1.0, 10.0, 1e8  # of Gauss-Newton's inputs, over their mean weight: first, factor, most
+CURVED = 1e-4, 4.0, 1e6  # shift of the exact Hessian, in units of the scaled cost: least, factor, most
+FALLING = 0.25  # share of the merit by which Gauss-Newton's steps lower it while they are the better ones
+SHORT = 5  # trials behind which inputs are damped more; less after one or two
+DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
 TRIALS = 25
-HARD = 3  # trials behind which hard steps are worth all means: so near to where there are some
+HARD = 3  # trials without any steps behind which these are worth all means: so near there are some
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
 WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
 FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
@@ -66,6 +68,8 @@ class Iterate:
         Multipliers of the rows.
     s, low, high : (inequalities,)
         Slacks, and multipliers >= 0 of their lower and upper limits; 0 where there is none.
+    foreseen : pair of arrays
+        Multipliers of the cost's residuals, `Cost.foreseen`.
     """
 
     point: Point
@@ -74,6 +78,7 @@ class Iterate:
     s: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    foreseen: Foreseen = (None, None)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,8 @@ class Interior:
         Estimates of the rows' multipliers.
     soft : float
         delta of the first level. A search that ends nowhere may end well with another one: `SOFTNESS`.
+    scale : float, optional
+        The cost's scale, of the search that `duals` are from; default from the gradient at the guess.
 
     Raises
     ------
@@ -119,6 +126,7 @@ class Interior:
         tolerance: float,
         duals: np.ndarray | None = None,
         soft: float = SOFTNESS[0],
+        scale: float | None = None,
     ):
         self.stages, self.tolerance = stages, tolerance
         rows, f = stages.rows, stages.map
@@ -134,7 +142,8 @@ class Interior:
         point = stages.at(X, U, hard=True)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {stages.trouble}")
-        self.mu, self.scale, self.soft = LEVEL, 1.0, soft
+        self.mu, self.scale, self.soft = LEVEL, scale or 1.0, soft
+        self.scaled = scale is not None
         s = self._inside(point.rows[self.unequal])
         low, high = (
             np.where(has, self.mu / distance, 0.0)
@@ -147,6 +156,7 @@ class Interior:
         self.costates = self.now.p.copy()
         self.damping, self.promise = 0.0, np.nan
         self.pause = self.wait = 1
+        self.falling = False
         self.filter: list[tuple[float, float]] = []
         self.shift = 0.0
         self.unseen = 0  # full steps in a row whose promise is below rounding
@@ -240,15 +250,12 @@ class Interior:
                 lin = self.stages.map.linearize_steps(it.point.steps)
                 b = self._blocks(lin, exact=False)
                 if i == 0:
-                    slope, bend = (
-                        max(float(np.abs(part).max(initial=0)) for part in parts)
-                        for parts in ((b.g, b.g_end), (b.H, b.H_end))
-                    )
-                    largest = slope if slope > FLAT * bend else bend
-                    self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
+                    self._begin_scale(b)
                     if self.warm:
                         it.y[:], self.estimate = self.scale * it.y, self.scale * self.estimate
                         self._begin_costates(it, b)
+                        self._begin_near(it, b)
+                        self.pause = 0
                 self.error = self._error(it, b, 0.0)
                 if self.error <= self.tolerance:
                     self.status = Status.CONVERGED
@@ -264,6 +271,16 @@ class Interior:
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
+    def _begin_scale(self, b: Blocks) -> None:
+        """The cost's scale, unless it is given: a search from an optimum cannot tell it."""
+        if self.scaled:
+            return
+        slope, bend = (
+            max(float(np.abs(part).max(initial=0)) for part in parts) for parts in ((b.g, b.g_end), (b.H, b.H_end))
+        )
+        largest = slope if slope > FLAT * bend else bend
+        self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
+
     def _begin_costates(self, it: Iterate, b: Blocks) -> None:
         """Costates that go with given multipliers of rows, the adjoint recursion; its estimates too."""
         (N, m, _), n = b.J.shape, b.F.shape[1]
@@ -274,9 +291,33 @@ class Interior:
             it.p[k] = g[k, :n] + b.F[k, :, :n].T @ it.p[k + 1]
         self.costates = it.p.copy()
 
+    def _begin_near(self, it: Iterate, b: Blocks) -> None:
+        """The level that fits given multipliers: no more barrier than what they leave of the conditions.
+
+        Slacks are where the rows are, inside of a limit by mu over its multiplier at least.
+        """
+        y, h = it.y[self.unequal], it.point.rows[self.unequal]
+        of_low, of_high = np.where(self.has[0], -y, 0.0).clip(0), np.where(self.has[1], y, 0.0).clip(0)
+        there = replace(it, s=np.clip(h, self.lower, self.upper), low=of_low, high=of_high)
+        self.mu = float(np.clip(self._error(there, b, 0.0), self._last_mu, LEVEL))
+        inside = self._inside(h)
+        with np.errstate(divide="ignore"):
+            low = np.where(self.has[0], self.lower + self.mu / of_low, -np.inf)
+            high = np.where(self.has[1], self.upper - self.mu / of_high, np.inf)
+        # a range with both multipliers, or none where a limit is met: as without any knowledge
+        nearest = np.clip(h, np.minimum(low, inside), np.maximum(high, inside))
+        it.s[:] = nearest
+        for has, z, distance in zip(self.has, (it.low, it.high), self._distances(it.s), strict=True):
+            z[:] = np.where(has, self.mu / distance, 0.0)
+
+    @property
+    def _last_mu(self) -> float:
+        return self.tolerance * self.scale / 10
+
     def _blocks(self, lin: Linearization, exact: bool) -> Blocks:
         it = self.now
-        return self.stages.blocks(it.point, lin, it.p / self.scale, it.y / self.scale, exact)
+        p, y = it.p / self.scale, it.y / self.scale
+        return self.stages.blocks(it.point, lin, p, y, exact, it.foreseen)
 
     def _weigh(self, b: Blocks) -> None:
         """The next levels, as far as this one is solved, (IP 4): other estimates, less barrier, and stiffer
@@ -290,7 +331,7 @@ class Interior:
             self.estimate, self.costates = it.y.copy(), it.p.copy()
             self.left = self._open(it.point, it.s)
             self.mu = max(
-                self.tolerance * self.scale / 10, min(least * mu, mu**power), min(mu, AHEAD * self.left)
+                self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left)
             )
             closing = self.left <= max(self.tolerance, CLOSING * before)
             if not closing and self.soft > softest:
@@ -304,19 +345,18 @@ class Interior:
     def _advance(self, b: Blocks, lin: Linearization, log: Log) -> bool:
         """One iteration, its step taken or not; False where it was the last, with a status."""
         it = self.now
-        model, keep = self._modelled(b, lin)
+        model, exact = self._modelled(b, lin)
         if model is None:
             self.status = Status.NO_DESCENT
             return False
         d = self._solve(model, it, it.point.gaps, self._left(it.point, it.s))
         moved, length, trials, slope = self._search(model, it, d)
-        method = "newton" if keep == 1 else "gauss-newton" if keep == 0 else "blend"
         left = self._open(it.point, it.s)
         log(
             Record(
                 len(log.records),
-                method,
-                self.damping,
+                "newton" if exact else "gauss-newton",
+                self.shift if exact else self.damping,
                 it.point.cost,
                 slope / self.scale,
                 length,
@@ -327,7 +367,7 @@ class Interior:
         if moved is None:
             if self._below_rounding(slope):
                 return False
-            if keep > 0:  # Gauss-Newton's step, next
+            if exact:  # Gauss-Newton's step, next
                 self.pause = self.wait
                 return True
             self.damping = max(DAMPING[0], DAMPING[1] ** 2 * self.damping)
@@ -336,14 +376,28 @@ class Interior:
                 return False
             return True
         self.gains = self.lq.gains.copy()
+        moved.foreseen = self._foreseen(it, lin, d, min(length, 1.0))
+        fall = self._merit(it.point, it.s) - self._merit(moved.point, moved.s)
+        bent = any(y is not None for y in moved.foreseen)
+        self.falling = bent and fall > FALLING * abs(self._merit(it.point, it.s))
         self.now = moved
         self.promise = -slope / self.scale
         if length == 1 and self._below_rounding(slope):
             return False
-        first, factor, _ = DAMPING
-        if length == 1:
+        first, factor, most = DAMPING
+        if trials > SHORT:
+            self.damping = min(max(first, factor * self.damping), most)
+        elif trials <= 2:
             self.damping = self.damping / factor if self.damping > first else 0.0
         return self.status is None
+
+    def _foreseen(self, it: Iterate, lin: Linearization, d: Direction, length: float) -> Foreseen:
+        """Multipliers of residuals a part of a step on; at first those that the whole step foresees."""
+        new = self.stages.cost.foreseen(it.point.curve, lin, d.dx, d.du)
+        first, second = (
+            b if a is None or b is None else a + length * (b - a) for a, b in zip(it.foreseen, new, strict=True)
+        )
+        return first, second
 
     def _below_rounding(self, slope: float) -> bool:
         """Whether steps have long promised nothing that the merit's digits would show: then that is said."""
@@ -355,48 +409,37 @@ class Interior:
         self.note = f"to rounding: a slope of {slope / self.scale:.2g} cannot be seen in the cost"
         return True
 
-    def _modelled(self, b: Blocks, lin: Linearization) -> tuple[Blocks | None, float]:
-        """The blocks to step with, factored, and what share of the exact curvature is in them.
+    def _modelled(self, b: Blocks, lin: Linearization) -> tuple[Blocks | None, bool]:
+        """The blocks to step with, factored, and whether exact curvature is in them.
 
-        All of it where a shift of the inputs leaves a minimum, else the largest share that does; none in the
-        first iteration, in a pause, and where inputs are damped. None where no shift of Gauss-Newton's
-        Hessian leaves a minimum either.
+        It is where a shift leaves a minimum; not in the first iteration, in a pause, and where Gauss-Newton's
+        steps lower the merit fast. None where no shift of Gauss-Newton's Hessian leaves a minimum
+        either.
         """
         n = b.F.shape[1]
         unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
-        unit = unit if unit > 0 else self._price_of_limits(b)
-        one = np.zeros((len(b.F), b.F.shape[2]))
-        one[:, n:] = unit
+        of_states, of_inputs = 1 / self.scale, unit if unit > 0 else self._price_of_limits(b)
         # what is free at the start is as an input before the first
-        one[0, :n] = unit * self.stages.start.any(axis=1)
-        near = self.damping == 0 and self.pause <= 0
+        of_start = of_inputs * self.stages.start.any(axis=1)
+        near = self.pause <= 0 and not self.falling
         self.pause -= 1
         if near:
-            exact, shift = self._blocks(lin, exact=True), 0.0
-            least, grow, most = CURVED
+            exact, shift, (least, grow, most) = self._blocks(lin, exact=True), 0.0, CURVED
             while shift <= most:
-                model = replace(exact, H=exact.H + shift * _diagonals(one)) if shift else exact
+                inputs = (shift + self.damping) * of_inputs
+                model = _shifted(exact, shift * of_states, inputs, self.damping * of_start)
                 if self._factor(model):
                     self.wait, self.shift = 1, shift
-                    return model, 1.0
+                    return model, True
                 shift = max(grow * shift, self.shift / grow**2, least)
-            share = 0.5
-            while share >= KEEP:
-                pairs = (b.H, exact.H), (b.H_end, exact.H_end)
-                H, H_end = (old + share * (new - old) for old, new in pairs)
-                model = replace(b, H=H, H_end=H_end)
-                if self._factor(model):
-                    return model, share
-                share /= 2
             self.pause = self.wait = min(2 * self.wait, 8)
-        damp = (0.0 if near else self.damping) * one
         shift, (first, grow, most) = 0.0, SHIFT
         while shift <= most:
-            model = replace(b, H=b.H + _diagonals(damp + shift), H_end=b.H_end + shift * np.eye(n))
+            model = _shifted(b, shift, shift + self.damping * of_inputs, self.damping * of_start)
             if self._factor(model):
-                return model, 0.0
+                return model, False
             shift = max(first, grow * shift)
-        return None, 0.0
+        return None, False
 
     def _price_of_limits(self, b: Blocks) -> float:
         """What limits weigh inputs by (the median) where the cost does not, 1 where there are none."""
@@ -498,17 +541,18 @@ class Interior:
         length, of_multipliers = self._longest(it, d)
         size = float(np.abs(d.dx).max())
         follow = self.strayed < AGAIN or not self.strayed % AGAIN
+        lost = False
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             stepped = it.s + length * d.s
             enough = before + SUFFICIENT * length * slope + rounding
             near = FAITHFUL * length * size if it.point.gaps.any() else np.inf
-            hard = trial >= HARD
-            point = self.stages.followed(X, U, self.lq.gains, near, hard) if follow else None
+            point = self.stages.followed(X, U, self.lq.gains, near) if follow else None
             s = stepped if point is None else self._reset(point, it.s, stepped)
             followed = point is not None and self._merit(point, s) <= enough
             if not followed:
-                point = self.stages.at(X, U, hard)
+                point = self.stages.at(X, U, lost and trial >= HARD)
+                lost = point is None
                 s = stepped if point is None else self._reset(point, it.s, stepped)
             if point is not None and (self._merit(point, s) <= enough or self._passes(it, point, s)):
                 self.strayed = 0 if followed else self.strayed + 1
@@ -600,6 +644,12 @@ class Interior:
         return Iterate(point, p, y, s, low, high)
 
 
-def _diagonals(rows: np.ndarray) -> np.ndarray:
-    """Diagonal matrices (N, q, q) of rows (N, q)."""
-    return rows[:, :, None] * np.eye(rows.shape[1])
+def _shifted(b: Blocks, of_states: float, of_inputs: float, of_start: np.ndarray | float = 0.0) -> Blocks:
+    """Blocks with more on the diagonals of the Hessian, of the first state (n,) too."""
+    if not (of_states or of_inputs):
+        return b
+    n, q = b.F.shape[1:]
+    one = np.repeat([of_states, of_inputs], [n, q - n])
+    H = b.H + np.diag(one)
+    H[0, range(n), range(n)] += of_start
+    return replace(b, H=H, H_end=b.H_end + of_states * np.eye(n))

@@ -138,8 +138,9 @@ class Problem:
                 f"cost: it is the duration, which is given, {self.lengths.sum():g} s; make it free by "
                 "duration=(low, high)"
             )
-        if multipliers is None:
-            multipliers = guess.multipliers if isinstance(guess, Result) and guess.converged else None
+        scale = None
+        if multipliers is None and isinstance(guess, Result) and guess.converged:
+            multipliers, scale = guess.multipliers, guess.scale
         u, (X, U, constants) = self.unknowns, self._begin(x0, guess)
         X = u.joined(X, constants)
         stages = Stages(u.map, self._stage_cost, self.rows, self.k0, u.lengths, u.start, u.rigid)
@@ -149,11 +150,13 @@ class Problem:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[Interior] = []
             for soft, budget in zip(SOFTNESS, _budgets(max_iterations), strict=False):
-                search, begun = self._begun(stages, X, U, tolerance, duals, soft)
+                search, begun = self._begun(stages, X, U, tolerance, duals, soft, scale)
                 self.rows.check_start(search.now.point.curve)
                 tried.append(search)
                 try:
                     search.iterate(budget, log)
+                    if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
+                        search.status, search.note = Status.ACCEPTABLE, far
                 except KeyboardInterrupt as stop:
                     interrupt, search.status = stop, Status.INTERRUPTED
                 if search.status in (Status.CONVERGED, Status.INTERRUPTED):
@@ -200,15 +203,15 @@ class Problem:
         X[0] = first
         return X, np.array(U, float), constants
 
-    def _begun(self, stages: Stages, X, U, tolerance, duals, soft) -> tuple[Interior, str]:
+    def _begun(self, stages: Stages, X, U, tolerance, duals, soft, scale) -> tuple[Interior, str]:
         """The search, from the start held where the guess has no steps."""
         try:
-            return Interior(stages, X, U, tolerance, duals, soft), ""
+            return Interior(stages, X, U, tolerance, duals, soft, scale), ""
         except OptimizationError as error:
             held = np.tile(X[0], (len(X), 1))
             if np.array_equal(held, X) and not U.any():
                 raise
-            search = Interior(stages, held, np.zeros_like(U), tolerance, duals, soft)
+            search = Interior(stages, held, np.zeros_like(U), tolerance, duals, soft, scale)
             return search, f"{error}; the search began with the start held"
 
     def _outcome(self, search: Interior, log: Log, begun: str) -> Result:
@@ -233,6 +236,7 @@ class Problem:
             said=(begun, search.note),
             slope=-search.promise,
             error=search.error,
+            scale=search.scale,
         )
 
     def result(
@@ -248,6 +252,7 @@ class Problem:
         violations: Sequence[Violation] = (),
         slope: float = np.nan,
         error: float = np.nan,
+        scale: float | None = None,
     ) -> Result:
         """What a search of this problem came to.
 
@@ -282,6 +287,7 @@ class Problem:
             violations=found,
             margin=self.rows.margin(run),
             error=error,
+            scale=scale,
         )
 
 

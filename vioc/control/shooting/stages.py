@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.costs.cost import Cost
+from vioc.control.costs.cost import Cost, Foreseen
 from vioc.control.shooting.rows import Rows
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Trajectory
+
+SAME = 1e-7  # of states, relative: ends of steps that far apart are those of one root
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,20 @@ class Stages:
         self.k0, self.lengths, self.t = k0, lengths, times_of(lengths, k0, f.dt)
         self.trouble: Exception | None = None
 
+    def elsewhere(self, point: Point) -> str:
+        """Which step ends elsewhere as the map takes it by itself, in parts where a whole one is in doubt."""
+        f, curve = self.map, point.curve
+        try:
+            with trying():
+                there = f.steps_at(curve.x[:-1], curve.u, self.k0, self.lengths).x1
+        except StepError as error:
+            return str(error)
+        away = np.abs(f.difference(there, point.steps.x1)).max(axis=1, initial=0)
+        if away.max(initial=0) <= SAME * (1 + np.abs(curve.x).max()):
+            return ""
+        k = int(np.argmax(away))
+        return f"step {self.k0 + k} is too long for its motion: in parts it ends {away[k]:.1e} away"
+
     def at(self, X: np.ndarray, U: np.ndarray, hard: bool = False) -> Point | None:
         """The problem at a curve; None where a step is not solved, `hard` by all means, or a value is not
         finite: `trouble` says why.
@@ -120,9 +136,19 @@ class Stages:
             return None
         return Point(curve, steps, gaps, cost, rows)
 
-    def blocks(self, point: Point, lin: Linearization, p: np.ndarray, y: np.ndarray, exact: bool) -> Blocks:
-        """Derivatives there, with costates p (N+1, ndx) of the dynamics and y (rows,) of the limits."""
-        e = self.cost.expand(point.curve, lin, exact)
+    def blocks(
+        self,
+        point: Point,
+        lin: Linearization,
+        p: np.ndarray,
+        y: np.ndarray,
+        exact: bool,
+        foreseen: Foreseen = (None, None),
+    ) -> Blocks:
+        """Derivatives there, with costates p (N+1, ndx) of the dynamics, y (rows,) of the limits, and those of
+        residuals (`Cost.expand`).
+        """
+        e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
         F = np.concatenate([lin.A, lin.B], axis=2)
         n, q = F.shape[1:]
