@@ -1,6 +1,7 @@
 """Gauss-Newton of costs: which squares are found, and J'WJ of them against differences of residuals."""
 
 import pickle
+from functools import partial
 
 import casadi as ca
 import numpy as np
@@ -98,6 +99,55 @@ def test_a_free_body_by_errors_of_its_state():
     running = numbers(f, residual)
     cost = Cost(f, 2 * ca.sumsqr(residual), 5 * ca.sumsqr(error))
     assert_gauss_newton(cost, run, running, [4.0] * 3, numbers(f, error), [10.0] * f.ndx)
+
+
+def test_residuals_with_multipliers_of_their_own():
+    """y in the place of W r: J'WJ + sum of y_i r_i'' and what else the cost has, by differences; of a running
+    residual and a terminal one, by errors, with multipliers y = W (r + J dz) that a step foresees.
+    """
+    body = vioc.free("j", "xyz", frame="body", mass=Mass(1.5, (1.0, 2.0, 3.0)))
+    f = MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), 0.05)
+    run = f.rollout(
+        f.retract(f.initial_state(), 0.4 * RNG.standard_normal(f.ndx)), RNG.standard_normal((3, 3))
+    )
+    x, u = f.symbols.x, f.symbols.u
+    bent = ca.vertcat(x[0] * x[4], ca.sin(x[5]) * u[0])
+    end = ca.vertcat(x[1] * x[5], ca.cos(x[4]))
+    weights, last = np.array([4.0, 6.0]), np.array([1e3, 2e3])
+
+    def squares(r, w):
+        return 0.5 * ca.dot(ca.DM(w), r**2)
+
+    cost = Cost(f, squares(bent, weights) + ca.sumsqr(u), squares(end, last) + x[0] ** 2)
+    lin, n = f.linearize_trajectory(run), len(run)
+    dx, du = 0.1 * RNG.standard_normal((n + 1, f.ndx)), 0.1 * RNG.standard_normal((n, 3))
+    along, at_end = cost.foreseen(run, lin, dx, du)
+    exact, moved = cost.expand(run, lin), cost.expand(run, lin, foreseen=(along, at_end))
+    for k in range(n):
+
+        def r(d, k=k):
+            return numbers(f, bent)(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
+
+        J, z = differences(r, np.zeros(f.ndx + 3)), np.concatenate([dx[k], du[k]])
+        np.testing.assert_allclose(along[k], weights * (r(0 * z) + J @ z), rtol=1e-8, atol=1e-9)
+        jacobian = partial(differences, r)
+        y = along[k] - weights * r(0 * z)
+        more = exact.weights[k] * differences(lambda d, j=jacobian, y=y: y @ j(d), 0 * z, 1e-3)
+        H, before = (np.block([[e.lxx[k], e.lxu[k]], [e.lxu[k].T, e.luu[k]]]) for e in (moved, exact))
+        np.testing.assert_allclose(H - before, more, atol=1e-6 * (1 + np.abs(more).max()))
+
+    def r_end(d):
+        return numbers(f, end)(f.retract(run.x[-1], d))
+
+    zero = np.zeros(f.ndx)
+    np.testing.assert_allclose(at_end, last * (r_end(zero) + differences(r_end, zero) @ dx[-1]), rtol=1e-8)
+    y = at_end - last * r_end(zero)
+    more = differences(lambda d: y @ differences(r_end, d), zero, 1e-3)
+    np.testing.assert_allclose(moved.lxx[-1] - exact.lxx[-1], more, atol=1e-6 * np.abs(more).max())
+    for name in ("lx", "lu"):
+        assert np.array_equal(getattr(moved, name), getattr(exact, name))
+    linear = Cost(f, ca.sumsqr(u), x[0] ** 2)
+    assert linear.foreseen(run, lin, dx, du) == (None, None)
 
 
 def test_what_is_left_over_stays_positive():

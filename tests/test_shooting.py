@@ -226,7 +226,7 @@ def test_starts_from_solutions_are_warm(cart_pole):
     _, _, _, problem, best = cart_pole
     again = problem.solve(None, best)
     assert again.cost == pytest.approx(best.cost, rel=1e-8)
-    assert again.iterations <= best.iterations / 2
+    assert again.iterations <= 3
     moved = problem.solve(best.x[0] + [0.0, 0.02, 0.0, 0.0], best)
     assert moved.converged and moved["theta"][0] == pytest.approx(0.22)
 
@@ -280,7 +280,32 @@ def test_an_arm_from_the_start_held():
     cost = arm_reaching.cost(f)
     best = optimize(f, cost, x0=f.initial_state(arm_reaching.START), steps=100)
     assert best.cost <= 0.15213935
-    assert best.iterations <= 60
+    assert best.iterations <= 40
+    assert kkt(f, cost, best.trajectory).residual <= TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_arm_from_other_starts(seed):
+    """The stiff weight of the tool bends the Hessian by noise unless residuals have multipliers."""
+    f = vioc.MidpointVI(arm_reaching.arm(), 0.01)
+    cost, off = arm_reaching.cost(f), 0.3 * np.random.default_rng(seed).standard_normal(7)
+    best = optimize(f, cost, x0=f.initial_state(arm_reaching.START) + np.append(off, np.zeros(7)), steps=100)
+    assert best.converged and best.iterations <= 60
+    assert kkt(f, cost, best.trajectory).residual <= TOLERANCE
+
+
+@pytest.mark.parametrize("dt", [0.1, 0.15])
+def test_steps_that_the_map_takes_in_parts(dt):
+    """Two rods in steps so long that whole ones end elsewhere: the optimum is of what is rolled out."""
+    rod = Mass(0.1, (0.01, 0.01, 1e-3), (0, 0, -0.5))
+    rods = vioc.revolute("a", "y", mass=rod)[vioc.tz(-1.0)[vioc.revolute("b", "y", mass=rod)]]
+    torques = vioc.JointForce("a", "ua"), vioc.JointForce("b", "ub")
+    f = vioc.MidpointVI(System(rods, Gravity(0, 0, -9.81), *torques), dt)
+    cost = quadratic(f, Q=1e-3, R=1e-3, Qf=10.0, goal={"a": 3.0, "b": 0.0})
+    x0 = f.initial_state({"a": 0.1, "b": 0.2}, {"a": 6.0, "b": -6.0})
+    best = optimize(f, cost, x0=x0, steps=20, method="shooting")
+    assert best.trajectory.splits
+    np.testing.assert_allclose(best.x, f.rollout(x0, best.u).x, atol=1e-7)
     assert kkt(f, cost, best.trajectory).residual <= TOLERANCE
 
 

@@ -86,7 +86,7 @@ def _by_columns(
 
 
 class Bent(NamedTuple):
-    """Residuals r with multipliers y of their own, y = W r in the end; by the arguments of a cost and one more.
+    """Residuals r with multipliers y of their own, y = W r in the end; by a cost's arguments and one more.
 
     Attributes
     ----------

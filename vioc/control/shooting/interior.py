@@ -276,7 +276,8 @@ class Interior:
         if self.scaled:
             return
         slope, bend = (
-            max(float(np.abs(part).max(initial=0)) for part in parts) for parts in ((b.g, b.g_end), (b.H, b.H_end))
+            max(float(np.abs(part).max(initial=0)) for part in parts)
+            for parts in ((b.g, b.g_end), (b.H, b.H_end))
         )
         largest = slope if slope > FLAT * bend else bend
         self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
@@ -330,9 +331,7 @@ class Interior:
             self.filter.clear()
             self.estimate, self.costates = it.y.copy(), it.p.copy()
             self.left = self._open(it.point, it.s)
-            self.mu = max(
-                self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left)
-            )
+            self.mu = max(self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left))
             closing = self.left <= max(self.tolerance, CLOSING * before)
             if not closing and self.soft > softest:
                 self.soft = max(self.soft / stiffer, softest)
@@ -395,7 +394,8 @@ class Interior:
         """Multipliers of residuals a part of a step on; at first those that the whole step foresees."""
         new = self.stages.cost.foreseen(it.point.curve, lin, d.dx, d.du)
         first, second = (
-            b if a is None or b is None else a + length * (b - a) for a, b in zip(it.foreseen, new, strict=True)
+            b if a is None or b is None else a + length * (b - a)
+            for a, b in zip(it.foreseen, new, strict=True)
         )
         return first, second
 

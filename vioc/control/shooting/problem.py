@@ -156,7 +156,8 @@ class Problem:
                 try:
                     search.iterate(budget, log)
                     if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
-                        search.status, search.note = Status.ACCEPTABLE, far
+                        search = self._in_parts(stages, search, max_iterations - log.steps, log, far)
+                        tried.append(search)
                 except KeyboardInterrupt as stop:
                     interrupt, search.status = stop, Status.INTERRUPTED
                 if search.status in (Status.CONVERGED, Status.INTERRUPTED):
@@ -213,6 +214,21 @@ class Problem:
                 raise
             search = Interior(stages, held, np.zeros_like(U), tolerance, duals, soft, scale)
             return search, f"{error}; the search began with the start held"
+
+    def _in_parts(self, stages: Stages, search: Interior, budget: int, log: Log, far: str) -> Interior:
+        """The search from where another one converged, with steps as the map takes them by itself."""
+        stages.parts, it, scale = True, search.now, search.scale
+        again = Interior(
+            stages, it.point.curve.x, it.point.curve.u, search.tolerance, it.y / scale, search.soft, scale
+        )
+        try:
+            again.iterate(max(budget, 1), log)
+            if again.status is Status.CONVERGED and not stages.elsewhere(again.now.point):
+                return again
+        finally:
+            stages.parts = False
+        search.status, search.note = Status.ACCEPTABLE, far
+        return search
 
     def _outcome(self, search: Interior, log: Log, begun: str) -> Result:
         it = search.now

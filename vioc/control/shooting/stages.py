@@ -100,6 +100,7 @@ class Stages:
         self.rigid = rigid
         self.k0, self.lengths, self.t = k0, lengths, times_of(lengths, k0, f.dt)
         self.trouble: Exception | None = None
+        self.parts = False  # whether steps are taken as the map does by itself, or whole, which is quicker
 
     def elsewhere(self, point: Point) -> str:
         """Which step ends elsewhere as the map takes it by itself, in parts where a whole one is in doubt."""
@@ -124,7 +125,7 @@ class Stages:
             return None
         try:
             with trying():
-                steps = f.steps_at(X[:-1], U, self.k0, self.lengths, rescue=hard)
+                steps = f.steps_at(X[:-1], U, self.k0, self.lengths, rescue="split" if self.parts else hard)
             curve = Trajectory(f, self.t, X, U, steps.multipliers, k0=self.k0)
             cost = self.cost.value(curve)
         except (StepError, OptimizationError) as error:
@@ -145,8 +146,8 @@ class Stages:
         exact: bool,
         foreseen: Foreseen = (None, None),
     ) -> Blocks:
-        """Derivatives there, with costates p (N+1, ndx) of the dynamics, y (rows,) of the limits, and those of
-        residuals (`Cost.expand`).
+        """Derivatives there, with costates p (N+1, ndx) of the dynamics, multipliers y (rows,) of the limits,
+        and those of residuals (`Cost.expand`).
         """
         e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
@@ -186,7 +187,9 @@ class Stages:
             return None
         try:
             with trying():
-                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue=hard)
+                run = f.track(
+                    X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue="split" if self.parts else hard
+                )
             if not np.abs(f.difference(X, run.x)).max() <= near:
                 return None
             cost = self.cost.value(run)
