@@ -11,8 +11,10 @@ import pytest
 
 import vioc
 from benchmarks import robots
+from studies import arm_reaching
 from studies.kkt import kkt
-from studies.tasks import optimum
+from studies.random_tasks import random_tasks
+from studies.tasks import judged, optimum
 from vioc import Gravity, JointForce, P, System, ry, tz
 from vioc.control import Cost, Problem, dmoc, optimize, quadratic
 from vioc.control.problem.limits import Constraint
@@ -155,6 +157,38 @@ def test_a_swing_up_in_least_time():
     assert best.iterations <= 100
     found = kkt(f, dmoc.minimum_time(f), best.trajectory, best.multipliers, **task)
     assert found.residual <= TOLERANCE
+
+
+@pytest.mark.slow
+def test_an_arm_in_least_time():
+    """Seven joints with limited torques to a point at rest: from the start held, as IPOPT from there on."""
+    f, most = vioc.MidpointVI(arm_reaching.arm(), 1.0 / 40), np.array([20.0, 40, 20, 20, 10, 5, 3])
+    cost = Cost(f, 1.0 + 1e-3 * ca.sumsqr(f.symbols.u / ca.DM(most)))
+    rest = {f"v.q{i + 1}": 0.0 for i in range(7)}
+    task = dict(
+        bounds={f"u.u{i + 1}": float(m) for i, m in enumerate(most)},
+        final=dict(zip(("tool:x", "tool:y", "tool:z"), arm_reaching.GOAL, strict=True)) | rest,
+        duration=(0.1, 2.0),
+    )
+    x0 = f.initial_state(arm_reaching.START)
+    best = optimize(f, cost, x0=x0, steps=40, tolerance=1e-11, **task)
+    assert best.iterations <= 80 and 0.26 < best.duration < 0.28
+    assert np.mean(np.abs(best.u) > 0.99 * most) > 0.8
+    assert kkt(f, cost, best.trajectory, best.multipliers, **task).residual <= TOLERANCE
+    nlp = dmoc.solve(f, cost, best, steps=40, initial=x0, tolerance=1e-10, **task)
+    assert best.cost <= nlp.cost * (1 + TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning")  # random mechanisms pass by such places
+def test_random_mechanisms_with_free_durations():
+    """The first all converge from the start held, and none is called so that is not."""
+    found = []
+    for made in random_tasks(4):
+        task = made.task._replace(limits=made.task.limits | {"duration": (0.25, 1.0)})
+        found.append(judged(task, optimum, 300.0))
+    assert [s.verdict for s in found] == ["converged"] * 4
+    assert max(s.kkt.residual for s in found) <= TOLERANCE
 
 
 # -- starts ---------------------------------------------------------------------------------------
