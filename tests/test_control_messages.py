@@ -98,6 +98,11 @@ def test_a_closed_loop_is_checked_when_built(f, loop, options, error, message):
         feedback.ClosedLoop(**{"plant": f, "law": loop, **options})
 
 
+def test_a_bound_among_several_that_is_no_number_is_refused(loop):
+    with pytest.raises(ValueError, match="upper bounds of states: expected 4 numbers, got .*nan"):
+        feedback.LinearMPC(loop, 5, state_upper=[1.0, np.nan, 1.0, 1.0])
+
+
 def test_modes_of_a_regulator(f, upright, loop):
     closed = modes(f, upright, gain=loop)
     assert closed.spectral_radius == pytest.approx(np.abs(loop.poles).max(), rel=1e-9)
