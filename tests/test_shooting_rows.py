@@ -145,8 +145,8 @@ def test_blocks_have_the_curvature_of_the_lagrangian(setting):
     """Of cost, next states weighted with costates, and rows, by each stage's states and inputs."""
     rng, f, stages = np.random.default_rng(6), setting.map, setting.stages
     p, y = rng.standard_normal((N + 1, f.ndx)), rng.standard_normal(len(setting.rows))
-    b = stages.blocks(setting.point, setting.lin, p, y, exact=True)
-    model = stages.blocks(setting.point, setting.lin, p, y, exact=False)
+    model = stages.blocks(setting.point, setting.lin)
+    b = stages.curved(setting.point, setting.lin, model, p, y)
     assert np.abs(b.H - model.H).max() > 1e-2
     np.testing.assert_array_equal(b.F, np.concatenate([setting.lin.A, setting.lin.B], axis=2))
     for _ in range(4):

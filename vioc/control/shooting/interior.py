@@ -248,7 +248,7 @@ class Interior:
             for i in range(max_iterations + 1):
                 it = self.now
                 lin = self.stages.map.linearize_steps(it.point.steps)
-                b = self._blocks(lin, exact=False)
+                b = self.stages.blocks(it.point, lin)
                 if i == 0:
                     self._begin_scale(b)
                     if self.warm:
@@ -315,10 +315,10 @@ class Interior:
     def _last_mu(self) -> float:
         return self.tolerance * self.scale / 10
 
-    def _blocks(self, lin: Linearization, exact: bool) -> Blocks:
+    def _curved(self, b: Blocks, lin: Linearization) -> Blocks:
         it = self.now
         p, y = it.p / self.scale, it.y / self.scale
-        return self.stages.blocks(it.point, lin, p, y, exact, it.foreseen)
+        return self.stages.curved(it.point, lin, b, p, y, it.foreseen)
 
     def _weigh(self, b: Blocks) -> None:
         """The next levels, as far as this one is solved, (IP 4): other estimates, less barrier, and stiffer
@@ -424,7 +424,7 @@ class Interior:
         near = self.pause <= 0 and not self.falling
         self.pause -= 1
         if near:
-            exact, shift, (least, grow, most) = self._blocks(lin, exact=True), 0.0, CURVED
+            exact, shift, (least, grow, most) = self._curved(b, lin), 0.0, CURVED
             while shift <= most:
                 inputs = (shift + self.damping) * of_inputs
                 model = _shifted(exact, shift * of_states, inputs, self.damping * of_start)
@@ -557,7 +557,7 @@ class Interior:
             if point is not None and (self._merit(point, s) <= enough or self._passes(it, point, s)):
                 self.strayed = 0 if followed else self.strayed + 1
                 return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
-            if trial == 0 and point is not None:
+            if trial == 0 and point is not None and (len(it.y) or it.point.gaps.any()):
                 better = self._corrected(b, it, d, length, point, s, enough)
                 if better is not None:
                     return better, length, 2, slope

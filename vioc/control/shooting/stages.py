@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from vioc.control.costs.cost import Cost, Foreseen
+from vioc.control.costs.cost import Cost, Expansion, Foreseen
 from vioc.control.shooting.rows import Rows
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
@@ -137,40 +137,39 @@ class Stages:
             return None
         return Point(curve, steps, gaps, cost, rows)
 
-    def blocks(
+    def blocks(self, point: Point, lin: Linearization) -> Blocks:
+        """First derivatives there, and Gauss-Newton's Hessian."""
+        e = self.cost.expand(point.curve, lin, exact=False)
+        J, J_end = self.rows.jacobians(point.curve, lin)
+        F, g = np.concatenate([lin.A, lin.B], axis=2), np.concatenate([e.lx[:-1], e.lu], axis=1)
+        return Blocks(F, g, e.lx[-1], J, J_end, *_hessian(e))
+
+    def curved(
         self,
         point: Point,
         lin: Linearization,
+        b: Blocks,
         p: np.ndarray,
         y: np.ndarray,
-        exact: bool,
         foreseen: Foreseen = (None, None),
     ) -> Blocks:
-        """Derivatives there, with costates p (N+1, ndx) of the dynamics, multipliers y (rows,) of the limits,
-        and those of residuals (`Cost.expand`).
+        """The same with the exact Hessian of the Lagrangian: costates p (N+1, ndx) of the dynamics, multipliers
+        y (rows,) of the limits, and those of residuals (`Cost.expand`).
         """
-        e = self.cost.expand(point.curve, lin, exact, foreseen)
-        J, J_end = self.rows.jacobians(point.curve, lin)
-        F = np.concatenate([lin.A, lin.B], axis=2)
-        n, q = F.shape[1:]
-        H = np.empty((len(F), q, q))
-        H[:, :n, :n], H[:, :n, n:], H[:, n:, n:] = e.lxx[:-1], e.lxu, e.luu
-        H[:, n:, :n] = np.swapaxes(e.lxu, 1, 2)
-        H_end = e.lxx[-1]
-        if exact:
-            zeta = np.zeros(point.steps.multipliers.shape) if e.zeta is None else e.zeta
-            if y.any():
-                own, own_end, by_multipliers = self.rows.curvature(point.curve, lin, y)
-                H += 0.0 if own is None else own
-                H_end = H_end if own_end is None else H_end + own_end
-                zeta = zeta if by_multipliers is None else zeta + by_multipliers
-            second = self.map.second(point.steps, np.ascontiguousarray(p[1:]), np.ascontiguousarray(zeta))
-            H[:, :n, :n] += second.xx
-            H[:, :n, n:] += second.xu
-            H[:, n:, :n] += np.swapaxes(second.xu, 1, 2)
-            H[:, n:, n:] += second.uu
-        g = np.concatenate([e.lx[:-1], e.lu], axis=1)
-        return Blocks(F, g, e.lx[-1], J, J_end, H, H_end)
+        e, n = self.cost.expand(point.curve, lin, True, foreseen), b.F.shape[1]
+        H, H_end = _hessian(e)
+        zeta = np.zeros(point.steps.multipliers.shape) if e.zeta is None else e.zeta
+        if y.any():
+            own, own_end, by_multipliers = self.rows.curvature(point.curve, lin, y)
+            H += 0.0 if own is None else own
+            H_end = H_end if own_end is None else H_end + own_end
+            zeta = zeta if by_multipliers is None else zeta + by_multipliers
+        second = self.map.second(point.steps, np.ascontiguousarray(p[1:]), np.ascontiguousarray(zeta))
+        H[:, :n, :n] += second.xx
+        H[:, :n, n:] += second.xu
+        H[:, n:, :n] += np.swapaxes(second.xu, 1, 2)
+        H[:, n:, n:] += second.uu
+        return replace(b, H=H, H_end=H_end)
 
     def moved(self, point: Point, dx: np.ndarray, du: np.ndarray, length: float) -> Any:
         """States and inputs a part of a step away."""
@@ -200,3 +199,12 @@ class Stages:
         if not np.isfinite(rows).all():
             return None
         return Point(run, Steps.along(run), np.zeros((len(U), f.ndx)), cost, rows)
+
+
+def _hessian(e: Expansion) -> tuple[np.ndarray, np.ndarray]:
+    """A cost's Hessian by stage (N, q, q), and at the end (ndx, ndx)."""
+    N, n, m = e.lxu.shape
+    H = np.empty((N, n + m, n + m))
+    H[:, :n, :n], H[:, :n, n:], H[:, n:, n:] = e.lxx[:-1], e.lxu, e.luu
+    H[:, n:, :n] = np.swapaxes(e.lxu, 1, 2)
+    return H, e.lxx[-1]
