@@ -146,7 +146,22 @@ def test_residuals_with_multipliers_of_their_own():
     np.testing.assert_allclose(moved.lxx[-1] - exact.lxx[-1], more, atol=1e-6 * np.abs(more).max())
     for name in ("lx", "lu"):
         assert np.array_equal(getattr(moved, name), getattr(exact, name))
+    new = f.rollout(run.x[0], run.u + 0.1)
+    g, g_end = cost.beyond(run, lin, new, dx, du)
+    for k in range(n):
+
+        def r(d, k=k):
+            return numbers(f, bent)(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
+
+        zero, z = np.zeros(f.ndx + 3), np.concatenate([dx[k], du[k]])
+        J, there = differences(r, zero), numbers(f, bent)(new.x[k], new.u[k])
+        more = exact.weights[k] * J.T @ (weights * (there - r(zero) - J @ z))
+        np.testing.assert_allclose(g[k], more, rtol=1e-6, atol=1e-8 * (1 + np.abs(more).max()))
+    J = differences(r_end, np.zeros(f.ndx))
+    more = J.T @ (last * (numbers(f, end)(new.x[-1]) - r_end(np.zeros(f.ndx)) - J @ dx[-1]))
+    np.testing.assert_allclose(g_end, more, rtol=1e-6, atol=1e-8 * np.abs(more).max())
     linear = Cost(f, ca.sumsqr(u), x[0] ** 2)
+    assert linear.beyond(run, lin, new, dx, du) is None
     assert linear.foreseen(run, lin, dx, du) == (None, None)
 
 

@@ -362,13 +362,31 @@ class Cost:
         along, end = self._running.bent, self._terminal.bent
         found: list[np.ndarray | None] = [None, None]
         if along is not None:
-            dz = np.concatenate([dx[:-1], du], axis=1)
-            T = np.concatenate([lin.C, lin.D], axis=2)
-            dz = np.concatenate([dz, np.einsum("kij,kj->ki", T, dz)], axis=1)
+            dz, _ = _with_multipliers(lin, dx, du)
             found[0] = along.foreseen(*running, dz)[0][..., 0]
         if end is not None:
             found[1] = end.foreseen(*terminal, dx[-1])[0][..., 0]
         return found[0], found[1]
+
+    def beyond(
+        self, old: Trajectory, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """J'W (r1 - r - J dz): what a linear model did not foresee of the residuals that are not linear, of a
+        step (dx, du), by stage (N, ndx + nu) and at the end (ndx,); None where all are linear.
+        """
+        a, b = self._running.bent, self._terminal.bent
+        if a is None and b is None:
+            return None
+        (path, end), (path1, end1) = self._arguments(old), self._arguments(new)
+        n, q = self.map.ndx, self.map.ndx + self.map.nu
+        g, g_end = np.zeros((len(old), q)), np.zeros(n)
+        if a is not None:
+            dz, T = _with_multipliers(lin, dx, du)
+            found = a.beyond(*path, dz, a.values(*path1)[0][..., 0])[0][..., 0]
+            g = self.step_weights(old)[:, None] * (found[:, :q] + np.einsum("kij,ki->kj", T, found[:, q:]))
+        if b is not None:
+            g_end = b.beyond(*end, dx[-1], b.values(*end1)[0][..., 0])[0][..., 0]
+        return g, g_end
 
     def gradient(self, trajectory: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
         """(lx, lu) of shapes (N+1, ndx), (N, nu); see `expand`."""
@@ -437,6 +455,13 @@ def checked(f: OneStepMap, cost: Any) -> Cost:
         raise TypeError(f"cost: expected a Cost (see vioc.control.quadratic), got {cost!r}")
     cost.check_map(f)
     return cost
+
+
+def _with_multipliers(lin: Linearization, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Changes of (error of x, u, multipliers) of every step, and the derivative [C D] of the last."""
+    T = np.concatenate([lin.C, lin.D], axis=2)
+    dz = np.concatenate([dx[:-1], du], axis=1)
+    return np.concatenate([dz, np.einsum("kij,kj->ki", T, dz)], axis=1), T
 
 
 def _rebuild(

@@ -94,10 +94,14 @@ class Bent(NamedTuple):
         y = W (r + J dz) (n, 1), behind a step dz of (error of the state, others).
     curvature : Evaluator
         Sum of (y - W r)_i r_i'': what exact second derivatives become with y in the place of W r.
+    values, beyond : Evaluator
+        r (n, 1), and J'W (r1 - r - J dz) by dz and the values r1 of another point.
     """
 
     foreseen: Evaluator
     curvature: Evaluator
+    values: Evaluator
+    beyond: Evaluator
 
 
 class Part:
@@ -192,11 +196,18 @@ class Part:
             return None
         r, W, J = s.r[rows], s.W[rows, rows], J[rows, :]
         dz, y = ca.SX.sym("dz", J.shape[1]), ca.SX.sym("y", r.numel())
+        r1 = ca.SX.sym("r1", r.numel())
         bend = error_expansion(f, ca.dot(y, r), *self._others)[1]
-        seen, more = ca.densify(W @ (r + J @ dz)), ca.densify(ca.substitute(bend, y, y - W @ r))
+
+        def function(name: str, output: ca.SX, *more: ca.SX) -> Evaluator:
+            whole = ca.Function(name, [*self._args, *more], [ca.densify(output)], {"cse": True})
+            return self._evaluator(whole)
+
         return Bent(
-            self._evaluator(ca.Function("foreseen", [*self._args, dz], [seen], {"cse": True})),
-            self._evaluator(ca.Function("curvature", [*self._args, y], [more], {"cse": True})),
+            function("foreseen", W @ (r + J @ dz), dz),
+            function("curvature", ca.substitute(bend, y, y - W @ r), y),
+            function("residuals", r),
+            function("beyond", J.T @ (W @ (r1 - r - J @ dz)), dz, r1),
         )
 
     @cached_property

@@ -16,6 +16,7 @@ docs/maths/shooting.md, whose equations have numbers (IP).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from vioc.control.problem.status import Status
 from vioc.control.shooting.lq import StageQuadratic
 from vioc.control.shooting.stages import Blocks, Point, Stages
 from vioc.errors import OptimizationError, StepError
-from vioc.maps.derivatives import Linearization
 
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
 FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
@@ -156,7 +156,7 @@ class Interior:
         self.costates = self.now.p.copy()
         self.damping, self.promise = 0.0, np.nan
         self.pause = self.wait = 1
-        self.falling = False
+        self.falling = self.exact = False
         self.filter: list[tuple[float, float]] = []
         self.shift = 0.0
         self.unseen = 0  # full steps in a row whose promise is below rounding
@@ -247,8 +247,8 @@ class Interior:
         try:
             for i in range(max_iterations + 1):
                 it = self.now
-                lin = self.stages.map.linearize_steps(it.point.steps)
-                b = self.stages.blocks(it.point, lin)
+                self.lin = self.stages.map.linearize_steps(it.point.steps)
+                b = self.stages.blocks(it.point, self.lin)
                 if i == 0:
                     self._begin_scale(b)
                     if self.warm:
@@ -266,7 +266,7 @@ class Interior:
                 if i == max_iterations:
                     self.status = Status.MAX_ITERATIONS
                     return
-                if not self._advance(b, lin, log):
+                if not self._advance(b, log):
                     return
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
@@ -315,10 +315,10 @@ class Interior:
     def _last_mu(self) -> float:
         return self.tolerance * self.scale / 10
 
-    def _curved(self, b: Blocks, lin: Linearization) -> Blocks:
+    def _curved(self, b: Blocks) -> Blocks:
         it = self.now
         p, y = it.p / self.scale, it.y / self.scale
-        return self.stages.curved(it.point, lin, b, p, y, it.foreseen)
+        return self.stages.curved(it.point, self.lin, b, p, y, it.foreseen)
 
     def _weigh(self, b: Blocks) -> None:
         """The next levels, as far as this one is solved, (IP 4): other estimates, less barrier, and stiffer
@@ -341,10 +341,10 @@ class Interior:
                     self.status = Status.INFEASIBLE
                 return
 
-    def _advance(self, b: Blocks, lin: Linearization, log: Log) -> bool:
+    def _advance(self, b: Blocks, log: Log) -> bool:
         """One iteration, its step taken or not; False where it was the last, with a status."""
         it = self.now
-        model, exact = self._modelled(b, lin)
+        model = self._modelled(b)
         if model is None:
             self.status = Status.NO_DESCENT
             return False
@@ -354,8 +354,8 @@ class Interior:
         log(
             Record(
                 len(log.records),
-                "newton" if exact else "gauss-newton",
-                self.shift if exact else self.damping,
+                "newton" if self.exact else "gauss-newton",
+                self.shift if self.exact else self.damping,
                 it.point.cost,
                 slope / self.scale,
                 length,
@@ -366,7 +366,7 @@ class Interior:
         if moved is None:
             if self._below_rounding(slope):
                 return False
-            if exact:  # Gauss-Newton's step, next
+            if self.exact:  # Gauss-Newton's step, next
                 self.pause = self.wait
                 return True
             self.damping = max(DAMPING[0], DAMPING[1] ** 2 * self.damping)
@@ -375,7 +375,7 @@ class Interior:
                 return False
             return True
         self.gains = self.lq.gains.copy()
-        moved.foreseen = self._foreseen(it, lin, d, min(length, 1.0))
+        moved.foreseen = self._foreseen(it, d, min(length, 1.0))
         fall = self._merit(it.point, it.s) - self._merit(moved.point, moved.s)
         bent = any(y is not None for y in moved.foreseen)
         self.falling = bent and fall > FALLING * abs(self._merit(it.point, it.s))
@@ -390,9 +390,9 @@ class Interior:
             self.damping = self.damping / factor if self.damping > first else 0.0
         return self.status is None
 
-    def _foreseen(self, it: Iterate, lin: Linearization, d: Direction, length: float) -> Foreseen:
+    def _foreseen(self, it: Iterate, d: Direction, length: float) -> Foreseen:
         """Multipliers of residuals a part of a step on; at first those that the whole step foresees."""
-        new = self.stages.cost.foreseen(it.point.curve, lin, d.dx, d.du)
+        new = self.stages.cost.foreseen(it.point.curve, self.lin, d.dx, d.du)
         first, second = (
             b if a is None or b is None else a + length * (b - a)
             for a, b in zip(it.foreseen, new, strict=True)
@@ -409,12 +409,11 @@ class Interior:
         self.note = f"to rounding: a slope of {slope / self.scale:.2g} cannot be seen in the cost"
         return True
 
-    def _modelled(self, b: Blocks, lin: Linearization) -> tuple[Blocks | None, bool]:
-        """The blocks to step with, factored, and whether exact curvature is in them.
+    def _modelled(self, b: Blocks) -> Blocks | None:
+        """The blocks to step with, factored; `exact` says whether exact curvature is in them.
 
         It is where a shift leaves a minimum; not in the first iteration, in a pause, and where Gauss-Newton's
-        steps lower the merit fast. None where no shift of Gauss-Newton's Hessian leaves a minimum
-        either.
+        steps lower the merit fast. None where no shift of Gauss-Newton's Hessian leaves a minimum either.
         """
         n = b.F.shape[1]
         unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
@@ -424,22 +423,23 @@ class Interior:
         near = self.pause <= 0 and not self.falling
         self.pause -= 1
         if near:
-            exact, shift, (least, grow, most) = self._curved(b, lin), 0.0, CURVED
+            exact, shift, (least, grow, most) = self._curved(b), 0.0, CURVED
             while shift <= most:
                 inputs = (shift + self.damping) * of_inputs
                 model = _shifted(exact, shift * of_states, inputs, self.damping * of_start)
                 if self._factor(model):
-                    self.wait, self.shift = 1, shift
-                    return model, True
+                    self.wait, self.shift, self.exact = 1, shift, True
+                    return model
                 shift = max(grow * shift, self.shift / grow**2, least)
             self.pause = self.wait = min(2 * self.wait, 8)
+        self.exact = False
         shift, (first, grow, most) = 0.0, SHIFT
         while shift <= most:
             model = _shifted(b, shift, shift + self.damping * of_inputs, self.damping * of_start)
             if self._factor(model):
-                return model, False
+                return model
             shift = max(first, grow * shift)
-        return None, False
+        return None
 
     def _price_of_limits(self, b: Blocks) -> float:
         """What limits weigh inputs by (the median) where the cost does not, 1 where there are none."""
@@ -491,11 +491,22 @@ class Interior:
             last = last + b.J_end.T @ (weight[N * m :, None] * b.J_end)
         return self.lq.factor(b.F, M, last, self._elastic(self.now))
 
-    def _solve(self, b: Blocks, it: Iterate, gaps: np.ndarray, r: np.ndarray) -> Direction:
-        """Newton's direction, (IP 5), for what gaps and rows leave, by the factors of `_factor`."""
+    def _solve(
+        self,
+        b: Blocks,
+        it: Iterate,
+        gaps: np.ndarray,
+        r: np.ndarray,
+        bent: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> Direction:
+        """Newton's direction, (IP 5), for what gaps and rows leave, by the factors of `_factor`; `bent` is
+        added to the cost's gradient.
+        """
         N, m = b.J.shape[:2]
         weight, v = self._eliminated(it, r)
         g, end = self.scale * b.g, self.scale * b.g_end
+        if bent is not None:
+            g, end = g + self.scale * bent[0], end + self.scale * bent[1]
         if m:
             g = g + np.einsum("kmq,km->kq", b.J, v[: N * m].reshape(N, m))
         if len(b.J_end):
@@ -557,7 +568,7 @@ class Interior:
             if point is not None and (self._merit(point, s) <= enough or self._passes(it, point, s)):
                 self.strayed = 0 if followed else self.strayed + 1
                 return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1, slope
-            if trial == 0 and point is not None and (len(it.y) or it.point.gaps.any()):
+            if trial == 0 and point is not None and (len(it.y) or it.point.gaps.any() or self.exact):
                 better = self._corrected(b, it, d, length, point, s, enough)
                 if better is not None:
                     return better, length, 2, slope
@@ -611,15 +622,22 @@ class Interior:
         gaps, r, rest = it.point.gaps, self._left(it.point, it.s), 1 - length
         beyond = point.gaps - rest * gaps - length * self._given_way(it, d.p)
         more = self._left(point, s) - rest * r - length * self._softness * (d.y - self.estimate)
-        again = self._solve(b, it, length * gaps + beyond, length * r + more)
+        bent = None
+        if self.exact:
+            steps = length * d.dx, length * d.du
+            bent = self.stages.cost.beyond(it.point.curve, self.lin, point.curve, *steps)
+        again = self._solve(b, it, length * gaps + beyond, length * r + more, bent)
         step, of_multipliers = self._longest(it, again)
         X, U = self.stages.moved(it.point, again.dx, again.du, step)
-        s, point_again = it.s + step * again.s, self.stages.at(X, U)
-        if point_again is not None:
-            s = self._reset(point_again, it.s, s)
-        if point_again is None or self._merit(point_again, s) > enough:
-            return None
-        return self._moved(it, again, point_again, s, step, of_multipliers)
+        stepped = it.s + step * again.s
+        follow = None if len(it.y) else partial(self.stages.followed, gains=self.lq.gains)
+        for trial in (follow, self.stages.at):
+            found = trial(X, U) if trial else None
+            if found is not None:
+                s = self._reset(found, it.s, stepped)
+                if self._merit(found, s) <= enough:
+                    return self._moved(it, again, found, s, step, of_multipliers)
+        return None
 
     def _slope(self, b: Blocks, it: Iterate, d: Direction) -> float:
         """Derivative of the merit (IP 7) along a direction."""

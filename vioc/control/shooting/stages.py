@@ -153,8 +153,8 @@ class Stages:
         y: np.ndarray,
         foreseen: Foreseen = (None, None),
     ) -> Blocks:
-        """The same with the exact Hessian of the Lagrangian: costates p (N+1, ndx) of the dynamics, multipliers
-        y (rows,) of the limits, and those of residuals (`Cost.expand`).
+        """The same with the exact Hessian of the Lagrangian: costates p (N+1, ndx) of the dynamics,
+        multipliers y (rows,) of the limits, and those of residuals (`Cost.expand`).
         """
         e, n = self.cost.expand(point.curve, lin, True, foreseen), b.F.shape[1]
         H, H_end = _hessian(e)
