@@ -27,9 +27,9 @@ EXACT, ROUGH = 1e-8, 1e-6  # scaled
 
 
 def _descent(task: Task) -> Any:
-    """Projection-operator descent; with limits by barrier or augmented Lagrangian."""
-    solve = vioc.control.optimize_constrained if task.limits else vioc.control.optimize
-    return solve(task.map, task.cost, task.curve, x0=task.x0, raise_on_failure=False, **task.limits)
+    """Projection-operator descent, which knows no limits."""
+    own = dict(x0=task.x0, method="projection", raise_on_failure=False)
+    return vioc.control.optimize(task.map, task.cost, task.curve, **own)
 
 
 def _dmoc(task: Task) -> Any:
@@ -78,6 +78,8 @@ def run(report: Report) -> None:
     for i, t in enumerate(random_tasks(QUICK if report.quick else COUNT, smallest=report.quick)):
         for name, (_, solve) in METHODS.items():
             if name != "stages" and (report.quick or i >= OTHERS):
+                continue
+            if name == "descent" and t.task.limits:
                 continue
             found[name].append(judged(t.task, solve, LONGEST))
         kinds[t.kind].append(found["stages"][-1].converged)
