@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mechanisms import G, everything, hold, pendulum, state_near
 from strategies import systems
 
+from vioc import models
 from vioc.control import quadratic
 from vioc.control.descent.local_model import LocalModel
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
@@ -389,3 +390,20 @@ def test_constrained_pendulum_is_singular_only_at_a_right_angle():
         # beyond the right angle: no solution, of sound constraints
         f.rollout(f.initial_state({"x": 1.0}, {"y": 1.01 / 0.1}), steps=1, rescue=True)
     assert caught.value.cause == "no convergence"
+
+
+def test_second_order_of_steps_whose_first_is_known():
+    """What is kept of the first order serves the same steps and parameters alone, and is nobody else's."""
+    f = MidpointVI(models.load("n_link_pendulum", 3), 0.02)
+    run = f.rollout(
+        f.initial_state(dict(zip(f.system.variables, (0.4, 0.0, -1.0), strict=True))), np.zeros((6, f.nu))
+    )
+    steps, other = (f.steps_at(run.x[i : i + 5], run.u[:5]) for i in (0, 1))
+    Z, zeta = np.random.default_rng(5).standard_normal((5, f.nx)), np.zeros((5, 0))
+    expected = f.second(f.steps_at(run.x[:5], run.u[:5]), Z, zeta)
+    lin = f.linearize_steps(steps)
+    lin.A[:], lin.B[:] = np.nan, np.nan  # a caller's own
+    np.testing.assert_array_equal(f.second(steps, Z, zeta).xx, expected.xx)
+    f.linearize_steps(other)
+    np.testing.assert_array_equal(f.second(steps, Z, zeta).xx, expected.xx)
+    assert np.abs(f.second(other, Z, zeta).xx - expected.xx).max() > 1e-6

@@ -366,14 +366,17 @@ class KernelMap(OneStepMap):
                 good[good] = self._doubts(carry[good], pairs[good], lengths[good])[:, 0]
                 doubted[rows] = good
 
-        known = self.built.get("seconds a step", np.inf)  # one thread builds what all share
-        pieces = shares(n, int(WORTH / known) + 1) if known < np.inf else [slice(n)]
-        if n:
+        def timed(rows: slice) -> None:
             before = time.perf_counter()
-            for _ in over_cores(solve, pieces):
+            solve(rows)
+            each = (time.perf_counter() - before) / (rows.stop - rows.start)
+            self.built["seconds a step"] = min(self.built.get("seconds a step", np.inf), each)
+
+        known = self.built.get("seconds a step", np.inf)  # one thread builds what all share
+        pieces = shares(n, int(WORTH / known) + 1) if known < np.inf else [slice(0, n)]
+        if n:
+            for _ in over_cores(timed, pieces):
                 pass
-            if len(pieces) == 1:
-                self.built["seconds a step"] = min(known, (time.perf_counter() - before) / n)
         if unsolved.any() and self._robust_kernel is not None:
             solve(np.flatnonzero(unsolved), robust=True)
         splits, hard = {}, unsolved | doubted

@@ -12,9 +12,10 @@ where s = (x_k, u_k, parameters) is what a step depends on. Maths: docs/maths/li
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import casadi as ca
 import numpy as np
@@ -66,6 +67,7 @@ class StructuredLinearization:
 
     def __init__(self, f: MidpointVI):
         self.f = f
+        self._kept: tuple[Callable[[], Steps | None], np.ndarray, FirstOrder] | None = None
         lag, g = f.lagrangian, f.lagrangian.graph
         self._pairs = AncestorPairs(lag, f.alpha, f.backend)
         q, v, u, theta = g.q_vector, g.v_vector, g.u_vector, g.parameters
@@ -196,12 +198,22 @@ class StructuredLinearization:
         def work(rows: slice) -> None:
             self.first(steps.piece(rows), theta, [w[rows] for w in whole])
 
-        for _ in over_cores(work, self._pieces(len(steps))):
+        pieces = self._pieces(len(steps))
+        if len(pieces) == 1:  # so few that they may be kept for the second order
+            found = self.first(steps, theta, whole)
+            own = Linearization(*(w.copy() for w in whole))
+            self._kept = ref(steps), theta.copy(), replace(found, linearization=own)
+            return found.linearization
+        for _ in over_cores(work, pieces):
             pass
         return Linearization(*whole)
 
     def contract(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Second derivatives of every step, contracted with Z (N, nx) and zeta (N, nm)."""
+
+        kept = self._kept
+        if kept and kept[0]() is steps and np.array_equal(kept[1], theta):
+            return self.second(steps, kept[2], Z, zeta)
 
         def work(rows: slice) -> SecondOrder:
             piece = steps.piece(rows)
