@@ -22,6 +22,7 @@ from vioc.control.problem.result import (
 )
 from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.interior import SOFTNESS, Interior
+from vioc.control.shooting.level import Level
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
@@ -150,7 +151,7 @@ class Problem:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[Interior] = []
             for soft, budget in zip(SOFTNESS, _budgets(max_iterations), strict=False):
-                search, begun = self._begun(stages, X, U, tolerance, duals, soft, scale)
+                search, begun = self._begun(Level(stages, tolerance, soft, scale), X, U, duals)
                 self.rows.check_start(search.now.point.curve)
                 tried.append(search)
                 try:
@@ -204,23 +205,22 @@ class Problem:
         X[0] = first
         return X, np.array(U, float), constants
 
-    def _begun(self, stages: Stages, X, U, tolerance, duals, soft, scale) -> tuple[Interior, str]:
+    def _begun(self, level: Level, X, U, duals) -> tuple[Interior, str]:
         """The search, from the start held where the guess has no steps."""
         try:
-            return Interior(stages, X, U, tolerance, duals, soft, scale), ""
+            return Interior(level, X, U, duals), ""
         except OptimizationError as error:
             held = np.tile(X[0], (len(X), 1))
             if np.array_equal(held, X) and not U.any():
                 raise
-            search = Interior(stages, held, np.zeros_like(U), tolerance, duals, soft, scale)
+            search = Interior(level, held, np.zeros_like(U), duals)
             return search, f"{error}; the search began with the start held"
 
     def _in_parts(self, stages: Stages, search: Interior, budget: int, log: Log, far: str) -> Interior:
         """The search from where another one converged, with steps as the map takes them by itself."""
-        stages.parts, it, scale = True, search.now, search.scale
-        again = Interior(
-            stages, it.point.curve.x, it.point.curve.u, search.tolerance, it.y / scale, search.soft, scale
-        )
+        stages.parts, it, old = True, search.now, search.level
+        level = Level(stages, old.tolerance, old.soft, old.scale)
+        again = Interior(level, it.point.curve.x, it.point.curve.u, it.y / level.scale)
         try:
             again.iterate(max(budget, 1), log)
             if again.status is Status.CONVERGED and not stages.elsewhere(again.now.point):
@@ -247,12 +247,12 @@ class Problem:
             search.status,
             History.of(log.records),
             (it.point.curve, curve, far, search.gains),
-            self.rows.multipliers(it.y / search.scale),
+            self.rows.multipliers(it.y / search.level.scale),
             iterations=log.steps,
             said=(begun, search.note),
             slope=-search.promise,
             error=search.error,
-            scale=search.scale,
+            scale=search.level.scale,
         )
 
     def result(

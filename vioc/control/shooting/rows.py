@@ -194,12 +194,9 @@ class Rows:
         args, path, end = self._symbols
         s = self.map.symbols
         found: list[Any] = []
-        for name, J in (
-            ("J", error_jacobian(self.map, path, s.u, s.multipliers)),
-            ("J_end", error_jacobian(self.map, end)),
-        ):
-            constant = not ca.symvar(J)
-            found.append(ca.DM(J).full() if constant else self._function(name, args, [J]))
+        for name, h, others in (("J", path, (s.u, s.multipliers)), ("J_end", end, ())):
+            J = error_jacobian(self.map, h, *others)
+            found.append(self._function(name, args, [J]) if ca.symvar(J) else ca.DM(J).full())
         return tuple(found)
 
     @cached_property
@@ -229,30 +226,23 @@ class Rows:
     def values(self, curve: Trajectory) -> np.ndarray:
         """h (N m + m_end,), scaled."""
         path, end = self._arguments(curve)
-        parts = [np.zeros(0), np.zeros(0)]
-        if self.m:
-            parts[0] = self._values[0](*path)[0].ravel()
-        if self.m_end:
-            parts[1] = self._values[1](*end)[0].ravel()
-        return np.concatenate(parts)
+        at_steps = self._values[0](*path)[0].ravel() if self.m else np.zeros(0)
+        at_end = self._values[1](*end)[0].ravel() if self.m_end else np.zeros(0)
+        return np.concatenate([at_steps, at_end])
 
     def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
         """By (error of x, u) at the steps (N, m, ndx + nu), and by the error of x at the end (m_end, ndx)."""
-        f, n = self.map, self.steps
-        path, end = self._arguments(curve)
-        q = f.ndx + f.nu
-        J, J_end = np.zeros((n, 0, q)), np.zeros((0, f.ndx))
-        if self.m:
-            whole = self._first[0]
-            whole = (
-                np.broadcast_to(whole, (n, *whole.shape))
-                if isinstance(whole, np.ndarray)
-                else whole(*path)[0]
-            )
-            J = self._chained(whole, lin)
+        f, (path, end) = self.map, self._arguments(curve)
+        J_end = np.zeros((0, f.ndx))
+        J = self._chained(self._whole(path), lin) if self.m else np.zeros((self.steps, 0, f.ndx + f.nu))
         if self.m_end:
             J_end = self._first[1] if isinstance(self._first[1], np.ndarray) else self._first[1](*end)[0]
         return J, J_end
+
+    def _whole(self, path: list[np.ndarray]) -> np.ndarray:
+        """By (error of x, u, multipliers) at the steps."""
+        J = self._first[0]
+        return np.broadcast_to(J, (self.steps, *J.shape)) if isinstance(J, np.ndarray) else J(*path)[0]
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
         """By (x, u) where the multipliers depend on them."""
@@ -273,17 +263,15 @@ class Rows:
         q = f.ndx + f.nu
         H = zeta = H_end = None
         if self.m and len(f.multiplier_names):
-            J = self._first[0]
-            J = np.broadcast_to(J, (n, *J.shape)) if isinstance(J, np.ndarray) else J(*path)[0]
+            J = self._whole(path)
             if J[:, :, q:].any():
                 zeta = np.einsum("km,kmz->kz", at_steps, J[:, :, q:])
         if self.m and self._second[0] is not None:
             whole = self._second[0](*path, at_steps)[0]
             H = whole[:, :q, :q]
             if whole.shape[1] > q and whole[:, q:].any():
-                T = np.concatenate(
-                    [np.broadcast_to(np.eye(q), (n, q, q)), np.concatenate([lin.C, lin.D], axis=2)], axis=1
-                )
+                one = np.broadcast_to(np.eye(q), (n, q, q))
+                T = np.concatenate([one, np.concatenate([lin.C, lin.D], axis=2)], axis=1)
                 H = np.swapaxes(T, 1, 2) @ whole @ T
         if self.m_end and self._second[1] is not None:
             H_end = self._second[1](*end, at_end)[0]
@@ -323,9 +311,8 @@ class Rows:
                 if known is None:
                     continue
                 steps = len(range(n)[p.samples]) if p.at_steps is not None else 0
-                values = p.scale * check_array(
-                    known, (steps + (p.at_end is not None),), f"multipliers of {name}"
-                )
+                size = steps + (p.at_end is not None)
+                values = p.scale * check_array(known, (size,), f"multipliers of {name}")
                 if p.at_steps is not None:
                     path[p.samples, p.at_steps.start + i] = values[:steps]
                 if p.at_end is not None:

@@ -66,6 +66,11 @@ class Blocks:
     H: np.ndarray
     H_end: np.ndarray
 
+    def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """J'y of multipliers y (rows,), by stage and at the end."""
+        N, m = self.J.shape[:2]
+        return np.einsum("kmq,km->kq", self.J, y[: N * m].reshape(N, m)), self.J_end.T @ y[N * m :]
+
 
 class Stages:
     """Cost, map and limits over N steps.
@@ -127,15 +132,16 @@ class Stages:
             with trying():
                 steps = f.steps_at(X[:-1], U, self.k0, self.lengths, rescue="split" if self.parts else hard)
             curve = Trajectory(f, self.t, X, U, steps.multipliers, k0=self.k0)
-            cost = self.cost.value(curve)
+            return self._point(curve, steps, f.difference(X[1:], steps.x1))
         except (StepError, OptimizationError) as error:
             self.trouble = error
             return None
+
+    def _point(self, curve: Trajectory, steps: Steps, gaps: np.ndarray) -> Point | None:
+        cost = self.cost.value(curve)
         rows = self.rows.values(curve) if len(self.rows) else np.zeros(0)
-        gaps = f.difference(X[1:], steps.x1)
-        if not (np.isfinite(gaps).all() and np.isfinite(rows).all()):
-            return None
-        return Point(curve, steps, gaps, cost, rows)
+        finite = np.isfinite(gaps).all() and np.isfinite(rows).all()
+        return Point(curve, steps, gaps, cost, rows) if finite else None
 
     def blocks(self, point: Point, lin: Linearization) -> Blocks:
         """First derivatives there, and Gauss-Newton's Hessian."""
@@ -191,14 +197,10 @@ class Stages:
                 )
             if not np.abs(f.difference(X, run.x)).max() <= near:
                 return None
-            cost = self.cost.value(run)
+            return self._point(run, Steps.along(run), np.zeros((len(U), f.ndx)))
         except (StepError, OptimizationError) as error:
             self.trouble = error
             return None
-        rows = self.rows.values(run) if len(self.rows) else np.zeros(0)
-        if not np.isfinite(rows).all():
-            return None
-        return Point(run, Steps.along(run), np.zeros((len(U), f.ndx)), cost, rows)
 
 
 def _hessian(e: Expansion) -> tuple[np.ndarray, np.ndarray]:

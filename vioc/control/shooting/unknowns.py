@@ -17,15 +17,8 @@ import numpy as np
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.squares import Squares
 from vioc.control.problem.consistent import loose_start
-from vioc.control.problem.limits import (
-    Constraint,
-    duration_limits,
-    end_condition,
-    end_values,
-    limits,
-    shifts,
-)
-from vioc.control.shooting.interior import INTERIOR
+from vioc.control.problem.limits import Constraint, duration_limits, end_condition, end_values, limits, shifts
+from vioc.control.shooting.level import INTERIOR
 from vioc.maps.extended import DURATION, PARAMETER, ExtendedMap
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -71,12 +64,9 @@ class Unknowns:
     ):
         self.f, self.steps = f, steps
         self.shifts = shifts(f, periodic)
-        self.parameters = {
-            name: limits(pair, 1, f"parameter {name}", number="equal")
-            for name, pair in by_name(
-                parameters or {}, tuple(f.parameters), "parameters", prefix=PARAMETER
-            ).items()
-        }
+        named = by_name(parameters or {}, tuple(f.parameters), "parameters", prefix=PARAMETER)
+        each = ((name, limits(pair, 1, f"parameter {name}", number="equal")) for name, pair in named.items())
+        self.parameters = dict(each)
         span = None if duration is None else duration_limits(duration)
         self.span = None if span is None or span[0] == span[1] else span
         whole = f.lengths(dt, steps)
@@ -89,10 +79,9 @@ class Unknowns:
             raise ValueError(
                 f"periodic: errors of {type(f).__name__} are no states, so {kept[0]!r} cannot be compared"
             )
-        extended = self.span or self.parameters or kept
-        self.map = (
-            ExtendedMap(f, steps if self.span else None, tuple(self.parameters), kept) if extended else f
-        )
+        self.map = f
+        if self.span or self.parameters or kept:
+            self.map = ExtendedMap(f, steps if self.span else None, tuple(self.parameters), kept)
         self.rigid = self.map.ndx - f.ndx
         self._read_start(initial)
 

@@ -1,0 +1,146 @@
+"""The next iterate along a direction: trials follow the curve as trajectories, or keep its gaps; merit and
+filter judge them. See docs/maths/shooting.md, "Merit and steps".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from vioc.control.shooting.level import Direction, Iterate, Level
+from vioc.control.shooting.newton import Newton
+from vioc.control.shooting.stages import Blocks, Point
+from vioc.maps.derivatives import Linearization
+
+BOUNDARY = 0.99  # share of the way to a limit that a step may take
+SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
+TRIALS = 25
+HARD = 3  # trials without any steps behind which these are worth all means: so near there are some
+MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
+WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
+FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
+AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
+SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
+
+
+class LineSearch:
+    """By Armijo's rule on a level's merit, and by a filter beside it."""
+
+    def __init__(self, level: Level, newton: Newton):
+        self.stages, self.level, self.newton = level.stages, level, newton
+        self._filter: list[tuple[float, float]] = []
+        self._strayed = 0  # iterations in a row whose step was no trajectory
+
+    def forget(self) -> None:
+        """What the filter has of another level."""
+        self._filter.clear()
+
+    def take(
+        self, it: Iterate, b: Blocks, d: Direction, slope: float, lin: Linearization | None
+    ) -> tuple[Iterate | None, float, int]:
+        """The next iterate or None, its step's length, and trials. `slope` is the merit's along d; `lin` is
+        given where the Hessian of b is exact, for what the cost's residuals are off.
+        """
+        before = self.level.merit(it.point, it.s)
+        rounding = 10 * np.finfo(float).eps * abs(before)
+        length, of_multipliers = self._longest(it, d)
+        size = float(np.abs(d.dx).max())
+        follow = self._strayed < AGAIN or not self._strayed % AGAIN
+        lost, gaps = False, it.point.gaps.any()
+        for trial in range(TRIALS):
+            X, U = self.stages.moved(it.point, d.dx, d.du, length)
+            stepped = it.s + length * d.s
+            enough = before + SUFFICIENT * length * slope + rounding
+            near = FAITHFUL * length * size if gaps else np.inf
+            point = self.stages.followed(X, U, self.newton.gains, near) if follow else None
+            s, falls = self._judged(it, point, stepped, enough)
+            followed = falls
+            if not falls:
+                point = self.stages.at(X, U, lost and trial >= HARD)
+                lost = point is None
+                s, falls = self._judged(it, point, stepped, enough)
+            if point is not None and (falls or self._passes(it, point, s)):
+                if not falls:
+                    self._filter.append(self._corner(it))
+                self._strayed = 0 if followed else self._strayed + 1
+                return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1
+            if trial == 0 and point is not None and (len(it.y) or gaps or lin is not None):
+                better = self._corrected(it, b, d, length, point, s, enough, lin)
+                if better is not None:
+                    return better, length, 2
+            length /= 2
+        return None, 0.0, TRIALS
+
+    def _longest(self, it: Iterate, d: Direction) -> tuple[float, float]:
+        """Lengths at which slacks, and multipliers, still are inside."""
+        tau = max(BOUNDARY, 1 - self.level.mu)
+
+        def most(value: np.ndarray, step: np.ndarray) -> float:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = np.where(step < 0, -tau * value / step, np.inf)
+            return min(1.0, float(share.min(initial=1.0)))
+
+        of_slacks = min(map(most, self.level.distances(it.s), (d.s, -d.s)))
+        return of_slacks, min(most(it.low, d.low), most(it.high, d.high))
+
+    def _judged(
+        self, it: Iterate, point: Point | None, s: np.ndarray, enough: float
+    ) -> tuple[np.ndarray, bool]:
+        """Slacks of a trial, and whether its merit is low enough; row by row they are as stepped, or as the
+        rows are there, whichever the merit prefers.
+        """
+        if point is None:
+            return s, False
+        level = self.level
+        if len(s):
+            keep, h = 1 - max(BOUNDARY, 1 - level.mu), point.rows[level.unequal]
+            to_low, to_high = level.distances(it.s)
+            there = np.clip(h, level.lower + keep * to_low, level.upper - keep * to_high)
+            s = np.where(level.merit_of_slacks(h, there) < level.merit_of_slacks(h, s), there, s)
+        return s, level.merit(point, s) <= enough
+
+    def _corner(self, it: Iterate) -> tuple[float, float]:
+        """What a trial that leaves more than this iterate must cost, and what this one leaves."""
+        left = self.level.open(it.point, it.s)
+        return self.level.price(it.point, it.s) - MARGIN * left, left
+
+    def _passes(self, it: Iterate, point: Point, s: np.ndarray) -> bool:
+        """Whether a trial costs less than all iterates of this level that left no more: full steps
+        along curved equations raise any merit.
+        """
+        price, left = self.level.price(point, s), self.level.open(point, s)
+        if not price <= self._corner(it)[0] or left > WIDEST:
+            return False
+        return not any(price >= a and left >= b for a, b in self._filter)
+
+    def _corrected(self, it, b, d, length, point, s, enough, lin) -> Iterate | None:
+        """The step again, for what the first trial's curve leaves beyond what its model said; None where the
+        merit refuses it too.
+        """
+        gaps, r, rest = it.point.gaps, self.level.remains(it.point, it.s), 1 - length
+        of_gaps, of_rows = self.level.given_way(it, d.p, d.y)
+        beyond = point.gaps - rest * gaps - length * of_gaps
+        more = self.level.remains(point, s) - rest * r - length * of_rows
+        bent = None
+        if lin is not None:
+            bent = self.stages.cost.beyond(it.point.curve, lin, point.curve, length * d.dx, length * d.du)
+        again = self.newton.solve(it, b, length * gaps + beyond, length * r + more, bent)
+        step, of_multipliers = self._longest(it, again)
+        X, U = self.stages.moved(it.point, again.dx, again.du, step)
+        follow = None if len(it.y) else partial(self.stages.followed, gains=self.newton.gains)
+        for trial in (follow, self.stages.at):
+            found = trial(X, U) if trial else None
+            s, falls = self._judged(it, found, it.s + step * again.s, enough)
+            if found is not None and falls:
+                return self._moved(it, again, found, s, step, of_multipliers)
+        return None
+
+    def _moved(
+        self, it: Iterate, d: Direction, point: Point, s: np.ndarray, length: float, of_multipliers: float
+    ) -> Iterate:
+        p, y = it.p + length * (d.p - it.p), it.y + length * (d.y - it.y)
+        of_low, of_high = self.level.multipliers(s)
+        low = np.clip(it.low + of_multipliers * d.low, of_low / SIGMA, of_low * SIGMA)
+        high = np.clip(it.high + of_multipliers * d.high, of_high / SIGMA, of_high * SIGMA)
+        return Iterate(point, p, y, s, low, high)
