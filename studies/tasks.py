@@ -13,7 +13,7 @@ import numpy as np
 
 import vioc
 from studies.kkt import Kkt, kkt
-from vioc.control import Cost
+from vioc.control import Cost, Problem
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
@@ -109,12 +109,22 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+def stated(task: Task) -> Callable[..., Any]:
+    """Solves this task, and others of its map, cost and limits, by the optimizer of stages: what is built is
+    built once.
+    """
+    problem = Problem(task.map, task.cost, task.steps, **task.limits)
+
+    def solve(task: Task, **options: Any) -> Any:
+        told = {"max_iterations": 300, "raise_on_failure": False, **options}
+        return problem.solve(task.x0, task.guess, **told)
+
+    return solve
+
+
 def optimum(task: Task, **options: Any) -> Any:
-    """The task as vioc's optimizer of stages is told it."""
-    told = {"max_iterations": 300, "raise_on_failure": False, **options, **task.limits}
-    return vioc.control.optimize(
-        task.map, task.cost, task.guess, x0=task.x0, steps=task.steps, method="shooting", **told
-    )
+    """The task as vioc's optimizer of stages is told it, once."""
+    return stated(task)(task, **options)
 
 
 def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -> Solved:
