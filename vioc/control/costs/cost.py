@@ -142,6 +142,8 @@ class Cost:
         """Raise ValueError unless this is a cost of a map with these states, inputs and this step."""
         if self.map.state_names != f.state_names or self.map.input_names != f.input_names:
             raise ValueError("cost: it was built on a map with other states or inputs")
+        if self.map.multiplier_names != f.multiplier_names or [*self.map.parameters] != [*f.parameters]:
+            raise ValueError("cost: it was built on a map with other multipliers or parameters")
         check_steps(self.map.dt, f.dt, "cost", "the map", "build it on this map")
 
     # -- in symbols -----------------------------------------------------------------------------

@@ -38,11 +38,11 @@ ADVICE = {
     Status.CONVERGED: "",
     Status.CLOSE: "",
     Status.ACCEPTABLE: "only to looser tolerances; scale the cost, or start from a better guess",
-    Status.MAX_ITERATIONS: "raise max_iterations, or start from a better guess",
+    Status.MAX_ITERATIONS: "raise max_iterations, give more room or time, or start from a better guess",
     Status.MAX_TIME: "raise the solver's time limit, or start from a better guess",
     Status.LINE_SEARCH: (
-        "no step along any direction lowers the cost enough: check the derivatives "
-        "(vioc.control.check_derivatives), start from another guess, or loosen the tolerance"
+        "no step along any direction lowers the cost enough: start from another guess, take shorter steps (dt), "
+        "loosen the tolerance, or check derivatives of your own (vioc.control.check_derivatives)"
     ),
     Status.NO_DESCENT: (
         "no descent direction could be computed: give every input a weight R > 0, and see whether the "

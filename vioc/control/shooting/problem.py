@@ -101,6 +101,10 @@ class Problem:
         again.__dict__.update(self.__dict__, cost=cost, _stage_cost=stage)
         return again
 
+    def __repr__(self) -> str:
+        rows = ", ".join(p.constraint.name for p in self.rows.places) or "no limits"
+        return f"Problem({self.map!r}, {self.steps} steps, {rows})"
+
     def solve(
         self,
         x0: Any = None,
@@ -179,6 +183,11 @@ class Problem:
         x0 = None if x0 is None else f.check_state(x0, "x0")
         run = guess if isinstance(guess, Trajectory) else None
         if run is not None:
+            if len(run) != n:
+                raise ValueError(
+                    f"guess: a trajectory of {len(run)} steps, the problem has {n}; state it with steps={len(run)}, "
+                    "or give states and inputs at its own samples, (X, U)"
+                )
             if not u.span:
                 check_steps(run.step_lengths, self.lengths, "guess", "the problem")
             guess = left or (run.x, run.u)
