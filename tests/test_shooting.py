@@ -177,6 +177,23 @@ def test_equations_that_contradict_are_said_to(bounded, monkeypatch):
     assert "error 1.0e-01" in best.message  # the best of three searches
 
 
+def test_a_guess_that_is_the_answer():
+    """Nothing to do within limits: every level is solved by a step that the cost does not show."""
+    f = double_integrator()
+    best = optimize(f, quadratic(f, R=1.0), x0=[0.0, 0.0], steps=N, bounds={f"u.{f.input_names[0]}": 9.0})
+    assert best.converged and best.cost <= 1e-12
+
+
+def test_what_is_stated_of_another_problem_is_refused(bounded):
+    f, problem = bounded[0], Problem(double_integrator(), effort(double_integrator()), N)
+    run = f.rollout(np.zeros(2), np.zeros((N - 3, 1)))
+    with pytest.raises(ValueError, match=f"a trajectory of {N - 3} steps, the problem has {N}"):
+        problem.solve(np.zeros(2), run)
+    with pytest.raises(TypeError, match="multipliers: expected a dict by name"):
+        problem.solve(np.zeros(2), multipliers=5)
+    assert f"{N} steps" in repr(problem)
+
+
 def test_starts_outside_of_a_limit_are_refused(bounded):
     f, cost, bounds = bounded
     with pytest.raises(ValueError, match=r"x0: v = 0\.7 is outside of its limits"):

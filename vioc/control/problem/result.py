@@ -212,7 +212,7 @@ class Result(Outcome):
         Samples outside of their limits: name, k, t, value, limits; the worst first.
     margin : float
         Least distance from a limit over inequalities and samples, in units of the limits' scales (half a
-        range, or max(1, |limit|) where it is one-sided): > 0 where the trajectory is strictly within, infinite
+        range, or max(1, |limit|) where it is one-sided): > 0 where the trajectory is within, infinite
         without inequalities.
     error : float
         What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.

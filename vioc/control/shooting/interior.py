@@ -29,7 +29,7 @@ SOLVED = 10.0  # error over the level's weight at which it is solved
 SOFTNESS = 1e-4, 1e-2, 1e-6  # first regularizations of rows and gaps: the usual one, and what else to try
 SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian where it has no minimum: first, growth, most
 CURVED = 1e-4, 4.0, 1e6  # shift of the exact Hessian, in units of the scaled cost: least, factor, most
-FALLING = 0.25  # share of the merit by which Gauss-Newton's steps lower it while they are the better ones
+FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton's are the better ones
 SHORT = 5  # trials behind which inputs are damped more; less after one or two
 DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
 FLOOR, ROUNDED = 10.0, 1e-5  # roundings of the merit that cannot be told from none; the error then taken
@@ -104,6 +104,7 @@ class Interior:
             self.search.forget()
             if not level.next(self.now):
                 return level.stuck < HOPELESS
+            self.unseen = 0
         return True
 
     def _advance(self, b: Blocks, log: Log) -> Status | None:
@@ -130,7 +131,8 @@ class Interior:
         moved.foreseen = self._foreseen(it, d, min(length, 1.0))
         before, after = level.merit(it.point, it.s), level.merit(moved.point, moved.s)
         bent = any(y is not None for y in moved.foreseen)
-        self.falling = bent and before - after > FALLING * abs(before)
+        fast = before - after > FALLING * abs(before)
+        self.falling = bent and fast and (moved.point.cost < it.point.cost or not len(it.y))
         self.now, self.promise = moved, -descent
         if length == 1 and self._below_rounding(slope):
             return Status.ACCEPTABLE

@@ -299,7 +299,9 @@ class Rows:
     def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
         """`multipliers` inverted; 0 for names that are not given, and on the side where there is no limit."""
         if not isinstance(given, Mapping):
-            raise TypeError(f"multipliers: expected a dict by name, such as Result.multipliers, got {given!r}")
+            raise TypeError(
+                f"multipliers: expected a dict by name, such as Result.multipliers, got {given!r}"
+            )
         n = self.steps
         path, end = np.zeros((n, self.m)), np.zeros(self.m_end)
         for p in self.places:
