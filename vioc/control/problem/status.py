@@ -41,8 +41,8 @@ ADVICE = {
     Status.MAX_ITERATIONS: "raise max_iterations, give more room or time, or start from a better guess",
     Status.MAX_TIME: "raise the solver's time limit, or start from a better guess",
     Status.LINE_SEARCH: (
-        "no step along any direction lowers the cost enough: start from another guess, take shorter steps (dt), "
-        "loosen the tolerance, or check derivatives of your own (vioc.control.check_derivatives)"
+        "no step along any direction lowers the cost enough: start from another guess, take shorter steps "
+        "(dt), loosen the tolerance, or check derivatives of your own (vioc.control.check_derivatives)"
     ),
     Status.NO_DESCENT: (
         "no descent direction could be computed: give every input a weight R > 0, and see whether the "

@@ -185,8 +185,8 @@ class Problem:
         if run is not None:
             if len(run) != n:
                 raise ValueError(
-                    f"guess: a trajectory of {len(run)} steps, the problem has {n}; state it with steps={len(run)}, "
-                    "or give states and inputs at its own samples, (X, U)"
+                    f"guess: a trajectory of {len(run)} steps, the problem has {n}; state it with "
+                    f"steps={len(run)}, or give states and inputs at its own samples, (X, U)"
                 )
             if not u.span:
                 check_steps(run.step_lengths, self.lengths, "guess", "the problem")

@@ -69,16 +69,16 @@ def plot_convergence(
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
     """What to draw by name, the first as a cost; and the method of each iteration."""
+    if hasattr(result, "stats"):  # of DMOC, whose solver says more than a history
+        log = result.stats.get("iterations") or {}
+        names = {"obj": "cost", "inf_pr": "primal infeasibility", "inf_du": "dual infeasibility"}
+        return {text: log[key] for key, text in names.items() if key in log}, ()
     history = getattr(result, "history", result)
     if hasattr(history, "descent"):
         curves = {"cost": history.cost, PROMISE: history.descent}
         if np.any(history.gap > 0):
             curves["gap"] = history.gap
         return curves, list(history.method)
-    if hasattr(result, "stats"):
-        log = result.stats.get("iterations") or {}
-        names = {"obj": "cost", "inf_pr": "primal infeasibility", "inf_du": "dual infeasibility"}
-        return {text: log[key] for key, text in names.items() if key in log}, ()
     return {"cost": result, **({} if descent is None else {PROMISE: descent})}, ()
 
 
