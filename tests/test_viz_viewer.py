@@ -33,6 +33,11 @@ from vioc.viz.viewer.player import Viewer, nearest
 
 viser = pytest.importorskip("viser", reason='viser is not installed: pip install "vioc[viewer]"')
 
+# where another process has a port, viser leaves the socket that it tried it with to the collector
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+)
+
 
 @pytest.fixture(scope="module")
 def run():
