@@ -282,6 +282,10 @@ def test_random_trees_agree_with_the_midpoint_rule(system, seed):
     random = np.random.default_rng(seed)
     q, v = random.normal(scale=0.5, size=(2, len(system.variables)))
     u, gaps = random.normal(size=len(system.inputs)), []
+    # two masses that attract each other and nearly meet have no motion that steps of this length follow
+    for pull in (p for p in system.potentials if isinstance(p, vioc.Gravitation)):
+        alone = MidpointVI(System(*system.frames, pull), 1e-3)
+        assume(abs(alone.rollout(alone.initial_state(q), steps=1, warn=False)["potential"][0]) < 10)
     for dt in (2e-3, 1e-3):
         try:
             f = MaximalVI(system, dt)
