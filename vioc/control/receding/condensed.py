@@ -1,0 +1,160 @@
+"""The quadratic program of stages without its states, for an active-set method, where there is no compiler.
+
+In coordinates where its cost is 1/2 |d|^2 but for a constant: u_k = -K_k x_k - f_k + L_k^-T d_k with the
+gains of its Riccati recursion, so that matrices stay small where the map is unstable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "osqp": {
+        "osqp": {
+            "eps_abs": 1e-7,
+            "eps_rel": 1e-7,
+            "max_iter": 50000,
+            "polish": True,
+            "verbose": False,
+        }
+    },
+    "qrqp": {"print_iter": False, "print_header": False, "print_info": False, "max_iter": 10000},
+}
+ROUGH = 1e-9  # the weight of inputs where rows that cannot be kept are as near to it as can be
+VIOLATED = 1e-6  # not every solver tells that it failed: rows of length one that are exceeded by more
+
+
+class Condensed:
+    """A solver by a quadratic solver of CasADi; patterns are kept.
+
+    Parameters
+    ----------
+    solver : str
+    options : dict, optional
+        Of that solver.
+    """
+
+    def __init__(self, solver: str, options: dict[str, Any] | None = None):
+        self.solver = solver
+        self._options = dict(OPTIONS.get(solver, {}) if options is None else options)
+        self._solvers: dict[tuple, ca.Function] = {}
+
+    def prepare(self, d: Any) -> bool:
+        """What does not depend on the first state, of `Data` of a program; False where it has no minimum."""
+        N, n, m = d.steps, d.nx, d.nu
+        q, size = n + m, d.steps * d.nu
+        by_d, by_start, offset = np.zeros((N, q, size)), np.zeros((N, q, n)), np.zeros((N, q))
+        P, s = d.H_end, d.g_end
+        gains = []
+        for k in range(N - 1, -1, -1):
+            F = d.F[k]
+            H, h = d.H[k] + F.T @ P @ F, d.g[k] + F.T @ (P @ d.c[k] + s)
+            try:
+                L = np.linalg.inv(np.linalg.cholesky(H[n:, n:])).T  # L^-T
+            except np.linalg.LinAlgError:
+                return False
+            K, f = L @ (L.T @ H[n:, :n]), L @ (L.T @ h[n:])
+            P, s = H[:n, :n] - H[:n, n:] @ K, h[:n] - K.T @ h[n:]
+            P = 0.5 * (P + P.T)
+            gains.append((K, f, L))
+        x_d, x_start, x = np.zeros((n, size)), np.eye(n), np.zeros(n)
+        for k, (K, f, L) in enumerate(reversed(gains)):
+            by_d[k, :n], by_start[k, :n], offset[k, :n] = x_d, x_start, x
+            by_d[k, n:], by_start[k, n:], offset[k, n:] = -K @ x_d, -K @ x_start, -K @ x - f
+            by_d[k, n:, k * m : (k + 1) * m] += L
+            F = d.F[k]
+            x_d, x_start, x = F @ by_d[k], F @ by_start[k], F @ offset[k] + d.c[k]
+        self._motion = by_d, by_start, offset
+        self._end = x_d, x_start, x
+        return self._rows(d)
+
+    def _rows(self, d: Any) -> bool:
+        """The rows that have a limit, of length one."""
+        (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
+        J = d.rows()
+        parts = [
+            [np.matmul(J, a).reshape(-1, a.shape[2]) for a in (by_d, by_start)],
+            [d.J_end @ x_d, d.J_end @ x_start],
+        ]
+        A, start = (np.vstack([p[i] for p in parts]) for i in (0, 1))
+        here = np.concatenate([(J @ offset[..., None]).ravel(), d.J_end @ x])
+        low, high, linear, square = d.limits()
+        keep = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
+        length = np.maximum(np.linalg.norm(A[keep], axis=1), 1e-12)
+        soft = linear[keep] >= 0
+        self._keep, self._length, self._start = keep, length, start[keep] / length[:, None]
+        self._A = A[keep] / length[:, None]
+        self._low, self._high = (low[keep] - here[keep]) / length, (high[keep] - here[keep]) / length
+        root = np.sqrt(square[keep][soft])  # of slacks e, the variable is root e
+        self._slope = linear[keep][soft] / root
+        give = np.zeros((len(keep), soft.sum()))
+        give[np.flatnonzero(soft), np.arange(soft.sum())] = 1 / (root * length[soft])
+        up, down = np.hstack([self._A, give]), np.hstack([self._A, -give])[soft]
+        self._matrix, self._soft = np.vstack([up, down]), soft
+        return True
+
+    def solve(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+        """(x_k, u_k) of the stages, the last state, multipliers of the rows `kept`, whether it is solved."""
+        (by_d, by_start, offset), (x_d, x_start, x) = self._motion, self._end
+        soft, size = self._soft, by_d.shape[2]
+        low, high = self._limits(x0)
+        w, y, good = np.zeros(size + soft.sum()), np.zeros(len(low)), True
+        if not ((low <= 0) & (high >= 0)).all():
+            w, y, good = self._run((low, high), size)
+        d = w[:size]
+        z = by_d @ d + by_start @ x0 + offset
+        end = x_d @ d + x_start @ x0 + x
+        return z, end, self._of_rows(y) if good else self.least(x0), good
+
+    def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of all rows, then of soft ones with the upper limits, which they lack before."""
+        at, soft = self._start @ x0, self._soft
+        low, high = self._low - at, self._high - at
+        lower = np.concatenate([low, np.full(soft.sum(), -np.inf)])
+        return lower, np.concatenate([np.where(soft, np.inf, high), high[soft]])
+
+    def _of_rows(self, y: np.ndarray) -> np.ndarray:
+        found = y[: len(self._soft)].copy()
+        found[self._soft] += y[len(self._soft) :]
+        return found / self._length
+
+    @property
+    def kept(self) -> np.ndarray:
+        """Which rows have a limit."""
+        return self._keep
+
+    def least(self, x0: np.ndarray) -> np.ndarray:
+        """By how much the rows `kept` are exceeded at least, in the sense of least squares: where they cannot
+        be kept, multipliers that prove it, (RH 9).
+        """
+        rows, size = self._matrix.shape
+        H = np.concatenate([np.full(size, ROUGH), np.ones(rows)])
+        pattern = {"h": ca.Sparsity.diag(size + rows), "a": ca.Sparsity.dense(rows, size + rows)}
+        solver = ca.conic("least", self.solver, pattern, {**self._options, "error_on_fail": False})
+        A, (low, high) = np.hstack([self._matrix, -np.eye(rows)]), self._limits(x0)
+        out = solver(h=ca.diag(ca.DM(H)), g=np.zeros(size + rows), a=A, lba=low, uba=high)
+        return self._of_rows(np.array(out["x"]).ravel()[size:])
+
+    def _run(self, limits: tuple[np.ndarray, np.ndarray], free: int):
+        """Minimize 1/2 |w|^2 + slope's with limits of A w, and s = w[free:] >= 0."""
+        A, size = self._matrix, self._matrix.shape[1]
+        if A.shape not in self._solvers:
+            if len(self._solvers) >= 8:
+                self._solvers.pop(next(iter(self._solvers)))
+            pattern = {"h": ca.Sparsity.diag(size), "a": ca.Sparsity.dense(*A.shape)}
+            options = {**self._options, "error_on_fail": False}
+            self._solvers[A.shape] = ca.conic("mpc", self.solver, pattern, options)
+        solver = self._solvers[A.shape]
+        g = np.concatenate([np.zeros(free), self._slope])
+        least = np.concatenate([np.full(free, -np.inf), np.zeros(size - free)])
+        out = solver(
+            h=ca.DM.eye(size), g=g, a=A, lbx=least, ubx=np.full(size, np.inf), lba=limits[0], uba=limits[1]
+        )
+        w, y = np.array(out["x"]).ravel(), np.array(out["lam_a"]).ravel()
+        w[free:] = np.maximum(w[free:], 0.0)
+        reached = A @ w
+        kept = np.maximum(limits[0] - reached, reached - limits[1]) <= VIOLATED * (1 + np.abs(reached))
+        return w, y, bool(solver.stats()["success"] and kept.all())

@@ -1,0 +1,302 @@
+/* The interior point of a program of stages, behind qp_stages.c. */
+
+/* -- rows ------------------------------------------------------------------------------------------------------ */
+
+#if QP_NM + QP_NE > 0
+
+/* Limits of all rows -> s->row; how many inequalities there are. */
+static int QP_(read)(const QP_(data) *d, QP_(state) *s) {
+  const int rows = d->steps * QP_NM + QP_NE;
+  int r, inequalities = 0;
+  for (r = 0; r < rows; ++r) {
+    QP_(row) *o = &s->row[r];
+#if QP_NM > 0
+    if (r < d->steps * QP_NM) {
+      o->limit[0] = d->lower[r / QP_NM][r % QP_NM];
+      o->limit[1] = d->upper[r / QP_NM][r % QP_NM];
+      o->linear = d->linear[r % QP_NM];
+      o->square = d->square[r % QP_NM];
+    }
+#endif
+#if QP_NE > 0
+    if (r >= d->steps * QP_NM) {
+      const int i = r - d->steps * QP_NM;
+      o->limit[0] = d->lower_end[i];
+      o->limit[1] = d->upper_end[i];
+      o->linear = d->linear_end[i];
+      o->square = d->square_end[i];
+    }
+#endif
+    o->has = (o->limit[0] > -QP_NONE ? 1 : 0) + (o->limit[1] < QP_NONE ? 2 : 0);
+    if (o->limit[0] == o->limit[1]) o->has = 4;
+    inequalities += o->has == 1 || o->has == 2 || o->has == 3;
+  }
+  return inequalities;
+}
+
+/* Of a side: 1 / (t + l beta), what l has to do with exceedances (alpha, beta of (RH 6)), and what they leave. */
+static void QP_(aside)(const QP_(row) *w, const QP_(side) *o, QP_REAL aim, int second, QP_REAL give[4]) {
+  give[0] = 1 / o->t;
+  give[1] = give[2] = give[3] = 0;
+#if QP_SOFT
+  if (w->linear >= 0) {
+    const QP_REAL under = 1 / (o->v + o->e * w->square);
+    give[3] = w->linear + w->square * o->e - o->l - o->v;
+    give[1] = (aim - second * o->de * o->dv - o->e * (o->v + give[3])) * under;
+    give[2] = o->e * under;
+    give[0] = 1 / (o->t + o->l * give[2]);
+  }
+#else
+  (void)w, (void)aim, (void)second;
+#endif
+}
+
+/* (RH 6): weights of rows and their linear terms, for complementarity `aim` and the second order of the last
+   direction where `second` is 1. */
+static void QP_(condense)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, int second) {
+  const int rows = d->steps * QP_NM + QP_NE;
+  int r, b;
+  for (r = 0; r < rows; ++r) {
+    const QP_(row) *w = &s->row[r];
+    QP_REAL weight = 0, slope = 0, give[4];
+    if (w->has == 4) {
+      weight = 1 / s->give;
+      slope = s->y[r] + (s->h[r] - w->limit[0]) / s->give;
+    } else
+      for (b = 0; b < 2; ++b)
+        if (w->has & (1 << b)) {
+          const QP_(side) *o = &s->side[r][b];
+          QP_REAL l;
+          QP_(aside)(w, o, aim, second, give);
+          l = o->l + (aim - second * o->dl * o->dt - o->l * (o->t + o->r + give[1])) * give[0];
+          weight += o->l * give[0];
+          slope += b ? l : -l;
+        }
+    s->weight[r] = weight;
+    s->slope[r] = slope;
+  }
+}
+
+/* Directions of all sides for a step of the rows: the most by which one shrinks, relative to it. */
+static QP_REAL QP_(directions)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, int second) {
+  const int rows = d->steps * QP_NM + QP_NE;
+  QP_REAL most = 0, give[4], rate;
+  int r, b;
+  for (r = 0; r < rows; ++r) {
+    const QP_(row) *w = &s->row[r];
+    if (w->has == 4) continue;
+    for (b = 0; b < 2; ++b)
+      if (w->has & (1 << b)) {
+        QP_(side) *o = &s->side[r][b];
+        QP_REAL nearer = b ? -s->dh[r] : s->dh[r];
+        QP_(aside)(w, o, aim, second, give);
+        nearer += o->r + give[1];
+        o->dl = (aim - second * o->dl * o->dt - o->l * (o->t + nearer)) * give[0];
+        o->dt = nearer + give[2] * o->dl;
+        rate = -o->dl / o->l;
+        most = rate > most ? rate : most;
+        rate = -o->dt / o->t;
+        most = rate > most ? rate : most;
+#if QP_SOFT
+        if (w->linear >= 0) {
+          o->de = give[1] + give[2] * o->dl;
+          o->dv = w->square * o->de - o->dl + give[3];
+          rate = -o->de / o->e;
+          most = rate > most ? rate : most;
+          rate = -o->dv / o->v;
+          most = rate > most ? rate : most;
+        }
+#endif
+      }
+  }
+  return most;
+}
+
+/* Mean complementarity a step along the directions. */
+static QP_REAL QP_(complementarity)(const QP_(data) *d, QP_(state) *s, QP_REAL step) {
+  const int rows = d->steps * QP_NM + QP_NE;
+  QP_REAL sum = 0;
+  int r, b, count = 0;
+  for (r = 0; r < rows; ++r) {
+    const QP_(row) *w = &s->row[r];
+    if (w->has == 4) continue;
+    for (b = 0; b < 2; ++b)
+      if (w->has & (1 << b)) {
+        const QP_(side) *o = &s->side[r][b];
+        sum += (o->t + step * o->dt) * (o->l + step * o->dl);
+        ++count;
+        if (QP_SOFT && w->linear >= 0) {
+          sum += (o->e + step * o->de) * (o->v + step * o->dv);
+          ++count;
+        }
+      }
+  }
+  return count ? sum / (QP_REAL)count : 0;
+}
+#endif
+
+/* The largest entry of gradients and of Hessians' diagonals: what complementarity is measured in. */
+static QP_REAL QP_(size)(const QP_(data) *d) {
+  QP_REAL most = 0;
+  int i, k;
+  for (k = 0; k < d->steps; ++k)
+    for (i = 0; i < QP_NZ; ++i) {
+      const QP_REAL a = QP_ABS(d->g[k][i]), b = QP_ABS(d->H[k][i][i]);
+      most = a > most ? a : most;
+      most = b > most ? b : most;
+    }
+  for (i = 0; i < QP_NX; ++i) {
+    const QP_REAL a = QP_ABS(d->g_end[i]), b = QP_ABS(d->H_end[i][i]);
+    most = a > most ? a : most;
+    most = b > most ? b : most;
+  }
+  return most > 0 ? most : 1;
+}
+
+#if QP_NM + QP_NE > 0
+
+/* A part of the step. */
+static void QP_(move)(const QP_(data) *d, QP_(state) *s, QP_REAL step) {
+  const int rows = d->steps * QP_NM + QP_NE;
+  int r, b;
+  for (r = 0; r < rows; ++r) {
+    if (s->row[r].has == 4) s->y[r] += step * (s->h[r] + s->dh[r] - s->row[r].limit[0]) / s->give;
+    else
+      for (b = 0; b < 2; ++b)
+        if (s->row[r].has & (1 << b)) {
+          QP_(side) *o = &s->side[r][b];
+          o->t += step * o->dt;
+          o->l += step * o->dl;
+#if QP_SOFT
+          o->e += step * o->de;
+          o->v += step * o->dv;
+#endif
+          o->r *= 1 - step;
+        }
+  }
+  QP_(advance)(d, s, step);
+  QP_(values)(d, s->x, s->u, s->h);
+  s->left *= 1 - step;
+}
+
+/* The program without its inequalities, equations by a few steps on their multipliers: whether it is the answer. */
+static int QP_(unlimited)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, QP_REAL tolerance, int warm) {
+  const int rows = d->steps * QP_NM + QP_NE;
+  int r, pass, equations = 0, kept;
+  for (r = 0; r < rows; ++r) {
+    const int equation = s->row[r].has == 4;
+    if (!warm || !equation) s->y[r] = 0;
+    s->weight[r] = equation ? 1 / s->give : 0;
+    equations += equation;
+  }
+  kept = QP_(factor)(d, s);
+  for (pass = 0; kept && pass < (equations ? 3 : 1); ++pass) {
+    for (r = 0; r < rows; ++r)
+      s->slope[r] = s->row[r].has == 4 ? s->y[r] + (s->h[r] - s->row[r].limit[0]) / s->give : 0;
+    if (pass) QP_(bend)(d, s);
+    QP_(sweep)(d, s, x0);
+    QP_(move)(d, s, 1);
+    memset(s->pushed, 0, sizeof s->pushed); /* the dynamics are kept now */
+  }
+  if (!kept) { /* limits are needed for a minimum */
+    int i, j;
+    memcpy(s->x[0], x0, sizeof s->x[0]);
+    for (i = 0; i < QP_NX; ++i)
+      for (j = 0; j < QP_NX; ++j) s->gap[0][i] += d->F[0][i][j] * x0[j];
+  }
+  QP_(values)(d, s->x, s->u, s->h);
+  for (r = 0; r < rows; ++r) {
+    const QP_(row) *w = &s->row[r];
+    if (w->has == 4) kept &= QP_ABS(s->h[r] - w->limit[0]) <= tolerance * (1 + QP_ABS(w->limit[0]));
+    else kept &= (!(w->has & 1) || s->h[r] >= w->limit[0]) && (!(w->has & 2) || s->h[r] <= w->limit[1]);
+  }
+  return kept;
+}
+
+/* Distances and multipliers of a first iterate, well inside. */
+static void QP_(begin)(const QP_(data) *d, QP_(state) *s) {
+  const int rows = d->steps * QP_NM + QP_NE;
+  int r, b;
+  for (r = 0; r < rows; ++r)
+    for (b = 0; b < 2; ++b)
+      if (s->row[r].has != 4 && s->row[r].has & (1 << b)) {
+        const QP_REAL limit = s->row[r].limit[b], inside = b ? limit - s->h[r] : s->h[r] - limit;
+        QP_(side) *o = &s->side[r][b];
+        memset(o, 0, sizeof *o);
+        o->t = inside > QP_ROOM ? inside : QP_ROOM;
+        o->l = QP_BEGIN * s->size / o->t;
+        if (QP_SOFT && s->row[r].linear >= 0) {
+          o->e = o->t - inside > QP_ROOM ? o->t - inside : QP_ROOM;
+          o->v = QP_BEGIN * s->size / o->e;
+        }
+        o->r = inside + o->e - o->t;
+      }
+}
+
+/* One predictor and corrector; 0 where there is no minimum. */
+static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int inequalities) {
+  QP_REAL most = 0, aim;
+  QP_(bend)(d, s);
+  QP_(condense)(d, s, 0, 0);
+  if (!QP_(factor)(d, s)) return 0;
+  QP_(sweep)(d, s, x0);
+  if (inequalities) {
+    most = QP_(directions)(d, s, 0, 0);
+    aim = QP_(complementarity)(d, s, most > 1 ? 1 / most : 1) / s->mu;
+    aim = aim * aim * aim * s->mu;
+    if (!(aim > QP_FLOOR * s->size)) aim = QP_FLOOR * s->size;
+    QP_(condense)(d, s, aim, 1);
+    QP_(sweep)(d, s, x0);
+    most = QP_(directions)(d, s, aim, 1);
+  }
+  QP_(move)(d, s, most > QP_FRACTION ? QP_FRACTION / most : 1);
+  s->mu = QP_(complementarity)(d, s, 0);
+  ++s->done;
+  return 1;
+}
+#endif
+
+QP_API int QP_(solve)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int iterations, QP_REAL tolerance,
+                      int warm) {
+  int code = 0;
+#if QP_NM + QP_NE > 0
+  const int rows = d->steps * QP_NM + QP_NE;
+  int r, inequalities;
+#endif
+  s->size = QP_(size)(d);
+  s->mu = s->left = 0;
+  s->done = 0;
+  memset(s->x, 0, sizeof s->x);
+  memset(s->u, 0, sizeof s->u);
+  memcpy(s->gap, d->c, sizeof s->gap);
+  memcpy(s->bent, d->g, sizeof s->bent);
+  memcpy(s->bent_end, d->g_end, sizeof s->bent_end);
+#if QP_NM + QP_NE > 0
+  inequalities = QP_(read)(d, s);
+  s->give = QP_GIVE / s->size;
+  memset(s->h, 0, sizeof s->h);
+  memset(s->side, 0, sizeof s->side);
+  if (!QP_(unlimited)(d, s, x0, tolerance, warm) || !(tolerance > 0)) {
+    QP_(begin)(d, s);
+    s->mu = QP_(complementarity)(d, s, 0);
+    for (s->left = 1; s->done < iterations;) {
+      if (tolerance > 0 && s->mu <= tolerance * s->size && s->left <= tolerance) break;
+      if (!QP_(iterate)(d, s, x0, inequalities)) {
+        code = 2;
+        break;
+      }
+    }
+    for (r = 0; r < rows; ++r) {
+      const int has = s->row[r].has;
+      if (has != 4) s->y[r] = (has & 2 ? s->side[r][1].l : 0) - (has & 1 ? s->side[r][0].l : 0);
+    }
+    if (!code) code = tolerance > 0 && !(s->mu <= tolerance * s->size && s->left <= tolerance);
+  }
+#else
+  (void)iterations, (void)tolerance, (void)warm;
+  if (!QP_(factor)(d, s)) return 2;
+  QP_(sweep)(d, s, x0);
+  QP_(advance)(d, s, 1);
+#endif
+  return QP_(adjoint)(d, s) <= QP_MOST ? code : 3;
+}

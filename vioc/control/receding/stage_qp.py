@@ -1,0 +1,394 @@
+"""The quadratic program of stages that receding horizons solve: its data, its C, and its answers.
+
+    minimize  sum over k < N of 1/2 z_k'H_k z_k + g_k'z_k  +  1/2 x_N'H_end x_N + g_end'x_N
+    z_k = (x_k, u_k),   x_k+1 = F_k z_k + c_k,   x_0 given,
+    lower <= rows(z_k) <= upper,   lower_end <= J_end x_N <= upper_end
+
+By `qp_stages.c` and `qp.c` where there is a compiler, for its sizes; condensed, by a solver of CasADi, else.
+See docs/maths/receding.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.compile.compiler import find_compiler
+from vioc.compile.libraries import load_library
+from vioc.control.problem.status import Status
+from vioc.control.receding.condensed import Condensed
+
+SOURCES = ("qp_stages.c", "qp.c")
+TOLERANCE, ITERATIONS = 1e-11, 50
+NEAR = 1e-6  # what may be left of the conditions, relative, of an answer that is called solved
+LOOSE = 1e-4  # likewise, of one that is called acceptable
+PROOF = 1e-6  # how well multipliers prove that there is no feasible point, relative
+_VERDICTS = {0: Status.CONVERGED, 1: Status.MAX_ITERATIONS, 2: Status.NO_DESCENT, 3: Status.NOT_FINITE}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of a program.
+
+    Attributes
+    ----------
+    steps, nx, nu : int
+        The most steps; states and inputs.
+    at : tuple of int
+        Entries of (x, u) that are rows of every stage.
+    general, end : int
+        Other rows of a stage, behind these; rows of the last state.
+    soft : bool
+        Whether rows may be soft.
+    """
+
+    steps: int
+    nx: int
+    nu: int
+    at: tuple[int, ...] = ()
+    general: int = 0
+    end: int = 0
+    soft: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a stage."""
+        return len(self.at) + self.general
+
+    def source(self, name: str = "qp", *, single: bool = False, api: str = "") -> str:
+        """C99 that solves such programs; its names begin with `name`. `api` is put before its functions."""
+        sizes: dict[str, Any] = dict(
+            N=self.steps, NX=self.nx, NU=self.nu, NB=len(self.at), NG=self.general, NE=self.end
+        )
+        sizes |= dict(SOFT=int(self.soft), FLOAT=int(single), NAME=name, API=api)
+        defined = "".join(f"#define QP_{key} {value}\n" for key, value in sizes.items())
+        return defined + "".join(Path(__file__).with_name(n).read_text("utf-8") for n in SOURCES)
+
+    @property
+    def fields(self) -> list[tuple]:
+        """Of NAME_data, as numpy has them; arrays of no entries have one."""
+        N, n, q, m = self.steps, self.nx, self.nx + self.nu, max(self.rows, 1)
+        e, g = max(self.end, 1), max(self.general, 1)
+        sizes: dict[str, tuple[int, ...]] = dict(H=(N, q, q), g=(N, q), F=(N, n, q), c=(N, n))
+        sizes |= dict(H_end=(n, n), g_end=(n,), J=(N, g, q), lower=(N, m), upper=(N, m), J_end=(e, n))
+        sizes |= dict(
+            lower_end=(e,), upper_end=(e,), linear=(m,), square=(m,), linear_end=(e,), square_end=(e,)
+        )
+        fields: list[tuple] = [(name, float, shape) for name, shape in sizes.items()]
+        return [*fields, ("at", np.int32, (max(len(self.at), 1),)), ("steps", np.int32)]
+
+
+class Data:
+    """What a program is made of, as arrays to be filled: those of the module's text, by stage.
+
+    `lower`, `upper` (N, rows) begin with the entries `at`; `J` is of the others. Infinite where there is no
+    limit. `linear`, `square` (rows,), and those of the end, are the penalties of what is beyond a limit,
+    linear e + 1/2 square e^2; linear < 0 where a row is hard, as all are at first.
+    """
+
+    def __init__(self, layout: Layout):
+        self.layout, self.nx, self.nu = layout, layout.nx, layout.nu
+        self.memory = np.zeros((), np.dtype(layout.fields, align=True))
+        m, e, g = layout.rows, layout.end, layout.general
+        a: Any = self.memory
+        self.H, self.g, self.F, self.c = a["H"], a["g"], a["F"], a["c"]
+        self.H_end, self.g_end, self.J, self.J_end = a["H_end"], a["g_end"], a["J"][:, :g], a["J_end"][:e]
+        self.lower, self.upper = a["lower"][:, :m], a["upper"][:, :m]
+        self.lower_end, self.upper_end = a["lower_end"][:e], a["upper_end"][:e]
+        self.linear, self.square = a["linear"][:m], a["square"][:m]
+        self.linear_end, self.square_end = a["linear_end"][:e], a["square_end"][:e]
+        a["at"][: len(layout.at)] = layout.at
+        a["steps"] = layout.steps
+        for name in ("linear", "linear_end"):
+            a[name][...] = -1.0
+        for name in ("square", "square_end"):
+            a[name][...] = 1.0
+        for name in ("lower", "lower_end"):
+            a[name][...] = -np.inf
+        for name in ("upper", "upper_end"):
+            a[name][...] = np.inf
+
+    @property
+    def steps(self) -> int:
+        """N, at most that of the layout."""
+        return int(self.memory["steps"])
+
+    @steps.setter
+    def steps(self, n: int) -> None:
+        self.memory["steps"] = n
+
+    def rows(self) -> np.ndarray:
+        """Jacobian of all rows of the stages (N, rows, nx + nu)."""
+        N, at = self.steps, list(self.layout.at)
+        entries = np.eye(self.nx + self.nu)[at]
+        return np.concatenate([np.broadcast_to(entries, (N, *entries.shape)), self.J[:N]], axis=1)
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Lower and upper limits and both penalties of all rows, stage by stage, then the end."""
+        N = self.steps
+        sides = [
+            np.concatenate([a[:N].ravel(), b])
+            for a, b in ((self.lower, self.lower_end), (self.upper, self.upper_end))
+        ]
+        prices = [
+            np.concatenate([np.tile(a, N), b])
+            for a, b in ((self.linear, self.linear_end), (self.square, self.square_end))
+        ]
+        return sides[0], sides[1], prices[0], prices[1]
+
+
+class Answer(NamedTuple):
+    """Of a program.
+
+    Attributes
+    ----------
+    x, u : (N+1, nx), (N, nu)
+    y, y_end : (N, rows), (end,)
+        Multipliers of rows, >= 0 at upper limits.
+    p : (N+1, nx)
+        Costates of the dynamics.
+    status : Status
+        "infeasible" is proved by the multipliers; "max_iterations" is not.
+    iterations : int
+    error : float
+        What is left of the conditions of optimality, relative (`Remains`).
+    """
+
+    x: np.ndarray
+    u: np.ndarray
+    y: np.ndarray
+    y_end: np.ndarray
+    p: np.ndarray
+    status: Status
+    iterations: int
+    error: float
+
+
+class StageQP:
+    """A program of a layout, solved again and again.
+
+    Parameters
+    ----------
+    layout : Layout
+    native : bool
+        Use C, where there is a compiler.
+    solver : str
+        Of CasADi, for what is condensed.
+    options : dict, optional
+        Of that solver.
+
+    Attributes
+    ----------
+    data : Data
+        To be filled; then `prepare`, then `solve` as often as there are first states.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        native: bool = True,
+        solver: str = "daqp",
+        options: dict[str, Any] | None = None,
+    ):
+        self.layout, self.data = layout, Data(layout)
+        self.native = native and find_compiler() is not None
+        self._condensed = Condensed(solver, options)
+        self._good = False
+        if self.native:
+            self._solve, size = _library(layout)
+            self._state = np.zeros(size, np.uint8)
+            self._views = _views(layout, self._state)
+
+    def prepare(self) -> None:
+        """Do what does not depend on the first state."""
+        self._good = self.native or self._condensed.prepare(self.data)
+
+    def solve(
+        self, x0: Any, iterations: int = ITERATIONS, tolerance: float = TOLERANCE, warm: bool = False
+    ) -> Answer:
+        """The minimum from x0 (nx,).
+
+        Parameters
+        ----------
+        iterations : int
+            Of the interior point, at most; or exactly, where `tolerance` is 0.
+        tolerance : float
+            Of complementarity, relative to the cost's derivatives, and of rows and dynamics.
+        warm : bool
+            Begin with the last answer's multipliers of equations.
+        """
+        x0, N, d = np.ascontiguousarray(x0, float), self.data.steps, self.data
+        m = self.layout.rows
+        if not self.native:
+            return self._by_condensed(x0)
+        code = self._solve(_at(d.memory), _at(self._state), _at(x0), iterations, tolerance, warm)
+        v = self._views
+        y = v["y"]
+        found = Answer(
+            v["x"][: N + 1].copy(),
+            v["u"][:N].copy(),
+            y[: N * m].reshape(N, m).copy(),
+            y[N * m : N * m + self.layout.end].copy(),
+            v["p"][: N + 1].copy(),
+            _VERDICTS[code],
+            int(v["done"][0]),
+            0.0,
+        )
+        return self._judged(found)
+
+    def _by_condensed(self, x0: np.ndarray) -> Answer:
+        d, N, n, m = self.data, self.data.steps, self.layout.nx, self.layout.rows
+        if not self._good:
+            none = np.zeros((N, m)), np.zeros(self.layout.end), np.zeros((N + 1, n))
+            return Answer(
+                np.zeros((N + 1, n)), np.zeros((N, self.layout.nu)), *none, Status.NO_DESCENT, 0, np.inf
+            )
+        z, end, of_rows, good = self._condensed.solve(x0)
+        duals = self._spread(of_rows)
+        y, y_end = duals[: N * m].reshape(N, m), duals[N * m :]
+        x, u = np.vstack([z[:, :n], end]), z[:, n:].copy()
+        p = adjoint(d, x, u, y, y_end)[0]
+        found = Answer(x, u, y, y_end, p, Status.CONVERGED if good else Status.MAX_ITERATIONS, 0, 0.0)
+        return self._judged(found)
+
+    def _judged(self, found: Answer) -> Answer:
+        """With what is left, and "infeasible" where the multipliers prove it."""
+        found = found._replace(error=remains(self.data, found))
+        status = found.status
+        if found.error <= LOOSE:
+            status = Status.CONVERGED if found.error <= NEAR else Status.ACCEPTABLE
+        elif status is not Status.NOT_FINITE and (infeasible(self.data, found) or self._proved(found)):
+            status = Status.INFEASIBLE
+        elif status is Status.CONVERGED:
+            status = Status.MAX_ITERATIONS
+        return found._replace(status=status)
+
+    def _proved(self, found: Answer) -> bool:
+        """Whether the interior point's program is infeasible by the multipliers of least squares."""
+        if not self.native or not self._condensed.prepare(self.data):
+            return False
+        y = self._spread(self._condensed.least(found.x[0]))
+        N, m = self.data.steps, self.layout.rows
+        return infeasible(self.data, found._replace(y=y[: N * m].reshape(N, m), y_end=y[N * m :]))
+
+    def _spread(self, kept: np.ndarray) -> np.ndarray:
+        """Of all rows, from those that have a limit."""
+        y = np.zeros(self.data.steps * self.layout.rows + self.layout.end)
+        y[self._condensed.kept] = kept
+        return y
+
+
+def adjoint(
+    d: Data, x: np.ndarray, u: np.ndarray, y: np.ndarray, y_end: np.ndarray, cost: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Costates (N+1, nx) for multipliers of rows, and what is left by inputs (N, nu); without the cost's part
+    if not `cost`.
+    """
+    N, n = d.steps, d.nx
+    r, p = np.einsum("kmq,km->kq", d.rows(), y), np.zeros((N + 1, n))
+    p[N] = d.J_end.T @ y_end
+    if cost:
+        r += d.g[:N] + np.einsum("kij,kj->ki", d.H[:N], np.hstack([x[:N], u]))
+        p[N] += d.g_end + d.H_end @ x[N]
+    for k in range(N - 1, -1, -1):
+        r[k] += d.F[k].T @ p[k + 1]
+        p[k] = r[k, :n]
+    return p, r[:, n:]
+
+
+def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Of all rows, stage by stage, then the end."""
+    N, z = d.steps, np.hstack([x[:-1], u])
+    parts = [z[:, list(d.layout.at)], np.einsum("kmq,kq->km", d.J[:N], z)]
+    return np.concatenate([np.hstack(parts).ravel(), d.J_end @ x[-1]])
+
+
+def remains(d: Data, a: Answer) -> float:
+    """What an answer leaves of (RH 2) to (RH 4): the most of rows and dynamics relative to their terms, and
+    of stationarity and complementarity relative to the cost's derivatives and multipliers.
+    """
+    N, n = d.steps, d.nx
+    z = np.hstack([a.x[:-1], a.u])
+    low, high, linear, square = d.limits()
+    h, y = row_values(d, a.x, a.u), np.concatenate([a.y.ravel(), a.y_end])
+    step = np.einsum("kij,kj->ki", d.F[:N], z) + d.c[:N] - a.x[1:]
+    by_u = np.einsum("kij,kj->ki", d.H[:N, n:], z) + d.g[:N, n:]
+    by_u += np.einsum("kji,kj->ki", d.F[:N, :, n:], a.p[1:]) + np.einsum("kmq,km->kq", d.rows()[..., n:], a.y)
+    beyond, soft = np.maximum(0.0, np.maximum(low - h, h - high)), linear >= 0
+    dear = np.abs(y) - linear - square * beyond  # of what is beyond, its price is the multiplier
+    of_soft = np.where(soft, np.maximum(dear, beyond * np.abs(dear)), 0.0)
+    outside = np.where(soft, 0.0, beyond)
+    with np.errstate(invalid="ignore"):
+        slack = np.where(y > 0, high - h, h - low)
+        of_limits = np.where(y != 0, np.abs(y) * np.maximum(slack, 0.0), 0.0)
+    size = max(np.abs(d.g[:N]).max(), np.abs(d.H[:N]).max(), np.abs(d.g_end).max(initial=0), 1e-300)
+    size = max(size, np.abs(y).max(initial=0))
+    parts = [
+        np.abs(step).max(initial=0) / (1 + np.abs(a.x).max()),
+        outside.max(initial=0) / (1 + np.abs(h).max(initial=0)),
+        np.abs(by_u).max(initial=0) / max(size, np.abs(a.p).max()),
+        of_soft.max(initial=0) / size,
+        of_limits.max(initial=0) / size / (1 + np.abs(h).max(initial=0)),
+    ]
+    return float(np.max(parts))
+
+
+def infeasible(d: Data, a: Answer) -> bool:
+    """Whether the multipliers of hard rows prove that no motion keeps them (RH 9): their sum over rows is
+    then the same for every motion from this start, and beyond what limits allow.
+    """
+    low, high, linear, _ = d.limits()
+    y = np.concatenate([a.y.ravel(), a.y_end])
+    y = np.where((linear >= 0) | ((y > 0) & np.isinf(high)) | ((y < 0) & np.isinf(low)), 0.0, y)
+    largest = np.abs(y).max(initial=0)
+    if not 0 < largest < np.inf:
+        return False
+    y /= largest
+    N, m = d.steps, d.layout.rows
+    left = adjoint(d, a.x, a.u, y[: N * m].reshape(N, m), y[N * m :], cost=False)[1]
+    x = np.empty_like(a.x)  # some motion from here
+    x[0] = a.x[0]
+    for k in range(N):
+        x[k + 1] = d.F[k] @ np.concatenate([x[k], a.u[k]]) + d.c[k]
+    value = float(y @ row_values(d, x, a.u))
+    most = float(
+        np.where(y > 0, y * np.where(np.isinf(high), 0, high), y * np.where(np.isinf(low), 0, low)).sum()
+    )
+    moved = float(np.abs(left).max(initial=0)) * (1 + np.abs(a.u).max()) * a.u.size
+    return value - most > PROOF * (1 + abs(value)) + moved
+
+
+def _at(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _views(layout: Layout, memory: np.ndarray) -> dict[str, np.ndarray]:
+    """The answer in NAME_state."""
+    N, n, m = layout.steps, layout.nx, layout.nu
+    rows = max(N * layout.rows + layout.end, 1)
+    shapes = dict(x=(N + 1, n), u=(N, m), p=(N + 1, n), y=(rows,), mu=(), left=())
+    fields = [*((name, float, shape) for name, shape in shapes.items()), ("done", np.int32)]
+    kind = np.dtype(fields, align=True)
+    found = memory[: kind.itemsize].view(kind)[0]
+    return {name: found[name] for name in ("x", "u", "p", "y")} | {
+        "done": memory[: kind.itemsize].view(kind)["done"]
+    }
+
+
+@lru_cache(maxsize=64)
+def _library(layout: Layout) -> tuple[Any, int]:
+    """The function that solves, and the bytes of its state."""
+    api = '__attribute__((visibility("default")))'
+    ask = f"\n{api} long long qp_bytes(int s) {{ return s ? sizeof(qp_state) : sizeof(qp_data); }}\n"
+    library = load_library([layout.source(api=api) + ask], "quadratic program of stages")
+    library.qp_bytes.restype = ctypes.c_longlong
+    if library.qp_bytes(0) != np.dtype(layout.fields, align=True).itemsize:
+        raise TypeError("quadratic program of stages: this compiler lays out its data in another way")
+    pointer = ctypes.c_void_p
+    library.qp_solve.argtypes = [pointer, pointer, pointer, ctypes.c_int, ctypes.c_double, ctypes.c_int]
+    return library.qp_solve, int(library.qp_bytes(1))
