@@ -7,7 +7,7 @@ import pytest
 import vioc
 from vioc.control import dlqr, dmoc, feedback, optimize, quadratic
 from vioc.control.analysis import modes
-from vioc.control.interop import export_c, load_functions, save_functions
+from vioc.control.interop import load_functions, save_functions
 from vioc.control.sweep import executors
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.signals import inputs
@@ -182,8 +182,6 @@ def test_exported_parameters_have_no_defaults(tmp_path):
     given = [2.0], [0.0], 0.0, f.dt
     assert functions["step"](*given, list(header["parameters"].values()))[0] == 6
     assert functions["step"](*given, [])[0] == 0
-    export_c(f, tmp_path / "m.c")
-    assert "parameters must be passed: they are zero" in (tmp_path / "m.h").read_text()
 
 
 def test_a_lost_worker_names_the_guard():

@@ -1,17 +1,15 @@
-"""Neighbours: exported functions and C, python-control, Crocoddyl."""
+"""Neighbours: exported functions, python-control, Crocoddyl."""
 
 import json
-import shutil
-import sys
 
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import cart_pole, double_integrator, midpoint_pendulum
+from control_maps import cart_pole, midpoint_pendulum
 
 import vioc
 from vioc.control import dlqr, optimize, quadratic, straight_line
-from vioc.control.interop import compile_c, export_c, load_functions, save_functions, step_functions
+from vioc.control.interop import load_functions, save_functions, step_functions
 from vioc.errors import FileFormatError, OptimizationError
 
 
@@ -73,30 +71,7 @@ def test_export_of_constraints(tmp_path):
     compare(f, step_functions(f, second_order=True), x, np.array([0.4]))
 
 
-@pytest.mark.skipif(
-    sys.platform == "win32" or not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler"
-)
-def test_c_source_compiles_and_agrees(tmp_path):
-    for f in (vioc.MidpointVI(vioc.models.load("pendulum"), 0.01), pendulum_on_rod()):
-        source = export_c(f, tmp_path / f"{f.system.name}.c")
-        text = source.read_text()
-        assert text.startswith("/* One step of a map, dt = ")
-        assert f.state_names[0] in text.splitlines()[1]
-        assert "int step(const" in source.with_suffix(".h").read_text()
-        compiled = compile_c(source, flags=("-O1",))
-        x = f.initial_state({f.system.variables[0]: 0.3}) if not f.nm else f.state({"y": -1.0})
-        compare(f, compiled, x, np.full(f.nu, 0.2))
-    with pytest.raises(RuntimeError, match="failed"):
-        (tmp_path / "broken.c").write_text("int step(")
-        compile_c(tmp_path / "broken.c")
-
-
 def test_export_refusals(tmp_path):
-    f = double_integrator()
-    with pytest.raises(ValueError, match=r"ends in \.c"):
-        export_c(f, tmp_path / "map.cpp")
-    with pytest.raises(ValueError, match="not a name in C"):
-        export_c(f, tmp_path / "my map.c")
     for text in ("", "{}", '{"format": "vioc-functions-1", "functions": {"step": "jk"}}', "[1]"):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(FileFormatError, match="not exported functions of a map"):

@@ -17,13 +17,13 @@ from vioc.control.feedback import (
     LinearMPC,
     Measurement,
     NonlinearMPC,
-    c_source,
     covariance,
     kalman,
     track_curve,
 )
 from vioc.control.linear.system import linear_system
 from vioc.control.sweep import sweep
+from vioc.control.target import write_target
 from vioc.dynamics.integrators import structured
 from vioc.maps.steps import check_steps, lengths_of, same_steps
 
@@ -202,7 +202,11 @@ class TestWhatJoinsTwoSteps:
 
     def test_laws_and_filters_count_samples(self, f, swing):
         law = dlqr(f, swing[0], 1.0, 1.0)
-        for use in (lambda: ClosedLoop(f, law), lambda: LinearMPC(law, 3), lambda: c_source(law)):
+        for use in (
+            lambda: ClosedLoop(f, law),
+            lambda: LinearMPC(law, 3),
+            lambda: write_target("law", law, None),
+        ):
             with pytest.raises(ValueError, match=r"reference: made for steps of 0.02.* to 0.0.* s.*one step"):
                 use()
         with pytest.raises(ValueError, match="trajectory: made for steps of .* resample it"):

@@ -5,7 +5,7 @@ Costs, regulators and trajectory optimization are here; `dmoc` transcribes whole
 and seen, `sweep` many runs at once, `interop` other packages.
 """
 
-from vioc.control import analysis, dmoc, feedback, interop, sweep
+from vioc.control import analysis, dmoc, feedback, interop, sweep, target
 from vioc.control.analysis import (
     accessibility,
     controllability,
@@ -92,5 +92,6 @@ __all__ = [
     "steer",
     "straight_line",
     "sweep",
+    "target",
     "unstabilizable_modes",
 ]

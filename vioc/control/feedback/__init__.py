@@ -3,7 +3,6 @@
 Maths: docs/maths/feedback.md; how to: docs/feedback.md.
 """
 
-from vioc.control.feedback.c_source import c_source, write_c
 from vioc.control.feedback.configurations import ConfigurationObserver
 from vioc.control.feedback.covariance import Covariance, covariance
 from vioc.control.feedback.equilibrium import Equilibrium, equilibrium
@@ -12,6 +11,7 @@ from vioc.control.feedback.loop import ClosedLoop, LoopRun
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.feedback.mpc import LinearMPC, Plan
 from vioc.control.feedback.nmpc import Horizon, NonlinearMPC, descent_solver, dmoc_solver
+from vioc.control.feedback.scheduled import LimitedLaw, ScheduledLaw
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.control.regulators.tracking import Tracking, track_curve
@@ -28,15 +28,16 @@ __all__ = [
     "Horizon",
     "KalmanFilter",
     "Law",
+    "LimitedLaw",
     "LinearMPC",
     "LoopRun",
     "Measurement",
     "NonlinearMPC",
     "Plan",
+    "ScheduledLaw",
     "StateLaw",
     "Tracking",
     "as_law",
-    "c_source",
     "covariance",
     "descent_solver",
     "dmoc_solver",
@@ -46,5 +47,4 @@ __all__ = [
     "tangent_bases",
     "tangent_basis",
     "track_curve",
-    "write_c",
 ]

@@ -34,6 +34,8 @@ class Measurement:
     ----------
     names : tuple of ny str
     V : (ny, ny)
+    wrapped : (ny,), bool
+        Which are known modulo 2 pi.
 
     Raises
     ------
@@ -68,11 +70,11 @@ class Measurement:
                 raise ValueError(f"{name}: a measurement is of the state alone, this depends on the step")
         known = {n for n in f.wrap if n in self.names}
         known |= {meaning(name, self.names, "wrap") for name in as_names(wrap)}
-        self._wrapped = np.array([n in known for n in self.names])
+        self.wrapped = np.array([n in known for n in self.names])
         self._values = Evaluator(ca.Function("g", [s.x, s.parameters], [g, ca.jacobian(g, s.x)]))
 
     def __reduce__(self):
-        wrapped = tuple(n for n, w in zip(self.names, self._wrapped, strict=True) if w)
+        wrapped = tuple(n for n, w in zip(self.names, self.wrapped, strict=True) if w)
         return _rebuild, (self.map, self.names, self.V, wrapped)
 
     def _evaluate(self, x: np.ndarray) -> list[np.ndarray]:
@@ -96,7 +98,7 @@ class Measurement:
         """y - g(x), angles in [-pi, pi]."""
         y = check_array(y, (len(self.names),), "measurement", self.names)
         d = y - self(x)
-        return np.where(self._wrapped, d - 2 * np.pi * np.round(d / (2 * np.pi)), d)
+        return np.where(self.wrapped, d - 2 * np.pi * np.round(d / (2 * np.pi)), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
         """g(x), with noise if there is a generator."""

@@ -1,4 +1,4 @@
-"""A map and its derivatives for use elsewhere: CasADi functions in a file, or C source without dependencies.
+"""A map and its derivatives for use elsewhere: CasADi functions in a file. C: `vioc.control.target`.
 
     step         (x, u, t, dt, parameters) -> x_next, multipliers, residual
     linearize    (x, u, t, dt, parameters) -> A, B, C, D
@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import casadi as ca
 
-from vioc.control.c_comment import listed
 from vioc.errors import FileFormatError
 from vioc.maps.protocol import OneStepMap
 
@@ -136,73 +133,6 @@ def load_functions(path: str | os.PathLike) -> Exported:
     return Exported(functions, content)
 
 
-def export_c(f: OneStepMap, path: str | os.PathLike, *, second_order: bool = False) -> Path:
-    """Write C source of `step_functions`, which needs nothing but a C compiler, and its header.
-
-    Parameters
-    ----------
-    f : OneStepMap
-    path : path
-        Of the source, ``name.c``; ``name.h`` is written beside it, with the layout of x, u and multipliers.
-    second_order : bool
-
-    Returns
-    -------
-    Path
-        Of the source.
-
-    Notes
-    -----
-    Calling convention of CasADi: ``int step(const double** arg, double** res, casadi_int* iw, double* w,
-    int mem)`` with work sizes from ``step_work``; matrices are column-major.
-    """
-    path = Path(path)
-    if path.suffix != ".c":
-        raise ValueError(f"export_c: expected a path that ends in .c, got {path.name}")
-    if not path.stem.isidentifier():
-        raise ValueError(f"export_c: {path.stem!r} is not a name in C")
-    generator = ca.CodeGenerator(path.name, {"with_header": True, "casadi_int": "long long int"})
-    for function in step_functions(f, second_order=second_order).values():
-        generator.add(function)
-    generator.generate(f"{path.parent.resolve()}{os.sep}")
-    for written in (path, path.with_suffix(".h")):
-        written.write_text(_comment(f) + written.read_text())
-    return path
-
-
-def compile_c(
-    source: str | os.PathLike, *, compiler: str | None = None, flags: tuple[str, ...] = ("-O2",)
-) -> dict[str, ca.Function]:
-    """Compile exported C to a shared library and load its functions, to compare or to run faster.
-
-    Parameters
-    ----------
-    source : path
-    compiler : str, optional
-        Default: ``cc``, ``gcc`` or ``clang``, the first that is found.
-    flags : tuple of str
-
-    Raises
-    ------
-    FileNotFoundError
-        Without a compiler.
-    RuntimeError
-        If it fails; with the end of its messages.
-    """
-    source = Path(source)
-    found = compiler or next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
-    if found is None:
-        raise FileNotFoundError("compile_c: no C compiler was found (cc, gcc, clang); give `compiler`")
-    library = source.with_suffix(".so")
-    command = [found, "-shared", "-fPIC", *flags, str(source), "-o", str(library), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"compile_c: {found} failed: {done.stderr[-500:]}")
-    text = source.read_text()
-    names = [n for n in ("step", "linearize", "second") if f"casadi_int {n}_n_in" in text]
-    return {n: ca.external(n, str(library.resolve())) for n in names}
-
-
 def _header(f: OneStepMap) -> dict[str, Any]:
     return {
         "format": FORMAT,
@@ -212,20 +142,3 @@ def _header(f: OneStepMap) -> dict[str, Any]:
         "multiplier_names": list(f.multiplier_names),
         "parameters": f.parameters,
     }
-
-
-def _comment(f: OneStepMap) -> str:
-    rows = [
-        ("x", f.state_names),
-        ("u", f.input_names),
-        ("multipliers", f.multiplier_names),
-        ("parameters", tuple(f"{n} = {v:.17g}" for n, v in f.parameters.items())),
-    ]
-    lines = [f" * {what:<12} {listed(names) or 'none'}" for what, names in rows]
-    if f.parameters:
-        lines.append(
-            " * The parameters must be passed: they are zero, not the values above, where arg[4] is NULL."
-        )
-    return "\n".join(
-        [f"/* One step of a map, dt = {f.dt:.17g} s unless another is given.", *lines, " */", ""]
-    )

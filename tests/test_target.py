@@ -1,0 +1,306 @@
+"""Folders of C: built without a warning, replayed under sanitizers, equal to Python; what is refused."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import cart_pole, midpoint_pendulum, two_inputs
+
+import vioc
+from vioc.control import dlqr, target
+from vioc.control.feedback import (
+    ClosedLoop,
+    ConfigurationObserver,
+    ExtendedKalmanFilter,
+    LimitedLaw,
+    LinearMPC,
+    Measurement,
+    ScheduledLaw,
+    StateLaw,
+    as_law,
+    equilibrium,
+    kalman,
+    track_curve,
+)
+from vioc.control.target import Operations, write_target
+from vioc.control.target.emit import emit
+from vioc.control.target.parts import factored, helpers, solved
+from vioc.errors import StepError
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+CHECKED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
+OF_MATH = {"sin", "cos", "sincos", "sqrt", "floor", "fabs", "sinf", "cosf", "sincosf", "floorf"}
+
+
+def works(*flags):
+    """Whether the compiler links and runs with these."""
+    done = subprocess.run(
+        [str(COMPILER), "-x", "c", "-", "-o", "/dev/null", *flags],
+        input="#include <math.h>\nint main(void) { return 0; }",
+        text=True,
+        capture_output=True,
+    )
+    return done.returncode == 0
+
+
+def replayed(written, *flags):
+    """Exit code and lines of the test program."""
+    name, program = written.name, written.folder / "replay"
+    sources = [str(written.folder / f"{name}{part}.c") for part in ("", "_test")]
+    subprocess.run([COMPILER, *STRICT, *flags, *sources, "-o", str(program), "-lm"], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def loaded(written):
+    """The folder as a shared library."""
+    library = written.folder / "library.so"
+    source = written.folder / f"{written.name}.c"
+    command = [COMPILER, *STRICT, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(library))
+
+
+def pointer(array):
+    return array.ctypes.data_as(ctypes.c_void_p)
+
+
+@pytest.fixture(scope="module")
+def cart():
+    """A cart-pole of two angles' worth of trouble: wrapped, measured by encoders, bounded."""
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01, wrap=("theta",))
+    upright = equilibrium(f, theta=0.0)
+    law = dlqr(f, upright, {"x": 20.0, "theta": 20.0, "p.x": 1.0, "p.theta": 1.0}, 0.1)
+    sensors = Measurement(f, {"x": 1e-7, "theta": 4e-6})
+    return f, upright, law, sensors
+
+
+OBSERVERS = {
+    "state": lambda f, at, sensors: None,
+    "kalman": lambda f, at, sensors: kalman(f, at, sensors, 1e-10, W_u=0.04),
+    "extended": lambda f, at, sensors: ExtendedKalmanFilter(f, sensors, 1e-10, W_u=0.04, P0=1e-2),
+    "configurations": lambda f, at, sensors: ConfigurationObserver(f, sensors.V),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("kind", OBSERVERS)
+def test_controllers_replay_what_python_did(cart, kind, precision, tmp_path):
+    f, upright, law, sensors = cart
+    loop = ClosedLoop(f, law, OBSERVERS[kind](f, upright, sensors), -12.0, {"force": 9.0}, W=1e-10, W_u=0.04)
+    start = upright.x + f.state({"x": 0.1, "theta": 0.2}) + 2 * np.pi * np.eye(4)[1]
+    written = write_target(tmp_path / kind, loop, start, steps=40, precision=precision)
+    assert (np.abs(written.records.samples.u) > 8.9).any()  # a bound is met
+    code, text = replayed(written, *(CHECKED if works(*CHECKED) else []))
+    assert code == 0 and "inputs" in text, text
+
+
+@needs_compiler
+def test_constraints_derivatives_and_no_allocation(tmp_path):
+    """A loop of seven bars with its multipliers, in both word lengths, and what it calls."""
+    system = vioc.models.load("closed_chain")
+    guess = {"J": 0.2, "H": 0.3, "K": 0.1, "M": 0.3, "A": -0.1, "C": 0.2, "E": 0.3}
+    f = vioc.MidpointVI(system, 0.01)
+    start = f.initial_state(vioc.consistent_configuration(system, guess))
+    written = write_target(tmp_path / "chain", f, start, steps=30, linearize=True)
+    code, text = replayed(written, "-O1")
+    assert code == 0 and all(what in text for what in ("multipliers", "A  ")), text
+    if works("-m32"):
+        assert replayed(written, "-m32")[0] == 0
+    loaded(written)
+    if (nm := shutil.which("nm")) is not None:
+        called = subprocess.run(
+            [nm, "-u", str(tmp_path / "chain/library.so")], capture_output=True, text=True
+        ).stdout
+        names = {line.split()[-1].split("@")[0] for line in called.splitlines()}
+        assert {n for n in names if not n.startswith("_")} <= OF_MATH
+    source = (tmp_path / "chain/chain.c").read_text()
+    assert re.findall(r"^static (?!const|void|int)\w+", source, re.M) == []  # nothing static is written
+
+
+@needs_compiler
+def test_a_wrong_number_fails(cart, tmp_path):
+    _, upright, law, _ = cart
+    written = write_target(tmp_path / "off", law, upright.x + 0.1, steps=10)
+    source = tmp_path / "off/off.c"
+    before, gain, after = re.split(r"(?<=gain\[1\]\[4\] = {\n    {)([^,]+)", source.read_text())
+    source.write_text(f"{before}{float(gain) * (1 + 1e-8)!r}{after}")
+    code, text = replayed(written)
+    assert code == 1 and "inputs" in text and "FAILED" in text
+
+
+@needs_compiler
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake here")
+def test_cmake_builds_and_tests(cart, tmp_path):
+    _, upright, law, _ = cart
+    write_target(tmp_path / "made", law, upright.x + 0.1, steps=10)
+    build = str(tmp_path / "made/build")
+    for command in (["-S", str(tmp_path / "made"), "-B", build], ["--build", build]):
+        subprocess.run(["cmake", *command], check=True, capture_output=True)
+    assert subprocess.run([f"{build}/made_test"], capture_output=True).returncode == 0
+
+
+@needs_compiler
+def test_tables_hold_end_and_repeat(tmp_path):
+    """Rows by sample number, with two inputs; outside of them the input is left alone."""
+    f = two_inputs()
+    run = f.rollout([0.3, -0.2, 0.5], np.random.default_rng(0).standard_normal((15, 2)))
+    plan = as_law(track_curve(f, run.x + 0.1, run.u, 1.0, 0.5, k0=2))
+    for after in ("ends", "holds", "repeats"):
+        law = StateLaw(f, plan.X, plan.U, plan.K, after, 2)
+        written = write_target(tmp_path / after, law, run.x[0], steps=15 if after == "ends" else 40)
+        assert replayed(written)[0] == 0
+        call = getattr(loaded(written), f"{after}_law")
+        for k in (1, 2, 9, 16, 17, 40):
+            x, u = np.random.default_rng(k).standard_normal(3), np.full(2, np.nan)
+            status = call(ctypes.c_int(k), pointer(x), pointer(u))
+            if k < 2 or (after == "ends" and k > 16):
+                assert status == 4 and np.isnan(u).all()
+            else:
+                assert status == 0
+                np.testing.assert_allclose(u, law(k, x), rtol=1e-13, atol=1e-13)
+
+
+@needs_compiler
+def test_scheduled_gains_and_limited_rates(cart, tmp_path):
+    f, *_ = cart
+    places = (-1.0, 0.0, 0.5, 2.0)
+    laws = [dlqr(f, equilibrium(f, x=x, theta=0.0), 1.0, 0.1 * (1 + x * x)) for x in places]
+    scheduled = ScheduledLaw.of(laws[::-1], "x")
+    np.testing.assert_allclose(scheduled.points, places)
+    for x, law in zip((-1.0, 0.5, 2.0), (laws[0], laws[2], laws[3]), strict=True):
+        tilted = f.state({"x": x, "theta": 0.1})
+        np.testing.assert_allclose(scheduled(0, tilted), as_law(law)(0, tilted), atol=1e-12)
+    between = f.state({"x": 0.25, "theta": 0.1})
+    middle = (laws[1].K + laws[2].K) / 2 @ between - [(laws[1].K + laws[2].K)[0, 0] / 2 * 0.25]
+    np.testing.assert_allclose(scheduled(0, between), -middle, atol=1e-12)
+    limited = LimitedLaw(scheduled, {"force": 10.0}, lower=-1.2, upper=1.2)
+    written = write_target(tmp_path / "limited", limited, f.state({"x": 1.4, "theta": 0.05}), steps=120)
+    u = written.records.samples.u[:, 0]
+    assert np.abs(u).max() == 1.2 and abs(np.abs(np.diff(u)).max() - 0.1) < 1e-12
+    assert replayed(written)[0] == 0
+    with pytest.raises(ValueError, match="two increasing values of x"):
+        ScheduledLaw(f, "x", np.zeros(2), *(a[:2] for a in (scheduled.X, scheduled.U, scheduled.K)))
+    with pytest.raises(ValueError, match="changes > 0 per second"):
+        LimitedLaw(laws[0], 0.0)
+
+
+@needs_compiler
+def test_bad_samples_do_not_stop_a_controller(cart, tmp_path):
+    """NaN from a sensor leaves the prediction; two states do not know of each other."""
+    f, upright, law, sensors = cart
+    loop = ClosedLoop(f, law, kalman(f, upright, sensors, 1e-10, W_u=0.04))
+    written = write_target(tmp_path / "two", loop, upright.x + 0.01, steps=20)
+    c = loaded(written)
+    c.two_memory.restype = ctypes.c_ulong
+    states = [np.zeros(c.two_memory(), np.uint8) for _ in range(2)]
+    for s in states:
+        c.two_start(pointer(s), None)
+    s, u = written.records.samples, np.zeros(1)
+    for k in range(20):
+        for state, y in zip(states, (s.y[k], np.full(2, np.nan)), strict=True):
+            status = c.two_output(pointer(state), pointer(y.copy()), pointer(u))
+            assert status == (0 if np.isfinite(y).all() else 8) and np.isfinite(u).all()
+            if status == 0:
+                np.testing.assert_allclose(u, s.u[k], rtol=1e-10, atol=1e-12)
+            c.two_advance(pointer(state), pointer(u))
+
+
+@needs_compiler
+def test_every_operation(tmp_path):
+    """The emitter against CasADi, operation by operation, and what it counts."""
+    x, y = ca.SX.sym("x", 3), ca.SX.sym("y", 2)
+    a, b, c = x[0], x[1], y[0]
+    values = ca.vertcat(
+        a + b * c - a / b, -a, 1 / b, 2 * a, (a * b) ** 2, ca.sqrt(ca.fabs(a)), ca.sin(a), ca.cos(a),
+        ca.tan(a), ca.asin(a / 9), ca.acos(a / 9), ca.atan(a), ca.atan2(a, b), ca.sinh(a), ca.cosh(a),
+        ca.tanh(a), ca.asinh(a), ca.acosh(2 + b * b), ca.atanh(a / 9), ca.exp(a), ca.log(2 + b * b),
+        ca.log1p(b * b), ca.expm1(a), ca.hypot(a, b), ca.fmod(a, 0.7), ca.remainder(a, 0.7),
+        ca.copysign(a, b), ca.erf(a),
+        ca.floor(a), ca.ceil(a), ca.fmin(a, b), ca.fmax(a, b), ca.sign(a - b), ca.sign(a), (2 + b * b) ** a,
+        (2 + b * b) ** 1.7, ca.if_else(a < b, c, a), ca.if_else(ca.logic_or(a <= b, c > 0), 1, -1),
+        ca.logic_not(ca.logic_and(a < b, b < c)), a == b, a != b, (a < b) + (b < c), 0, -1.5e-7,
+    )  # fmt: skip
+    f = ca.Function(
+        "f", [x, y], [values, ca.jacobian(values[:1], x), ca.SX(0, 1)], ["x", "y"], ["v", "J", "e"]
+    )
+    found = emit(f, "values")
+    path = tmp_path / "values.c"
+    head = "#include <math.h>\ntypedef double real;\nvoid call(const real *, const real *, real *, real *);\n"
+    tail = "void call(const real *x, const real *y, real *v, real *J) { values(x, y, v, J, 0); }\n"
+    path.write_text(head + found.source + tail)
+    command = [COMPILER, *STRICT, "-shared", "-fPIC", str(path), "-o", str(tmp_path / "v.so"), "-lm"]
+    subprocess.run(command, check=True)
+    call = ctypes.CDLL(str(tmp_path / "v.so")).call
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        given, v, J = [rng.standard_normal(3), rng.standard_normal(2)], np.zeros(f.numel_out(0)), np.zeros(3)
+        call(*map(pointer, (*given, v, J)))
+        expected = [np.array(o).ravel() for o in f(*given)]
+        np.testing.assert_allclose(v, expected[0], rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(J, expected[1], rtol=1e-13)
+    small = ca.Function("g", [x], [ca.sin(a) * b + a / b - ca.sqrt(b)], ["x"], ["v"])
+    assert emit(small, "g").operations == Operations(adds=2, muls=1, divs=1, roots=1, calls=1)
+
+
+def test_loops_are_counted():
+    """Of `factor` and `solve`, against the loops of their text."""
+    for n in (1, 2, 5, 9):
+        inner = sum(1 for k in range(n) for i in range(k + 1, n) for j in range(k + 1, n))
+        assert (factored(n).muls, factored(n).divs) == (inner, sum(n - k - 1 for k in range(n)))
+        assert solved(n) == Operations(adds=n * (n - 1), muls=n * (n - 1), divs=n)
+    assert {"factor", "solve", "multiply", "add_product", "finite"} == set(helpers())
+
+
+def test_what_cannot_be_written(cart, tmp_path):
+    f, upright, law, sensors = cart
+    for name in ("2fast", "My", "a b"):
+        with pytest.raises(ValueError, match="expected small letters, digits and _"):
+            write_target(tmp_path, law, upright.x, name=name)
+    with pytest.raises(ValueError, match="'double' or 'single', got 'half'"):
+        write_target(tmp_path, law, upright.x, name="a", precision="half")
+    with pytest.raises(TypeError, match="LinearMPC is not written in C"):
+        write_target(tmp_path, LinearMPC(law, 3), upright.x, name="a")
+    extended = ExtendedKalmanFilter(f, sensors, 1e-10, on_manifold=True)
+    with pytest.raises(ValueError, match="singular values at every sample"):
+        write_target(tmp_path, ClosedLoop(f, law, extended), upright.x, name="a", steps=2)
+    with pytest.raises(ValueError, match="errors .12. are not its states .13"):
+        write_target(tmp_path, vioc.MaximalVI(vioc.models.load("pendulum"), 0.01), None, name="a")
+    with pytest.raises(ValueError, match="iterations: the recorded steps need ., got 1"):
+        write_target(tmp_path, f, f.state(theta=2.0), name="a", iterations=1)
+    far = vioc.MidpointVI(vioc.models.load("double_pendulum"), 0.5)
+    with pytest.raises(StepError, match="use a smaller dt"):
+        write_target(tmp_path, far, far.initial_state([3.0, 1.0], [9.0, -30.0]), name="a", steps=20)
+
+
+def test_steps_of_any_map(tmp_path):
+    """Formulas, implicit rules, parameters, time: the step's parts give the map's own steps."""
+    from vioc.control.target.steps import split
+
+    pendulum = midpoint_pendulum()
+    timed = ca.Function(
+        "f", [(x := ca.SX.sym("x")), (u := ca.SX.sym("u")), (t := ca.SX.sym("t"))], [x + u + t]
+    )
+    for f, x0 in (
+        (cart_pole(), [0.1, 0.2, 0.3, 0.4]),
+        (pendulum, [0.3, 0.1]),
+        (vioc.CasadiMap(timed, 0.5), [1.0]),
+        (vioc.RungeKutta(vioc.models.load("cart_pole"), 0.01), [0.1, 0.2, 0.3, 0.4]),
+    ):
+        found = split(f)
+        run = f.rollout(x0, np.full((3, f.nu), 0.2))
+        for k in range(3):
+            d = np.zeros(found.n)
+            given = run.x[k], run.u[k], k * f.dt
+            for _ in range(6):
+                G, J = (np.array(m) for m in found.newton(d, *given))
+                d = d - np.linalg.solve(J, G[:, 0]) if found.n else d
+            np.testing.assert_allclose(np.array(found.result(d, *given)[0])[:, 0], run.x[k + 1], atol=1e-12)
+    assert found.n == 0 and split(pendulum).n == 0 and target.write_target is write_target

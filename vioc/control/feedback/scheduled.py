@@ -1,0 +1,148 @@
+"""Gains between operating points, and laws whose inputs may not jump."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.compile.evaluate import Evaluator
+from vioc.control.problem.limits import input_bounds, named_bounds
+from vioc.control.regulators.law import Law, StateLaw, as_law
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.names import INPUTS
+
+
+@dataclass(frozen=True)
+class ScheduledLaw(Law):
+    """u = U(s) - K(s) difference(X(s), x), linear in s between operating points and held beyond them.
+
+    Attributes
+    ----------
+    map : OneStepMap
+    by : str
+        The quantity s of the state that the gains go by.
+    points : (n,)
+        Its values at the operating points, increasing, n >= 2.
+    X, U, K : (n, nx), (n, nu), (n, nu, ndx)
+
+    Raises
+    ------
+    ValueError
+        Shapes, points that do not increase, or a quantity that is not of the state alone.
+    """
+
+    map: OneStepMap = field(repr=False)
+    by: str
+    points: np.ndarray
+    X: np.ndarray = field(repr=False)
+    U: np.ndarray = field(repr=False)
+    K: np.ndarray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        f, s = self.map, np.asarray(self.points, float)
+        n = len(s) if s.ndim == 1 else 0
+        if n < 2 or not (np.diff(s) > 0).all():
+            raise ValueError(
+                f"points: expected at least two increasing values of {self.by}, got {self.points}"
+            )
+        for name, shape in (("points", (n,)), ("X", (n, f.nx)), ("U", (n, f.nu)), ("K", (n, f.nu, f.ndx))):
+            object.__setattr__(self, name, check_array(getattr(self, name), shape, name))
+        if ca.depends_on(self.quantity, ca.vertcat(f.symbols.u, f.symbols.multipliers, f.symbols.dt)):
+            raise ValueError(f"by: {self.by} depends on the step, expected a quantity of the state alone")
+
+    @classmethod
+    def of(cls, regulators: Sequence[Any], by: str) -> ScheduledLaw:
+        """Of steady regulators about equilibria of one map, in any order."""
+        laws: list[StateLaw] = []
+        for law in map(as_law, regulators):
+            if not isinstance(law, StateLaw) or len(law.U) != 1:
+                raise TypeError(f"expected steady regulators, got {law!r}")
+            laws.append(law)
+        f = laws[0].map
+        for law in laws[1:]:
+            if law.map.state_names != f.state_names or law.map.input_names != f.input_names:
+                raise ValueError(f"expected regulators of one map, got {law.map!r} beside {f!r}")
+            check_steps(law.map.dt, f.dt, "a regulator", "the first one's map")
+        X, U, K = (np.concatenate([getattr(law, name) for law in laws]) for name in ("X", "U", "K"))
+        values = Evaluator(ca.Function("s", [f.symbols.x, f.symbols.parameters], [f.quantity(by)]))
+        points = values(X, f.theta)[0].reshape(-1)
+        order = np.argsort(points)
+        return cls(f, by, points[order], X[order], U[order], K[order])
+
+    @property
+    def quantity(self) -> ca.SX:
+        """s in the map's symbols."""
+        return self.map.quantity(self.by)
+
+    @cached_property
+    def _value(self) -> Evaluator:
+        s = self.map.symbols
+        return Evaluator(ca.Function("s", [s.x, s.parameters], [self.quantity]))
+
+    def __call__(self, k: int, x: Any) -> np.ndarray:
+        f, s = self.map, self.points
+        at = float(self._value(np.asarray(x, float), f.theta)[0].item())
+        i = int(np.clip(np.searchsorted(s, at, side="right") - 1, 0, len(s) - 2))
+        w = min(max((at - s[i]) / (s[i + 1] - s[i]), 0.0), 1.0)
+        X = f.retract(self.X[i], w * f.difference(self.X[i], self.X[i + 1]))
+        U, K = (a[i] + w * (a[i + 1] - a[i]) for a in (self.U, self.K))
+        return U - K @ f.difference(X, x)
+
+
+class Applied(NamedTuple):
+    """Memory of a limited law: that of the law itself, and the input before, None at the first sample."""
+
+    law: Any
+    u: np.ndarray | None
+
+
+class LimitedLaw(Law):
+    """A law whose input is clipped to bounds and changes by at most `rate` from sample to sample.
+
+    Parameters
+    ----------
+    law : Law, Regulator, SteadyRegulator
+        Of a map.
+    lower, upper : float, (nu,), dict of str to float, or None
+    rate : float, (nu,), dict of str to float
+        Largest change of an input in a second, in its units per second, > 0. The first sample is free.
+
+    Attributes
+    ----------
+    law : Law
+    map : OneStepMap
+    lower, upper, change : (nu,)
+        `change` per sample.
+    """
+
+    def __init__(self, law: Any, rate: Any, *, lower: Any = None, upper: Any = None):
+        self.law = as_law(law)
+        f = getattr(self.law, "map", None)
+        if f is None:
+            raise TypeError(f"law: expected one of a map, got {type(self.law).__name__}")
+        self.map: OneStepMap = f
+        self.lower, self.upper = input_bounds(f, lower, upper)
+        rate = named_bounds(f.input_names, None, rate, "rates", prefix=INPUTS)[1]
+        if not (rate > 0).all():
+            raise ValueError(f"rate: expected changes > 0 per second, got {rate}")
+        self.change = rate * f.dt
+
+    def start(self) -> Applied:
+        return Applied(self.law.start(), None)
+
+    def apply(self, k: int, x: np.ndarray, memory: Applied) -> tuple[np.ndarray, Applied]:
+        u, inner = self.law.apply(k, x, memory.law)
+        u = np.clip(u, self.lower, self.upper)
+        if memory.u is not None:
+            u = np.clip(u, memory.u - self.change, memory.u + self.change)
+        return u, Applied(inner, u)
+
+    def __repr__(self) -> str:
+        return f"LimitedLaw({self.law!r})"

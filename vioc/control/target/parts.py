@@ -1,0 +1,319 @@
+"""The parts of a controller in C: the map's step, what observes, what commands.
+
+A part is C99 text with what else it needs (`Part`); `controller` joins them. An observer's part defines ::
+
+    static int correct(target_state *s, const real *y);   the estimate s->x of sample s->k, from y
+    static int predict(target_state *s, const real *u);   towards sample s->k + 1, under the applied u
+
+and a law's part ``static int command(target_state *s, real *u)``; they return a status. Members that a part
+adds to the state are set by its `begin`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.feedback.configurations import ConfigurationObserver
+from vioc.control.feedback.kalman import ExtendedKalmanFilter, KalmanFilter
+from vioc.control.feedback.measurement import Measurement
+from vioc.control.feedback.scheduled import LimitedLaw
+from vioc.control.regulators.law import StateLaw
+from vioc.control.target.c_comment import listed
+from vioc.control.target.emit import Emitted, Operations, emit, number
+from vioc.control.target.steps import SOLVED, SplitStep
+from vioc.maps.protocol import TURN, OneStepMap
+
+LARGEST = {"double": 1.7e308, "single": 3.4e38}  # in the place of no bound
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a controller.
+
+    Attributes
+    ----------
+    source : str
+        Definitions, with ``target_`` and ``TARGET_`` where the folder's name comes.
+    sizes : dict of str to int
+        Constants that it uses.
+    needs : tuple of str
+        Functions of ``matrices.c``.
+    state : tuple of str
+        Members of the controller's memory, as ``"real P[NX * NX];"``.
+    begin : str
+        Statements that set them at the start.
+    operations : dict of str to Operations
+        Of its functions at worst.
+    """
+
+    source: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    begin: str = ""
+    operations: Mapping[str, Operations] = field(default_factory=dict)
+
+
+@cache
+def template(name: str) -> str:
+    """A file of the room's C."""
+    return (Path(__file__).parent / "c" / name).read_text()
+
+
+@cache
+def helpers() -> dict[str, str]:
+    """The functions of ``matrices.c`` by name."""
+    blocks = re.split(r"\n\n(?=/\*)", template("matrices.c").rstrip())
+    return {re.search(r"static \w+ (\w+)\(", b)[1]: b.rstrip() + "\n\n" for b in blocks}  # type: ignore[index]
+
+
+def factored(n: int) -> Operations:
+    """Of ``factor``."""
+    inner = sum((n - k - 1) ** 2 for k in range(n))
+    return Operations(inner, inner, n * (n - 1) // 2, tests=n * (n - 1) // 2 + n)
+
+
+def solved(n: int) -> Operations:
+    """Of ``solve``."""
+    return Operations(n * (n - 1), n * (n - 1), n)
+
+
+def product(n: int, m: int, p: int) -> Operations:
+    """Of ``multiply`` and ``add_product``."""
+    return Operations(n * m * p, n * m * p)
+
+
+def table(name: str, rows: Any, precision: str) -> str:
+    """A constant table (N, m)."""
+    rows = np.atleast_2d(rows)
+    size = f"[{rows.shape[0]}][{rows.shape[1]}]"
+    inner = ",\n    ".join("{" + _numbers(row, precision) + "}" for row in rows)
+    return f"static const real {name}{size} = {{\n    {inner}\n}};\n"
+
+
+def vector(name: str, values: Any, precision: str) -> str:
+    """A constant array of at least one number."""
+    values = np.ravel(values)
+    return f"static const real {name}[{max(len(values), 1)}] = {{{_numbers(values, precision) or '0'}}};\n"
+
+
+def _numbers(values: np.ndarray, precision: str) -> str:
+    return ", ".join(number(v, precision) for v in values)
+
+
+def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str) -> Part:
+    """The map's step, and its derivatives."""
+    f, n, nx, nu = step.map, step.n, step.map.nx, step.map.nu
+    sizes = {"NM": len(f.multiplier_names)}
+    found = [emit(step.result, "result", precision, "x_next and the multipliers, by the core's unknowns")]
+    last = found[0].operations
+    if n:
+        sizes |= {"N": n, "ITERATIONS": iterations, "MOVED": len(step.states)}
+        newton = emit(step.newton, "newton", precision, "the core's equations G and their derivatives J")
+        residual = emit(step.equations, "equations", precision, "the core's equations G")
+        found = [newton, residual, *found]
+        core = iterations * (newton.operations + factored(n) + solved(n) + Operations(adds=n))
+        core += residual.operations + solved(n) + Operations(3 * n, 0, n, tests=3 * n)
+        last += core
+    operations = {"step": last}
+    text = "".join(e.source + "\n" for e in found)
+    if n:
+        moved = ", ".join(map(str, step.states))
+        text += f"static const int moved[MOVED] = {{{moved}}}; /* states that the first unknowns change */\n"
+        text += f"static const real SOLVED = {number(SOLVED[precision], precision)};\n\n"
+    text += template("step_implicit.c" if n else "step_explicit.c")
+    needs = ("factor", "solve") if n else ("finite",)
+    if linearize:
+        slopes = emit(step.derivatives, "derivatives", precision, "derivatives of G and of x_next by d, x, u")
+        text += slopes.source + "\n" + template("linearize_implicit.c" if n else "linearize_explicit.c")
+        by = nx + nu
+        extra = slopes.operations + (
+            factored(n) + by * (solved(n) + Operations(nx * n + nx, nx * n)) if n else Operations()
+        )
+        operations["linearize"] = last + extra
+    return Part(text, sizes, needs, operations=operations)
+
+
+def _expression(name: str, comment: str, precision: str, outputs: dict, **symbols: ca.SX) -> Emitted:
+    function = ca.Function(
+        name, [*symbols.values()], [*outputs.values()], [*symbols], [*outputs], {"cse": True}
+    )
+    return emit(function, name, precision, comment)
+
+
+def _measured(
+    measurement: Measurement, precision: str, *, slope: bool = False
+) -> tuple[str, Operations, Operations]:
+    """The functions innovation and sensors; what they cost."""
+    f = measurement.map
+    s, x, y = f.symbols, ca.SX.sym("x", f.nx), ca.SX.sym("y", len(measurement.names))
+    g = ca.vertcat(*(f.quantity(n) for n in measurement.names))
+    g = ca.substitute(ca.vertcat(g, s.x), ca.vertcat(s.x, s.parameters), ca.vertcat(x, ca.DM(f.theta)))[
+        : len(measurement.names)
+    ]
+    e = y - g
+    wrapped = ca.DM(measurement.wrapped)
+    e = e - TURN * wrapped * ca.floor(e / TURN + 0.5)
+    found = [
+        _expression(
+            "innovation", "e = y - g(x), angles the short way", precision, {"e": ca.densify(e)}, x=x, y=y
+        )
+    ]
+    if slope:
+        found.append(
+            _expression("sensors", "C, the derivative of g", precision, {"C": ca.jacobian(g, x)}, x=x)
+        )
+    costs = [e.operations for e in found]
+    return "".join(e.source + "\n" for e in found), costs[0], costs[-1]
+
+
+def observer_part(
+    f: OneStepMap,
+    observer: Any,
+    step: SplitStep | None,
+    cost: Mapping[str, Operations],
+    precision: str,
+    P: Any,
+) -> Part:
+    """What makes of measurements an estimate; `P` is an extended filter's first covariance."""
+    nx, nu = f.nx, f.nu
+    if observer is None:
+        return Part(
+            template("observe_state.c"), {"NY": nx}, ("finite",), operations={"observe": Operations()}
+        )
+    ny = len(observer.measurement.names)
+    if isinstance(observer, KalmanFilter):
+        text, e, _ = _measured(observer.measurement, precision)
+        rows = observer.L.reshape(len(observer.L), -1)
+        sizes = {"NY": ny, "FILTER_ROWS": len(rows), "FILTER_K0": observer.k0}
+        text += table("filter_gain", rows, precision) + "\n" + template("observe_kalman.c")
+        operations = {"observe": e + product(nx, ny, 1), "predict": cost["step"]}
+        return Part(text, sizes, ("finite",), operations=operations)
+    if isinstance(observer, ExtendedKalmanFilter):
+        if observer.on_manifold:
+            raise ValueError(
+                "observer: an extended filter on the constraint manifold needs singular values at every "
+                "sample, which are not written in C; use on_manifold=False, or kalman(..., on_manifold=True)"
+            )
+        text, e, C = _measured(observer.measurement, precision, slope=True)
+        for name, matrix in (
+            ("noise", observer.measurement.V),
+            ("disturbance", observer.W),
+            ("input_noise", observer.W_u),
+        ):
+            text += vector(name, matrix, precision)
+        text += vector("first_covariance", P, precision) + "\n" + template("observe_extended.c")
+        correct = e + C + product(nx, nx, ny) + product(ny, nx, ny) + factored(ny) + nx * solved(ny)
+        correct += product(nx, ny, 1) + product(nx, ny, nx) + 2 * product(nx, nx, nx)
+        correct += 2 * product(nx, ny, nx) + Operations(adds=ny * ny + nx * nx)
+        predict = cost["linearize"] + 2 * product(nx, nx, nx) + product(nx, nu, nu) + product(nx, nu, nx)
+        predict += Operations(nx * nx, 0, nx * nx)
+        return Part(
+            text,
+            {"NY": ny},
+            ("finite", "factor", "solve", "multiply", "add_product"),
+            ("target_real P[TARGET_NX * TARGET_NX];",),
+            "for (i = 0; i < NX * NX; ++i) s->P[i] = first_covariance[i];",
+            {"observe": correct, "predict": predict},
+        )
+    if isinstance(observer, ConfigurationObserver):
+        assert step is not None
+        found, unwind = _recovered(step, len(f.configurations), precision)
+        text = unwind.source + "\n" + found.source + "\n" + template("observe_configurations.c")
+        state = ("target_real q[TARGET_NY];", "target_real u[TARGET_NU + 1];", "int seen;")
+        begin, spent = "s->seen = 0;", {"observe": unwind.operations + found.operations}
+        return Part(text, {"NY": ny}, ("finite",), state, begin, spent)
+    raise TypeError(
+        f"observer: {type(observer).__name__} is not written in C; expected a KalmanFilter, an "
+        "ExtendedKalmanFilter, a ConfigurationObserver or None"
+    )
+
+
+def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitted]:
+    """(q0, q1, u, t) -> the states behind the configurations, and (q0, q1) -> q1 the short way from q0."""
+    f = step.map
+    q0, q1 = ca.SX.sym("q0", nq), ca.SX.sym("q1", nq)
+    solved = {j: i for i, j in enumerate(step.states)}
+    rest = step.after[nq : f.nx]
+    if solved.keys() >= set(range(nq)):
+        at = ca.vertcat(*(step.d[solved[j]] for j in range(nq)))
+        rest = ca.substitute(rest, ca.vertcat(at, step.x[:nq]), ca.vertcat(q1 - q0, q0))
+    if ca.depends_on(rest, ca.vertcat(step.x, step.d)):
+        raise ValueError(
+            f"observer: the state of {type(f).__name__} does not follow from two configurations and the "
+            "input between them by a formula that can be written in C; use a Kalman filter"
+        )
+    given = dict(q0=q0, q1=q1, u=step.u, t=step.t)
+    text = "the states behind the configurations q1"
+    found = _expression("recover", text, precision, {"rest": ca.densify(rest)}, **given)
+    x0, x1 = (ca.vertcat(q, ca.SX.zeros(f.nx - nq)) for q in (q0, q1))
+    near = ca.densify(q0 + f.difference_expression(x0, x1)[:nq])
+    return found, _expression("unwind", "q1 the short way from q0", precision, {"q": near}, q0=q0, q1=q1)
+
+
+def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> Part:
+    """What makes of an estimate an input within bounds."""
+    limited = law if isinstance(law, LimitedLaw) else None
+    text, bounded = "", [lower, upper]
+    if limited is not None:
+        law, bounded = limited.law, [np.maximum(lower, limited.lower), np.minimum(upper, limited.upper)]
+        if not np.array_equal(np.clip(limited.lower, lower, upper), limited.lower) or not np.array_equal(
+            np.clip(limited.upper, lower, upper), limited.upper
+        ):
+            raise ValueError("bounds: a LimitedLaw has its own; give the loop none, or wider ones")
+    f = law.map
+    x0, x1 = ca.SX.sym("x0", f.nx), ca.SX.sym("x1", f.nx)
+    dx = _expression(
+        "difference",
+        "x1 - x0, angles the short way",
+        precision,
+        {"dx": f.difference_expression(x0, x1)},
+        x0=x0,
+        x1=x1,
+    )
+    text += dx.source + "\n"
+    sizes = {"LAW_NX": f.nx, "LAW_ROWS": len(law.U)}
+    nu, needs = f.nu, ("finite",)
+    operations = dx.operations + product(nu, f.nx, 1) + Operations(adds=nu)
+    tables = [("x_d", law.X), ("u_d", law.U)]
+    if isinstance(law, StateLaw):
+        K = law.K.reshape(len(law.K), -1)
+        K = K[:1] if (K[:1] == K).all() else K
+        after = {"ends": 0, "holds": 1, "repeats": 2}
+        sizes |= {"LAW_K0": law.k0, "LAW_GAINS": len(K), "ENDS": 0, "HOLDS": 1, "LAW_AFTER": after[law.after]}
+        body = template("law_gains.c")
+    else:
+        K = law.K.reshape(len(law.K), -1)
+        s = f.symbols
+        x = ca.SX.sym("x", f.nx)
+        at = ca.substitute(ca.SX(law.quantity), ca.vertcat(s.x, s.parameters), ca.vertcat(x, ca.DM(f.theta)))
+        schedule = _expression(
+            "schedule", f"{listed([law.by])}, by which gains go", precision, {"at": at}, x=x
+        )
+        text += schedule.source + "\n" + vector("points", law.points, precision)
+        operations += (
+            operations + schedule.operations + Operations(2 * nu * f.nx, nu * f.nx, 1, tests=len(K) + 2)
+        )
+        body = template("law_scheduled.c")
+    text += "".join(table(n, rows, precision) for n, rows in (*tables, ("gain", K))) + "\n" + body
+    sizes |= {"LIMITED": int(np.isfinite(bounded).any()), "RATED": int(limited is not None)}
+    state: tuple[str, ...] = ()
+    if sizes["LIMITED"]:
+        most = LARGEST[precision]
+        for name, bound in zip(("least", "most"), bounded, strict=True):
+            text += vector(name, np.clip(bound, -most, most), precision)
+        operations += Operations(tests=2 * nu)
+    if limited is not None:
+        text += vector("change", np.minimum(limited.change, LARGEST[precision]), precision)
+        state = ("target_real before[TARGET_NU];", "int moved;")
+        operations += Operations(adds=4 * nu, tests=2 * nu)
+    begin = "s->moved = 0;" if state else ""
+    return Part(text + "\n" + template("command.c"), sizes, needs, state, begin, {"law": operations})

@@ -1,0 +1,146 @@
+"""What a test program replays: steps of the map and samples of the closed loop, as Python has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.control.feedback.loop import ClosedLoop
+from vioc.control.feedback.scheduled import LimitedLaw
+from vioc.control.problem.limits import input_bounds
+from vioc.control.regulators.law import StateLaw, as_law
+from vioc.errors import StepError
+from vioc.maps.derivatives import Linearization, Steps
+from vioc.maps.protocol import OneStepMap
+
+USUAL = 100  # samples, where nothing tells how many
+LINEARIZED = 10  # steps whose derivatives are compared
+FLOOR = 1e-3  # of the largest quantity of a vector: smaller ones are measured by that
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A closed loop, sample by sample.
+
+    Attributes
+    ----------
+    k0 : int
+    start : (nx,)
+        The estimate before the first measurement.
+    covariance : (ndx, ndx) or None
+        Of its error, where the observer keeps one.
+    y, estimates, u : (N, ny), (N, nx), (N, nu)
+        Measured, believed and applied.
+    """
+
+    k0: int
+    start: np.ndarray
+    covariance: np.ndarray | None
+    y: np.ndarray
+    estimates: np.ndarray
+    u: np.ndarray
+
+
+@dataclass(frozen=True)
+class Records:
+    """What is replayed.
+
+    Attributes
+    ----------
+    steps : Steps
+        Of the map, each on its own.
+    derivatives : Linearization or None
+        Of the first of them.
+    samples : Samples or None
+    """
+
+    steps: Steps
+    derivatives: Linearization | None = field(default=None, repr=False)
+    samples: Samples | None = None
+
+
+def of_map(f: OneStepMap, start: Any, inputs: Any, steps: int | None, derivatives: bool) -> Records:
+    """A rollout of a map; StepError where it takes a step in parts."""
+    steps = USUAL if inputs is None and steps is None else steps
+    return Records(*_parts(f, Steps.along(f.rollout(start, inputs, steps, warn=False)), derivatives))
+
+
+def of_loop(
+    loop: ClosedLoop,
+    f: OneStepMap,
+    start: Any,
+    steps: int | None,
+    noise: int | None,
+    estimate: Any,
+    derivatives: bool,
+    with_steps: bool,
+) -> Records:
+    """A simulation of a closed loop, and steps of the observer's map `f` from its estimates."""
+    law = as_law(loop.law)
+    table = law.law if isinstance(law, LimitedLaw) else law
+    k0, count = 0, steps or USUAL
+    if isinstance(table, StateLaw):
+        k0 = table.k0
+        count = steps or (len(table.U) if table.after == "ends" else USUAL)
+    start = loop.plant.check_state(start, "start")
+    run = loop.simulate(start, count, noise=noise, estimate=estimate, k0=k0)
+    believed = start if estimate is None else loop.plant.check_state(estimate, "estimate")
+    P = None if loop.observer is None else loop.observer.start(believed).P
+    applied = np.clip(run.commands, *input_bounds(loop.plant, loop.lower, loop.upper))
+    y = run.measurements if loop.observer is not None else run.estimates
+    samples = Samples(k0, believed, P, y, run.estimates, applied)
+    X, U = (run.estimates, applied) if with_steps else (run.estimates[:0], applied[:0])
+    return Records(*_parts(f, f.steps_at(X, U, k0), derivatives), samples)
+
+
+def _parts(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
+    if steps.splits:
+        k = int(steps.k[min(steps.splits)])
+        raise StepError(
+            f"step {k} has no solution as a whole; the map takes it in parts, which a step in C does not do: "
+            "use a smaller dt",
+            k,
+            float("nan"),
+            "steps in parts",
+        )
+    few = steps.piece(slice(0, LINEARIZED))
+    return steps, f.linearize_steps(few) if derivatives and len(few) else None
+
+
+def samples_text(records: Records) -> str:
+    """The tables of the test program, a header in C."""
+    steps, d, samples = records.steps, records.derivatives, records.samples
+    lines = ["/* What the test program replays, from Python. SCALE: the largest of each quantity. */"]
+    lines += [f"#define STEPS {len(steps)}", f"#define SLOPES {0 if d is None else len(d.A)}"]
+    lines.append(f"#define SAMPLES {0 if samples is None else len(samples.u)}")
+    tables: dict[str, np.ndarray] = {}
+    if len(steps):
+        lines.append(f"static const int step_k[STEPS] = {{{', '.join(map(str, steps.k))}}};")
+        tables |= {"step_x": steps.x0, "step_u": steps.u}
+        tables |= _scaled("step_next", steps.x1) | _scaled("step_multipliers", steps.multipliers)
+    if d is not None:
+        n = len(d.A)
+        tables |= _scaled("slope_A", d.A.reshape(n, -1), whole=True)
+        tables |= _scaled("slope_B", d.B.reshape(n, -1), whole=True)
+    if samples is not None:
+        lines.append(f"static const int first_k = {samples.k0};")
+        tables |= {"start_x": samples.start[None], "sample_y": samples.y}
+        tables |= _scaled("sample_x", samples.estimates) | _scaled("sample_u", samples.u)
+    return "\n".join(lines + [_table(n, rows) for n, rows in tables.items()]) + "\n"
+
+
+def _scaled(name: str, rows: np.ndarray, whole: bool = False) -> dict[str, np.ndarray]:
+    """A table and the scale of each of its columns; of a matrix one for all entries."""
+    size = np.abs(rows).max(axis=0, initial=0.0)
+    largest = size.max(initial=0.0)
+    scale = np.full_like(size, largest) if whole else np.maximum(size, FLOOR * largest)
+    return {name: rows, f"{name}_scale": np.where(scale > 0, scale, 1.0)[None]}
+
+
+def _table(name: str, rows: np.ndarray) -> str:
+    if not rows.shape[1]:
+        rows = np.zeros((len(rows), 1))  # C has no empty arrays
+    inner = ",\n    ".join("{" + ", ".join(repr(float(v)) for v in row) + "}" for row in rows)
+    return f"static const double {name}[{rows.shape[0]}][{rows.shape[1]}] = {{\n    {inner}\n}};"
