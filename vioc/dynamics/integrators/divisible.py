@@ -166,6 +166,8 @@ class DivisibleMap(KernelMap):
         try:
             X, impulses, *_ = self._steps(x, u[None], k, lengths, rescue=False, t=np.full(1, t))
         except StepError:
+            if size / 2 >= SMALLEST:
+                raise  # its halves cost less than all means do, and most often have solutions
             return self.rescued(x, u, k, t, h), False
         doubts = self._doubts(self.carry(x, x[None][:0], h), X, lengths.repeat(2))
         return (X[1], impulses[0]), bool(doubts.any())
