@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out
 DIST ?= dist
-PYTEST_ARGS ?= -n 2 -m 'not slow'
+PYTEST_ARGS ?= -n 2 -m 'not slow and not study'
 
 RUN := $(VENV)/bin/python
 export MPLBACKEND ?= Agg
@@ -18,7 +18,7 @@ help: ## Show what can be made
 demo: $(VENV)/.installed ## Swing up a cart-pole; leaves plots, an animation and the trajectory in out/
 	$(RUN) -m vioc demo --out $(OUT)
 
-test: $(VENV)/.installed ## Run the tests, but for the slow ones: PYTEST_ARGS='-n 2' runs all
+test: $(VENV)/.installed ## Run the tests, but for slow ones and whole studies: PYTEST_ARGS='-n 2' runs all
 	$(RUN) -m pytest $(PYTEST_ARGS)
 
 kernels: $(VENV)/.installed ## Run the numerical tests with the sums of other processors
@@ -37,7 +37,7 @@ bench: $(VENV)/.installed ## Run the benchmarks
 	$(RUN) -m benchmarks
 
 studies: $(VENV)/.installed ## Run every study on a small problem
-	$(RUN) -m vioc study run --all --quick --out $(OUT)/studies
+	$(RUN) -m vioc study run --all --quick --jobs 2 --out $(OUT)/studies
 
 wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and try the wheel in an environment of its own
 	rm -rf $(DIST) $(VENV)-wheel

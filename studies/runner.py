@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import multiprocessing
 import traceback
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import NamedTuple
 
 from studies.harness import Study, studies
 from vioc.checks import near_misses
@@ -27,29 +32,65 @@ def listing(chosen: Iterable[Study]) -> str:
     return "\n".join(f"{name:{widths[0]}}  {tags:{widths[1]}}  {title}" for name, tags, title in rows)
 
 
-def run(chosen: Sequence[Study], *, quick: bool = False, out: str | Path) -> int:
-    """Run them one after another; the exit code is 0 if every claim holds, else 1.
+def run(chosen: Sequence[Study], *, quick: bool = False, out: str | Path, jobs: int = 1) -> int:
+    """Run them, `jobs` at a time; the exit code is 0 if every claim holds, else 1.
 
-    A study that breaks is reported with its traceback, and the others go on.
+    A study that breaks is reported with its traceback, and the others go on. What fails beside others is run
+    again alone, for claims of times.
     """
-    failed: list[str] = []
     skipped: dict[str, list[str]] = {}
     with Progress("studies", len(chosen)) as progress:
-        for study in chosen:
-            try:
-                report = study.execute(quick=quick, out=out)
-                holds = report.all_hold
-                for install in report.skipped:
-                    skipped.setdefault(install, []).append(study.name)
-            except Exception:
-                with paused():
-                    traceback.print_exc()
-                holds = False
-            if not holds:
-                failed.append(study.name)
+
+        def all_hold(study: Study, verdict: Verdict) -> bool:
             with paused():
-                print(flush=True)
+                print(verdict.text, flush=True)
+            for install in verdict.skipped:
+                skipped.setdefault(install, []).append(study.name)
+            return verdict.holds
+
+        def alone(study: Study) -> bool:
+            holds = all_hold(study, _run(study, quick, out))
             progress.advance()
+            return holds
+
+        again = list(chosen)
+        if jobs > 1:
+            again = []
+            with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+                found = {pool.submit(_run_quietly, study.name, quick, out): study for study in chosen}
+                for done in as_completed(found):
+                    study, verdict = found[done], done.result()
+                    if verdict.holds:
+                        all_hold(study, verdict)
+                        progress.advance()
+                    else:
+                        again.append(study)
+        failed = [study.name for study in again if not alone(study)]
     verdict = f"failed: {', '.join(failed)}" if failed else "every claim holds"
     print("; ".join([verdict, *(f"skipped: {how} ({', '.join(who)})" for how, who in skipped.items())]))
     return 1 if failed else 0
+
+
+class Verdict(NamedTuple):
+    """What came of a study: whether its claims hold, what it skipped, what it printed."""
+
+    holds: bool
+    skipped: tuple[str, ...] = ()
+    text: str = ""
+
+
+def _run(study: Study, quick: bool, out: str | Path) -> Verdict:
+    try:
+        report = study.execute(quick=quick, out=out)
+    except Exception:
+        with paused():
+            traceback.print_exc()
+        return Verdict(False)
+    return Verdict(report.all_hold, tuple(report.skipped))
+
+
+def _run_quietly(name: str, quick: bool, out: str | Path) -> Verdict:
+    """In a process of its own."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()):
+        verdict = _run(choose([name])[0], quick, out)
+    return verdict._replace(text=printed.getvalue())

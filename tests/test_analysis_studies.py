@@ -5,7 +5,7 @@ import pytest
 from studies import marionette_controllability, region_of_attraction
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.parametrize("study", [marionette_controllability, region_of_attraction])
 def test_claims_hold(study, tmp_path, capsys):
     report = study.STUDY.execute(quick=True, out=tmp_path)

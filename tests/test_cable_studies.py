@@ -29,7 +29,7 @@ MODULES = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.STUDY.name)
 def test_quick_form(module, tmp_path):
     report = module.STUDY.execute(quick=True, out=tmp_path)

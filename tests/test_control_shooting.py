@@ -131,6 +131,7 @@ def test_a_linear_quadratic_problem_takes_one_step():
     np.testing.assert_array_equal(best.trajectory.x[0], [0.0, 1.0])
 
 
+@pytest.mark.slow
 def test_constraints_kinematic_variables_and_a_cost_on_multipliers():
     f = vioc.MidpointVI(everything(), 0.02)
     x = state_near(f, 3)
@@ -172,6 +173,7 @@ def test_a_curve_outside_the_domain_of_the_cost_is_projected():
     assert (best.history.method == "newton").all()
 
 
+@pytest.mark.slow
 def test_stopped_between_curves():
     f, cost, start, goal, steps = swing_up("cart_pole")
     guess = straight_line(start, goal, steps), None

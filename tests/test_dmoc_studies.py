@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 from studies import dmoc_convergence as convergence
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.parametrize("name", ["dmoc_convergence", "swingups", "closed_loop_mechanisms", "arm_reaching"])
 def test_quick_form_holds(name, tmp_path):
     report = importlib.import_module(f"studies.{name}").STUDY.execute(quick=True, out=tmp_path)

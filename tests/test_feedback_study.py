@@ -5,7 +5,7 @@ import pytest
 from studies.observer_cartpole import STUDY
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_observer_cartpole(tmp_path):
     report = STUDY.execute(quick=True, out=tmp_path)
     assert report.all_hold

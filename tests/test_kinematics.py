@@ -96,6 +96,7 @@ class Recursion:
 
 
 @given(system=systems(), seed=seeds)
+@pytest.mark.slow
 def test_frames_agree_with_the_recursions(system, seed):
     random = np.random.default_rng(seed)
     n = len(system.variables)

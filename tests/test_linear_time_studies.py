@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 TIMED = ("unit_10", "faster", "residual_10")  # figures of a busy machine say nothing
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.parametrize(
     "name", ["linear_time_energy", "linear_time_scaling", "riqn_convergence", "humanoid"]
 )

@@ -9,7 +9,7 @@ from vioc.compile.compiler import find_compiler
 TIMED = {"ladder_dense", "net_dense", "crystal_dense", "revolute_unit", "spherical_unit", "spheres_short"}
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.parametrize(
     "module", [double_four_bar, graph_ldu, maximal_accuracy, maximal_scaling, one_convention]
 )

@@ -1,6 +1,7 @@
 """The form that studies share; the studies themselves run by ``make studies``."""
 
 import json
+from concurrent.futures import Future
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -177,6 +178,37 @@ def test_run_all_reports_failures(tmp_path, monkeypatch, capsys):
 def test_run_goes_on_after_an_exception(tmp_path, capsys):
     assert runner.run([make(other=1.0), make()], quick=True, out=tmp_path) == 1
     assert "OK: 1 holds" in capsys.readouterr().out
+
+
+@pytest.mark.study
+def test_run_several_at_a_time(tmp_path, capsys):
+    chosen = ["pendulum_energy", "double_four_bar"]
+    assert main(["study", "run", *chosen, "--quick", "--jobs", "2", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("OK:") == 2 and "every claim holds" in printed
+    assert all((tmp_path / f"{name}.json").is_file() for name in chosen)
+
+
+def test_what_fails_beside_others_runs_again_alone(tmp_path, monkeypatch, capsys):
+    class Pool:  # in this process, where a study of this file is known
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def submit(self, function, name, *rest):
+            answer = Future()
+            answer.set_result(runner.Verdict(False))
+            return answer
+
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
+    assert runner.run([make()], quick=True, out=tmp_path, jobs=2) == 0
+    assert "OK: 1 holds" in capsys.readouterr().out
+    assert runner.run([make(2.0)], quick=True, out=tmp_path, jobs=2) == 1
 
 
 def test_run_of_one_exits_with_its_verdict(tmp_path, monkeypatch, capsys):

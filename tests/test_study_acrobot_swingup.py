@@ -5,7 +5,7 @@ import pytest
 from studies.acrobot_swingup import BEST, STUDY
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_quick_form(tmp_path):
     report = STUDY.execute(quick=True, out=tmp_path)
     assert report.all_hold and report.pictures == ["acrobot_swingup.png"]

@@ -7,7 +7,7 @@ from studies import exoskeleton_gains as study
 from vioc import MidpointVI
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_quick_form_holds(tmp_path):
     report = study.STUDY.execute(quick=True, out=tmp_path)
     assert report.all_hold

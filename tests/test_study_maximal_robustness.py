@@ -6,7 +6,7 @@ from studies import maximal_robustness
 from vioc.compile.compiler import find_compiler
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.skipif(find_compiler() is None, reason="it counts the compiled core's iterations")
 def test_quick_form_holds(tmp_path):
     assert maximal_robustness.STUDY.execute(quick=True, out=tmp_path).all_hold

@@ -120,6 +120,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are listed in /proc")
+@pytest.mark.slow
 def test_workers_do_not_outlive_a_killed_sweep(tmp_path):
     tests = Path(__file__).parents[1]
     (tmp_path / "study.py").write_text(SWEEP.format(paths=[str(tests), str(tests.parent)]))

@@ -72,6 +72,7 @@ def test_names_outlive_edits_elsewhere(tree):
     assert len({m.name for m in after}) == len(after)
 
 
+@pytest.mark.slow
 def test_verdicts(tree, tmp_path):
     """Killed by the test that knows, alive where none does, no end where it hangs."""
 

@@ -38,6 +38,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("names", nargs="*", metavar="STUDY", help="studies")
     parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--quick", action="store_true", help="a reduced form of a few seconds")
+    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="as many at a time (default 1)")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=OUT, help="folder for results (default %(default)s)"
     )
@@ -67,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("name the studies to run, or give --all; `vioc study list` shows them")
     chosen = runner.choose(args.names)
     check_folder("--out", args.out)
-    return runner.run(chosen, quick=args.quick, out=args.out)
+    if args.jobs < 1:
+        raise ValueError(f"--jobs: expected at least 1, got {args.jobs}")
+    return runner.run(chosen, quick=args.quick, out=args.out, jobs=args.jobs)
 
 
 def page(args: argparse.Namespace) -> None:
