@@ -31,6 +31,7 @@ SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian where it has no minimum: fi
 CURVED = 1e-4, 4.0, 1e6  # shift of the exact Hessian, in units of the scaled cost: least, factor, most
 FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton's are the better ones
 SHORT = 5  # trials behind which inputs are damped more; less after one or two
+CRAWLS = 8  # short steps in a row from which no search has been seen to recover
 DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
 FLOOR, ROUNDED = 10.0, 1e-5  # roundings of the merit that cannot be told from none; the error then taken
 HOPELESS = 3  # last levels that leave more, and close nothing
@@ -68,6 +69,7 @@ class Interior:
         self.pause, self.wait = int(not self.warm), 1
         self.falling = self.exact = False
         self.unseen = 0  # full steps in a row whose promise is below rounding
+        self.crawled = 0  # short steps in a row
         self.status: Status | None = None
         self.note, self.error = "", np.inf
         self.gains = np.zeros_like(self.newton.gains)
@@ -136,6 +138,10 @@ class Interior:
         self.now, self.promise = moved, -descent
         if length == 1 and self._below_rounding(slope):
             return Status.ACCEPTABLE
+        self.crawled = self.crawled + 1 if trials > SHORT else 0
+        if self.crawled >= CRAWLS:
+            self.note = "it crawls, as where longer steps of the search lead to where the map has none"
+            return Status.NO_PROGRESS
         if trials > SHORT:
             self.damping = min(max(first, factor * self.damping), most)
         elif trials <= 2:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.begin import guess_curve
+from vioc.control.dmoc import problem as equations
+from vioc.control.dmoc.solution import Solution
 from vioc.control.problem.limits import Constraint, Violation, end_values
 from vioc.control.problem.result import (
     HEADER,
@@ -26,7 +28,7 @@ from vioc.control.shooting.level import Level
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
-from vioc.errors import OptimizationError, StepError, trying
+from vioc.errors import ModelError, OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
@@ -84,6 +86,7 @@ class Problem:
         self.unknowns = u = Unknowns(f, self.steps, initial, duration, parameters, periodic, dt)
         self.lengths = u.lengths
         self.final = end_values(f, final, "final")
+        self._limits = dict(bounds=bounds, constraints=constraints, final=final)
         found = collected(f, self.steps, bounds, constraints, final, u.free_start)
         self.rows = Rows(u.map, self.steps, u.rows(found), u.open, u.rigid)
         self._stage_cost = u.cost(cost)
@@ -126,7 +129,9 @@ class Problem:
             Of the conditions of optimality, of a cost whose gradient is scaled to 100 at most; equations and
             limits in units of their scale.
         max_iterations : int
-            Of all searches: one that ends nowhere is begun again with other regularizations of gaps and rows.
+            Of all searches. One that ends nowhere is begun again where IPOPT ends on the map's own equations
+            (`dmoc.solve`), if the start is given and steps are equal; then with other regularizations of gaps
+            and rows. Of few iterations there is but one search.
 
         Returns
         -------
@@ -154,8 +159,9 @@ class Problem:
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[Interior] = []
-            for soft, budget in zip(SOFTNESS, _budgets(max_iterations), strict=False):
-                search, begun = self._begun(Level(stages, tolerance, soft, scale), X, U, duals)
+            for soft, budget, start, said in self._starts(X, U, duals, max_iterations):
+                search, held = self._begun(Level(stages, tolerance, soft, scale), *start)
+                begun = held or said
                 self.rows.check_start(search.now.point.curve)
                 tried.append(search)
                 try:
@@ -171,6 +177,39 @@ class Problem:
                 search = min(tried, key=lambda s: s.error if np.isfinite(s.error) else np.inf)
             result = self._outcome(search, log, begun)
         return finished(result, interrupt, monitor, raise_on_failure)
+
+    def _starts(self, X, U, duals, iterations: int) -> Iterator[tuple]:
+        """Where searches begin, one after the other: delta, iterations, (states, inputs, multipliers of rows
+        or None), and what is to be said of it.
+        """
+        several = iterations >= FEW
+        first = (iterations + 1) // 2 if several else iterations
+        left = iterations - first
+        yield SOFTNESS[0], first, (X, U, duals), ""
+        if several and (found := self._relaxed(X, U, iterations)):
+            run, theirs = found.trajectory, self.rows.from_multipliers(found.duals)
+            said = f"begun from IPOPT's optimum ({found.iterations} iterations)"
+            budget = (left + 1) // 2
+            yield SOFTNESS[0], budget, (run.x, run.u, theirs if len(theirs) else None), said
+            left -= budget
+        for soft, budget in zip(SOFTNESS[1:], (left // 2, left - left // 2), strict=True):
+            if several:
+                yield soft, budget, (X, U, duals), ""
+
+    def _relaxed(self, X: np.ndarray, U: np.ndarray, iterations: int) -> Solution | None:
+        """What IPOPT makes of the map's equations, which hold at its end alone: no step need be solved on the
+        way, so nothing is in its way where a map has no steps. None where it finds no optimum.
+        """
+        if self.unknowns.map is not self.map or (self.lengths != self.map.dt).any():
+            return None
+        own: dict[str, Any] = dict(steps=self.steps, k0=self.k0, initial=X[0], **self._limits)
+        try:
+            found = equations.solve(
+                self.map, self.cost, (X, U), max_iterations=iterations, raise_on_failure=False, **own
+            )
+        except (ValueError, ModelError, OptimizationError, StepError):
+            return None  # what the equations of this map cannot state
+        return found if found.converged else None
 
     def curve(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray]:
         """The guess as states (N+1, nx) and inputs (N, nu)."""
@@ -319,11 +358,3 @@ class Problem:
 def distance(curve: Trajectory, run: Trajectory) -> float:
     """The largest difference of states, relative to 1 + |x|."""
     return float(np.abs(run.map.difference(curve.x, run.x)).max() / (1 + np.abs(curve.x).max()))
-
-
-def _budgets(iterations: int) -> tuple[int, ...]:
-    """How many each search may take: a half, a quarter and a quarter; all for one where they are few."""
-    if iterations < FEW:
-        return (iterations,)
-    half, quarter = iterations - iterations // 2, iterations // 4
-    return half, quarter, iterations - half - quarter
