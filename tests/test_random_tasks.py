@@ -5,6 +5,7 @@ import pytest
 
 from studies.kkt import kkt
 from studies.random_tasks import random_task
+from studies.tasks import optimum
 
 
 @pytest.mark.parametrize("index", [1, 4, 5])
@@ -21,3 +22,15 @@ def test_the_rollout_keeps_all_limits(index):
     out = made.shown.x.copy(), made.shown.u * 10
     moved = kkt(task.map, task.cost, task.map.rollout(out[0][0], out[1] / 5, warn=False), **task.limits)
     assert moved.feasibility > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning", "ignore::vioc.errors.SlackWarning")
+def test_where_a_search_crawls_ipopt_finds_the_way():
+    """Strings whose steps have no solution a little beyond the iterates: of 300 iterations all were short."""
+    task = random_task(61).task
+    best = optimum(task)
+    assert best.converged and best.iterations <= 60 and "begun from IPOPT's optimum" in best.message
+    found = kkt(task.map, task.cost, best.trajectory, best.multipliers, **task.limits)
+    assert found.residual <= 1e-8
+    few = optimum(task, max_iterations=59)  # one search alone
+    assert few.status == "no_progress" and "it crawls" in few.message and few.iterations < 59

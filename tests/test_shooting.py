@@ -191,6 +191,9 @@ def test_what_is_stated_of_another_problem_is_refused(bounded):
         problem.solve(np.zeros(2), run)
     with pytest.raises(TypeError, match="multipliers: expected a dict by name"):
         problem.solve(np.zeros(2), multipliers=5)
+    bounded_problem = Problem(f, bounded[1], N, bounds=bounded[2])
+    with pytest.raises(ValueError, match="multipliers: 'w' is no limit of this problem; "):
+        bounded_problem.solve(np.zeros(2), multipliers={"w": np.zeros(N)})
     assert f"{N} steps" in repr(problem)
 
 

@@ -60,7 +60,9 @@ def meaning(name: str, known: Sequence[str], what: str = "", *, prefix: str = ""
 def by_name(
     values: Mapping[str, Any], known: Sequence[str], what: str, *, prefix: str = ""
 ) -> dict[str, Any]:
-    """`values` with full names of `known` for keys, see `meaning`; ModelError where two mean the same."""
+    """`values` with full names of `known` for keys, see `meaning`; ModelError where two mean the same, or
+    where there are no names.
+    """
     return _once(values, what, lambda name: meaning(name, known, what, prefix=prefix))
 
 
@@ -108,6 +110,8 @@ def _knows(f: OneStepMap, name: str) -> bool:
 
 
 def _once(values: Mapping[str, Any], what: str, full: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise ModelError(f"{what}: expected a dict by name, got {values!r}")
     found: dict[str, Any] = {}
     first: dict[str, str] = {}
     for key, value in values.items():

@@ -53,7 +53,8 @@ ADVICE = {
         "tolerance, or start from another guess"
     ),
     Status.INFEASIBLE: (
-        "no point near keeps all constraints; relax those listed, give more time or a better guess"
+        "searches from this guess end where constraints are not kept; relax those listed, give more time or "
+        "another guess"
     ),
     Status.OVERDETERMINED: "more equations than unknowns: leave free an end or an input",
     Status.DIVERGING: "the cost is perhaps not bounded below; bound the unknowns",

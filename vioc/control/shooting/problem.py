@@ -151,6 +151,8 @@ class Problem:
         scale = None
         if multipliers is None and isinstance(guess, Result) and guess.converged:
             multipliers, scale = guess.multipliers, guess.scale
+        elif multipliers:
+            self.rows.check_names(multipliers)
         u, (X, U, constants) = self.unknowns, self._begin(x0, guess)
         X = u.joined(X, constants)
         stages = Stages(u.map, self._stage_cost, self.rows, self.k0, u.lengths, u.start, u.rigid)
@@ -160,12 +162,14 @@ class Problem:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[Interior] = []
             for soft, budget, start, said in self._starts(X, U, duals, max_iterations):
+                if tried and log.steps >= max_iterations:
+                    continue
                 search, held = self._begun(Level(stages, tolerance, soft, scale), *start)
                 begun = held or said
                 self.rows.check_start(search.now.point.curve)
                 tried.append(search)
                 try:
-                    search.iterate(budget, log)
+                    search.iterate(min(budget, max_iterations - log.steps), log)
                     if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
                         search = self._in_parts(stages, search, max_iterations - log.steps, log, far)
                         tried.append(search)
@@ -200,7 +204,8 @@ class Problem:
         """What IPOPT makes of the map's equations, which hold at its end alone: no step need be solved on the
         way, so nothing is in its way where a map has no steps. None where it finds no optimum.
         """
-        if self.unknowns.map is not self.map or (self.lengths != self.map.dt).any():
+        u = self.unknowns
+        if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():
             return None
         own: dict[str, Any] = dict(steps=self.steps, k0=self.k0, initial=X[0], **self._limits)
         try:

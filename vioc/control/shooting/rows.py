@@ -13,7 +13,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_expansion, error_jacobian
 from vioc.control.problem.limits import (
@@ -296,12 +296,22 @@ class Rows:
         path, end = self.scales
         return self.each(y / np.concatenate([np.tile(path, self.steps), end]))
 
-    def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
-        """`multipliers` inverted; 0 for names that are not given, and on the side where there is no limit."""
+    def check_names(self, given: Mapping[str, Any]) -> None:
+        """ValueError for a name that is neither a limit here nor a quantity that a like problem may limit."""
         if not isinstance(given, Mapping):
             raise TypeError(
                 f"multipliers: expected a dict by name, such as Result.multipliers, got {given!r}"
             )
+        known = [name for p in self.places for name in p.constraint.row_names]
+        for name in given:
+            plain = name.removeprefix("final ").removeprefix("initial ").partition("[")[0]
+            if name not in known and plain not in self.map.quantity_names() and "." not in plain:
+                raise ValueError(
+                    f"multipliers: {name!r} is no limit of this problem; {near_misses(name, known)}"
+                )
+
+    def from_multipliers(self, given: Mapping[str, Any]) -> np.ndarray:
+        """`multipliers` inverted; 0 for names that are not given, and on the side where there is no limit."""
         n = self.steps
         path, end = np.zeros((n, self.m)), np.zeros(self.m_end)
         for p in self.places:
