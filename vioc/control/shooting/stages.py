@@ -119,7 +119,8 @@ class Stages:
         if away.max(initial=0) <= SAME * (1 + np.abs(curve.x).max()):
             return ""
         k = int(np.argmax(away))
-        return f"step {self.k0 + k} is too long for its motion: in parts it ends {away[k]:.1e} away; take a smaller dt"
+        where = f"step {self.k0 + k} is too long for its motion, take a smaller dt"
+        return f"{where}: in parts it ends {away[k]:.1e} away"
 
     def at(self, X: np.ndarray, U: np.ndarray, hard: bool = False) -> Point | None:
         """The problem at a curve; None where a step is not solved, `hard` by all means, or a value is not
