@@ -44,6 +44,7 @@ from vioc.control.problem.result import Result
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
 from vioc.control.regulators.riccati import riccati
+from vioc.control.regulators.sampled import RobustRegulator, draw_parameters, robust_dlqr
 from vioc.control.shooting.problem import Problem
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Problem",
     "Regulator",
     "Result",
+    "RobustRegulator",
     "Status",
     "SteadyRegulator",
     "accessibility",
@@ -68,6 +70,7 @@ __all__ = [
     "controllability_rank",
     "dlqr",
     "dmoc",
+    "draw_parameters",
     "equilibrium",
     "feedback",
     "floquet",
@@ -89,6 +92,7 @@ __all__ = [
     "quadratic",
     "region_of_attraction",
     "riccati",
+    "robust_dlqr",
     "steer",
     "straight_line",
     "sweep",

@@ -23,6 +23,7 @@ from vioc.control.analysis.rank import (
     unstabilizable_modes,
 )
 from vioc.control.analysis.structure import Direction, Structure, controllability, observability
+from vioc.control.analysis.tube import Tube, verified_level, verified_tube
 
 __all__ = [
     "Accessibility",
@@ -34,6 +35,7 @@ __all__ = [
     "Modes",
     "Structure",
     "Subspace",
+    "Tube",
     "accessibility",
     "controllability",
     "controllability_gramian",
@@ -54,4 +56,6 @@ __all__ = [
     "steer",
     "undetectable_modes",
     "unstabilizable_modes",
+    "verified_level",
+    "verified_tube",
 ]

@@ -12,6 +12,7 @@ from vioc.control.feedback.measurement import Measurement
 from vioc.control.feedback.mpc import LinearMPC, Plan
 from vioc.control.feedback.nmpc import Horizon, NonlinearMPC, descent_solver, dmoc_solver
 from vioc.control.feedback.scheduled import LimitedLaw, ScheduledLaw
+from vioc.control.feedback.steering import SteeredCovariance, steer_covariance
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.control.regulators.tracking import Tracking, track_curve
@@ -36,6 +37,7 @@ __all__ = [
     "Plan",
     "ScheduledLaw",
     "StateLaw",
+    "SteeredCovariance",
     "Tracking",
     "as_law",
     "covariance",
@@ -44,6 +46,7 @@ __all__ = [
     "equilibrium",
     "kalman",
     "restrict",
+    "steer_covariance",
     "tangent_bases",
     "tangent_basis",
     "track_curve",

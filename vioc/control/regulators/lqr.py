@@ -200,7 +200,7 @@ class Regulator:
         u = getattr(x, "u", None) if u is None else u
         x = self.reference.x[-1] if x is None else self.map.check_state(x)
         if u is None:
-            u = _holding_input(self.map, x, self.reference.u[-1])
+            u = holding_input(self.map, x, self.reference.u[-1])
         try:
             Q = self.Q if self.Q.ndim == 2 else self.Q[-1]
             end = dlqr(self.map, (x, u), Q, self.R, disregard=disregard)
@@ -374,7 +374,7 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
     return SteadyRegulator(f, x, system.u[0], K, P, Q, R, found.poles, found.disregarded)
 
 
-def _holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     """The input that moves the map least at x: Gauss-Newton on difference(x, f(x, u))."""
     for _ in range(20):
         change = np.linalg.lstsq(f.linearize(x, u).B, f.difference(x, f.step(x, u)), rcond=None)[0]

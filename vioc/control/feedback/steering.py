@@ -1,0 +1,303 @@
+"""Feedback along a trajectory that brings the state's covariance where it is asked, at least cost.
+
+Maths: docs/maths/robust.md#covariance-steering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import as_value
+from vioc.control.feedback.covariance import Covariance, covariance
+from vioc.control.feedback.kalman import KalmanFilter, kalman
+from vioc.control.feedback.measurement import Measurement
+from vioc.control.linear.about import check_trajectory
+from vioc.control.linear.weights import error_weights, input_weight, named_jacobians, state_weight
+from vioc.control.problem.limits import full_names, limits
+from vioc.control.regulators.law import StateLaw
+from vioc.control.regulators.lqr import Regulator, along, end_weight
+from vioc.control.regulators.variances import Limits, Multipliers, Steered, Unreachable, VarianceProblem
+from vioc.errors import OptimizationError
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
+from vioc.names import INPUTS, by_quantity
+
+SHARE = 1e-2  # of a bound's proof that a limit must have to be named in it
+
+
+@dataclass(frozen=True)
+class SteeredCovariance:
+    """Feedback that keeps limits on standard deviations, to first order, and what it costs.
+
+    Attributes
+    ----------
+    regulator : Regulator
+        Its P is the cost to go with the multipliers for weights.
+    spread : Covariance
+        Along the trajectory under this feedback, through the filter if there is one.
+    cost : float
+        Expected: of the sum of z'Qz + v'Rv + z_N'Qf z_N.
+    gap : float
+        No gains that keep the limits cost less than cost - gap.
+    prices : dict of str to float
+        What the cost falls by, to first order, per relative increase of the variance that is allowed; of
+        limits that bind, by name: summed over the samples.
+    observer : KalmanFilter or None
+        That the law sees the state through; it is part of the design.
+    iterations : int
+    """
+
+    regulator: Regulator
+    spread: Covariance = field(repr=False)
+    cost: float
+    gap: float
+    prices: dict[str, float]
+    observer: KalmanFilter | None = field(default=None, repr=False)
+    iterations: int = 0
+
+    def as_law(self) -> StateLaw:
+        """The law that a `ClosedLoop` applies, with `observer`."""
+        return self.regulator.as_law()
+
+    def std(self, name: str) -> np.ndarray:
+        """Standard deviation (N+1,) of any quantity of the state, by name."""
+        return self.spread.std(name)
+
+    def plot(self, *names: str, ax: Any = None) -> Any:
+        """Plot named quantities of the state with two standard deviations; returns the axes."""
+        return self.spread.plot(*names, ax=ax)
+
+    def __repr__(self) -> str:
+        bind = ", ".join(self.prices) or "none"
+        return (
+            f"SteeredCovariance({len(self.regulator.K)} gains; cost {self.cost:.6g}, at most {self.gap:.2g} "
+            f"above the least; limits that bind: {bind})"
+        )
+
+
+def steer_covariance(
+    trajectory: Trajectory,
+    P0: Any,
+    W: Any = 0.0,
+    *,
+    W_u: Any = 0.0,
+    final: Any = None,
+    bounds: Mapping[str, Any] | None = None,
+    sigmas: float = 3.0,
+    Q: Any = 0.0,
+    R: Any = 1.0,
+    Qf: Any = None,
+    measurement: Measurement | None = None,
+    tolerance: float = 1e-6,
+) -> SteeredCovariance:
+    """Gains of least expected cost that bring a covariance to its goal, under process noise.
+
+        minimize  E sum over k < N of z'Qz + v'Rv  +  z_N' Qf z_N     over  v_k = -K_k z_k
+        subject to  P_N <= final,  |y_d - bound| >= sigmas (y'P_k y)^(1/2)
+
+    for the deviations z = difference(x_d, x), v = u - u_d of the linearization along the trajectory.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+    P0, W, W_u : as in `covariance`
+        Covariances of the first error, of the disturbance added to x[k+1] and of the inputs' noise.
+    final : dict of str to float, or (ndx, ndx)
+        The largest standard deviations at the end, of quantities of the state or entries of its error by
+        name; or a positive definite matrix that P_N does not exceed (final - P_N >= 0).
+    bounds : dict of str to float or (low, high), optional
+        Limits that inputs (``u.NAME``) and quantities of the state keep with `sigmas` standard deviations
+        at every sample, about their values on the trajectory; written as in `optimize`.
+    sigmas : float
+        3 is left by one sample in 741 on either side together, of a Gaussian deviation.
+    Q, R, Qf
+        Weights as in `dlqr`, Q by default 0; Qf is Q unless given.
+    measurement : Measurement, optional
+        What is seen of the state. The Kalman filter for it is part of the result, and limits are on the
+        state itself, not on its estimate.
+    tolerance : float
+        Of the cost above the least, relative.
+
+    Returns
+    -------
+    SteeredCovariance
+
+    Raises
+    ------
+    ModelError
+        Unknown names.
+    ValueError
+        Shapes, names, covariances; a trajectory that is itself outside of a bound.
+    OptimizationError
+        If no gains keep the limits, which is proven by a bound from below: names the limits that exclude
+        each other and what can be attained of each; or if that cannot be told.
+    """
+    trajectory = trajectory_of(trajectory)
+    f = check_trajectory(trajectory.map, trajectory)
+    P0, W, W_u = state_weight(f, P0, "P0"), state_weight(f, W, "W"), input_weight(f, W_u, "W_u")
+    R = input_weight(f, R, "R", definite=True)
+    Q = error_weights(f, Q, "Q", trajectory.x)
+    Qf = end_weight(f, Q, Qf, trajectory.x)
+    if final is None and not bounds:
+        raise ValueError("steer_covariance: give final standard deviations or bounds; dlqr is without limits")
+    if not sigmas > 0:
+        raise ValueError(f"sigmas: expected standard deviations > 0, got {sigmas!r}")
+    A, B = f.linearize_trajectory(trajectory)
+    N, n = len(A), f.ndx
+    noise = B @ W_u @ np.swapaxes(B, 1, 2) + W
+    observer, unseen, start = None, np.zeros((N + 1, n, n)), P0
+    if measurement is not None:
+        # the estimate moves by the innovations, and its error adds to its own covariance
+        observer = kalman(f, trajectory, measurement, W, W_u=W_u, P0=P0)
+        unseen, noise = observer.after, (observer.before - observer.after)[1:]
+        start = P0 - unseen[0]
+    rows = _Rows(f, trajectory, unseen, P0)
+    if isinstance(final, Mapping):
+        rows.end(final)
+    elif final is not None:
+        rows.whole(state_weight(f, final, "final"))
+    rows.path(bounds, sigmas)
+    running = np.broadcast_to(along(Q), (N, n, n))
+    problem = VarianceProblem(A, B, noise, start, running, R, Qf, rows.limits())
+    try:
+        found = problem.solve(tolerance)
+    except Unreachable as verdict:
+        raise OptimizationError(rows.unreachable(problem, verdict)) from None
+    regulator = Regulator(f, trajectory, found.K, found.Pi, Q, R, Qf)
+    law = StateLaw(f, trajectory.x[:-1], trajectory.u, found.K, k0=trajectory.k0)
+    spread = covariance(trajectory, P0, W, W_u=W_u, law=law, observer=observer)
+    cost = found.cost + float(np.sum(running * unseen[:-1]) + np.sum(Qf * unseen[-1]))
+    return SteeredCovariance(
+        regulator, spread, cost, found.gap, rows.prices(found), observer, found.iterations
+    )
+
+
+class _Rows:
+    """Limits by name as rows of unit variance, less what the filter leaves unseen."""
+
+    def __init__(self, f: OneStepMap, trajectory: Trajectory, unseen: np.ndarray, P0: np.ndarray):
+        self.map, self.trajectory, self.unseen, self.P0 = f, trajectory, unseen, P0
+        # name, sample, row of the state's error or the input, standard deviation allowed
+        self.states: list[tuple[str, int, np.ndarray, float]] = []
+        self.inputs: list[tuple[str, int, np.ndarray, float]] = []
+        self.matrix: np.ndarray | None = None
+
+    def end(self, final: Mapping[str, float]) -> None:
+        f, N = self.map, len(self.trajectory)
+        named = by_quantity(f, final, "final", f.error_names)
+        J = named_jacobians(f, tuple(named), self.trajectory.x[-1:], "final", "give its bound instead")[0]
+        for (name, value), row in zip(named.items(), J, strict=True):
+            std = as_value(value, f"final: standard deviation of {name}")
+            if not std > 0:
+                raise ValueError(f"final: expected a standard deviation > 0 of {name!r}, got {value!r}")
+            self._state(f"{name} at the end", N, row, std)
+
+    def whole(self, final: np.ndarray) -> None:
+        left = final - self.unseen[-1]
+        values, vectors = np.linalg.eigh(left)
+        if not values[0] > 0:
+            at = self.map.error_names[int(np.argmax(np.abs(vectors[:, 0])))]
+            if self.unseen.any():
+                raise OptimizationError(
+                    "final: after the last measurement the filter's own error exceeds it, along "
+                    f"{at!r} by {-values[0]:.3g}; measure better, or allow more"
+                )
+            raise ValueError(
+                f"final: expected a positive definite matrix, got eigenvalue {values[0]:.3g} along {at!r}; "
+                'name standard deviations instead, {"NAME": 0.01}'
+            )
+        self.matrix = (vectors / np.sqrt(values)) @ vectors.T
+
+    def path(self, bounds: Mapping[str, Any] | None, sigmas: float) -> None:
+        f, run, N = self.map, self.trajectory, len(self.trajectory)
+        for name, value in (full_names(f, bounds) or {}).items():
+            inputs = name.startswith(INPUTS) and name[len(INPUTS) :] in f.input_names
+            count = N if inputs else N + 1
+            low, high = limits(value, count, f"bounds on {name}", number="symmetric")
+            J = np.zeros((0, 0))
+            if inputs:
+                i = f.input_names.index(name[len(INPUTS) :])
+                y = run.u[:, i]
+            else:
+                J = named_jacobians(f, [name], run.x, "bounds", "bound quantities of the state")[:, 0]
+                y = run[name]
+            margin = np.minimum(high - y, y - low)
+            if not (margin > 0).all():
+                worst = int(np.argmin(margin))
+                raise ValueError(
+                    f"bounds on {name}: the trajectory itself is at {y[worst]:.6g} at k = {worst}, the "
+                    f"limits are {low[worst]:.6g} and {high[worst]:.6g}; deviations need room: bound the "
+                    "trajectory more tightly"
+                )
+            for k in np.flatnonzero(np.isfinite(margin)).tolist():
+                std = float(margin[k] / sigmas)
+                if inputs:
+                    self.inputs.append((f"{name} at k = {k}", k, np.eye(f.nu)[i], std))
+                elif k > 0:
+                    self._state(f"{name} at k = {k}", k, J[k], std)
+                elif J[0] @ self.P0 @ J[0] > std**2:
+                    raise OptimizationError(
+                        f"{name} starts with a standard deviation of {np.sqrt(J[0] @ self.P0 @ J[0]):.4g}, "
+                        f"at most {std:.4g} is allowed there; widen its bound or lower P0"
+                    )
+
+    def _state(self, name: str, k: int, row: np.ndarray, std: float) -> None:
+        unseen = float(row @ self.unseen[k] @ row)
+        if not unseen < std**2:
+            raise OptimizationError(
+                f"{name}: after its measurement the filter's error alone has a standard deviation of "
+                f"{np.sqrt(unseen):.4g}, at most {std:.4g} is asked; measure better, or allow more"
+            )
+        self.states.append((name, k, row, float(np.sqrt(std**2 - unseen))))
+
+    def limits(self) -> Limits:
+        def stacked(rows: list, width: int) -> tuple[np.ndarray, np.ndarray]:
+            scaled = np.array([row / std for _, _, row, std in rows]).reshape(len(rows), width)
+            return scaled, np.array([k for _, k, _, _ in rows], int)
+
+        return Limits(*stacked(self.states, self.map.ndx), *stacked(self.inputs, self.map.nu), self.matrix)
+
+    def prices(self, found: Steered) -> dict[str, float]:
+        """Multipliers of limits that bind, summed over the samples of a name."""
+        names = [name for name, *_ in (*self.states, *self.inputs)]
+        mu, least = found.multipliers.mu, 10 * found.gap
+        prices: dict[str, float] = {}
+        for name, value in zip(names, mu, strict=True):
+            if value > least:
+                short = name.split(" at k")[0]
+                prices[short] = prices.get(short, 0.0) + float(value)
+        if np.trace(found.multipliers.L) > least:
+            prices["final"] = float(np.trace(found.multipliers.L))
+        return prices
+
+    def unreachable(self, problem: VarianceProblem, verdict: Unreachable) -> str:
+        """What excludes what: the limits that carry the proof, and the least of each alone."""
+        named = [*self.states, *self.inputs]
+        (mu, L), total = verdict.multipliers, verdict.multipliers.total
+        shares: dict[str, list[int]] = {}
+        for i, (name, *_) in enumerate(named):
+            shares.setdefault(name.split(" at k")[0], []).append(i)
+        said = []
+        for group in shares.values():
+            if mu[group].sum() <= SHARE * total:
+                continue
+            worst = group[int(np.argmax(mu[group]))]
+            name, _, _, std = named[worst]
+            only = Multipliers(np.eye(len(mu))[worst], np.zeros_like(L))
+            least = np.sqrt(max(problem.least(only), 0.0)) * std
+            count = int((mu[group] > SHARE * mu[worst]).sum())
+            more = f" and {count - 1} more samples" * (count > 1)
+            said.append(f"{name}{more} (at most {std:.4g}, alone at least {least:.4g})")
+        if np.trace(L) > SHARE * total:
+            said.append("final (a matrix)")
+        scale = np.sqrt(verdict.ratio)
+        return (
+            f"no gains keep these standard deviations together: {'; '.join(said)}. Whatever the gains, a "
+            f"mean of the variances over their limits is at least {verdict.ratio:.4g}: allow {scale:.4g} "
+            "times these deviations at least, lower P0, W or W_u, or give more inputs"
+        )

@@ -1,0 +1,386 @@
+"""One gain for many mechanisms: the least mean, or worst, quadratic cost over samples of parameters.
+
+Maths: docs/maths/robust.md#one-gain-for-many-mechanisms.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.checks import as_names, few
+from vioc.control.linear.about import about_of
+from vioc.control.linear.system import equilibrium_point
+from vioc.control.linear.weights import error_weights, input_weight, named_jacobians, state_weight
+from vioc.control.problem.limits import limits
+from vioc.control.regulators.law import StateLaw
+from vioc.control.regulators.lqr import dlqr, holding_input
+from vioc.control.regulators.steady import SETTLES
+from vioc.errors import OptimizationError
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
+from vioc.maps.trajectory import Trajectory
+from vioc.names import by_name
+
+POWERS = (1, 2, 4, 8, 16, 32, 64)  # of the mean that tends to the worst
+ARMIJO = 1e-4
+DOUBLINGS = 60
+RAISE = 0.7  # of what the discount may grow by, at once
+STUCK = 1e-4  # discounts that grow by less have come to an end
+
+Spread = Sequence[float] | Callable[[np.random.Generator], float]
+
+
+def draw_parameters(
+    spread: Mapping[str, Spread], count: int, *, seed: int | np.random.Generator = 0
+) -> list[dict[str, float]]:
+    """Random values of parameters, for `robust_dlqr` and for tests of what it finds.
+
+    Parameters
+    ----------
+    spread : dict of str to (low, high) or callable
+        Uniform within an interval, or a function of a numpy Generator that returns a number:
+        ``{"mass": (0.8, 1.2), "friction": lambda rng: rng.lognormal(-3, 0.5)}``.
+    count : int
+    seed : int or Generator
+
+    Returns
+    -------
+    list of dict of str to float
+
+    Raises
+    ------
+    ValueError
+        Intervals that are none; numbers that are not finite.
+    """
+    rng = np.random.default_rng(seed)
+    draws: dict[str, Callable[[np.random.Generator], float]] = {}
+    for name, value in spread.items():
+        if callable(value):
+            draws[name] = value
+            continue
+        low, high = limits(value, 1, name, number="equal")
+        draws[name] = functools.partial(_uniform, float(low[0]), float(high[0]))
+    drawn = [{n: float(draw(rng)) for n, draw in draws.items()} for _ in range(count)]
+    for values in drawn:
+        for name, number in values.items():
+            if not np.isfinite(number):
+                raise ValueError(f"{name}: expected finite numbers, its function returned {number!r}")
+    return drawn
+
+
+def _uniform(low: float, high: float, rng: np.random.Generator) -> float:
+    return float(rng.uniform(low, high))
+
+
+class Assessment(NamedTuple):
+    """What a gain does on samples.
+
+    Attributes
+    ----------
+    costs : (S,)
+        Expected over the starts; inf where the closed loop is not stable.
+    radii : (S,)
+        Largest absolute pole.
+    """
+
+    costs: np.ndarray
+    radii: np.ndarray
+
+    @property
+    def stable(self) -> np.ndarray:
+        return self.radii < SETTLES
+
+    def __repr__(self) -> str:
+        held, costs = self.stable, self.costs[self.stable]
+        said = f"mean cost {costs.mean():.6g}, worst {costs.max():.6g}; " if len(costs) else ""
+        count = f"{held.sum()} of {len(held)} samples stable"
+        return f"Assessment({count}; {said}largest pole {self.radii.max():.6g})"
+
+
+@dataclass(frozen=True)
+class RobustRegulator:
+    """One gain that holds an equilibrium of every sample: u = u_d - K y.
+
+    Attributes
+    ----------
+    map : OneStepMap
+        The nominal one.
+    x, u : (nx,), (nu,)
+        Its equilibrium.
+    K : (nu, ny)
+    outputs : tuple of str
+        y, deviations by name: the errors of the state, or quantities.
+    found, nominal : Assessment
+        On the samples of the design: of K, and of the nominal map's own regulator.
+    worst : bool
+        Whether the worst cost was made small, not the mean.
+    P0, Q, R
+        As they were given.
+    iterations : int
+    """
+
+    map: OneStepMap = field(repr=False)
+    x: np.ndarray
+    u: np.ndarray
+    K: np.ndarray
+    outputs: tuple[str, ...]
+    found: Assessment
+    nominal: Assessment
+    worst: bool
+    P0: Any = field(repr=False)
+    Q: Any = field(repr=False)
+    R: Any = field(repr=False)
+    iterations: int = 0
+
+    def as_law(self, f: OneStepMap | None = None) -> StateLaw:
+        """The law on the nominal map, or on another, whose state may stand for something else.
+
+        Of a map with other masses momenta are other velocities; outputs by name are what they say.
+        """
+        f = self.map if f is None else f
+        C = named_jacobians(f, self.outputs, self.x[None], "outputs", "name quantities of the state")[0]
+        return StateLaw(f, self.x[None], self.u[None], (self.K @ C)[None], "holds")
+
+    def rollout(self, x0: Any, steps: int, f: OneStepMap | None = None) -> Trajectory:
+        """Closed loop from x0 (nx,) of the nominal map, or of another."""
+        law = self.as_law(f)
+        X, U, K = (np.tile(a, (steps, *(1,) * (a.ndim - 1))) for a in (law.X, law.U, law.K))
+        return law.map.track(x0, X, U, K)
+
+    def assess(self, samples: Iterable[Mapping[str, float] | OneStepMap], K: Any = None) -> Assessment:
+        """K, or another gain (nu, ny) on the same outputs, on other samples."""
+        loops = _Loops.of(self.map, (self.x, self.u), self.Q, self.R, self.P0, self.outputs, samples)
+        return loops.assess(self.K if K is None else np.asarray(K, float))
+
+    def __repr__(self) -> str:
+        what = "worst" if self.worst else "mean"
+        return (
+            f"RobustRegulator(least {what} cost over {len(self.found.costs)} samples; K {self.K.shape[0]} x "
+            f"{self.K.shape[1]} of {few(self.outputs)}; {self.found!r}; nominal gain: {self.nominal!r})"
+        )
+
+
+def robust_dlqr(
+    f: OneStepMap,
+    about: Any,
+    Q: Any,
+    R: Any,
+    samples: Iterable[Mapping[str, float] | OneStepMap],
+    *,
+    outputs: str | Iterable[str] | None = None,
+    P0: Any = 1.0,
+    worst: bool = False,
+    tolerance: float = 1e-6,
+    iterations: int = 300,
+) -> RobustRegulator:
+    """One gain u = u_d - K y that minimizes the mean quadratic cost over sampled mechanisms.
+
+        minimize over K   mean of tr(X P0),   X = Q + C'K'R K C + F'X F,   F = A - B K C
+
+    the expected sum of z'Qz + v'Rv from starts of covariance P0, each sample linearized at its own
+    equilibrium: the state of `about` held by the input that this sample needs.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        The nominal map.
+    about : as in `dlqr`
+        An equilibrium of it.
+    Q, R : as in `dlqr`
+        By the name of a quantity, such as ``v.theta``, Q weighs the same motion in every sample.
+    samples : dicts of str to float, or maps
+        Values of parameters, for ``f.with_parameters``, or maps with the same states, inputs and step.
+    outputs : names, optional
+        What is fed back: quantities of the state. By default the errors of the state; a momentum then is
+        each sample's own. Names such as ``["theta", "v.theta"]`` are what sensors see of any sample.
+    P0 : float, (ndx,), (ndx, ndx) or dict of str to float
+        Covariance of the starts.
+    worst : bool
+        Make the worst cost small instead: by means of rising powers, up to the 64th, which is within a
+        factor S^(1/64) of the worst.
+    tolerance : float
+        Of the predicted descent, relative.
+    iterations : int
+        At most so many.
+
+    Returns
+    -------
+    RobustRegulator
+
+    Raises
+    ------
+    ModelError
+        Unknown names.
+    ValueError
+        Shapes; a sample for which the state is no equilibrium under any input; unequal steps.
+    OptimizationError
+        If no gain was found that stabilizes all samples; says which of them are left, and whether one
+        cannot be stabilized even by a gain of its own.
+    """
+    about = about_of(f, about)
+    if isinstance(about, Trajectory):
+        raise ValueError("robust_dlqr: expected an equilibrium (x, u), got a trajectory")
+    x, u = equilibrium_point(f, about)
+    names = f.error_names if outputs is None else as_names(outputs)
+    start = dlqr(f, (x, u), Q, R)
+    samples = list(samples)
+    loops = _Loops.of(f, (x, u), Q, R, P0, names, samples)
+    C = named_jacobians(f, names, x[None], "outputs", "name quantities of the state")[0]
+    K = np.linalg.lstsq(C.T, start.K.T, rcond=None)[0].T
+    nominal = loops.assess(K)
+    K, used = _stabilize(f, loops, K, samples, iterations)
+    for power in POWERS if worst else POWERS[:1]:
+        K, more = loops.descend(K, 1.0, power, tolerance, iterations)
+        used += more
+    return RobustRegulator(f, x, u, K, tuple(names), loops.assess(K), nominal, worst, P0, Q, R, used)
+
+
+def _stabilize(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list, iterations: int):
+    """A gain that stabilizes all samples: costs discounted ever less, from where they are finite."""
+    radius, discount, used = loops.assess(K).radii.max(), 0.0, 0
+    while not radius < SETTLES:
+        step = RAISE * (1 / radius - discount)
+        if step < STUCK or used > 10 * iterations:
+            raise OptimizationError(_left(f, loops, K, samples))
+        discount += step
+        K, more = loops.descend(K, discount, 1, 1e-3, iterations)
+        used += more
+        radius = loops.assess(K).radii.max()
+    return K, used
+
+
+def _left(f: OneStepMap, loops: _Loops, K: np.ndarray, samples: list) -> str:
+    radii = loops.assess(K).radii
+    at = int(np.argmax(radii))
+    left = int((radii >= SETTLES).sum())
+    text = (
+        f"no gain was found that stabilizes all {len(radii)} samples: {left} are left, the worst is sample "
+        f"{at} ({samples[at]!r}) with a pole of {radii[at]:.6g}"
+    )
+    for i in np.flatnonzero(radii >= SETTLES):
+        try:
+            dlqr(loops.maps[i], (loops.x, loops.held[i]), 1.0, 1.0)
+        except OptimizationError as error:
+            return f"{text}; sample {i} ({samples[i]!r}) has no stabilizing gain of its own either: {error}"
+    return f"{text}; each has a gain of its own. The search is local: narrow the ranges, or feed back more"
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """Linear systems of the samples, (S, ...) each."""
+
+    maps: list[OneStepMap]
+    x: np.ndarray
+    held: np.ndarray
+    A: np.ndarray
+    B: np.ndarray
+    C: np.ndarray
+    Q: np.ndarray
+    R: np.ndarray
+    P0: np.ndarray
+
+    @staticmethod
+    def of(f: OneStepMap, about: Any, Q: Any, R: Any, P0: Any, names: Any, samples: Iterable) -> _Loops:
+        x, u = about
+        maps, rows = [], []
+        for i, sample in enumerate(samples):
+            g = sample
+            if not isinstance(g, OneStepMap):
+                g = f.with_parameters(**by_name(sample, tuple(f.parameters), f"sample {i}"))
+            if g.state_names != f.state_names or g.input_names != f.input_names:
+                raise ValueError(f"sample {i}: expected the nominal map's states and inputs, got {g!r}")
+            check_steps(g.dt, f.dt, f"sample {i}", "the nominal map")
+            try:
+                held = equilibrium_point(g, (x, holding_input(g, x, u)))[1]
+            except ValueError as error:
+                raise ValueError(
+                    f"sample {i} ({sample!r}): {error}; name a state that all samples can hold"
+                ) from None
+            A, B = g.linearize(x, held)
+            weight = error_weights(g, Q, "Q", x[None]).reshape(f.ndx, f.ndx)
+            C = named_jacobians(g, names, x[None], "outputs", "name quantities of the state")[0]
+            maps.append(g)
+            rows.append((held, A, B, C, weight))
+        if not maps:
+            raise ValueError("samples: expected at least one")
+        held, A, B, C, weights = (np.stack(a) for a in zip(*rows, strict=True))
+        R, P0 = input_weight(f, R, "R", definite=True), state_weight(f, P0, "P0")
+        return _Loops(maps, x, held, A, B, C, weights, R, P0)
+
+    def assess(self, K: np.ndarray) -> Assessment:
+        F = self.A - self.B @ K @ self.C
+        radii = np.abs(np.linalg.eigvals(F)).max(axis=1)
+        costs, stable = np.full(len(F), np.inf), radii < SETTLES
+        if stable.any():
+            KC = K @ self.C[stable]
+            running = self.Q[stable] + np.swapaxes(KC, 1, 2) @ self.R @ KC
+            costs[stable] = np.einsum("sij,ij->s", lyapunov(np.swapaxes(F[stable], 1, 2), running), self.P0)
+        return Assessment(costs, radii)
+
+    def value(self, K: np.ndarray, discount: float, power: int):
+        """The mean of that power of the costs, its gradient, and a metric; None where a loop is unstable."""
+        B, KC = discount * self.B, K @ self.C
+        F = discount * self.A - B @ KC
+        if not np.abs(np.linalg.eigvals(F)).max() < SETTLES:
+            return None
+        Ft, Bt, Ct = (np.swapaxes(a, 1, 2) for a in (F, B, self.C))
+        X = lyapunov(Ft, self.Q + np.swapaxes(KC, 1, 2) @ self.R @ KC)
+        S = lyapunov(F, np.broadcast_to(self.P0, F.shape))
+        costs = np.einsum("sij,ij->s", X, self.P0)
+        slopes = 2 * (self.R @ KC - Bt @ X @ F) @ S @ Ct
+        most = costs.max()
+        mean = np.mean((costs / most) ** power)
+        value = most * mean ** (1 / power)
+        weights = (costs / most) ** (power - 1) * mean ** (1 / power - 1) / len(costs)
+        G, T = self.R + Bt @ X @ B, self.C @ S @ Ct
+        m, p = K.shape
+        metric = 2 * np.einsum("s,sij,skl->ikjl", weights, G, T).reshape(m * p, m * p)
+        return value, np.einsum("s,sij->ij", weights, slopes), metric
+
+    def descend(self, K: np.ndarray, discount: float, power: int, tolerance: float, iterations: int):
+        """BFGS from the metric of Gauss and Newton; K stays where all loops are stable."""
+        now = self.value(K, discount, power)
+        assert now is not None
+        inverse = np.linalg.pinv(now[2], hermitian=True)
+        fresh = True
+        for step in range(iterations):
+            value, slope, _ = now
+            move = -(inverse @ slope.ravel())
+            descent = float(-move @ slope.ravel())
+            if descent <= tolerance * value:
+                return K, step
+            length, trial = 1.0, None
+            while length > 1e-10:
+                trial = self.value(K + length * move.reshape(K.shape), discount, power)
+                if trial is not None and trial[0] <= value - ARMIJO * length * descent:
+                    break
+                trial, length = None, 0.5 * length
+            if trial is None:
+                if fresh:
+                    return K, step  # rounding leaves no descent
+                inverse, fresh = np.linalg.pinv(now[2], hermitian=True), True
+                continue
+            s, y = length * move, (trial[1] - slope).ravel()
+            K, now, fresh = K + s.reshape(K.shape), trial, False
+            sy = float(s @ y)
+            if sy > 1e-12 * np.linalg.norm(s) * np.linalg.norm(y):
+                left = np.eye(len(s)) - np.outer(s, y) / sy
+                inverse = left @ inverse @ left.T + np.outer(s, s) / sy
+        return K, iterations
+
+
+def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    """X = F X F' + Q of stable F (S, n, n) by doubling: terms 1, 2, 4, ... of the sum at once."""
+    X = Q
+    for _ in range(DOUBLINGS):
+        more = F @ X @ np.swapaxes(F, 1, 2)
+        X = X + more
+        F = F @ F
+        if np.abs(more).max() <= 1e-16 * np.abs(X).max():
+            break
+    return 0.5 * (X + np.swapaxes(X, 1, 2))

@@ -1,0 +1,366 @@
+"""The least cost of linear feedback under limits on variances: the dual of a semidefinite program.
+
+Maths: docs/maths/robust.md#covariance-steering.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from vioc.control.regulators.riccati import riccati
+from vioc.errors import OptimizationError
+
+SHRINK = 0.1  # of the barrier's weight, from one centre to the next
+CENTRED = 1e-6  # square of Newton's decrement over the barrier's weight
+ARMIJO = 1e-4
+PROVEN = 1e-9  # by how much, relative, a lower bound must exceed what is allowed
+NEWTON = 300  # steps in all
+DECADES = 20  # of a first multiplier
+ROUGH = 1e-2  # relative gap at which limits that were left out are looked at again
+NEAR = 0.5  # variances over their limits that take part
+ROUNDS = 30  # of limits that join
+
+
+class Limits(NamedTuple):
+    """Variances of rows that are at most 1, and with `end` a covariance that is at most the identity.
+
+    Attributes
+    ----------
+    C, at : (r, n), (r,)
+        c'P_k c <= 1 for the row c at sample k > 0.
+    D, when : (s, m), (s,)
+        d'K_k P_k K_k'd <= 1 at step k.
+    end : (n, n) or None
+        T with T P_N T' <= I.
+    """
+
+    C: np.ndarray
+    at: np.ndarray
+    D: np.ndarray
+    when: np.ndarray
+    end: np.ndarray | None = None
+
+    def only(self, rows: np.ndarray, end: bool) -> Limits:
+        """Those of the rows (r + s,), bool."""
+        r = len(self.at)
+        first, second = rows[:r], rows[r:]
+        kept = self.C[first], self.at[first], self.D[second], self.when[second]
+        return Limits(*kept, self.end if end else None)
+
+
+class Multipliers(NamedTuple):
+    """mu (r + s,) > 0 of the rows, and the matrix L (n, n) > 0 of the end, or (0, 0)."""
+
+    mu: np.ndarray
+    L: np.ndarray
+
+    @property
+    def total(self) -> float:
+        return float(self.mu.sum() + np.trace(self.L))
+
+
+class Found(NamedTuple):
+    """What the multipliers make: gains, cost to go, covariances, the variances, and the dual's value."""
+
+    K: np.ndarray
+    Pi: np.ndarray
+    P: np.ndarray
+    variances: np.ndarray
+    end: np.ndarray
+    dual: float
+
+    @property
+    def worst(self) -> float:
+        """The largest variance over its limit."""
+        return float(max(self.variances.max(initial=0.0), np.linalg.eigvalsh(self.end).max(initial=0.0)))
+
+    @property
+    def kept(self) -> bool:
+        return self.worst <= 1
+
+
+class Steered(NamedTuple):
+    """Gains that keep all limits, their covariances, cost and the most it can be above the least."""
+
+    K: np.ndarray
+    Pi: np.ndarray
+    P: np.ndarray
+    cost: float
+    gap: float
+    multipliers: Multipliers
+    iterations: int
+
+
+@dataclass(frozen=True)
+class VarianceProblem:
+    """Minimize E sum z'Qz + v'Rv + z_N'Qf z_N over gains v = -K z of z+ = A z + B v + w, under limits.
+
+    Attributes
+    ----------
+    A, B, W : (N, n, n), (N, n, m), (N, n, n)
+        W is the covariance of w.
+    P0 : (n, n)
+    Q, R, Qf : (N, n, n), (m, m), (n, n)
+    limits : Limits
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    W: np.ndarray
+    P0: np.ndarray
+    Q: np.ndarray
+    R: np.ndarray
+    Qf: np.ndarray
+    limits: Limits
+
+    def solve(self, tolerance: float) -> Steered:
+        """The gains of least cost, to `tolerance` relative.
+
+        Raises
+        ------
+        Unreachable
+            If a bound from below proves that no gains keep the limits.
+        OptimizationError
+            If neither is found in a limited number of steps.
+        """
+        rows, end = np.zeros(len(self.limits.at) + len(self.limits.when), bool), False
+        empty = np.zeros((0, 0))
+        multipliers, steps = Multipliers(np.zeros(0), empty), 0
+
+        def whole(part: Multipliers) -> Multipliers:
+            mu = np.zeros(len(rows))
+            mu[rows] = part.mu
+            return Multipliers(mu, part.L if end or self.limits.end is None else np.zeros_like(self.P0))
+
+        t, goal = 0.0, max(tolerance, ROUGH)
+        for _ in range(ROUNDS):
+            part = replace(self, limits=self.limits.only(rows, end))
+            try:
+                multipliers, t, used = part._ascend(multipliers, t, goal)
+            except Unreachable as verdict:
+                raise Unreachable(whole(verdict.multipliers), verdict.ratio) from None
+            steps += used
+            found = part.at(multipliers)
+            variances, last = self._variances(found.K, found.P)
+            late = not end and bool(np.linalg.eigvalsh(last).max(initial=0.0) > 1)
+            if not late and variances.max(initial=0.0) <= 1:
+                if goal > tolerance and multipliers.total > 0:
+                    goal = tolerance
+                    continue
+                cost = found.dual + multipliers.total
+                cost -= float(multipliers.mu @ found.variances + np.sum(multipliers.L * found.end))
+                return Steered(found.K, found.Pi, found.P, cost, cost - found.dual, whole(multipliers), steps)
+            # what is near its limit joins as well: fewer rounds
+            mu, known = whole(multipliers).mu, rows
+            rows, end = rows | (variances > NEAR), end or late
+            part = replace(self, limits=self.limits.only(rows, end))
+            size = part._scale(np.concatenate([multipliers.mu, np.diag(multipliers.L)]).max(initial=0.0))
+            mu[rows & ~known] = size
+            L = size * np.eye(len(self.P0)) if late else multipliers.L
+            multipliers = Multipliers(mu[rows], L if end else empty)
+            t = multipliers.total / (len(multipliers.mu) + len(multipliers.L))
+        raise OptimizationError(f"no gains were found in {ROUNDS} rounds of limits that join")
+
+    def at(self, multipliers: Multipliers) -> Found:
+        """The regulator of the cost with the multipliers for further weights, and what it attains."""
+        (C, at, D, when, T), N = self.limits, len(self.A)
+        r = len(at)
+        weighed = np.concatenate([self.Q, self.Qf[None]])
+        np.add.at(weighed, at, multipliers.mu[:r, None, None] * C[:, :, None] * C[:, None])
+        if T is not None:
+            weighed[N] += T.T @ multipliers.L @ T
+        R = np.tile(self.R, (N, 1, 1))
+        np.add.at(R, when, multipliers.mu[r:, None, None] * D[:, :, None] * D[:, None])
+        K, Pi = riccati(self.A, self.B, weighed[:N], R, weighed[N])
+        P = self._covariances(K)
+        dual = np.sum(Pi[0] * self.P0) + np.sum(Pi[1:] * self.W) - multipliers.total
+        return Found(K, Pi, P, *self._variances(K, P), float(dual))
+
+    def least(self, multipliers: Multipliers) -> float:
+        """No gains make the sum of the variances times their multipliers smaller than this.
+
+        The regulator of the multipliers' weights alone, without Q and R: its Hessian by the input is
+        singular where inputs cost nothing.
+        """
+        (C, at, D, when, T), N, m = self.limits, len(self.A), self.B.shape[2]
+        n, r = self.A.shape[1], len(at)
+        weights, R = np.zeros((N + 1, n, n)), np.zeros((N, m, m))
+        np.add.at(weights, at, multipliers.mu[:r, None, None] * C[:, :, None] * C[:, None])
+        np.add.at(R, when, multipliers.mu[r:, None, None] * D[:, :, None] * D[:, None])
+        Pi = weights[N] if T is None else weights[N] + T.T @ multipliers.L @ T
+        value = 0.0
+        for k in range(N - 1, -1, -1):
+            value += float(np.sum(Pi * self.W[k]))
+            PB = Pi @ self.B[k]
+            H, G = PB.T @ self.A[k], self.B[k].T @ PB + R[k]
+            values, vectors = np.linalg.eigh(G)
+            keep = values > 1e-15 * np.abs(values).max()  # what is kept in doubt makes the bound lower
+            half = (vectors[:, keep] / np.sqrt(values[keep])).T @ H
+            Pi = weights[k] + self.A[k].T @ Pi @ self.A[k] - half.T @ half
+            values, vectors = np.linalg.eigh(0.5 * (Pi + Pi.T))
+            Pi = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        return value + float(np.sum(Pi * self.P0))
+
+    def _covariances(self, K: np.ndarray) -> np.ndarray:
+        P = [self.P0]
+        for F, W in zip(self.A - self.B @ K, self.W, strict=True):
+            P.append(F @ P[-1] @ F.T + W)
+        return np.stack(P)
+
+    def _variances(self, K: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        C, at, D, when, T = self.limits
+        d = np.einsum("im,imn->in", D, K[when])
+        states = np.einsum("in,inm,im->i", C, P[at], C)
+        inputs = np.einsum("in,inm,im->i", d, P[when], d)
+        end = np.zeros((0, 0)) if T is None else T @ P[-1] @ T.T
+        return np.concatenate([states, inputs]), end
+
+    def _ascend(self, now: Multipliers, t: float, tolerance: float) -> tuple[Multipliers, float, int]:
+        """Newton's method on the dual with a barrier whose weight falls from t towards zero."""
+        count = len(now.mu) + len(now.L)
+        if count == 0:
+            return now, t, 0
+        found = self.at(now)
+        basis = _Basis(len(now.mu), len(now.L))
+        for step in range(NEWTON):
+            if step % 4 == 0 and not found.kept:
+                bound, total = self.least(now), now.total
+                if bound > (1 + PROVEN) * total:
+                    raise Unreachable(now, bound / total)
+            slope, curve = self._derivatives(now, found, basis, t)
+            move = np.linalg.solve(curve, slope)
+            decrement = float(slope @ move)
+            if decrement <= CENTRED * t:
+                if found.kept and t * count <= tolerance * found.dual:
+                    return now, t, step
+                t *= SHRINK
+                continue
+            now, found = self._search(now, found, basis, t, move, decrement)
+        raise OptimizationError(
+            f"no verdict in {NEWTON} steps: the limits are at the edge of what can be reached (largest "
+            f"variance {found.worst:.6g} of its limit); allow a little more"
+        )
+
+    def _scale(self, known: float) -> float:
+        """A multiplier of the problem's size: along the ray of equal ones the dual is about highest."""
+        if known > 0:
+            return known
+        (r, s), n = (len(self.limits.at), len(self.limits.when)), len(self.P0)
+        L = np.eye(n) if self.limits.end is not None else np.zeros((0, 0))
+
+        def dual(size: float) -> float:
+            there = self._tried(Multipliers(np.full(r + s, size), size * L))
+            return -np.inf if there is None else there.dual
+
+        size, value = 1.0, dual(1.0)
+        for factor in (10.0, 0.1):
+            for _ in range(DECADES):
+                further = dual(factor * size)
+                if not further > value:
+                    break
+                size, value = factor * size, further
+        return size
+
+    def _tried(self, multipliers: Multipliers) -> Found | None:
+        """`at`; None where multipliers are so large that rounding leaves no regulator."""
+        try:
+            return self.at(multipliers)
+        except OptimizationError:
+            return None
+
+    def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
+        """Up along the move: the barrier's value rises by Armijo's rule."""
+        value, length = found.dual + t * basis.barrier(now), 1.0
+        while length > 1e-12:
+            trial = basis.moved(now, length * move)
+            barrier = basis.barrier(trial)
+            there = self._tried(trial) if np.isfinite(barrier) else None
+            if there is not None:
+                rise = there.dual + t * barrier - value
+                # where rounding hides the rise, Newton's step itself is taken
+                if rise >= ARMIJO * length * decrement - 1e-13 * abs(value):
+                    return trial, there
+            length *= 0.5
+        raise OptimizationError("the multipliers of the variances found no way up: scale the problem's units")
+
+    def _derivatives(self, now: Multipliers, found: Found, basis: _Basis, t: float):
+        """Slope and minus the curvature of the dual with the barrier, by the multipliers."""
+        (C, at, D, when, T), (N, n, _) = self.limits, self.B.shape
+        r, s = len(at), len(when)
+        count = r + s + (0 if T is None else n)
+        Y, H = np.zeros((count, n)), np.zeros((basis.size, basis.size))
+        if T is not None:
+            Y[r + s :] = T
+        Y[:r][at == N] = C[at == N]
+        F = self.A - self.B @ found.K
+        for k in range(N - 1, -1, -1):
+            G = self.R + self.B[k].T @ found.Pi[k + 1] @ self.B[k]
+            own = when == k
+            if own.any():
+                G = G + np.einsum("i,im,il->ml", now.mu[r:][own], D[own], D[own])
+            # K changes by G^-1 a b' with the multiplier of a row
+            a, b = Y @ self.B[k], Y @ F[k]
+            a[r : r + s][own], b[r : r + s][own] = -D[own], D[own] @ found.K[k]
+            H += basis.products(a @ np.linalg.solve(G, a.T), b @ found.P[k] @ b.T)
+            Y = b
+            Y[:r][at == k] = C[at == k]
+        slope = basis.flat(found.variances - 1, found.end - np.eye(len(found.end)))
+        inverse = np.linalg.inv(now.L)
+        slope += t * basis.flat(1 / now.mu, inverse)
+        H = 2 * H + t * basis.curvature(now.mu, inverse)
+        return slope, H
+
+
+class Unreachable(Exception):
+    """No gains keep the limits: the variances times these multipliers are `ratio` times what is allowed."""
+
+    def __init__(self, multipliers: Multipliers, ratio: float):
+        super().__init__(ratio)
+        self.multipliers, self.ratio = multipliers, ratio
+
+
+class _Basis:
+    """Multipliers as one vector: mu, then L in an orthonormal basis of symmetric matrices."""
+
+    def __init__(self, rows: int, n: int):
+        i, j = np.triu_indices(n)
+        self.rows, self.n, self.i, self.j = rows, n, i, j
+        self.size = rows + len(i)
+        self.scale = np.where(i == j, 1.0, np.sqrt(2.0))
+
+    def flat(self, mu: np.ndarray, L: np.ndarray) -> np.ndarray:
+        return np.concatenate([mu, self.scale * L[self.i, self.j]])
+
+    def moved(self, now: Multipliers, by: np.ndarray) -> Multipliers:
+        L = np.zeros((self.n, self.n))
+        L[self.i, self.j] = by[self.rows :] / self.scale
+        L = L + L.T - np.diag(np.diag(L))
+        return Multipliers(now.mu + by[: self.rows], now.L + L)
+
+    def barrier(self, now: Multipliers) -> float:
+        """Sum of log mu and log det L; -inf outside."""
+        values = np.concatenate([now.mu, np.linalg.eigvalsh(now.L)])
+        return float(np.log(values).sum()) if (values > 0).all() else -np.inf
+
+    def curvature(self, mu: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+        both = np.zeros((self.rows + self.n,) * 2)
+        both[: self.rows, : self.rows] = np.diag(1 / mu)
+        both[self.rows :, self.rows :] = inverse
+        return self.products(both, both)
+
+    def products(self, S: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """tr(E_p S E_q Z) for the basis E_p of rows and of symmetric pairs; S, Z (rows + n, rows + n)."""
+        r = self.rows
+        H = np.zeros((self.size, self.size))
+        H[:r, :r] = S[:r, :r] * Z[:r, :r]
+        if self.n:
+            i, j = r + self.i, r + self.j
+            across = 0.5 * self.scale * (S[:r, i] * Z[:r, j] + S[:r, j] * Z[:r, i])
+            H[:r, r:], H[r:, :r] = across, across.T
+            pairs = S[np.ix_(i, i)] * Z[np.ix_(j, j)] + S[np.ix_(i, j)] * Z[np.ix_(j, i)]
+            pairs += S[np.ix_(j, i)] * Z[np.ix_(i, j)] + S[np.ix_(j, j)] * Z[np.ix_(i, i)]
+            H[r:, r:] = 0.25 * np.outer(self.scale, self.scale) * pairs
+        return H
