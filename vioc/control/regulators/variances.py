@@ -139,7 +139,7 @@ class VarianceProblem:
         for _ in range(ROUNDS):
             part = replace(self, limits=self.limits.only(rows, end))
             try:
-                multipliers, t, used = part._ascend(multipliers, t, goal)
+                multipliers, t, used = part.ascend(multipliers, t, goal)
             except Unreachable as verdict:
                 raise Unreachable(whole(verdict.multipliers), verdict.ratio) from None
             steps += used
@@ -157,7 +157,7 @@ class VarianceProblem:
             mu, known = whole(multipliers).mu, rows
             rows, end = rows | (variances > NEAR), end or late
             part = replace(self, limits=self.limits.only(rows, end))
-            size = part._scale(np.concatenate([multipliers.mu, np.diag(multipliers.L)]).max(initial=0.0))
+            size = part.scale(np.concatenate([multipliers.mu, np.diag(multipliers.L)]).max(initial=0.0))
             mu[rows & ~known] = size
             L = size * np.eye(len(self.P0)) if late else multipliers.L
             multipliers = Multipliers(mu[rows], L if end else empty)
@@ -218,7 +218,7 @@ class VarianceProblem:
         end = np.zeros((0, 0)) if T is None else T @ P[-1] @ T.T
         return np.concatenate([states, inputs]), end
 
-    def _ascend(self, now: Multipliers, t: float, tolerance: float) -> tuple[Multipliers, float, int]:
+    def ascend(self, now: Multipliers, t: float, tolerance: float) -> tuple[Multipliers, float, int]:
         """Newton's method on the dual with a barrier whose weight falls from t towards zero."""
         count = len(now.mu) + len(now.L)
         if count == 0:
@@ -244,7 +244,7 @@ class VarianceProblem:
             f"variance {found.worst:.6g} of its limit); allow a little more"
         )
 
-    def _scale(self, known: float) -> float:
+    def scale(self, known: float) -> float:
         """A multiplier of the problem's size: along the ray of equal ones the dual is about highest."""
         if known > 0:
             return known
