@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import as_names, few
+from vioc.checks import as_names, check_array, few
 from vioc.control.linear.about import about_of
 from vioc.control.linear.system import equilibrium_point
 from vioc.control.linear.weights import error_weights, input_weight, named_jacobians, state_weight
-from vioc.control.problem.limits import limits
 from vioc.control.regulators.law import StateLaw
 from vioc.control.regulators.lqr import dlqr, holding_input
 from vioc.control.regulators.steady import SETTLES
@@ -63,8 +62,10 @@ def draw_parameters(
         if callable(value):
             draws[name] = value
             continue
-        low, high = limits(value, 1, name, number="equal")
-        draws[name] = functools.partial(_uniform, float(low[0]), float(high[0]))
+        low, high = (float(v) for v in check_array(value, (2,), f"interval of {name}"))
+        if low > high:
+            raise ValueError(f"interval of {name}: lower limit {low:g} > upper limit {high:g}")
+        draws[name] = functools.partial(_uniform, low, high)
     drawn = [{n: float(draw(rng)) for n, draw in draws.items()} for _ in range(count)]
     for values in drawn:
         for name, number in values.items():
