@@ -32,7 +32,18 @@ import vioc
 from vioc.cli.options import Commands, Parser
 from vioc.errors import CompileError, OptimizationError, StepError
 
-COMMANDS = ("info", "simulate", "view", "linearize", "demo", "study", "cache", "doctor", "completion")
+COMMANDS = (
+    "info",
+    "simulate",
+    "view",
+    "linearize",
+    "target",
+    "demo",
+    "study",
+    "cache",
+    "doctor",
+    "completion",
+)
 EXPECTED = (
     ValueError,
     OSError,

@@ -37,12 +37,16 @@ class Compiler:
     command: tuple[str, ...]
     identity: str
 
-    def build(self, sources: Sequence[Path], target: Path) -> None:
-        """Compile C files into the shared library `target`; raises `CompileError`."""
+    def build(self, sources: Sequence[Path], target: Path, *flags: str, native: bool = True) -> None:
+        """Compile C files into the shared library `target`; raises `CompileError`.
+
+        `flags` come last; without `native` it runs on other processors of this kind too.
+        """
         size = sum(source.stat().st_size for source in sources)
         level = "-O1" if size > LARGE else "-O2"
         position = () if sys.platform == "win32" else ("-fPIC",)
-        command = [*self.command, level, *position, "-o", str(target), *map(str, sources), "-lm"]
+        command = [word for word in self.command if native or word != NATIVE]
+        command += [level, *position, *flags, "-o", str(target), *map(str, sources), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode:
             text = (done.stderr or done.stdout).strip()

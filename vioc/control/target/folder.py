@@ -38,8 +38,8 @@ class Target:
     map : OneStepMap
         Whose step it has.
     functions : tuple of str
-        ``"step"``, ``"linearize"``, ``"law"``, ``"start"``, ``"output"``, ``"advance"``, ``"memory"``,
-        as far as it has them.
+        ``"step"``, ``"linearize"``, ``"law"``, ``"start"``, ``"output"``, ``"advance"``, ``"measure"``,
+        ``"memory"``, as far as it has them.
     precision : str
     operations : dict of str to Operations
         Of the functions that compute, at worst.
@@ -156,7 +156,7 @@ def write_target(
         spent = {**pieces[-1].operations, **pieces[-2].operations}
         cost |= {"output": spent["observe"] + spent["law"], "advance": spent.get("predict", Operations())}
     functions = [n for n, kept in (("step", stepped), ("linearize", linearized and stepped)) if kept]
-    functions += ["law", "start", "output", "advance", "memory"] * (loop is not None)
+    functions += ["law", "start", "output", "advance", "measure", "memory"] * (loop is not None)
     target = Target(folder, name, f, tuple(functions), precision, cost, count, records)
     folder.mkdir(parents=True, exist_ok=True)
     sizes = {"NX": f.nx, "NU": f.nu, "NM": len(f.multiplier_names)}

@@ -48,6 +48,10 @@ PROTOTYPES = {
         "int target_advance(target_state *s, const target_real *u);",
         "on to the next sample, u being what was applied: in the time that is left",
     ),
+    "measure": (
+        "void target_measure(const target_real *x, target_real *y);",
+        "what sensors would see at state x, without noise: for simulations",
+    ),
     "memory": ("unsigned long target_memory(void);", "bytes of target_state"),
 }
 

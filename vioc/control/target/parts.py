@@ -31,6 +31,7 @@ from vioc.control.target.emit import Emitted, Operations, emit, number
 from vioc.control.target.steps import SOLVED, SplitStep
 from vioc.maps.protocol import TURN, OneStepMap
 
+NONE = Operations()
 LARGEST = {"double": 1.7e308, "single": 3.4e38}  # in the place of no bound
 
 
@@ -130,7 +131,7 @@ def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str)
         text += f"static const int moved[MOVED] = {{{moved}}}; /* states that the first unknowns change */\n"
         text += f"static const real SOLVED = {number(SOLVED[precision], precision)};\n\n"
     text += template("step_implicit.c" if n else "step_explicit.c")
-    needs = ("factor", "solve") if n else ("finite",)
+    needs = ("factor", "solve") if n else ("all_finite",)
     if linearize:
         slopes = emit(step.derivatives, "derivatives", precision, "derivatives of G and of x_next by d, x, u")
         text += slopes.source + "\n" + template("linearize_implicit.c" if n else "linearize_explicit.c")
@@ -149,30 +150,22 @@ def _expression(name: str, comment: str, precision: str, outputs: dict, **symbol
     return emit(function, name, precision, comment)
 
 
-def _measured(
-    measurement: Measurement, precision: str, *, slope: bool = False
-) -> tuple[str, Operations, Operations]:
-    """The functions innovation and sensors; what they cost."""
-    f = measurement.map
-    s, x, y = f.symbols, ca.SX.sym("x", f.nx), ca.SX.sym("y", len(measurement.names))
-    g = ca.vertcat(*(f.quantity(n) for n in measurement.names))
-    g = ca.substitute(ca.vertcat(g, s.x), ca.vertcat(s.x, s.parameters), ca.vertcat(x, ca.DM(f.theta)))[
-        : len(measurement.names)
-    ]
+def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> tuple[ca.SX, ca.SX, str]:
+    """x, g(x) and the function `sensed`; the state itself without a measurement."""
+    s, x = f.symbols, ca.SX.sym("x", f.nx)
+    g = x
+    if measurement is not None:
+        g = ca.vertcat(*(f.quantity(n) for n in measurement.names))
+        g = ca.densify(ca.substitute([g], [s.x, s.parameters], [x, ca.SX(ca.DM(f.theta))])[0])
+    return x, g, _expression("sensed", "what sensors see at x", precision, {"y": g}, x=x).source + "\n"
+
+
+def _innovation(measurement: Measurement, x: ca.SX, g: ca.SX, precision: str) -> Emitted:
+    y = ca.SX.sym("y", g.numel())
     e = y - g
-    wrapped = ca.DM(measurement.wrapped)
-    e = e - TURN * wrapped * ca.floor(e / TURN + 0.5)
-    found = [
-        _expression(
-            "innovation", "e = y - g(x), angles the short way", precision, {"e": ca.densify(e)}, x=x, y=y
-        )
-    ]
-    if slope:
-        found.append(
-            _expression("sensors", "C, the derivative of g", precision, {"C": ca.jacobian(g, x)}, x=x)
-        )
-    costs = [e.operations for e in found]
-    return "".join(e.source + "\n" for e in found), costs[0], costs[-1]
+    e -= TURN * ca.DM(measurement.wrapped) * ca.floor(e / TURN + 0.5)
+    text = "e = y - g(x), angles the short way"
+    return _expression("innovation", text, precision, {"e": ca.densify(e)}, x=x, y=y)
 
 
 def observer_part(
@@ -185,25 +178,28 @@ def observer_part(
 ) -> Part:
     """What makes of measurements an estimate; `P` is an extended filter's first covariance."""
     nx, nu = f.nx, f.nu
+    x, g, text = _sensed(f, getattr(observer, "measurement", None), precision)
+    ny = g.numel()
     if observer is None:
         return Part(
-            template("observe_state.c"), {"NY": nx}, ("finite",), operations={"observe": Operations()}
+            text + template("observe_state.c"), {"NY": ny}, ("all_finite",), operations={"observe": NONE}
         )
-    ny = len(observer.measurement.names)
     if isinstance(observer, KalmanFilter):
-        text, e, _ = _measured(observer.measurement, precision)
+        error = _innovation(observer.measurement, x, g, precision)
         rows = observer.L.reshape(len(observer.L), -1)
         sizes = {"NY": ny, "FILTER_ROWS": len(rows), "FILTER_K0": observer.k0}
-        text += table("filter_gain", rows, precision) + "\n" + template("observe_kalman.c")
-        operations = {"observe": e + product(nx, ny, 1), "predict": cost["step"]}
-        return Part(text, sizes, ("finite",), operations=operations)
+        text += error.source + "\n" + table("filter_gain", rows, precision) + "\n"
+        operations = {"observe": error.operations + product(nx, ny, 1), "predict": cost["step"]}
+        return Part(text + template("observe_kalman.c"), sizes, ("all_finite",), operations=operations)
     if isinstance(observer, ExtendedKalmanFilter):
         if observer.on_manifold:
             raise ValueError(
                 "observer: an extended filter on the constraint manifold needs singular values at every "
                 "sample, which are not written in C; use on_manifold=False, or kalman(..., on_manifold=True)"
             )
-        text, e, C = _measured(observer.measurement, precision, slope=True)
+        error = _innovation(observer.measurement, x, g, precision)
+        slope = _expression("sensors", "C, the derivative of g", precision, {"C": ca.jacobian(g, x)}, x=x)
+        text += error.source + "\n" + slope.source + "\n"
         for name, matrix in (
             ("noise", observer.measurement.V),
             ("disturbance", observer.W),
@@ -211,7 +207,14 @@ def observer_part(
         ):
             text += vector(name, matrix, precision)
         text += vector("first_covariance", P, precision) + "\n" + template("observe_extended.c")
-        correct = e + C + product(nx, nx, ny) + product(ny, nx, ny) + factored(ny) + nx * solved(ny)
+        correct = (
+            error.operations
+            + slope.operations
+            + product(nx, nx, ny)
+            + product(ny, nx, ny)
+            + factored(ny)
+            + nx * solved(ny)
+        )
         correct += product(nx, ny, 1) + product(nx, ny, nx) + 2 * product(nx, nx, nx)
         correct += 2 * product(nx, ny, nx) + Operations(adds=ny * ny + nx * nx)
         predict = cost["linearize"] + 2 * product(nx, nx, nx) + product(nx, nu, nu) + product(nx, nu, nx)
@@ -219,7 +222,7 @@ def observer_part(
         return Part(
             text,
             {"NY": ny},
-            ("finite", "factor", "solve", "multiply", "add_product"),
+            ("all_finite", "factor", "solve", "multiply", "add_product"),
             ("target_real P[TARGET_NX * TARGET_NX];",),
             "for (i = 0; i < NX * NX; ++i) s->P[i] = first_covariance[i];",
             {"observe": correct, "predict": predict},
@@ -227,10 +230,10 @@ def observer_part(
     if isinstance(observer, ConfigurationObserver):
         assert step is not None
         found, unwind = _recovered(step, len(f.configurations), precision)
-        text = unwind.source + "\n" + found.source + "\n" + template("observe_configurations.c")
+        text += "\n".join([unwind.source, found.source, template("observe_configurations.c")])
         state = ("target_real q[TARGET_NY];", "target_real u[TARGET_NU + 1];", "int seen;")
         begin, spent = "s->seen = 0;", {"observe": unwind.operations + found.operations}
-        return Part(text, {"NY": ny}, ("finite",), state, begin, spent)
+        return Part(text, {"NY": ny}, ("all_finite",), state, begin, spent)
     raise TypeError(
         f"observer: {type(observer).__name__} is not written in C; expected a KalmanFilter, an "
         "ExtendedKalmanFilter, a ConfigurationObserver or None"
@@ -281,7 +284,7 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
     )
     text += dx.source + "\n"
     sizes = {"LAW_NX": f.nx, "LAW_ROWS": len(law.U)}
-    nu, needs = f.nu, ("finite",)
+    nu, needs = f.nu, ("all_finite",)
     operations = dx.operations + product(nu, f.nx, 1) + Operations(adds=nu)
     tables = [("x_d", law.X), ("u_d", law.U)]
     if isinstance(law, StateLaw):

@@ -12,6 +12,7 @@ from vioc.viz.plots.gains import plot_gains
 from vioc.viz.plots.maps import plot_attraction, plot_sweep
 from vioc.viz.plots.poles import plot_poles
 from vioc.viz.plots.spread import plot_batch, plot_covariance
+from vioc.viz.plots.times import plot_loop_times
 from vioc.viz.plots.trajectories import plot_inputs, plot_multipliers, plot_trajectory
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "plot_gramian",
     "plot_inputs",
     "plot_level",
+    "plot_loop_times",
     "plot_multipliers",
     "plot_orders",
     "plot_phase",

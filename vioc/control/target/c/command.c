@@ -5,7 +5,7 @@ static int command(target_state *s, real *u)
     const int status = target_law(s->k, s->x, wanted);
     int i;
     if (status) return status;
-    if (!finite(NU, wanted)) return TARGET_NOT_FINITE;
+    if (!all_finite(NU, wanted)) return TARGET_NOT_FINITE;
     for (i = 0; i < NU; ++i) {
         real value = wanted[i];
 #if LIMITED

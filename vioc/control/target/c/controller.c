@@ -21,6 +21,11 @@ int target_advance(target_state *s, const real *u)
     return status;
 }
 
+void target_measure(const real *x, real *y)
+{
+    sensed(x, y);
+}
+
 unsigned long target_memory(void)
 {
     return (unsigned long)sizeof(target_state);

@@ -4,7 +4,7 @@ int target_law(int k, const real *x, real *u)
     int i = 0, r, c;
     (void)k;
     schedule(x, &at);
-    if (!finite(1, &at)) return TARGET_NOT_FINITE;
+    if (!all_finite(1, &at)) return TARGET_NOT_FINITE;
     while (i < LAW_ROWS - 2 && at >= points[i + 1]) ++i;
     w = (at - points[i]) / (points[i + 1] - points[i]);
     w = w < 0 ? 0 : w > 1 ? 1 : w;

@@ -5,6 +5,6 @@ int target_linearize(int k, const real *x, const real *u, real *x_next, real *A,
     real multipliers[NM + 1], none[1];
     result(d, x, u, &t, x_next, multipliers);
     derivatives(d, x, u, &t, none, none, none, none, A, B);
-    return finite(NX, x_next) && finite(NX * NX, A) ? 0 : TARGET_UNSOLVED;
+    return all_finite(NX, x_next) && all_finite(NX * NX, A) ? 0 : TARGET_UNSOLVED;
 }
 

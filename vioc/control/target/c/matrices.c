@@ -61,7 +61,7 @@ static void add_product(int n, int m, int p, const real *A, const real *B, real 
 }
 
 /* Whether n numbers are finite. */
-static int finite(int n, const real *a)
+static int all_finite(int n, const real *a)
 {
     int i;
     for (i = 0; i < n; ++i)

@@ -4,7 +4,7 @@ static int correct(target_state *s, const real *y)
     const real t = (real)(s->k - 1) * DT;
     real unwound[NY], rest[NX - NY];
     int i;
-    if (!finite(NY, y)) {
+    if (!all_finite(NY, y)) {
         s->seen = 0;
         return TARGET_NOT_FINITE; /* the estimate stays, and the next one begins anew */
     }

@@ -5,7 +5,7 @@ static int correct(target_state *s, const real *y)
     real keep[NX * NX], half[NX * NX];
     int pivots[NY], i, j;
     innovation(s->x, y, e);
-    if (!finite(NY, e)) return TARGET_NOT_FINITE; /* a sample without its measurement: the prediction stays */
+    if (!all_finite(NY, e)) return TARGET_NOT_FINITE; /* a sample without its measurement: the prediction stays */
     sensors(s->x, C);
     add_product(NX, NX, NY, s->P, C, PC);
     multiply(NY, NX, NY, C, PC, S);
@@ -31,7 +31,7 @@ static int predict(target_state *s, const real *u)
     real x_next[NX], A[NX * NX], B[NX * NU + 1], half[NX * NX], P[NX * NX], push[NX * NU + 1];
     const int status = target_linearize(s->k, s->x, u, x_next, A, B);
     int i, j;
-    if (status & TARGET_SINGULAR || !finite(NX, x_next) || !finite(NX * NX, A)) return status | TARGET_UNSOLVED;
+    if (status & TARGET_SINGULAR || !all_finite(NX, x_next) || !all_finite(NX * NX, A)) return status | TARGET_UNSOLVED;
     for (i = 0; i < NX * NX; ++i) P[i] = disturbance[i];
     multiply(NX, NX, NX, A, s->P, half);
     add_product(NX, NX, NX, half, A, P);

@@ -2,7 +2,7 @@
 static int correct(target_state *s, const real *y)
 {
     int i;
-    if (!finite(NX, y)) return TARGET_NOT_FINITE;
+    if (!all_finite(NX, y)) return TARGET_NOT_FINITE;
     for (i = 0; i < NX; ++i) s->x[i] = y[i];
     return 0;
 }

@@ -1,0 +1,107 @@
+/* The FMU @NAME@: one instance, and what a sample does. Functions of FMI follow; see modelDescription.xml. */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "@NAME@_plant.h"
+#if @LOOP@
+#include "@NAME@_controller.h"
+#endif
+
+#if defined _WIN32
+#define EXPORT __declspec(dllexport)
+#elif defined __GNUC__
+#define EXPORT __attribute__((visibility("default")))
+#else
+#define EXPORT
+#endif
+
+#define NX @NAME_UP@_PLANT_NX
+#define NU @NAME_UP@_PLANT_NU
+#define NM @NAME_UP@_PLANT_NM
+#define VALUES (1 + NX + NU + NM) /* time, states, inputs, multipliers: by value reference */
+#define STEP @DT@
+#define TOKEN "@TOKEN@"
+enum { GOOD = 0, REFUSED = 3 };
+
+typedef struct {
+    double values[VALUES];
+    double begun; /* time of sample 0 */
+    int k;
+#if @LOOP@
+    @NAME@_controller_state controller;
+#endif
+} instance;
+
+static void reset(instance *s)
+{
+    static const double start[VALUES] = {@START@};
+    memcpy(s->values, start, sizeof start);
+    s->k = 0;
+    s->begun = 0;
+#if @LOOP@
+    @NAME@_controller_start(&s->controller, NULL);
+#endif
+}
+
+static instance *created(const char *token)
+{
+    instance *s = !token || strcmp(token, TOKEN) ? NULL : malloc(sizeof *s);
+    if (s) reset(s);
+    return s;
+}
+
+static void begin(instance *s, double time)
+{
+    s->begun = s->values[0] = time;
+    s->k = 0;
+}
+
+/* One sample; nonzero where the controller or the step says so. */
+static int sample(instance *s)
+{
+    double next[NX], *x = s->values + 1, *u = x + NX, *multipliers = u + NU;
+    int status = 0;
+#if @LOOP@
+    double y[@NAME_UP@_CONTROLLER_NY];
+    @NAME@_controller_measure(x, y);
+    status |= @NAME@_controller_output(&s->controller, y, u);
+    status |= @NAME@_controller_advance(&s->controller, u);
+#endif
+    status |= @NAME@_plant_step(s->k, x, u, next, multipliers);
+    memcpy(x, next, sizeof next);
+    ++s->k;
+    s->values[0] = s->begun + s->k * STEP;
+    return status;
+}
+
+/* As many samples as fit into `length` from `time`: a whole number, from where the last ones ended. */
+static int samples(instance *s, double time, double length)
+{
+    const double count = floor(length / STEP + 0.5);
+    int i, status = 0;
+    if (!(fabs(time - s->values[0]) <= 1e-6 * STEP) || !(fabs(length - count * STEP) <= 1e-6 * STEP)) return REFUSED;
+    for (i = 0; i < (int)count && !status; ++i) status = sample(s);
+    return status ? REFUSED : GOOD;
+}
+
+static int get(const instance *s, const unsigned *references, size_t n, double *values)
+{
+    size_t i;
+    for (i = 0; i < n; ++i) {
+        if (references[i] >= VALUES) return REFUSED;
+        values[i] = s->values[references[i]];
+    }
+    return GOOD;
+}
+
+static int set(instance *s, const unsigned *references, size_t n, const double *values)
+{
+    size_t i;
+    for (i = 0; i < n; ++i) {
+        if (references[i] == 0 || references[i] >= VALUES) return REFUSED;
+        s->values[references[i]] = values[i];
+    }
+    return GOOD;
+}
+

@@ -1,0 +1,202 @@
+/* FMI 3.0 for co-simulation: what is declared here is all that the FMU needs of it. */
+#include <stdbool.h>
+
+EXPORT const char *fmi3GetVersion(void) { return "3.0"; }
+
+EXPORT int fmi3SetDebugLogging(void *c, bool on, size_t n, const char *const *categories)
+{
+    (void)c, (void)on, (void)n, (void)categories;
+    return GOOD;
+}
+
+EXPORT void *fmi3InstantiateCoSimulation(const char *name, const char *token, const char *resources, bool visible,
+                                         bool logging, bool events, bool early, const unsigned *intermediate,
+                                         size_t n, void *environment, void *log, void *update)
+{
+    (void)name, (void)resources, (void)visible, (void)logging, (void)events, (void)early, (void)intermediate;
+    (void)n, (void)environment, (void)log, (void)update;
+    return created(token);
+}
+
+EXPORT void *fmi3InstantiateModelExchange(const char *name, const char *token, const char *resources, bool visible,
+                                          bool logging, void *environment, void *log)
+{
+    (void)name, (void)token, (void)resources, (void)visible, (void)logging, (void)environment, (void)log;
+    return NULL;
+}
+
+EXPORT void *fmi3InstantiateScheduledExecution(const char *name, const char *token, const char *resources,
+                                               bool visible, bool logging, void *environment, void *log,
+                                               void *clock, void *lock, void *unlock)
+{
+    (void)name, (void)token, (void)resources, (void)visible, (void)logging, (void)environment, (void)log;
+    (void)clock, (void)lock, (void)unlock;
+    return NULL;
+}
+
+EXPORT void fmi3FreeInstance(void *c) { free(c); }
+
+EXPORT int fmi3EnterInitializationMode(void *c, bool has_tolerance, double tolerance, double start, bool has_stop,
+                                       double stop)
+{
+    (void)has_tolerance, (void)tolerance, (void)has_stop, (void)stop;
+    begin(c, start);
+    return GOOD;
+}
+
+#define ACCEPT(name) EXPORT int name(void *c) { (void)c; return GOOD; }
+ACCEPT(fmi3ExitInitializationMode)
+ACCEPT(fmi3Terminate)
+ACCEPT(fmi3EnterStepMode)
+
+EXPORT int fmi3Reset(void *c)
+{
+    reset(c);
+    return GOOD;
+}
+
+EXPORT int fmi3GetFloat64(void *c, const unsigned *r, size_t n, double *v, size_t m)
+{
+    return n == m ? get(c, r, n, v) : REFUSED;
+}
+
+EXPORT int fmi3SetFloat64(void *c, const unsigned *r, size_t n, const double *v, size_t m)
+{
+    return n == m ? set(c, r, n, v) : REFUSED;
+}
+
+EXPORT int fmi3DoStep(void *c, double time, double length, bool no_return, bool *event, bool *terminate, bool *early,
+                      double *last)
+{
+    const int status = samples(c, time, length);
+    (void)no_return;
+    *event = *early = false;
+    *terminate = status != GOOD;
+    *last = ((instance *)c)->values[0];
+    return status;
+}
+
+/* What it has none of. */
+#define NO_VALUES(name) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, size_t m) \
+    { (void)c, (void)r, (void)v, (void)m; return n ? REFUSED : GOOD; }
+#define NO_TYPE(name) NO_VALUES(fmi3Get##name) NO_VALUES(fmi3Set##name)
+NO_TYPE(Float32)
+NO_TYPE(Int8)
+NO_TYPE(UInt8)
+NO_TYPE(Int16)
+NO_TYPE(UInt16)
+NO_TYPE(Int32)
+NO_TYPE(UInt32)
+NO_TYPE(Int64)
+NO_TYPE(UInt64)
+NO_TYPE(Boolean)
+NO_TYPE(String)
+#define NO_PAIR(name) EXPORT int name(void *c, void *a) { (void)c, (void)a; return REFUSED; }
+NO_PAIR(fmi3GetFMUState)
+NO_PAIR(fmi3SetFMUState)
+NO_PAIR(fmi3FreeFMUState)
+#define NO_MODE(name) EXPORT int name(void *c) { (void)c; return REFUSED; }
+NO_MODE(fmi3EnterEventMode)
+NO_MODE(fmi3EnterConfigurationMode)
+NO_MODE(fmi3ExitConfigurationMode)
+NO_MODE(fmi3EvaluateDiscreteStates)
+#define NO_STATES(name) EXPORT int name(void *c, void *v, size_t n) { (void)c, (void)v, (void)n; return REFUSED; }
+NO_STATES(fmi3GetContinuousStates)
+NO_STATES(fmi3SetContinuousStates)
+NO_STATES(fmi3GetContinuousStateDerivatives)
+NO_STATES(fmi3GetNominalsOfContinuousStates)
+NO_STATES(fmi3GetEventIndicators)
+NO_MODE(fmi3EnterContinuousTimeMode)
+NO_PAIR(fmi3GetNumberOfContinuousStates)
+NO_PAIR(fmi3GetNumberOfEventIndicators)
+#define NO_BYTES(name) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, void *sizes, void *v, size_t m) \
+    { (void)c, (void)r, (void)sizes, (void)v, (void)m; return n ? REFUSED : GOOD; }
+NO_BYTES(fmi3GetBinary)
+NO_BYTES(fmi3SetBinary)
+#define NO_CLOCKS(name) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, void *v) { (void)c, (void)r, (void)v; return n ? REFUSED : GOOD; }
+NO_CLOCKS(fmi3GetClock)
+NO_CLOCKS(fmi3SetClock)
+NO_CLOCKS(fmi3GetShiftDecimal)
+NO_CLOCKS(fmi3SetShiftDecimal)
+#define NO_TIMES(name) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, void *w) \
+    { (void)c, (void)r, (void)v, (void)w; return n ? REFUSED : GOOD; }
+NO_TIMES(fmi3GetIntervalDecimal)
+NO_TIMES(fmi3SetIntervalDecimal)
+NO_TIMES(fmi3GetShiftFraction)
+NO_TIMES(fmi3SetShiftFraction)
+#define NO_FRACTIONS(name) \
+    EXPORT int name(void *c, const unsigned *r, size_t n, void *v, void *w, void *q) \
+    { (void)c, (void)r, (void)v, (void)w, (void)q; return n ? REFUSED : GOOD; }
+NO_FRACTIONS(fmi3GetIntervalFraction)
+NO_FRACTIONS(fmi3SetIntervalFraction)
+#define NO_SLOPES(name) \
+    EXPORT int name(void *c, const unsigned *a, size_t n, const unsigned *b, size_t m, const double *seed, size_t k, \
+                    double *v, size_t l) \
+    { (void)c, (void)a, (void)n, (void)b, (void)m, (void)seed, (void)k, (void)v, (void)l; return REFUSED; }
+NO_SLOPES(fmi3GetDirectionalDerivative)
+NO_SLOPES(fmi3GetAdjointDerivative)
+
+EXPORT int fmi3GetOutputDerivatives(void *c, const unsigned *r, size_t n, const int *orders, double *v, size_t m)
+{
+    (void)c, (void)r, (void)orders, (void)v, (void)m;
+    return n ? REFUSED : GOOD;
+}
+
+EXPORT int fmi3GetNumberOfVariableDependencies(void *c, unsigned r, size_t *n)
+{
+    (void)c, (void)r, (void)n;
+    return REFUSED;
+}
+
+EXPORT int fmi3GetVariableDependencies(void *c, unsigned r, size_t *a, unsigned *b, size_t *d, int *kinds, size_t n)
+{
+    (void)c, (void)r, (void)a, (void)b, (void)d, (void)kinds, (void)n;
+    return REFUSED;
+}
+
+EXPORT int fmi3SerializedFMUStateSize(void *c, void *state, size_t *size)
+{
+    (void)c, (void)state, (void)size;
+    return REFUSED;
+}
+
+EXPORT int fmi3SerializeFMUState(void *c, void *state, unsigned char *bytes, size_t size)
+{
+    (void)c, (void)state, (void)bytes, (void)size;
+    return REFUSED;
+}
+
+EXPORT int fmi3DeserializeFMUState(void *c, const unsigned char *bytes, size_t size, void **state)
+{
+    (void)c, (void)bytes, (void)size, (void)state;
+    return REFUSED;
+}
+
+EXPORT int fmi3UpdateDiscreteStates(void *c, bool *again, bool *terminate, bool *nominals, bool *values, bool *next,
+                                    double *time)
+{
+    (void)c, (void)again, (void)terminate, (void)nominals, (void)values, (void)next, (void)time;
+    return REFUSED;
+}
+
+EXPORT int fmi3CompletedIntegratorStep(void *c, bool no_return, bool *events, bool *terminate)
+{
+    (void)c, (void)no_return, (void)events, (void)terminate;
+    return REFUSED;
+}
+
+EXPORT int fmi3SetTime(void *c, double time)
+{
+    (void)c, (void)time;
+    return REFUSED;
+}
+
+EXPORT int fmi3ActivateModelPartition(void *c, unsigned clock, double time)
+{
+    (void)c, (void)clock, (void)time;
+    return REFUSED;
+}

@@ -1,0 +1,145 @@
+"""A controller's folder in a loop at a given rate, and how punctual this machine is."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.compile.compiler import find_compiler
+from vioc.drawing import plots
+from vioc.errors import CompileError, FileFormatError
+
+SPUN = 2e-4  # s before a sample from which the clock is watched: sleep wakes up late
+
+
+@dataclass(frozen=True)
+class LoopTimes:
+    """Times of a loop, sample by sample.
+
+    Attributes
+    ----------
+    period : float
+        s.
+    late : (N,)
+        How long after its time each sample began, s.
+    output, advance : (N,)
+        What the two calls took, s, with what calling them from Python costs.
+    overruns : int
+        Samples that began after the next one's time, which were not made up for.
+    status : int
+        All bits that the calls returned.
+    """
+
+    period: float
+    late: np.ndarray = field(repr=False)
+    output: np.ndarray = field(repr=False)
+    advance: np.ndarray = field(repr=False)
+    overruns: int
+    status: int
+
+    @property
+    def table(self) -> dict[str, tuple[float, float, float]]:
+        """Median, 99.9 % and worst, in microseconds."""
+        rows = {"late": self.late, "output": self.output, "advance": self.advance}
+        return {n: (*(1e6 * np.quantile(v, (0.5, 0.999))), 1e6 * v.max()) for n, v in rows.items()}
+
+    def plot(self, ax: Any = None) -> Any:
+        """Histogram of how late samples began and how long the calls took."""
+        return plots().plot_loop_times(self, ax=ax)
+
+    def __str__(self) -> str:
+        head = f"{len(self.late)} samples every {1e3 * self.period:g} ms"
+        lines = [f"{head}, {self.overruns} overruns, status {self.status}"]
+        lines.append(f"{'us':<8}{'median':>10}{'99.9 %':>10}{'worst':>10}")
+        lines += [f"{n:<8}" + "".join(f"{v:10.1f}" for v in row) for n, row in self.table.items()]
+        return "\n".join(lines)
+
+
+def run_at(folder: str | Path, rate: float | None = None, seconds: float = 5.0) -> LoopTimes:
+    """Build a controller's folder and call it at a rate, on its recorded measurements again and again.
+
+    Parameters
+    ----------
+    folder : path
+        As `write_target` made it, with a controller.
+    rate : float, optional
+        Hz; default the controller's own.
+    seconds : float
+        How long.
+
+    Returns
+    -------
+    LoopTimes
+
+    Raises
+    ------
+    FileFormatError
+        If there is no such folder, or it has no controller.
+    CompileError
+        Without a compiler.
+    """
+    folder = Path(folder)
+    told = _described(folder)
+    name, sizes = told["name"], told["sizes"]
+    compiler = find_compiler()
+    if compiler is None:
+        raise CompileError(
+            "a loop needs a C compiler: cc, gcc, clang, or that of the environment variable CC"
+        )
+    library = folder / f"{name}.loop"
+    compiler.build([folder / f"{name}.c"], library, "-fvisibility=default")
+    c = ctypes.CDLL(str(library.resolve()))
+    real: Any = ctypes.c_float if told["precision"] == "single" else ctypes.c_double
+    start, output, advance = (getattr(c, f"{name}_{n}") for n in ("start", "output", "advance"))
+    memory = getattr(c, f"{name}_memory")
+    memory.restype = ctypes.c_ulong
+    state = ctypes.create_string_buffer(memory())
+    measured = [(real * sizes["NY"])(*row) for row in told["measured"]]
+    u = (real * sizes["NU"])()
+    period = told["dt"] if rate is None else 1.0 / rate
+    count = max(1, round(seconds / period))
+    begun, between, done = (np.zeros(count) for _ in range(3))
+    planned, clock = np.zeros(count), time.perf_counter
+    status = overruns = 0
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        due = clock() + period
+        for k in range(count):
+            if k % len(measured) == 0:
+                start(state, None)
+            while (rest := due - clock()) > 0:
+                if rest > SPUN:
+                    time.sleep(rest - SPUN)
+            planned[k], begun[k] = due, clock()
+            status |= output(state, measured[k % len(measured)], u)
+            between[k] = clock()
+            status |= advance(state, u)
+            done[k] = clock()
+            due += period
+            if done[k] > due:
+                missed = int((done[k] - due) / period) + 1
+                overruns, due = overruns + missed, due + missed * period
+    finally:
+        if collecting:
+            gc.enable()
+        library.unlink(missing_ok=True)
+    return LoopTimes(period, begun - planned, between - begun, done - between, overruns, status)
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    for path in sorted(folder.glob("*.json")):
+        try:
+            told = json.loads(path.read_text())
+            if "output" in told["functions"] and told["measured"]:
+                return told
+        except (ValueError, KeyError, TypeError):
+            continue
+    raise FileFormatError(f"{folder}: no folder of a controller that write_target made")
