@@ -8,17 +8,8 @@ from control_maps import double_integrator, midpoint_pendulum
 from scipy.optimize import minimize
 
 from vioc import models
-from vioc.control import dlqr, dmoc, optimize, quadratic
-from vioc.control.feedback import (
-    ClosedLoop,
-    Horizon,
-    LinearMPC,
-    NonlinearMPC,
-    as_law,
-    descent_solver,
-    dmoc_solver,
-    equilibrium,
-)
+from vioc.control import dlqr
+from vioc.control.feedback import ClosedLoop, LinearMPC, as_law, equilibrium
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.errors import OptimizationError
 
@@ -144,75 +135,3 @@ def test_options_are_checked(pole):
         LinearMPC(loop, 5, soft=-1.0)
     with pytest.raises(TypeError, match="made by dlqr"):
         LinearMPC(None, 5)
-
-
-# -- nonlinear ------------------------------------------------------------------------------------
-
-
-def test_nonlinear_horizon_follows_its_plan_without_disturbance():
-    """Bellman: to the end of the task with the same terminal cost the first plan is the best one for good."""
-    f, N = midpoint_pendulum(), 30
-    cost = quadratic(f, Q=1.0, R=0.1, Qf=100.0)
-    x0 = np.array([1.5, 0.0])
-    best = optimize(f, cost, x0=x0, steps=N)
-
-    inner = {}
-
-    def solve(k, x, guess):
-        n = N - k
-        inner[k] = descent_solver(f, cost)(k, x, Horizon(guess.x[: n + 1], guess.u[:n]))
-        return inner[k]
-
-    mpc = NonlinearMPC(f, solve, Horizon(best.trajectory.x, best.trajectory.u))
-    run = ClosedLoop(f, mpc).simulate(x0, 12)
-    np.testing.assert_allclose(run.trajectory.u, best.trajectory.u[:12], atol=1e-4)
-    assert len(inner[11].u) == N - 11
-
-
-def test_nonlinear_horizon_by_descent_swings_to_rest():
-    f, n = midpoint_pendulum(), 12
-    cost = quadratic(f, Q=1.0, R=0.1, Qf=50.0)
-    guess = Horizon(np.tile([2.0, 0.0], (n + 1, 1)), np.zeros((n, 1)))
-    mpc = NonlinearMPC(f, descent_solver(f, cost, iterations=5), guess, lower=-6, upper=6)
-    run = ClosedLoop(f, mpc).simulate([2.0, 0.0], 60)
-    assert np.abs(run.trajectory.x[-1]).max() < 0.05 and np.abs(run.trajectory.u).max() <= 6
-
-
-@pytest.mark.parametrize("by", ["dmoc", "shooting"])
-def test_nonlinear_horizon_keeps_bounds(by):
-    f = MidpointVI(models.load("cart_pole"), 0.04)
-    n = 20
-    Q, R = np.diag([1.0, 10.0, 0.1, 0.1]), np.array([[0.01]])
-    end = dlqr(f, equilibrium(f, theta=0.0), f.dt * Q, f.dt * R).P  # what comes behind the horizon
-    cost = quadratic(f, Q=Q, R=R, Qf=end)
-
-    def problem(k, x):
-        return dmoc.Problem(dmoc.Phase(f, n, cost, initial=x, bounds={"u.force": 7.0}))
-
-    x0 = f.state(theta=0.4)
-    first = problem(0, x0).solve().trajectory
-    solver = dmoc_solver(problem)
-    if by == "shooting":
-        solver = descent_solver(f, cost, iterations=100, bounds={"u.force": 7.0})
-    mpc = NonlinearMPC(f, solver, Horizon(first.x, first.u), -7.0, 7.0, "raise")
-    run = ClosedLoop(f, mpc).simulate(x0, 35)
-    assert np.abs(run.trajectory.u).max() > 6.99 and not run.saturated.any()
-    assert np.abs(run["theta"][-1]) < 0.1
-    np.testing.assert_allclose(run.trajectory.u[0], first.u[0], atol=1e-5)
-
-
-def test_a_failed_sample_keeps_the_plan_or_raises():
-    f, n = double_integrator(), 4
-    guess = Horizon(np.zeros((n + 1, 2)), np.array([[1.0], [2.0], [3.0], [4.0]]))
-
-    def fails(k, x, guess):
-        raise OptimizationError("nothing found")
-
-    run = ClosedLoop(f, NonlinearMPC(f, fails, guess)).simulate([0.0, 0.0], 6)
-    np.testing.assert_array_equal(run.trajectory.u[:, 0], [1, 2, 3, 4, 4, 4])
-    with pytest.raises(OptimizationError, match="sample 0: nothing found"):
-        ClosedLoop(f, NonlinearMPC(f, fails, guess, on_failure="raise")).simulate([0.0, 0.0], 6)
-    with pytest.raises(ValueError, match="'keep' or 'raise'"):
-        NonlinearMPC(f, fails, guess, on_failure="shrug")
-    with pytest.raises(ValueError, match="guess of states"):
-        NonlinearMPC(f, fails, Horizon(np.zeros((n, 2)), guess.u))

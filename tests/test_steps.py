@@ -9,7 +9,7 @@ import pytest
 from sweep_tasks import first_state
 
 import vioc
-from vioc.control import Cost, dlqr, dmoc, optimize, optimize_ddp, quadratic, straight_line
+from vioc.control import Cost, Problem, dlqr, dmoc, optimize, optimize_ddp, quadratic
 from vioc.control.feedback import (
     ClosedLoop,
     DelayedMap,
@@ -178,17 +178,15 @@ class TestWhatJoinsTwoSteps:
             with pytest.raises(ValueError, match=f"{what}: {OTHER}"):
                 quadratic(f, Q=1.0, R=1.0, **{what: run})
         with pytest.raises(ValueError, match=f"guess: {OTHER}"):
-            NonlinearMPC(f, lambda k, x, guess: guess, run)
+            ClosedLoop(f, NonlinearMPC(Problem(f, cost, len(run)), run)).simulate(x0, 1)
 
     def test_plans_of_a_receding_horizon(self, f):
-        """A problem of free duration plans steps that are not the law's."""
-        x0 = f.initial_state({"theta": 0.3})
-        ends = dict(initial=x0, final=f.initial_state(), duration=(0.15, 0.2))
-        problem = dmoc.Problem(dmoc.Phase(f, 10, quadratic(f, R=1.0), **ends))
-        guess = straight_line(x0, f.initial_state(), 10), np.zeros((10, 1))
-        law = NonlinearMPC(f, lambda k, x, guess: problem.solve((guess.x, guess.u)), guess)
-        with pytest.raises(ValueError, match="plan at sample 0: made for steps of .* takes steps of 0.05 s"):
-            ClosedLoop(f, law).simulate(x0, 1)
+        """Samples are as far apart as the map's steps: a problem of other steps is none for them."""
+        cost = quadratic(f, R=1.0)
+        with pytest.raises(ValueError, match=f"problem: {OTHER}"):
+            NonlinearMPC(Problem(f, cost, 10, dt=0.02))
+        with pytest.raises(ValueError, match="problem: .* no free duration"):
+            NonlinearMPC(Problem(f, cost, 10, final=f.initial_state(), duration=(0.15, 0.2)))
 
     def test_a_sweep_resumed_with_another_map(self, f, tmp_path):
         """What is in the store was computed with the map that was bound then."""

@@ -9,11 +9,11 @@ from vioc.control.feedback.equilibrium import Equilibrium, equilibrium
 from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, KalmanFilter, kalman
 from vioc.control.feedback.loop import ClosedLoop, LoopRun
 from vioc.control.feedback.measurement import Measurement
-from vioc.control.feedback.mpc import LinearMPC, Plan
-from vioc.control.feedback.nmpc import Horizon, NonlinearMPC, descent_solver, dmoc_solver
 from vioc.control.feedback.scheduled import LimitedLaw, ScheduledLaw
 from vioc.control.feedback.steering import SteeredCovariance, steer_covariance
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
+from vioc.control.receding.linear import LinearMPC, Plan
+from vioc.control.receding.nonlinear import NonlinearMPC, Verdict, terminal_set
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.control.regulators.tracking import Tracking, track_curve
 from vioc.maps.delay import DelayedMap
@@ -26,7 +26,6 @@ __all__ = [
     "Equilibrium",
     "Estimate",
     "ExtendedKalmanFilter",
-    "Horizon",
     "KalmanFilter",
     "Law",
     "LimitedLaw",
@@ -39,15 +38,15 @@ __all__ = [
     "StateLaw",
     "SteeredCovariance",
     "Tracking",
+    "Verdict",
     "as_law",
     "covariance",
-    "descent_solver",
-    "dmoc_solver",
     "equilibrium",
     "kalman",
     "restrict",
     "steer_covariance",
     "tangent_bases",
     "tangent_basis",
+    "terminal_set",
     "track_curve",
 ]

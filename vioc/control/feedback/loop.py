@@ -38,6 +38,8 @@ class LoopRun(AsTrajectory):
         What the law asked for.
     saturated : (N, nu), bool
         Where that was beyond a bound.
+    memory : Any
+        What the law remembers at the end, such as the verdicts of `NonlinearMPC`.
     """
 
     trajectory: Trajectory
@@ -46,6 +48,7 @@ class LoopRun(AsTrajectory):
     measurements: np.ndarray
     commands: np.ndarray
     saturated: np.ndarray
+    memory: Any = None
 
     @property
     def errors(self) -> np.ndarray:
@@ -204,6 +207,7 @@ class ClosedLoop:
             np.array(y),
             np.array(commands),
             np.array(commands) != np.array(applied),
+            memory,
         )
 
 

@@ -25,6 +25,7 @@ class Status(str, Enum):
     NOT_FINITE = "not_finite"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
+    LATE = "late"
 
     __str__ = str.__str__
 
@@ -60,6 +61,7 @@ ADVICE = {
     Status.DIVERGING: "the cost is perhaps not bounded below; bound the unknowns",
     Status.NOT_FINITE: "give a guess inside the domain of cost and constraints, and bounds that keep to it",
     Status.INTERRUPTED: "the best iterate so far is kept; start again from it",
+    Status.LATE: "the answer came behind the deadline; shorten the horizon, or compile (backend)",
     Status.FAILED: "see `stats`; print the solver's own log with options={'ipopt.print_level': 5}",
 }
 

@@ -34,21 +34,29 @@ static int QP_(read)(const QP_(data) *d, QP_(state) *s) {
   return inequalities;
 }
 
-/* Of a side: 1 / (t + l beta), what l has to do with exceedances (alpha, beta of (RH 6)), and what they leave. */
-static void QP_(aside)(const QP_(row) *w, const QP_(side) *o, QP_REAL aim, int second, QP_REAL give[4]) {
-  give[0] = 1 / o->t;
-  give[1] = give[2] = give[3] = 0;
+/* What stays the same of a side in an iteration. */
+static void QP_(elastic)(const QP_(row) *w, QP_(side) *o) {
+  o->beta = 0;
 #if QP_SOFT
   if (w->linear >= 0) {
-    const QP_REAL under = 1 / (o->v + o->e * w->square);
-    give[3] = w->linear + w->square * o->e - o->l - o->v;
-    give[1] = (aim - second * o->de * o->dv - o->e * (o->v + give[3])) * under;
-    give[2] = o->e * under;
-    give[0] = 1 / (o->t + o->l * give[2]);
+    o->under = 1 / (o->v + o->e * w->square);
+    o->left = w->linear + w->square * o->e - o->l - o->v;
+    o->beta = o->e * o->under;
   }
 #else
-  (void)w, (void)aim, (void)second;
+  (void)w;
 #endif
+  o->give = 1 / (o->t + o->l * o->beta);
+}
+
+/* alpha of (RH 6): how far e moves by itself. */
+static QP_REAL QP_(aside)(const QP_(row) *w, const QP_(side) *o, QP_REAL aim, int second) {
+#if QP_SOFT
+  if (w->linear >= 0) return (aim - second * o->de * o->dv - o->e * (o->v + o->left)) * o->under;
+#else
+  (void)w, (void)o, (void)aim, (void)second;
+#endif
+  return 0;
 }
 
 /* (RH 6): weights of rows and their linear terms, for complementarity `aim` and the second order of the last
@@ -58,18 +66,19 @@ static void QP_(condense)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, int se
   int r, b;
   for (r = 0; r < rows; ++r) {
     const QP_(row) *w = &s->row[r];
-    QP_REAL weight = 0, slope = 0, give[4];
+    QP_REAL weight = 0, slope = 0;
     if (w->has == 4) {
       weight = 1 / s->give;
       slope = s->y[r] + (s->h[r] - w->limit[0]) / s->give;
     } else
       for (b = 0; b < 2; ++b)
         if (w->has & (1 << b)) {
-          const QP_(side) *o = &s->side[r][b];
+          QP_(side) *o = &s->side[r][b];
           QP_REAL l;
-          QP_(aside)(w, o, aim, second, give);
-          l = o->l + (aim - second * o->dl * o->dt - o->l * (o->t + o->r + give[1])) * give[0];
-          weight += o->l * give[0];
+          if (!second) QP_(elastic)(w, o);
+          l = o->t + o->r + QP_(aside)(w, o, aim, second);
+          l = o->l + (aim - second * o->dl * o->dt - o->l * l) * o->give;
+          weight += o->l * o->give;
           slope += b ? l : -l;
         }
     s->weight[r] = weight;
@@ -80,7 +89,7 @@ static void QP_(condense)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, int se
 /* Directions of all sides for a step of the rows: the most by which one shrinks, relative to it. */
 static QP_REAL QP_(directions)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, int second) {
   const int rows = d->steps * QP_NM + QP_NE;
-  QP_REAL most = 0, give[4], rate;
+  QP_REAL most = 0;
   int r, b;
   for (r = 0; r < rows; ++r) {
     const QP_(row) *w = &s->row[r];
@@ -88,23 +97,17 @@ static QP_REAL QP_(directions)(const QP_(data) *d, QP_(state) *s, QP_REAL aim, i
     for (b = 0; b < 2; ++b)
       if (w->has & (1 << b)) {
         QP_(side) *o = &s->side[r][b];
-        QP_REAL nearer = b ? -s->dh[r] : s->dh[r];
-        QP_(aside)(w, o, aim, second, give);
-        nearer += o->r + give[1];
-        o->dl = (aim - second * o->dl * o->dt - o->l * (o->t + nearer)) * give[0];
-        o->dt = nearer + give[2] * o->dl;
-        rate = -o->dl / o->l;
-        most = rate > most ? rate : most;
-        rate = -o->dt / o->t;
-        most = rate > most ? rate : most;
+        const QP_REAL aside = QP_(aside)(w, o, aim, second), nearer = (b ? -s->dh[r] : s->dh[r]) + o->r + aside;
+        o->dl = (aim - second * o->dl * o->dt - o->l * (o->t + nearer)) * o->give;
+        o->dt = nearer + o->beta * o->dl;
+        if (-o->dl > most * o->l) most = -o->dl / o->l;
+        if (-o->dt > most * o->t) most = -o->dt / o->t;
 #if QP_SOFT
         if (w->linear >= 0) {
-          o->de = give[1] + give[2] * o->dl;
-          o->dv = w->square * o->de - o->dl + give[3];
-          rate = -o->de / o->e;
-          most = rate > most ? rate : most;
-          rate = -o->dv / o->v;
-          most = rate > most ? rate : most;
+          o->de = aside + o->beta * o->dl;
+          o->dv = w->square * o->de - o->dl + o->left;
+          if (-o->de > most * o->e) most = -o->de / o->e;
+          if (-o->dv > most * o->v) most = -o->dv / o->v;
         }
 #endif
       }
@@ -222,11 +225,13 @@ static void QP_(begin)(const QP_(data) *d, QP_(state) *s) {
       if (s->row[r].has != 4 && s->row[r].has & (1 << b)) {
         const QP_REAL limit = s->row[r].limit[b], inside = b ? limit - s->h[r] : s->h[r] - limit;
         QP_(side) *o = &s->side[r][b];
+        const QP_REAL range = s->row[r].has == 3 ? (s->row[r].limit[1] - s->row[r].limit[0]) / 2 : 1;
+        const QP_REAL room = QP_ROOM * range;
         memset(o, 0, sizeof *o);
-        o->t = inside > QP_ROOM ? inside : QP_ROOM;
+        o->t = inside > room ? inside : room;
         o->l = QP_BEGIN * s->size / o->t;
         if (QP_SOFT && s->row[r].linear >= 0) {
-          o->e = o->t - inside > QP_ROOM ? o->t - inside : QP_ROOM;
+          o->e = o->t - inside > room ? o->t - inside : room;
           o->v = QP_BEGIN * s->size / o->e;
         }
         o->r = inside + o->e - o->t;

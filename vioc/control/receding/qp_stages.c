@@ -65,11 +65,11 @@ typedef double QP_REAL;
 #define QP_ABS fabs
 #endif
 #define QP_NONE ((QP_REAL)1e20)
-#define QP_ROOM ((QP_REAL)0.1)       /* least distance of a first iterate from a limit, in rows of size 1 */
+#define QP_ROOM ((QP_REAL)1)         /* least slack of a first iterate, in half ranges of limits */
 #define QP_BEGIN ((QP_REAL)0.01)     /* its complementarity over the cost's size */
 #define QP_GIVE (QP_FLOAT ? (QP_REAL)1e-3 : (QP_REAL)1e-6) /* by what equations give way, over it */
 #define QP_FLOOR (QP_FLOAT ? (QP_REAL)1e-6 : (QP_REAL)1e-14) /* least complementarity that is aimed at, over it */
-#define QP_FRACTION ((QP_REAL)0.995) /* of the way to the nearest limit that a step may go */
+#define QP_FRACTION ((QP_REAL)0.999) /* of the way to the nearest limit that a step may go */
 #define QP_JOIN_(a, b) a##_##b
 #define QP_JOIN(a, b) QP_JOIN_(a, b)
 #define QP_(name) QP_JOIN(QP_NAME, name)
@@ -99,9 +99,9 @@ typedef struct {
 } QP_(row);
 
 /* One side of a row: slack t >= 0 with multiplier l, exceedance e >= 0 with multiplier v; r is the distance from the
-   limit, plus e, less t. */
+   limit, plus e, less t; give = 1 / (t + l beta), under and beta as in (RH 6), left of the multiplier's price. */
 typedef struct {
-  QP_REAL t, l, e, v, r, dt, dl, de, dv;
+  QP_REAL t, l, e, v, r, dt, dl, de, dv, give, under, beta, left;
 } QP_(side);
 
 typedef struct {

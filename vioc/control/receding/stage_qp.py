@@ -241,6 +241,13 @@ class StageQP:
         )
         return self._judged(found)
 
+    def cost(self, a: Answer) -> float:
+        """Of an answer, without penalties."""
+        d, N = self.data, self.data.steps
+        z = np.hstack([a.x[:-1], a.u])
+        total = 0.5 * np.einsum("ki,kij,kj->", z, d.H[:N], z) + np.vdot(d.g[:N], z)
+        return float(total + 0.5 * a.x[N] @ d.H_end @ a.x[N] + d.g_end @ a.x[N])
+
     def _by_condensed(self, x0: np.ndarray) -> Answer:
         d, N, n, m = self.data, self.data.steps, self.layout.nx, self.layout.rows
         if not self._good:

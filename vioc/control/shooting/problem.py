@@ -216,6 +216,17 @@ class Problem:
             return None  # what the equations of this map cannot state
         return found if found.converged else None
 
+    def stages(self, first: int, steps: int, k0: int) -> Stages:
+        """Its steps from `first` on with its conditions on the end, begun at sample k0 of a run, to whose
+        samples rows of the cost's references belong; the last ones are held.
+        """
+        whole = steps == self.steps and not first
+        cost, at = self._stage_cost, k0 + np.arange(steps + 1)
+        if cost.reference_size:
+            cost = cost.with_references(*(r[np.minimum(at, len(r) - 1)] for r in cost.references))
+        rows = self.rows if whole else self.rows.window(first, steps)
+        return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
+
     def curve(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray]:
         """The guess as states (N+1, nx) and inputs (N, nu)."""
         return self._begin(x0, guess)[:2]

@@ -142,11 +142,30 @@ class Rows:
             if p.at_steps is None and rigid and e.is_symbolic() and ca.depends_on(e, f.symbols.x[-rigid:]):
                 self.hard[steps * self.m :][p.at_end] = True
         self.hard &= self.lower < self.upper
-        self._data = [p.constraint.data(steps) for p in self.places]
-        self._rows = np.concatenate([np.zeros((steps + 1, 0)), *self._data], axis=1)
+        data = [p.constraint.data(steps) for p in self.places]
+        self._rows = np.concatenate([np.zeros((steps + 1, 0)), *data], axis=1)
 
     def __len__(self) -> int:
         return len(self.lower)
+
+    def window(self, first: int, steps: int) -> Rows:
+        """Those of the steps from `first` on, whose start is given, and of the end."""
+        _ = self._values, self._first, self._second  # the same functions
+        again = object.__new__(type(self))
+        size = self.steps * self.m
+
+        def part(whole: np.ndarray, none: Any) -> np.ndarray:
+            path = whole[:size].reshape(self.steps, self.m)[first : first + steps].copy()
+            for p in self.places:
+                if p.at_steps is not None:
+                    path[: p.first, p.at_steps] = none
+            return np.concatenate([path.ravel(), whole[size:]])
+
+        sides = part(self.lower, -np.inf), part(self.upper, np.inf), part(self.hard, False)
+        rows = self._rows[first : first + steps + 1]
+        again.__dict__.update(self.__dict__, steps=steps, _rows=rows)
+        again.lower, again.upper, again.hard = sides
+        return again
 
     @cached_property
     def scales(self) -> tuple[np.ndarray, np.ndarray]:

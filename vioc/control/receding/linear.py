@@ -9,25 +9,16 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.feedback.prediction import Prediction, predict, reference
+from vioc.compile.compiler import find_compiler
 from vioc.control.problem.limits import input_bounds, named_bounds
+from vioc.control.problem.status import Status
+from vioc.control.receding.reference import reference
+from vioc.control.receding.stage_qp import Answer, Layout, StageQP, row_values
 from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "osqp": {
-        "osqp": {
-            "eps_abs": 1e-7,
-            "eps_rel": 1e-7,
-            "max_iter": 50000,
-            "polish": True,
-            "verbose": False,
-        }
-    },
-    "qrqp": {"print_iter": False, "print_header": False, "print_info": False, "max_iter": 10000},
-}
 BLAME = 1e5  # the weight with which bounds that cannot be kept are softened to be named
 VIOLATED = 1e-6  # softened bounds that are exceeded by more are named
 
@@ -80,8 +71,9 @@ class LinearMPC(Law):
     soft : float, optional
         Weight rho of exceeding a bound on states, cost rho (s + s^2); None makes them hard.
     solver : str, optional
-        A quadratic solver of CasADi; ``"daqp"`` (an active-set method, exact and fast on programs of this
-        size) and ``"osqp"`` are bundled with it. Default: the first of these that there is.
+        A quadratic solver of CasADi, for the program without its states; ``"daqp"`` (an active-set method,
+        exact and fast on programs of this size) and ``"osqp"`` are bundled with it. Default: the interior
+        point on stages in C where the map's backend compiles, else the first of these that there is.
     options : dict, optional
         Of that solver.
 
@@ -94,7 +86,7 @@ class LinearMPC(Law):
     -----
     As a law it raises `OptimizationError` where the program has no solution, and names the bounds that
     cannot be kept. Nothing is remembered between samples but the last input where `rate` is given.
-    The program is posed about the regulator, whose own plan is taken where it keeps every bound. Its weights
+    The regulator's own plan is taken where it keeps every bound. The weights
     are on the full state also where the regulator was made on the constraint manifold.
     """
 
@@ -117,18 +109,19 @@ class LinearMPC(Law):
             raise TypeError(f"expected a regulator made by dlqr, got {type(regulator).__name__}")
         if horizon != int(horizon) or horizon < 1:
             raise ValueError(f"horizon: expected a whole number of steps >= 1, got {horizon!r}")
+        f = regulator.map
+        native = solver is None and f.backend.name != "virtual" and find_compiler() is not None
         solver = solver or next((s for s in ("daqp", "osqp") if ca.has_conic(s)), "qrqp")
         if not ca.has_conic(solver):
             raise ValueError(f"solver: this CasADi has no quadratic solver {solver!r}; try 'daqp' or 'osqp'")
         if soft is not None and not soft > 0:
             raise ValueError(f"soft: expected a weight > 0, got {soft!r}")
-        f = regulator.map
         self.map: OneStepMap = f
         self.regulator = regulator
         self.horizon = int(horizon)
         self.soft = soft
-        self.solver = solver
-        self._options = dict(OPTIONS.get(solver, {}) if options is None else options)
+        self.solver = "stages" if native else solver
+        self._qp: dict[str, Any] = dict(native=native, solver=solver, options=options)
         self.lower, self.upper = input_bounds(f, lower, upper)
         low, high = named_bounds(f.state_names, state_lower, state_upper, "states")
         self._bounded = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
@@ -139,11 +132,10 @@ class LinearMPC(Law):
         self._rated = bool(np.isfinite(self.rate).any())
         self.S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S")
         self._reference = reference(regulator)
-        self._steady: Prediction | None = None
-        self._solvers: dict[tuple, ca.Function] = {}
+        self._programs: dict[bool, StageQP] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_solvers": {}, "_steady": None}
+        return {**self.__dict__, "_programs": {}}
 
     # -- as a law -------------------------------------------------------------------------------
 
@@ -170,82 +162,84 @@ class LinearMPC(Law):
 
     # -- the program ----------------------------------------------------------------------------
 
+    def _program(self, soft: bool) -> StageQP:
+        """In errors z of the state, with the last input behind them where rates are bounded; rows are inputs,
+        bounded states, and changes of inputs.
+        """
+        if soft not in self._programs:
+            f, nb = self.map, len(self._bounded)
+            size, rated = f.ndx + f.nu * self._rated, f.nu * self._rated
+            at = (*range(size, size + f.nu), *self._bounded.tolist())
+            qp = StageQP(Layout(self.horizon, size, f.nu, at, rated, nb, soft), **self._qp)
+            d = qp.data
+            d.J_end[np.arange(nb), self._bounded] = 1.0
+            for i in range(rated):
+                d.J[:, i, size + i], d.J[:, i, f.ndx + i] = 1.0, -1.0
+                d.F[:, f.ndx + i, size + i] = 1.0
+            self._programs[soft] = qp
+        return self._programs[soft]
+
     def _solve(self, k: int, x: np.ndarray, last: Any, soft: float | None) -> Plan:
-        """The variables are those of the `Prediction`, and slacks times the root of `soft`."""
-        f, ref = self.map, self._reference
+        f, ref, regulator = self.map, self._reference, self.regulator
         samples, steps = ref.window(k, self.horizon)
         X, U = ref.X[samples], ref.U[steps]
-        z0 = f.difference(X[0], x)
-        model = self._prediction(samples, steps)
-        n, size, nb = len(U), U.size, len(self._bounded)
-        ns, root = (0, 0.0) if soft is None else (n * nb, float(np.sqrt(soft)))
-        u0, x0 = U + model.v0 @ z0, model.z0 @ z0  # along the regulator's own plan
-        V = model.v.reshape(size, size)
-        slackless = np.zeros((size, ns))
-        rows = [(V, slackless, (self.lower - u0).ravel(), (self.upper - u0).ravel())]
-        if nb:
-            M = model.z[:, self._bounded].reshape(n * nb, size)
-            here = (X[1:] + x0)[:, self._bounded]
-            low, high = ((b - here).ravel() for b in (self.state_lower, self.state_upper))
-            none, eye = np.full(n * nb, np.inf), np.eye(n * nb, ns) / (root or 1.0)
-            rows += [(M, eye, low, none), (M, -eye, -none, high)]
-        if self._rated:
-            change = np.eye(size) - np.eye(size, k=-f.nu)
-            step = u0 - np.vstack([u0[0] if last is None else f.check_input(last), u0[:-1]])
-            reach = np.tile(self.rate, (n, 1))
-            reach[0] = np.inf if last is None else reach[0]
-            rows.append((change @ V, slackless, (-reach - step).ravel(), (reach - step).ravel()))
-        A, low, high = _stack(rows)
-        w = np.zeros(size + ns)
-        if not ((low <= 0) & (high >= 0)).all():
-            found = self._run(np.concatenate([np.zeros(size), np.full(ns, root)]), A, low, high, size)
-            if found is None:
-                raise self._refusal(k, x, last, soft)
-            w = found
-        d, s = w[:size], w[size:]
-        u = np.clip(u0 + model.v @ d, self.lower, self.upper)  # the solver has a tolerance
-        ahead = [f.retract(a, z) for a, z in zip(X[1:], x0 + model.z @ d, strict=True)]
-        slack = s.reshape(n, nb) / root if ns else np.zeros((n, nb))
-        cost = float(z0 @ model.P @ z0 + d @ d + s @ s + root * s.sum())
-        return Plan(u, np.vstack([x, *ahead]), slack, cost)
-
-    def _prediction(self, samples: np.ndarray, steps: np.ndarray) -> Prediction:
-        ref, regulator = self._reference, self.regulator
-        steady = ref.after == "holds" and samples[0] >= len(ref.U) - 1
-        if steady and self._steady is not None:
-            return self._steady
-        P = ref.P[samples[-1]]
+        n, nz, nu, nb = len(U), f.ndx, f.nu, len(self._bounded)
+        qp = self._program(soft is not None)
+        d, m = qp.data, nz + nu * self._rated
+        d.steps = n
         Q = regulator.Q if regulator.Q.ndim == 2 else regulator.Q[np.minimum(steps, len(regulator.Q) - 1)]
-        model = predict(ref.A[steps], ref.B[steps], Q, regulator.R, P, self.S)
-        if steady:
-            self._steady = model  # the same for good
-        return model
+        d.F[:n, :nz, :nz], d.F[:n, :nz, m:] = ref.A[steps], ref.B[steps]
+        d.H[:n, :nz, :nz], d.H[:n, m:, m:] = 2 * Q, 2 * regulator.R
+        d.H[:n, :nz, m:], d.H[:n, m:, :nz] = 2 * self.S, 2 * self.S.T
+        d.H_end[:nz, :nz] = 2 * ref.P[samples[-1]]
+        d.lower[:n, :nu], d.upper[:n, :nu] = self.lower - U, self.upper - U
+        d.lower[1:n, nu : nu + nb], d.lower_end[...] = self._beyond(self.state_lower, X)
+        d.upper[1:n, nu : nu + nb], d.upper_end[...] = self._beyond(self.state_upper, X)
+        if soft is not None:
+            d.linear[nu : nu + nb], d.square[nu : nu + nb] = soft, 2 * soft
+            d.linear_end[...], d.square_end[...] = soft, 2 * soft
+        z0 = f.difference(X[0], x)
+        if self._rated:
+            v = np.zeros(nu) if last is None else f.check_input(last) - U[0]
+            d.c[:n, nz:] = -np.diff(
+                U, axis=0, append=U[-1:]
+            )  # the last input is told from the next reference
+            d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -self.rate, self.rate
+            if last is None:
+                d.lower[0, nu + nb :], d.upper[0, nu + nb :] = -np.inf, np.inf
+            z0 = np.concatenate([z0, v])
+        qp.prepare()
+        found = qp.solve(z0)
+        if found.status not in (Status.CONVERGED, Status.ACCEPTABLE):
+            raise self._refusal(k, x, last, soft, found)
+        u = np.clip(U + found.u, self.lower, self.upper)  # the solver has a tolerance
+        ahead = f.retract(X[1:], found.x[1:, :nz])
+        slack, cost = self._slack(qp, found), float(qp.cost(found))
+        cost += 0.0 if soft is None else soft * float((slack + slack**2).sum())
+        return Plan(u, np.vstack([x, ahead]), slack, cost)
 
-    def _run(self, g: np.ndarray, A: np.ndarray, low: np.ndarray, high: np.ndarray, free: int):
-        """Minimize |w|^2 + g'w with low <= A w <= high and w >= 0 from entry `free` on; None if it fails."""
-        size = len(g)
-        H = ca.DM.eye(size) * 2
-        if A.shape not in self._solvers:
-            if len(self._solvers) >= 8:
-                self._solvers.pop(next(iter(self._solvers)))
-            pattern = {"h": H.sparsity(), "a": ca.Sparsity.dense(*A.shape)}
-            options = {**self._options, "error_on_fail": False}
-            self._solvers[A.shape] = ca.conic("mpc", self.solver, pattern, options)
-        solver = self._solvers[A.shape]
-        least = np.concatenate([np.full(free, -np.inf), np.zeros(size - free)])
-        out = solver(h=H, g=g, a=A, lbx=least, ubx=np.full(size, np.inf), lba=low, uba=high)
-        w = np.array(out["x"]).ravel()
-        w[free:] = np.maximum(w[free:], 0.0)
-        reached = A @ w
-        # not every solver tells that it failed
-        kept = np.maximum(low - reached, reached - high) <= VIOLATED * (1 + np.abs(reached))
-        return w if solver.stats()["success"] and kept.all() else None
+    def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A limit of states less their reference, at the steps but the first, and at the end."""
+        away = limit - X[1:, self._bounded]
+        return away[:-1], away[-1]
 
-    def _refusal(self, k: int, x: np.ndarray, last: Any, soft: float | None) -> OptimizationError:
+    def _slack(self, qp: StageQP, found: Answer) -> np.ndarray:
+        """How far limits of states are exceeded (n, states)."""
+        d, nu, nb, n = qp.data, self.map.nu, len(self._bounded), qp.data.steps
+        h = row_values(d, found.x, found.u)
+        h = np.vstack([h[: n * qp.layout.rows].reshape(n, -1)[1:, nu : nu + nb], h[n * qp.layout.rows :]])
+        low = np.vstack([d.lower[1:n, nu : nu + nb], d.lower_end])
+        high = np.vstack([d.upper[1:n, nu : nu + nb], d.upper_end])
+        return np.maximum(0.0, np.maximum(low - h, h - high))
+
+    def _refusal(
+        self, k: int, x: np.ndarray, last: Any, soft: float | None, found: Answer
+    ) -> OptimizationError:
         """Which bounds on states cannot be kept: those that the softened program exceeds."""
         where = f"sample {k}: the program has no solution"
         if soft is not None or not len(self._bounded):
-            return OptimizationError(f"{where} that the solver {self.solver} finds; try another solver")
+            why = f"that the solver {self.solver} finds ({found.status.value}); try another solver"
+            return OptimizationError(f"{where} {why}")
         try:
             plan = self._solve(k, x, last, BLAME)
         except OptimizationError:
@@ -261,14 +255,3 @@ class LinearMPC(Law):
 
     def __repr__(self) -> str:
         return f"LinearMPC({self.horizon} steps ahead by {self.solver}; {self.regulator!r})"
-
-
-def _stack(rows: list[tuple]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One matrix and its limits, rows of length one, without those that have no limit."""
-    A = np.vstack([np.hstack([matrix, slack]) for matrix, slack, _, _ in rows])
-    low, high = (np.concatenate([r[i] for r in rows]) for i in (2, 3))
-    keep = np.isfinite(low) | np.isfinite(high)
-    A, low, high = A[keep], low[keep], high[keep]
-    length = np.linalg.norm(A, axis=1)
-    length[length == 0] = 1.0
-    return A / length[:, None], low / length, high / length

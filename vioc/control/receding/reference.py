@@ -1,13 +1,12 @@
-"""The regulator's problem over a horizon in coordinates where its cost is a sum of squares."""
+"""What a regulator was designed about, sample by sample."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
-from vioc.control.regulators.riccati import riccati
 
 
 class Reference(NamedTuple):
@@ -65,41 +64,3 @@ def reference(regulator: Regulator | SteadyRegulator) -> Reference:
         A, B, X, U, P = (np.concatenate([rows, last[None]]) for rows, last in pairs)
         X, P = np.concatenate([X, X[-1:]]), np.concatenate([P, P[-1:]])
     return Reference(A, B, X, U, P, run.k0, after)
-
-
-class Prediction(NamedTuple):
-    """Deviations over n steps from z_0, in the coordinates d of which the cost is z_0'Pz_0 + |d|^2.
-
-    v_j = -K_j z_j + L_j^-T d_j with K the regulator's gains over the horizon and L L' = R + B'PB: d = 0 is
-    the regulator, and the closed loop keeps the matrices small where the map is unstable.
-
-    Attributes
-    ----------
-    v, z : (n, nu, n nu), (n, ndx, n nu)
-        v_j and z_j+1 by d.
-    v0, z0 : (n, nu, ndx), (n, ndx, ndx)
-        v_j and z_j+1 by z_0.
-    P : (ndx, ndx)
-    """
-
-    v: np.ndarray
-    z: np.ndarray
-    v0: np.ndarray
-    z0: np.ndarray
-    P: np.ndarray
-
-
-def predict(A: np.ndarray, B: np.ndarray, Q: Any, R: Any, P: np.ndarray, S: Any) -> Prediction:
-    """The prediction for x+ = A x + B u, (n, ndx, ndx) and (n, ndx, nu), with the cost to go P at the end."""
-    n, nz, nu = B.shape
-    K, values = riccati(A, B, Q, R, P, S)
-    v, z = np.zeros((n, nu, n * nu)), np.zeros((n, nz, n * nu))
-    v0, z0 = np.zeros((n, nu, nz)), np.zeros((n, nz, nz))
-    by_d, by_start = np.zeros((nz, n * nu)), np.eye(nz)
-    for j in range(n):
-        L = np.linalg.cholesky(R + B[j].T @ values[j + 1] @ B[j])
-        v[j], v0[j] = -K[j] @ by_d, -K[j] @ by_start
-        v[j][:, j * nu : (j + 1) * nu] += np.linalg.inv(L).T
-        by_d, by_start = A[j] @ by_d + B[j] @ v[j], A[j] @ by_start + B[j] @ v0[j]
-        z[j], z0[j] = by_d, by_start
-    return Prediction(v, z, v0, z0, values[0])

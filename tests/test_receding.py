@@ -1,0 +1,197 @@
+"""Receding horizons by real-time iteration: optima, limits, delays, references, late samples."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from control_maps import cart_pole, double_integrator, midpoint_pendulum
+
+from vioc.compile.compiler import find_compiler
+from vioc.control import Problem, dlqr, optimize, quadratic
+from vioc.control.feedback import ClosedLoop, DelayedMap, NonlinearMPC, equilibrium, terminal_set
+from vioc.control.problem.limits import Constraint
+from vioc.control.problem.status import Status
+
+NATIVE = [
+    pytest.param(True, marks=pytest.mark.skipif(find_compiler() is None, reason="no C compiler")),
+    False,
+]
+
+
+class Clock:
+    """Tells seconds that calls of a law take, one after the other; in pairs, before and after."""
+
+    def __init__(self, seconds):
+        self.seconds, self.now, self.calls = list(seconds), 0.0, 0
+
+    def __call__(self):
+        self.now += self.seconds[self.calls // 2 % len(self.seconds)] if self.calls % 2 else 0.0
+        self.calls += 1
+        return self.now
+
+
+def pendulum_problem(n=20, **limits):
+    f = midpoint_pendulum()
+    return f, Problem(f, quadratic(f, Q=1.0, R=0.1, Qf=20.0), n, bounds={"u.torque": 6.0}, **limits)
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_an_undisturbed_plan_is_followed_to_its_end(native):
+    """Bellman: what is left of the optimum is the optimum of what is left, bounds included."""
+    f, problem = pendulum_problem(30)
+    x0 = np.array([2.0, 0.0])
+    best = problem.solve(x0)
+    run = ClosedLoop(f, NonlinearMPC(problem, horizon="shrink", native=native)).simulate(x0, 30)
+    assert run.memory.counts == {"converged": 30} and np.abs(best.u).max() > 5.99
+    np.testing.assert_allclose(run.trajectory.u, best.u, atol=2e-6)
+    with pytest.raises(ValueError, match="samples 0 .. 29, asked at 30"):
+        ClosedLoop(f, NonlinearMPC(problem, horizon="shrink", native=native)).simulate(x0, 31)
+
+
+def test_newton_steps_lead_to_the_problem_s_optimum():
+    f, problem = pendulum_problem()
+    x0 = np.array([1.0, 0.5])
+    law = NonlinearMPC(problem, first=1, newton=8, native=False)
+    run = ClosedLoop(f, law).simulate(x0, 1)
+    assert run.trajectory.u[0] == pytest.approx(problem.solve(x0).u[0], abs=1e-7)
+
+
+def test_the_exact_hessian_has_the_same_optimum():
+    f, problem = pendulum_problem()
+    x0 = np.array([1.0, 0.5])
+    law = NonlinearMPC(problem, first=3, newton=30, hessian="exact", native=False)
+    run = ClosedLoop(f, law).simulate(x0, 1)
+    assert run.trajectory.u[0] == pytest.approx(problem.solve(x0).u[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_a_cart_is_swung_up_within_its_bound(native):
+    f = cart_pole(0.02)
+    Q = np.diag([2e3, 2e3, 2e-2, 2e-2])
+    problem = Problem(f, quadratic(f, Q=Q, R=2e-2, Qf=Q), 40, bounds={f"u.{f.input_names[0]}": 60.0})
+    x0 = np.zeros(4)
+    x0[1] = np.pi
+    law = NonlinearMPC(problem, native=native)
+    run = ClosedLoop(f, law, lower=-60, upper=60).simulate(x0, 120)
+    assert not run.saturated.any() and np.abs(run.trajectory.u).max() > 59.9
+    assert np.abs(run.trajectory.x[-1]).max() < 0.1 and set(run.memory.counts) <= {"converged", "acceptable"}
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_soft_limits_give_way_where_hard_ones_have_no_answer(native):
+    f = double_integrator()
+    goal = quadratic(f, Q=1.0, R=0.1, Qf=10.0)
+    limits = dict(bounds={f"u.{f.input_names[0]}": 1.0, "v": (-0.5, 0.5)})
+    x0 = np.array([2.0, -0.5])
+    pushed = np.array([2.0, -0.9])  # too fast at the first sample already
+    hard = NonlinearMPC(Problem(f, goal, 15, **limits), native=native)
+    run = ClosedLoop(f, hard).simulate(x0, 30)
+    assert run.memory.counts == {"converged": 30} and run.trajectory.x[:, 1].min() > -0.5 - 1e-7
+    memory = hard.apply(0, x0, hard.start())[1]
+    u, memory = hard.apply(1, pushed, memory)
+    assert memory.verdicts[1].status is Status.INFEASIBLE and memory.verdicts[1].fallback
+    soft = NonlinearMPC(Problem(f, goal, 15, **limits), soft={"v": (50.0, 100.0)}, native=native)
+    np.testing.assert_allclose(ClosedLoop(f, soft).simulate(x0, 30).trajectory.u, run.trajectory.u, atol=1e-5)
+    memory = soft.apply(0, x0, soft.start())[1]
+    u, memory = soft.apply(1, pushed, memory)
+    assert memory.verdicts[1].status is Status.CONVERGED and u == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_curved_path_is_kept_and_counted_by_name():
+    """A circle in the phase plane that the free motion crosses."""
+    f = double_integrator()
+    x, v = f.symbols.x[0], f.symbols.x[1]
+    ball = Constraint("clearance", (x - 1.0) ** 2 + (v + 0.9) ** 2, lower=0.09)
+    goal = quadratic(f, Q=1.0, R=0.01, Qf=10.0)
+    x0 = np.array([2.0, 0.0])
+    free = ClosedLoop(f, NonlinearMPC(Problem(f, goal, 20))).simulate(x0, 40).trajectory.x
+    law = NonlinearMPC(Problem(f, goal, 20, constraints=ball), soft={"clearance": 1e3}, newton=3)
+    run = ClosedLoop(f, law).simulate(x0, 40).trajectory.x
+    away = [np.min((X[:, 0] - 1.0) ** 2 + (X[:, 1] + 0.9) ** 2) for X in (free, run)]
+    assert away[0] < 0.05 and away[1] > 0.09 - 1e-3 and np.abs(run[-1]).max() < 0.05
+
+
+def test_inputs_under_way_are_known():
+    """A plant whose input acts a step late: the plan begins where the input under way leads."""
+    f, problem = pendulum_problem()
+    late, x0 = DelayedMap(f), np.array([1.0, 0.0])
+    run = ClosedLoop(late, NonlinearMPC(problem, delay=1)).simulate(late.join(x0, [0.0]), 30)
+    ahead = f.step(x0, [0.0])
+    same = ClosedLoop(f, NonlinearMPC(problem)).simulate(ahead, 29)
+    np.testing.assert_allclose(run.commands[:29], same.commands, atol=1e-9)
+
+
+def test_references_move_with_the_samples():
+    f, n = double_integrator(), 12
+    wave = np.sin(0.2 * np.arange(60))
+    goal = quadratic(f, Q={"x": 10.0}, R=1e-3, Qf={"x": 10.0}, reference={"x": wave})
+    law = NonlinearMPC(Problem(f, goal, n))
+    run = ClosedLoop(f, law).simulate([0.0, 2.0], 45)
+    assert np.abs(run.trajectory.x[5:46, 0] - wave[5:46]).max() < 0.01
+    k, x = 20, run.trajectory.x[20]
+    window = quadratic(f, Q={"x": 10.0}, R=1e-3, Qf={"x": 10.0}, reference={"x": wave[k : k + n + 1]})
+    assert run.trajectory.u[k] == pytest.approx(Problem(f, window, n).solve(x).u[0], abs=1e-6)
+    held = ClosedLoop(f, law).simulate([0.0, 2.0], 90)  # past its end the last row goes on
+    assert held.trajectory.x[-1, 0] == pytest.approx(wave[-1], abs=1e-3)
+
+
+def test_horizons_change_and_ends_are_kept():
+    f = double_integrator()
+    rest = equilibrium(f, x=0.0)
+    loop = dlqr(f, rest, 1.0, 0.1)
+    goal = quadratic(f, Q=1.0 / f.dt, R=0.1 / f.dt, Qf=loop.P)
+    limits = dict(bounds={f"u.{f.input_names[0]}": 2.0}, constraints=terminal_set(loop, 0.5))
+    lengths = lambda k: 20 - k % 7  # noqa: E731
+    law = NonlinearMPC(Problem(f, goal, 20, **limits), horizon=lengths, native=False)
+    run = ClosedLoop(f, law).simulate([1.0, 0.0], 60)
+    assert run.memory.counts == {"converged": 60} and np.abs(run.trajectory.x[-1]).max() < 1e-2
+    far = ClosedLoop(f, law).simulate([40.0, 0.0], 3)  # from where no horizon reaches the set
+    assert far.memory.verdicts[-1].fallback and set(far.memory.counts) == {"infeasible"}
+    x = np.array([0.3, -0.1])
+    value = ca.Function("set", [f.symbols.x], [terminal_set(loop, 0.5).expression])(x)
+    assert float(value) == pytest.approx(x @ loop.P @ x, rel=1e-12)
+
+
+def test_late_samples_are_bridged_and_counted():
+    """The third program takes 2.5 samples: it is late at its own, and at the two during which it runs on."""
+    f, problem = pendulum_problem()
+    x0, dt = np.array([2.0, 0.0]), f.dt
+    seconds = [0.01, 0.01, 2.5 * dt, 0.01]
+    how = dict(deadline=0.5 * dt, native=False)
+    run = ClosedLoop(f, NonlinearMPC(problem, clock=Clock(seconds), **how)).simulate(x0, 8)
+    late = [v.k for v in run.memory.verdicts if v.status is Status.LATE]
+    assert late == [2, 3, 4] and run.memory.counts == {"converged": 5, "late": 3}
+    assert all(v.fallback == (v.k in late) for v in run.memory.verdicts)
+    same = ClosedLoop(f, NonlinearMPC(problem, native=False)).simulate(x0, 8)
+    # without disturbance the plan of the second sample is the answer that is waited for, nearly
+    assert np.abs(run.trajectory.x - same.trajectory.x).max() < 0.1
+    rest = dlqr(f, equilibrium(f, theta=0.0), 1.0, 0.1)
+    fallback = ClosedLoop(f, NonlinearMPC(problem, clock=Clock(seconds), fallback=rest, **how)).simulate(
+        x0, 8
+    )
+    assert fallback.trajectory.u[3] == pytest.approx(np.clip(-rest.K @ fallback.trajectory.x[3], -6, 6))
+    never = NonlinearMPC(problem, clock=Clock([dt]), fallback=rest, **how)
+    assert ClosedLoop(f, never).simulate(x0, 5).memory.counts == {"late": 5}
+
+
+def test_what_does_not_fit_is_refused():
+    f, problem = pendulum_problem()
+    with pytest.raises(ValueError, match="unknown name 'torqe'; did you mean"):
+        NonlinearMPC(problem, soft={"torqe": 1.0})
+    with pytest.raises(ValueError, match="linear >= 0 and square > 0"):
+        NonlinearMPC(problem, soft={"torque": (1.0, 0.0)})
+    with pytest.raises(ValueError, match="is an equation"):
+        NonlinearMPC(pendulum_problem(final={"theta": 0.0})[1], soft={"final theta": 1.0})
+    with pytest.raises(TypeError, match="expected a vioc.control.Problem, got CasadiMap"):
+        NonlinearMPC(f)
+    for options in (
+        dict(horizon=5),
+        dict(delay=-1),
+        dict(newton=0),
+        dict(hessian="none"),
+        dict(deadline=0.0),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            NonlinearMPC(problem, **options)
+    with pytest.raises(ValueError, match="horizon: 30 steps at sample 0; the problem has 20"):
+        ClosedLoop(f, NonlinearMPC(problem, horizon=lambda k: 30)).simulate([1.0, 0.0], 1)
+    assert optimize(f, problem.cost, x0=[1.0, 0.0], steps=20, bounds={"torque": 6.0}).converged

@@ -1,0 +1,312 @@
+"""Nonlinear model-predictive control by real-time iteration: Newton steps on a problem that moves with time.
+
+At sample k the last plan is shifted and linearized (`prepare`), then the program of its deviations is solved
+for the state that is measured (`feedback`); docs/maths/receding.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.problem.limits import Constraint
+from vioc.control.problem.status import Status
+from vioc.control.receding.program import Plan, Prepared, Program
+from vioc.control.receding.stage_qp import ITERATIONS, TOLERANCE
+from vioc.control.regulators.law import Law, as_law
+from vioc.control.regulators.lqr import SteadyRegulator
+from vioc.control.shooting.problem import Problem
+from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.steps import check_steps
+
+GOOD = Status.CONVERGED, Status.ACCEPTABLE
+
+
+class Verdict(NamedTuple):
+    """On one sample.
+
+    Attributes
+    ----------
+    k : int
+    status : Status
+        Of its program: "converged"; "acceptable"; "late"; "infeasible" and others, whose answer is not used.
+    fallback : bool
+        Whether the input was the fallback's.
+    iterations : int
+        Of the interior point.
+    seconds : float
+        That the feedback phase took, by the law's clock.
+    gap : float
+        The largest that the plan's dynamics left before it: what is linear is closed.
+    note : str
+    """
+
+    k: int
+    status: Status
+    fallback: bool
+    iterations: int
+    seconds: float
+    gap: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a receding horizon remembers from sample to sample.
+
+    Attributes
+    ----------
+    plan : Plan
+        Ahead of the next sample.
+    coming : Plan or None
+        What an earlier sample's program will have found, likewise.
+    pending : tuple of (nu,)
+        Inputs that were asked for and have not acted yet, where there is a delay.
+    busy : float
+        The sample before which that is not there.
+    verdicts : tuple of Verdict
+    """
+
+    plan: Plan | None = None
+    coming: Plan | None = None
+    pending: tuple[np.ndarray, ...] = ()
+    busy: float = -np.inf
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many samples ended how."""
+        return dict(Counter(v.status.value for v in self.verdicts))
+
+
+class NonlinearMPC(Law):
+    """The first input of a plan that one or a few Newton steps improve at every sample.
+
+    Parameters
+    ----------
+    problem : Problem
+        Over the horizon: its cost, bounds, constraints and condition on the end. Rows of the cost's
+        references belong to samples of the run, the last one is held: they may be longer than the horizon.
+    guess : as `Problem.solve`, optional
+        Of the first plan, which is the problem's solution from the first state; default the state held.
+    soft : dict, optional
+        Limits by name that may be exceeded, with their weights (linear, square): e beyond a limit costs
+        linear e + 1/2 square e^2 a sample; one number is both. All others are hard.
+    horizon : callable or "shrink", optional
+        ``horizon(k)`` is how many steps the plan has at sample k, at most those of the problem, whose last
+        conditions are then those of its end. "shrink" leaves those that are behind the sample away: the end
+        of the problem stays where it is in time, and the law ends there.
+    delay : int
+        Samples that pass before an input acts: plans begin where the inputs under way lead.
+    newton : int
+        Newton steps a sample.
+    hessian : {"gauss-newton", "exact"}
+    fallback : law, optional
+        Gives the input where the program has no answer or is late; default the last plan goes on.
+    deadline : float, optional
+        s, of the feedback phase: an answer that takes longer is late, and used from the sample on at which it
+        is there.
+    clock : callable
+        s; what the feedback phase is measured by.
+    iterations, tolerance
+        Of the interior point, as in `StageQP.solve`.
+    first : int
+        Most iterations of the first plan's solution.
+    native : bool, optional
+        Whether the programs are solved in C; default where the map's backend compiles.
+
+    Attributes
+    ----------
+    program : Program
+    layout : Layout
+        Of the quadratic programs.
+
+    Raises
+    ------
+    ValueError, TypeError
+        What does not fit: unknown limits in `soft`, a problem with a free duration.
+
+    Examples
+    --------
+    >>> problem = Problem(f, quadratic(f, Q=Q, R=R, Qf=loop.P), 40, bounds={"u.force": 80})
+    >>> run = ClosedLoop(f, NonlinearMPC(problem)).simulate(hanging, 200)
+    >>> run.memory.counts
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        guess: Any = None,
+        *,
+        soft: Mapping[str, Any] | None = None,
+        horizon: Callable[[int], int] | str | None = None,
+        delay: int = 0,
+        newton: int = 1,
+        hessian: str = "gauss-newton",
+        fallback: Any = None,
+        deadline: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        iterations: int = ITERATIONS,
+        tolerance: float = TOLERANCE,
+        first: int = 300,
+        native: bool | None = None,
+    ):
+        if not isinstance(problem, Problem):
+            raise TypeError(f"problem: expected a vioc.control.Problem, got {type(problem).__name__}")
+        if hessian not in ("gauss-newton", "exact"):
+            raise ValueError(f"hessian: expected 'gauss-newton' or 'exact', got {hessian!r}")
+        if horizon is not None and horizon != "shrink" and not callable(horizon):
+            raise ValueError(f"horizon: expected a function of the sample or 'shrink', got {horizon!r}")
+        if delay != int(delay) or delay < 0 or newton != int(newton) or newton < 1:
+            raise ValueError(f"expected delay >= 0 and newton >= 1 whole numbers, got {delay!r}, {newton!r}")
+        if deadline is not None and not deadline > 0:
+            raise ValueError(f"deadline: expected a time > 0 in s, got {deadline!r}")
+        self.map, self.problem, self.guess = problem.map, problem, guess
+        if not problem.unknowns.span:
+            check_steps(problem.lengths, self.map.dt, "problem")
+        native = self.map.backend.name != "virtual" if native is None else native
+        self.program = Program(problem, soft, hessian == "exact", native=native)
+        self.horizon, self.delay, self.newton = horizon, int(delay), int(newton)
+        self.fallback = None if fallback is None else as_law(fallback)
+        self.deadline, self.clock, self.first = deadline, clock, first
+        self._how: dict[str, Any] = dict(iterations=iterations, tolerance=tolerance)
+
+    @property
+    def layout(self) -> Any:
+        return self.program.layout
+
+    # -- as a law -------------------------------------------------------------------------------
+
+    def start(self) -> Memory:
+        return Memory()
+
+    def apply(self, k: int, x: np.ndarray, memory: Memory) -> tuple[np.ndarray, Memory]:
+        """The input asked for at sample k, and the memory with its verdict."""
+        pending = memory.pending or (self.map.rest_input(x),) * self.delay
+        at, note = k + self.delay, ""
+        if pending:  # where the inputs under way lead
+            with trying():
+                x = self.map.rollout(x, np.array(pending), k0=k).x[-1]
+        plan, coming, busy = memory.plan, memory.coming, memory.busy
+        if coming is not None and k >= busy:
+            plan, coming = coming, None
+        if plan is None:
+            plan, note = self.begin(at, x)
+        plan = self._fitted(plan, at, x)
+        status, found, seconds, count, gap = Status.LATE, None, 0.0, 0, 0.0
+        if k >= busy:
+            try:
+                prepared = self.prepare(at, plan)
+                gap = float(np.abs(prepared.gaps).max(initial=0))
+                before = self.clock()
+                found, answer = self.feedback(prepared, x)
+                for _ in range(1, self.newton):
+                    if answer.status in GOOD:
+                        found, answer = self.feedback(self.prepare(at, found), x)
+                seconds, status, count = self.clock() - before, answer.status, answer.iterations
+                if not (np.isfinite(found.x).all() and np.isfinite(found.u).all()):
+                    status = Status.NOT_FINITE
+            except (OptimizationError, StepError) as error:
+                status, note = Status.FAILED, str(error)
+            if status not in GOOD:
+                found = None
+            elif self.deadline is not None and seconds > self.deadline:
+                status, coming, busy, found = Status.LATE, found, k + seconds / self.map.dt, None
+        if found is not None:
+            plan, u = found, found.u[0]
+        else:
+            u = plan.u[0] if self.fallback is None else np.asarray(self.fallback(at, x), float)
+        u = self.program.clipped(u, self.steps(at)[0])
+        verdict = Verdict(k, status, found is None, count, seconds, gap, note)
+        pending = (*pending, u)[1:] if self.delay else ()
+        plan, coming = self._shifted(plan), None if coming is None else self._shifted(coming)
+        return u, Memory(plan, coming, pending, busy, (*memory.verdicts, verdict))
+
+    def _shifted(self, plan: Plan) -> Plan:
+        """Without its first step."""
+        return Plan(plan.x[1:], plan.u[1:], plan.p[1:], plan.y[self.problem.rows.m :])
+
+    def _fitted(self, plan: Plan, k: int, x: np.ndarray) -> Plan:
+        """With as many steps as the plan of sample k has: further ones under its last input."""
+        n, m = self.steps(k)[1], self.problem.rows.m
+        X, U, p, y = plan.x[: n + 1], plan.u[:n], plan.p[: n + 1], plan.y
+        path, end = y[: len(plan.u) * m].reshape(len(plan.u), m)[:n], y[len(plan.u) * m :]
+        if not len(U):
+            X, U = np.vstack([x, x]), self.map.rest_input(x)[None]
+            p, path = np.zeros((2, self.map.ndx)), np.zeros((1, m))
+        if more := n - len(U):
+            try:
+                with trying():
+                    ahead = self.map.rollout(X[-1], np.tile(U[-1], (more, 1)), k0=k + len(U)).x[1:]
+            except StepError:
+                ahead = np.tile(X[-1], (more, 1))
+            X, U, p, path = (
+                np.vstack([X, ahead]),
+                *(np.vstack([a, np.tile(a[-1], (more, 1))]) for a in (U, p, path)),
+            )
+        return Plan(X, U, p, np.concatenate([path.ravel(), end]))
+
+    # -- its phases -----------------------------------------------------------------------------
+
+    def steps(self, k: int) -> tuple[int, int]:
+        """The first step of the problem that the plan of sample k has, and how many."""
+        N = self.problem.steps
+        if self.horizon == "shrink":
+            first = k - self.problem.k0
+            if not 0 <= first < N:
+                raise ValueError(
+                    f"the problem has samples {self.problem.k0} .. {self.problem.k0 + N - 1}, asked at {k}"
+                )
+            return first, N - first
+        n = int(self.horizon(k)) if callable(self.horizon) else N
+        if not 1 <= n <= N:
+            raise ValueError(f"horizon: {n} steps at sample {k}; the problem has {N}")
+        return 0, n
+
+    def begin(self, k: int, x: np.ndarray) -> tuple[Plan, str]:
+        """The problem's solution from x at sample k, or how far it came; with what there is to say."""
+        first, n = self.steps(k)
+        if first:
+            raise ValueError(f"a horizon that shrinks begins at sample {self.problem.k0}, asked at {k} first")
+        stages = self.problem.stages(0, self.problem.steps, k)
+        problem = self.problem.with_cost(stages.cost) if stages.cost.reference_size else self.problem
+        found = problem.solve(x, self.guess, max_iterations=self.first, raise_on_failure=False)
+        X, U = found.curve or (found.x, found.u)
+        y = stages.rows.from_multipliers(found.multipliers)
+        y = np.concatenate([y[: n * stages.rows.m], y[self.problem.steps * stages.rows.m :]])
+        plan = Plan(X[: n + 1], U[:n], np.zeros((n + 1, self.map.ndx)), y)
+        return plan, "" if found.converged else found.message
+
+    def prepare(self, k: int, plan: Plan) -> Prepared:
+        """The preparation phase: what does not need the state that will be measured at sample k."""
+        return self.program.prepare(self.problem.stages(*self.steps(k), k), plan)
+
+    def feedback(self, prepared: Prepared, x: np.ndarray) -> tuple[Plan, Any]:
+        """The feedback phase: the plan from the measured state, and the program's `Answer`."""
+        return self.program.solve(prepared, x, **self._how)
+
+    def __repr__(self) -> str:
+        return f"NonlinearMPC({self.problem.steps} steps ahead of {self.map!r})"
+
+
+def terminal_set(regulator: SteadyRegulator, level: float) -> Constraint:
+    """e'Pe <= level at the end, e the error from a regulator's equilibrium and P its cost to go.
+
+    Where the regulator keeps all limits from every state of it, a plan can always go on by the regulator; P
+    is then the weight `Qf` of the end (with halves as the cost's: `quadratic` halves both).
+    """
+    if not isinstance(regulator, SteadyRegulator):
+        raise TypeError(
+            f"expected a regulator about an equilibrium, made by dlqr, got {type(regulator).__name__}"
+        )
+    if not level > 0:
+        raise ValueError(f"level: expected a number > 0, got {level!r}")
+    f = regulator.map
+    e = f.difference_expression(ca.DM(regulator.x), f.symbols.x)
+    return Constraint("terminal set", ca.bilin(ca.DM(regulator.P), e, e), upper=level, where="end")

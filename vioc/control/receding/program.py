@@ -1,0 +1,207 @@
+"""One sample of a problem as a quadratic program of stages, about a plan: (RH 1) from its linearization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.control.linear.tangent import error_jacobian
+from vioc.control.problem.limits import full_names
+from vioc.control.receding.stage_qp import Answer, Layout, StageQP
+from vioc.control.shooting.problem import Problem
+from vioc.control.shooting.rows import Rows
+from vioc.control.shooting.stages import Blocks, Stages
+from vioc.errors import OptimizationError
+
+CONVEX = 1e-8  # least eigenvalue of a stage's exact Hessian over its largest one
+
+
+class Plan(NamedTuple):
+    """States and inputs ahead, with what a program said of them.
+
+    Attributes
+    ----------
+    x, u : (n+1, nx), (n, nu)
+    p : (n+1, ndx)
+        Costates.
+    y : (rows,)
+        Multipliers of the problem's rows, scaled as they are.
+    """
+
+    x: np.ndarray
+    u: np.ndarray
+    p: np.ndarray
+    y: np.ndarray
+
+
+class Prepared(NamedTuple):
+    """A plan's program, but for the state that is measured."""
+
+    plan: Plan
+    stages: Stages
+    blocks: Blocks
+    gaps: np.ndarray
+    rows: np.ndarray
+
+
+class Program:
+    """Programs of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        From a given state, over a given duration.
+    soft : dict of str to float or (float, float)
+        Weights of limits by name that may be exceeded: linear e + 1/2 square e^2 by sample, e in the unit of
+        what is limited; one number is both.
+    exact : bool
+        Take the Lagrangian's Hessian, its eigenvalues made positive stage by stage; else Gauss-Newton's.
+    qp : arguments of `StageQP`
+
+    Attributes
+    ----------
+    layout : Layout
+    """
+
+    def __init__(self, problem: Problem, soft: Mapping[str, Any] | None, exact: bool, **qp: Any):
+        f, rows = problem.map, problem.rows
+        u = problem.unknowns
+        if u.map is not f or u.free_start:
+            raise ValueError(
+                "problem: a receding horizon has a given start and no free duration or parameters"
+            )
+        self.problem, self.exact = problem, exact
+        entries = _entries(rows)
+        self._simple = np.array(sorted(entries), int)
+        self._general = np.array([i for i in range(rows.m) if i not in entries], int)
+        self._factor = np.array([entries[i][1] for i in self._simple], float)
+        at = tuple(entries[i][0] for i in self._simple.tolist())
+        prices = _prices(problem, soft or {})
+        self.layout = Layout(
+            problem.steps,
+            f.ndx,
+            f.nu,
+            at,
+            len(self._general),
+            rows.m_end,
+            any((p[0] >= 0).any() for p in prices),
+        )
+        self.qp = StageQP(self.layout, **qp)
+        d, order = self.qp.data, [*self._simple, *self._general]
+        size = np.concatenate([np.abs(self._factor), np.ones(len(self._general))])
+        (linear, square), (d.linear_end[...], d.square_end[...]) = prices
+        d.linear[...] = np.where(linear[order] >= 0, linear[order] * size, -1.0)
+        d.square[...] = square[order] * size**2
+        self._filled: Prepared | None = None
+
+    def clipped(self, u: np.ndarray, step: int) -> np.ndarray:
+        """An input within its hard bounds at a step of the problem: an answer has a tolerance."""
+        rows, d, n = self.problem.rows, self.qp.data, self.problem.map.ndx
+        at = np.array(self.layout.at, int)
+        of_input = np.flatnonzero((at >= n) & (d.linear[: len(at)] < 0))
+        row, factor = self._simple[of_input], self._factor[of_input]
+        sides = [side[step * rows.m + row] / factor for side in (rows.lower, rows.upper)]
+        u = u.copy()
+        for i, a, b in zip(at[of_input] - n, *sides, strict=True):
+            u[i] = np.clip(u[i], min(a, b), max(a, b))
+        return u
+
+    def prepare(self, stages: Stages, plan: Plan) -> Prepared:
+        """Everything but what needs the measured state; OptimizationError where the plan has no steps."""
+        point = stages.at(plan.x, plan.u, hard=True)
+        if point is None:
+            raise OptimizationError(f"the plan has no steps: {stages.trouble}")
+        lin = stages.map.linearize_steps(point.steps)
+        b = stages.blocks(point, lin)
+        if self.exact:
+            b = _convex(stages.curved(point, lin, b, plan.p, plan.y))
+        found = Prepared(plan, stages, b, point.gaps, point.rows)
+        self._fill(found)
+        return found
+
+    def _fill(self, prepared: Prepared) -> None:
+        b, rows, d = prepared.blocks, prepared.stages.rows, self.qp.data
+        N, m, s, g = rows.steps, rows.m, self._simple, self._general
+        d.steps = N
+        d.F[:N], d.c[:N], d.H[:N], d.g[:N] = b.F, prepared.gaps, b.H, b.g
+        d.H_end[...], d.g_end[...], d.J_end[...] = b.H_end, b.g_end, b.J_end
+        d.J[:N] = b.J[:, g]
+        low, high = rows.lower - prepared.rows, rows.upper - prepared.rows
+        d.lower_end[...], d.upper_end[...] = low[N * m :], high[N * m :]
+        low, high = low[: N * m].reshape(N, m), high[: N * m].reshape(N, m)
+        sides = low[:, s] / self._factor, high[:, s] / self._factor
+        flip = self._factor < 0
+        d.lower[:N, : len(s)] = np.where(flip, sides[1], sides[0])
+        d.upper[:N, : len(s)] = np.where(flip, sides[0], sides[1])
+        d.lower[:N, len(s) :], d.upper[:N, len(s) :] = low[:, g], high[:, g]
+        self.qp.prepare()
+        self._filled = prepared
+
+    def solve(self, prepared: Prepared, x: np.ndarray, **options: Any) -> tuple[Plan, Answer]:
+        """The plan from the measured state, and the program's answer."""
+        if self._filled is not prepared:
+            self._fill(prepared)
+        plan, stages, f = prepared.plan, prepared.stages, prepared.stages.map
+        found = self.qp.solve(f.difference(plan.x[0], x), **options)
+        X = f.retract(plan.x, found.x)
+        X[0] = x
+        N, m = stages.rows.steps, stages.rows.m
+        y = np.zeros((N, m))
+        y[:, self._simple] = found.y[:, : len(self._simple)] / self._factor
+        y[:, self._general] = found.y[:, len(self._simple) :]
+        return Plan(X, plan.u + found.u, found.p, np.concatenate([y.ravel(), found.y_end])), found
+
+
+def _entries(rows: Rows) -> dict[int, tuple[int, float]]:
+    """Rows of the steps that are a factor times one entry of (error of x, u): entry and factor."""
+    f, found = rows.map, {}
+    s, q = f.symbols, f.ndx + f.nu
+    for p in rows.places:
+        if p.at_steps is None:
+            continue
+        J = ca.sparsify(ca.simplify(error_jacobian(f, p.constraint.expression / p.scale, s.u, s.multipliers)))
+        for i in range(J.size1()):
+            row = J[i, :]
+            columns = row.sparsity().get_col()
+            if len(columns) == 1 and columns[0] < q and not ca.symvar(row):
+                found[p.at_steps.start + i] = columns[0], float(ca.DM(row).nonzeros()[0])
+    return found
+
+
+def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Linear and square weights of rows of a step, and of the end; -1 where they are hard."""
+    rows = problem.rows
+    found = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
+    known = {p.constraint.name: p for p in rows.places}
+    for name, weight in soft.items():
+        full = name if name in known else next(iter(full_names(problem.map, {name: weight}) or {}), name)
+        if full not in known:
+            raise ValueError(f"soft: no limit is called {name!r}; {near_misses(name, known)}")
+        p = known[full]
+        pair = np.ravel(np.asarray(weight, float))
+        linear, square = (pair[0], pair[0]) if len(pair) == 1 else pair
+        if not (linear >= 0 and square > 0):
+            raise ValueError(f"soft: {name}: expected weights linear >= 0 and square > 0, got {weight!r}")
+        if (p.limits[0] == p.limits[1]).any():
+            raise ValueError(f"soft: {name} is an equation; weigh it in the cost")
+        for at, (lines, squares) in zip((p.at_steps, p.at_end), found, strict=True):
+            if at is not None:
+                lines[at], squares[at] = linear * p.scale, square * p.scale**2
+    return found
+
+
+def _convex(b: Blocks) -> Blocks:
+    """With Hessians whose eigenvalues are positive: their signs are dropped."""
+
+    def positive(H: np.ndarray) -> np.ndarray:
+        values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))
+        least = CONVEX * np.abs(values).max(axis=-1, keepdims=True)
+        size = np.maximum(np.abs(values), least)
+        return np.einsum("...ij,...j,...kj->...ik", vectors, size, vectors)
+
+    return replace(b, H=positive(b.H), H_end=positive(b.H_end))
