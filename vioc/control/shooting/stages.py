@@ -108,15 +108,22 @@ class Stages:
         self.parts = False  # whether steps are taken as the map does by itself, or whole, which is quicker
 
     def elsewhere(self, point: Point) -> str:
-        """Which step ends elsewhere as the map takes it by itself, in parts where a whole one is in doubt."""
+        """Which step ends elsewhere as the map takes it by itself, in parts where a whole one is in doubt.
+
+        A rollout doubts less: it knows the motion before a step. Where it goes along the curve, none does.
+        """
         f, curve = self.map, point.curve
+        near = SAME * (1 + np.abs(curve.x).max())
         try:
             with trying():
                 there = f.steps_at(curve.x[:-1], curve.u, self.k0, self.lengths).x1
+                away = np.abs(f.difference(there, point.steps.x1)).max(axis=1, initial=0)
+                if away.max(initial=0) <= near:
+                    return ""
+                run = f.rollout(curve.x[0], curve.u, k0=self.k0, dt=self.lengths, warn=False)
         except StepError as error:
             return str(error)
-        away = np.abs(f.difference(there, point.steps.x1)).max(axis=1, initial=0)
-        if away.max(initial=0) <= SAME * (1 + np.abs(curve.x).max()):
+        if np.abs(f.difference(curve.x, run.x)).max() <= near:
             return ""
         k = int(np.argmax(away))
         where = f"step {self.k0 + k} is too long for its motion, take a smaller dt"
