@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -129,9 +130,10 @@ class Problem:
             Of the conditions of optimality, of a cost whose gradient is scaled to 100 at most; equations and
             limits in units of their scale.
         max_iterations : int
-            Of all searches. One that ends nowhere is begun again where IPOPT ends on the map's own equations
-            (`dmoc.solve`), if the start is given and steps are equal; then with other regularizations of gaps
-            and rows. Of few iterations there is but one search.
+            Of all searches. One that ends nowhere is begun again, with half of what is left: from the rollout
+            of the guess's inputs; where IPOPT ends on the map's own equations (`dmoc.solve`), if the start is
+            given and steps are equal; with other regularizations of gaps and rows. Of fewer than 60
+            iterations there is but one search.
 
         Returns
         -------
@@ -160,49 +162,50 @@ class Problem:
         log = Log("optimize", HEADER, monitor)
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
-            tried: list[Interior] = []
-            for soft, budget, start, said in self._starts(X, U, duals, max_iterations):
-                if tried and log.steps >= max_iterations:
-                    continue
+            tried: list[tuple[Interior, str]] = []
+            for soft, start, said in self._starts(stages, X, U, duals, max_iterations):
+                left = max_iterations - log.steps
+                if tried and left <= 0:
+                    break
                 search, held = self._begun(Level(stages, tolerance, soft, scale), *start)
-                begun = held or said
                 self.rows.check_start(search.now.point.curve)
-                tried.append(search)
                 try:
-                    search.iterate(min(budget, max_iterations - log.steps), log)
+                    whole = max_iterations < FEW or soft == SOFTNESS[-1]
+                    search.iterate(left if whole else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
                         search = self._in_parts(stages, search, max_iterations - log.steps, log, far)
-                        tried.append(search)
                 except KeyboardInterrupt as stop:
                     interrupt, search.status = stop, Status.INTERRUPTED
+                tried.append((search, held or said))
                 if search.status in (Status.CONVERGED, Status.INTERRUPTED):
                     break
-            else:
-                search = min(tried, key=lambda s: s.error if np.isfinite(s.error) else np.inf)
+            ended = search.status in (Status.CONVERGED, Status.INTERRUPTED)
+            best = min(tried, key=lambda t: t[0].error if np.isfinite(t[0].error) else np.inf)
+            search, begun = tried[-1] if ended else best
             result = self._outcome(search, log, begun)
         return finished(result, interrupt, monitor, raise_on_failure)
 
-    def _starts(self, X, U, duals, iterations: int) -> Iterator[tuple]:
-        """Where searches begin, one after the other: delta, iterations, (states, inputs, multipliers of rows
-        or None), and what is to be said of it.
+    def _starts(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[tuple]:
+        """Where searches begin, one after the other, each for half of the iterations that are left: delta,
+        (states, inputs, multipliers of rows or None), and what is to be said of it.
         """
-        several = iterations >= FEW
-        first = (iterations + 1) // 2 if several else iterations
-        left = iterations - first
-        yield SOFTNESS[0], first, (X, U, duals), ""
-        if several and (found := self._relaxed(X, U, iterations)):
+        yield SOFTNESS[0], (X, U, duals), ""
+        if iterations < FEW:
+            return
+        with contextlib.suppress(StepError), trying():
+            run = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False)
+            if not np.array_equal(run.x, X):
+                yield SOFTNESS[0], (run.x, U, None), "begun from the rollout of its inputs"
+        if found := self._relaxed(X[:, : self.map.nx], U, iterations):
             run, theirs = found.trajectory, self.rows.from_multipliers(found.duals)
             said = f"begun from IPOPT's optimum ({found.iterations} iterations)"
-            budget = (left + 1) // 2
-            yield SOFTNESS[0], budget, (run.x, run.u, theirs if len(theirs) else None), said
-            left -= budget
-        for soft, budget in zip(SOFTNESS[1:], (left // 2, left - left // 2), strict=True):
-            if several:
-                yield soft, budget, (X, U, duals), ""
+            yield SOFTNESS[0], (run.x, run.u, theirs if len(theirs) else None), said
+        for soft in SOFTNESS[1:]:
+            yield soft, (X, U, duals), ""
 
     def _relaxed(self, X: np.ndarray, U: np.ndarray, iterations: int) -> Solution | None:
         """What IPOPT makes of the map's equations, which hold at its end alone: no step need be solved on the
-        way, so nothing is in its way where a map has no steps. None where it finds no optimum.
+        way, so nothing is in its way where a map has no steps. None where it ends nowhere.
         """
         u = self.unknowns
         if u.map is not self.map or u.free_start or (self.lengths != self.map.dt).any():
@@ -214,7 +217,7 @@ class Problem:
             )
         except (ValueError, ModelError, OptimizationError, StepError):
             return None  # what the equations of this map cannot state
-        return found if found.converged else None
+        return found if found.status in (Status.CONVERGED, Status.ACCEPTABLE) else None
 
     def stages(self, first: int, steps: int, k0: int) -> Stages:
         """Its steps from `first` on with its conditions on the end, begun at sample k0 of a run, to whose
