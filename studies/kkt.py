@@ -14,9 +14,9 @@ limits, and x_0 given, an optimum has
 
 Steps are those of the rollout of its inputs where that is this motion; else each is taken from its state
 alone. Where x_0 is free the second line holds for k = 0 with p_0 = 0; where the duration or a parameter s is,
-so does 0 = g_s + sum over k of f_s' p_k+1 + c_s' nu_k. Steps and A, B are the map's, the gradient is the cost's
-(and is itself held against differences of the cost); limits are read here once more, and the costates p come
-from their recursion.
+so does 0 = g_s + sum over k of f_s' p_k+1 + c_s' nu_k. Steps and A, B are the map's, the gradient is the
+cost's (and is itself held against differences of the cost); limits are read here once more, and the costates
+p come from their recursion.
 """
 
 from __future__ import annotations
