@@ -8,6 +8,9 @@ is the guess on a mesh of 0.02 s; that optimum is the guess on the mesh of 0.01 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import casadi as ca
 import numpy as np
 
@@ -66,11 +69,12 @@ STUDY = Study(
 )
 
 
-def arm() -> System:
+def arm(masses: Sequence[Any] = MASSES) -> System:
+    """The arm, by default of the published masses; `vioc.P` makes one a parameter."""
     below = (tz(TOOL[2], name="tool"),)
     for i in reversed(range(7)):
         turn = {"z": rz, "y": ry}[AXES[i]]
-        mass = Mass(MASSES[i], (INERTIAS[i],) * 3, (0.0, 0.0, 0.08))
+        mass = Mass(masses[i], (INERTIAS[i],) * 3, (0.0, 0.0, 0.08))
         below = (tz(OFFSETS[i])[turn(f"q{i + 1}", mass=mass)[below]],)
     motors = [JointForce(f"q{i + 1}", f"u{i + 1}") for i in range(7)]
     return System(below, Gravity(0, 0, -9.81), motors, name="arm")

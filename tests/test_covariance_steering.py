@@ -1,5 +1,6 @@
 """Covariance steering: against a semidefinite program and a local search, verdicts, filters, Monte Carlo."""
 
+import casadi as ca
 import numpy as np
 import pytest
 from control_maps import cart_pole, double_integrator, two_inputs
@@ -9,6 +10,7 @@ import vioc
 from vioc.control import dlqr, feedback
 from vioc.control.feedback import covariance, steer_covariance
 from vioc.errors import ModelError, OptimizationError
+from vioc.maps.casadi_map import CasadiMap
 
 W = 1e-4
 
@@ -132,6 +134,17 @@ def test_the_verdict_is_sharp():
     steer_covariance(run, 0.01, noise, final={"x": 0.03}, bounds={"u.force": 3.0})
     with pytest.raises(OptimizationError, match=r"x at the end.*u.force at k"):
         steer_covariance(run, 0.01, noise, final={"x": 0.03}, bounds={"u.force": 0.3})
+
+
+def test_what_inputs_do_not_move_is_proven_to_stay():
+    names = dict(dt=0.1, state_names=("alone", "driven"), input_names=("u",))
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
+    f = CasadiMap(ca.Function("f", [x, u], [ca.vertcat(0.9 * x[0], x[1] + x[0] + 0.1 * u)]), **names)
+    run = f.rollout([0.0, 0.0], [0.0], steps=5)
+    least = 0.9**5 * 0.1
+    steer_covariance(run, 0.01, final={"alone": 1.001 * least, "driven": 0.05})
+    with pytest.raises(OptimizationError, match=rf"alone at the end .*alone at least {least:.4g}"):
+        steer_covariance(run, 0.01, final={"alone": 0.99 * least, "driven": 0.05})
 
 
 def test_through_a_filter():

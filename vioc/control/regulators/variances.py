@@ -17,6 +17,7 @@ SHRINK = 0.1  # of the barrier's weight, from one centre to the next
 CENTRED = 1e-6  # square of Newton's decrement over the barrier's weight
 ARMIJO = 1e-4
 PROVEN = 1e-9  # by how much, relative, a lower bound must exceed what is allowed
+COUPLED = 1e-13  # of an input with what it moves, relative: less is rounding
 NEWTON = 300  # steps in all
 DECADES = 20  # of a first multiplier
 ROUGH = 1e-2  # relative gap at which limits that were left out are looked at again
@@ -180,29 +181,27 @@ class VarianceProblem:
         return Found(K, Pi, P, *self._variances(K, P), float(dual))
 
     def least(self, multipliers: Multipliers) -> float:
-        """No gains make the sum of the variances times their multipliers smaller than this.
+        """No gains make the sum of the variances times their multipliers smaller than this, to rounding.
 
-        The regulator of the multipliers' weights alone, without Q and R: its Hessian by the input is
-        singular where inputs cost nothing.
+        The regulator of the multipliers' weights alone, without Q and R, where inputs may cost nothing: the
+        root Y of its cost to go, |Y z|^2, loses what inputs can take away, the range of Y B.
         """
-        (C, at, D, when, T), N, m = self.limits, len(self.A), self.B.shape[2]
-        n, r = self.A.shape[1], len(at)
-        weights, R = np.zeros((N + 1, n, n)), np.zeros((N, m, m))
-        np.add.at(weights, at, multipliers.mu[:r, None, None] * C[:, :, None] * C[:, None])
-        np.add.at(R, when, multipliers.mu[r:, None, None] * D[:, :, None] * D[:, None])
-        Pi = weights[N] if T is None else weights[N] + T.T @ multipliers.L @ T
+        (C, at, D, when, T), N, n = self.limits, len(self.A), self.A.shape[1]
+        root = np.sqrt(multipliers.mu)
+        C, D = root[: len(at), None] * C, root[len(at) :, None] * D
+        Y = C[at == N] if T is None else np.vstack([C[at == N], np.linalg.cholesky(multipliers.L).T @ T])
         value = 0.0
         for k in range(N - 1, -1, -1):
-            value += float(np.sum(Pi * self.W[k]))
-            PB = Pi @ self.B[k]
-            H, G = PB.T @ self.A[k], self.B[k].T @ PB + R[k]
-            values, vectors = np.linalg.eigh(G)
-            keep = values > 1e-15 * np.abs(values).max()  # what is kept in doubt makes the bound lower
-            half = (vectors[:, keep] / np.sqrt(values[keep])).T @ H
-            Pi = weights[k] + self.A[k].T @ Pi @ self.A[k] - half.T @ half
-            values, vectors = np.linalg.eigh(0.5 * (Pi + Pi.T))
-            Pi = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        return value + float(np.sum(Pi * self.P0))
+            value += float(np.sum(Y @ self.W[k] * Y))
+            own = D[when == k]
+            moved = np.vstack([Y @ self.B[k], own])
+            sizes = np.linalg.norm(np.vstack([np.abs(Y) @ np.abs(self.B[k]), own]), axis=0)
+            U, values, _ = np.linalg.svd(moved / np.where(sizes > 0, sizes, 1.0), full_matrices=False)
+            U = U[:, values > COUPLED]
+            stays = np.vstack([Y @ self.A[k], np.zeros((len(own), n))])
+            stays -= U @ (U.T @ stays)
+            Y = np.linalg.qr(np.vstack([stays, C[at == k]]), mode="r")
+        return value + float(np.sum(Y @ self.P0 * Y))
 
     def _covariances(self, K: np.ndarray) -> np.ndarray:
         P = [self.P0]
@@ -284,7 +283,10 @@ class VarianceProblem:
                 if rise >= ARMIJO * length * decrement - 1e-13 * abs(value):
                     return trial, there
             length *= 0.5
-        raise OptimizationError("the multipliers of the variances found no way up: scale the problem's units")
+        raise OptimizationError(
+            f"no verdict: with multipliers of {now.total:.3g} rounding leaves no way on (largest variance "
+            f"{found.worst:.6g} of its limit): inputs hardly move something that is limited; allow more"
+        )
 
     def _derivatives(self, now: Multipliers, found: Found, basis: _Basis, t: float):
         """Slope and minus the curvature of the dual with the barrier, by the multipliers."""
