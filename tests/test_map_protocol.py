@@ -15,6 +15,7 @@ from vioc.maps.delay import DelayedMap
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
 from vioc.maps.extended import ExtendedMap
+from vioc.maps.noisy import NoisyMap
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 from vioc.maps.suite import CHECKS, Case, check_map, tensors
@@ -123,9 +124,22 @@ MAPS = {
     ),
     "extended, maximal": lambda: ExtendedMap(MaximalVI(load("pendulum"), DT), 20),
     "extended, of parameters": lambda: ExtendedMap(driven(), 10, list(driven().parameters)[:1]),
+    "extended, disturbed": lambda: ExtendedMap(
+        midpoint(), disturbances=(*midpoint().input_names, midpoint().state_names[-1]), biases=["q1"]
+    ),
+    "extended, all": lambda: ExtendedMap(
+        driven(), None, list(driven().parameters)[:1], (), driven().input_names + driven().state_names[:1]
+    ),
+    "noisy": lambda: NoisyMap(midpoint(), 3, noise(midpoint(), 3, [False, True, True])),
     "CasADi": cart_pole,
     "CasADi, of all arguments": driven,
 }
+
+
+def noise(f, size, taken):
+    rng = np.random.default_rng(2)
+    shapes = (f.nu,), (f.nu, size), (f.nx, size)
+    return (*(0.01 * rng.standard_normal((len(taken), *s)) for s in shapes), np.array(taken))
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -144,17 +158,22 @@ def somewhere(f):
 
 
 def extended(f):
-    return ExtendedMap(f, 20, list(f.parameters)[:1], f.state_names[:1])
+    return ExtendedMap(f, 20, list(f.parameters)[:1], f.state_names[:1], f.input_names[:1])
 
 
-@pytest.mark.parametrize("wrapped", [lambda f: f, lambda f: Composition(f, 4), DelayedMap, extended])
+def pushed(f):
+    return ExtendedMap(f, None, list(f.parameters)[:1], (), [f.input_names[0], "p.a"])
+
+
+@pytest.mark.parametrize("wrapped", [lambda f: f, lambda f: Composition(f, 4), DelayedMap, extended, pushed])
 def test_with_one_of_each(wrapped):
     """Kinematic variables, a string, springs, damping, parameters."""
     base = full()
     f, x = wrapped(base), state_near(base, 3)
     u = hold(base, x) + [0, 0.01, 0.005]
     if f.nx > base.nx:
-        x = f.join(x) if isinstance(f, ExtendedMap) else f.join(x, u)
+        pushed = {n: 0.01 for n in getattr(f, "constants", ()) if n.startswith("disturbance.")}
+        x = f.join(x, pushed) if isinstance(f, ExtendedMap) else f.join(x, u)
     check_map(f, x, u)
 
 

@@ -14,7 +14,8 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.steps import check_steps, times_of
+from vioc.maps.steps import check_steps
+from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
 from vioc.names import meaning
 
@@ -141,22 +142,7 @@ class DelayedMap(OneStepMap):
             return self._outer(self.inner.run(a, np.vstack([w, U[:-1]]), k0, lengths, rescue=rescue), U)
         # the delay is one step
         check_steps(lengths, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
-        # the inner map's own closed loop: its input is the state w, which feedback of one step ago has made
-        x, runs, applied = x0, [], np.empty_like(U)
-        for k in range(len(U)):
-            applied[k] = U[k] - K[k] @ self.difference(X[k], x)
-            a, w = self.split(x)
-            none = np.zeros((1, self.nu, self.inner.ndx))
-            one = slice(k, k + 1)
-            runs.append(self.inner.run(a, w[None], k0 + k, lengths[one], a[None], none, rescue=rescue))
-            x = np.concatenate([runs[-1].x[1], applied[k]])
-        states = np.vstack([runs[0].x[:1], *(r.x[1:] for r in runs)])
-        pending = np.vstack([self.split(x0)[1], applied[:-1]])
-        multipliers = np.vstack([r.multipliers for r in runs])
-        t = times_of(lengths, k0, self.dt)
-        splits = {k: split for k, run in enumerate(runs) for split in run.splits.values()}
-        inner = Trajectory(self.inner, t, states, pending, multipliers, k0=k0, splits=splits)
-        return self._outer(inner, applied)
+        return stepwise(self, x0, U, k0, lengths, X, K, rescue).on_its_step()
 
     def review(self, trajectory: Trajectory) -> None:
         self.inner.review(self.inner_trajectory(trajectory))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -79,6 +79,14 @@ class Steps:
         splits = {here.index(k): s for k, s in self.splits.items() if k in here} if self.splits else {}
         x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
         return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k[rows], splits)
+
+    @staticmethod
+    def joined(parts: list[Steps]) -> Steps:
+        """One behind the other."""
+        names, begins = [f.name for f in fields(Steps)][:-1], np.cumsum([0, *map(len, parts)])
+        arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
+        splits = {int(a) + i: s for a, p in zip(begins, parts, strict=False) for i, s in p.splits.items()}
+        return Steps(**arrays, splits=splits)
 
     def tiled(self, count: int) -> Steps:
         """All of them `count` times."""

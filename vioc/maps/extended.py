@@ -1,9 +1,10 @@
-"""`ExtendedMap`: a map with constants of the motion as states, its duration and parameters among them."""
+"""`ExtendedMap`: a map with constants as states: duration, parameters, disturbances, biases of sensors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import casadi as ca
@@ -15,11 +16,14 @@ from vioc.maps.implicit import Implicit, entries
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.steps import same_steps, times_of
+from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
-from vioc.names import meaning
+from vioc.names import INPUTS, meaning, quantity_name
 
 DURATION = "duration"
 PARAMETER = "param."
+DISTURBANCE = "disturbance."
+BIAS = "bias."
 TIMES = 2  # dt and t, the last of what steps have derivatives by
 
 
@@ -36,18 +40,25 @@ class ExtendedMap(OneStepMap):
         Declared parameters of `inner` that are states; the others stay parameters.
     kept : sequence of str
         States of `inner` that are kept: ``start.NAME`` is a constant to compare them with.
+    disturbances : sequence of str
+        What is pushed by a constant ``disturbance.NAME``: an input, which acts as u + d, or a state, to which
+        a step of h seconds adds h d (of ``p.NAME`` d is a force). The map's own input stays the command.
+    biases : sequence of str
+        Quantities that sensors see with a constant error ``bias.NAME``; a `Measurement` of this map adds it.
 
     Raises
     ------
     ModelError
-        Unknown names, or such as the map's states have already.
+        Unknown names, or such as the map's states have already; a disturbance of states with `steps`, or of a
+        map whose errors are no states.
     NotImplementedError
         With `steps`, of a map without derivatives by the length of its steps.
 
     Notes
     -----
-    The state is the inner one, then ``duration`` (s), ``param.NAME`` and ``start.NAME``; its symbols are the
-    inner map's, so that its quantities are. Derivatives are chained,
+    The state is the inner one, then ``duration`` (s), ``param.NAME``, ``start.NAME``, ``disturbance.NAME``
+    and ``bias.NAME``; its symbols are the inner map's, so that its quantities are. A filter lets constants
+    walk by their process noise. Derivatives are chained,
 
         f(x, u; T h, T t, theta)  by  (x, c):   f_T = h f_dt + t f_t,   f_TT = (h, t) f'' (h, t)',
 
@@ -60,11 +71,17 @@ class ExtendedMap(OneStepMap):
         steps: int | None = None,
         parameters: Sequence[str] = (),
         kept: Sequence[str] = (),
+        disturbances: Sequence[str] = (),
+        biases: Sequence[str] = (),
     ):
         self.inner, self.steps = inner, steps
         self.freed, self.kept = tuple(parameters), tuple(kept)
+        self.biases = tuple(quantity_name(inner, n, "biases") for n in biases)
+        self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in disturbances))
         timed = [DURATION] if steps else []
-        self.constants = (*timed, *(PARAMETER + n for n in self.freed), *(f"start.{n}" for n in self.kept))
+        groups = (PARAMETER, self.freed), ("start.", self.kept), (DISTURBANCE, self.disturbances)
+        named = (prefix + n for prefix, names in (*groups, (BIAS, self.biases)) for n in names)
+        self.constants = (*timed, *named)
         unknown = [n for n in self.freed if n not in inner.parameters]
         unknown += [n for n in self.kept if n not in inner.state_names]
         taken = [n for n in self.constants if n in inner.state_names]
@@ -86,14 +103,31 @@ class ExtendedMap(OneStepMap):
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
         self.symbols, self.inner_dt, self.implicit = self._make_symbols()
 
+    def _read_disturbances(self, names: tuple[str, ...]) -> None:
+        """What they push: inputs by `_to_inputs` (nu, nd), rates of states by `_to_states` (ndx, nd)."""
+        f = self.inner
+        known = tuple(dict.fromkeys((*f.input_names, *f.state_names)))
+        self.disturbances = tuple(meaning(n, known, "disturbances") for n in names)
+        self._to_inputs, self._to_states = np.zeros((f.nu, len(names))), np.zeros((f.ndx, len(names)))
+        for j, n in enumerate(self.disturbances):
+            if n in f.input_names:
+                self._to_inputs[f.input_names.index(n), j] = 1.0
+            elif self.steps or f.ndx != f.nx:
+                why = "a free duration" if self.steps else f"{type(f).__name__}, whose errors are no states"
+                raise ModelError(f"disturbances: {n!r} is a state, which goes not with {why}; name inputs")
+            else:
+                self._to_states[f.state_names.index(n), j] = 1.0
+        self._pushes_states = bool(self._to_states.any())
+
     def _make_symbols(self) -> tuple[Symbols, ca.SX, Implicit | None]:
         """The inner map's and constants behind its state, the length of its step, and what is implicit."""
         s, names = self.inner.symbols, list(self.inner.parameters)
         T, kept = ca.SX.sym(DURATION, 1 if self.steps else 0), ca.SX.sym("start", len(self.kept))
+        pushes, biases = ca.SX.sym(DISTURBANCE, len(self.disturbances)), ca.SX.sym(BIAS, len(self.biases))
         free, rest = ([names.index(n) for n in group] for group in (self.freed, self.parameters))
 
         def constants(theta: ca.SX) -> ca.SX:
-            return ca.vertcat(T, entries(theta, free), kept)
+            return ca.vertcat(T, entries(theta, free), kept, pushes, biases)
 
         x, parameters = ca.vertcat(s.x, constants(s.parameters)), entries(s.parameters, rest)
         own = ca.SX.sym("dt") if self.steps else s.dt
@@ -119,7 +153,7 @@ class ExtendedMap(OneStepMap):
         timed = [self.steps * self.inner.dt] if self.steps else []
         freed = [self.inner.parameters[n] for n in self.freed]
         kept = [x[self.inner.state_names.index(n)] for n in self.kept]
-        return np.array([*timed, *freed, *kept])
+        return np.array([*timed, *freed, *kept, *np.zeros(len(self.disturbances) + len(self.biases))])
 
     def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
         """The inner map's state by names, and constants; those that are not named are as in `join`."""
@@ -187,6 +221,20 @@ class ExtendedMap(OneStepMap):
             raise StepError(f"step {k}: the duration is {T:g} s", k, float("nan"), "not finite")
         return T
 
+    def _pushes(self, constants: np.ndarray) -> np.ndarray:
+        """The disturbances (..., nd) among constants (..., number of constants)."""
+        end = constants.shape[-1] - len(self.biases)
+        return constants[..., end - len(self.disturbances) : end]
+
+    @property
+    def matched(self) -> bool:
+        """Whether all constants but biases are disturbances of inputs."""
+        return len(self.constants) == len(self.disturbances) + len(self.biases) and not self._pushes_states
+
+    def input_disturbance(self, constants: np.ndarray) -> np.ndarray:
+        """What disturbances add to the input, (..., number of constants) -> (..., nu)."""
+        return self._pushes(constants) @ self._to_inputs.T
+
     def _timed(self, f: OneStepMap, k0: int, lengths: np.ndarray, unit: float) -> OneStepMap:
         """The inner map for steps that start at k0 steps of this one, where its own step matters."""
         unequal = len(lengths) and not same_steps(lengths, lengths[0])
@@ -203,6 +251,8 @@ class ExtendedMap(OneStepMap):
         *,
         rescue: Rescue = "split",
     ) -> Trajectory:
+        if self._pushes_states:
+            return stepwise(self, x0, U, k0, lengths, X, K, rescue)
         (a, c), n = self.split(x0), self.inner.ndx
         unit = self.seconds(c, k0)
         f = self._timed(self.owner(c), k0, lengths, unit)
@@ -211,9 +261,8 @@ class ExtendedMap(OneStepMap):
             b, d = self.split(X)
             U = U - np.einsum("kij,kj->ki", K[:, :, n:], c - d[: len(U)])
             tracked = np.ascontiguousarray(b), np.ascontiguousarray(K[:, :, :n])
-        inner = f.run(a, U, k0, unit * lengths, *tracked, rescue=rescue)
-        t = times_of(lengths, k0, self.dt)
-        return self.outer_trajectory(inner, c, t)
+        inner = f.run(a, U + self.input_disturbance(c), k0, unit * lengths, *tracked, rescue=rescue)
+        return self.outer_trajectory(inner, c, times_of(lengths, k0, self.dt))
 
     def review(self, trajectory: Trajectory) -> None:
         inner = self.inner_trajectory(trajectory)
@@ -222,7 +271,8 @@ class ExtendedMap(OneStepMap):
     def outer_trajectory(self, run: Trajectory, constants: np.ndarray, t: np.ndarray) -> Trajectory:
         """A run of the inner map as one of this map, at its times t."""
         x = np.hstack([run.x, np.tile(constants, (len(run.x), 1))])
-        return Trajectory(self, t, x, run.u, run.multipliers, k0=run.k0, splits=run.splits)
+        u = run.u - self.input_disturbance(constants)
+        return Trajectory(self, t, x, u, run.multipliers, k0=run.k0, splits=run.splits)
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
         """The inner map's trajectory of a run of this one, on the map that has its step and parameters."""
@@ -230,30 +280,47 @@ class ExtendedMap(OneStepMap):
         unit, f = self.seconds(c[0], run.k0), self.owner(c[0])
         f = f.with_dt(unit * self.dt) if self.steps else f
         t = times_of(unit * run.step_lengths, run.k0, f.dt)
-        x = np.ascontiguousarray(x)
-        return Trajectory(f, t, x, run.u, run.multipliers, k0=run.k0, splits=run.splits).on_its_step()
+        x, u = np.ascontiguousarray(x), run.u + self.input_disturbance(c[0])
+        return Trajectory(f, t, x, u, run.multipliers, k0=run.k0, splits=run.splits).on_its_step()
 
     # -- derivatives ----------------------------------------------------------------------------
 
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
-        """As the protocol says, from states that have the same constants (else ValueError)."""
+        """As the protocol says, from states that have the same duration (else ValueError)."""
         U = np.asarray(U, float)
-        (x, all_constants), h = self.split(X), self.lengths(dt, len(U))
-        if not (all_constants == all_constants[:1]).all():
-            raise ValueError("steps_at: expected states with the same constants of the motion")
-        c = all_constants[0] if len(U) else self._own(np.zeros(self.inner.nx))
-        unit = self.seconds(c, k0)
+        (x, constants), h = self.split(X), self.lengths(dt, len(U))
+        if self.steps and not (constants[:, 0] == constants[:1, 0]).all():
+            raise ValueError("steps_at: expected states with the same duration")
+        pieces = self._pieces(constants)
+        if len(pieces) > 1:
+            if not (h == h[0]).all():
+                raise ValueError("steps_at: of unequal steps, expected states with the same parameters")
+            found = [self.steps_at(X[r], U[r], k0 + r.start, h[r], rescue=rescue) for r in pieces]
+            return Steps.joined(found)
+        c = constants[0] if len(U) else self._own(np.zeros(self.inner.nx))
+        unit, d = self.seconds(c, k0), self._pushes(constants)
         f = self._timed(self.owner(c), k0, h, unit)
-        inner = f.steps_at(np.ascontiguousarray(x), U, k0, unit * h, rescue=rescue)
-        x0, x1 = (np.hstack([a, all_constants]) for a in (inner.x0, inner.x1))
-        return replace(inner, x0=x0, x1=x1, t=times_of(h, k0, self.dt)[:-1], h=h)
+        pushed = U + self.input_disturbance(constants)
+        inner = f.steps_at(np.ascontiguousarray(x), pushed, k0, unit * h, rescue=rescue)
+        ends = inner.x1 + h[:, None] * (d @ self._to_states.T) if self._pushes_states else inner.x1
+        x0, x1 = (np.hstack([a, constants]) for a in (inner.x0, ends))
+        return replace(inner, x0=x0, x1=x1, u=U, t=times_of(h, k0, self.dt)[:-1], h=h)
+
+    def _pieces(self, constants: np.ndarray) -> list[slice]:
+        """Rows one behind the other that have the same parameters."""
+        first = 1 if self.steps else 0
+        values = constants[:, first : first + len(self.freed)]
+        cuts = np.flatnonzero((values[1:] != values[:-1]).any(axis=1)) + 1
+        return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)])]
 
     def _inner(self, steps: Steps) -> tuple[OneStepMap, Steps, float]:
         """The inner map and its steps, and how long a unit of time is."""
-        (x0, all_constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
-        c = all_constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
-        unit = self.seconds(c, int(steps.k[0]) if len(steps) else 0)
-        inner = replace(steps, x0=np.ascontiguousarray(x0), x1=np.ascontiguousarray(x1))
+        (x0, constants), (x1, _) = self.split(steps.x0), self.split(steps.x1)
+        c = constants[0] if len(steps) else self._own(np.zeros(self.inner.nx))
+        unit, d = self.seconds(c, int(steps.k[0]) if len(steps) else 0), self._pushes(constants)
+        ends = x1 - steps.h[:, None] * (d @ self._to_states.T) if self._pushes_states else x1
+        x0, x1 = np.ascontiguousarray(x0), np.ascontiguousarray(ends)
+        inner = replace(steps, x0=x0, x1=x1, u=steps.u + self.input_disturbance(constants))
         return self.owner(c), replace(inner, t=unit * steps.t, h=unit * steps.h), unit
 
     def first(self, steps: Steps) -> Linearization:
@@ -263,6 +330,9 @@ class ExtendedMap(OneStepMap):
         return self._first(steps, timed=True)
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
+        pieces = self._pieces(self.split(steps.x0)[1])
+        if len(pieces) > 1:
+            return Linearization.joined([self._first(steps.piece(r), timed) for r in pieces])
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
         lin = f.first_with_times(inner) if by_times else f.first(inner)
@@ -270,6 +340,12 @@ class ExtendedMap(OneStepMap):
         states = np.concatenate([lin.A, lin.B, lin.P], axis=2) @ J
         multipliers = np.concatenate([lin.C, lin.D, lin.E], axis=2) @ J
         n, extra = f.ndx, len(self.constants)
+        if self._pushes_states:
+            by_pushes = self._pushes(np.arange(n, n + extra))
+            states[:, :, by_pushes] += steps.h[:, None, None] * self._to_states
+            if timed:
+                d = self._pushes(self.split(steps.x0)[1])
+                states[:, :, -TIMES] += d @ self._to_states.T
         same = np.zeros((len(steps), extra, J.shape[2]))
         same[:, :, n : n + extra] = np.eye(extra)
         return Linearization.of(np.concatenate([states, same], axis=1), multipliers, self.nu)
@@ -281,6 +357,10 @@ class ExtendedMap(OneStepMap):
         return self._second(steps, Z, zeta, timed=True)
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        pieces = self._pieces(self.split(steps.x0)[1])
+        if len(pieces) > 1:
+            found = [self._second(steps.piece(r), Z[r], zeta[r], timed) for r in pieces]
+            return SecondOrder.joined(found)
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
         Z = np.ascontiguousarray(Z[:, : f.ndx])
@@ -292,6 +372,10 @@ class ExtendedMap(OneStepMap):
             slopes = (Z[:, None] @ lin.P[:, :, -TIMES:] + zeta[:, None] @ lin.E[:, :, -TIMES:])[:, 0]
             whole[:, f.ndx, -TIMES:] += slopes
             whole[:, -TIMES:, f.ndx] += slopes
+        if timed and self._pushes_states:
+            at = self._pushes(np.arange(f.ndx, self.ndx))
+            whole[:, at, -TIMES] += Z @ self._to_states
+            whole[:, -TIMES, at] += Z @ self._to_states
         return SecondOrder.of(whole, self.ndx, self.nu)
 
     def _chain(self, steps: Steps, unit: float, by_times: bool, timed: bool) -> np.ndarray:
@@ -303,6 +387,7 @@ class ExtendedMap(OneStepMap):
         J = np.zeros((len(steps), rows, at + len(self.parameters) + TIMES * timed))
         J[:, :n, :n] = np.eye(n)
         J[:, n : n + m, n + extra : at] = np.eye(m)
+        J[:, n : n + m, self._pushes(np.arange(n, n + extra))] = self._to_inputs
         for i, name in enumerate(self.freed):
             J[:, n + m + names.index(name), n + first + i] = 1.0
         for i, name in enumerate(self.parameters):
@@ -317,8 +402,11 @@ class ExtendedMap(OneStepMap):
 
     def expression(self, of_inner: ca.SX) -> ca.SX:
         """An expression of the inner map's symbols in those of this one."""
-        dt = self.inner.symbols.dt
-        e = ca.SX(of_inner)
+        dt, u, e = self.inner.symbols.dt, self.inner.symbols.u, ca.SX(of_inner)
+        if self.disturbances and ca.depends_on(e, u):
+            c = self.symbols.x[self.inner.nx :]
+            d = ca.vertcat(*(c[int(i)] for i in self._pushes(np.arange(c.numel()))))
+            e = ca.substitute(e, u, u + ca.DM(self._to_inputs) @ d)
         return ca.substitute(e, dt, self.inner_dt) if self.steps and ca.depends_on(e, dt) else e
 
     def quantity(self, name: str) -> ca.SX:
@@ -326,7 +414,7 @@ class ExtendedMap(OneStepMap):
         known = self.quantity_names()
         if name not in known and "." not in name:
             name = meaning(name, known)
-        if name in self.state_names:
+        if name in self.state_names or name.removeprefix(INPUTS) in self.input_names:
             return super().quantity(name)
         return self.expression(self.inner.quantity(name))
 
@@ -336,7 +424,10 @@ class ExtendedMap(OneStepMap):
 
     def unit(self, name: str) -> str:
         if name in self.constants:
-            return "s" if name == DURATION else self.inner.unit(name.removeprefix("start."))
+            of = name.removeprefix("start.").removeprefix(BIAS).removeprefix(DISTURBANCE)
+            if name.startswith(DISTURBANCE):
+                return self.inner.unit(INPUTS + of) if of in self.input_names else ""
+            return "s" if name == DURATION else self.inner.unit(of)
         return self.inner.unit(name)
 
     def force_rounding(self, dt: float) -> float:
@@ -355,26 +446,33 @@ class ExtendedMap(OneStepMap):
 
     def with_dt(self, dt: float) -> ExtendedMap:
         if not self.steps:
-            return ExtendedMap(self.inner.with_dt(dt), None, self.freed, self.kept)
-        twin = ExtendedMap(self.inner, self.steps, self.freed, self.kept)
+            return self._again(self.inner.with_dt(dt))
+        twin = self._again(self.inner)
         twin.dt = float(dt)
         return twin
 
     def with_parameters(self, **values: float) -> ExtendedMap:
         if any(n in self.freed for n in values):
             raise ModelError(f"{next(n for n in values if n in self.freed)!r} is a state of this map")
-        twin = ExtendedMap(self.inner.with_parameters(**values), self.steps, self.freed, self.kept)
+        twin = self._again(self.inner.with_parameters(**values))
         twin.dt = self.dt
         return twin
 
     def __reduce__(self):
-        return _rebuilt, (self.inner, self.steps, self.freed, self.kept, self.dt)
+        return _rebuilt, (*self._made_of, self.dt)
+
+    @property
+    def _made_of(self) -> tuple:
+        return self.inner, self.steps, self.freed, self.kept, self.disturbances, self.biases
+
+    def _again(self, inner: OneStepMap) -> ExtendedMap:
+        return ExtendedMap(inner, *self._made_of[1:])
 
     def __repr__(self) -> str:
         return f"ExtendedMap({self.inner!r}, with {', '.join(self.constants)})"
 
 
-def _rebuilt(inner: OneStepMap, steps: int | None, freed: tuple, kept: tuple, dt: float) -> ExtendedMap:
-    f = ExtendedMap(inner, steps, freed, kept)
-    f.dt = dt
+def _rebuilt(*made_of: Any) -> ExtendedMap:
+    f = ExtendedMap(*made_of[:-1])
+    f.dt = made_of[-1]
     return f

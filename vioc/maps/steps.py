@@ -62,6 +62,23 @@ def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", inst
     )
 
 
+def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> int:
+    """How many steps of `owner`, of length `step`, are one of `what`; ValueError unless that is 1, or a whole
+    number where it is to `hold` between its samples.
+    """
+    n = max(1, round(got / step))
+    whole = same_steps(got, n * step)
+    if whole and (hold or n == 1):
+        return n
+    twin = f"make both with one step, such as that of f.with_dt({got:.10g}), or resample"
+    if hold:
+        twin = f"held between its samples it needs a whole multiple of that; {twin}"
+    elif whole:
+        twin = f"{twin}; or say hold=True, which samples it every {n} steps and holds between"
+    check_steps(got, step, what, owner, twin)
+    return n
+
+
 def _shown(lengths: Any) -> str:
     h = np.asarray(lengths, float)
     if h.size and np.ptp(h) > SAME * np.abs(h).max():

@@ -9,6 +9,8 @@ from vioc.control.feedback.equilibrium import Equilibrium, equilibrium
 from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, KalmanFilter, kalman
 from vioc.control.feedback.loop import ClosedLoop, LoopRun
 from vioc.control.feedback.measurement import Measurement
+from vioc.control.feedback.moving_horizon import MovingHorizon, Window
+from vioc.control.feedback.offset_free import OffsetFree, Target
 from vioc.control.feedback.scheduled import LimitedLaw, ScheduledLaw
 from vioc.control.feedback.steering import SteeredCovariance, steer_covariance
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
@@ -17,6 +19,7 @@ from vioc.control.receding.nonlinear import NonlinearMPC, Verdict, terminal_set
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.control.regulators.tracking import Tracking, track_curve
 from vioc.maps.delay import DelayedMap
+from vioc.maps.extended import ExtendedMap
 
 __all__ = [
     "ClosedLoop",
@@ -26,19 +29,24 @@ __all__ = [
     "Equilibrium",
     "Estimate",
     "ExtendedKalmanFilter",
+    "ExtendedMap",
     "KalmanFilter",
     "Law",
     "LimitedLaw",
     "LinearMPC",
     "LoopRun",
     "Measurement",
+    "MovingHorizon",
     "NonlinearMPC",
+    "OffsetFree",
     "Plan",
     "ScheduledLaw",
     "StateLaw",
     "SteeredCovariance",
+    "Target",
     "Tracking",
     "Verdict",
+    "Window",
     "as_law",
     "covariance",
     "equilibrium",

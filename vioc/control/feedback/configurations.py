@@ -70,7 +70,13 @@ class ConfigurationObserver:
         return ConfigurationEstimate(self.map.check_state(x, "estimate"))
 
     def correct(self, k: int, estimate: ConfigurationEstimate, y: np.ndarray) -> ConfigurationEstimate:
-        """The state at sample k from its configurations y (nq,) and those before."""
+        """The state at sample k from its configurations y (nq,) and those before.
+
+        Where one is missing (NaN) the map's step stands for all.
+        """
+        if np.isnan(y).any():
+            x = estimate.x if estimate.q is None else self.map.step(estimate.x, estimate.u, k - 1)
+            return ConfigurationEstimate(x, None, x[: len(y)])
         if estimate.q is None:
             x = np.concatenate([y, estimate.x[len(y) :]])
         else:

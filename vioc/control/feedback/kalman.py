@@ -39,9 +39,24 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
     return L, keep @ P @ keep.T + L @ V @ L.T
 
 
+def corrected(P: np.ndarray, C: np.ndarray, V: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The correction dx (n,) for an innovation d (ny,), and the covariance after it.
+
+    What is not a number in d was not measured.
+    """
+    seen = ~np.isnan(d)
+    if not seen.all():
+        C, V, d = C[seen], V[np.ix_(seen, seen)], d[seen]
+    L, P = correction(P, C, V)
+    return L @ d, P
+
+
 @dataclass(frozen=True)
 class KalmanFilter:
     """A filter whose gains are known beforehand; the estimate itself goes through the map.
+
+    Where a measurement is missing the covariance is that without it, and gains are computed from it until it
+    is that of the table again.
 
     Attributes
     ----------
@@ -56,6 +71,8 @@ class KalmanFilter:
         Eigenvalues of A (I - L C) if steady.
     k0 : int
         Sample of the first gain.
+    A, noise, C : (N, ndx, ndx), (N, ndx, ndx), (N+1, ny, ndx), or one of each
+        What the gains come of: of the steps, their process noise, and of the measurements.
     """
 
     map: OneStepMap = field(repr=False)
@@ -63,7 +80,10 @@ class KalmanFilter:
     L: np.ndarray = field(repr=False)
     before: np.ndarray = field(repr=False)
     after: np.ndarray = field(repr=False)
-    steady: bool = False
+    steady: bool
+    A: np.ndarray = field(repr=False)
+    noise: np.ndarray = field(repr=False)
+    C: np.ndarray = field(repr=False)
     poles: np.ndarray | None = field(default=None, repr=False)
     k0: int = 0
 
@@ -73,21 +93,43 @@ class KalmanFilter:
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
         """The estimate at sample k after its measurement (ny,)."""
-        i = 0 if self.steady else k - self.k0
-        if not 0 <= i < len(self.L):
-            raise ValueError(f"gains are given for samples {self.k0} .. {self.k0 + len(self.L) - 1}, got {k}")
-        dx = self.L[i] @ self.measurement.innovation(estimate.x, y)
-        return Estimate(self.map.retract(estimate.x, dx), self.after[i])
+        i = self._row(k)
+        d = self.measurement.innovation(estimate.x, y)
+        if _same(estimate.P, self.before[i]):
+            expected = self.steady or self.measurement.present(k)
+            if (np.isnan(d) == ~np.broadcast_to(expected, d.shape)).all():
+                dx = self.L[i] @ np.where(np.isnan(d), 0.0, d)
+                return Estimate(self.map.retract(estimate.x, dx), self.after[i])
+        assert estimate.P is not None
+        dx, P = corrected(estimate.P, self.C[i], self.measurement.V, d)
+        return Estimate(self.map.retract(estimate.x, dx), P)
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
         """The estimate at sample k + 1 before its measurement, under the input of step k."""
-        i = 0 if self.steady else min(k + 1 - self.k0, len(self.L) - 1)
-        return Estimate(self.map.step(estimate.x, u, k), self.before[i])
+        x, i, after = self.map.step(estimate.x, u, k), self._row(k), self._row(k + 1, last=True)
+        if _same(estimate.P, self.after[i]) or i >= len(self.A):
+            return Estimate(x, self.before[after])
+        P = self.A[i] @ estimate.P @ self.A[i].T + self.noise[i]
+        P = 0.5 * (P + P.T)
+        return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
+
+    def _row(self, k: int, last: bool = False) -> int:
+        if self.steady:
+            return 0
+        i = min(k - self.k0, len(self.L) - 1) if last else k - self.k0
+        if not 0 <= i < len(self.L):
+            raise ValueError(f"gains are given for samples {self.k0} .. {self.k0 + len(self.L) - 1}, got {k}")
+        return i
 
     def __repr__(self) -> str:
         kind = "steady" if self.steady else f"{len(self.L)} gains"
         pole = f"; largest pole {np.abs(self.poles).max():.6g}" if self.poles is not None else ""
         return f"KalmanFilter({kind}{pole}; {self.measurement!r})"
+
+
+def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
+    """Whether a covariance is that of the table, to rounding."""
+    return P is None or bool((np.abs(P - table) <= 1e-12 * np.abs(table).max()).all())
 
 
 def kalman(
@@ -143,6 +185,11 @@ def kalman(
     check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
     W = state_weight(f, W, "W")
     W_u = input_weight(f, W_u, "W_u")
+    if not isinstance(about, Trajectory) and not measurement.always:
+        raise ValueError(
+            "measurement: with rates of their own gains are not steady; give a trajectory, such as "
+            "f.rollout(x, u, steps=N) of the equilibrium, or use an ExtendedKalmanFilter"
+        )
     if isinstance(about, Trajectory):
         P0 = W if P0 is None else state_weight(f, P0, "P0")
         return _along(f, about, measurement, W, W_u, P0, on_manifold)
@@ -156,17 +203,21 @@ def _along(f, run: Trajectory, measurement, W, W_u, P, on_manifold: bool) -> Kal
     A, B, T, n = system.A, system.B, system.T, len(run) + 1
     Tt = np.swapaxes(T, 1, 2)
     C, P = measurement.jacobian(run.x) @ T, Tt[0] @ P @ T[0]
-    gains, before, after = [], [], []
+    gains, before, after, noises = [], [], [], []
     for k in range(n):
         before.append(P)
-        L, P = correction(P, C[k], measurement.V)
+        seen = measurement.present(run.k0 + k)
+        L = np.zeros((len(P), len(seen)))
+        L[:, seen], P = correction(P, C[k][seen], measurement.V[np.ix_(seen, seen)])
         gains.append(L)
         after.append(P)
         if k < n - 1:
-            P = A[k] @ P @ A[k].T + Tt[k + 1] @ W @ T[k + 1] + B[k] @ W_u @ B[k].T
+            noises.append(Tt[k + 1] @ W @ T[k + 1] + B[k] @ W_u @ B[k].T)
+            P = A[k] @ P @ A[k].T + noises[-1]
             P = 0.5 * (P + P.T)
     full, full_after = (T @ np.stack(m) @ Tt for m in (before, after))
-    return KalmanFilter(f, measurement, T @ np.stack(gains), full, full_after, k0=run.k0)
+    model = T[1:] @ A @ Tt[:-1], T[1:] @ np.stack(noises) @ Tt[1:], C @ Tt
+    return KalmanFilter(f, measurement, T @ np.stack(gains), full, full_after, False, *model, k0=run.k0)
 
 
 def _steady(f, about, measurement, W, W_u, on_manifold: bool) -> KalmanFilter:
@@ -190,8 +241,8 @@ def _steady(f, about, measurement, W, W_u, on_manifold: bool) -> KalmanFilter:
         else:
             advice = "give process noise W to every mode on the unit circle"
         raise OptimizationError(f"no steady filter ({error}): {advice}") from None
-    before, after = ((T @ m @ T.T)[None] for m in (P, after))
-    return KalmanFilter(f, measurement, (T @ L)[None], before, after, steady=True, poles=poles)
+    before, after, A, W = ((T @ m @ T.T)[None] for m in (P, after, A, W))
+    return KalmanFilter(f, measurement, (T @ L)[None], before, after, True, A, W, (C @ T.T)[None], poles)
 
 
 @dataclass(frozen=True)
@@ -231,18 +282,21 @@ class ExtendedKalmanFilter:
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
         """The estimate at sample k after its measurement (ny,)."""
-        C = self.measurement.jacobian(estimate.x)
+        d, C = self.measurement.linearized(estimate.x, y)
         assert estimate.P is not None
-        L, P = correction(estimate.P, C, self.measurement.V)
-        x = self.map.retract(estimate.x, L @ self.measurement.innovation(estimate.x, y))
-        return Estimate(x, P)
+        dx, P = corrected(estimate.P, C, self.measurement.V, d)
+        return Estimate(self.map.retract(estimate.x, dx), P)
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
         """The estimate at sample k + 1 before its measurement, under the input of step k."""
-        A, B = self.map.linearize(estimate.x, u, k)
-        x = self.map.step(estimate.x, u, k)
-        P = A @ estimate.P @ A.T + self.W + B @ self.W_u @ B.T
-        return Estimate(x, self._restricted(x, 0.5 * (P + P.T)))
+        x, u = self.map.check_point(estimate.x, u)
+        steps = self.map.steps_at(x[None], u[None], k)
+        lin = self.map.linearize_steps(steps)
+        A, B = lin.A[0], lin.B[0]
+        P = A @ estimate.P @ A.T + self.W
+        if self.W_u.any():
+            P = P + B @ self.W_u @ B.T
+        return Estimate(steps.x1[0], self._restricted(steps.x1[0], 0.5 * (P + P.T)))
 
     def __repr__(self) -> str:
         where = "; on the constraint manifold" * self.on_manifold

@@ -16,7 +16,7 @@ from vioc.control.regulators.law import as_law
 from vioc.errors import StepError
 from vioc.maps.given import AsTrajectory
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
+from vioc.maps.steps import check_steps, steps_within
 from vioc.maps.trajectory import Trajectory
 
 
@@ -28,18 +28,18 @@ class LoopRun(AsTrajectory):
     ----------
     trajectory : Trajectory
         What the plant did; its `u` is what was applied. With process noise it is no rollout.
-    estimates : (N, nx)
-        The state that the law was given at each sample.
+    estimates : (N, nx), or more columns of an observer whose map has more states
+        What the observer believes at each sample; not a number between its samples.
     covariances : (N, ndx, ndx) or None
         Of the estimates' errors, as the observer believes.
     measurements : (N, ny)
-        Without columns if there is no observer.
+        Without columns if there is no observer; not a number where none was made.
     commands : (N, nu)
         What the law asked for.
     saturated : (N, nu), bool
         Where that was beyond a bound.
-    memory : Any
-        What the law remembers at the end, such as the verdicts of `NonlinearMPC`.
+    belief, memory : object
+        What observer and law end with: counts of their failures, the verdicts of `NonlinearMPC`.
     """
 
     trajectory: Trajectory
@@ -48,12 +48,14 @@ class LoopRun(AsTrajectory):
     measurements: np.ndarray
     commands: np.ndarray
     saturated: np.ndarray
-    memory: Any = None
+    belief: Any = field(default=None, repr=False)
+    memory: Any = field(default=None, repr=False)
 
     @property
     def errors(self) -> np.ndarray:
-        """difference(truth, estimate) at each sample (N, ndx)."""
-        return self.trajectory.map.difference(self.trajectory.x[:-1], self.estimates)
+        """difference(truth, estimate) at each sample (N, ndx), of the plant's states."""
+        f = self.trajectory.map
+        return f.difference(self.trajectory.x[:-1], self.estimates[:, : f.nx])
 
     def __repr__(self) -> str:
         share = f"{100 * self.saturated.mean():.3g} % of commands clipped"
@@ -72,9 +74,10 @@ class ClosedLoop:
     plant : OneStepMap
         What is simulated. Law and observer may be designed on another map with the same states and step:
         other parameters, another integrator. A `DelayedMap` is a plant whose input acts one step late; a law
-        designed without the delay is then given the mechanism's states only.
+        designed without the delay is then given the mechanism's states only. An observer may know more
+        states, such as disturbances (`ExtendedMap`), of which a law takes as many as its own map has.
     law : Law, Regulator, SteadyRegulator
-    observer : KalmanFilter, ExtendedKalmanFilter, ConfigurationObserver, or None
+    observer : KalmanFilter, ExtendedKalmanFilter, MovingHorizon, ConfigurationObserver, or None
         None gives the law the state itself.
     lower, upper : float, (nu,), dict of str to float, or None
         What the actuators can do; names as ``NAME`` or ``u.NAME``.
@@ -82,6 +85,9 @@ class ClosedLoop:
         Covariance of the disturbance that is added to x[k+1] as an error.
     W_u : float, (nu,), (nu, nu) or dict of str to float
         Covariance of the noise of the applied input.
+    hold : bool
+        Let law and observer have steps of their own, whole multiples of the plant's, and those of the law of
+        the observer's: each runs at its samples, and what the law asks for is held between.
 
     Raises
     ------
@@ -97,19 +103,13 @@ class ClosedLoop:
     upper: Any = None
     W: Any = 0.0
     W_u: Any = 0.0
+    hold: bool = False
 
     def __post_init__(self) -> None:
         f = self.plant
         if not isinstance(f, OneStepMap):
             raise TypeError(f"plant: expected a map, got {type(f).__name__}")
         law_map = getattr(as_law(self.law), "map", f)
-        n = law_map.nx
-        if law_map.input_names != f.input_names or law_map.state_names != f.state_names[:n]:
-            raise ValueError(
-                f"law: it is of a map with the states {', '.join(law_map.state_names)} and the inputs "
-                f"{', '.join(law_map.input_names)}, the plant has {', '.join(f.state_names)} and "
-                f"{', '.join(f.input_names)}"
-            )
         missing = [n for n in ("measurement", "start", "correct", "predict") if not hasattr(self.observer, n)]
         if self.observer is not None and missing:
             raise TypeError(
@@ -117,13 +117,36 @@ class ClosedLoop:
                 f"{type(self.observer).__name__} without {missing[0]!r}"
             )
         measured = getattr(self.observer, "map", f)
-        if measured.nx != f.nx:
+        known, n = measured.state_names, law_map.nx
+        if measured.nx < f.nx or (measured.nx > f.nx and known[: f.nx] != f.state_names):
             raise ValueError(f"the observer is of a map with {measured.nx} states, the plant has {f.nx}")
-        sensors = getattr(getattr(self.observer, "measurement", None), "map", measured)
-        for g, what in ((law_map, "law"), (measured, "observer"), (sensors, "the observer's measurement")):
-            check_steps(g.dt, f.dt, what, "the plant")
+        known = f.state_names + known[f.nx :]
+        if law_map.input_names != f.input_names or law_map.state_names != known[:n]:
+            raise ValueError(
+                f"law: it is of a map with the states {', '.join(law_map.state_names)} and the inputs "
+                f"{', '.join(law_map.input_names)}, the plant has {', '.join(f.state_names)} and "
+                f"{', '.join(f.input_names)}"
+            )
+        self._rates()
         self._actuators()
         self._noise()
+
+    def _rates(self) -> tuple[int, int]:
+        """Of how many steps of the plant a step of the law, and one of the observer, is."""
+        f, law, observer = self.plant, as_law(self.law), self.observer
+        of_law = steps_within(getattr(law, "map", f).dt, f.dt, "law", "the plant", self.hold)
+        if observer is None:
+            return of_law, 1
+        seen, sensors = getattr(observer, "map", f), getattr(observer.measurement, "map", f)
+        of_observer = steps_within(seen.dt, f.dt, "observer", "the plant", self.hold)
+        steps_within(sensors.dt, f.dt, "the observer's measurement", "the plant", self.hold)
+        check_steps(sensors.dt, seen.dt, "the observer's measurement", "the observer")
+        if of_law % of_observer:
+            raise ValueError(
+                f"law: it is asked every {of_law} steps of the plant, and the observer makes an estimate "
+                f"every {of_observer}; make the law's step a whole multiple of the observer's"
+            )
+        return of_law, of_observer
 
     def _actuators(self) -> tuple[np.ndarray, np.ndarray]:
         return input_bounds(self.plant, self.lower, self.upper)
@@ -148,7 +171,8 @@ class ClosedLoop:
         Parameters
         ----------
         estimate : (nx,), optional
-            What the observer believes before the first measurement; default x0.
+            What the observer believes before the first measurement; default x0. More states that the
+            observer knows are what its map has for them (``ExtendedMap.join``) unless they are given.
         covariance : (ndx, ndx), optional
             Of its error, for an extended filter; default its P0.
         noise : seed, Generator or None
@@ -175,17 +199,29 @@ class ClosedLoop:
         push, jitter = self._noise()
         low, high = self._actuators()
         observer: Any = PerfectObserver() if self.observer is None else self.observer
-        measure = observer.measurement
-        given = getattr(getattr(law, "map", None), "nx", f.nx)
-        belief = observer.start(x if estimate is None else f.check_state(estimate, "estimate"), covariance)
-        memory = law.start()
+        seen: Any = getattr(observer, "map", f)
+        measure = observer.measurement and observer.measurement.on(f)  # it is the plant that sensors see
+        given = getattr(law, "map", f).nx
+        of_law, of_observer = self._rates()
+        if k0 % of_law:
+            raise ValueError(f"k0: the law is asked every {of_law} steps, got {k0}; begin at one of them")
+        begin = x if estimate is None else estimate
+        if seen.nx > f.nx and np.shape(begin) == (f.nx,):
+            begin = seen.join(begin)
+        belief = observer.start(seen.check_state(begin, "estimate"), covariance)
+        memory, command = law.start(), np.zeros(f.nu)
+        nothing = np.full(0 if measure is None else len(measure.names), np.nan)
         rows: list[tuple] = []
         states = [x]
         for k in range(k0, k0 + steps):
-            y = x if measure is None else measure.sample(x, rng)
-            belief = observer.correct(k, belief, y)
-            command, memory = law.apply(k, belief.x[:given], memory)
-            command = check_array(command, (f.nu,), f"command at sample {k}", f.input_names)
+            at, between = divmod(k, of_observer)
+            y = nothing
+            if not between:
+                y = x if measure is None else measure.sample(x, rng, at)
+                belief = observer.correct(at, belief, y)
+            if k % of_law == 0:
+                command, memory = law.apply(k // of_law, belief.x[:given], memory)
+                command = check_array(command, (f.nu,), f"command at sample {k}", f.input_names)
             applied = np.clip(command, low, high)
             real = applied if rng is None else applied + jitter @ rng.standard_normal(f.nu)
             try:
@@ -193,22 +229,28 @@ class ClosedLoop:
             except StepError as error:
                 error.trajectory = _run(f, k0, states, rows)
                 raise
-            rows.append(
-                (belief.x, belief.P, y[: 0 if measure is None else None], command, applied, real, step)
-            )
-            belief = observer.predict(k, belief, applied)
+            known = _nowhere(belief) if between else (belief.x, belief.P)
+            rows.append((*known, y[: 0 if measure is None else None], command, applied, real, step))
+            if between == of_observer - 1:
+                belief = observer.predict(at, belief, applied)
             x = step.x[1] if rng is None else f.retract(step.x[1], push @ rng.standard_normal(f.ndx))
             states.append(x)
-        estimates, P, y, commands, applied, *_ = zip(*rows, strict=True)
+        estimates, P, seen_there, commands, inputs, *_ = zip(*rows, strict=True)
         return LoopRun(
             _run(f, k0, states, rows),
             np.array(estimates),
             None if P[0] is None else np.array(P),
-            np.array(y),
+            np.array(seen_there),
             np.array(commands),
-            np.array(commands) != np.array(applied),
+            np.array(commands) != np.array(inputs),
+            belief,
             memory,
         )
+
+
+def _nowhere(belief: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """An estimate and its covariance where none was made."""
+    return np.full_like(belief.x, np.nan), None if belief.P is None else np.full_like(belief.P, np.nan)
 
 
 def _run(f: OneStepMap, k0: int, states: list[np.ndarray], rows: list[tuple]) -> Trajectory:

@@ -1,4 +1,4 @@
-"""What sensors see: named quantities of the state, their covariance and derivatives."""
+"""What sensors see and when: named quantities of the state, their resolution, covariance and derivatives."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, check_array
+from vioc.checks import as_names, as_value, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import weight_matrix
-from vioc.maps.protocol import OneStepMap
-from vioc.names import by_quantity, meaning
+from vioc.maps.extended import BIAS
+from vioc.maps.protocol import TURN, OneStepMap
+from vioc.names import by_name, by_quantity, meaning
 
 
 class Measurement:
-    """y = g(x) + noise, by names of quantities.
+    """y = g(x) + noise, by names of quantities; rounded to what encoders count, at rates of their own.
+
+    An entry that is not a number was not measured, by plan (`every`) or by chance: filters leave it out.
 
     Parameters
     ----------
@@ -29,20 +32,37 @@ class Measurement:
         filter or noise is to be more than tried.
     wrap : names
         Measured angles that are known modulo 2 pi; states in the map's own ``wrap`` always are.
+    counts : dict of str to int, optional
+        Counts per turn of encoders of angles.
+    resolution : dict of str to float, optional
+        Units per count of other quantities. What rounds by q adds q^2 / 12 to V.
+    every : dict of str to int or (int, int), optional
+        n, or (n, first): measured at the samples first, first + n, ... only. Default all.
 
     Attributes
     ----------
     names : tuple of ny str
     V : (ny, ny)
+<<<<<<< HEAD
     wrapped : (ny,), bool
         Which are known modulo 2 pi.
+=======
+        Of noise and rounding.
+    expression : casadi.SX (ny,)
+        g in the map's symbols.
+
+    Notes
+    -----
+    A map with a state ``bias.NAME`` (`ExtendedMap`) has sensors that see NAME with that bias.
+>>>>>>> e7bb06e (wip)
 
     Raises
     ------
     ModelError
         If the map has no such quantity.
     ValueError
-        If a quantity depends on inputs or multipliers, or the covariance is not positive definite.
+        If a quantity depends on inputs or multipliers, the covariance is not positive definite, or counts,
+        resolution or rates are not > 0.
     """
 
     def __init__(
@@ -52,6 +72,9 @@ class Measurement:
         covariance: Any = None,
         *,
         wrap: str | Sequence[str] = (),
+        counts: Mapping[str, int] | None = None,
+        resolution: Mapping[str, float] | None = None,
+        every: Mapping[str, int | tuple[int, int]] | None = None,
     ):
         self.map = f
         given = quantities if isinstance(quantities, Mapping) else dict.fromkeys(as_names(quantities))
@@ -59,23 +82,74 @@ class Measurement:
         self.names = tuple(named)
         if not self.names:
             raise ValueError("a measurement needs at least one quantity")
+        self.resolution = self._resolutions(counts or {}, resolution or {})
+        self._every = self._rates(every or {})
         if covariance is None:
-            covariance = named if isinstance(quantities, Mapping) else 1.0
-        self.V = weight_matrix(covariance, self.names, "measurement covariance", definite=True)
-        self._root = root(self.V)
+            unknown = np.where(self.resolution > 0, 0.0, 1.0)
+            covariance = named if isinstance(quantities, Mapping) else unknown
+        self._noise = weight_matrix(covariance, self.names, "measurement covariance")
+        rounding = np.diag(self.resolution**2 / 12)
+        self.V = weight_matrix(self._noise + rounding, self.names, "measurement covariance", definite=True)
+        self._root = root(self._noise)
         s = f.symbols
-        g = ca.vertcat(*(f.quantity(n) for n in self.names))
+        biased = [n for n in self.names if BIAS + n in f.state_names]
+        g = ca.vertcat(*(f.quantity(n) + (f.quantity(BIAS + n) if n in biased else 0) for n in self.names))
         for name, entry in zip(self.names, ca.vertsplit(g), strict=True):
             if ca.depends_on(entry, ca.vertcat(s.u, s.multipliers, s.dt)):
                 raise ValueError(f"{name}: a measurement is of the state alone, this depends on the step")
         known = {n for n in f.wrap if n in self.names}
         known |= {meaning(name, self.names, "wrap") for name in as_names(wrap)}
+<<<<<<< HEAD
         self.wrapped = np.array([n in known for n in self.names])
         self._values = Evaluator(ca.Function("g", [s.x, s.parameters], [g, ca.jacobian(g, s.x)]))
 
     def __reduce__(self):
         wrapped = tuple(n for n, w in zip(self.names, self.wrapped, strict=True) if w)
         return _rebuild, (self.map, self.names, self.V, wrapped)
+=======
+        self._wrapped = np.array([n in known for n in self.names])
+        self.expression = g
+        self._values = Evaluator(ca.Function("g", [s.x, s.parameters], [g, ca.jacobian(g, s.x)]))
+
+    def __reduce__(self):
+        wrapped = tuple(n for n, w in zip(self.names, self._wrapped, strict=True) if w)
+        return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
+
+    def on(self, f: OneStepMap) -> Measurement:
+        """The same sensors on another map, such as the plant of which an observer has a model."""
+        rebuild, (_, *what) = self.__reduce__()
+        return self if f is self.map else rebuild(f, *what)
+
+    def _resolutions(self, counts: Mapping[str, int], resolution: Mapping[str, float]) -> np.ndarray:
+        per_turn = by_name(counts, self.names, "counts")
+        units = {n: TURN / as_value(c, f"counts of {n}") for n, c in per_turn.items() if c}
+        units |= by_name(resolution, self.names, "resolution")
+        found = np.array([float(units.get(n, 0.0)) for n in self.names])
+        given = np.array([n in units or n in per_turn for n in self.names])
+        if not (np.isfinite(found).all() and (found[given] > 0).all()):
+            raise ValueError(f"counts, resolution: expected numbers > 0, got {counts!r}, {resolution!r}")
+        return found
+
+    def _rates(self, every: Mapping[str, int | tuple[int, int]]) -> np.ndarray:
+        """(ny, 2): n and the first sample."""
+        pairs = np.tile([1, 0], (len(self.names), 1))
+        for name, value in by_name(every, self.names, "every").items():
+            n, first = value if isinstance(value, tuple) else (value, 0)
+            if not (n == int(n) >= 1 and first == int(first) >= 0):
+                raise ValueError(f"every: of {name} expected n >= 1, or (n, first >= 0), got {value!r}")
+            pairs[self.names.index(name)] = int(n), int(first)
+        return pairs
+
+    @property
+    def always(self) -> bool:
+        """Whether everything is measured at every sample."""
+        return bool((self._every == [1, 0]).all())
+
+    def present(self, k: int) -> np.ndarray:
+        """Which quantities are measured at sample k by plan, (ny,) bool."""
+        n, first = self._every.T
+        return (k >= first) & ((k - first) % n == 0)
+>>>>>>> e7bb06e (wip)
 
     def _evaluate(self, x: np.ndarray) -> list[np.ndarray]:
         return self._values(x, self.map.theta)
@@ -95,15 +169,36 @@ class Measurement:
         return C @ retract_jacobian(self.map, x)
 
     def innovation(self, x: np.ndarray, y: Any) -> np.ndarray:
+<<<<<<< HEAD
         """y - g(x), angles in [-pi, pi]."""
         y = check_array(y, (len(self.names),), "measurement", self.names)
         d = y - self(x)
         return np.where(self.wrapped, d - 2 * np.pi * np.round(d / (2 * np.pi)), d)
+=======
+        """y - g(x), angles in [-pi, pi]; not a number where y is none."""
+        return self._apart(np.asarray(y, float), self(x))
+>>>>>>> e7bb06e (wip)
 
-    def sample(self, x: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        """g(x), with noise if there is a generator."""
+    def linearized(self, x: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """`innovation` (ny,) and `jacobian` (ny, ndx) in one evaluation."""
+        g, C = self._evaluate(x)
+        d = self._apart(np.asarray(y, float), g[:, 0])
+        return d, C if self.map.ndx == self.map.nx else C @ retract_jacobian(self.map, x)
+
+    def _apart(self, y: np.ndarray, g: np.ndarray) -> np.ndarray:
+        if y.shape[-1:] != (len(self.names),) or np.isinf(y).any():
+            check_array(y, (len(self.names),), "measurement", self.names)
+        d = y - g
+        return np.where(self._wrapped, d - TURN * np.round(d / TURN), d)
+
+    def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
+        """What sensors give at sample k: g(x), with noise if there is a generator, in whole counts."""
         y = self(x)
-        return y if rng is None else y + self._root @ rng.standard_normal(len(y))
+        if rng is not None:
+            y = y + self._root @ rng.standard_normal(len(y))
+        q = self.resolution
+        y = np.where(q > 0, q * np.round(y / np.where(q > 0, q, 1.0)), y)
+        return np.where(self.present(k), y, np.nan)
 
     def __repr__(self) -> str:
         noise = ", ".join(
@@ -127,5 +222,7 @@ def retract_jacobian(f: OneStepMap, x: np.ndarray) -> np.ndarray:
     return np.array(columns).T
 
 
-def _rebuild(f: OneStepMap, names: tuple[str, ...], V: np.ndarray, wrap: tuple[str, ...]) -> Measurement:
-    return Measurement(f, names, V, wrap=wrap)
+def _rebuild(f, names, noise, wrap, resolution, every) -> Measurement:
+    units = {n: q for n, q in zip(names, resolution, strict=True) if q}
+    rates = {n: tuple(pair) for n, pair in zip(names, every.tolist(), strict=True)}
+    return Measurement(f, names, noise, wrap=wrap, resolution=units, every=rates)

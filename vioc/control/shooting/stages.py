@@ -105,6 +105,9 @@ class Stages:
         self.rigid = rigid
         self.k0, self.lengths, self.t = k0, lengths, times_of(lengths, k0, f.dt)
         self.trouble: Exception | None = None
+        self.follows = (
+            True  # whether trials are also rolled out, under feedback: slow where no kernel does it
+        )
         self.parts = False  # whether steps are taken as the map does by itself, or whole, which is quicker
 
     def elsewhere(self, point: Point) -> str:
@@ -196,7 +199,7 @@ class Stages:
         leaves the curve by more than `near`.
         """
         f = self.map
-        if not (np.isfinite(X).all() and np.isfinite(U).all()):
+        if not (self.follows and np.isfinite(X).all() and np.isfinite(U).all()):
             return None
         try:
             with trying():

@@ -1,0 +1,308 @@
+"""Moving-horizon estimation: the states of a window from all its measurements, within bounds.
+
+A problem of optimal control on the core of `vioc.control.shooting`, whose inputs are the noise. Maths:
+docs/maths/feedback.md, "Moving horizon", whose equations have numbers (MH).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.costs.cost import Cost
+from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, corrected
+from vioc.control.feedback.measurement import Measurement, root
+from vioc.control.linear.manifold import tangent_basis
+from vioc.control.problem.limits import Constraint
+from vioc.control.problem.result import HEADER, Log
+from vioc.control.problem.status import Status
+from vioc.control.shooting.interior import Interior
+from vioc.control.shooting.level import Level
+from vioc.control.shooting.rows import Rows, collected
+from vioc.control.shooting.stages import Stages
+from vioc.errors import OptimizationError, StepError
+from vioc.maps.derivatives import Linearization
+from vioc.maps.noisy import NoisyMap
+from vioc.maps.protocol import OneStepMap
+
+SOFT = 1e-10  # regularization of gaps and rows: momenta and impulses of a sample are small
+CLOSED = 1e-2  # relative to 1 + |x|: gaps and rows that an estimate may leave where iterations ran out
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a `MovingHorizon` believes, and what it remembers.
+
+    Attributes
+    ----------
+    x, P : (nx,), (nx, nx)
+        The estimate, and the covariance of its error where no bound is active.
+    prior : pair of arrays
+        State and covariance before the window's first measurement.
+    Y, U : (c, ny), (c, nu) or one row less before `predict`
+        Measurements and inputs of the window, the oldest first.
+    X, W : (M+1, nx), (M, m)
+        The curve and noise found, where the next search begins.
+    y : (rows,)
+        Multipliers of bounds.
+    iterations, failures : int
+        Of the last sample; samples so far that fell back on the extended filter.
+    verdict : str
+        How the last sample's search ended.
+    """
+
+    x: np.ndarray
+    P: np.ndarray
+    prior: tuple[np.ndarray, np.ndarray] = field(repr=False)
+    Y: np.ndarray = field(repr=False)
+    U: np.ndarray = field(repr=False)
+    X: np.ndarray | None = field(default=None, repr=False)
+    W: np.ndarray | None = field(default=None, repr=False)
+    y: np.ndarray | None = field(default=None, repr=False)
+    iterations: int = 0
+    failures: int = 0
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
+class MovingHorizon:
+    """The states of the last `samples` samples that fit measurements, noise and what was known before best.
+
+    An observer as `ClosedLoop` takes; `ExtendedMap` gives it parameters, disturbances and biases as states.
+    Where its search fails, the sample is the extended filter's, and counted.
+
+    Parameters
+    ----------
+    map : OneStepMap
+        Whose errors are its states.
+    measurement : Measurement
+    samples : int
+        M, of the window.
+    W, W_u, P0 : as for `ExtendedKalmanFilter`
+        Covariances; may be singular.
+    bounds, constraints
+        Of quantities of the state, as in `vioc.control.optimize`, such as ``{"param.friction": (0, None)}``.
+    iterations : int
+        The most of a sample; of the first one ten times as many.
+    tolerance : float
+        Of the conditions of optimality, at which a search ends before.
+    on_manifold : bool
+        As for `ExtendedKalmanFilter`.
+
+    Raises
+    ------
+    ModelError
+        Of a map whose errors are no states.
+    ValueError
+        Shapes, names, covariances, limits, another step length of the measurement.
+    """
+
+    map: OneStepMap = field(repr=False)
+    measurement: Measurement
+    samples: int = 10
+    W: Any = 0.0
+    W_u: Any = 0.0
+    P0: Any = None
+    bounds: Mapping[str, Any] | None = None
+    constraints: Sequence[Constraint] = ()
+    iterations: int = 3
+    tolerance: float = 1e-8
+    on_manifold: bool = False
+
+    def __post_init__(self) -> None:
+        f, M = self.map, self.samples
+        if not (M == int(M) >= 1 and self.iterations == int(self.iterations) >= 1):
+            raise ValueError(f"samples, iterations: expected whole numbers >= 1, got {M}, {self.iterations}")
+        for name in ("W", "W_u", "P0"):
+            object.__setattr__(self, name, getattr(self._filter, name))
+        _ = self._rows  # checks limits
+
+    def __reduce__(self):
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
+
+    @cached_property
+    def _filter(self) -> ExtendedKalmanFilter:
+        """Says the same where a search fails."""
+        own = self.W, self.W_u, self.P0
+        return ExtendedKalmanFilter(self.map, self.measurement, *own, self.on_manifold)
+
+    @cached_property
+    def _noises(self) -> tuple[np.ndarray, np.ndarray]:
+        """Roots of the covariances of the state's and the input's noise."""
+        return slim_root(self.W), slim_root(self.W_u)
+
+    @cached_property
+    def _noisy(self) -> NoisyMap:
+        return NoisyMap(self.map, max(self.map.ndx, sum(r.shape[1] for r in self._noises)))
+
+    @cached_property
+    def _rows(self) -> Rows:
+        limits = collected(self._noisy, self.samples, self.bounds, self.constraints, None)
+        return Rows(self._noisy, self.samples, limits)
+
+    @cached_property
+    def _cost(self) -> Cost:
+        """(MH 1): 1/2 |w|^2 + 1/2 |R (y - g(x))|^2 of references y and R, a root of V^-1 of what is seen."""
+        f, measure, ny = self._noisy, self.measurement, len(self.measurement.names)
+        y, R = ca.SX.sym("y", ny), ca.SX.sym("R", ny, ny)
+        misfit = 0.5 * ca.sumsqr(R @ (y - measure.expression))
+        rows = (y, np.zeros((self.samples + 1, ny))), (ca.vec(R), np.zeros((self.samples + 1, ny * ny)))
+        return Cost(f, 0.5 * ca.sumsqr(f.symbols.u) + misfit, misfit, references=rows, per_time=False)
+
+    # -- what a loop calls ----------------------------------------------------------------------
+
+    def start(self, x: np.ndarray, P: np.ndarray | None = None) -> Window:
+        """The estimate before the first measurement."""
+        begun: Any = self._filter.start(x, P)
+        none = np.zeros((0, len(self.measurement.names))), np.zeros((0, self.map.nu))
+        return Window(begun.x, begun.P, (begun.x, begun.P), *none)
+
+    def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
+        """The estimate at sample k after its measurement (ny,)."""
+        Y = np.vstack([belief.Y, y])
+        X, W = self._guess(belief, len(Y))
+        g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
+        cost = self._cost.with_references(*self._data(X, Y))
+        stages = Stages(g, cost, self._rows, 0, g.lengths(None, self.samples))
+        stages.follows = False
+        log, full = Log("estimate", HEADER, None), len(Y) == self.samples > 1
+        try:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                search = Interior(Level(stages, self.tolerance, SOFT), X, W, belief.y)
+                search.pause = 10**9  # residuals are small: Gauss-Newton's steps serve
+                search.iterate(self.iterations * (1 if belief.X is not None else 10), log)
+            failed = _failure(search)
+        except (OptimizationError, StepError) as error:
+            failed = str(error)
+        if failed:
+            found = self._filter.correct(k, Estimate(belief.x, belief.P), y)
+            prior = self._prior_by_filter(k, belief, Y) if full else belief.prior
+            X[-1] = found.x
+            own: dict[str, Any] = dict(x=found.x, P=found.P, X=X, W=W, y=None, failures=belief.failures + 1)
+            failed = f"extended filter: {failed}"
+            return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=failed, **own)
+        it = search.now
+        X, W, y = it.point.curve.x, it.point.curve.u, it.y / search.level.scale
+        P = self._covariances(X, Y, search.lin)
+        prior = self._next_prior(belief, Y, search) if full else belief.prior
+        said = f"{search.status}, error {search.error:.1e}"
+        own = dict(x=X[-1].copy(), P=P, X=X, W=W, y=self._shifted(y))
+        return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=said, **own)
+
+    def predict(self, k: int, belief: Window, u: np.ndarray) -> Window:
+        """The estimate at sample k + 1 before its measurement, under the input of step k."""
+        begun: Any = self._filter.predict(k, Estimate(belief.x, belief.P), u)
+        full = len(belief.Y) == self.samples
+        Y, U = belief.Y[int(full) :], np.vstack([belief.U, u])[int(full) :]
+        prior = (begun.x, begun.P) if self.samples == 1 else belief.prior
+        return replace(belief, x=begun.x, P=begun.P, prior=prior, Y=Y, U=U)
+
+    def __repr__(self) -> str:
+        limits = ", ".join(p.constraint.name for p in self._rows.places)
+        within = f"; within limits of {limits}" if limits else ""
+        return f"MovingHorizon({self.samples} samples{within}; {self.measurement!r})"
+
+    # -- the problem of a sample ----------------------------------------------------------------
+
+    def _known(self, belief: Window, X: np.ndarray) -> tuple[np.ndarray, ...]:
+        """(MH 2): step 0 is the arrival, the last c - 1 are the map's, those between stand still."""
+        M, f, m, c = self.samples, self.map, self._noisy.nu, len(belief.Y) + 1
+        U, G, S = np.zeros((M, f.nu)), np.zeros((M, f.nu, m)), np.zeros((M, f.nx, m))
+        taken = np.arange(M) > M - c
+        of_states, of_inputs = self._noises
+        a, b = of_states.shape[1], of_states.shape[1] + of_inputs.shape[1]
+        S[0, :, : f.nx] = root(belief.prior[1])
+        U[taken], G[taken, :, a:b], S[taken, :, :a] = belief.U, of_inputs, of_states
+        if self.on_manifold:
+            for i in np.flatnonzero(taken):
+                T = tangent_basis(self.map, X[i + 1], idle=True)
+                S[i] = T @ (T.T @ S[i])
+        return U, G, S, taken
+
+    def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
+        """The curve found before, one sample on; the arrival is what leads to its first state."""
+        M, m, (x, P) = self.samples, self._noisy.nu, belief.prior
+        if belief.X is None or belief.W is None:
+            return np.tile(x, (M + 1, 1)), np.zeros((M, m))
+        X, W = np.vstack([belief.X[1:], belief.x]), np.vstack([belief.W[1:], np.zeros((1, m))])
+        S = root(P)
+        X[0], W[0] = x, 0.0
+        W[0, : len(x)] = np.linalg.lstsq(S, self.map.difference(x, X[1]), rcond=1e-9)[0]
+        still = slice(1, M - c + 2)
+        X[still], W[1 : M - c + 1] = x + S @ W[0, : len(x)], 0.0
+        return X, W
+
+    def _data(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """References of the cost: measurements on the turn of the curve's angles, and the roots of V^-1."""
+        ny, M, c, V = Y.shape[1], self.samples, len(Y), self.measurement.V
+        y, R = np.zeros((M + 1, ny)), np.zeros((M + 1, ny, ny))
+        for i, (row, x) in enumerate(zip(Y, X[M + 1 - c :], strict=True), M + 1 - c):
+            d = self.measurement.innovation(x, row)
+            seen = np.flatnonzero(~np.isnan(d))
+            y[i, seen] = (self.measurement(x) + d)[seen]
+            whole = np.ix_(seen, seen)
+            R[i][whole] = np.linalg.inv(np.linalg.cholesky(V[whole]))
+        return y, np.swapaxes(R, 1, 2).reshape(M + 1, ny * ny)  # a matrix column by column
+
+    def _shifted(self, y: np.ndarray) -> np.ndarray:
+        """Multipliers of rows, one sample on."""
+        n = self.samples * self._rows.m
+        path = y[:n].reshape(self.samples, self._rows.m)
+        return np.concatenate([path[1:].ravel(), path[-1], y[n:]])
+
+    def _covariances(self, X: np.ndarray, Y: np.ndarray, lin: Linearization) -> np.ndarray:
+        """Of the last state (MH 4)."""
+        M, c, A, B = self.samples, len(Y), lin.A, lin.B
+        C = self.measurement.jacobian(X)
+        P = B[0] @ B[0].T
+        for i in range(1, M + 1):
+            if i > 1:
+                P = A[i - 1] @ P @ A[i - 1].T + B[i - 1] @ B[i - 1].T
+                P = 0.5 * (P + P.T)
+            if i > M - c:
+                nothing = np.where(np.isnan(Y[i - M + c - 1]), np.nan, 0.0)
+                P = corrected(P, C[i], self.measurement.V, nothing)[1]
+        return P
+
+    def _next_prior(self, belief: Window, Y: np.ndarray, search: Interior) -> tuple[np.ndarray, np.ndarray]:
+        """(MH 3): the prior with the first measurement, one step on, linearized at the curve found."""
+        f, (x, P), it, lin = self.map, belief.prior, search.now, search.lin
+        first, ends, w = it.point.curve.x[1], it.point.steps.x1[1], it.point.curve.u[1]
+        apart = f.difference(first, x)
+        d, C = self.measurement.linearized(first, Y[0])
+        dx, P = corrected(P, C, self.measurement.V, d - C @ apart)
+        A, B = lin.A[1], lin.B[1]
+        x = f.retract(ends, A @ (apart + dx) - B @ w)
+        P = A @ P @ A.T + B @ B.T
+        return x, 0.5 * (P + P.T)
+
+    def _prior_by_filter(self, k: int, belief: Window, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same by the extended filter, at the prior itself."""
+        first = k + 1 - len(Y)
+        begun: Any = self._filter.correct(first, Estimate(*belief.prior), Y[0])
+        begun = self._filter.predict(first, begun, belief.U[0])
+        return begun.x, begun.P
+
+
+def slim_root(covariance: np.ndarray) -> np.ndarray:
+    """G (n, r) with G G' a covariance of rank r."""
+    G = root(covariance)
+    size = np.abs(G).max(axis=0, initial=0.0)
+    return G[:, size > 1e-12 * size.max(initial=0.0)]
+
+
+def _failure(search: Interior) -> str:
+    """Why a search's end is no estimate; empty where it is one."""
+    point, level = search.now.point, search.level
+    if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
+        return ""
+    left = level.open(point, search.now.s)
+    size = 1 + np.abs(point.curve.x).max()
+    if search.status is Status.INFEASIBLE or not left <= CLOSED * size:
+        return f"{search.status} with {left:.1e} open"
+    return ""

@@ -1,0 +1,117 @@
+"""`OffsetFree`: feedback about the point that reference and disturbances make, without steady error.
+
+Maths: docs/maths/feedback.md, "Offset-free tracking", whose equations have numbers (OF).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import as_names
+from vioc.compile.evaluate import Evaluator
+from vioc.control.linear.weights import named_jacobians
+from vioc.control.regulators.law import Law, StateLaw, as_law
+from vioc.maps.extended import ExtendedMap
+from vioc.maps.steps import check_steps
+from vioc.names import quantity_name
+
+
+class Target(NamedTuple):
+    """Where a law steers to: state (nx,), input (nu,), and the most that a step and the reference leave."""
+
+    x: np.ndarray
+    u: np.ndarray
+    left: float = 0.0
+
+
+class OffsetFree(Law):
+    """u = u_t - K difference(x_t, x^), where (x_t, u_t) is at rest under the disturbances that are estimated.
+
+    Parameters
+    ----------
+    regulator : SteadyRegulator, Regulator or law with gains
+        Of the mechanism, without disturbances.
+    map : ExtendedMap
+        The observer's: that of the regulator, with disturbances, parameters, biases as states.
+    hold : names, optional
+        Quantities of the state that are to be as in the reference, of a law that holds one point: the target
+        is solved for, by a Newton step a sample from the last one (OF 2). Needed where the mechanism has
+        parameters, or disturbances of states, to be estimated. Default: disturbances of inputs are taken off
+        the input (OF 1), which is exact along any trajectory.
+
+    Raises
+    ------
+    TypeError
+        Without gains, or with another map.
+    ValueError
+        Maps that do not belong together; what needs `hold`; `hold` with a law along a trajectory.
+    """
+
+    def __init__(self, regulator: Any, map: ExtendedMap, hold: str | Iterable[str] | None = None):
+        law = as_law(regulator)
+        if not isinstance(law, StateLaw) or not isinstance(map, ExtendedMap):
+            raise TypeError(
+                "expected a regulator with gains, and the ExtendedMap of the observer, got "
+                f"{type(law).__name__} and {type(map).__name__}"
+            )
+        f, g = map.inner, law.map
+        if (f.state_names, f.input_names) != (g.state_names, g.input_names):
+            raise ValueError("map: it extends a map with other states or inputs than the regulator's")
+        check_steps(g.dt, map.dt, "regulator", "the extended map")
+        self.law, self.map = law, map
+        self.names = () if hold is None else tuple(quantity_name(f, n, "hold") for n in as_names(hold))
+        if hold is None and not map.matched:
+            unmatched = ", ".join(n for n in map.constants if not n.startswith("bias."))
+            raise ValueError(
+                f"hold: among {unmatched} is more than disturbances of inputs, so the target is to be solved "
+                "for; name as many quantities as there are inputs, hold=[...]"
+            )
+        if hold is not None and not (law.after == "holds" and len(law.U) == 1):
+            raise ValueError("hold: of a law that holds one point, such as dlqr about an equilibrium")
+        if self.names:
+            s = f.symbols
+            values = ca.vertcat(*(f.quantity(n) for n in self.names))
+            self._values = Evaluator(ca.Function("held", [s.x, s.parameters], [values]))
+            named_jacobians(f, self.names, law.X[:1], "hold", "hold quantities of the state")
+
+    def start(self) -> Target:
+        """The regulator's own point."""
+        return Target(self.law.X[0], self.law.U[0])
+
+    def apply(self, k: int, x: np.ndarray, memory: Target) -> tuple[np.ndarray, Target]:
+        """The input at sample k for an estimate of the extended state."""
+        i, (state, constants) = self.law.row(k), self.map.split(x)
+        if self.names:
+            target = self._next(memory, constants)
+        else:
+            target = Target(self.law.X[i], self.law.U[i] - self.map.input_disturbance(constants))
+        f = self.law.map
+        return target.u - self.law.K[i] @ f.difference(target.x, state), target
+
+    def __call__(self, k: int, x: Any) -> np.ndarray:
+        if self.names:
+            return super().__call__(k, x)
+        return self.apply(k, np.asarray(x, float), self.start())[0]
+
+    def _next(self, at: Target, constants: np.ndarray) -> Target:
+        """(OF 2): the shortest Gauss-Newton step to where a step goes nowhere and what is held is so."""
+        f, n = self.map.inner, self.map.inner.ndx
+        steps = self.map.steps_at(np.concatenate([at.x, constants])[None], at.u[None])
+        lin = self.map.linearize_steps(steps)
+        A, B = lin.A[0, :n, :n], lin.B[0, :n]
+        J = named_jacobians(f, self.names, at.x[None], "hold", "hold quantities of the state")[0]
+        theta = self.map.owner(constants).theta
+        apart = self._values(self.law.X[0], f.theta)[0] - self._values(at.x, theta)[0]
+        moved = f.difference(at.x, self.map.split(steps.x1[0])[0])
+        left = np.concatenate([-moved, apart[:, 0]])
+        M = np.block([[A - np.eye(n), B], [J, np.zeros((len(J), f.nu))]])
+        step = np.linalg.lstsq(M, left, rcond=None)[0]
+        return Target(f.retract(at.x, step[:n]), at.u + step[n:], float(np.abs(left).max()))
+
+    def __repr__(self) -> str:
+        what = f"holds {', '.join(self.names)}" if self.names else "disturbances off the input"
+        return f"OffsetFree({self.law!r}; {what})"

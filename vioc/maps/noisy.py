@@ -1,0 +1,236 @@
+"""`NoisyMap`: a map under known inputs, whose own inputs are noise: what an estimator chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.errors import ModelError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.extended import TIMES
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.steps import times_of
+from vioc.maps.stepwise import stepwise
+from vioc.maps.trajectory import Trajectory
+from vioc.names import INPUTS
+
+
+class NoisyMap(OneStepMap):
+    """(x, w) -> f(x, u_k + G_k w) + S_k w, with u_k, G_k, S_k known; or x + S_k w where time stands still.
+
+    Parameters
+    ----------
+    inner : OneStepMap
+        Whose errors are its states.
+    size : int
+        m, of w.
+    known : tuple of arrays, optional
+        U (N, nu), G (N, nu, m), S (N, nx, m), and which steps are taken (N,) bool, of the steps 0 .. N-1 of
+        this map; step k0 of the inner map is the first one that is taken. Default one quiet step.
+    k0 : int
+
+    Notes
+    -----
+    With w of unit covariance the noise of the input is G_k w, that of the state S_k w, their covariances
+    G G' and S S'; they may be singular, none is inverted. See docs/maths/feedback.md, "Moving horizon".
+    """
+
+    def __init__(
+        self, inner: OneStepMap, size: int, known: tuple[np.ndarray, ...] | None = None, k0: int = 0
+    ):
+        if inner.ndx != inner.nx:
+            raise ModelError(
+                f"{type(inner).__name__}: its errors ({inner.ndx}) are not its states ({inner.nx}), to which "
+                "noise is added; use an integrator in generalized coordinates, or an ExtendedKalmanFilter"
+            )
+        self.inner, self.nu, self.k0 = inner, int(size), int(k0)
+        self.nx = self.ndx = inner.nx
+        self.dt, self.parameters, self.wrap, self.strings = (
+            inner.dt,
+            inner.parameters,
+            inner.wrap,
+            inner.strings,
+        )
+        self.state_names, self.multiplier_names = inner.state_names, inner.multiplier_names
+        self.input_names = tuple(f"noise.{i}" for i in range(self.nu))
+        self.system, self.impulse_behind = inner.system, inner.impulse_behind
+        self.backend, self.implicit = inner.backend, inner.implicit
+        s = inner.symbols
+        self.symbols = Symbols(s.x, ca.SX.sym("w", self.nu), s.multipliers, s.parameters, s.dt)
+        self.U: np.ndarray
+        self.G: np.ndarray
+        self.S: np.ndarray
+        self.taken: np.ndarray
+        quiet = np.zeros((1, inner.nu)), np.zeros((1, inner.nu, self.nu)), np.zeros((1, self.nx, self.nu))
+        self.U, self.G, self.S, self.taken = known or (*quiet, np.ones(1, bool))
+
+    def with_known(self, known: tuple[np.ndarray, ...], k0: int) -> NoisyMap:
+        """The same map under other known inputs and noise."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.U, twin.G, twin.S, twin.taken = known
+        twin.k0 = k0
+        return twin
+
+    def _rows(self, k: Any) -> np.ndarray:
+        """Which of what is known belongs to steps; the last one stays."""
+        return np.minimum(k, len(self.U) - 1)
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        return self.inner.difference(x0, x1)
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        return self.inner.difference_expression(x0, x1)
+
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        rescue: Rescue = "split",
+    ) -> Trajectory:
+        return stepwise(self, x0, U, k0, lengths, X, K, rescue)
+
+    def _starts(self) -> int:
+        """The step of this map that is the inner one's k0."""
+        return int(np.argmax(self.taken)) if self.taken.any() else 0
+
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
+        X, W = np.asarray(X, float), np.asarray(U, float)
+        h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
+        at, t = self._rows(k), times_of(h, k0, self.dt)[:-1]
+        ends, multipliers, splits = X.copy(), np.zeros((len(W), len(self.multiplier_names))), {}
+        taken = np.flatnonzero(self.taken[at])
+        if len(taken):
+            first, count = int(taken[0]), len(taken)
+            if taken[-1] - first + 1 != count:
+                raise ModelError("steps that are taken are one behind the other")
+            some = slice(first, first + count)
+            found = self.inner.steps_at(
+                np.ascontiguousarray(X[some]),
+                self.U[at[some]] + np.einsum("kij,kj->ki", self.G[at[some]], W[some]),
+                self.k0 + int(k[first]) - self._starts(),
+                h[some],
+                rescue=rescue,
+            )
+            ends[some], multipliers[some] = found.x1, found.multipliers
+            splits = {first + i: split for i, split in found.splits.items()}
+        ends = ends + np.einsum("kij,kj->ki", self.S[at], W)
+        return Steps(X, ends, W, multipliers, t, h, k, splits)
+
+    def _inner(self, steps: Steps) -> tuple[slice, Steps]:
+        """Which are taken, and what the inner map takes."""
+        at = self._rows(steps.k)
+        taken = np.flatnonzero(self.taken[at])
+        some = slice(int(taken[0]), int(taken[-1]) + 1) if len(taken) else slice(0, 0)
+        piece, at = steps.piece(some), at[some]
+        ends = piece.x1 - np.einsum("kij,kj->ki", self.S[at], piece.u)
+        inputs = self.U[at] + np.einsum("kij,kj->ki", self.G[at], piece.u)
+        on = self.k0 - self._starts()
+        return some, replace(piece, x1=ends, u=inputs, k=piece.k + on, t=piece.t + on * piece.h)
+
+    def _chain(self, steps: Steps, more: int) -> np.ndarray:
+        """What the inner step depends on (states, inputs, and `more`), by what this one does."""
+        n, m, nu = self.nx, self.nu, self.inner.nu
+        J = np.zeros((len(steps), n + nu + more, n + m + more))
+        J[:, :n, :n], J[:, n + nu :, n + m :] = np.eye(n), np.eye(more)
+        J[:, n : n + nu, n : n + m] = self.G[self._rows(steps.k)]
+        return J
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._first(steps, self.inner.first)
+
+    def first_with_times(self, steps: Steps) -> Linearization:
+        return self._first(steps, self.inner.first_with_times)
+
+    def _first(self, steps: Steps, of_inner: Any) -> Linearization:
+        some, inner = self._inner(steps)
+        lin = of_inner(inner)
+        n, m, more, nm = self.nx, self.nu, lin.P.shape[2], len(self.multiplier_names)
+        states, multipliers = (
+            np.zeros((len(steps), n, n + m + more)),
+            np.zeros((len(steps), nm, n + m + more)),
+        )
+        states[:, :, :n] = np.eye(n)
+        J = self._chain(steps.piece(some), more)
+        states[some] = np.concatenate([lin.A, lin.B, lin.P], axis=2) @ J
+        multipliers[some] = np.concatenate([lin.C, lin.D, lin.E], axis=2) @ J
+        states[:, :, n : n + m] += self.S[self._rows(steps.k)]
+        return Linearization.of(states, multipliers, m)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._second(steps, Z, zeta, self.inner.second, 0)
+
+    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._second(steps, Z, zeta, self.inner.second_with_times, TIMES)
+
+    def _second(
+        self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, of_inner: Any, timed: int
+    ) -> SecondOrder:
+        some, inner = self._inner(steps)
+        if not len(inner):
+            size = self.nx + self.nu + len(self.parameters) + timed
+            return SecondOrder.of(np.zeros((len(steps), size, size)), self.nx, self.nu)
+        H = of_inner(inner, np.ascontiguousarray(Z[some]), np.ascontiguousarray(zeta[some]))
+        more = H.pp.shape[2]
+        size = self.nx + self.nu + more
+        whole = np.zeros((len(steps), size, size))
+        J = self._chain(steps.piece(some), more)
+        whole[some] = np.swapaxes(J, 1, 2) @ H.matrix @ J
+        return SecondOrder.of(whole, self.nx, self.nu)
+
+    # -- names ----------------------------------------------------------------------------------
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.inner.coordinates
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        return self.inner.initial_state(q, v, u, **named)
+
+    def state(self, values: Mapping[str, float] | None = None, **named: float) -> np.ndarray:
+        return self.inner.state(values, **named)
+
+    def quantity(self, name: str) -> ca.SX:
+        """Noise, and quantities of the inner map's state."""
+        if name in self.state_names or name.removeprefix("u.") in self.input_names:
+            return super().quantity(name)
+        found = self.inner.quantity(name)
+        if ca.depends_on(found, self.inner.symbols.u):
+            raise ModelError(f"{name}: it depends on the input, which is known here; name the state's")
+        return found
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        return self.inner.rotation(frame)
+
+    def unit(self, name: str) -> str:
+        return "" if name.removeprefix("u.") in self.input_names else self.inner.unit(name)
+
+    def _more_quantities(self) -> list[str]:
+        own = {INPUTS + n for n in self.inner.input_names}
+        return [n for n in self.inner.quantity_names() if n not in own]
+
+    def identity(self) -> dict[str, Any]:
+        return {"map": "NoisyMap", "inner": self.inner.identity(), "size": self.nu, "dt": self.dt}
+
+    def with_dt(self, dt: float) -> NoisyMap:
+        return NoisyMap(self.inner.with_dt(dt), self.nu, (self.U, self.G, self.S, self.taken), self.k0)
+
+    def with_parameters(self, **values: float) -> NoisyMap:
+        inner = self.inner.with_parameters(**values)
+        return NoisyMap(inner, self.nu, (self.U, self.G, self.S, self.taken), self.k0)
+
+    def __reduce__(self):
+        return NoisyMap, (self.inner, self.nu, (self.U, self.G, self.S, self.taken), self.k0)
+
+    def __repr__(self) -> str:
+        return f"NoisyMap({self.inner!r}, {self.nu} of noise)"
