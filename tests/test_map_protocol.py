@@ -15,9 +15,9 @@ from vioc.maps.delay import DelayedMap
 from vioc.maps.derivatives import Linearization, SecondOrder
 from vioc.maps.explicit import ExplicitMap
 from vioc.maps.extended import ExtendedMap
-from vioc.maps.noisy import NoisyMap
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
+from vioc.maps.noisy import NoisyMap
 from vioc.maps.suite import CHECKS, Case, check_map, tensors
 from vioc.models import load
 

@@ -43,18 +43,15 @@ class Measurement:
     ----------
     names : tuple of ny str
     V : (ny, ny)
-<<<<<<< HEAD
+        Of noise and rounding.
     wrapped : (ny,), bool
         Which are known modulo 2 pi.
-=======
-        Of noise and rounding.
     expression : casadi.SX (ny,)
         g in the map's symbols.
 
     Notes
     -----
     A map with a state ``bias.NAME`` (`ExtendedMap`) has sensors that see NAME with that bias.
->>>>>>> e7bb06e (wip)
 
     Raises
     ------
@@ -99,20 +96,12 @@ class Measurement:
                 raise ValueError(f"{name}: a measurement is of the state alone, this depends on the step")
         known = {n for n in f.wrap if n in self.names}
         known |= {meaning(name, self.names, "wrap") for name in as_names(wrap)}
-<<<<<<< HEAD
         self.wrapped = np.array([n in known for n in self.names])
-        self._values = Evaluator(ca.Function("g", [s.x, s.parameters], [g, ca.jacobian(g, s.x)]))
-
-    def __reduce__(self):
-        wrapped = tuple(n for n, w in zip(self.names, self.wrapped, strict=True) if w)
-        return _rebuild, (self.map, self.names, self.V, wrapped)
-=======
-        self._wrapped = np.array([n in known for n in self.names])
         self.expression = g
         self._values = Evaluator(ca.Function("g", [s.x, s.parameters], [g, ca.jacobian(g, s.x)]))
 
     def __reduce__(self):
-        wrapped = tuple(n for n, w in zip(self.names, self._wrapped, strict=True) if w)
+        wrapped = tuple(n for n, w in zip(self.names, self.wrapped, strict=True) if w)
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
 
     def on(self, f: OneStepMap) -> Measurement:
@@ -149,7 +138,6 @@ class Measurement:
         """Which quantities are measured at sample k by plan, (ny,) bool."""
         n, first = self._every.T
         return (k >= first) & ((k - first) % n == 0)
->>>>>>> e7bb06e (wip)
 
     def _evaluate(self, x: np.ndarray) -> list[np.ndarray]:
         return self._values(x, self.map.theta)
@@ -169,15 +157,8 @@ class Measurement:
         return C @ retract_jacobian(self.map, x)
 
     def innovation(self, x: np.ndarray, y: Any) -> np.ndarray:
-<<<<<<< HEAD
-        """y - g(x), angles in [-pi, pi]."""
-        y = check_array(y, (len(self.names),), "measurement", self.names)
-        d = y - self(x)
-        return np.where(self.wrapped, d - 2 * np.pi * np.round(d / (2 * np.pi)), d)
-=======
         """y - g(x), angles in [-pi, pi]; not a number where y is none."""
         return self._apart(np.asarray(y, float), self(x))
->>>>>>> e7bb06e (wip)
 
     def linearized(self, x: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """`innovation` (ny,) and `jacobian` (ny, ndx) in one evaluation."""
@@ -189,7 +170,7 @@ class Measurement:
         if y.shape[-1:] != (len(self.names),) or np.isinf(y).any():
             check_array(y, (len(self.names),), "measurement", self.names)
         d = y - g
-        return np.where(self._wrapped, d - TURN * np.round(d / TURN), d)
+        return np.where(self.wrapped, d - TURN * np.round(d / TURN), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
         """What sensors give at sample k: g(x), with noise if there is a generator, in whole counts."""

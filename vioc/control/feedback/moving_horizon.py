@@ -115,7 +115,7 @@ class MovingHorizon:
     on_manifold: bool = False
 
     def __post_init__(self) -> None:
-        f, M = self.map, self.samples
+        M = self.samples
         if not (M == int(M) >= 1 and self.iterations == int(self.iterations) >= 1):
             raise ValueError(f"samples, iterations: expected whole numbers >= 1, got {M}, {self.iterations}")
         for name in ("W", "W_u", "P0"):

@@ -155,8 +155,14 @@ def _sensed(f: OneStepMap, measurement: Measurement | None, precision: str) -> t
     s, x = f.symbols, ca.SX.sym("x", f.nx)
     g = x
     if measurement is not None:
-        g = ca.vertcat(*(f.quantity(n) for n in measurement.names))
-        g = ca.densify(ca.substitute([g], [s.x, s.parameters], [x, ca.SX(ca.DM(f.theta))])[0])
+        if not measurement.always:
+            raise ValueError(
+                "observer: its sensors have rates of their own, which are not written in C; measure all "
+                "quantities at every sample"
+            )
+        g = ca.densify(
+            ca.substitute([measurement.expression], [s.x, s.parameters], [x, ca.SX(ca.DM(f.theta))])[0]
+        )
     return x, g, _expression("sensed", "what sensors see at x", precision, {"y": g}, x=x).source + "\n"
 
 
