@@ -21,7 +21,7 @@ from vioc.control import dlqr, feedback
 HEAVIER = 1.1
 COUNTS = 4096
 NOISE = 1e-2  # N m, rms of every torque
-BAR_DT, ARM_DT = 0.005, 0.02  # s
+BAR_DT, ARM_DT = 0.01, 0.02  # s
 DURATION, LAST = 3.0, 1.0  # s, of a run, and of what is called steady
 FAMILY, BY_HORIZON = 40, 8  # random mechanisms, and how many of them the moving horizon is tried on
 FAMILY_DT, SECONDS, READ = 0.01, 1.0, 1e-3  # s, s, rad or m: noise of every coordinate
@@ -81,7 +81,7 @@ def bar_case() -> Case:
     guess = {"l1": -0.1, "l2": 0.6, "r1": 1.0, "r2": -0.9}
     closed = vioc.consistent_configuration(f.system, guess)
     rest = feedback.equilibrium(f, l1=closed.q[0], r1=closed.q[2], guess=f.initial_state(closed))
-    law = dlqr(f, rest, {"l1": 1e3, "r1": 1e3, "v.l1": 0.1, "v.r1": 0.1}, 1.0, on_manifold=True)
+    law = dlqr(f, rest, {"l1": 250.0, "r1": 250.0, "v.l1": 0.1, "v.r1": 0.1}, 1.0, on_manifold=True)
     return Case(f, plant, rest, law, ("tipl:x", "tipl:z"), ("l1", "r1"), True)
 
 
