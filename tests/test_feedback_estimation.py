@@ -1,6 +1,7 @@
 """Moving horizons, missing and rounded measurements, disturbances as states, targets, unequal steps."""
 
 import pickle
+from functools import cache
 from itertools import product
 
 import casadi as ca
@@ -11,7 +12,7 @@ from scipy.optimize import lsq_linear
 from scipy.stats import chi2
 
 import vioc
-from vioc.control import dlqr
+from vioc.control import Problem, dlqr, quadratic
 from vioc.control.feedback import (
     ClosedLoop,
     ConfigurationObserver,
@@ -19,9 +20,12 @@ from vioc.control.feedback import (
     ExtendedKalmanFilter,
     ExtendedMap,
     Law,
+    LinearMPC,
     Measurement,
     MovingHorizon,
+    NonlinearMPC,
     OffsetFree,
+    ScheduledLaw,
     as_law,
     equilibrium,
     kalman,
@@ -302,7 +306,9 @@ class Own(Law):
         return np.zeros(self.map.nu)
 
 
-def laws(f):
+@cache
+def laws(dt):
+    f = STEPS[dt]
     rest = np.zeros(2), np.zeros(1)
     run = f.rollout(*rest, steps=40)
     g = ExtendedMap(f, disturbances=["force"])
@@ -311,11 +317,16 @@ def laws(f):
         "along": dlqr(f, run, 1.0, 1.0),
         "curve": track_curve(f, run.x, run.u, 1.0, 1.0),
         "offset-free": OffsetFree(dlqr(f, rest, 1.0, 1.0), g),
+        "linear horizon": LinearMPC(dlqr(f, rest, 1.0, 1.0), 3, lower=-5.0, upper=5.0),
+        "nonlinear horizon": NonlinearMPC(Problem(f, quadratic(f, Q=1.0, R=1.0), 3)),
+        "scheduled": ScheduledLaw.of([dlqr(f, ([x, 0.0], [0.0]), 1.0, 1.0) for x in (0.0, 1.0)], "x"),
         "own": Own(f),
     }
 
 
-def observers(f):
+@cache
+def observers(dt):
+    f = STEPS[dt]
     rest = np.zeros(2), np.zeros(1)
     y = Measurement(f, {"x": 0.1})
     g = ExtendedMap(f, disturbances=["force"])
@@ -346,7 +357,7 @@ STEPS = {0.02: double_integrator(0.02), 0.1: double_integrator(0.1), 0.15: doubl
 @pytest.mark.parametrize(("of_law", "of_observer"), list(product(STEPS, STEPS)))
 def test_unequal_steps_raise_or_are_held(of_law, of_observer):
     """Every law, plant and observer, at every pair of step lengths: a plant of 0.02 s."""
-    all_laws, all_observers = laws(STEPS[of_law]), observers(STEPS[of_observer])
+    all_laws, all_observers = laws(of_law), observers(of_observer)
     for (name, law), (seen, observer), plant in product(
         all_laws.items(), all_observers.items(), plants(STEPS[0.02]).values()
     ):
