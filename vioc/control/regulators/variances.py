@@ -17,6 +17,7 @@ SHRINK = 0.1  # of the barrier's weight, from one centre to the next
 CENTRED = 1e-6  # square of Newton's decrement over the barrier's weight
 ARMIJO = 1e-4
 PROVEN = 1e-9  # by how much, relative, a lower bound must exceed what is allowed
+ROUNDING = 1e-9  # of the dual: less is no rise that could be seen
 COUPLED = 1e-13  # of an input with what it moves, relative: less is rounding
 NEWTON = 300  # steps in all
 DECADES = 20  # of a first multiplier
@@ -225,19 +226,26 @@ class VarianceProblem:
         found = self.at(now)
         basis = _Basis(len(now.mu), len(now.L))
         for step in range(NEWTON):
-            if step % 4 == 0 and not found.kept:
+            if not found.kept:  # every time: an ascent without end outgrows rounding in a few steps
                 bound, total = self.least(now), now.total
                 if bound > (1 + PROVEN) * total:
                     raise Unreachable(now, bound / total)
             slope, curve = self._derivatives(now, found, basis, t)
             move = np.linalg.solve(curve, slope)
             decrement = float(slope @ move)
-            if decrement <= CENTRED * t:
+            risen = None if decrement <= CENTRED * t else self._search(now, found, basis, t, move, decrement)
+            if risen is None:
+                if not decrement <= max(CENTRED * t, ROUNDING * abs(found.dual)):  # nor not a number
+                    raise OptimizationError(
+                        f"no verdict: with multipliers of {now.total:.3g} rounding leaves no way on (largest "
+                        f"variance {found.worst:.6g} of its limit): inputs hardly move something that is "
+                        "limited; allow more"
+                    )
                 if found.kept and t * count <= tolerance * found.dual:
                     return now, t, step
                 t *= SHRINK
                 continue
-            now, found = self._search(now, found, basis, t, move, decrement)
+            now, found = risen
         raise OptimizationError(
             f"no verdict in {NEWTON} steps: the limits are at the edge of what can be reached (largest "
             f"variance {found.worst:.6g} of its limit); allow a little more"
@@ -271,7 +279,7 @@ class VarianceProblem:
             return None
 
     def _search(self, now, found, basis, t: float, move: np.ndarray, decrement: float):
-        """Up along the move: the barrier's value rises by Armijo's rule."""
+        """Up along the move: the barrier's value rises by Armijo's rule; None where it does not."""
         value, length = found.dual + t * basis.barrier(now), 1.0
         while length > 1e-12:
             trial = basis.moved(now, length * move)
@@ -283,10 +291,7 @@ class VarianceProblem:
                 if rise >= ARMIJO * length * decrement - 1e-13 * abs(value):
                     return trial, there
             length *= 0.5
-        raise OptimizationError(
-            f"no verdict: with multipliers of {now.total:.3g} rounding leaves no way on (largest variance "
-            f"{found.worst:.6g} of its limit): inputs hardly move something that is limited; allow more"
-        )
+        return None
 
     def _derivatives(self, now: Multipliers, found: Found, basis: _Basis, t: float):
         """Slope and minus the curvature of the dual with the barrier, by the multipliers."""
