@@ -190,7 +190,10 @@ class VarianceProblem:
         (C, at, D, when, T), N, n = self.limits, len(self.A), self.A.shape[1]
         root = np.sqrt(multipliers.mu)
         C, D = root[: len(at), None] * C, root[len(at) :, None] * D
-        Y = C[at == N] if T is None else np.vstack([C[at == N], np.linalg.cholesky(multipliers.L).T @ T])
+        Y = C[at == N]
+        if T is not None:
+            values, vectors = np.linalg.eigh(multipliers.L)
+            Y = np.vstack([Y, np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ T)])
         value = 0.0
         for k in range(N - 1, -1, -1):
             value += float(np.sum(Y @ self.W[k] * Y))
