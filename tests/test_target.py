@@ -13,7 +13,7 @@ import pytest
 from control_maps import cart_pole, midpoint_pendulum, two_inputs
 
 import vioc
-from vioc.control import dlqr, target
+from vioc.control import Cost, Problem, dlqr, target
 from vioc.control.feedback import (
     ClosedLoop,
     ConfigurationObserver,
@@ -21,6 +21,7 @@ from vioc.control.feedback import (
     LimitedLaw,
     LinearMPC,
     Measurement,
+    NonlinearMPC,
     ScheduledLaw,
     StateLaw,
     as_law,
@@ -306,6 +307,41 @@ def test_steps_of_any_map(tmp_path):
                 d = d - np.linalg.solve(J, G[:, 0]) if found.n else d
             np.testing.assert_allclose(np.array(found.result(d, *given)[0])[:, 0], run.x[k + 1], atol=1e-12)
     assert found.n == 0 and split(pendulum).n == 0 and target.write_target is write_target
+
+
+@needs_compiler
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_a_receding_horizon_replays_its_plans(precision, tmp_path):
+    """Real-time iteration with bounds, a soft limit and a reference, from the start that swings up."""
+    f = cart_pole(0.05)
+    target_x = np.where(np.arange(60) < 30, 0.0, 0.3)
+    goal = ca.SX.sym("goal")
+    weights = ca.diag(ca.DM([20.0, 20.0, 0.2, 0.2]))
+    e = f.symbols.x - ca.vertcat(goal, 0, 0, 0)
+    cost = Cost(f, 0.5 * ca.bilin(weights, e) + 0.05 * ca.sumsqr(f.symbols.u), 10 * ca.bilin(weights, e),
+                references=[(goal, target_x)])  # fmt: skip
+    names = f.state_names
+    bounds = {f"u.{f.input_names[0]}": 15.0, names[0]: (-0.25, 0.45)}
+    law = NonlinearMPC(Problem(f, cost, 15, bounds=bounds), soft={names[0]: 1e3}, native=True)
+    start = f.state({names[1]: 0.5})
+    written = write_target(tmp_path / "plan", ClosedLoop(f, law), start, steps=45, precision=precision)
+    u = written.records.samples.u
+    assert np.abs(u).max() == 15.0 and written.records.samples.estimates[-1, 0] > 0.1
+    code, text = replayed(written, *(CHECKED if works(*CHECKED) and precision == "double" else []))
+    assert code == 0 and "inputs" in text, text
+    if precision == "double":  # no answer is no end
+        c = loaded(written)
+        c.plan_memory.restype = ctypes.c_ulong
+        state, u, far = np.zeros(c.plan_memory(), np.uint8), np.zeros(1), np.full(4, 1e300)
+        c.plan_start(pointer(state), None)
+        for y, expected in ((start, 0), (far, 16), (np.full(4, np.nan), 8)):
+            status = c.plan_output(pointer(state), pointer(y), pointer(u))
+            assert status & expected == expected and (expected or not status)
+            assert np.isfinite(u).all() and np.abs(u).max() <= 15.0
+            c.plan_advance(pointer(state), pointer(u))
+    with pytest.raises(ValueError, match="a NonlinearMPC with newton is not written in C"):
+        two = NonlinearMPC(Problem(f, cost, 15, bounds=bounds), newton=2, native=True)
+        write_target(tmp_path / "two", ClosedLoop(f, two), start, steps=2)
 
 
 # -- a loop at a rate, and FMUs -------------------------------------------------------------------------

@@ -9,14 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from vioc.control.feedback.kalman import ExtendedKalmanFilter, KalmanFilter
 from vioc.control.feedback.loop import ClosedLoop
 from vioc.control.feedback.scheduled import LimitedLaw, ScheduledLaw
 from vioc.control.problem.limits import input_bounds
+from vioc.control.receding.nonlinear import NonlinearMPC
 from vioc.control.regulators.law import StateLaw, as_law
 from vioc.control.target.emit import SUFFIX, Operations, number
-from vioc.control.target.pages import TOLERANCE, described, filled, header, readme
-from vioc.control.target.parts import Part, helpers, law_part, observer_part, step_part, template
+from vioc.control.target.pages import described, filled, header, readme, tolerance
+from vioc.control.target.parts import NONE, Part, helpers, law_part, observer_part, step_part, template
+from vioc.control.target.plans import check_plan, plan_part
 from vioc.control.target.records import Records, of_loop, of_map, samples_text
 from vioc.control.target.steps import split
 from vioc.maps.protocol import OneStepMap
@@ -134,7 +138,8 @@ def write_target(
     loop = None if isinstance(what, OneStepMap) else _loop(what)
     observer = None if loop is None else loop.observer
     f: Any = what if loop is None else loop.plant if observer is None else observer.map
-    linearized = linearize or isinstance(observer, ExtendedKalmanFilter)
+    law = None if loop is None else as_law(loop.law)
+    linearized = linearize or isinstance(observer, ExtendedKalmanFilter) or isinstance(law, NonlinearMPC)
     stepped = step or linearized or loop is None or isinstance(observer, KalmanFilter)
     equations = split(f) if stepped or observer is not None or f.ndx != f.nx else None
     if loop is None:
@@ -145,26 +150,41 @@ def write_target(
     if stepped:
         assert equations is not None
         run = records.steps
-        count = equations.iterations(run.x0, run.u, run.k, precision, iterations)
+        X, U, k = run.x0, run.u, run.k
+        if isinstance(law, NonlinearMPC):
+            assert records.samples is not None
+            check_plan(law, f)
+            plan = law.begin(records.samples.k0, records.samples.estimates[0])[0]
+            X, U = np.concatenate([X, plan.x[:-1]]), np.concatenate([U, plan.u])
+            k = np.concatenate([k, records.samples.k0 + np.arange(len(plan.u))])
+        count = equations.iterations(X, U, k, precision, iterations)
         pieces.append(step_part(equations, count, linearized, precision))
     cost = dict(pieces[0].operations) if pieces else {}
     if loop is not None:
         assert records.samples is not None
         bounds = input_bounds(loop.plant, loop.lower, loop.upper)
         pieces.append(observer_part(f, observer, equations, cost, precision, records.samples.covariance))
-        pieces.append(law_part(as_law(loop.law), *bounds, precision))
+        if isinstance(law, NonlinearMPC):
+            pieces.append(plan_part(law, plan, bounds, precision, cost))
+        else:
+            pieces.append(law_part(law, *bounds, precision))
         spent = {**pieces[-1].operations, **pieces[-2].operations}
-        cost |= {"output": spent["observe"] + spent["law"], "advance": spent.get("predict", Operations())}
+        advance = spent.get("predict", NONE) + spent.get("ahead", NONE)
+        cost |= {"output": spent["observe"] + spent["law"], "advance": advance}
     functions = [n for n, kept in (("step", stepped), ("linearize", linearized and stepped)) if kept]
-    functions += ["law", "start", "output", "advance", "measure", "memory"] * (loop is not None)
+    functions += ["law"] * (loop is not None and not isinstance(law, NonlinearMPC))
+    functions += ["start", "output", "advance", "measure", "memory"] * (loop is not None)
     target = Target(folder, name, f, tuple(functions), precision, cost, count, records)
     folder.mkdir(parents=True, exist_ok=True)
     sizes = {"NX": f.nx, "NU": f.nu, "NM": len(f.multiplier_names)}
     sizes |= {k: v for p in pieces for k, v in p.sizes.items()}
     target.write(f"{name}.h", header(target, sizes, pieces, observer))
     target.write(f"{name}.c", _source(target, sizes, pieces))
+    for file, text in ((file, text) for p in pieces for file, text in p.headers.items()):
+        guard = re.sub(r"\W", "_", file).upper()
+        target.write(target.text(file), f"#ifndef {guard}\n#define {guard}\n{text}#endif\n")
     target.write(f"{name}_samples.h", samples_text(records))
-    check = template("check.c").replace("CHECK_TOLERANCE", repr(TOLERANCE[precision]))
+    check = template("check.c").replace("CHECK_TOLERANCE", repr(tolerance(target)))
     target.write(f"{name}_test.c", check)
     target.write(f"{name}_time.c", template("time.c"))
     target.write("README.md", readme(target, observer))
@@ -176,10 +196,11 @@ def write_target(
 def _loop(what: Any) -> ClosedLoop:
     """A closed loop whose law can be written; of a law alone, about its own map."""
     law = as_law(what.law if isinstance(what, ClosedLoop) else what)
-    if not isinstance(law.law if isinstance(law, LimitedLaw) else law, (StateLaw, ScheduledLaw)):
+    inner = law.law if isinstance(law, LimitedLaw) else law
+    if not isinstance(inner, (StateLaw, ScheduledLaw)) and not isinstance(law, NonlinearMPC):
         raise TypeError(
             f"law: {type(law).__name__} is not written in C; expected a regulator, a StateLaw, a "
-            "ScheduledLaw, or a LimitedLaw of one"
+            "ScheduledLaw, a LimitedLaw of one, or a NonlinearMPC"
         )
     return what if isinstance(what, ClosedLoop) else ClosedLoop(law.map, law)  # type: ignore[attr-defined]
 
@@ -193,6 +214,7 @@ def _source(target: Target, sizes: Mapping[str, int], pieces: list[Part]) -> str
         "#include <limits.h>",
         "#include <math.h>",
         "#include <stddef.h>",
+        "#include <string.h>",
         f'#include "{target.name}.h"',
         "",
         "typedef target_real real;",

@@ -18,8 +18,10 @@ STATUS = {  # bits of what the functions return
     "SINGULAR": "a matrix of the step or of the filter has no inverse; nothing is written",
     "OUTSIDE": "the tables have no row for this sample; nothing is written",
     "NOT_FINITE": "a measurement or an input is no number; the prediction stays, or nothing is written",
+    "NO_PLAN": "the program of a receding horizon has no answer; the last plan goes on",
 }
 TOLERANCE = {"double": 1e-10, "single": 2e-3}  # of the test program, relative to the largest of each quantity
+PLANNED_SINGLE = 0.1  # likewise, of programs that an interior point solves in single precision
 
 PROTOTYPES = {
     "step": (
@@ -68,6 +70,11 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[Part], observe
         "   Operations at worst:",
         *(f"   {n:<12} {cost}" for n, cost in target.operations.items()),
     ]
+    if "PLANNED" in sizes:
+        lines.append(
+            f"   output also solves a program of {sizes['PLANNED']} stages, whose operations are not counted."
+        )
+        lines.append(f"   It takes at most {sizes['PLAN_ITERATIONS']} iterations of an interior point.")
     if target.iterations:
         lines.append(f"   A step is {target.iterations} iterations of Newton's method and one correction.")
     lines += [
@@ -84,6 +91,7 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[Part], observe
         f"typedef {real} target_real;",
         "",
     ]
+    lines += [f'#include "{file}"\n' for p in pieces for file in p.headers]
     lines += [f"#define TARGET_{n} {sizes[n]}" for n in ("NX", "NU", "NM", "NY") if n in sizes]
     lines += ["", "/* What functions return: 0, or the sum of */", "enum {"]
     lines += [f"    /* {text} */\n    TARGET_{n} = {2**i}," for i, (n, text) in enumerate(STATUS.items())]
@@ -98,6 +106,12 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[Part], observe
         prototype, text = PROTOTYPES[n]
         lines += [f"/* {text} */", prototype, ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
+
+
+def tolerance(target: Target) -> float:
+    """What the test program allows."""
+    planned = "output" in target.functions and "law" not in target.functions
+    return PLANNED_SINGLE if planned and target.precision == "single" else TOLERANCE[target.precision]
 
 
 def layout(target: Target, observer: Any) -> dict[str, tuple[str, ...]]:
@@ -138,7 +152,7 @@ def readme(target: Target, observer: Any) -> str:
         "NAME": target.name,
         "PRECISION": target.precision,
         "DT": repr(target.map.dt),
-        "TOLERANCE": f"{TOLERANCE[target.precision]:g}",
+        "TOLERANCE": f"{tolerance(target):g}",
         "LOOP": LOOP if "output" in target.functions else "",
         "VECTORS": "\n".join(rows),
         "OPERATIONS": "\n".join(costs),

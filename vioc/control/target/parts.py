@@ -53,6 +53,8 @@ class Part:
         Statements that set them at the start.
     operations : dict of str to Operations
         Of its functions at worst.
+    headers : dict of str to str
+        Files that the folder's header includes, by name.
     """
 
     source: str
@@ -61,6 +63,7 @@ class Part:
     state: tuple[str, ...] = ()
     begin: str = ""
     operations: Mapping[str, Operations] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache
@@ -268,6 +271,13 @@ def _recovered(step: SplitStep, nq: int, precision: str) -> tuple[Emitted, Emitt
     return found, _expression("unwind", "q1 the short way from q0", precision, {"q": near}, q0=q0, q1=q1)
 
 
+def difference_of(f: OneStepMap, precision: str) -> Emitted:
+    """The function `difference` of states."""
+    x0, x1 = ca.SX.sym("x0", f.nx), ca.SX.sym("x1", f.nx)
+    dx, text = f.difference_expression(x0, x1), "x1 - x0, angles the short way"
+    return _expression("difference", text, precision, {"dx": ca.densify(dx)}, x0=x0, x1=x1)
+
+
 def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> Part:
     """What makes of an estimate an input within bounds."""
     limited = law if isinstance(law, LimitedLaw) else None
@@ -279,15 +289,7 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
         ):
             raise ValueError("bounds: a LimitedLaw has its own; give the loop none, or wider ones")
     f = law.map
-    x0, x1 = ca.SX.sym("x0", f.nx), ca.SX.sym("x1", f.nx)
-    dx = _expression(
-        "difference",
-        "x1 - x0, angles the short way",
-        precision,
-        {"dx": f.difference_expression(x0, x1)},
-        x0=x0,
-        x1=x1,
-    )
+    dx = difference_of(f, precision)
     text += dx.source + "\n"
     sizes = {"LAW_NX": f.nx, "LAW_ROWS": len(law.U)}
     nu, needs = f.nu, ("all_finite",)

@@ -2,9 +2,9 @@
 static int command(target_state *s, real *u)
 {
     real wanted[NU];
-    const int status = target_law(s->k, s->x, wanted);
+    const int status = ASK(s, wanted);
     int i;
-    if (status) return status;
+    if (status & ~TARGET_NO_PLAN) return status;
     if (!all_finite(NU, wanted)) return TARGET_NOT_FINITE;
     for (i = 0; i < NU; ++i) {
         real value = wanted[i];
@@ -24,6 +24,6 @@ static int command(target_state *s, real *u)
 #if RATED
     s->moved = 1;
 #endif
-    return 0;
+    return status;
 }
 

@@ -15,9 +15,12 @@ int target_output(target_state *s, const real *y, real *u)
 
 int target_advance(target_state *s, const real *u)
 {
-    const int status = predict(s, u);
+    int status = predict(s, u);
     if (s->k < INT_MAX) ++s->k; /* a counter that came to its end stays there */
     if (REPEATS && s->k >= FIRST_SAMPLE + REPEATS) s->k -= REPEATS;
+#ifdef PLANNED
+    status |= ahead(s);
+#endif
     return status;
 }
 

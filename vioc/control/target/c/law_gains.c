@@ -1,3 +1,5 @@
+#define ASK(s, u) target_law((s)->k, (s)->x, u)
+
 int target_law(int k, const real *x, real *u)
 {
     real dx[LAW_NX];
