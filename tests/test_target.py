@@ -18,10 +18,12 @@ from vioc.control.feedback import (
     ClosedLoop,
     ConfigurationObserver,
     ExtendedKalmanFilter,
+    ExtendedMap,
     LimitedLaw,
     LinearMPC,
     Measurement,
     NonlinearMPC,
+    OffsetFree,
     ScheduledLaw,
     StateLaw,
     as_law,
@@ -342,6 +344,29 @@ def test_a_receding_horizon_replays_its_plans(precision, tmp_path):
     with pytest.raises(ValueError, match="a NonlinearMPC with newton is not written in C"):
         two = NonlinearMPC(Problem(f, cost, 15, bounds=bounds), newton=2, native=True)
         write_target(tmp_path / "two", ClosedLoop(f, two), start, steps=2)
+
+
+@needs_compiler
+def test_disturbances_and_biases_are_estimated(cart, tmp_path):
+    """A law without offset on an extended map: wind on the cart, a bias of its encoder, counts."""
+    f, upright, law, _ = cart
+    wide = ExtendedMap(f, disturbances=["force"], biases=["theta"])
+    encoders = Measurement(wide, ("x", "theta"), counts={"theta": 4096}, resolution={"x": 1e-4})
+    walk = {n: 1e-9 for n in f.state_names} | {"disturbance.force": 1e-3}
+    loop = ClosedLoop(
+        wide, OffsetFree(law, wide), ExtendedKalmanFilter(wide, encoders, walk, P0=1e-3), -12, 12
+    )
+    windy = wide.join(upright.x + 0.01, {"disturbance.force": 1.5, "bias.theta": 0.01})
+    written = write_target(tmp_path / "wind", loop, windy, steps=80, estimate=wide.join(upright.x))
+    assert replayed(written)[0] == 0
+    rates = Measurement(f, ("x", "theta"), counts={"x": 4096, "theta": 4096}, every={"x": 3})
+    for refused, text in (
+        (ClosedLoop(f, law, ExtendedKalmanFilter(f, rates, 1e-9)), "rates of its own .`every`. is not"),
+        (ClosedLoop(f.with_dt(0.005), law, hold=True), "law: made for steps of 0.01 s.*in C all run at one"),
+        (ClosedLoop(wide, OffsetFree(law, wide, hold="x"), loop.observer), "solves for its target"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            write_target(tmp_path / "no", refused, refused.plant.state(), steps=4)
 
 
 # -- a loop at a rate, and FMUs -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 
 from vioc.control.feedback.kalman import ExtendedKalmanFilter, KalmanFilter
 from vioc.control.feedback.loop import ClosedLoop
+from vioc.control.feedback.offset_free import OffsetFree
 from vioc.control.feedback.scheduled import LimitedLaw, ScheduledLaw
 from vioc.control.problem.limits import input_bounds
 from vioc.control.receding.nonlinear import NonlinearMPC
@@ -24,6 +25,7 @@ from vioc.control.target.plans import check_plan, plan_part
 from vioc.control.target.records import Records, of_loop, of_map, samples_text
 from vioc.control.target.steps import split
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_steps
 
 Precision = Literal["double", "single"]
 
@@ -138,7 +140,10 @@ def write_target(
     loop = None if isinstance(what, OneStepMap) else _loop(what)
     observer = None if loop is None else loop.observer
     f: Any = what if loop is None else loop.plant if observer is None else observer.map
-    law = None if loop is None else as_law(loop.law)
+    law: Any = None if loop is None else as_law(loop.law)
+    if loop is not None:
+        check_steps(law.map.dt, f.dt, "law", "the observer's map", "in C all run at one step")
+        check_steps(loop.plant.dt, f.dt, "plant", "the observer's map", "in C all run at one step")
     linearized = linearize or isinstance(observer, ExtendedKalmanFilter) or isinstance(law, NonlinearMPC)
     stepped = step or linearized or loop is None or isinstance(observer, KalmanFilter)
     equations = split(f) if stepped or observer is not None or f.ndx != f.nx else None
@@ -197,10 +202,11 @@ def _loop(what: Any) -> ClosedLoop:
     """A closed loop whose law can be written; of a law alone, about its own map."""
     law = as_law(what.law if isinstance(what, ClosedLoop) else what)
     inner = law.law if isinstance(law, LimitedLaw) else law
-    if not isinstance(inner, (StateLaw, ScheduledLaw)) and not isinstance(law, NonlinearMPC):
+    known = (StateLaw, ScheduledLaw)
+    if not isinstance(inner, known) and not isinstance(law, (NonlinearMPC, OffsetFree)):
         raise TypeError(
             f"law: {type(law).__name__} is not written in C; expected a regulator, a StateLaw, a "
-            "ScheduledLaw, a LimitedLaw of one, or a NonlinearMPC"
+            "ScheduledLaw, a LimitedLaw of one, an OffsetFree, or a NonlinearMPC"
         )
     return what if isinstance(what, ClosedLoop) else ClosedLoop(law.map, law)  # type: ignore[attr-defined]
 

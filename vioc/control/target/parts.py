@@ -24,6 +24,7 @@ import numpy as np
 from vioc.control.feedback.configurations import ConfigurationObserver
 from vioc.control.feedback.kalman import ExtendedKalmanFilter, KalmanFilter
 from vioc.control.feedback.measurement import Measurement
+from vioc.control.feedback.offset_free import OffsetFree
 from vioc.control.feedback.scheduled import LimitedLaw
 from vioc.control.regulators.law import StateLaw
 from vioc.control.target.c_comment import listed
@@ -281,17 +282,25 @@ def difference_of(f: OneStepMap, precision: str) -> Emitted:
 def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> Part:
     """What makes of an estimate an input within bounds."""
     limited = law if isinstance(law, LimitedLaw) else None
-    text, bounded = "", [lower, upper]
+    text, bounded, offset = "", [lower, upper], law if isinstance(law, OffsetFree) else None
     if limited is not None:
         law, bounded = limited.law, [np.maximum(lower, limited.lower), np.minimum(upper, limited.upper)]
         if not np.array_equal(np.clip(limited.lower, lower, upper), limited.lower) or not np.array_equal(
             np.clip(limited.upper, lower, upper), limited.upper
         ):
             raise ValueError("bounds: a LimitedLaw has its own; give the loop none, or wider ones")
+    if offset is not None:
+        if offset.names:
+            raise ValueError(
+                "law: an OffsetFree with hold=[...] solves for its target, which is not written in C"
+            )
+        names, law = offset.map.state_names, offset.law
+        at = [names.index(n) if n in names else -1 for n in (f"disturbance.{u}" for u in law.map.input_names)]
+        text += f"static const int offset_at[] = {{{', '.join(map(str, at))}}}; /* states, or -1 */\n\n"
     f = law.map
     dx = difference_of(f, precision)
     text += dx.source + "\n"
-    sizes = {"LAW_NX": f.nx, "LAW_ROWS": len(law.U)}
+    sizes = {"LAW_NX": f.nx, "LAW_ROWS": len(law.U), "OFFSET": int(offset is not None)}
     nu, needs = f.nu, ("all_finite",)
     operations = dx.operations + product(nu, f.nx, 1) + Operations(adds=nu)
     tables = [("x_d", law.X), ("u_d", law.U)]

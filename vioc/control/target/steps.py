@@ -14,6 +14,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.errors import StepError
+from vioc.maps.extended import ExtendedMap
 from vioc.maps.protocol import OneStepMap
 
 OPTIONS = {"cse": True}
@@ -138,6 +139,8 @@ def split(f: OneStepMap) -> SplitStep:
             f"{type(f).__name__}: its errors ({f.ndx}) are not its states ({f.nx}); C is written for maps "
             "whose errors are differences of states, such as MidpointVI of the same mechanism"
         )
+    if isinstance(f, ExtendedMap):
+        return _extended(f)
     t = ca.SX.sym("t")
     x, u, nm = ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), len(f.multiplier_names)
     theta, dt = ca.DM(f.theta), ca.DM(f.dt)
@@ -161,6 +164,20 @@ def split(f: OneStepMap) -> SplitStep:
     given = _solved(rows, y, last, given)
     after = ca.vertcat(*(given[j] for j in range(f.nx + nm)))
     return SplitStep(f, d, tuple(j for j in core if j < f.nx), x, u, t, G, after)
+
+
+def _extended(f: ExtendedMap) -> SplitStep:
+    """The inner map's step under what constants push; they stay as they are."""
+    if not f.matched:
+        raise ValueError(
+            f"{f!r}: in C constants are disturbances of inputs, and biases; leave out the others"
+        )
+    inner, n = split(f.inner), f.inner.nx
+    x = ca.SX.sym("x", f.nx)
+    pushed = ca.SX(ca.DM(f.input_disturbance(np.eye(f.nx - n)).T)) @ x[n:]
+    after = ca.vertcat(inner.after[:n], x[n:], inner.after[n:])
+    G, after = ca.substitute([inner.G, after], [inner.x, inner.u], [x[:n], inner.u + pushed])
+    return SplitStep(f, inner.d, inner.states, x, inner.u, inner.t, G, after)
 
 
 Pairs = list[tuple[int, int]]  # (equation, unknown) that it gives

@@ -11,6 +11,9 @@ int target_law(int k, const real *x, real *u)
         real sum = 0;
         for (c = 0; c < LAW_NX; ++c) sum += gain[LAW_GAINS == 1 ? 0 : row][r * LAW_NX + c] * dx[c];
         u[r] = u_d[row][r] - sum;
+#if OFFSET
+        if (offset_at[r] >= 0) u[r] -= x[offset_at[r]];
+#endif
     }
     return 0;
 }
