@@ -17,6 +17,7 @@ from benchmarks.batches import batches
 from benchmarks.compile_times import compile_times
 from benchmarks.derivatives import derivatives
 from benchmarks.harness import Bench, Group, Row, machine, markdown, one_core, plain, table
+from benchmarks.mpc import mpc
 from benchmarks.ocp import ocp, ocp_scaling
 from benchmarks.optimizers import optimizers
 from benchmarks.plots import draw
@@ -29,6 +30,7 @@ GROUPS: dict[str, Group] = {
     "optimizers": optimizers,
     "ocp": ocp,
     "ocp-scaling": ocp_scaling,
+    "mpc": mpc,
     "work-precision": work_precision,
     "batches": batches,
     "compile-times": compile_times,

@@ -2,7 +2,8 @@
 
 The cart-pole of `mpc_cartpole`, swung up and held at 50 Hz. A sample's program takes an exponentially
 distributed time; what takes longer than a tenth of a sample is late there, and what takes longer than a
-sample keeps the solver busy at the next ones. Pushes past a hard limit of the cart make programs without an answer.
+sample keeps the solver busy at the next ones. Pushes past a hard limit of the cart make programs without an
+answer.
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ typedef double QP_REAL;
 #define QP_(name) QP_JOIN(QP_NAME, name)
 #define QP_NZ (QP_NX + QP_NU)
 #define QP_PZ ((QP_NZ + 3) / 4 * 4) /* of rows of work */
+#define QP_PX ((QP_NX + 3) / 4 * 4)
 #define QP_NM (QP_NB + QP_NG)
 #define QP_ROWS (QP_N * QP_NM + QP_NE)
 #define QP_SOME(n) ((n) > 0 ? (n) : 1)
@@ -176,7 +177,7 @@ static inline void QP_(product)(QP_REAL *C, const QP_REAL *A, const QP_REAL *B, 
 
 /* (RH 7) backwards: gains and Cholesky factors. 0 where there is no minimum. */
 static int QP_(factor)(const QP_(data) *d, QP_(state) *s) {
-  QP_REAL P[QP_NX][QP_PZ], T[QP_NX][QP_PZ], H[QP_NZ][QP_PZ], F[QP_NX][QP_PZ], G[QP_NU][QP_PZ];
+  QP_REAL P[QP_NX][QP_PZ], T[QP_NX][QP_PZ], H[QP_NZ][QP_PZ], F[QP_NX][QP_PZ], G[QP_NU][QP_PZ], L[QP_NU][QP_NU];
   int i, j, l, stage;
   memset(P, 0, sizeof P);
   memset(F, 0, sizeof F);
@@ -191,12 +192,10 @@ static int QP_(factor)(const QP_(data) *d, QP_(state) *s) {
   }
 #endif
   for (stage = d->steps - 1; stage >= 0; --stage) {
-    QP_REAL(*K)[QP_NX] = s->K[stage], (*L)[QP_NU] = s->L[stage];
-    for (i = 0; i < QP_NX; ++i) {
-      QP_REAL sum = 0;
-      for (j = 0; j < QP_NX; ++j) sum += P[i][j] * s->gap[stage][j];
-      s->pushed[stage][i] = sum;
-    }
+    QP_REAL pushed[QP_PZ] = {0};
+    for (i = 0; i < QP_NX; ++i)
+      for (j = 0; j < QP_NX; ++j) pushed[j] += P[i][j] * s->gap[stage][i];
+    memcpy(s->pushed[stage], pushed, sizeof s->pushed[stage]);
     for (i = 0; i < QP_NX; ++i) memcpy(F[i], d->F[stage][i], sizeof d->F[stage][i]);
     for (i = 0; i < QP_NZ; ++i) memcpy(H[i], d->H[stage][i], sizeof d->H[stage][i]);
     memset(T, 0, sizeof T);
@@ -222,11 +221,12 @@ static int QP_(factor)(const QP_(data) *d, QP_(state) *s) {
         else return 0;
       }
     }
+    memcpy(s->L[stage], L, sizeof L);
     for (i = 0; i < QP_NU; ++i) { /* G = L^-1 H_ux: H_xx - G'G stays symmetric */
       for (j = 0; j < QP_NX; ++j) G[i][j] = H[QP_NX + i][j];
       for (l = 0; l < i; ++l)
-        for (j = 0; j < QP_NX; ++j) G[i][j] -= L[i][l] * G[l][j];
-      for (j = 0; j < QP_NX; ++j) G[i][j] *= L[i][i];
+        for (j = 0; j < QP_PX; ++j) G[i][j] -= L[i][l] * G[l][j];
+      for (j = 0; j < QP_PX; ++j) G[i][j] *= L[i][i];
     }
     for (i = 0; i < QP_NX; ++i)
       for (j = 0; j < QP_NX; ++j) P[i][j] = H[i][j];
@@ -234,10 +234,10 @@ static int QP_(factor)(const QP_(data) *d, QP_(state) *s) {
     for (i = 0; i < QP_NX; ++i)
       for (j = 0; j < i; ++j) P[j][i] = P[i][j];
     for (i = QP_NU - 1; i >= 0; --i) { /* K = L'^-1 G */
-      for (j = 0; j < QP_NX; ++j) K[i][j] = G[i][j];
       for (l = i + 1; l < QP_NU; ++l)
-        for (j = 0; j < QP_NX; ++j) K[i][j] -= L[l][i] * K[l][j];
-      for (j = 0; j < QP_NX; ++j) K[i][j] *= L[i][i];
+        for (j = 0; j < QP_PX; ++j) G[i][j] -= L[l][i] * G[l][j];
+      for (j = 0; j < QP_PX; ++j) G[i][j] *= L[i][i];
+      memcpy(s->K[stage][i], G[i], sizeof s->K[stage][i]);
     }
   }
   return 1;
