@@ -1,8 +1,8 @@
-"""Nonlinear MPC of a planar quadrotor that carries a slung load past a ball, which a soft constraint keeps clear.
+"""Nonlinear MPC of a planar quadrotor that carries a slung load past a ball: a soft path constraint.
 
-1 kg with two thrusts of at most 12 N at 0.2 m, 0.3 kg on a rod of 0.6 m; from rest to rest 3 m away, at 50 Hz over
-40 steps. The load's path is blocked by a ball. The limit is soft: a gust that pushes the load into it leaves
-programs with an answer, and the load comes out again.
+1 kg with two thrusts of at most 12 N at 0.2 m, 0.3 kg on a rod of 0.6 m; from rest to rest 3 m away, at 50 Hz
+over 40 steps. The load's path is blocked by a ball. The limit is soft: a gust that pushes the load into it
+leaves programs with an answer, and the load comes out again.
 """
 
 from __future__ import annotations

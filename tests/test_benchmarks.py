@@ -22,7 +22,16 @@ def virtual(monkeypatch):
     monkeypatch.setattr(harness, "find_compiler", lambda: None)
 
 
-GROUPS = ["derivatives", "optimizers", "ocp", "ocp-scaling", "work-precision", "batches", "compile-times"]
+GROUPS = [
+    "derivatives",
+    "optimizers",
+    "ocp",
+    "ocp-scaling",
+    "mpc",
+    "work-precision",
+    "batches",
+    "compile-times",
+]
 
 
 @pytest.mark.parametrize("group", GROUPS)

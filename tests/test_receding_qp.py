@@ -47,8 +47,11 @@ def program(layout, rng, native=True, unreachable=False):
     d.lower[0, states], d.upper[0, states] = -np.inf, np.inf
     d.lower_end[...], d.upper_end[...] = end, end + (rng.uniform(size=end.shape) < 0.5)
     if layout.soft:
-        price = scale * 10 ** rng.uniform(-1, 1, layout.rows)
-        d.linear[...], d.square[...] = np.where(rng.uniform(size=layout.rows) < 0.5, -1.0, price), scale
+        price = scale * 10 ** rng.uniform(-1, 4, layout.rows)
+        d.linear[...], d.square[...] = (
+            np.where(rng.uniform(size=layout.rows) < 0.5, -1.0, price),
+            price * 10 ** rng.uniform(-1, 2),
+        )
     if unreachable:  # inputs are bounded, motions are not long enough for that
         d.lower[:N, [i for i, a in enumerate(layout.at) if a >= n]] = -1.0
         d.upper[:N, [i for i, a in enumerate(layout.at) if a >= n]] = 1.0

@@ -230,9 +230,11 @@ static void QP_(begin)(const QP_(data) *d, QP_(state) *s) {
         memset(o, 0, sizeof *o);
         o->t = inside > room ? inside : room;
         o->l = QP_BEGIN * s->size / o->t;
-        if (QP_SOFT && s->row[r].linear >= 0) {
-          o->e = o->t - inside > room ? o->t - inside : room;
-          o->v = QP_BEGIN * s->size / o->e;
+        if (QP_SOFT && s->row[r].linear >= 0) { /* e v = t l, and v the price of e less l: no residual of it */
+          const QP_REAL half = (s->row[r].linear - o->l) / 2, product = QP_BEGIN * s->size;
+          const QP_REAL root = QP_SQRT(half * half + s->row[r].square * product);
+          o->e = half > 0 ? product / (half + root) : (root - half) / s->row[r].square;
+          o->v = product / o->e;
         }
         o->r = inside + o->e - o->t;
       }
