@@ -24,7 +24,7 @@ from studies.arm_reaching import arm
 from studies.harness import Claim, Report, Study, at_least, at_most
 from studies.random_family import mechanisms
 from vioc.compile.backend import Backend
-from vioc.control import dlqr, feedback
+from vioc.control import Problem, dlqr, feedback, quadratic
 from vioc.control.interop import step_functions
 from vioc.control.target import Target, write_target
 from vioc.dynamics.consistency import consistent_configuration
@@ -37,7 +37,12 @@ ROBOTS = {
     "five_bar": "five-bar, two multipliers, momenta from encoders, tables",
     "arm": "7-DOF arm, extended filter, tables",
 }
+PLANS = {  # text, microseconds that the feedback phase may take
+    "cart_plan": ("cart-pole, NMPC of 40 steps, 80 N", 50.0),
+    "arm_plan": ("7-DOF arm, NMPC of 30 steps, 40 N m", 1000.0),
+}
 QUICK = ("furuta", "five_bar")
+FAST = ("-O3", "-march=native")  # of what receding horizons are built with, beside the flags of all
 ROUGH = 2e-3  # of single precision, as the test programs have it
 
 
@@ -59,6 +64,17 @@ def claims(name: str, text: str) -> dict[str, Claim]:
     }
 
 
+def plan_claims(name: str, text: str, most: float) -> dict[str, Claim]:
+    """Of a receding horizon."""
+    return {
+        f"{name}_double": Claim(f"{text}: worst difference from Python", at_most(1e-10), full_only=True),
+        f"{name}_single": Claim(f"{text}: the same in single precision", full_only=True),
+        f"{name}_output": Claim(f"{text}: feedback phase in C, median", at_most(most), "us", full_only=True),
+        f"{name}_advance": Claim(f"{text}: preparation in C, median", unit="us", full_only=True),
+        f"{name}_size": Claim(f"{text}: code and tables", unit="kB", full_only=True),
+    }
+
+
 STUDY = Study(
     __file__,
     "robots and random mechanisms as C: built without a warning, replayed, timed beside CasADi's C",
@@ -70,6 +86,7 @@ STUDY = Study(
     random_tried=Claim(f"of {QUICK_MECHANISMS} of them", at_least(QUICK_MECHANISMS)),
     random_worst=Claim("worst difference of those", at_most(1e-10)),
     **{key: c for name, text in ROBOTS.items() for key, c in claims(name, text).items()},
+    **{key: c for name, told in PLANS.items() for key, c in plan_claims(name, *told).items()},
 )
 
 
@@ -169,36 +186,62 @@ def reaching() -> Case:
     return Case(loop, start + 0.01 * np.eye(14)[1], start)
 
 
+def planned(name: str) -> Case:
+    """Real-time iteration: acados' cart-pole, and the arm to a pose."""
+    if name == "cart_plan":
+        f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.025)
+        weights = {"x": 2e3, "theta": 2e3, "p.x": 0.02, "p.theta": 0.02}
+        cost, steps, start = quadratic(f, Q=weights, R=0.02, Qf=weights), 40, f.state(theta=np.pi)
+        bounds = {"u.force": 80.0}
+    else:
+        f = vioc.MidpointVI(arm(), 0.02)
+        start = f.initial_state({"q2": 0.3, "q4": 1.2, "q6": 0.6})
+        weights = {n: 1.0 if n.startswith("p.") else 100.0 for n in f.state_names}
+        goal = dict.fromkeys(f.system.variables, 0.0) | {"q1": 0.5, "q2": 0.6, "q4": 1.0, "q6": 0.6}
+        cost, steps = quadratic(f, Q=weights, R=1e-3, Qf=weights, goal=goal), 30
+        bounds = {f"u.{n}": 40.0 for n in f.input_names}
+    law = feedback.NonlinearMPC(Problem(f, cost, steps, bounds=bounds), native=True)
+    return Case(feedback.ClosedLoop(f, law), start, start)
+
+
 # -- building and replaying ----------------------------------------------------------------------------
 
 
 class Measured(NamedTuple):
     """What a folder did."""
 
-    worst: float  # difference from Python, over the scale of each quantity
+    passed: bool
+    largest: float  # difference from Python, over the scale of each quantity
     times: dict[str, float]  # us, medians
     kilobytes: float
 
+    @property
+    def worst(self) -> float:
+        """The largest difference; not a number where the test program did not pass."""
+        return self.largest if self.passed else float("nan")
 
-def built(written: Target, timed: bool, level: str = "-O2") -> Measured:
-    """Build a folder, replay it, and time its functions."""
+
+def built(written: Target, timed: bool, *level: str, calls: int = 100_000) -> Measured:
+    """Build a folder, replay it, and time `calls` of its functions."""
     name, folder = written.name, written.folder
     object_file = folder / f"{name}.o"
-    compiler = compiler_here()
+    compiler, level = compiler_here(), level or ("-O2",)
     run = dict(capture_output=True, text=True, check=True)
-    command = [compiler, *STRICT, level, "-c", str(folder / f"{name}.c"), "-o", str(object_file)]
+    command = [compiler, *STRICT, *level, "-c", str(folder / f"{name}.c"), "-o", str(object_file)]
     subprocess.run(command, **run)
     texts = []
     for part in ("test", "time")[: 1 + timed]:
         program = folder / part
         source = [str(folder / f"{name}_{part}.c"), str(object_file)]
-        subprocess.run([compiler, *STRICT, level, *source, "-o", str(program), "-lm"], **run)
+        flags = [*STRICT, *level, f"-DCALLS={calls}"]
+        subprocess.run([compiler, *flags, *source, "-o", str(program), "-lm"], **run)
         texts.append(subprocess.run([str(program)], capture_output=True, text=True).stdout)
     worst = [float(w) for w in re.findall(r"worst difference (\S+)", texts[0])]
-    passed = "FAILED" not in texts[0] and worst
+    passed = "FAILED" not in texts[0] and bool(worst)
     times = dict(re.findall(r"^(\w+) +median (\S+) us", texts[-1], re.M)) if timed else {}
     return Measured(
-        max(worst) if passed else float("nan"),
+        passed,
+        max(worst, default=float("nan")),
         {n: float(v) for n, v in times.items()},
         object_file.stat().st_size / 1e3,
     )
@@ -234,6 +277,9 @@ def run(report: Report) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, case in cases(QUICK if report.quick else tuple(ROBOTS)):
             rows.append(robot(report, Path(folder), name, case))
+        if not report.quick:
+            for name in PLANS:
+                plan(report, Path(folder), name)
         random(report, Path(folder))
     draw(report, rows)
 
@@ -261,6 +307,22 @@ def robot(report: Report, folder: Path, name: str, case: Case) -> tuple[str, dic
     return name, double.times, operations, double.kilobytes
 
 
+def plan(report: Report, folder: Path, name: str) -> None:
+    """A receding horizon in both precisions."""
+    case = planned(name)
+    double = built(write_target(folder / name, case.loop, case.start, steps=60), True, *FAST, calls=5000)
+    small = write_target(folder / f"{name}_single", case.loop, case.start, steps=60, precision="single")
+    report.measure(
+        **{
+            f"{name}_double": double.worst,
+            f"{name}_single": built(small, False).largest,
+            f"{name}_output": double.times["output"],
+            f"{name}_advance": double.times["advance"],
+            f"{name}_size": double.kilobytes,
+        }
+    )
+
+
 def random(report: Report, folder: Path) -> None:
     """Maps of the random family: which can be exported, built, and are equal."""
     count = QUICK_MECHANISMS if report.quick else MECHANISMS
@@ -270,7 +332,7 @@ def random(report: Report, folder: Path) -> None:
         name = m.name.replace(" ", "_")
         try:
             written = write_target(folder / name, f, f.initial_state(m.q, m.v), steps=50)
-            found = built(written, timed=False, level="-O1").worst
+            found = built(written, False, "-O1").worst
         except (vioc.errors.StepError, subprocess.CalledProcessError) as error:
             failed.append(f"{m.name}: {error}")
             continue

@@ -4,13 +4,23 @@ import ctypes
 import re
 import shutil
 import subprocess
-import zipfile
-from xml.etree import ElementTree
 
 import casadi as ca
 import numpy as np
 import pytest
 from control_maps import cart_pole, midpoint_pendulum, two_inputs
+from target_folders import (
+    CHECKED,
+    COMPILER,
+    OF_MATH,
+    STRICT,
+    balanced_cart,
+    loaded,
+    needs_compiler,
+    pointer,
+    replayed,
+    works,
+)
 
 import vioc
 from vioc.control import Cost, Problem, dlqr, target
@@ -31,59 +41,15 @@ from vioc.control.feedback import (
     kalman,
     track_curve,
 )
-from vioc.control.target import Operations, run_at, write_fmu, write_target
+from vioc.control.target import Operations, write_target
 from vioc.control.target.emit import emit
 from vioc.control.target.parts import factored, helpers, solved
-from vioc.errors import FileFormatError, StepError
-
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
-STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-CHECKED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
-OF_MATH = {"sin", "cos", "sincos", "sqrt", "floor", "fabs", "sinf", "cosf", "sincosf", "floorf"}
-
-
-def works(*flags):
-    """Whether the compiler links and runs with these."""
-    done = subprocess.run(
-        [str(COMPILER), "-x", "c", "-", "-o", "/dev/null", *flags],
-        input="#include <math.h>\nint main(void) { return 0; }",
-        text=True,
-        capture_output=True,
-    )
-    return done.returncode == 0
-
-
-def replayed(written, *flags):
-    """Exit code and lines of the test program."""
-    name, program = written.name, written.folder / "replay"
-    sources = [str(written.folder / f"{name}{part}.c") for part in ("", "_test")]
-    subprocess.run([COMPILER, *STRICT, *flags, *sources, "-o", str(program), "-lm"], check=True)
-    done = subprocess.run([str(program)], capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
-
-
-def loaded(written):
-    """The folder as a shared library."""
-    library = written.folder / "library.so"
-    source = written.folder / f"{written.name}.c"
-    command = [COMPILER, *STRICT, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(library))
-
-
-def pointer(array):
-    return array.ctypes.data_as(ctypes.c_void_p)
+from vioc.errors import StepError
 
 
 @pytest.fixture(scope="module")
 def cart():
-    """A cart-pole of two angles' worth of trouble: wrapped, measured by encoders, bounded."""
-    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01, wrap=("theta",))
-    upright = equilibrium(f, theta=0.0)
-    law = dlqr(f, upright, {"x": 20.0, "theta": 20.0, "p.x": 1.0, "p.theta": 1.0}, 0.1)
-    sensors = Measurement(f, {"x": 1e-7, "theta": 4e-6})
-    return f, upright, law, sensors
+    return balanced_cart()
 
 
 OBSERVERS = {
@@ -367,81 +333,3 @@ def test_disturbances_and_biases_are_estimated(cart, tmp_path):
     ):
         with pytest.raises(ValueError, match=text):
             write_target(tmp_path / "no", refused, refused.plant.state(), steps=4)
-
-
-# -- a loop at a rate, and FMUs -------------------------------------------------------------------------
-
-
-@needs_compiler
-def test_a_loop_at_a_rate(cart, tmp_path, capsys):
-    from vioc.cli import main
-
-    _, upright, law, _ = cart
-    written = write_target(tmp_path / "beat", law, upright.x + 0.1, steps=10)
-    times = run_at(written.folder, rate=1000.0, seconds=0.05)
-    assert len(times.late) == 50 and times.status == 0 and (times.late > 0).all() and (times.output > 0).all()
-    assert set(times.table) == {"late", "output", "advance"} and "50 samples every 1 ms" in str(times)
-    assert times.plot().get_title().startswith("50 samples")
-    plot = tmp_path / "jitter.png"
-    assert main(["target", str(written.folder), "--seconds", "0.05", "--plot", str(plot)]) == 0
-    assert "5 samples every 10 ms" in capsys.readouterr().out and plot.exists()
-    write_target(tmp_path / "map", cart[0], upright.x, steps=2)
-    for folder in (tmp_path / "none", tmp_path / "map"):
-        with pytest.raises(FileFormatError, match="no folder of a controller"):
-            run_at(folder)
-
-
-def fmu_cases(cart):
-    """A closed loop with a filter, and a loop of bars with multipliers, with what vioc simulates."""
-    f, upright, law, sensors = cart
-    loop = ClosedLoop(f, law, kalman(f, upright, sensors, 1e-10, W_u=0.04), -12.0, 9.0)
-    tilted = upright.x + f.state({"x": 0.1, "theta": 0.2})
-    system = vioc.models.load("closed_chain")
-    chain = vioc.MidpointVI(system, 0.01)
-    guess = {"J": 0.2, "H": 0.3, "K": 0.1, "M": 0.3, "A": -0.1, "C": 0.2, "E": 0.3}
-    start = chain.initial_state(vioc.consistent_configuration(system, guess))
-    yield "loop", loop, tilted, lambda: loop.simulate(tilted, 60, noise=None).trajectory
-    yield "chain", chain, start, lambda: chain.rollout(start, steps=60)
-
-
-@needs_compiler
-@pytest.mark.parametrize("version", ["2.0", "3.0"])
-def test_sources_of_an_fmu_are_clean(cart, version, tmp_path):
-    name, what, start, _ = next(fmu_cases(cart))
-    path = write_fmu(tmp_path / f"{name}.fmu", what, start, version=version, binary=False, steps=5)
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(tmp_path)
-    root = ElementTree.parse(tmp_path / "modelDescription.xml").getroot()
-    assert root.get("fmiVersion") == version and not (tmp_path / "binaries").exists()
-    names = [v.get("name") for v in root.find("ModelVariables")]
-    assert names == ["time", *what.plant.state_names, "u.force"]
-    sources = sorted(map(str, (tmp_path / "sources").glob("*.c")))
-    assert len(sources) == 3
-    subprocess.run([COMPILER, *STRICT, "-fsyntax-only", *sources], check=True)
-    with pytest.raises(ValueError, match="before .fmu, got 'Loop.fmu'"):
-        write_fmu(tmp_path / "Loop.fmu", what, start)
-
-
-@needs_compiler
-@pytest.mark.peer
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("version", ["2.0", "3.0"])
-def test_fmpy_validates_and_simulates(cart, version, tmp_path):
-    fmpy = pytest.importorskip("fmpy")
-    from fmpy.validation import validate_fmu
-
-    for name, what, start, simulated in fmu_cases(cart):
-        path = str(write_fmu(tmp_path / f"{name}.fmu", what, start, version=version))
-        assert validate_fmu(path) == []
-        expected = simulated()
-        f = expected.map
-        options = dict(step_size=f.dt, output_interval=f.dt, fmi_type="CoSimulation")
-        found = fmpy.simulate_fmu(path, stop_time=60 * f.dt, **options)
-        x = np.array([found[n] for n in f.state_names]).T
-        np.testing.assert_allclose(x, expected.x, atol=1e-10)
-        for i, n in enumerate(f.multiplier_names):
-            np.testing.assert_allclose(found[f"multiplier.{n}"][1:], expected.multipliers[:, i], atol=1e-10)
-        for i, n in enumerate(f.input_names):
-            np.testing.assert_allclose(found[f"u.{n}"][1:], expected.u[:, i], atol=1e-10)
-        with pytest.raises(Exception, match="fmi.DoStep"):  # not a whole number of the map's steps
-            fmpy.simulate_fmu(path, stop_time=1.0, output_interval=0.3 * f.dt)

@@ -91,18 +91,24 @@ def write_fmu(
     f = what if loop is None else loop.plant
     if not isinstance(f, OneStepMap):
         raise TypeError(f"expected a map or a ClosedLoop, got {type(what).__name__}")
+    known = getattr(loop and loop.observer, "map", f)
+    if known.nx != f.nx:
+        raise ValueError(
+            f"observer: it knows {known.nx} states, the plant has {f.nx}; an FMU's plant has the observer's, "
+            "such as the ExtendedMap itself"
+        )
     x = f.check_state(start, "start")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        sources, parts = root / "sources", ["plant"]
+        sources = root / "sources"
         inputs = None if loop is None else loop.simulate(x, steps or 100, noise=None).trajectory.u
         write_target(sources, f, x, name=f"{name}_plant", inputs=inputs, steps=steps)
         if loop is not None:
             write_target(sources, loop, x, name=f"{name}_controller", steps=steps, noise=None)
-            parts.append("controller")
-        files = [f"{name}_{part}.{kind}" for part in parts for kind in "ch"]
-        for extra in set(sources.iterdir()) - {sources / file for file in files}:
-            extra.unlink()
+        for extra in sources.iterdir():
+            if extra.suffix not in (".c", ".h") or extra.stem.endswith(("_test", "_time", "_samples")):
+                extra.unlink()
+        files = sorted(file.name for file in sources.iterdir())
         variables = _variables(f, x, loop is not None)
         token = hashlib.sha256(b"".join((sources / file).read_bytes() for file in files)).hexdigest()[:32]
         tokens = {
