@@ -30,7 +30,7 @@ from vioc.control.target import Target, write_target
 from vioc.dynamics.consistency import consistent_configuration
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-MECHANISMS, QUICK_MECHANISMS = 30, 2
+MECHANISMS, QUICK_MECHANISMS = 30, 1
 ROBOTS = {
     "furuta": "Furuta pendulum, encoders, steady filter",
     "cart": "cart-pole, extended filter",
