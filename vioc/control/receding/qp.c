@@ -240,8 +240,9 @@ static void QP_(begin)(const QP_(data) *d, QP_(state) *s) {
       }
 }
 
-/* One predictor and corrector; 0 where there is no minimum. */
+/* One predictor and corrector; behind a short step one to the centre. 0 where there is no minimum. */
 static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int inequalities) {
+  const int second = !(s->step < QP_SHORT);
   QP_REAL most = 0, aim;
   QP_(bend)(d, s);
   QP_(condense)(d, s, 0, 0);
@@ -250,13 +251,14 @@ static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, in
   if (inequalities) {
     most = QP_(directions)(d, s, 0, 0);
     aim = QP_(complementarity)(d, s, most > 1 ? 1 / most : 1) / s->mu;
-    aim = aim * aim * aim * s->mu;
+    aim = second ? aim * aim * aim * s->mu : s->mu;
     if (!(aim > QP_FLOOR * s->size)) aim = QP_FLOOR * s->size;
-    QP_(condense)(d, s, aim, 1);
+    QP_(condense)(d, s, aim, second);
     QP_(sweep)(d, s, x0);
-    most = QP_(directions)(d, s, aim, 1);
+    most = QP_(directions)(d, s, aim, second);
   }
-  QP_(move)(d, s, most > QP_FRACTION ? QP_FRACTION / most : 1);
+  s->step = most > QP_FRACTION ? QP_FRACTION / most : 1;
+  QP_(move)(d, s, s->step);
   s->mu = QP_(complementarity)(d, s, 0);
   ++s->done;
   return 1;
@@ -285,6 +287,7 @@ QP_API int QP_(solve)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int 
   memset(s->side, 0, sizeof s->side);
   if (!QP_(unlimited)(d, s, x0, tolerance, warm) || !(tolerance > 0)) {
     QP_(begin)(d, s);
+    s->step = 1;
     s->mu = QP_(complementarity)(d, s, 0);
     for (s->left = 1; s->done < iterations;) {
       if (tolerance > 0 && s->mu <= tolerance * s->size && s->left <= tolerance) break;

@@ -69,6 +69,7 @@ typedef double QP_REAL;
 #define QP_BEGIN ((QP_REAL)0.01)     /* its complementarity over the cost's size */
 #define QP_GIVE (QP_FLOAT ? (QP_REAL)1e-3 : (QP_REAL)1e-6) /* by what equations give way, over it */
 #define QP_FLOOR (QP_FLOAT ? (QP_REAL)1e-6 : (QP_REAL)1e-14) /* least complementarity that is aimed at, over it */
+#define QP_SHORT ((QP_REAL)0.1)      /* a step that is followed by one to the centre */
 #define QP_FRACTION ((QP_REAL)0.999) /* of the way to the nearest limit that a step may go */
 #define QP_JOIN_(a, b) a##_##b
 #define QP_JOIN(a, b) QP_JOIN_(a, b)
@@ -115,7 +116,7 @@ typedef struct {
   QP_REAL weight[QP_SOME(QP_ROWS)], slope[QP_SOME(QP_ROWS)], h[QP_SOME(QP_ROWS)], dh[QP_SOME(QP_ROWS)];
   QP_(row) row[QP_SOME(QP_ROWS)];
   QP_(side) side[QP_SOME(QP_ROWS)][2];
-  QP_REAL size, give;
+  QP_REAL size, give, step;
 } QP_(state);
 
 #if QP_NM + QP_NE > 0
