@@ -294,6 +294,7 @@ def test_a_receding_horizon_replays_its_plans(precision, tmp_path):
     start = f.state({names[1]: 0.5})
     written = write_target(tmp_path / "plan", ClosedLoop(f, law), start, steps=45, precision=precision)
     u = written.records.samples.u
+    assert "output" not in written.operations and "not counted" in (tmp_path / "plan/plan.h").read_text()
     assert np.abs(u).max() == 15.0 and written.records.samples.estimates[-1, 0] > 0.1
     code, text = replayed(written, *(CHECKED if works(*CHECKED) and precision == "double" else []))
     assert code == 0 and "inputs" in text, text

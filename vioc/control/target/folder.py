@@ -48,7 +48,7 @@ class Target:
         ``"memory"``, as far as it has them.
     precision : str
     operations : dict of str to Operations
-        Of the functions that compute, at worst.
+        Of the functions that compute, at worst; without ``"output"`` where that solves a program.
     iterations : int
         Of Newton's method in a step; 0 for a formula, or without a step.
     records : Records
@@ -176,6 +176,8 @@ def write_target(
         spent = {**pieces[-1].operations, **pieces[-2].operations}
         advance = spent.get("predict", NONE) + spent.get("ahead", NONE)
         cost |= {"output": spent["observe"] + spent["law"], "advance": advance}
+        if isinstance(law, NonlinearMPC):
+            del cost["output"]  # those of its program are not counted
     functions = [n for n, kept in (("step", stepped), ("linearize", linearized and stepped)) if kept]
     functions += ["law"] * (loop is not None and not isinstance(law, NonlinearMPC))
     functions += ["start", "output", "advance", "measure", "memory"] * (loop is not None)

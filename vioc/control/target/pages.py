@@ -71,10 +71,11 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[Part], observe
         *(f"   {n:<12} {cost}" for n, cost in target.operations.items()),
     ]
     if "PLANNED" in sizes:
+        stages, most = sizes["PLANNED"], sizes["PLAN_ITERATIONS"]
         lines.append(
-            f"   output also solves a program of {sizes['PLANNED']} stages, whose operations are not counted."
+            f"   output       not counted: a program of {stages} stages, by an interior point in at most"
         )
-        lines.append(f"   It takes at most {sizes['PLAN_ITERATIONS']} iterations of an interior point.")
+        lines.append(f"                {most} iterations")
     if target.iterations:
         lines.append(f"   A step is {target.iterations} iterations of Newton's method and one correction.")
     lines += [
@@ -147,6 +148,10 @@ def readme(target: Target, observer: Any) -> str:
     """README.md."""
     rows = [f"| {n} | {listed(v)} |" for n, v in layout(target, observer).items() if v]
     costs = [f"| `target_{n}` | {o} |" for n, o in target.operations.items()]
+    if "output" in set(target.functions) - set(target.operations):
+        costs.append(
+            "| `target_output` | not counted: it solves a program by an interior point, see the header |"
+        )
     status = [f"| {2**i} | `TARGET_{n}` | {text} |" for i, (n, text) in enumerate(STATUS.items())]
     tokens = {
         "NAME": target.name,
