@@ -17,11 +17,10 @@ import numpy as np
 
 import vioc
 from benchmarks.harness import COMPILED, Bench, Row
-from studies import arm_reaching
+from studies import arm_reaching, mpc_arm
 from studies.mpc_cartpole import HANGING, cart, problem, rk4
 from vioc.compile import find_compiler
 from vioc.compile.libraries import load_library
-from vioc.control import Problem
 from vioc.control.feedback import ClosedLoop, NonlinearMPC
 from vioc.control.receding.stage_qp import StageQP
 
@@ -43,13 +42,10 @@ void qp_time(const qp_data *d, const double *x0, int count, int samples, int ite
 """
 
 
-def arm_law(backend: str, steps: int = 30) -> tuple[NonlinearMPC, np.ndarray]:
-    """The arm of `studies.arm_reaching`, towards its goal within 20 N m and limits of joints."""
-    f = vioc.MidpointVI(arm_reaching.arm(), 0.02, backend=backend)
-    bounds: dict[str, Any] = {f"u.{n}": arm_reaching.LIMIT for n in f.input_names}
-    bounds |= {f"q{i}": 2.0 for i in range(1, 8)}
-    stated = Problem(f, arm_reaching.cost(f), steps, bounds=bounds)
-    return NonlinearMPC(stated), f.initial_state(arm_reaching.START)
+def arm_law(backend: str) -> tuple[NonlinearMPC, np.ndarray]:
+    """Of `studies.mpc_arm`: towards a point within limits of torques and joints."""
+    f = vioc.MidpointVI(arm_reaching.arm(), mpc_arm.DT, backend=backend)
+    return mpc_arm.law(f, native=backend == COMPILED), f.initial_state(arm_reaching.START)
 
 
 def cart_law(backend: str) -> tuple[NonlinearMPC, np.ndarray]:

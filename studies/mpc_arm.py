@@ -45,10 +45,10 @@ STUDY = Study(
 )
 
 
-def law(f: Any, steps: int = HORIZON) -> NonlinearMPC:
+def law(f: Any, steps: int = HORIZON, native: bool = True) -> NonlinearMPC:
     bounds: dict[str, Any] = {f"u.{n}": TORQUE for n in f.input_names}
     bounds |= {f"q{i}": JOINT for i in range(1, 8)}
-    return NonlinearMPC(Problem(f, cost(f), steps, bounds=bounds), native=True)
+    return NonlinearMPC(Problem(f, cost(f), steps, bounds=bounds), native=native)
 
 
 def cost(f: Any) -> Cost:
