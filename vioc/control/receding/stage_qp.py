@@ -25,8 +25,7 @@ from vioc.control.receding.condensed import Condensed
 
 SOURCES = ("qp_stages.c", "qp.c")
 TOLERANCE, ITERATIONS = 1e-11, 50
-NEAR = 1e-6  # what may be left of the conditions, relative, of an answer that is called solved
-LOOSE = 1e-4  # likewise, of one that is called acceptable
+NEAR, LOOSE = 1e-6, 1e-4  # what an answer that is called solved, or acceptable, may leave, relative
 PROOF = 1e-6  # how well multipliers prove that there is no feasible point, relative
 _VERDICTS = {0: Status.CONVERGED, 1: Status.MAX_ITERATIONS, 2: Status.NO_DESCENT, 3: Status.NOT_FINITE}
 
