@@ -278,8 +278,12 @@ def test_steps_of_any_map(tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("precision", ["double", "single"])
-def test_a_receding_horizon_replays_its_plans(precision, tmp_path):
+@pytest.mark.parametrize(
+    ("precision", "how"),
+    [("double", {}), ("single", {}), ("double", {"iterations": 12, "tolerance": 0.0})],
+    ids=["double", "single", "fixed"],
+)
+def test_a_receding_horizon_replays_its_plans(precision, how, tmp_path):
     """Real-time iteration with bounds, a soft limit and a reference, from the start that swings up."""
     f = cart_pole(0.05)
     target_x = np.where(np.arange(60) < 30, 0.0, 0.3)
@@ -290,14 +294,18 @@ def test_a_receding_horizon_replays_its_plans(precision, tmp_path):
                 references=[(goal, target_x)])  # fmt: skip
     names = f.state_names
     bounds = {f"u.{f.input_names[0]}": 15.0, names[0]: (-0.25, 0.45)}
-    law = NonlinearMPC(Problem(f, cost, 15, bounds=bounds), soft={names[0]: 1e3}, native=True)
+    law = NonlinearMPC(Problem(f, cost, 15, bounds=bounds), soft={names[0]: 1e3}, native=True, **how)
     start = f.state({names[1]: 0.5})
     written = write_target(tmp_path / "plan", ClosedLoop(f, law), start, steps=45, precision=precision)
     u = written.records.samples.u
     assert "output" not in written.operations and "not counted" in (tmp_path / "plan/plan.h").read_text()
-    assert np.abs(u).max() == 15.0 and written.records.samples.estimates[-1, 0] > 0.1
-    code, text = replayed(written, *(CHECKED if works(*CHECKED) and precision == "double" else []))
+    assert 14.9 < np.abs(u).max() <= 15 and written.records.samples.estimates[-1, 0] > 0.1
+    code, text = replayed(
+        written, *(CHECKED if works(*CHECKED) and precision == "double" and not how else [])
+    )
     assert code == 0 and "inputs" in text, text
+    fixed = "PLAN_TOLERANCE 0.0" in (tmp_path / "plan/plan.c").read_text()
+    assert fixed == bool(how)
     if precision == "double":  # no answer is no end
         c = loaded(written)
         c.plan_memory.restype = ctypes.c_ulong

@@ -115,7 +115,8 @@ class NonlinearMPC(Law):
     clock : callable
         s; what the feedback phase is measured by.
     iterations, tolerance
-        Of the interior point, as in `StageQP.solve`.
+        Of the interior point, as in `StageQP.solve`: with a tolerance of 0 every sample takes exactly that
+        many, and the same time.
     first : int
         Most iterations of the first plan's solution.
     native : bool, optional
@@ -175,7 +176,7 @@ class NonlinearMPC(Law):
         self.horizon, self.delay, self.newton = horizon, int(delay), int(newton)
         self.fallback = None if fallback is None else as_law(fallback)
         self.deadline, self.clock, self.first = deadline, clock, first
-        self._how: dict[str, Any] = dict(iterations=iterations, tolerance=tolerance)
+        self.iterations, self.tolerance = iterations, tolerance
 
     @property
     def layout(self) -> Any:
@@ -289,7 +290,7 @@ class NonlinearMPC(Law):
 
     def feedback(self, prepared: Prepared, x: np.ndarray) -> tuple[Plan, Any]:
         """The feedback phase: the plan from the measured state, and the program's `Answer`."""
-        return self.program.solve(prepared, x, **self._how)
+        return self.program.solve(prepared, x, iterations=self.iterations, tolerance=self.tolerance)
 
     def __repr__(self) -> str:
         return f"NonlinearMPC({self.problem.steps} steps ahead of {self.map!r})"

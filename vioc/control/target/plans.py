@@ -14,6 +14,7 @@ from vioc.control.costs.squares import Squares
 from vioc.control.linear.weights import absolute
 from vioc.control.receding.nonlinear import NonlinearMPC
 from vioc.control.receding.program import Plan
+from vioc.control.receding.stage_qp import LOOSE
 from vioc.control.shooting.problem import Problem
 from vioc.control.shooting.rows import Rows
 from vioc.control.target.emit import SUFFIX, Emitted, emit
@@ -21,7 +22,7 @@ from vioc.control.target.parts import LARGEST, NONE, Part, difference_of, produc
 from vioc.maps.protocol import OneStepMap
 
 NOWHERE = 1e30  # a limit that the program takes for none
-ITERATIONS, TOLERANCE = {"double": 50, "single": 30}, {"double": 1e-11, "single": 1e-5}
+ITERATIONS, TOLERANCE = 30, 1e-5  # of a program in single precision: at most, at least
 END_OF_TYPES = "} QP_(state);\n"
 
 
@@ -83,8 +84,12 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
     at = ", ".join(map(str, layout.at)) or "0"
     text.append(f"static const int entries[] = {{{at}}};\n")
     n = f.nx
-    sizes = {"PLANNED": problem.steps, "PLAN_ITERATIONS": ITERATIONS[precision], "LIMITED": 0, "RATED": 0}
-    text.append(f"#define PLAN_TOLERANCE {TOLERANCE[precision]!r}{real}\n#define ASK(s, u) planned(s, u)\n")
+    count, near = law.iterations, law.tolerance
+    if precision == "single":
+        count, near = min(count, ITERATIONS), near and max(near, TOLERANCE)
+    sizes = {"PLANNED": problem.steps, "PLAN_ITERATIONS": count, "LIMITED": 0, "RATED": 0}
+    text.append(f"#define PLAN_TOLERANCE {float(near)!r}{real}\n#define PLAN_LOOSE {LOOSE!r}{real}\n")
+    text.append("#define ASK(s, u) planned(s, u)\n")
     ends = f"((sample) < {samples - 1} ? ((sample) > 0 ? (sample) : 0) : {samples - 1})"
     text.append(f"#define REFERENCE(sample) {ends}\n\n")
     lower, upper = bounds
