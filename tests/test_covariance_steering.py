@@ -170,6 +170,8 @@ def test_what_is_refused():
     run = standing()
     with pytest.raises(ValueError, match="give final standard deviations or bounds"):
         steer_covariance(run, 0.01)
+    with pytest.raises(TypeError, match=r"trajectory: expected one, such as f\.rollout"):
+        steer_covariance(run.x[0], 0.01, final={"x": 0.1})
     with pytest.raises(ModelError, match="final"):
         steer_covariance(run, 0.01, final={"y": 0.1})
     with pytest.raises(ValueError, match="deviation > 0 of 'x', got -1"):

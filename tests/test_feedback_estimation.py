@@ -1,6 +1,7 @@
 """Moving horizons, missing and rounded measurements, disturbances as states, targets, unequal steps."""
 
 import pickle
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -75,6 +76,11 @@ def test_encoders_count():
     np.testing.assert_array_equal(again.resolution, both.resolution)
     with pytest.raises(ValueError, match="counts, resolution: expected numbers > 0"):
         Measurement(f, "theta", counts={"theta": 0})
+    cart = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    with pytest.raises(ValueError, match="counts: they are per turn, and 'x' is in m; give resolution="):
+        Measurement(cart, ("x", "theta"), counts={"x": 4096})
+    with pytest.raises(ModelError, match="wrap: 'x' is in m; only angles"):
+        vioc.MidpointVI(cart.system, cart.dt, wrap=("x",))
     with pytest.raises(ModelError, match="counts: unknown name 'phi'"):
         Measurement(f, "theta", counts={"phi": 4096})
 
@@ -215,6 +221,8 @@ def test_horizon_of_a_mechanism_with_a_bounded_parameter():
     masses = np.array([b.x[-1] for b in found])
     assert (masses <= 1.45 + 1e-6).all() and abs(masses[-1] - 1.4) < 0.02
     assert not found[-1].failures and "param.m" in repr(bounded)
+    hasty = walked(replace(bounded, iterations=1), Y[:6], run.u, g.join(f.state(theta=0.4)))
+    assert bounded.iterations == 15 and 0 < hasty[-1].unfinished <= 6
     with pytest.raises(ModelError, match="its errors .* are not its states"):
         MovingHorizon(vioc.MaximalVI(system, 0.05), Measurement(vioc.MaximalVI(system, 0.05), "theta"))
     with pytest.raises(ValueError, match="samples, iterations"):

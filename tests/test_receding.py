@@ -94,6 +94,9 @@ def test_soft_limits_give_way_where_hard_ones_have_no_answer(native):
     memory = soft.apply(0, x0, soft.start())[1]
     u, memory = soft.apply(1, pushed, memory)
     assert memory.verdicts[1].status is Status.CONVERGED and u == pytest.approx(1.0, abs=1e-6)
+    u, memory = soft.apply(0, pushed, soft.start())  # and at the start
+    assert memory.verdicts[0].status is Status.CONVERGED and u == pytest.approx(1.0, abs=1e-6)
+    assert ClosedLoop(f, hard).simulate(pushed, 30).memory.verdicts[0].status is Status.INFEASIBLE
 
 
 def test_a_curved_path_is_kept_and_counted_by_name():
@@ -144,7 +147,11 @@ def test_horizons_change_and_ends_are_kept():
     law = NonlinearMPC(Problem(f, goal, 20, **limits), horizon=lengths, native=False)
     run = ClosedLoop(f, law).simulate([1.0, 0.0], 60)
     assert run.memory.counts == {"converged": 60} and np.abs(run.trajectory.x[-1]).max() < 1e-2
-    far = ClosedLoop(f, law).simulate([40.0, 0.0], 3)  # from where no horizon reaches the set
+    with pytest.warns(RuntimeWarning, match="sample 0: the first plan is none, and there is no fallback law"):
+        far = ClosedLoop(f, law).simulate([40.0, 0.0], 3)  # from where no horizon reaches the set
+    assert not far.u.any() and "infeasible: 3" in repr(
+        far
+    )  # the state held goes on, no iterate of the search
     assert far.memory.verdicts[-1].fallback and set(far.memory.counts) == {"infeasible"}
     x = np.array([0.3, -0.1])
     value = ca.Function("set", [f.symbols.x], [terminal_set(loop, 0.5).expression])(x)
@@ -161,7 +168,14 @@ def test_late_samples_are_bridged_and_counted():
     late = [v.k for v in run.memory.verdicts if v.status is Status.LATE]
     assert late == [2, 3, 4] and run.memory.counts == {"converged": 5, "late": 3}
     assert all(v.fallback == (v.k in late) for v in run.memory.verdicts)
-    same = ClosedLoop(f, NonlinearMPC(problem, native=False)).simulate(x0, 8)
+    law = NonlinearMPC(problem, native=False)
+    same = ClosedLoop(f, law).simulate(x0, 8)
+    plan, x = law.begin(0, x0)[0], x0  # the same by its phases
+    for k in range(8):
+        plan, answer = law.feedback(law.prepare(k, plan), x)
+        assert answer.status is Status.CONVERGED
+        np.testing.assert_allclose(plan.u[0], same.trajectory.u[k], atol=1e-9)
+        x, plan = f.step(x, plan.u[0], k), law.shifted(k + 1, plan)
     # without disturbance the plan of the second sample is the answer that is waited for, nearly
     assert np.abs(run.trajectory.x - same.trajectory.x).max() < 0.1
     rest = dlqr(f, equilibrium(f, theta=0.0), 1.0, 0.1)
@@ -189,9 +203,24 @@ def test_what_does_not_fit_is_refused():
         dict(newton=0),
         dict(hessian="none"),
         dict(deadline=0.0),
+        dict(deadline=1.1 * f.dt),
     ):
         with pytest.raises(ValueError, match="expected"):
             NonlinearMPC(problem, **options)
+    with pytest.raises(
+        TypeError, match="soft: expected weights by name, such as {'u.torque': 1e3}, got 'torque'"
+    ):
+        NonlinearMPC(problem, soft="torque")
+    fast = f.with_dt(0.5 * f.dt)
+    with pytest.raises(ValueError, match="fallback: made for steps of"):
+        NonlinearMPC(problem, fallback=dlqr(fast, equilibrium(fast, theta=0.0), 1.0, 0.1))
+    with pytest.raises(
+        ValueError, match=r"'shrink': the problem has samples 0 \.\. 19, asked at 20; simulate to"
+    ):
+        NonlinearMPC(problem, horizon="shrink").steps(20)
+    rest = dlqr(f, equilibrium(f, theta=0.0), 1.0, 0.1)
+    over = ClosedLoop(f, NonlinearMPC(problem, horizon="shrink", fallback=rest)).simulate([1.0, 0.0], 22)
+    np.testing.assert_allclose(over.u[20:], -over.x[20:22] @ rest.K.T, atol=1e-12)
     with pytest.raises(ValueError, match="horizon: 30 steps at sample 0; the problem has 20"):
         ClosedLoop(f, NonlinearMPC(problem, horizon=lambda k: 30)).simulate([1.0, 0.0], 1)
     assert optimize(f, problem.cost, x0=[1.0, 0.0], steps=20, bounds={"torque": 6.0}).converged

@@ -334,7 +334,7 @@ def test_disturbances_and_biases_are_estimated(cart, tmp_path):
     windy = wide.join(upright.x + 0.01, {"disturbance.force": 1.5, "bias.theta": 0.01})
     written = write_target(tmp_path / "wind", loop, windy, steps=80, estimate=wide.join(upright.x))
     assert replayed(written)[0] == 0
-    rates = Measurement(f, ("x", "theta"), counts={"x": 4096, "theta": 4096}, every={"x": 3})
+    rates = Measurement(f, ("x", "theta"), counts={"theta": 4096}, resolution={"x": 1e-4}, every={"x": 3})
     for refused, text in (
         (ClosedLoop(f, law, ExtendedKalmanFilter(f, rates, 1e-9)), "rates of its own .`every`. is not"),
         (ClosedLoop(f.with_dt(0.005), law, hold=True), "law: made for steps of 0.01 s.*in C all run at one"),

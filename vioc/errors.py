@@ -126,5 +126,9 @@ class OptimizationError(RuntimeError):
         self.result = result
 
 
+class StartOutside(ValueError):
+    """A given initial state is outside of a limit along the path, where no input can change it."""
+
+
 class UrdfWarning(UserWarning):
     """A URDF file says something that the system does not have; the text says what."""

@@ -154,6 +154,10 @@ class KernelMap(OneStepMap):
         for name in self.wrap:
             if name not in self.state_names:
                 raise ModelError(f"wrap: unknown state {name!r}; {near_misses(name, self.state_names)}")
+            if self.unit(name) not in ("rad", ""):
+                raise ModelError(
+                    f"wrap: {name!r} is in {self.unit(name)}; only angles are taken modulo a turn"
+                )
 
     # -- protocol -------------------------------------------------------------------------------
 

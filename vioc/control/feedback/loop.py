@@ -59,7 +59,9 @@ class LoopRun(AsTrajectory):
 
     def __repr__(self) -> str:
         share = f"{100 * self.saturated.mean():.3g} % of commands clipped"
-        return f"LoopRun({len(self)} steps, {self.measurements.shape[1]} measured quantities, {share})"
+        counts = getattr(self.memory, "counts", {})
+        ended = "".join(f", {status}: {n}" for status, n in counts.items() if status != "converged")
+        return f"LoopRun({len(self)} steps, {self.measurements.shape[1]} measured quantities, {share}{ended})"
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class ClosedLoop:
                 f"{', '.join(law_map.input_names)}, the plant has {', '.join(f.state_names)} and "
                 f"{', '.join(f.input_names)}"
             )
+        if not isinstance(self.hold, bool):
+            raise ValueError(f"hold: expected True or False, got {self.hold!r}; the steps tell how long")
         self._rates()
         self._actuators()
         self._noise()
@@ -192,8 +196,9 @@ class ClosedLoop:
             Where the plant has no next state; its `trajectory` is the plant's until then.
         """
         f, law = self.plant, as_law(self.law)
-        if steps < 1:
-            raise ValueError(f"steps: expected at least 1, got {steps}")
+        if not (steps == int(steps) >= 1):
+            raise ValueError(f"steps: expected a whole number of the plant's steps >= 1, got {steps!r}")
+        steps = int(steps)
         x = f.check_state(x0, "initial state")
         rng = None if noise is None else np.random.default_rng(noise)
         push, jitter = self._noise()

@@ -111,6 +111,12 @@ class Measurement:
 
     def _resolutions(self, counts: Mapping[str, int], resolution: Mapping[str, float]) -> np.ndarray:
         per_turn = by_name(counts, self.names, "counts")
+        for name in per_turn:
+            if self.map.unit(name) not in ("rad", ""):
+                raise ValueError(
+                    f"counts: they are per turn, and {name!r} is in {self.map.unit(name)}; give "
+                    "resolution= what one count is"
+                )
         units = {n: TURN / as_value(c, f"counts of {n}") for n, c in per_turn.items() if c}
         units |= by_name(resolution, self.names, "resolution")
         found = np.array([float(units.get(n, 0.0)) for n in self.names])

@@ -31,6 +31,7 @@ from vioc.maps.noisy import NoisyMap
 from vioc.maps.protocol import OneStepMap
 
 SOFT = 1e-10  # regularization of gaps and rows: momenta and impulses of a sample are small
+FREE, LIMITED = 3, 15  # iterations of a sample, without limits and with them
 CLOSED = 1e-2  # relative to 1 + |x|: gaps and rows that an estimate may leave where iterations ran out
 
 
@@ -50,8 +51,9 @@ class Window:
         The curve and noise found, where the next search begins.
     y : (rows,)
         Multipliers of bounds.
-    iterations, failures : int
-        Of the last sample; samples so far that fell back on the extended filter.
+    iterations, failures, unfinished : int
+        Of the last sample; samples so far that fell back on the extended filter, and those whose search ran
+        out of iterations before the tolerance.
     verdict : str
         How the last sample's search ended.
     """
@@ -66,6 +68,7 @@ class Window:
     y: np.ndarray | None = field(default=None, repr=False)
     iterations: int = 0
     failures: int = 0
+    unfinished: int = 0
     verdict: str = ""
 
 
@@ -87,8 +90,9 @@ class MovingHorizon:
         Covariances; may be singular.
     bounds, constraints
         Of quantities of the state, as in `vioc.control.optimize`, such as ``{"param.friction": (0, None)}``.
-    iterations : int
-        The most of a sample; of the first one ten times as many.
+    iterations : int, optional
+        The most of a sample; of the first one ten times as many. Default 3, and 15 with bounds or
+        constraints, whose barrier takes more.
     tolerance : float
         Of the conditions of optimality, at which a search ends before.
     on_manifold : bool
@@ -110,12 +114,14 @@ class MovingHorizon:
     P0: Any = None
     bounds: Mapping[str, Any] | None = None
     constraints: Sequence[Constraint] = ()
-    iterations: int = 3
+    iterations: int | None = None
     tolerance: float = 1e-8
     on_manifold: bool = False
 
     def __post_init__(self) -> None:
         M = self.samples
+        if self.iterations is None:
+            object.__setattr__(self, "iterations", LIMITED if self.bounds or self.constraints else FREE)
         if not (M == int(M) >= 1 and self.iterations == int(self.iterations) >= 1):
             raise ValueError(f"samples, iterations: expected whole numbers >= 1, got {M}, {self.iterations}")
         for name in ("W", "W_u", "P0"):
@@ -191,7 +197,8 @@ class MovingHorizon:
         P = self._covariances(X, Y, search.lin)
         prior = self._next_prior(belief, Y, search) if full else belief.prior
         said = f"{search.status}, error {search.error:.1e}"
-        own = dict(x=X[-1].copy(), P=P, X=X, W=W, y=self._shifted(y))
+        unfinished = belief.unfinished + (search.status is Status.MAX_ITERATIONS)
+        own = dict(x=X[-1].copy(), P=P, X=X, W=W, y=self._shifted(y), unfinished=unfinished)
         return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=said, **own)
 
     def predict(self, k: int, belief: Window, u: np.ndarray) -> Window:

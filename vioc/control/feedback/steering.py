@@ -138,6 +138,11 @@ def steer_covariance(
         each other and what can be attained of each; or if that cannot be told.
     """
     trajectory = trajectory_of(trajectory)
+    if not isinstance(trajectory, Trajectory):
+        raise TypeError(
+            f"trajectory: expected one, such as f.rollout(x0, u, steps=N) from an equilibrium, got "
+            f"{type(trajectory).__name__}"
+        )
     f = check_trajectory(trajectory.map, trajectory)
     P0, W, W_u = state_weight(f, P0, "P0"), state_weight(f, W, "W"), input_weight(f, W_u, "W_u")
     R = input_weight(f, R, "R", definite=True)

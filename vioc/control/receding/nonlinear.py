@@ -7,9 +7,10 @@ for the state that is measured (`feedback`); docs/maths/receding.md.
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import casadi as ca
@@ -22,7 +23,7 @@ from vioc.control.receding.stage_qp import ITERATIONS, TOLERANCE
 from vioc.control.regulators.law import Law, as_law
 from vioc.control.regulators.lqr import SteadyRegulator
 from vioc.control.shooting.problem import Problem
-from vioc.errors import OptimizationError, StepError, trying
+from vioc.errors import OptimizationError, StartOutside, StepError, trying
 from vioc.maps.steps import check_steps
 
 GOOD = Status.CONVERGED, Status.ACCEPTABLE
@@ -166,8 +167,10 @@ class NonlinearMPC(Law):
             raise ValueError(f"horizon: expected a function of the sample or 'shrink', got {horizon!r}")
         if delay != int(delay) or delay < 0 or newton != int(newton) or newton < 1:
             raise ValueError(f"expected delay >= 0 and newton >= 1 whole numbers, got {delay!r}, {newton!r}")
-        if deadline is not None and not deadline > 0:
-            raise ValueError(f"deadline: expected a time > 0 in s, got {deadline!r}")
+        if deadline is not None and not 0 < deadline <= problem.map.dt:
+            raise ValueError(
+                f"deadline: expected a part of the sample, 0 < s <= {problem.map.dt:g} s, got {deadline!r}"
+            )
         self.map, self.problem, self.guess = problem.map, problem, guess
         if not problem.unknowns.span:
             check_steps(problem.lengths, self.map.dt, "problem")
@@ -175,6 +178,7 @@ class NonlinearMPC(Law):
         self.program = Program(problem, soft, hessian == "exact", native=native)
         self.horizon, self.delay, self.newton = horizon, int(delay), int(newton)
         self.fallback = None if fallback is None else as_law(fallback)
+        check_steps(getattr(self.fallback, "map", self.map).dt, self.map.dt, "fallback", "the problem")
         self.deadline, self.clock, self.first = deadline, clock, first
         self.iterations, self.tolerance = iterations, tolerance
 
@@ -189,6 +193,9 @@ class NonlinearMPC(Law):
 
     def apply(self, k: int, x: np.ndarray, memory: Memory) -> tuple[np.ndarray, Memory]:
         """The input asked for at sample k, and the memory with its verdict."""
+        if self.horizon == "shrink" and self.fallback is not None and k + self.delay >= self._end:
+            u = np.asarray(self.fallback(k, x), float)
+            return u, replace(memory, plan=None, coming=None, pending=())
         pending = memory.pending or (self.map.rest_input(x),) * self.delay
         at, note = k + self.delay, ""
         if pending:  # where the inputs under way lead
@@ -229,6 +236,11 @@ class NonlinearMPC(Law):
         plan, coming = self._shifted(plan), None if coming is None else self._shifted(coming)
         return u, Memory(plan, coming, pending, busy, (*memory.verdicts, verdict))
 
+    def shifted(self, k: int, plan: Plan) -> Plan:
+        """The plan of a sample as the guess of k, the next one: without its first step, as long."""
+        rest = self._shifted(plan)
+        return self._fitted(rest, k, rest.x[0])
+
     def _shifted(self, plan: Plan) -> Plan:
         """Without its first step."""
         return Plan(plan.x[1:], plan.u[1:], plan.p[1:], plan.y[self.problem.rows.m :])
@@ -255,6 +267,11 @@ class NonlinearMPC(Law):
 
     # -- its phases -----------------------------------------------------------------------------
 
+    @property
+    def _end(self) -> int:
+        """The sample at which the problem ends."""
+        return self.problem.k0 + self.problem.steps
+
     def steps(self, k: int) -> tuple[int, int]:
         """The first step of the problem that the plan of sample k has, and how many."""
         N = self.problem.steps
@@ -262,7 +279,8 @@ class NonlinearMPC(Law):
             first = k - self.problem.k0
             if not 0 <= first < N:
                 raise ValueError(
-                    f"the problem has samples {self.problem.k0} .. {self.problem.k0 + N - 1}, asked at {k}"
+                    f"horizon='shrink': the problem has samples {self.problem.k0} .. {self._end - 1}, "
+                    f"asked at {k}; simulate to its end, or give a fallback law that takes over there"
                 )
             return first, N - first
         n = int(self.horizon(k)) if callable(self.horizon) else N
@@ -271,18 +289,29 @@ class NonlinearMPC(Law):
         return 0, n
 
     def begin(self, k: int, x: np.ndarray) -> tuple[Plan, str]:
-        """The problem's solution from x at sample k, or how far it came; with what there is to say."""
+        """The problem's solution from x at sample k, or how far it came, or where that is infeasible or x
+        itself outside of a limit, the state held; with what there is to say.
+        """
         first, n = self.steps(k)
         if first:
             raise ValueError(f"a horizon that shrinks begins at sample {self.problem.k0}, asked at {k} first")
         stages = self.problem.stages(0, self.problem.steps, k)
         problem = self.problem.with_cost(stages.cost) if stages.cost.reference_size else self.problem
-        found = problem.solve(x, self.guess, max_iterations=self.first, raise_on_failure=False)
-        X, U = found.curve or (found.x, found.u)
-        y = stages.rows.from_multipliers(found.multipliers)
+        X, U = np.tile(x, (self.problem.steps + 1, 1)), self.map.check_inputs(None, self.problem.steps, x)
+        y, note = np.zeros(len(stages.rows)), ""
+        try:
+            found = problem.solve(x, self.guess, max_iterations=self.first, raise_on_failure=False)
+            note = "" if found.converged else found.message
+            if found.status is not Status.INFEASIBLE:
+                X, U = found.curve or (found.x, found.u)
+                y = stages.rows.from_multipliers(found.multipliers)
+            elif self.fallback is None:
+                said = f"sample {k}: the first plan is none, and there is no fallback law: {note}"
+                warnings.warn(said, RuntimeWarning, stacklevel=4)
+        except StartOutside as error:
+            note = str(error)
         y = np.concatenate([y[: n * stages.rows.m], y[self.problem.steps * stages.rows.m :]])
-        plan = Plan(X[: n + 1], U[:n], np.zeros((n + 1, self.map.ndx)), y)
-        return plan, "" if found.converged else found.message
+        return Plan(X[: n + 1], U[:n], np.zeros((n + 1, self.map.ndx)), y), note
 
     def prepare(self, k: int, plan: Plan) -> Prepared:
         """The preparation phase: what does not need the state that will be measured at sample k."""

@@ -178,6 +178,10 @@ def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray,
     rows = problem.rows
     found = [(np.full(m, -1.0), np.ones(m)) for m in (rows.m, rows.m_end)]
     known = {p.constraint.name: p for p in rows.places}
+    if not isinstance(soft, Mapping):
+        raise TypeError(
+            f"soft: expected weights by name, such as {{{next(iter(known), 'x')!r}: 1e3}}, got {soft!r}"
+        )
     for name, weight in soft.items():
         full = name if name in known else next(iter(full_names(problem.map, {name: weight}) or {}), name)
         if full not in known:

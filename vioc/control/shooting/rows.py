@@ -26,6 +26,7 @@ from vioc.control.problem.limits import (
     end_values,
     full_names,
 )
+from vioc.errors import StartOutside
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -377,7 +378,7 @@ class Rows:
         return float(distances.min()) if len(distances) else np.inf
 
     def check_start(self, curve: Trajectory, tolerance: float = 1e-9) -> None:
-        """ValueError where the given initial state is outside of a path limit: no input can help."""
+        """StartOutside where the given initial state is outside of a path limit: no input can help."""
         each = self.each(self.values(curve))
         for p in self.places:
             if not p.first or p.at_steps is None:
@@ -386,7 +387,7 @@ class Rows:
             for name in p.constraint.row_names:
                 v = float(each[name][0] * p.scale)
                 if not low - tolerance * (1 + abs(v)) <= v <= high + tolerance * (1 + abs(v)):
-                    raise ValueError(
+                    raise StartOutside(
                         f"x0: {name} = {v:.6g} is outside of its limits [{low:.6g}, {high:.6g}] at the "
                         f"start, where no input can change it; x0 = {curve.x[0]}"
                     )

@@ -80,11 +80,15 @@ def run_at(folder: str | Path, rate: float | None = None, seconds: float = 5.0) 
 
     Raises
     ------
+    ValueError
+        Of a rate or a time that is not positive.
     FileFormatError
         If there is no such folder, or it has no controller.
     CompileError
         Without a compiler.
     """
+    if not (rate is None or rate > 0) or not seconds > 0:
+        raise ValueError(f"rate, seconds: expected numbers > 0, got {rate!r} Hz and {seconds!r} s")
     folder = Path(folder)
     told = _described(folder)
     name, sizes = told["name"], told["sizes"]
