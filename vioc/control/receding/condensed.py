@@ -83,12 +83,14 @@ class Condensed:
         here = np.concatenate([(J @ offset[..., None]).ravel(), d.J_end @ x])
         low, high, linear, square = d.limits()
         keep = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
-        length = np.maximum(np.linalg.norm(A[keep], axis=1), 1e-12)
         soft = linear[keep] >= 0
+        root = np.sqrt(square[keep][soft])  # of slacks e, the variable is root e
+        length = np.linalg.norm(A[keep], axis=1)
+        length[soft] = np.hypot(length[soft], 1 / root)  # a solver's tolerance is of rows of length one
+        length = np.maximum(length, 1e-12)
         self._keep, self._length, self._start = keep, length, start[keep] / length[:, None]
         self._A = A[keep] / length[:, None]
         self._low, self._high = (low[keep] - here[keep]) / length, (high[keep] - here[keep]) / length
-        root = np.sqrt(square[keep][soft])  # of slacks e, the variable is root e
         self._slope = linear[keep][soft] / root
         give = np.zeros((len(keep), soft.sum()))
         give[np.flatnonzero(soft), np.arange(soft.sum())] = 1 / (root * length[soft])
