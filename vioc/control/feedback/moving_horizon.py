@@ -90,8 +90,8 @@ class MovingHorizon:
         Covariances; may be singular.
     bounds, constraints
         Of quantities of the state, as in `vioc.control.optimize`, such as ``{"param.friction": (0, None)}``.
-    iterations : int, optional
-        The most of a sample; of the first one ten times as many. Default 3, and 15 with bounds or
+    iterations : int
+        The most of a sample; of the first one ten times as many. 0 is 3, and 15 with bounds or
         constraints, whose barrier takes more.
     tolerance : float
         Of the conditions of optimality, at which a search ends before.
@@ -114,13 +114,13 @@ class MovingHorizon:
     P0: Any = None
     bounds: Mapping[str, Any] | None = None
     constraints: Sequence[Constraint] = ()
-    iterations: int | None = None
+    iterations: int = 0
     tolerance: float = 1e-8
     on_manifold: bool = False
 
     def __post_init__(self) -> None:
         M = self.samples
-        if self.iterations is None:
+        if not self.iterations:
             object.__setattr__(self, "iterations", LIMITED if self.bounds or self.constraints else FREE)
         if not (M == int(M) >= 1 and self.iterations == int(self.iterations) >= 1):
             raise ValueError(f"samples, iterations: expected whole numbers >= 1, got {M}, {self.iterations}")
