@@ -31,6 +31,7 @@ from vioc.maps.noisy import NoisyMap
 from vioc.maps.protocol import OneStepMap
 
 SOFT = 1e-10  # regularization of gaps and rows: momenta and impulses of a sample are small
+FINISHED = 1e-4  # error of a search that is said to be on its way
 FREE, LIMITED = 3, 15  # iterations of a sample, without limits and with them
 CLOSED = 1e-2  # relative to 1 + |x|: gaps and rows that an estimate may leave where iterations ran out
 
@@ -53,7 +54,7 @@ class Window:
         Multipliers of bounds.
     iterations, failures, unfinished : int
         Of the last sample; samples so far that fell back on the extended filter, and those whose search ran
-        out of iterations before the tolerance.
+        out of iterations with an error above 1e-4.
     verdict : str
         How the last sample's search ended.
     """
@@ -197,7 +198,7 @@ class MovingHorizon:
         P = self._covariances(X, Y, search.lin)
         prior = self._next_prior(belief, Y, search) if full else belief.prior
         said = f"{search.status}, error {search.error:.1e}"
-        unfinished = belief.unfinished + (search.status is Status.MAX_ITERATIONS)
+        unfinished = belief.unfinished + (search.error > FINISHED)
         own = dict(x=X[-1].copy(), P=P, X=X, W=W, y=self._shifted(y), unfinished=unfinished)
         return replace(belief, prior=prior, Y=Y, iterations=log.steps, verdict=said, **own)
 
