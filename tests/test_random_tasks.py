@@ -6,6 +6,8 @@ import pytest
 from studies.kkt import kkt
 from studies.random_tasks import random_task
 from studies.tasks import optimum
+from vioc.control.shooting.interior import Interior
+from vioc.errors import is_tried
 
 
 @pytest.mark.parametrize("index", [1, 4, 5])
@@ -32,9 +34,16 @@ def test_the_rollout_keeps_all_limits(index):
         pytest.param(14, "begun from IPOPT's optimum", marks=pytest.mark.slow),
     ],
 )
-def test_where_a_search_ends_nowhere_another_start_leads_on(index, way):
-    task = random_task(index).task
+def test_where_a_search_ends_nowhere_another_start_leads_on(index, way, monkeypatch):
+    task, tried, iterate = random_task(index).task, [], Interior.iterate
+
+    def iterating(search, *args):
+        tried.append(is_tried())
+        iterate(search, *args)
+
+    monkeypatch.setattr(Interior, "iterate", iterating)
     best = optimum(task)
+    assert len(tried) > 1 and not any(tried)  # no search is a trial of what made its start
     assert best.converged and way in best.message
     found = kkt(task.map, task.cost, best.trajectory, best.multipliers, **task.limits)
     assert found.residual <= 1e-8

@@ -192,10 +192,11 @@ class Problem:
         yield SOFTNESS[0], (X, U, duals), ""
         if iterations < FEW:
             return
+        rolled = X
         with contextlib.suppress(StepError), trying():
-            run = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False)
-            if not np.array_equal(run.x, X):
-                yield SOFTNESS[0], (run.x, U, None), "begun from the rollout of its inputs"
+            rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
+        if not np.array_equal(rolled, X):  # outside of the block: the search is no trial of this one
+            yield SOFTNESS[0], (rolled, U, None), "begun from the rollout of its inputs"
         if found := self._relaxed(X[:, : self.map.nx], U, iterations):
             run, theirs = found.trajectory, self.rows.from_multipliers(found.duals)
             said = f"begun from IPOPT's optimum ({found.iterations} iterations)"

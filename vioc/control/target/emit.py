@@ -266,7 +266,7 @@ class _Graph:
 
     def _named(self, value: _Value) -> str:
         """Its name, given to it now where it is an expression: it is written twice."""
-        if value.operands and value.text[-1] in ")":
+        if value.operands and value.text.endswith(")"):
             name = f"a{self._names}"
             self._names += 1
             self.lines.append(f"const real {name} = {_bare(_number(value))};")
