@@ -12,8 +12,9 @@ from scipy.spatial.transform import Rotation
 import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tx, tz
 from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.maximal import MaximalVI, cones, core, interior
-from vioc.dynamics.integrators.maximal.dense import Problem
+from vioc.dynamics.integrators.contact.interior import Problem
+from vioc.dynamics.integrators.contact import cones, interior
+from vioc.dynamics.integrators.maximal import MaximalVI, core
 from vioc.dynamics.integrators.maximal.tape import Tape
 from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
@@ -109,7 +110,7 @@ def test_the_push_of_a_wide_gap():
         s, speed = (step.x[2] - R) / DT, step.x[9]
         wide = s**5 / smoothing**2
         law = 0.5 * smoothing / (s + wide / (1 + wide / 1e3) + speed)
-        assert step.arriving.impulses[0] == pytest.approx(law, rel=1e-5)
+        assert step.ends[1].impulses[0] == pytest.approx(law, rel=1e-5)
 
 
 @pytest.mark.parametrize("cone", CONES)

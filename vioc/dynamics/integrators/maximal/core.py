@@ -12,9 +12,9 @@ import numpy as np
 
 from vioc.compile.libraries import load_library
 from vioc.compile.native import EXPORT
-from vioc.dynamics.integrators.maximal.cones import Variables
+from vioc.dynamics.integrators.contact.cones import Variables
+from vioc.dynamics.integrators.contact.rollouts import Rollouts
 from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP
-from vioc.dynamics.integrators.maximal.rollouts import Rollouts
 from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.maximal.tape import TAPES, Tape
 from vioc.progress import in_pieces

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
 
 import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.integrators.maximal.cones import Variables
+from vioc.dynamics.integrators.contact.cones import Variables
+from vioc.dynamics.integrators.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 
 
-class End:
+class BodyEnd(End):
     """Residuals and Newton's directions of one end of a step.
 
     Parameters
@@ -63,47 +64,23 @@ class End:
         self.gaps = function("gaps", [], stack(at.gaps))
 
 
-class Problem(NamedTuple):
-    """One end of a step at numbers.
-
-    Attributes
-    ----------
-    end : End
-    given : tuple
-        Poses, momenta, inputs, time, step length, parameters.
-    guess : array
-        Of the twists.
-    """
-
-    end: End
-    given: tuple
-    guess: np.ndarray
-
-    @property
-    def dt(self) -> float:
-        return float(self.given[4][0])
-
-    @property
-    def extent(self) -> float:
-        """1 + that of the mechanism, m."""
-        return 1 + float(np.abs(self.given[0]).max())
-
-
-class DenseStep:
+class DenseStep(ContactStep):
     """The two ends of a step from a state, one after the other.
 
     Parameters
     ----------
     graph : StepGraph
     nu : int
+    whole : callable
+        A step's multipliers of those of its two ends.
     """
 
-    def __init__(self, graph: StepGraph, nu: int):
-        self.n, self._graph, self._nu = graph.n, graph, nu
+    def __init__(self, graph: StepGraph, nu: int, whole: Callable):
+        self.n, self._graph, self._nu, self._whole = graph.n, graph, nu, whole
 
     @cached_property
     def ends(self) -> list[End]:
-        return [End(self._graph, self._nu, arrival) for arrival in (False, True)]
+        return [BodyEnd(self._graph, self._nu, arrival) for arrival in (False, True)]
 
     @cached_property
     def _functions(self) -> tuple[Evaluator, Evaluator]:
@@ -125,10 +102,24 @@ class DenseStep:
         """Of the twists of a step from x."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         Z, base = self._functions[0](x, *given)
-        return Problem(self.ends[0], (Z[:, 0], base[:, 0], *given), x[STATE * self.n :])
+        return _problem(self.ends[0], (Z[:, 0], base[:, 0], *given), x[STATE * self.n :], dt)
 
     def arriving(self, x, V, u, t: float, dt: float, theta) -> tuple[Problem, np.ndarray]:
         """Of the velocities after a step from x at the twists V; positions and quaternions there."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         z, Z, base = self._functions[1](x, V, *given)
-        return Problem(self.ends[1], (Z[:, 0], base[:, 0], *given), V), z[:, 0]
+        return _problem(self.ends[1], (Z[:, 0], base[:, 0], *given), V, dt), z[:, 0]
+
+    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds) -> Step:
+        first, second = (None, None) if seeds is None else (seeds[0], seeds[-1])
+        gone = solver.solve_end(self.leaving(x, u, t, dt, theta), first)
+        if not gone.error <= solver.tolerance:
+            return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan))
+        problem, z = self.arriving(x, gone.V, u, t, dt, theta)
+        there = solver.solve_end(problem, second)
+        impulses = self._whole(gone.multipliers, there.multipliers)
+        return Step((gone, there), np.concatenate([z, there.V]), impulses)
+
+
+def _problem(end: End, given: tuple, guess: np.ndarray, dt: float) -> Problem:
+    return Problem(end, given, guess, dt, 1 + float(np.abs(given[0]).max()))

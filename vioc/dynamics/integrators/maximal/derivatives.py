@@ -154,8 +154,8 @@ class StepDerivatives:
         if f.graph.touches:  # impulses of touches may not be unique, but those of their laws
             rows = zip(X0, U, t, dt, strict=True)
             steps = [f.interior.solve(x, u, float(a[0]), float(h[0]), theta) for x, u, a, h in rows]
-            w = np.stack([step.leaving.unknowns for step in steps])
-            return w, np.stack([step.arriving.unknowns for step in steps])
+            w, m = (np.stack([step.ends[i].unknowns for step in steps]) for i in (0, -1))
+            return w, m
         none = np.zeros((N, len(f.multiplier_names)))
         w, m = np.hstack([V, none]), np.hstack([X1[:, at:], none])
         R, R_lam, S, S_mu = self._ends(X0, X1, U, w, m, t, dt, theta)

@@ -20,6 +20,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.consistency import may_be_dependent
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.checks import check_apart, warn_crossed
@@ -27,7 +28,6 @@ from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
 from vioc.dynamics.integrators.maximal.graph import StepGraph
-from vioc.dynamics.integrators.maximal.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.maximal.kernel import PAST, build_kernel
 from vioc.dynamics.integrators.maximal.quantities import Quantities
 from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
@@ -278,7 +278,7 @@ class MaximalVI(DivisibleMap):
     @shared
     def dense(self) -> DenseStep:
         """A step's equations at numbers."""
-        return DenseStep(self.graph, self.nu)
+        return DenseStep(self.graph, self.nu, self.whole)
 
     @property
     def kernel(self) -> Kernel | None:

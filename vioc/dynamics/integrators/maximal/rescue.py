@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vioc.dynamics.integrators.maximal.dense import Problem
+from vioc.dynamics.integrators.contact.interior import Problem
 from vioc.dynamics.integrators.maximal.space import TWIST
 from vioc.dynamics.integrators.newton import (
     Equations,
@@ -90,10 +90,10 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
     with np.errstate(all="ignore"):
         found = f.interior.solve(x, u, t, dt, f.theta)
     if found.error <= f.tolerance:
-        return found.x, f.whole(found.leaving.multipliers, found.arriving.multipliers)
+        return found.x, found.multipliers
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "
-        f"solved in {found.arriving.iterations} iterations"
+        f"solved in {found.iterations} iterations"
     )
     G = f.variations(x)
     error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, found.error) if len(G) else None

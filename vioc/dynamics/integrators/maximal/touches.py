@@ -17,7 +17,7 @@ import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
-from vioc.dynamics.integrators.maximal.cones import Cone, cone_of
+from vioc.dynamics.integrators.contact.cones import Cone, cone_of
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, Pose, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.lagrangian import OPTIONS

@@ -1,22 +1,23 @@
 """Steps with contact and limits by a primal-dual interior point, in dense numpy.
 
-`tape.c` has the same iteration for the compiled backend. Maths: docs/maths/contact.md.
+What is solved is an *end*: velocities, impulses of constraints and variables of cones that fulfil a balance
+of momenta. A step has one such end or two, one after the other. The C code of maps has the same iteration.
+Maths: docs/maths/contact.md.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
-from vioc.dynamics.integrators.maximal.cones import BOUNDARY, CLIP
-from vioc.dynamics.integrators.maximal.dense import DenseStep, Problem
-from vioc.dynamics.integrators.maximal.rollouts import Rollouts
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.integrators.contact.cones import BOUNDARY, CLIP, Variables
+from vioc.dynamics.integrators.contact.rollouts import Rollouts
+from vioc.maps.kernel import KernelMap
 
-if TYPE_CHECKING:
-    from vioc.dynamics.integrators.maximal.map import MaximalVI
-
-# the numbers of tape.c
+# the numbers of the C code
 ITERATIONS, PATIENCE, STUCK, JAMMED, HALVINGS = 100, 20, 2, 8, 12
 JUMP, LAND = 2, 6  # of short steps in a row, those that are taken clipped
 COLD, WARM = (0.1, 10.0, 1e-3, 1e2, 1e3), 0.01  # barriers of starts, over the energy of what closes
@@ -33,13 +34,59 @@ def fall(length: float) -> float:
     return 1.0 if length < SHORT else 0.3 if length < FAR else 0.1 if length < NEAR else 0.01
 
 
+class End:
+    """The equations of an end of a step as functions of (V, multipliers of constraints, y, *given, ...).
+
+    Attributes
+    ----------
+    rows : int
+        Constraints.
+    variables : Variables
+        y, of the cones.
+    newton, expand, residuals, begin, multipliers, gaps : Evaluator
+        (.., goal) -> matrix and right-hand side of Newton's direction of (V, impulses); (.., goal, dV) -> dy;
+        (.., goal) -> balance, constraints, mismatches, products; (.., speed, goal) -> y of a start;
+        multipliers of the touches; their gaps' velocities. `goal` is (kappa, lag).
+    """
+
+    rows: int
+    variables: Variables
+    newton: Evaluator
+    expand: Evaluator
+    residuals: Evaluator
+    begin: Evaluator
+    multipliers: Evaluator
+    gaps: Evaluator
+
+
+class Problem(NamedTuple):
+    """One end of a step at numbers.
+
+    Attributes
+    ----------
+    end : End
+    given : tuple
+        What its functions take behind (V, multipliers, y).
+    guess : array
+        Of the velocities V.
+    dt, extent : float
+        Of the step, s, and 1 + the mechanism's size: a residual dt V is relative to it.
+    """
+
+    end: End
+    given: tuple
+    guess: np.ndarray
+    dt: float
+    extent: float
+
+
 class Solution(NamedTuple):
-    """Of a step.
+    """Of an end of a step.
 
     Attributes
     ----------
     V, lam, y : arrays
-        Twists, impulses of the constraints, variables of the cones.
+        Velocities, impulses of the constraints, variables of the cones.
     impulses : array
         Multipliers of the touches.
     error : float
@@ -64,15 +111,27 @@ class Solution(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Solutions of both ends of a step, and the state that it leads to."""
+    """A solved step: its ends, the state that it leads to, the map's multipliers."""
 
-    leaving: Solution
-    arriving: Solution
+    ends: tuple[Solution, ...]
     x: np.ndarray
+    multipliers: np.ndarray
 
     @property
     def error(self) -> float:
-        return max(self.leaving.error, self.arriving.error)
+        return max(end.error for end in self.ends)
+
+    @property
+    def iterations(self) -> int:
+        return sum(end.iterations for end in self.ends)
+
+
+class ContactStep(ABC):
+    """The equations of a map's step with contact."""
+
+    @abstractmethod
+    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds) -> Step:
+        """A step from x by `solver.solve_end`, warm from the ends `seeds` of the one before, or cold."""
 
 
 class InteriorPoint:
@@ -80,8 +139,8 @@ class InteriorPoint:
 
     Parameters
     ----------
-    step : DenseStep
-    scales : (6 n,)
+    step : ContactStep
+    scales : array
         Masses and moments of inertia that turn momenta into velocities.
     mass : float
         Of the whole mechanism, kg.
@@ -90,29 +149,23 @@ class InteriorPoint:
     tolerance : float
     """
 
-    def __init__(self, step: DenseStep, scales: np.ndarray, mass: float, barrier: float, tolerance: float):
+    def __init__(self, step: ContactStep, scales: np.ndarray, mass: float, barrier: float, tolerance: float):
         self.step, self._scales, self._mass = step, scales, mass
-        self._floor, self._tolerance = barrier, tolerance
+        self._floor, self.tolerance = barrier, tolerance
 
-    def solve(self, x, u, t: float, dt: float, theta, seeds: Step | None = None) -> Step:
-        """A step from x: warm from the solutions of the one before, or cold."""
-        first, second = (None, None) if seeds is None else seeds[:2]
-        gone = self.solve_end(self.step.leaving(x, u, t, dt, theta), first)
-        if not gone.error <= self._tolerance:
-            return Step(gone, gone, np.full(len(x), np.nan))
-        problem, z = self.step.arriving(x, gone.V, u, t, dt, theta)
-        there = self.solve_end(problem, second)
-        return Step(gone, there, np.concatenate([z, there.V]))
+    def solve(self, x, u, t: float, dt: float, theta, before: Step | None = None) -> Step:
+        """A step from x: warm from the one before, or cold."""
+        return self.step.solve(self, x, u, t, dt, theta, None if before is None else before.ends)
 
     def solve_end(self, problem: Problem, seed: Solution | None = None) -> Solution:
         found = self._try(problem, seed, 0)
         count = found.iterations
         for start in range(0 if seed is not None else 1, len(COLD)):
-            if found.error <= self._tolerance:
+            if found.error <= self.tolerance:
                 break
             found = self._try(problem, None, start)
             count += found.iterations
-        if not found.error <= self._tolerance:
+        if not found.error <= self.tolerance:
             found = self._relax(problem, found)
             count += found.iterations
         return found._replace(iterations=count)
@@ -124,7 +177,7 @@ class InteriorPoint:
         for _ in range(ROUNDS):
             found = self._try(problem, None, 1, bound)
             count += found.iterations
-            if not found.error <= self._tolerance:
+            if not found.error <= self.tolerance:
                 return found._replace(iterations=count)
             change = _largest(found.y[gamma] - bound)
             if change <= SAME * _largest(found.y[gamma]):
@@ -145,7 +198,7 @@ class InteriorPoint:
     ) -> Solution:
         """Iterations from a start or a solution; `bound` has normal impulses that friction goes by."""
         lag = 1.0 if bound is None else 0.0
-        (E, given, guess), dt, size = problem, problem.dt, problem.extent
+        E, given, guess, dt, size = problem
         scales, mass, floor, variables = self._scales, self._mass, self._floor, E.variables
         parts, weights = variables.parts, variables.centers
 
@@ -191,7 +244,7 @@ class InteriorPoint:
         left, products = left_of(V, lam, y)
         off = _largest(products - floor * weights)
         length, count, stuck = 0.0, 0, 0
-        while count < ITERATIONS and not (left * dt <= self._tolerance * size and off <= CENTERED * floor):
+        while count < ITERATIONS and not (left * dt <= self.tolerance * size and off <= CENTERED * floor):
             mean = products @ weights / weights.sum()
             kappa = fall(length if count else FAR) * mean
             if length >= NEAR:
@@ -230,7 +283,7 @@ class InteriorPoint:
 class InteriorProgram(Rollouts):
     """A map's rollouts by the interior point in numpy."""
 
-    def __init__(self, f: MaximalVI, solver: InteriorPoint):
+    def __init__(self, f: KernelMap, solver: InteriorPoint):
         self._f, self._solver = f, solver
 
     def rollout(self, carry, U, tracked, t, h, theta, tolerance):
@@ -246,8 +299,7 @@ class InteriorProgram(Rollouts):
                 error = seed.error
                 break
             x = seed.x
-            impulses = f.whole(seed.leaving.multipliers, seed.arriving.multipliers)
-            found.append((x, impulses, [seed.error], u))
+            found.append((x, seed.multipliers, [seed.error], u))
         sizes = f.nx, len(f.multiplier_names), 1, f.nu
         columns = zip(*found, strict=True) if found else [()] * 4
         return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)], error
