@@ -12,8 +12,8 @@ from scipy.spatial.transform import Rotation
 import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tx, tz
 from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.contact.interior import Problem
 from vioc.dynamics.integrators.contact import cones, interior
+from vioc.dynamics.integrators.contact.interior import Problem
 from vioc.dynamics.integrators.maximal import MaximalVI, core
 from vioc.dynamics.integrators.maximal.tape import Tape
 from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
@@ -309,7 +309,7 @@ def test_steps_of_a_tumbling_box_solve_the_complementarity_problem(cone):
         kick, J = CUBE.mass * np.array([0, 0, -G * DT / 2]), 1 / 24
         arms, arms1 = corners @ turn.T, corners @ turn1.T
         total = run.multipliers[k].reshape(8, 4)[:, :3]
-        both = [s.impulses.reshape(8, 4) for s in step[:2]]
+        both = [s.impulses.reshape(8, 4) for s in step.ends]
         assert np.abs(both[0][:, :3] + both[1][:, :3] - total).max() < 1e-8
         # forces in the world: t1 = x, t2 = y on the ground; w x J w = 0
         for before, after, R, arm, p_of in ((nu, V, turn, arms, both[0]), (V, nu1, turn1, arms1, both[1])):
