@@ -28,6 +28,7 @@ from vioc.maps.times import StepTimes
 from vioc.progress import Progress
 
 if TYPE_CHECKING:
+    from vioc.maps.relaxed import RelaxedStep
     from vioc.maps.trajectory import Split, Trajectory
 
 Rescue = bool | Literal["split"]
@@ -75,10 +76,13 @@ class OneStepMap(Named, ABC):
     symbols : Symbols
     backend : Backend
         What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
+    relaxed : RelaxedStep or None
+        Of a step with contact, its equations at any smoothing.
     """
 
     backend: Backend = Backend()
     impulse_behind: float = 0.0
+    relaxed: RelaxedStep | None = None
 
     # -- the state space ------------------------------------------------------------------------
 
