@@ -182,7 +182,7 @@ def test_sliding_ball_ends_rolling(cone):
     run = f.rollout(f.initial_state({"b-z": R + 1e-9}, {"b-x": 1.4}), steps=400)
     assert run["vx.ball"][-1] == pytest.approx(1.0, rel=1e-4)  # 5/7 of it
     assert run["wy.ball"][-1] * R == pytest.approx(1.0, rel=1e-4)
-    assert run["slip.foot"][10] == pytest.approx(run["vx.ball"][11] - R * run["wy.ball"][11], rel=1e-5)
+    assert run["slip.foot"][10] == pytest.approx(run["vx.ball"][10] - R * run["wy.ball"][10], rel=1e-5)
 
 
 def test_colliding_balls_keep_momentum_and_do_not_bounce():
@@ -657,7 +657,7 @@ def test_bad_systems_are_refused():
     with pytest.raises(ModelError, match="'world' does not move"):
         MaximalVI(System(arm, Contact.point("world")), DT)
     for kind in (MidpointVI, LinearTimeVI, RungeKutta):
-        with pytest.raises(ModelError, match="corner-1; use MaximalVI"):
+        with pytest.raises(ModelError, match="corner-1; use ContactVI or MaximalVI"):
             kind(box(), DT)
     with pytest.raises(ValueError, match="smoothing: expected a number > 0"):
         MaximalVI(box(), DT, smoothing=0.0)

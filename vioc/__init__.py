@@ -33,6 +33,7 @@ from vioc.dynamics.formats.files import read
 from vioc.dynamics.formats.sexpr import read_text, write, write_text
 from vioc.dynamics.formats.urdf import read_urdf, read_urdf_text
 from vioc.dynamics.integrators.composition import Composition
+from vioc.dynamics.integrators.contact.map import ContactVI
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -76,6 +77,7 @@ __all__ = [
     "CasadiMap",
     "Composition",
     "Contact",
+    "ContactVI",
     "Continuous",
     "D",
     "DistanceConstraint",

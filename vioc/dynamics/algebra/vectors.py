@@ -222,3 +222,12 @@ def part(v: ca.SX, start: int, stop: int | None = None) -> ca.SX:
     """
     stop = v.numel() if stop is None else stop
     return v[start:stop] if stop > start else type(v)(0, 1)
+
+
+def tangents(n: Vector) -> tuple[Vector, Vector]:
+    """Two unit vectors across n and each other, continuous but where n_z changes its sign."""
+    x, y, z = n
+    sign = ca.if_else(z < 0, -1.0, 1.0)
+    a = -1 / (sign + z)
+    b = x * y * a
+    return (1 + sign * x * x * a, sign * b, -sign * x), (b, sign + y * y * a, -y)

@@ -260,9 +260,34 @@ class Constraint(Component):
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Where two bodies meet, or would, as expressions of a mechanism's coordinates.
+
+    Attributes
+    ----------
+    gap : SX
+        phi, m; rad of an angle.
+    normal, point : 3 scalars, or None where nothing slips
+        Unit vector from the first body to the second, and the point of both that touches, in the world.
+    first, second : str
+        Frames that these are carried by; the first may be ``"world"``.
+    """
+
+    gap: Any
+    normal: tuple[Any, Any, Any] | None = None
+    point: tuple[Any, Any, Any] | None = None
+    first: str = "world"
+    second: str = "world"
+
+
 class Inequality(Component):
     """A one-sided constraint phi(q) >= 0: a contact, or the limits of a joint."""
 
+    def meetings(self, k: Any) -> dict[str, Meeting]:
+        """Each of its rows in the symbolic kinematics `k`, by a suffix of its name."""
+        raise TypeError(f"{type(self).__name__} must define meetings(k)")
+
     def gaps(self, k: Any) -> dict[str, Any]:
         """phi of each of its rows (m, or rad) as scalar CasADi expressions, by a suffix of its name."""
-        raise TypeError(f"{type(self).__name__} must define gaps(k)")
+        return {suffix: meeting.gap for suffix, meeting in self.meetings(k).items()}

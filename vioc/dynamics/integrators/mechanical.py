@@ -68,16 +68,17 @@ class MechanicalMap(KernelMap):
 
     conjugate: str = "p"
     choices: ClassVar[tuple[str, ...]] = ()
+    contacts: ClassVar[bool] = False  # whether it has a system's contacts and limits of joints
 
     def __init__(
         self, system: System, dt: float, wrap: Sequence[str], tolerance: float, backend: str = "virtual"
     ):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
-        if system.inequalities:
+        if system.inequalities and not self.contacts:
             raise ModelError(
                 f"{system.name}: {type(self).__name__} has no contacts or limits of joints, got "
-                f"{system.inequality_names[0]}; use MaximalVI, or leave them out"
+                f"{system.inequality_names[0]}; use ContactVI or MaximalVI, or leave them out"
             )
         self.system = system
         self.dt = dt
@@ -154,7 +155,7 @@ class MechanicalMap(KernelMap):
         J = self._constraint_numbers(X[:, : self.nq], self.theta)[1][:, :, : self.nd]
         for i in map(int, np.flatnonzero(may_be_dependent(J))):
             where = f"step {k + i}: Dh(q_k)"
-            error = dependent_constraints(J[i], self.multiplier_names, where, k + i, 0.0)
+            error = dependent_constraints(J[i], self.system.constraint_names, where, k + i, 0.0)
             if error is not None:
                 raise error
 
@@ -221,10 +222,10 @@ class MechanicalMap(KernelMap):
         system = self.system
         if kind == "v" and rest in system.dynamic:
             return self._velocity_expression[system.dynamic.index(rest)]
-        if kind == "h" and rest in self.multiplier_names:
-            return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
-        if kind == "force" and rest in self.multiplier_names:
-            return -self.symbols.multipliers[self.multiplier_names.index(rest)] / self.symbols.dt
+        if kind == "h" and rest in system.constraint_names:
+            return self.constraint(*self._q_and_parameters)[0][system.constraint_names.index(rest)]
+        if kind == "force" and rest in system.constraint_names:
+            return -self.symbols.multipliers[system.constraint_names.index(rest)] / self.symbols.dt
         if kind == "tension" and rest in self._distances:
             return self._tension(rest)
         if name in ("kinetic", "potential", "energy"):
@@ -253,7 +254,7 @@ class MechanicalMap(KernelMap):
             "potential",
             "energy",
             *(f"{frame}:{axis}" for frame in system.frame_names for axis in ("x", "y", "z", *AXES)),
-            *(f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names),
+            *(f"{kind}.{n}" for kind in ("h", "force") for n in system.constraint_names),
             *(f"tension.{n}" for n in self._distances),
         ]
 
@@ -287,7 +288,7 @@ class MechanicalMap(KernelMap):
     @shared
     def _distances(self) -> dict[str, DistanceConstraint]:
         """Strings and rods, by name."""
-        named = zip(self.multiplier_names, self.system.constraints, strict=True)
+        named = zip(self.system.constraint_names, self.system.constraints, strict=True)
         return {name: c for name, c in named if isinstance(c, DistanceConstraint)}
 
     @shared
@@ -304,7 +305,7 @@ class MechanicalMap(KernelMap):
         impulse, dt = ca.SX.sym("impulse"), ca.SX.sym("dt")
         tension = self._distances[name].tension(g, impulse, dt)
         f = ca.Function("tension", [g.q_vector, g.parameters, impulse, dt], [tension], OPTIONS)
-        return f(*self._q_and_parameters, s.multipliers[self.multiplier_names.index(name)], s.dt)
+        return f(*self._q_and_parameters, s.multipliers[self.system.constraint_names.index(name)], s.dt)
 
     @shared
     def constraint(self) -> ca.Function:

@@ -105,7 +105,7 @@ class MidpointVI(VariationalMap):
 
     def __repr__(self) -> str:
         return (
-            f"MidpointVI({self.system.name}: nx = {self.nx}, nu = {self.nu}, "
+            f"{type(self).__name__}({self.system.name}: nx = {self.nx}, nu = {self.nu}, "
             f"{self.nm} constraints, dt = {self.dt:g} s, alpha = {self.alpha:g}, {self.forcing} forcing)"
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from vioc.dynamics.description.component import (
     Inequality,
+    Meeting,
     axes,
     choice,
     direction,
@@ -123,11 +124,13 @@ class Contact(_Touching):
     cone: str = choice(*CONES)
     plane: str = axes()
 
-    def gaps(self, k: Any) -> dict[str, Any]:
+    def meetings(self, k: Any) -> dict[str, Meeting]:
         n = in_world(k, self.normal, self.plane)
         n = n / ca.norm_2(n)
         p = k.position(self.frame) + in_world(k, self.center, self.frame)
-        return {"": ca.dot(n, p - k.position(self.plane)) - k.number(self.offset) - k.number(self.radius)}
+        radius = k.number(self.radius)
+        gap = ca.dot(n, p - k.position(self.plane)) - k.number(self.offset) - radius
+        return {"": Meeting(gap, _vector(n), _vector(p - radius * n), self.plane, self.frame)}
 
     # -- shapes, each as contacts ------------------------------------------------------------------
 
@@ -251,9 +254,17 @@ class SphereContact(_Touching):
         if float(self.radius1) + float(self.radius2) <= 0:
             raise ModelError(f"{self.label()}: one of the two radii must be > 0")
 
-    def gaps(self, k: Any) -> dict[str, Any]:
-        apart = ca.norm_2(k.position(self.frame1) - k.position(self.frame2))
-        return {"": apart - k.number(self.radius1) - k.number(self.radius2)}
+    def meetings(self, k: Any) -> dict[str, Meeting]:
+        first, second = k.position(self.frame1), k.position(self.frame2)
+        d = second - first
+        apart = ca.norm_2(d)
+        n, r1, r2 = d / apart, k.number(self.radius1), k.number(self.radius2)
+        point = first + (apart + r1 - r2) / 2 * n  # half way between the spheres: angular momentum is kept
+        return {"": Meeting(apart - r1 - r2, _vector(n), _vector(point), self.frame1, self.frame2)}
+
+
+def _vector(column: Any) -> tuple[Any, Any, Any]:
+    return tuple(ca.vertsplit(ca.SX(column)))
 
 
 def _numbered(name: str | None, i: int) -> str | None:

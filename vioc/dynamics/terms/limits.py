@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from vioc.dynamics.description.component import Inequality, number, variable
+from vioc.dynamics.description.component import Inequality, Meeting, number, variable
 from vioc.dynamics.description.numbers import Number
 from vioc.errors import ModelError
 
@@ -38,6 +38,6 @@ class JointLimits(Inequality):
                 f"{self.label()}: expected lower < upper, got {float(self.lower):g} and {float(self.upper):g}"
             )
 
-    def gaps(self, k: Any) -> dict[str, Any]:
+    def meetings(self, k: Any) -> dict[str, Meeting]:
         q = k.q(self.variable)
-        return {"-lower": q - k.number(self.lower), "-upper": k.number(self.upper) - q}
+        return {"-lower": Meeting(q - k.number(self.lower)), "-upper": Meeting(k.number(self.upper) - q)}

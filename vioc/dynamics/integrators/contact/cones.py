@@ -212,8 +212,8 @@ class RoundCone(Cone):
 
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
         gamma, tau, psi, slip = p[0], p[1:3], p[3], w[1:]
-        cone = mu * gamma * (psi * psi - ca.sumsqr(slip)) - kappa * psi
-        return ca.vertcat(w[0] * gamma - kappa, psi * tau + mu * gamma * slip, cone)
+        rubbed = mu * gamma * psi + ca.dot(tau, slip) - kappa
+        return ca.vertcat(w[0] * gamma - kappa, psi * tau + mu * gamma * slip, rubbed)
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
         psi, eta, alpha, beta = y[2], y[3:5], y[5], y[6:8]

@@ -129,8 +129,12 @@ class Quantities:
             return ca.dot(J[:, "xyz".index(axis)], impulse) / f.symbols.dt
         if not touch.cone.friction or axis:
             return None
-        size = ca.sqrt(ca.sumsqr(impulse[1:]))
-        return size / f.symbols.dt if kind == "friction" else f.symbols.multipliers[at + 3]
+        if kind == "friction":
+            return ca.sqrt(ca.sumsqr(impulse[1:])) / f.symbols.dt
+        parts = ca.vertsplit(self.velocities, TWIST)
+        slopes = touch.geometry.held.call(self._placed(touch))
+        slip = sum((J[1:, :] @ parts[i] for i, J in zip(touch.bodies, slopes, strict=True)), ca.SX(2, 1))
+        return ca.sqrt(ca.sumsqr(slip)) if kind == "slip" else None
 
     def _placed(self, touch: Touch) -> list[Any]:
         return [*(self.poses[i] for i in touch.bodies), ca.vertcat(ca.SX(0, 1), *touch.data)]

@@ -16,7 +16,6 @@ from typing import Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.integrators.contact.cones import Cone, cone_of
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, Pose, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
@@ -229,7 +228,7 @@ def _plane_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]
     arm = vec.apply(R, center)
     phi = vec.dot(n, vec.add(x, arm)) - level - radius
     velocity = vec.add(v, vec.cross(vec.apply(R, w), vec.sub(arm, vec.scale(radius, n))))
-    return phi, tuple(vec.dot(t, velocity) for t in tangents(n))
+    return phi, tuple(vec.dot(t, velocity) for t in vec.tangents(n))
 
 
 def _spheres(terms: BodyGraph, name: str, item: SphereContact, once: Callable, smoothing: float) -> Touch:
@@ -283,7 +282,7 @@ def _sphere_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple
         for (_, R), (v, w), lever in zip(poses, twists, levers, strict=True)
     )
     slip = vec.sub(second, first)
-    return apart - r1 - r2, tuple(vec.dot(t, slip) for t in tangents(n))
+    return apart - r1 - r2, tuple(vec.dot(t, slip) for t in vec.tangents(n))
 
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float) -> Touch:
@@ -301,12 +300,3 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
     cone, _ = cone_of(None, None)
     geometry = once(("limit", name), lambda: Geometry(len(bodies), gap, 0, cone, smoothing))
     return Touch(name, bodies, geometry, ())
-
-
-def tangents(n: Vector) -> tuple[Vector, Vector]:
-    """Two unit vectors across n and each other, continuous but where n_z changes its sign."""
-    x, y, z = n
-    sign = ca.if_else(z < 0, -1.0, 1.0)
-    a = -1 / (sign + z)
-    b = x * y * a
-    return (1 + sign * x * x * a, sign * b, -sign * x), (b, sign + y * y * a, -y)

@@ -1,0 +1,186 @@
+"""Contact, friction and limits of `ContactVI`: closed forms, `MaximalVI`, its equations."""
+
+import pickle
+
+import casadi as ca
+import numpy as np
+import pytest
+
+import vioc
+from vioc import (
+    Contact,
+    ContactVI,
+    Gravity,
+    HalfSpace,
+    JointForce,
+    JointLimits,
+    K,
+    Mass,
+    MaximalVI,
+    MidpointVI,
+    P,
+    SphereContact,
+    System,
+    ry,
+    tx,
+    tz,
+)
+from vioc.errors import ConstraintError, ModelError
+from vioc.maps.derivatives import Steps
+
+DT, G = 0.01, 9.81
+DOWN = Gravity(0, 0, -G)
+SIZE = (0.5, 0.4, 0.3)
+
+
+def box(**friction):
+    body = vioc.free("b", frame="box", mass=Mass.box(1.0, SIZE))
+    return System(body, DOWN, Contact.box("box", SIZE, name="corner", **friction))
+
+
+def leg(*more, mu=0.8):
+    """A planar leg of two links with motors on a sphere for a foot, limits in its knee."""
+    shank = tz(-0.4)[ry("knee", mass=Mass.rod(0.5, 0.4, com=(0, 0, -0.2)))[tz(-0.4, name="foot")]]
+    thigh = ry("hip", mass=Mass.rod(0.5, 0.4, com=(0, 0, -0.2)))[shank]
+    trunk = tx("x")[tz("z", name="trunk", mass=Mass(2.0))[thigh]]
+    foot = Contact.sphere("foot", 0.05, friction=mu, name="sole")
+    limits = JointLimits("knee", 0.1, 2.5, name="stop")
+    return System(trunk, DOWN, foot, limits, JointForce("hip", "hip"), JointForce("knee", "knee"), *more)
+
+
+def names(f):
+    return [t.name for t in f.touches.all]
+
+
+@pytest.mark.parametrize("cone", ["second-order", "linear"])
+def test_a_box_that_slides_stops_where_coulomb_says(cone):
+    f = ContactVI(box(friction=0.4, cone=cone), DT)
+    run = f.rollout(f.initial_state({"b-z": 0.15 + 1e-9}, {"b-x": 2.0}), steps=100)
+    assert min(run[f"gap.{n}"].min() for n in names(f)) > 0
+    # friction takes mu g a step, whole but in the last; the midpoint rule loses no distance of it
+    assert run["box:x"][-1] == pytest.approx(4 / (2 * 0.4 * G), abs=2 * DT**2 * G)
+    assert sum(run[f"force.{n}:z"][-1] for n in names(f)) == pytest.approx(G, abs=1e-6)
+    if cone == "second-order":  # of corners in the air, too
+        slips = np.array([run[f"slip.{n}"] for n in names(f)])
+        assert slips[:, 20] == pytest.approx(2.0 - 0.4 * G * 20.5 * DT, abs=1e-4)
+        assert slips[:, -1].max() < 1e-4
+    slid = run.u.shape[0] // 4
+    rubbed = np.array([np.hypot(run[f"friction.{n}"][slid], 0) for n in names(f)])
+    normal = np.array([run[f"force.{n}"][slid] for n in names(f)])
+    assert rubbed == pytest.approx(0.4 * normal, abs=1e-4)
+
+
+def test_the_motion_is_that_of_maximal_coordinates():
+    """Both are of second order in free flight; landings differ by the step's length, and vanish with it."""
+    off = []
+    for dt in (4e-3, 1e-3):
+        runs = [
+            f.rollout(f.initial_state({"b-z": 0.4, "b-ry": 0.4}, {"b-x": 1.0}), steps=round(0.8 / dt))
+            for f in (ContactVI(box(friction=0.5), dt), MaximalVI(box(friction=0.5), dt))
+        ]
+        off.append(np.abs(runs[0]["box:x"] - runs[1]["box:x"]).max())
+    assert max(off) < 0.02
+
+
+def test_without_touching_it_is_the_midpoint_rule():
+    f, q = ContactVI(leg(), DT), {"z": 3.0, "hip": -0.5, "knee": 1.0}
+    bare = leg()
+    g = MidpointVI(System(bare.frames, *bare.potentials, *bare.forces), DT)
+    U = 0.3 * np.sin(np.arange(40))[:, None] * [1.0, -1.0]
+    run, free = f.rollout(f.initial_state(q), U), g.rollout(g.initial_state(q), U)
+    pushed = f.barrier / 0.1 / DT * 40  # by contacts far off, over the run
+    assert np.abs(run.x - free.x).max() < 100 * pushed
+
+
+def test_a_leg_lands_on_its_foot_and_on_its_stop():
+    f = ContactVI(leg(), DT)
+    run = f.rollout(f.initial_state({"z": 1.0, "hip": -0.4, "knee": 0.8}), steps=80)
+    assert run["gap.sole"].min() > 0 and run["gap.stop-lower"].min() > 0 and run["gap.stop-upper"].min() > 0
+    assert run["force.stop-lower"].max() + run["force.stop-upper"].max() > 0.1
+    # momentum: what the ground gave is what gravity did not take
+    pushed = (run["force.sole:z"] * DT).sum(), (run["force.sole:x"] * DT).sum()
+    assert run["p.z"][-1] - run["p.z"][0] == pytest.approx(pushed[0] - 3.0 * G * 80 * DT, abs=1e-9)
+    assert run["p.x"][-1] - run["p.x"][0] == pytest.approx(pushed[1], abs=1e-9)
+    assert (run["friction.sole"] <= 0.8 * run["force.sole"] + 1e-6).all()
+    assert run.map.unit("gap.stop-lower") == "rad" and run.map.unit("force.sole") == "N"
+
+
+def test_spheres_of_one_mechanism_meet_and_a_ground_may_move():
+    """Two carts on a rail with spheres; one stands on a plate that a motor lifts."""
+    carts = [tx(n, name=n + "-ball", mass=Mass(1.0)) for n in ("a", "b")]
+    meet = SphereContact("a-ball", "b-ball", 0.1, 0.1, name="bump")
+    f = ContactVI(System(*carts, meet), DT)
+    run = f.rollout(f.initial_state({"a": 0.0, "b": 0.5}, {"a": 1.0}), steps=80)
+    assert run["gap.bump"].min() > 0
+    assert run["p.a"][-1] + run["p.b"][-1] == pytest.approx(1.0, abs=1e-12)
+    assert run["p.a"][-1] == pytest.approx(0.5, abs=20 * np.sqrt(f.smoothing))  # inelastic
+
+    plate = tz(K("lift"), name="plate")
+    ball = tz("z", name="ball", mass=Mass.sphere(1.0, 0.1))
+    rest = Contact.sphere("ball", 0.1, ground=HalfSpace(frame="plate"), name="rest")
+    f = ContactVI(System(plate, ball, DOWN, rest), DT)
+    rho = 0.3 * (1 - np.cos(np.pi * np.arange(1, 101) / 100))
+    run = f.rollout(f.initial_state({"z": 0.1 + 1e-9}), rho[:, None])
+    assert np.abs(run["z"] - run["lift"] - 0.1).max() < 1e-7
+
+
+def test_a_loop_with_contact():
+    """A four-bar on a rail that a limit stops: constraints hold, and what meets the stop stays there."""
+    loop = vioc.models.load("closed_chain")
+    f0 = MidpointVI(loop, DT)
+    q0 = f0.consistent_configuration({n: 0.3 for n in loop.dynamic}).q
+    name = loop.dynamic[0]
+    at = q0[loop.variable_index(name)]
+    parts = (*loop.frames, *loop.potentials, *loop.forces, *loop.constraints)
+    f = ContactVI(System(*parts, JointLimits(name, at - 0.2, at + 0.2, name="stop")), DT)
+    run = f.rollout(f.initial_state(q0), steps=150)
+    assert abs(run[name] - at).max() < 0.2
+    assert max(np.abs(run[f"h.{n}"]).max() for n in loop.constraint_names) < 1e-9
+    assert max(run["force.stop-lower"].max(), run["force.stop-upper"].max()) > 0.1
+
+
+def test_relaxed_equations_vanish_on_steps_and_only_there():
+    f = ContactVI(leg(), DT)
+    run = f.rollout(f.initial_state({"z": 0.95, "hip": -0.4, "knee": 0.8}), steps=60)
+    r, steps = f.relaxed, Steps.along(run)
+    assert len(r.rows) == f.nx + len(r.unknowns) == r.function.numel_out(0)
+    assert "sole.t2" not in r.unknowns  # across the plane nothing moves
+    own = [f.multiplier_names.index(n) for n in r.unknowns if n in f.multiplier_names]
+    w = np.hstack([run.multipliers[:, own], f.gaps(run.x[1:]) / DT])
+    assert (w >= r.lower).all()
+    for k in range(60):
+        rows = r.function(run.x[k], run.u[k], run.x[k + 1], w[k], k * DT, DT, f.theta, f.smoothing)
+        assert np.abs(ca.DM(rows).full()).max() < 1e-9
+        assert np.abs(np.ravel(r.multipliers(w[k], DT)) - run.multipliers[k]).max() < 1e-12
+    guess = r.start(steps, 1e-3)
+    assert guess.shape == w.shape and (guess >= r.lower).all() and np.isfinite(guess).all()
+    wide = r.function(run.x[5], run.u[5], run.x[6], w[5], 5 * DT, DT, f.theta, 1e-2)
+    assert np.abs(ca.DM(wide).full()).max() > 1e-4
+
+
+def test_wider_smoothing_is_another_map_of_the_same_programs():
+    f = ContactVI(leg(), DT)
+    g = f.smoothed(1e-2)
+    assert g.smoothing == 1e-2 and f.smoothing == 1e-8 and g.built is f.built
+    x = f.initial_state({"z": 0.85, "hip": -0.4, "knee": 0.8})
+    runs = [h.rollout(x, steps=100) for h in (f, g, pickle.loads(pickle.dumps(g)))]
+    assert (runs[1].x == runs[2].x).all()
+    assert runs[1]["gap.sole"][-1] > 100 * runs[0]["gap.sole"][-1]
+    with pytest.raises(ValueError, match="smoothing: expected a number > 0"):
+        f.smoothed(0)
+
+
+def test_what_it_refuses():
+    f = ContactVI(leg(), DT)
+    with pytest.raises(ConstraintError, match="gap of sole is -0.0"):
+        f.rollout(f.initial_state({"z": 0.8, "knee": 0.2}), steps=1)
+    with pytest.raises(ModelError, match="no contacts or limits of joints; use MidpointVI"):
+        ContactVI(System(tz("z", mass=Mass(1.0))), DT)
+    with pytest.raises(ModelError, match="use ContactVI or MaximalVI"):
+        MidpointVI(leg(), DT)
+    with pytest.raises(ModelError, match="coefficient of friction of sole is 0"):
+        slick = ContactVI(leg(mu=P("mu", 0.5)), DT).with_parameters(mu=0.0)
+        slick.rollout(slick.initial_state({"z": 1.0, "knee": 0.5}), steps=1)
+    with pytest.raises(ModelError, match="nothing moves the gap of corner"):
+        still = Contact.sphere("post", 0.1, name="corner")
+        ContactVI(System(tz(1.0, name="post"), tx("x", mass=Mass(1.0)), still), DT)

@@ -1,0 +1,294 @@
+"""`ContactVI`: the midpoint variational integrator with contact, friction and limits of joints.
+
+The equations are in `step`, their solver in `interior`; the maths is in docs/maths/contact.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.evaluate import Evaluator
+from vioc.compile.programs import Program
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
+from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.integrators.contact.relaxed import relaxed_step
+from vioc.dynamics.integrators.contact.step import OneEnd
+from vioc.dynamics.integrators.contact.touching import Touches, Touching
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import shared
+from vioc.maps.protocol import Kernel
+from vioc.maps.relaxed import RelaxedStep
+
+PENETRATION = 1e-6  # m or rad, of a start
+TOUCHES = ("gap", "force", "friction", "slip")
+
+
+class ContactVI(MidpointVI):
+    """The midpoint variational integrator of a system with contacts or limits of joints, as a one-step map.
+
+    Parameters
+    ----------
+    smoothing : float
+        Of contacts and limits, m^2/s^2, > 0: what a gap's velocity times its impulse ends at, over the
+        mechanism's mass. A body at rest hovers by smoothing / g; derivatives are those of the smoothed step.
+    system, dt, alpha, forcing, wrap, tolerance, backend
+        As of `MidpointVI`.
+
+    Notes
+    -----
+    States, inputs and quantities are those of `MidpointVI`. Multipliers are those of the constraints, then of
+    each contact its impulse ``NAME`` (N s) and with friction ``NAME.t1``, ``NAME.t2``, and ``NAME.slip``,
+    which is a speed. Quantities of contacts and limits: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N,
+    or N m), ``friction.NAME`` (its size, N), ``force.NAME:x`` (y, z; all of it, in the world, on the second
+    body), ``slip.NAME`` of round cones (mean over the step, m/s).
+
+    The impulse of a contact acts at the start of a step, as a constraint's in `MidpointVI`: the momentum of
+    what stands on the ground is -dt/2 times its weight. Contacts are rigid and inelastic,
+    docs/maths/contact.md.
+    """
+
+    contacts = True
+    _robust_kernel = None
+    solved_step = None
+    robust_step = None
+
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        *,
+        alpha: float = 0.5,
+        forcing: str = "symmetric",
+        wrap: Sequence[str] = (),
+        tolerance: float = 1e-11,
+        backend: str = "virtual",
+        smoothing: float = 1e-8,
+    ):
+        self.smoothing = float(smoothing)
+        if not 0 < self.smoothing < np.inf:
+            raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
+        super().__init__(
+            system, dt, alpha=alpha, forcing=forcing, wrap=wrap, tolerance=tolerance, backend=backend
+        )
+        if not system.inequalities:
+            raise ModelError(f"{system.name}: it has no contacts or limits of joints; use MidpointVI")
+        self.multiplier_names = (*system.constraint_names, *self.touches.names)
+        count = ca.SX.sym("multipliers", len(self.multiplier_names))
+        self.symbols = self.symbols._replace(multipliers=count)
+
+    def __repr__(self) -> str:
+        return (
+            super()
+            .__repr__()
+            .replace("constraints,", f"constraints, {len(self.touches.all)} contacts and limits,", 1)
+        )
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options, "smoothing": self.smoothing}
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "smoothing": self.smoothing}
+
+    def blueprint(self) -> dict[str, Any] | None:
+        known = super().blueprint()  # the barrier is an argument of every function
+        return None if known is None else {k: v for k, v in known.items() if k != "smoothing"}
+
+    def smoothed(self, smoothing: float) -> ContactVI:
+        """The same map with another smoothing, m^2/s^2; nothing is built or compiled again."""
+        value = float(smoothing)
+        if not 0 < value < np.inf:
+            raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
+        result = self._twin()
+        result.smoothing = value
+        return result
+
+    @shared
+    def touches(self) -> Touches:
+        return Touches(self.lagrangian)
+
+    @shared
+    def mass(self) -> float:
+        """Of the whole mechanism at the parameters' defaults, kg."""
+        masses = [float(node.frame.mass.mass) for node in self.system.nodes if node.frame.mass]
+        return sum(masses) or float(self.lagrangian.mass_scale.sum())
+
+    @property
+    def barrier(self) -> float:
+        """kappa, J."""
+        return self.smoothing * self.mass
+
+    # -- steps --------------------------------------------------------------------------------------
+
+    @shared
+    def ends(self) -> OneEnd:
+        """A step's equations at numbers."""
+        return OneEnd(self)
+
+    @property
+    def interior(self) -> InteriorPoint:
+        """The solver of steps, in numpy."""
+        return InteriorPoint(self.ends, self.lagrangian.mass_scale, self.mass, self.barrier, self.tolerance)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        return None
+
+    def _program(self, feedback: bool, robust: bool = False) -> Program:
+        return InteriorProgram(self, self.interior)
+
+    def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        return np.zeros(X[..., 1:, 0].shape, bool)  # a contact begins or ends within a step
+
+    def _settled(self, step, found, error):
+        if found is not None:
+            return *found, None
+        return super()._settled(step, found, error)
+
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        with np.errstate(all="ignore"):
+            found = self.interior.solve(x, u, t, dt, self.theta)
+        if found.error <= self.tolerance:
+            return found.x, found.multipliers
+        raise StepError(
+            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(self.touches.all)} contacts and limits was "
+            f"not solved in {found.iterations} iterations; constraints and contacts may contradict each "
+            "other, or dt is too large for this state: try a smaller dt, or a larger smoothing than "
+            f"{self.smoothing:g}",
+            k,
+            found.error,
+            "no convergence",
+        )
+
+    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+        super().check_beginnings(X, k)
+        self._check_friction()
+        gaps = self.gaps(X)
+        over = np.flatnonzero(~(gaps.min(axis=1) >= -PENETRATION))
+        if not len(over):
+            return
+        row = gaps[over[0]]
+        worst = int(np.argmin(row))
+        name, others = self.touches.all[worst].name, int((row < -PENETRATION).sum()) - 1
+        unit = self.unit(f"gap.{name}")
+        raise ConstraintError(
+            f"{self.system.name}: step {k + int(over[0])} starts in penetration, or beyond a limit: the gap "
+            f"of {name} is {row[worst]:.3g} {unit}, expected >= 0 (-{PENETRATION:g} {unit} is accepted)"
+            + f", and {others} more are" * bool(others)
+            + "; move the start"
+        )
+
+    def _check_friction(self) -> None:
+        mu = np.ravel(self.touches.friction(self.theta))
+        if not mu.min() > 0:
+            name = self.touches.all[int(np.argmin(mu))].name
+            raise ModelError(
+                f"{self.system.name}: the coefficient of friction of {name} is {mu.min():g}, expected > 0 "
+                "where it is a parameter"
+            )
+
+    @shared
+    def _gaps(self) -> Evaluator:
+        return Evaluator(self.touches.gaps)
+
+    def gaps(self, x: np.ndarray) -> np.ndarray:
+        """phi of every contact and limit (..., n) in states (..., nx)."""
+        return self._gaps(np.ascontiguousarray(x[..., : self.nq]), self.theta)[0][..., 0]
+
+    # -- derivatives ----------------------------------------------------------------------------------
+
+    @property
+    def residual(self) -> ca.Function:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step."""
+        x, u, p, theta, dt = self.symbols
+        x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
+        V = (part(x1, 0, self.nd) - part(x, 0, self.nd)) / dt
+        R, X = equations(self, x, u, V, p, t, dt, theta, self.barrier)
+        rows = ca.vertcat(R, x1[self.nd :] - X[self.nd :])
+        return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows], OPTIONS)
+
+    @shared
+    def relaxed(self) -> RelaxedStep:
+        """A step's equations at any smoothing."""
+        return relaxed_step(self)
+
+    @shared
+    def _derivatives(self) -> ContactDerivatives:
+        return ContactDerivatives(self)
+
+    def _linearize_steps(self, steps: Steps) -> Linearization:
+        return self._derivatives.first(steps, self.theta, self.barrier).linearization
+
+    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.second(self._derivatives.first(steps, self.theta, self.barrier), Z, zeta)
+
+    def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
+        return super(MidpointVI, self).tensor(steps)
+
+    # -- named quantities -----------------------------------------------------------------------------
+
+    def quantity(self, name: str) -> ca.SX:
+        kind, _, rest = name.partition(".")
+        touch, _, axis = rest.partition(":")
+        if kind in TOUCHES:
+            for known in self.touches.all:
+                if known.name == touch:
+                    found = self._of_touch(known, kind, axis)
+                    if found is not None:
+                        return found
+        return super().quantity(name)
+
+    def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
+        at = self.multiplier_names.index(touch.name)
+        impulse, dt = self.symbols.multipliers[at : at + len(touch.multipliers)], self.symbols.dt
+        if kind == "gap" and not axis:
+            return self._at(touch.gap)
+        if kind == "force" and not axis:
+            return impulse[0] / dt
+        if kind == "force" and axis in ("x", "y", "z") and touch.axes.numel():
+            total = impulse[: 1 + 2 * touch.cone.friction]
+            return self._at(touch.axes)["xyz".index(axis), : total.numel()] @ total / dt
+        if not touch.cone.friction or axis:
+            return None
+        size = ca.sqrt(ca.sumsqr(impulse[1:3]))
+        if kind == "friction":
+            return size / dt
+        if kind == "slip" and touch.cone.round:
+            # the multiplier exceeds it by what an open contact keeps from the boundary of its cone
+            return impulse[3] * size / (self._at(touch.friction) * impulse[0])
+        return None
+
+    def _at(self, expression: ca.SX) -> ca.SX:
+        g = self.lagrangian.graph
+        return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(*self._q_and_parameters)
+
+    def _more_quantities(self) -> list[str]:
+        touches = self.touches.all
+        return [
+            *super()._more_quantities(),
+            *(f"{k}.{t.name}" for t in touches for k in TOUCHES[: 2 + t.cone.friction + bool(t.cone.round)]),
+            *(f"force.{t.name}:{axis}" for t in touches if t.axes.numel() for axis in "xyz"),
+        ]
+
+    def unit(self, name: str) -> str:
+        kind, _, rest = name.partition(".")
+        touch = rest.partition(":")[0]
+        if kind in TOUCHES and touch in [t.name for t in self.touches.all]:
+            linear = self._linear(touch)
+            return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
+        return super().unit(name)
+
+    def _linear(self, touch: str) -> bool:
+        """Whether a gap is a length: all but those of angles are."""
+        items = zip(self.system.inequality_names, self.system.inequalities, strict=True)
+        angles = [n for n, item in items if set(item.variable_names()) & self._rotational]
+        return not any(touch.startswith(f"{n}-") for n in angles)
