@@ -12,10 +12,10 @@ from scipy.spatial.transform import Rotation
 import vioc
 from vioc import Gravity, LinearTimeVI, Mass, MidpointVI, RungeKutta, System, ry, se3, tx, tz
 from vioc.compile.compiler import find_compiler
-from vioc.dynamics.integrators.contact import cones, interior
+from vioc.dynamics.integrators.contact import cones, core, interior
 from vioc.dynamics.integrators.contact.interior import Problem
-from vioc.dynamics.integrators.maximal import MaximalVI, core
-from vioc.dynamics.integrators.maximal.tape import Tape
+from vioc.dynamics.integrators.maximal import MaximalVI
+from vioc.dynamics.integrators.maximal.tape import BodyTape
 from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.errors import ConstraintError, ModelError, StepError
@@ -232,7 +232,7 @@ def test_angle_that_leaps_over_its_limits_is_told_of():
 
 def test_code_does_not_grow_with_pairs():
     """Ten spheres have 45 pairs and a matrix that is full: the functions are those of five."""
-    tapes = [Tape(MaximalVI(balls(n, friction=0.3), DT).graph, 0) for n in (5, 10)]
+    tapes = [BodyTape(MaximalVI(balls(n, friction=0.3), DT).graph, 0) for n in (5, 10)]
     few, many = ([g.n_instructions() for g in tape.functions] for tape in tapes)
     assert len(few) == len(many)
     assert sum(many) < 1.01 * sum(few)

@@ -20,19 +20,21 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.consistency import may_be_dependent
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.cones import Variables
+from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.checks import check_apart, warn_crossed
-from vioc.dynamics.integrators.maximal.core import Core, CoreProgram
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
 from vioc.dynamics.integrators.maximal.graph import StepGraph
-from vioc.dynamics.integrators.maximal.kernel import PAST, build_kernel
+from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP, build_kernel
 from vioc.dynamics.integrators.maximal.quantities import Quantities
 from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.integrators.maximal.states import START, States
+from vioc.dynamics.integrators.maximal.tape import BodyTape
 from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
@@ -294,7 +296,27 @@ class MaximalVI(DivisibleMap):
     @shared
     def core(self) -> Core:
         """The compiled core; needs a compiler."""
-        return Core(self)
+        graph, n = self.graph, len(self.bodies)
+        layout = Layout(
+            nx=self.nx,
+            nv=TWIST * n,
+            nu=self.nu,
+            rows=len(graph.names),
+            bodies=n,
+            past=PAST,
+            guess=STATE * n,
+            scales=graph.scales,
+            mass=self.mass,
+            stop=self.tolerance if graph.touches else STOP,
+            limit=ITERATIONS,
+            sample=0.5,
+            whole=self.whole,
+            wrap=np.zeros(self.nx),
+        )
+        departure = BodyTape(graph, self.nu)
+        tapes = departure, BodyTape(graph, self.nu, departure)
+        variables = Variables([t.cone for t in graph.touches])
+        return Core(tapes, variables, layout, f"MaximalVI of {self.system.name}")
 
     def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
         n, dt = len(self.bodies), np.asarray(dt)[..., None]

@@ -1,11 +1,13 @@
-"""The compiled core: a tape with its kernels, and rollouts by it."""
+"""Compiled steps: tapes with their kernels, and rollouts by them."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -14,21 +16,17 @@ from vioc.compile.libraries import load_library
 from vioc.compile.native import EXPORT
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.rollouts import Rollouts
-from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP
-from vioc.dynamics.integrators.maximal.space import TWIST
-from vioc.dynamics.integrators.maximal.tape import TAPES, Tape
+from vioc.dynamics.integrators.contact.tape import TAPES, Tape
 from vioc.progress import in_pieces
-
-if TYPE_CHECKING:
-    from vioc.dynamics.integrators.maximal.map import MaximalVI
 
 PIECE = 1 << 13  # steps of one body in one call, a fraction of a second
 Long, Double = ctypes.c_longlong, ctypes.c_double
 PLACES = (
-    *("carry", "u", "t", "dt", "V", "dV", "found", "multipliers", "values", "left", "poses", "after"),
+    *("carry", "u", "t", "dt", "V", "dV", "found", "multipliers", "values", "left", "after"),
     *("mismatch", "products", "impulses", "y", "dy", "fresh", "gaps", "kappa", "speed"),
 )
 COUNTS = ("touches", "mismatches", "complementary", "size_y", "positives", "rounds", "rubbing", "pushes")
+SIZES = ("nx", "nv", "nu", "rows", "bodies", "past", "guess", "limit")
 ARRAYS = ("parts", "positive", "round", "before", "centers")
 
 
@@ -37,43 +35,99 @@ class _Model(ctypes.Structure):
         ("kernels", ctypes.c_void_p),
         *((f"{kind}_{name}", ctypes.c_void_p) for kind in ("tape", "end") for name in TAPES),
         *((name, ctypes.c_void_p) for name in ("index", "image")),
-        *((name, Long) for name in ("size", "n_arg", "n_res", "n_iw", "n_w", "bodies", "nu", "rows")),
+        *((name, Long) for name in ("size", "n_arg", "n_res", "n_iw", "n_w", "nx", "nv", "nu", "rows")),
+        *((name, Long) for name in ("bodies", "past", "guess", "extent", "extents")),
         *((name, Long) for name in PLACES),
         *((name, Long) for name in COUNTS),
-        *((name, ctypes.c_void_p) for name in ("scales", *ARRAYS)),
+        *((name, ctypes.c_void_p) for name in ("scales", "wrap", *ARRAYS)),
         ("stop", Double),
         ("limit", Long),
-        *((name, Double) for name in ("mass", "floor")),
+        *((name, Double) for name in ("mass", "floor", "sample")),
     )
 
 
 @lru_cache(maxsize=1)
 def _driver() -> ctypes.CDLL:
-    library = load_library([Path(__file__).with_name("tape.c")], "maximal")
+    library = load_library([Path(__file__).with_name("tape.c")], "tapes")
     pointer = ctypes.c_void_p
-    library.vioc_maximal_rollout.argtypes = [
+    library.vioc_tape_rollout.argtypes = [
         *[pointer] * 2,
         *[Long] * 2,
         *[pointer] * 6,
         Double,
         *[pointer] * 5,
     ]
-    library.vioc_maximal_rollout.restype = Long
+    library.vioc_tape_rollout.restype = Long
     return library
 
 
-class Core:
-    """The tapes of both ends of a step with their kernels compiled."""
+@dataclass(frozen=True)
+class Layout:
+    """What the driver must know of a map beside its tapes.
 
-    def __init__(self, f: MaximalVI):
-        departure = Tape(f.graph, f.nu)
-        self.tapes = departure, Tape(f.graph, f.nu, departure)
+    Attributes
+    ----------
+    nx, nv, nu, rows : int
+        Of states, of the velocities that a step is solved for, inputs, multipliers of constraints.
+    bodies : int
+        Of a state of poses, 0 of a flat one.
+    past : int
+        Velocities of steps before, behind x in a carry.
+    guess : int
+        Where in a carry the velocities begin that a search starts from.
+    scales : (nv,)
+        Masses and moments of inertia that turn momenta into velocities.
+    mass : float
+        Of the mechanism, kg.
+    stop : float
+        Of the iteration.
+    limit : int
+        Of iterations without contact.
+    sample : float
+        Where in a step its time is taken.
+    whole : callable
+        A step's multipliers of those of its ends.
+    wrap : (nx,)
+        Which states of a flat space are angles modulo a turn.
+    """
+
+    nx: int
+    nv: int
+    nu: int
+    rows: int
+    bodies: int
+    past: int
+    guess: int
+    scales: np.ndarray
+    mass: float
+    stop: float
+    limit: int
+    sample: float
+    whole: Callable
+    wrap: np.ndarray
+
+
+class Core:
+    """Tapes of the ends of a step, one or two, with their kernels compiled.
+
+    Parameters
+    ----------
+    tapes : sequence of Tape
+    variables : Variables
+        Of their cones.
+    layout : Layout
+    title : str
+        What it is, for the cache's listing.
+    """
+
+    def __init__(self, tapes: Sequence[Tape], variables: Variables, layout: Layout, title: str):
+        departure, self.layout = tapes[0], layout
         functions = departure.functions
         generator = ca.CodeGenerator("kernels", {"casadi_int": "long long"})
         for i, function in enumerate(functions):
             args = [ca.SX.sym("a", function.sparsity_in(k)) for k in range(function.n_in())]
             generator.add(ca.Function(f"kernel{i}", args, function.call(args), {"cse": True}))
-        library = load_library([EXPORT + generator.dump()], f"MaximalVI of {f.system.name}")
+        library = load_library([EXPORT + generator.dump()], title)
         needs = np.zeros(4, int)
         pointers = []
         for i in range(len(functions)):
@@ -81,21 +135,18 @@ class Core:
             getattr(library, f"kernel{i}_work")(*(ctypes.byref(w) for w in work))
             needs = np.maximum(needs, [w.value for w in work])
             pointers.append(ctypes.cast(getattr(library, f"kernel{i}"), ctypes.c_void_p).value)
-        variables = Variables([t.cone for t in f.graph.touches])
         # kept: the structures point into these
         shared: dict[str, Any] = {
             "kernels": np.array(pointers, np.uint64),
-            "scales": np.ascontiguousarray(f.graph.scales),
+            "scales": np.ascontiguousarray(layout.scales, float),
+            "wrap": np.ascontiguousarray(layout.wrap, np.int64),
             **{name: getattr(variables, name) for name in ARRAYS},
         }
         places = departure.places
         sizes = dict(zip(("n_arg", "n_res", "n_iw", "n_w"), map(int, needs), strict=True))
+        sizes |= {name: getattr(layout, name) for name in SIZES}
         sizes |= dict(
-            bodies=f.graph.n,
-            nu=f.nu,
-            rows=len(f.graph.names),
-            limit=ITERATIONS,
-            touches=len(f.graph.touches),
+            touches=len(variables.parts) - 1,
             mismatches=places["mismatch"].nnz(),
             complementary=places["products"].nnz(),
             pushes=places["impulses"].nnz(),
@@ -104,14 +155,16 @@ class Core:
             rounds=len(variables.round),
             rubbing=len(variables.before),
         )
-        self.half, self._whole = sizes["rows"] + sizes["pushes"], f.whole
-        self._numbers = dict(stop=f.tolerance if f.graph.touches else STOP, mass=f.mass)
+        self.half = sizes["rows"] + sizes["pushes"]
+        self._numbers = dict(stop=layout.stop, mass=layout.mass, sample=layout.sample)
         self._parts: list[tuple[Tape, dict[str, Any], dict[str, int]]] = []
-        for tape in self.tapes:
+        for tape in tapes:
             arrays = {name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()}
             arrays["index"] = np.array([*tape.index, 0], np.int64)
             own = {name: tape.places[name].place for name in PLACES}
-            self._parts.append((tape, arrays | shared, {"size": tape.size} | own | sizes))
+            extent = tape.places["extent"]
+            own |= dict(size=tape.size, extent=extent.place, extents=extent.nnz())
+            self._parts.append((tape, arrays | shared, own | sizes))
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:
         """The structures of both ends at parameters, each with the image that it points into."""
@@ -123,7 +176,7 @@ class Core:
             for place, values in tape.constants:
                 image[place : place + len(values)] = values
             model = _Model(**places, **self._numbers, image=image.ctypes.data, floor=floor)
-            for name in ("kernels", "index", "scales", *ARRAYS):
+            for name in ("kernels", "index", "scales", "wrap", *ARRAYS):
                 setattr(model, name, arrays[name].ctypes.data)
             for name in TAPES:
                 setattr(model, f"tape_{name}", arrays[name].ctypes.data)
@@ -136,17 +189,19 @@ class Core:
 
         With a carry for each of them, (N, nc), steps start from these and are all tried.
         """
-        n, (_, _, sizes) = len(U), self._parts[0]
-        nx, apart = carry.shape[-1] - PAST * TWIST * sizes["bodies"], carry.ndim == 2
+        n, own = len(U), self.layout
+        nx, apart = own.nx, carry.ndim == 2
         models = self.models(theta, floor)
+        second = ctypes.byref(models[1][0]) if len(models) > 1 else None
         carry = np.ascontiguousarray(carry, float)
         given = [None if a is None else np.ascontiguousarray(a, float) for a in (U, goal, gains, t, h)]
-        states, multipliers = np.empty((n, nx)), np.empty((n, 2 * self.half))
-        applied, errors, iterations = np.empty((n, sizes["nu"])), np.empty(n), np.zeros(n, np.int64)
+        states, multipliers = np.empty((n, nx)), np.empty((n, len(models) * self.half))
+        applied, errors, iterations = np.empty((n, own.nu)), np.empty(n), np.zeros(n, np.int64)
 
         def go(first: int, count: int) -> int:
-            done = _driver().vioc_maximal_rollout(
-                *(ctypes.byref(model) for model, _ in models),
+            done = _driver().vioc_tape_rollout(
+                ctypes.byref(models[0][0]),
+                second,
                 *(count, apart),
                 carry[first:].ctypes.data if apart else carry.ctypes.data if first == 0 else None,
                 *(None if a is None else a[first:].ctypes.data for a in given),
@@ -157,8 +212,8 @@ class Core:
                 raise MemoryError("no memory for the workspace of a rollout")
             return done
 
-        done = in_pieces(go, n, max(PIECE // sizes["bodies"], 1))
-        whole = self._whole(multipliers[:done, : self.half], multipliers[:done, self.half :])
+        done = in_pieces(go, n, max(PIECE // (own.nv // 6 or 1), 1))
+        whole = own.whole(*np.split(multipliers[:done], len(models), axis=1))
         return states[:done], whole, applied[:done], errors[: done + 1], iterations[: done + 1]
 
 

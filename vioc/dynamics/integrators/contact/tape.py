@@ -1,0 +1,170 @@
+"""Steps as tables: instructions on one array of doubles, where compiled functions read and write in place.
+
+So code does not grow with the mechanism, and a step's time grows linearly. `tape.c` runs them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra.block_elimination import PLUS, Terms
+
+CALL, ADD, COPY, ZERO = range(4)
+TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "after")
+
+
+class Block:
+    """A matrix in the array; it has a place once the tape is laid out, perhaps within another."""
+
+    def __init__(self, pattern: ca.Sparsity):
+        self._pattern, self._nnz = pattern, pattern.nnz()
+        self.within: Block | None = None
+        self.offset = 0
+
+    def sparsity(self) -> ca.Sparsity:
+        return self._pattern
+
+    def nnz(self) -> int:
+        return self._nnz
+
+    def put(self, within: Block, offset: int) -> Block:
+        self.within, self.offset = within, offset
+        return self
+
+    @property
+    def place(self) -> int:
+        return self.offset if self.within is None else self.within.place + self.offset
+
+
+@cache
+def _dense(size: int) -> ca.Sparsity:
+    return ca.Sparsity.dense(size, 1)
+
+
+class Tape(ABC):
+    """The tables of one end of a step, and the array that they work on: `Values` of what is written on it.
+
+    Subclasses write the tables in `_write`.
+
+    Parameters
+    ----------
+    functions : list of casadi.Function, optional
+        Those of another tape, which this one is to share.
+
+    Attributes
+    ----------
+    functions : list of casadi.Function
+        What instructions call.
+    places : dict of str to Block
+        What the driver reads and writes.
+    size : int
+        Of the array.
+    """
+
+    places: dict[str, Block]
+
+    def __init__(self, functions: list[ca.Function] | None = None):
+        self.functions: list[ca.Function] = [] if functions is None else functions
+        self._kernels = {id(f): i for i, f in enumerate(self.functions)}
+        self._blocks: list[Block] = []
+        self._constants: dict[tuple[float, ...], Block] = {}
+        self._tapes: dict[str, list[Any]] = {name: [] for name in TAPES}
+        self.index: list[int] = []
+        self._scatters: dict[tuple, int] = {}
+        self._code = self._tapes["start"]
+        self._write()
+        self.size = 0
+        for block in self._blocks:
+            if block.within is None:
+                block.offset, self.size = self.size, self.size + block.nnz()
+        self.codes = {
+            name: [c.place if isinstance(c, Block) else c for c in code] for name, code in self._tapes.items()
+        }
+        self.constants = [(block.place, np.array(values)) for values, block in self._constants.items()]
+
+    @abstractmethod
+    def _write(self) -> None:
+        """Put the instructions down, each table behind `self.begin` of its name, and set `places`."""
+
+    def begin(self, name: str) -> None:
+        """What follows is of the table `name`."""
+        self._code = self._tapes[name]
+
+    # -- Values -----------------------------------------------------------------------------------------
+
+    def _new(self, pattern: ca.Sparsity) -> Block:
+        self._blocks.append(block := Block(pattern))
+        return block
+
+    def column(self, size: int) -> Block:
+        return self._new(_dense(size))
+
+    def call(self, function: ca.Function, args: Sequence[Block]) -> list[Block]:
+        if id(function) not in self._kernels:
+            self._kernels[id(function)] = len(self.functions)
+            self.functions.append(function)
+        assert all(a.nnz() == function.nnz_in(i) for i, a in enumerate(args)), function
+        made = [self._new(function.sparsity_out(i)) for i in range(function.n_out())]
+        self._code += [CALL, self._kernels[id(function)], len(args), len(made)]
+        self._code += [b if b.nnz() else -1 for b in (*args, *made)]
+        return made
+
+    def sum(self, terms: Terms) -> Block:
+        terms = [(b, sign) for b, sign in terms if b.nnz()] or terms[:1]
+        if len(terms) == 1 and terms[0][1] == PLUS:
+            return terms[0][0]
+        pattern = terms[0][0].sparsity()
+        for block, _ in terms[1:]:
+            pattern = pattern.unite(block.sparsity())
+        total = self._new(pattern)
+        if terms[0][0].sparsity() == pattern:
+            (first, sign), *terms = terms
+            self._code += [COPY, pattern.nnz(), total, first, sign]
+        else:
+            self._code += [ZERO, pattern.nnz(), total]
+        for block, sign in terms:
+            self._code += [ADD, block.nnz(), total, block, self._scattered(block.sparsity(), pattern), sign]
+        return total
+
+    def _scattered(self, source: ca.Sparsity, target: ca.Sparsity) -> int:
+        """Where in `index` a pattern's entries are told to lie in a larger one; -1 where they agree."""
+        if source == target:
+            return -1
+        key = tuple(source.compress()), tuple(target.compress())
+        if key not in self._scatters:
+            self._scatters[key], rows = len(self.index), target.size1()
+            where = {c * rows + r: k for k, (r, c) in enumerate(zip(*target.get_triplet(), strict=True))}
+            self.index += [where[c * rows + r] for r, c in zip(*source.get_triplet(), strict=True)]
+        return self._scatters[key]
+
+    def stack(self, columns: Sequence[Block]) -> Block:
+        """Columns are written there by what makes them; those that lie in another already are copied."""
+        whole, offset = self.column(sum(c.nnz() for c in columns)), 0
+        for column in columns:
+            assert column.sparsity().is_dense()
+            if column.within is None and column not in self.places.values():
+                column.put(whole, offset)
+            else:
+                self._code += [COPY, column.nnz(), Block(column.sparsity()).put(whole, offset), column, PLUS]
+            offset += column.nnz()
+        return whole
+
+    def split(self, column: Block, sizes: Sequence[int]) -> list[Block]:
+        starts = accumulate(sizes, initial=0)
+        return [Block(_dense(s)).put(column, a) for a, s in zip(starts, sizes, strict=False)]
+
+    def constant(self, numbers: Any) -> Block:
+        values = tuple(np.array(numbers, float).ravel().tolist())
+        if values not in self._constants:
+            self._constants[values] = self.column(len(values))
+        return self._constants[values]
+
+    def nothing(self, rows: int) -> Block:
+        return Block(ca.Sparsity(rows, rows))
