@@ -11,14 +11,17 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
+from vioc.dynamics.integrators.contact.flat import FlatTape
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.contact.relaxed import relaxed_step
-from vioc.dynamics.integrators.contact.step import OneEnd
+from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
@@ -144,7 +147,43 @@ class ContactVI(MidpointVI):
         return None
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:
-        return InteriorProgram(self, self.interior)
+        if self.backend.name == "virtual" or find_compiler() is None:
+            return InteriorProgram(self, self.interior)
+        return CoreProgram(self.core, self.barrier, self.tolerance)
+
+    @shared
+    def pieces(self) -> Pieces:
+        """A step's equations, for either backend."""
+        return Pieces(self)
+
+    @shared
+    def core(self) -> Core:
+        """The compiled core; needs a compiler."""
+        layout = Layout(
+            nx=self.nx,
+            nv=self.nd,
+            nu=self.nu,
+            rows=self.nm,
+            bodies=0,
+            past=1,
+            guess=self.nx,
+            scales=self.lagrangian.mass_scale,
+            mass=self.mass,
+            stop=self.tolerance,
+            limit=0,
+            sample=0.0,
+            whole=lambda multipliers: multipliers,
+            wrap=self.wrapped,
+        )
+        return Core([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
+
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
+        if len(before):
+            V = (x - before[-1])[..., : self.nd] / np.asarray(dt)[..., None]
+        else:
+            V = self.velocities(x)
+            V = np.where(np.isfinite(V), V, 0.0)
+        return np.concatenate([x, V], axis=-1)
 
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         return np.zeros(X[..., 1:, 0].shape, bool)  # a contact begins or ends within a step

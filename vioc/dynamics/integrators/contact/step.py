@@ -9,15 +9,18 @@ docs/maths/contact.md, "In generalized coordinates".
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.contact.cones import Variables
+from vioc.dynamics.integrators.contact.cones import Cone, Variables
 from vioc.dynamics.integrators.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
 from vioc.dynamics.lagrangian import OPTIONS
 
@@ -72,59 +75,147 @@ def balance(f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any) -
     return Balance(parts, q1, rates, h1, phi / dt, Dh0[:, :nd], Dh1[:, :nd], slopes[:, :nd], cut, speeds)
 
 
+class Condensed(NamedTuple):
+    """A touch whose variables are eliminated from Newton's system: what it adds, and what they follow by."""
+
+    matrix: Any
+    right: Any
+    expand: Callable[[Any], Any]
+
+
+def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> Condensed:
+    """With dw = K dV, K = (H; J below its first row): d(impulse) = c - S dw (docs/maths/contact.md)."""
+    dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
+    direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
+    change, K = ca.jacobian(cone.impulse(y), y) @ direction, ca.vertcat(H, J[1:, :])
+    S = -ca.substitute(ca.jacobian(change, dw), dw, still)
+    c = ca.substitute(change, dw, still)
+    return Condensed(J.T @ (S @ K), J.T @ c, lambda dV: ca.substitute(direction, dw, ca.densify(K @ dV)))
+
+
+class Pieces:
+    """A step's equations as functions that hand numbers on to each other, matrices by their entries.
+
+    Attributes
+    ----------
+    held : (x, u, t, dt, parameters) -> J, Dh0, mu
+    matrix : (V, x, u, t, dt, parameters) -> M, -dt (D2 D1 L_d + D2 F-)
+    leave : (V, x, u, t, dt, parameters, J) -> balance, h, gaps, slips, slopes
+    fresh : (gaps, slips, mu, speed, goal) -> y
+    rest : (balance, J, Dh0, mu, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
+    newton : (M, J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt) -> matrix, right-hand side
+    solve : the same -> dV, dlambda, dy
+    expand : the same and dV -> dy
+    after : (V, lambda, y, x, u, t, dt, parameters, J, Dh0) -> x_k+1
+    """
+
+    def __init__(self, f: ContactVI):
+        touches, nd, nm = f.touches.all, f.nd, f.nm
+        self.variables = Variables([t.cone for t in touches])
+        own = self.variables.parts.tolist()
+        x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
+        t, dt, goal, speed = (
+            ca.SX.sym(n, size) for n, size in (("t", 1), ("dt", 1), ("goal", 2), ("speed", 1))
+        )
+        V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", own[-1])
+        at = balance(f, x, u, V, t, dt, theta)
+        slope = f.slope(part(x, 0, f.nq), at.q1, part(u, 0, len(f.system.inputs)), t, dt, theta)
+        full = f.touches.held(part(x, 0, f.nq), theta)
+        matrices = full, at.Dh0, ca.vertcat(at.slopes, at.Dh1), ca.sparsify(-dt * slope)
+        entries = [ca.vertcat(ca.SX(0, 1), *m.nonzeros()) for m in matrices]
+        given = [ca.SX.sym("entries", e.numel()) for e in entries]
+        J, Dh0, slopes, M = (ca.SX(m.sparsity(), g) for m, g in zip(matrices, given, strict=True))
+        mu, left = ca.SX.sym("mu", len(touches)), ca.SX.sym("left", nd)
+        h, gaps = ca.SX.sym("h", nm), ca.SX.sym("gaps", len(touches))
+        rows = f.touches.rows(J)
+        slips = ca.SX.sym("slips", J.shape[0] - len(touches))
+
+        # the parts of each touch
+        cones, mus = [touch.cone for touch in touches], ca.vertsplit(mu)
+        ys = ca.vertsplit(y, own)
+        places = np.cumsum([0, *(touch.slip.numel() for touch in touches)])
+        speeds = [ca.vertcat(gaps[i], slips[a:b]) for i, (a, b) in enumerate(pairwise(places.tolist()))]
+        Js = [row[:, :nd] for row in rows]
+        each = list(zip(cones, ys, speeds, Js, mus, strict=True))
+        push = sum((J.T @ cone.impulse(z) for cone, z, _, J, _ in each), -Dh0.T @ lam)
+
+        state = [x, u, t, dt, theta]
+        environment = [V, *state]
+        self.held = _function("held", state, [entries[0], entries[1], f.touches.friction(theta)])
+        self.matrix = _function("matrix", environment, [entries[3]])
+        slipping = ca.vertcat(ca.SX(0, f.nq), *(row[1:, :] for row in rows))
+        outputs = [at.parts.balance, at.h, at.gaps, slipping @ at.rates, entries[2]]
+        self.leave = _function("leave", [*environment, given[0]], outputs)
+        fresh = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
+        self.fresh = _function("fresh", [gaps, slips, mu, speed, goal], [ca.vertcat(*fresh)])
+        made = [
+            (cone.mismatch(z, w, m, goal[1]), cone.products(z), cone.multipliers(z))
+            for cone, z, w, _, m in each
+        ]
+        args = [left, given[0], given[1], mu, lam, y, gaps, slips, goal]
+        outputs = [left + push, *(ca.vertcat(*column) for column in zip(*made, strict=True))]
+        self.rest = _function("rest", args, outputs)
+
+        found = [condensed(cone, z, w, J, slopes[i, :], m, goal) for i, (cone, z, w, J, m) in enumerate(each)]
+        D, right = (
+            sum(terms, first)
+            for terms, first in (([c.matrix for c in found], M), ([c.right for c in found], left))
+        )
+        Dh1, b = slopes[len(touches) :, :], -h / dt
+        args = [given[3], given[0], given[1], mu, given[2], h, left, y, gaps, slips, goal, dt]
+        whole = ca.vertcat(ca.horzcat(D, Dh0.T), ca.horzcat(Dh1, ca.SX(nm, nm)))
+        self.newton = _function("newton", args, [whole, ca.vertcat(right, b)])
+        dV = ca.SX.sym("dV", nd)
+        self.expand = _function("expand", [*args, dV], [ca.vertcat(*(c.expand(dV) for c in found))])
+        self._system = args, D, Dh0, Dh1, right, b, found
+        momentum = part(x, f.nq, f.nq + nd) + at.parts.impulse + push
+        after = ca.vertcat(at.q1, momentum, at.rates[nd:])
+        self.after = _function("after", [V, lam, y, *state, given[0], given[1]], [after])
+
+    @cached_property
+    def solve(self) -> ca.Function:
+        args, D, Dh0, Dh1, right, b, found = self._system
+        saddle = Saddle(SparseLU(scalars(D)), scalars(Dh1), scalars(-Dh0))
+        solved = saddle.solve(ca.vertsplit(right), ca.vertsplit(b))
+        dV, lam = (ca.vertcat(ca.SX(0, 1), *map(ca.SX, column)) for column in solved)
+        return _function("solve", args, [dV, lam, ca.vertcat(*(c.expand(dV) for c in found))])
+
+
+def _function(name: str, args: list[ca.SX], outputs: list[Any]) -> ca.Function:
+    return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS)
+
+
 class Departure(End):
     """Residuals and Newton's directions of a map's step, for mean velocities V of its dynamic variables."""
 
     def __init__(self, f: ContactVI):
-        touches = f.touches.all
-        self.rows, self.variables = f.nm, Variables([t.cone for t in touches])
-        parts = self.variables.parts
-        nd, nf = f.nd, len(f.system.inputs)
-        sizes = {"V": nd, "lambda": self.rows, "y": int(parts[-1]), "x": f.nx, "u": f.nu}
-        V, lam, y, x, u = (ca.SX.sym(name, size) for name, size in sizes.items())
-        t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), f.symbols.parameters
-        goal, dV, speed = ca.SX.sym("goal", 2), ca.SX.sym("dV", nd), ca.SX.sym("speed")
-        at = balance(f, x, u, V, t, dt, theta)
-        mu = ca.vertsplit(f.touches.friction(theta))
-        own = ca.vertsplit(y, parts.tolist())
-        each = list(zip(touches, own, at.speeds, at.J, ca.vertsplit(at.slopes), mu, strict=True))
+        p = f.pieces
+        self.rows, self.variables = f.nm, p.variables
+        sizes = {"V": f.nd, "lambda": self.rows, "y": int(p.variables.parts[-1])}
+        V, lam, y = (ca.SX.sym(name, size) for name, size in sizes.items())
+        x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
+        t, dt, speed, goal = (
+            ca.SX.sym(n, size) for n, size in (("t", 1), ("dt", 1), ("speed", 1), ("goal", 2))
+        )
+        dV, state = ca.SX.sym("dV", f.nd), [x, u, t, dt, theta]
+        J, Dh0, mu = p.held(*state)
+        balance, h, gaps, slips, slopes = p.leave(V, *state, J)
+        left, mismatch, products, impulses = p.rest(balance, J, Dh0, mu, lam, y, gaps, slips, goal)
+        system = p.matrix(V, *state), J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt
+        point = [V, lam, y, *state]
 
-        left = at.parts.balance - at.Dh0.T @ lam
-        momentum = part(x, f.nq, f.nq + nd) + at.parts.impulse - at.Dh0.T @ lam
-        M = -dt * f.slope(part(x, 0, f.nq), at.q1, part(u, 0, nf), t, dt, theta)
-        rhs, dy, mismatch, products, impulses, fresh = [], [], [], [], [], []
-        for touch, z, w, J, H, m in each:
-            cone, dw = touch.cone, ca.SX.sym("dw", w.numel())
-            left, momentum = (a + J.T @ cone.impulse(z) for a in (left, momentum))
-            direction = cone.direction(z, w, dw, goal[0], m, goal[1])
-            change = ca.jacobian(cone.impulse(z), z) @ direction
-            still = ca.SX.zeros(w.numel())
-            K = ca.vertcat(H, J[1:, :])
-            M = M - J.T @ (ca.substitute(ca.jacobian(change, dw), dw, still) @ K)
-            rhs.append(J.T @ ca.substitute(change, dw, still))
-            dy.append(ca.substitute(direction, dw, ca.densify(K @ dV)))
-            mismatch.append(cone.mismatch(z, w, m, goal[1]))
-            products.append(cone.products(z))
-            impulses.append(cone.multipliers(z))
-            fresh.append(cone.begin(w, speed, goal[0], m))
-        matrix = ca.vertcat(ca.horzcat(M, at.Dh0.T), ca.horzcat(at.Dh1, ca.SX(self.rows, self.rows)))
-        right = ca.vertcat(left + sum(rhs, ca.SX(nd, 1)), -at.h / dt)
-        point = [V, lam, y, x, u, t, dt, theta]
+        def function(name: str, more: list, build: Callable[[], Sequence[Any]]) -> Evaluator:
+            return Evaluator(lambda: ca.Function(name, [*point, *more], [*build()], OPTIONS))
 
-        def function(name: str, more: list, *results: Any) -> Evaluator:
-            def build() -> ca.Function:
-                return ca.Function(name, [*point, *more], [ca.densify(ca.SX(r)) for r in results], OPTIONS)
-
-            return Evaluator(build)
-
-        stack = ca.vertcat
-        self.newton = function("newton", [goal], matrix, right)
-        self.expand = function("expand", [goal, dV], stack(*dy))
-        self.residuals = function("residuals", [goal], left, at.h, stack(*mismatch), stack(*products))
-        self.begin = function("begin", [speed, goal], stack(*fresh))
-        self.multipliers = function("multipliers", [], stack(*impulses))
-        self.gaps = function("gaps", [], at.gaps)
-        self.after = function("after", [], stack(at.q1, momentum, at.rates[nd:]))
+        self.newton = function("newton", [goal], lambda: p.newton(*system))
+        self.expand = function("expand", [goal, dV], lambda: [p.expand(*system, dV)])
+        self.residuals = function("residuals", [goal], lambda: [left, h, mismatch, products])
+        self.begin = function("begin", [speed, goal], lambda: [p.fresh(gaps, slips, mu, speed, goal)])
+        self.multipliers = function(
+            "multipliers", [], lambda: [ca.substitute(impulses, goal, ca.SX.zeros(2))]
+        )
+        self.gaps = function("gaps", [], lambda: [gaps])
+        self.after = function("after", [], lambda: [p.after(V, lam, y, *state, J, Dh0)])
 
 
 class OneEnd(ContactStep):

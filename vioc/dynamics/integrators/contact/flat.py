@@ -1,0 +1,48 @@
+"""The tables of a step with contact in generalized coordinates: functions of the whole mechanism."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vioc.dynamics.integrators.contact.tape import Tape
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.map import ContactVI
+
+
+class FlatTape(Tape):
+    """The tables of a map's step. The carry is [x, V_k-1]."""
+
+    def __init__(self, f: ContactVI):
+        self._f = f
+        super().__init__()
+
+    def _write(self) -> None:
+        f, p = self._f, self._f.pieces
+        lengths = dict(carry=f.nx + f.nd, u=f.nu, t=1, dt=1, theta=len(f.parameters))
+        lengths |= dict(V=f.nd, multipliers=f.nm, y=int(p.variables.parts[-1]), kappa=2, speed=1)
+        self.places = {name: self.column(length) for name, length in lengths.items()}
+        carry, u, t, dt, theta, V, lam, y, kappa, speed = self.places.values()
+        x, _ = self.split(carry, [f.nx, f.nd])
+        state, put = [x, u, t, dt, theta], self.places.__setitem__
+        put("extent", self.split(x, [f.nq, f.nx - f.nq])[0])
+
+        J, Dh0, mu = self.call(p.held, state)
+        self.begin("matrix")
+        (M,) = self.call(p.matrix, [V, *state])
+        self.begin("leave")
+        balance, h, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
+        put("values", h)
+        put("gaps", gaps)
+        self.begin("begin")
+        put("fresh", self.call(p.fresh, [gaps, slips, mu, speed, kappa])[0])
+        self.begin("rest")
+        made = self.call(p.rest, [balance, J, Dh0, mu, lam, y, gaps, slips, kappa])
+        for name, block in zip(("left", "mismatch", "products", "impulses"), made, strict=True):
+            put(name, block)
+        self.begin("solve")
+        system = [M, J, Dh0, mu, slopes, h, made[0], y, gaps, slips, kappa, dt]
+        for name, block in zip(("dV", "found", "dy"), self.call(p.solve, system), strict=True):
+            put(name, block)
+        self.begin("after")
+        put("after", self.call(p.after, [V, lam, y, *state, J, Dh0])[0])
