@@ -34,6 +34,7 @@ from vioc.dynamics.formats.sexpr import read_text, write, write_text
 from vioc.dynamics.formats.urdf import read_urdf, read_urdf_text
 from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.contact.map import ContactVI
+from vioc.dynamics.integrators.contact.modes import ModeVI
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -100,6 +101,7 @@ __all__ = [
     "MassGravity",
     "MaximalVI",
     "MidpointVI",
+    "ModeVI",
     "ModelError",
     "OneStepMap",
     "OptimizationError",

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import casadi as ca
@@ -78,11 +79,15 @@ class OneStepMap(Named, ABC):
         What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
     relaxed : RelaxedStep or None
         Of a step with contact, its equations at any smoothing.
+    limits : dict of str to SX
+        What is >= 0 in every motion that the mechanism can make, by name, and that the map does not see to:
+        scalars or columns in `symbols`. Those of states are called ``gap.CONSTRAINT`` after what holds it at 0.
     """
 
     backend: Backend = Backend()
     impulse_behind: float = 0.0
     relaxed: RelaxedStep | None = None
+    limits: Mapping[str, ca.SX] = MappingProxyType({})
 
     # -- the state space ------------------------------------------------------------------------
 

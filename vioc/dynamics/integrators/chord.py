@@ -74,7 +74,8 @@ def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
     q_seed = ca.vertcat(seed, rho)
     ends = q0, q_seed, forces, t, dt, theta
     D = _articulated(f, *ends) if articulated else SparseLU(scalars(f.slope(*ends)))
-    J0, J1 = (scalars(f.constraint(q, theta)[1][:, :nd]) for q in (q0, q_seed))
+    slopes = f.constraint(q0, theta)[1], f.closing(q0, q_seed, theta)[1]
+    J0, J1 = (scalars(J[:, :nd]) for J in slopes)
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
     # a pivot that vanishes beside a typical M/|dt| (stages of compositions go back): `rescued` finds out
@@ -89,7 +90,7 @@ def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
     y, w = ca.SX.sym("y", nd), ca.SX.sym("w", factors.numel())
     q1 = ca.vertcat(y * size, rho)
     step = f.parts(q0, q1, p, forces, t, dt, theta)
-    h = f.constraint(q1, theta)[0]
+    h = f.closing(q0, q1, theta)[0]
     solver = factored.with_entries(ca.vertsplit(w))
     correction, multipliers = (
         vec.column(items) for items in solver.solve(ca.vertsplit(-step.balance), ca.vertsplit(-h))

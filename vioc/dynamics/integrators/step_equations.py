@@ -29,11 +29,11 @@ class Blocks(NamedTuple):
     balance : (..., nd)
         p_k + D1 L_d + F-, without the constraint impulse.
     h : (..., nm)
-        Constraints at q_k+1.
+        What constraints make zero, at q_k+1.
     D : (..., nd, nd)
         M_k+1 = D2 D1 L_d + D2 F- ([S] (8)), or as near to it as the map solves with.
     J1, J0 : (..., nm, nd)
-        Dh(q_k+1) and Dh(q_k) by the dynamic variables.
+        Its derivative by q_k+1, and Dh(q_k), by the dynamic variables.
     """
 
     balance: np.ndarray
@@ -53,7 +53,7 @@ class BlockEvaluator:
         q0, p, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, 0, nf)
         q1 = ca.vertcat(z, part(u, nf))
         balance = f.parts(q0, q1, p, forces, t, dt, theta).balance
-        h1, J1 = f.constraint(q1, theta)
+        h1, J1 = f.closing(q0, q1, theta)
         J0 = f.constraint(q0, theta)[1]
         outputs = [balance, h1, f.slope(q0, q1, forces, t, dt, theta), J1[:, :nd], J0[:, :nd]]
         self._evaluate = Evaluator(ca.Function("equations", [x, u, t, dt, theta, z], outputs, OPTIONS))

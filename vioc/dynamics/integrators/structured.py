@@ -73,6 +73,10 @@ class StructuredLinearization:
         q, v, u, theta = g.q_vector, g.v_vector, g.u_vector, g.parameters
         lam, mu, nu = ca.SX.sym("lambda", f.nm), ca.SX.sym("mu", f.nd), ca.SX.sym("nu", f.nm)
         along = lag.Dh[:, : f.nd].T @ lam
+        q0 = ca.SX.sym("q0", f.nq)
+        closed, slope = f.closing(q0, q, theta)
+        self.drags = f.nm > 0 and bool(ca.depends_on(closed, q0))  # a step's start has a part in its end
+        before = [q0] * self.drags
 
         def evaluator(name: str, args: list[ca.SX], outputs: Callable[[], list[ca.SX]]) -> Evaluator:
             build = lambda: ca.Function(name, args, outputs(), OPTIONS)  # noqa: E731
@@ -83,14 +87,20 @@ class StructuredLinearization:
             [q, lam, theta],
             lambda: [lag.Dh, ca.jacobian(along, q), ca.jacobian(along, theta)],
         )
-        self._end = evaluator("h_end", [q, theta], lambda: [lag.Dh, ca.jacobian(lag.h, theta)])
+        self._end = evaluator(
+            "h_end",
+            [*before, q, theta],
+            lambda: [slope, ca.jacobian(closed, theta), *(ca.jacobian(closed, s) for s in before)],
+        )
         self.start_second = evaluator(
             "h_start_second",
             [q, lam, theta, mu],
             lambda: [ca.hessian(-ca.dot(along, mu), ca.vertcat(q, lam, theta))[0]],
         )
         self.end_second = evaluator(
-            "h_end_second", [q, theta, nu], lambda: [ca.hessian(ca.dot(nu, lag.h), ca.vertcat(q, theta))[0]]
+            "h_end_second",
+            [*before, q, theta, nu],
+            lambda: [ca.hessian(ca.dot(nu, closed), ca.vertcat(*before, q, theta))[0]],
         )
         h, a, b = ca.SX.sym("h"), ca.SX.sym("a", f.nd), ca.SX.sym("b", f.nd)
         args = [q, v, u, g.t, theta, h]
@@ -108,7 +118,12 @@ class StructuredLinearization:
         )
         rows = slice(nd, nd + nm), slice(nq, nq + nm)
         self.of_start = (start, ("z", *rows), ("t", slice(0, np_), slice(nq + nm, nq + nm + np_)))
-        self.of_end = (*self._of_q1, ("t", slice(0, np_), slice(nq, nq + np_)))
+        first = nq * self.drags
+        self.of_end = (
+            *((start,) * self.drags),
+            *((kind, to, slice(first + of.start, first + of.stop)) for kind, to, of in self._of_q1),
+            ("t", slice(0, np_), slice(first + nq, first + nq + np_)),
+        )
         self.of_terms = (
             start,
             *((kind, to, slice(nq + of.start, nq + of.stop)) for kind, to, of in self._of_q1),
@@ -116,6 +131,10 @@ class StructuredLinearization:
             ("t", slice(0, np_), slice(2 * nq + nf, 2 * nq + nf + np_)),
         )
         self.start_args, self.start_size = (q, lam, theta), nq + nm + np_
+
+    def end_args(self, q0: np.ndarray, q1: np.ndarray) -> list[np.ndarray]:
+        """The configurations that what constraints make zero depends on."""
+        return [q0, q1] if self.drags else [q1]
 
     # -- what is not the tree's -------------------------------------------------------------------
 
@@ -269,6 +288,7 @@ class StructuredLinearization:
         r_0, r_1, P_1 = blocks.D11[:, :nd], blocks.D12[:, :nd], blocks.D22[:, :nd]
         P_0 = np.swapaxes(blocks.D12, 1, 2)[:, :nd]
         r_t = P_t = np.empty((n, nd, 0))
+        h1_0: list[np.ndarray] = []
         if self._has_terms or np_:
             terms = self._terms(*args, h[:, None])
             if np_:
@@ -281,7 +301,7 @@ class StructuredLinearization:
         by_rho, by_t = r_1[:, :, nd:], r_t
         if nm:
             Dh0, bend, bend_t = self._start(q0, steps.multipliers, theta)
-            Dh1, h1_t = self._end(q1, theta)
+            Dh1, h1_t, *h1_0 = self._end(*self.end_args(q0, q1), theta)
             saddle = np.zeros((n, nd + nm, nd + nm))
             saddle[:, :nd, :nd] = r_1[:, :, :nd]
             saddle[:, :nd, nd:] = -np.swapaxes(Dh0[:, :, :nd], 1, 2)
@@ -306,6 +326,8 @@ class StructuredLinearization:
         for X, Y, W, to, of in rows:  # [S] (10)-(12), (29), (30): q_k+1, then lambda
             if to.stop:
                 np.matmul(G_r[:, of], r_0, out=X[:, to, :nq])
+                for by_q0 in h1_0:
+                    X[:, to, :nq] += G[:, of, nd:] @ by_q0
                 X[:, to, p] = G_r[:, of]
                 X[:, to, p.stop :] = 0.0
                 Y[:, to, nf:] = G[:, of] @ by_rho
@@ -390,7 +412,8 @@ class StructuredLinearization:
         if nm:
             start = self.start_second(steps.x0[:, :nq], steps.multipliers, theta, mu)[0]
             add(self.of_start, self.of_start, start)
-            add(self.of_end, self.of_end, self.end_second(steps.x1[:, :nq], theta, nu)[0])
+            ends = self.end_args(steps.x0[:, :nq], steps.x1[:, :nq])
+            add(self.of_end, self.of_end, self.end_second(*ends, theta, nu)[0])
 
         # along the first derivatives z: X + X' with X = z'(H_zf + H_zz z / 2), and H_ff. Columns q_k, p_k |
         # forces, rho, parameters; the state's v_k has no part in a step

@@ -143,7 +143,7 @@ class Tensor:
                 start[:, target] = evaluate(*args)[0][:, :, 0]
                 start = start.reshape(n, nd, s.start_size, s.start_size)
             blocks.append((in_r, s.of_start, start))
-            args = [steps.x1[:, :nq], theta]
+            args = [*s.end_args(steps.x0[:, :nq], steps.x1[:, :nq]), theta]
             blocks.append((in_h, s.of_end, mapped(nm, s.end_second, args, 1.0)))
         return blocks
 

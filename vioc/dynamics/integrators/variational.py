@@ -67,6 +67,10 @@ class VariationalMap(DivisibleMap, MechanicalMap):
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
         """D2 D1 L_d + D2 F- (nd, nd) of the dynamic variables ([T] (22), [S] (8)), dense."""
 
+    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
+        """What constraints make zero at a step's end, (nm,), and its derivative by q1: h and Dh there."""
+        return self.constraint(q1, theta)
+
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), **{name: getattr(self, name) for name in self.choices}}
 
@@ -116,7 +120,7 @@ class VariationalMap(DivisibleMap, MechanicalMap):
         rho = part(u, nf)
         rows = ca.vertcat(
             done.balance - ca.mtimes(self.constraint(q0, theta)[1][:, :nd].T, lam),
-            self.constraint(q1, theta)[0],
+            self.closing(q0, q1, theta)[0],
             part(q1, nd) - rho,
             part(x1, nq, nq + nd) - done.momentum,
             part(x1, nq + nd) - (rho - part(q0, nd)) / dt,

@@ -70,6 +70,10 @@ class Cone:
     def multipliers(self, y: Any) -> Any:
         return y[1]
 
+    def within(self, most: Any, along: Any) -> Any:
+        """Rows >= 0 where friction along the two tangents is at most what may be, for programs with limits."""
+        return ca.SX(0, 1)
+
     def products(self, y: Any) -> Any:
         """What is to equal kappa times `centers`."""
         return y[0] * y[1]
@@ -139,6 +143,11 @@ class LinearCone(Cone):
     def multipliers(self, y: Any) -> Any:
         return ca.vertcat(self.impulse(y), y[2])
 
+    def within(self, most: Any, along: Any) -> Any:
+        half = np.pi / self.count  # the polygon's sides lie between its corners, the directions
+        angle = 2 * half * np.arange(self.count) + half
+        return most * np.cos(half) - ca.DM(np.array([np.cos(angle), np.sin(angle)]).T) @ along
+
     def products(self, y: Any) -> Any:
         gamma, psi, sigma, beta, eta = self._parts(y)
         return ca.vertcat(y[0] * gamma, psi * sigma, beta * eta)
@@ -201,6 +210,9 @@ class RoundCone(Cone):
 
     def multipliers(self, y: Any) -> Any:
         return ca.vertcat(self.impulse(y), y[2])
+
+    def within(self, most: Any, along: Any) -> Any:
+        return most * most - ca.sumsqr(along)  # smooth at the tip, where a foot lifts off
 
     def products(self, y: Any) -> Any:
         across = y[5] * y[3:5] + y[2] * y[6:8]  # to vanish

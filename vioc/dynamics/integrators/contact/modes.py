@@ -1,0 +1,262 @@
+"""`ModeVI`: the midpoint rule in one mode of contact, where it is known which contacts hold.
+
+    p_k + D1 L_d + F- - Dh(q_k)' lambda_k + N(q_k)' gamma_k + T(q_k)' tau_k = 0
+    h(q_k+1) = 0,    phi(q_k+1) = 0,    T(q_m) (q_k+1 - q_k) = 0,    q_m = (q_k + q_k+1)/2
+    p_k+1 = D2 L_d + F+
+
+for the contacts that hold. docs/maths/phases.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+
+from vioc.checks import as_names, near_misses
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.touching import Touches, Touching
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.errors import ModelError
+from vioc.maps.kernel import shared
+
+KINDS = "gap", "force", "friction", "grip"
+
+
+class HoldingLagrangian(Lagrangian):
+    """A Lagrangian whose constraints are the system's and those of the contacts that hold.
+
+    Parameters
+    ----------
+    system : System
+    held : sequence of str
+        Contacts and limits that hold.
+    sliding : sequence of str
+        Of these, the ones that keep their gap alone.
+
+    Attributes
+    ----------
+    touches : Touches
+        Of all contacts and limits.
+    rows : list of (Touching, int)
+        Behind the system's constraints: which contact, and of its normal (0) and tangents (1, 2) which.
+        Tangents along which no variable moves the contact, as across a planar mechanism, are none.
+    """
+
+    def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):
+        super().__init__(system)
+        self.touches = Touches(self)
+        slopes = self.touches.rows(self.touches.held(self.graph.q_vector, self.graph.parameters))
+        known = [t.name for t in self.touches.all]
+        for name in (*held, *sliding):
+            if name not in known:
+                raise ModelError(f"{system.name}: unknown contact {name!r}; {near_misses(name, known)}")
+        self.rows: list[tuple[Touching, int]] = []
+        own = []
+        for touch, J in zip(self.touches.all, slopes, strict=True):
+            count = 1 if touch.name in sliding else 1 + touch.slip.numel() if touch.name in held else 0
+            for i in range(count):
+                row = ca.sparsify(J[i, :])
+                if row[:, : self.nd].nnz():
+                    self.rows.append((touch, i))
+                    own.append(row)
+        self._slopes = ca.vertcat(ca.SX(0, self.nq), *own)
+
+    @cached_property
+    def h(self) -> ca.SX:
+        """Less the gaps, so that multipliers push; a contact that sticks has no place to return to."""
+        own = (-touch.gap if i == 0 else ca.SX(0) for touch, i in self.rows)
+        return ca.vertcat(super().h, *own)
+
+    @cached_property
+    def Dh(self) -> ca.SX:
+        """The slopes of h, and of slips by rates."""
+        m = len(self.system.constraints)
+        theirs = ca.jacobian(ca.SX(self.h[:m]), self.graph.q_vector) if m else ca.SX(0, self.nq)
+        return ca.vertcat(theirs, -self._slopes)
+
+
+class ModeVI(MidpointVI):
+    """The midpoint rule in one mode of contact: what is held keeps its gap closed, and sticks if it rubs.
+
+    Parameters
+    ----------
+    system : System
+        With contacts or limits of joints.
+    held : names
+        Contacts and limits that hold over every step. One with friction sticks; a sphere rolls.
+    sliding : names
+        Contacts that hold and slide as if there were no friction.
+    dt, alpha, forcing, wrap, tolerance, backend
+        As of `MidpointVI`.
+
+    Raises
+    ------
+    ModelError
+        As `MidpointVI`; or a name that is none of a contact.
+
+    Notes
+    -----
+    States, inputs and names of quantities are those of `ContactVI`: ``gap.NAME``, ``force.NAME``,
+    ``friction.NAME``, ``force.NAME:x``; and ``grip.NAME``, what friction has left, mu times the force less
+    the friction (N). Multipliers are those of the constraints, then of what is held its impulse ``NAME`` (N s,
+    positive where it pushes) and, where it sticks, ``NAME.t1``, ``NAME.t2``.
+
+    A step knows no unilateral limit: where it has to pull, it does. `limits` says what a motion has to keep,
+    and `vioc.control.dmoc` does keep it. A step from a momentum that has not met the contact yet is an
+    inelastic impact, whose impulse is part of the step's.
+    """
+
+    contacts = True
+    choices = ("alpha", "forcing", "held", "sliding")
+
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        held: str | Iterable[str] = (),
+        *,
+        sliding: str | Iterable[str] = (),
+        alpha: float = 0.5,
+        forcing: str = "symmetric",
+        wrap: Sequence[str] = (),
+        tolerance: float = 1e-11,
+        backend: str = "virtual",
+    ):
+        self.held, self.sliding = as_names(held), as_names(sliding)
+        both = set(self.held) & set(self.sliding)
+        if both:
+            raise ModelError(f"{min(both)}: held and sliding; name it in one of them")
+        super().__init__(
+            system, dt, alpha=alpha, forcing=forcing, wrap=wrap, tolerance=tolerance, backend=backend
+        )
+        if not system.inequalities:
+            raise ModelError(f"{system.name}: it has no contacts or limits of joints; use MidpointVI")
+        self.lagrangian: HoldingLagrangian = HoldingLagrangian(system, self.held, self.sliding)
+        ends = "", ".t1", ".t2"
+        own = tuple(touch.name + ends[i] for touch, i in self.lagrangian.rows)
+        self.multiplier_names = (*system.constraint_names, *own)
+        self.nm = len(self.multiplier_names)
+        self.symbols = self.symbols._replace(multipliers=ca.SX.sym("multipliers", self.nm))
+
+    def __repr__(self) -> str:
+        names = ", ".join((*self.held, *(f"{n} sliding" for n in self.sliding)))
+        return f"ModeVI({self.system.name}: {names or 'nothing'} held, nx = {self.nx}, dt = {self.dt:g} s)"
+
+    def holding(self, *held: str, sliding: str | Iterable[str] = ()) -> ModeVI:
+        """The same mechanism in another mode, with the same options."""
+        options = {**self._options, "held": held, "sliding": as_names(sliding)}
+        return type(self)(self.system, self.dt, **options).with_parameters(**self.parameters)
+
+    # -- equations --------------------------------------------------------------------------------------
+
+    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
+        return self._closing(q0, q1, theta)
+
+    @shared
+    def _closing(self) -> ca.Function:
+        lag, theta = self.lagrangian, self.symbols.parameters
+        q0, q1 = ca.SX.sym("q0", self.nq), ca.SX.sym("q1", self.nq)
+        after, between = self.constraint(q1, theta)[0], self.constraint((q0 + q1) / 2, theta)[1]
+        rows = [after[i] for i in range(len(self.system.constraints))]
+        for at, (_, i) in enumerate(lag.rows, len(rows)):
+            rows.append(after[at] if i == 0 else between[at, :] @ (q1 - q0))
+        column = ca.vertcat(ca.SX(0, 1), *rows)
+        return ca.Function("closing", [q0, q1, theta], [column, ca.jacobian(column, q1)], OPTIONS)
+
+    # -- what a motion has to keep ----------------------------------------------------------------------
+
+    @shared
+    def limits(self) -> Mapping[str, ca.SX]:  # type: ignore[override]
+        found: dict[str, ca.SX] = {}
+        for touch in self.lagrangian.touches.all:
+            name = touch.name
+            if name not in self.multiplier_names:
+                found[f"gap.{name}"] = self.quantity(f"gap.{name}")
+                continue
+            found[f"force.{name}"] = self.quantity(f"force.{name}")
+            grips = self._within(touch)
+            if grips is not None:
+                found[f"grip.{name}"] = grips
+        return found
+
+    def _within(self, touch: Touching) -> ca.SX | None:
+        """Rows >= 0 where the friction of a contact is in its cone, N; None where there is none."""
+        impulse = self._impulse(touch)
+        along = impulse[1:]
+        if not along.numel():
+            return None
+        most, dt = self._friction(touch) * impulse[0], self.symbols.dt
+        if along.numel() == 1:
+            return ca.vertcat(most - along, most + along) / dt
+        return touch.cone.within(most / dt, along / dt)
+
+    def _friction(self, touch: Touching) -> ca.SX:
+        f = ca.Function("mu", [self.lagrangian.graph.parameters], [touch.friction])
+        return f(self.symbols.parameters)
+
+    def _impulse(self, touch: Touching) -> ca.SX:
+        """Of a contact, along its normal and those of its tangents that there are; 0 of an open one."""
+        at = [self.multiplier_names.index(touch.name)] if touch.name in self.multiplier_names else []
+        at += [self.multiplier_names.index(n) for n in touch.multipliers[1:3] if n in self.multiplier_names]
+        return self.symbols.multipliers[at] if at else ca.SX.zeros(1)
+
+    # -- named quantities -------------------------------------------------------------------------------
+
+    def quantity(self, name: str) -> ca.SX:
+        kind, _, rest = name.partition(".")
+        touch, _, axis = rest.partition(":")
+        if kind == "h" and rest in self.multiplier_names:
+            return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
+        if kind in KINDS:
+            for known in self.lagrangian.touches.all:
+                if known.name == touch:
+                    found = self._of_touch(known, kind, axis)
+                    if found is not None:
+                        return found
+        return super().quantity(name)
+
+    def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
+        impulse, dt, lag = self._impulse(touch), self.symbols.dt, self.lagrangian
+        if kind == "gap" and not axis:
+            return self._at(touch.gap)
+        if kind == "force" and not axis:
+            return impulse[0] / dt
+        if kind == "force" and axis in ("x", "y", "z") and touch.axes.numel():
+            own = [i for t, i in lag.rows if t is touch] or [0]
+            return self._at(touch.axes)["xyz".index(axis), own] @ impulse / dt
+        if not touch.cone.friction or axis:
+            return None
+        size = ca.sqrt(ca.sumsqr(impulse[1:])) / dt
+        most = self._friction(touch) * impulse[0] / dt
+        return size if kind == "friction" else most - size if kind == "grip" else None
+
+    def _at(self, expression: ca.SX) -> ca.SX:
+        g = self.lagrangian.graph
+        return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(*self._q_and_parameters)
+
+    def _more_quantities(self) -> list[str]:
+        touches = self.lagrangian.touches.all
+        return [
+            *super()._more_quantities(),
+            *(f"h.{n}" for n in self.multiplier_names[len(self.system.constraints) :]),
+            *(f"{k}.{t.name}" for t in touches for k in KINDS[: 4 if t.cone.friction else 2]),
+            *(f"force.{t.name}:{axis}" for t in touches if t.axes.numel() for axis in "xyz"),
+        ]
+
+    def unit(self, name: str) -> str:
+        kind, _, rest = name.partition(".")
+        touch = rest.partition(":")[0]
+        if kind in KINDS and touch in [t.name for t in self.lagrangian.touches.all]:
+            angles = {f"{n}{end}" for n in self._rotational_limits for end in ("-lower", "-upper")}
+            linear = touch not in angles
+            return ("m" if linear else "rad") if kind == "gap" else "N" if linear else "N m"
+        return super().unit(name)
+
+    @property
+    def _rotational_limits(self) -> list[str]:
+        items = zip(self.system.inequality_names, self.system.inequalities, strict=True)
+        return [n for n, item in items if set(item.variable_names()) & self._rotational]
