@@ -364,6 +364,12 @@ class OneStepMap(Named, ABC):
         """`linearize` along a rollout of this map; its steps are not solved again."""
         return self.linearize_steps(Steps.along(trajectory_of(trajectory)))
 
+    def linearize_motion(self, trajectory: Trajectory) -> Linearization:
+        """`linearize_trajectory`, where what steps do by their number is not what bodies do (`SwitchedMap`):
+        the derivatives of the motion, for feedback along it.
+        """
+        return self.linearize_trajectory(trajectory)
+
     def second_order(
         self, x: Any, u: Any, z: Any, k: int = 0, dt: float | None = None, *, zeta: Any = None
     ) -> SecondOrder:
@@ -422,6 +428,10 @@ class OneStepMap(Named, ABC):
             float("nan"),
             "not finite",
         )
+
+    def along(self, run: Trajectory, name: str) -> np.ndarray:
+        """A named quantity along a run of this map: ``run[name]``."""
+        return run.evaluate(self.quantity(name))
 
     @property
     def residual(self) -> ca.Function | None:

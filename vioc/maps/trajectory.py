@@ -116,7 +116,7 @@ class Trajectory:
     def __getitem__(self, name: str) -> np.ndarray:
         if not isinstance(name, str):
             raise TypeError(f"a trajectory is indexed by the name of a quantity, got {name!r}")
-        return self.evaluate(self.map.quantity(name))
+        return self.map.along(self, name)
 
     @cached_property
     def step_lengths(self) -> np.ndarray:

@@ -99,16 +99,24 @@ def _solved(function: ca.Function, slopes: np.ndarray) -> tuple[tuple[int, ...],
 
 
 def _row_names(function: ca.Function, f: OneStepMap, slopes: np.ndarray) -> tuple[str, ...]:
-    """Rows by what they determine: a constraint of the next state alone, or a next state.
+    """Rows by what they determine: a constraint of configurations alone, or a next state.
 
     A row in which the next state x_next[j] stands alone, with factor 1, is the one of state j; what is
     left (the balances of momenta) is given to the states that are left, in order.
     """
     rows, nm = function.numel_out(0), function.numel_out(0) - f.nx
-    depends = [_pattern(function, i) for i in range(4)]
-    alone = [
-        r for r in range(rows) if not any(depends[i][r].any() for i in (0, 1, 3)) and depends[2][r].any()
-    ]
+    depends = [_pattern(function, i) for i in range(5)]
+    moving = np.array([n.startswith(("p.", "v.")) for n in f.state_names])
+
+    def only(r: int, *allowed: np.ndarray) -> bool:
+        """Whether a row depends on the next state, and on no more than what is allowed of (x, x_next)."""
+        here, after = (depends[i][r] & ~mask for i, mask in zip((0, 2), allowed, strict=True))
+        rest = any(depends[i][r].any() for i in (1, 3, 4))
+        return depends[2][r].any() and not (here.any() or after.any() or rest)
+
+    alone = [r for r in range(rows) if only(r, np.zeros(f.nx, bool), np.ones(f.nx, bool))]
+    if len(alone) != nm:  # some hold between two configurations: a contact that sticks where it is
+        alone = [r for r in range(rows) if only(r, ~moving, ~moving)]
     names: list[str | None] = [None] * rows
     if len(alone) == nm:
         for r, name in zip(alone, f.multiplier_names, strict=False):

@@ -303,3 +303,13 @@ class Phase:
         low, high = (self.steps * h for h in self.length_limits)
         time = f"{low:g} s" if low == high else f"{low:g} to {high:g} s"
         return f"Phase({self.name or type(self.map).__name__}: {self.steps} steps, {time})"
+
+
+def leap(f: OneStepMap, jump: Mapping[str, Any] | None) -> ca.Function | None:
+    """(x, parameters) -> x+ of a jump by name, in the symbols of the map before it; None where there is none."""
+    if not jump:
+        return None
+    x = ca.SX(f.symbols.x)
+    for name, value in jump.items():
+        x[f.state_names.index(name)] = value
+    return ca.Function("jump", [f.symbols.x, f.symbols.parameters], [x])

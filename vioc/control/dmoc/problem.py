@@ -18,6 +18,7 @@ from vioc.control.dmoc.separable import Block
 from vioc.control.dmoc.solution import Solution, solution
 from vioc.control.dmoc.solvers import SOLVERS, Solver
 from vioc.control.dmoc.transcription import Transcription
+from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import HEADER, History, Log, Record, check_ending, finished
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -47,7 +48,12 @@ class Problem:
     jumps : sequence of (dict or None), optional
         One for each joint: first states of the later phase, by name, that are not those of the same
         name at the end of the earlier one, as expressions in the earlier map's symbols of the state; None
-        for a name sets it free.
+        for a name sets it free. One more, from the last phase to the first, makes the motion periodic.
+
+    Notes
+    -----
+    What a map's `limits` say is kept at every sample, but for gaps where a neighbouring phase holds them
+    closed: touch-down and lift-off need no rows of their own (docs/phases.md).
 
     Examples
     --------
@@ -61,16 +67,20 @@ class Problem:
         self.phases = (phases,) if isinstance(phases, Phase) else tuple(phases)
         if not self.phases or not all(isinstance(p, Phase) for p in self.phases):
             raise TypeError(f"expected a Phase or several, got {phases!r}")
-        jumps = [None] * (len(self.phases) - 1) if jumps is None else jumps
-        self.jumps: list[Mapping[str, Any] | None] = list(jumps)
-        if len(self.jumps) != len(self.phases) - 1:
+        joints = len(self.phases) - 1
+        jumps = [None] * joints if jumps is None else list(jumps)
+        self.jumps: list[Mapping[str, Any] | None] = jumps
+        if len(jumps) not in (joints, joints + 1):
             raise ValueError(
-                f"jumps: expected {len(self.phases) - 1}, one for each joint, got {len(self.jumps)}"
+                f"jumps: expected {joints}, one for each joint, or {joints + 1} of a periodic motion, got "
+                f"{len(jumps)}"
             )
         self.maps = tuple(p.map for p in self.phases)
-        for i, (f, jump) in enumerate(zip(self.maps[1:], self.jumps, strict=True), 1):
+        for i, jump in enumerate(jumps):
+            into = (i + 1) % len(self.phases)
             if jump is not None:
-                self.jumps[i - 1] = by_name(jump, f.state_names, f"jump into phase {i}")
+                names = self.maps[into].state_names
+                self.jumps[i] = by_name(jump, names, f"jump into phase {into}")
         self._transcriptions: dict[str, Transcription] = {}
         self._solvers: dict[Any, Solver] = {}
 
@@ -79,7 +89,8 @@ class Problem:
         if form not in FORMS:
             raise ValueError(f"form: expected one of {', '.join(FORMS)}, got {form!r}")
         if form not in self._transcriptions:
-            self._transcriptions[form] = Transcription(self.phases, self.jumps, form)
+            phases = [self._limited(i, p) for i, p in enumerate(self.phases)]
+            self._transcriptions[form] = Transcription(phases, self.jumps, form)
         return self._transcriptions[form]
 
     def solve(
@@ -169,6 +180,24 @@ class Problem:
             phases.append(replace(phase, map=phase.map.with_parameters(**own)))
         return Problem(phases, self.jumps)
 
+    def _limited(self, i: int, phase: Phase) -> Phase:
+        """Phase i with what its map's motions have to keep."""
+        periodic = len(self.jumps) == len(self.phases)
+        before, after = (
+            self.maps[j % len(self.maps)].multiplier_names if 0 <= j < len(self.maps) or periodic else ()
+            for j in (i - 1, i + 1)
+        )
+        found = []
+        for name, expression in phase.map.limits.items():
+            row = Constraint(f"{name} >= 0" if name in (phase.bounds or {}) else name, expression, 0.0)
+            held = name.partition(".")[2]
+            if not row.by_step(phase.map):
+                lower = np.zeros(phase.steps + 1)
+                lower[[0] * (held in before) + [-1] * (held in after)] = -np.inf
+                row = replace(row, lower=lower)
+            found.append(row)
+        return replace(phase, constraints=(*phase.constraints, *found)) if found else phase
+
     # -- starts ---------------------------------------------------------------------------------
 
     def _start(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
@@ -237,7 +266,7 @@ class Problem:
     def _check_staged(self) -> None:
         reasons = [
             (len(self.phases) > 1, "several phases"),
-            (any(p.shifts for p in self.phases), "periodic states"),
+            (any(p.shifts for p in self.phases) or bool(self.jumps), "periodic states"),
             (any(p.rate_limits for p in self.phases), "rate limits"),
         ]
         for bad, what in reasons:

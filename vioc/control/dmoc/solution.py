@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,13 +10,14 @@ import numpy as np
 from vioc.control.dmoc import eliminated
 from vioc.control.dmoc.dependence import dependent
 from vioc.control.dmoc.named import Duals, Raw, defect, duals, violations
-from vioc.control.dmoc.phase import Phase
+from vioc.control.dmoc.phase import Phase, leap
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.problem.limits import Violation
 from vioc.control.problem.result import OPEN_LOOP, History, Outcome
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.maps.given import AsTrajectory
+from vioc.maps.switched import SwitchedMap
 from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Solution(_Motion, Outcome):
         The solver's own.
     raw : Raw or None
         The vectors of the program; None in a solution that was pickled.
+    joined : Trajectory or None
+        All phases one behind the other, of a `SwitchedMap`; None where their states differ.
     """
 
     problem: Problem = field(repr=False)
@@ -112,6 +115,7 @@ class Solution(_Motion, Outcome):
     violations: list[Violation] = field(repr=False)
     stats: dict[str, Any] = field(repr=False)
     raw: Any = field(repr=False, default=None)
+    joined: Trajectory | None = field(repr=False, default=None)
 
     def only(self) -> PhaseSolution:
         """The only phase. ValueError where there are several."""
@@ -123,8 +127,19 @@ class Solution(_Motion, Outcome):
 
     @property
     def trajectory(self) -> Trajectory:  # type: ignore[override]
-        """Of the only phase."""
-        return self.only().trajectory
+        """Of all phases, one behind the other.
+
+        Raises
+        ------
+        ValueError
+            Where their states differ.
+        """
+        if len(self.phases) > 1 and self.joined is None:
+            raise ValueError(
+                "the phases have other states, or a joint leaves some free, so they are no one trajectory; "
+                "ask one of them: solution.phases[0]"
+            )
+        return self.joined or self.only().trajectory
 
     @property
     def duals(self) -> Duals:
@@ -141,8 +156,8 @@ class Solution(_Motion, Outcome):
         """Largest residual of a step's equations in any phase."""
         return max(p.defect for p in self.phases)
 
-    def rollout(self, phase: int = 0) -> Rollout:
-        """A phase as a rollout of its map: exactly the motion that its inputs give.
+    def rollout(self, phase: int | None = None) -> Rollout:
+        """The motion, or one phase, as a rollout of its map: exactly the motion that its inputs give.
 
         The inputs are rolled out open loop. Where an unstable motion makes the solver's tolerance grow
         beyond 1e-6 of the state, they are applied with the feedback of `stabilize(1, 1)`; the inputs then
@@ -153,21 +168,30 @@ class Solution(_Motion, Outcome):
         StepError
             Where the map has no next state.
         """
-        part = self.phases[phase]
-        run = part.trajectory
+        run = self._motion(phase)
         again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
         if _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max()):
             regulator = self.stabilize(1.0, 1.0, phase=phase)
             again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
-        cost = part.phase.cost if part.phase is not None else None
-        return Rollout(again, _gap(run, again), None if cost is None else cost.value(again))
+        parts = [p.phase for p in (self.phases if phase is None else self.phases[phase : phase + 1])]
+        if any(p is None or p.cost is None for p in parts):
+            return Rollout(again, _gap(run, again), None)
+        cost, at = 0.0, 0
+        for p in parts:
+            own = replace(again.part(at, at + p.steps), map=p.cost.map) if len(parts) > 1 else again
+            cost, at = cost + p.cost.value(own), at + p.steps
+        return Rollout(again, _gap(run, again), cost)
 
-    def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int = 0) -> Regulator:
-        """The time-varying regulator about a phase's trajectory; weights as in `vioc.control.dlqr`.
+    def _motion(self, phase: int | None) -> Trajectory:
+        return self.trajectory if phase is None else self.phases[phase].trajectory
 
-        Its map is the trajectory's, which has the step length of the solution (`OneStepMap.with_dt`).
+    def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int | None = None) -> Regulator:
+        """The time-varying regulator about the motion, or one phase of it; weights as in `vioc.control.dlqr`.
+
+        Its map is the trajectory's, which has the step length of the solution (`OneStepMap.with_dt`). Through
+        joints where contacts close it reckons with when they do (`SwitchedMap.linearize_motion`).
         """
-        run = self.phases[phase].trajectory
+        run = self._motion(phase)
         regulator = dlqr(run.map, run, Q, R, Qf)
         assert isinstance(regulator, Regulator)
         return regulator
@@ -202,7 +226,7 @@ class Solution(_Motion, Outcome):
         parts = tuple(PhaseSolution(None, q.trajectory, q.duals, q.defect) for q in self.phases)  # type: ignore[arg-type]
         ended = self.status, self.message, self.iterations, self.history
         fields = self.cost, *ended, self.seconds, self.violations
-        return Solution, (None, parts, *fields, {}, None)
+        return Solution, (None, parts, *fields, {}, None, self.joined)
 
     def __repr__(self) -> str:
         return f"Solution({self.message}; {', '.join(f'{len(p.trajectory)} steps' for p in self.phases)})"
@@ -244,7 +268,29 @@ def solution(problem: Problem, raw: Raw, outcome: Found, history: History) -> So
         )
     message = verdict(status, f"{iterations} iterations", float(cost[0]), advice, found=found)
     ended = status, message, iterations, history, outcome.seconds, found, outcome.stats, raw
-    return Solution(problem, tuple(phases), float(cost[0]), *ended)
+    return Solution(problem, tuple(phases), float(cost[0]), *ended, _joined(problem, phases))
+
+
+def _joined(problem: Problem, phases: list[PhaseSolution]) -> Trajectory | None:
+    """All phases as one trajectory; None where there is one, or their states differ."""
+    runs = [part.trajectory for part in phases]
+    names = {run.map.state_names for run in runs} | {run.map.input_names for run in runs}
+    free = any(v is None for jump in problem.jumps for v in (jump or {}).values())
+    if len(runs) == 1 or len(names) > 2 or free:
+        return None
+    joints = problem.jumps[: len(runs) - 1]
+    jumps = [leap(run.map, jump) for run, jump in zip(runs, joints, strict=False)]
+    f = SwitchedMap([run.map for run in runs], [len(run) for run in runs], jumps)
+    multipliers = np.zeros((sum(map(len, runs)), len(f.multiplier_names)))
+    at = 0
+    for run in runs:
+        own = [f.multiplier_names.index(n) for n in run.map.multiplier_names]
+        multipliers[at : at + len(run), own] = run.multipliers
+        at += len(run)
+    t, x = ([getattr(runs[0], a), *(getattr(run, a)[1:] for run in runs[1:])] for a in "tx")
+    u = np.concatenate([run.u for run in runs])
+    whole = Trajectory(f, np.concatenate(t), np.concatenate(x), u, multipliers, k0=runs[0].k0)
+    return whole.on_its_step()
 
 
 def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -> np.ndarray:

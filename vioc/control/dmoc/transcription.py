@@ -26,7 +26,7 @@ class Transcription:
     ----------
     phases : sequence of Phase
     jumps : sequence of (dict or None)
-        See `Problem`.
+        See `Problem`; of as many as phases the last one is from the last phase to the first.
     form : {"auto", "positions", "states", "staged"}
         Whether what the equations give of a state is eliminated; "auto" where the phase's cost has no use
         for it, "staged" is the form of FATROP.
@@ -66,7 +66,8 @@ class Transcription:
         self.blocks: list[Block] = []
         self.next_blocks: dict[int, Block] = {}  # of `eliminated`
         for i in range(len(phases)):
-            linked = self._link(i, jumps[i - 1]) if i else frozenset()
+            # the first phase is linked where there is a jump into it, from the last one
+            linked = self._link(i, jumps[i - 1]) if i or len(jumps) == len(phases) else frozenset()
             self._phase(i, linked)
         order = self._staged_order() if form == "staged" else None
         self.program = Program(self.blocks, end, self.given.size, order)
@@ -384,7 +385,7 @@ class Transcription:
         _, depends = constraint_values(phase.map) if phase.multipliers else ([], [])
         given = {n for n, fixed in zip(phase.map.state_names, phase.fixed_end, strict=True) if fixed}
         names = self.step_names[i]
-        settled = [c for c, d in zip(phase.map.multiplier_names, depends, strict=False) if d <= given]
+        settled = [c for c, d in zip(phase.map.multiplier_names, depends, strict=False) if d and d <= given]
         return [names.index(f"h.{c}") for c in settled if f"h.{c}" in names]
 
     def _consistent_start(self, i: int, linked: frozenset[str]) -> None:
@@ -393,7 +394,7 @@ class Transcription:
         f = phase.map
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
         given |= {f.state_names[j] for j in phase.shifts}
-        before = frozenset(self.phases[i - 1].map.multiplier_names) if i else frozenset()
+        before = frozenset(self.phases[i - 1].map.multiplier_names) if i or linked else frozenset()
         rows = loose_start(f, given, linked, before) if phase.multipliers else {}
         if rows:
             e = ca.Function("start", [f.symbols.x, f.symbols.parameters], [ca.vertcat(*rows.values())])
@@ -402,7 +403,7 @@ class Transcription:
     # -- joints between phases ------------------------------------------------------------------
 
     def _link(self, i: int, jump: Mapping[str, Any] | None) -> frozenset[str]:
-        """x_0 of phase i from the last state of the one before; the names that it determines."""
+        """x_0 of phase i from the last state of the one before (cyclically); the names that it determines."""
         before, after = self.phases[i - 1].map, self.phases[i].map
         jump = dict(jump or {})
         values = {n: before.symbols.x[before.state_names.index(n)] for n in before.state_names}
@@ -413,10 +414,11 @@ class Transcription:
         columns = [after.state_names.index(n) for n in values]
 
         def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
-            end = stencil.fixed(i - 1, self.phases[i - 1].steps)
+            end = stencil.fixed(last, self.phases[last].steps)
             return ca.SX(0), stencil.fixed(i, 0).x[columns] - target(end.x, end.theta)
 
-        self._add(i - 1, rows, [0], [f"joint.{n}" for n in values])
+        last = (i - 1) % len(self.phases)
+        self._add(last, rows, [0], [f"joint.{n}" for n in values])
         return frozenset(values)
 
 

@@ -103,7 +103,7 @@ def linear_system(
     about = about_of(f, about)
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
-        A, B = f.linearize_trajectory(about)
+        A, B = f.linearize_motion(about)
         whole = np.broadcast_to(np.eye(f.ndx), (len(about) + 1, f.ndx, f.ndx))
         T = tangent_bases(f, about, idle=idle) if manifold else whole
         x, u, steady = about.x, about.u, False

@@ -1,0 +1,402 @@
+"""`SwitchedMap`: maps of one state that take turns, as one map whose step depends on its number.
+
+docs/maths/phases.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import few
+from vioc.compile.evaluate import Evaluator
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.given import trajectory_of
+from vioc.maps.named import Symbols
+from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.steps import times_of
+from vioc.maps.stepwise import stepwise
+from vioc.maps.trajectory import Split, Trajectory
+
+
+class SwitchedMap(OneStepMap):
+    """x[k+1] = f_i(x[k], u[k]) with f_i the map whose turn step k is: phases of a motion as one map.
+
+    Parameters
+    ----------
+    maps : sequence of OneStepMap
+        Of the same states, inputs and parameters.
+    steps : sequence of int
+        How many steps each takes in its turn; the last one goes on for good.
+    jumps : sequence of (casadi.Function or None), optional
+        Of each joint, (x, parameters) -> what the first step of the later map starts from. Default: x.
+    periodic : bool
+        Begin again behind the last; then there is one more jump, into the first map.
+
+    Notes
+    -----
+    Multipliers are those of all maps by name, 0 in steps of maps that have not got them. What ``run["NAME"]``
+    is in a mode (velocities: a foot that has met the ground has stopped) is what its map says; `quantity`, and
+    so a weight, takes that of the map with the fewest multipliers.
+
+    Steps are switched by their number. `linearize_motion` is for what really happens: contacts close when
+    their gap does, docs/maths/phases.md.
+    """
+
+    def __init__(
+        self,
+        maps: Sequence[OneStepMap],
+        steps: Sequence[int],
+        jumps: Sequence[ca.Function | None] | None = None,
+        *,
+        periodic: bool = False,
+    ):
+        self.maps, self.steps_of, self.periodic = tuple(maps), tuple(map(int, steps)), bool(periodic)
+        if not self.maps or len(self.steps_of) != len(self.maps) or min(self.steps_of) < 1:
+            raise ValueError(f"steps: expected {len(self.maps)} numbers >= 1, one for each map, got {steps!r}")
+        joints = len(self.maps) - (not periodic)
+        self.jumps = (None,) * joints if jumps is None else tuple(jumps)
+        if len(self.jumps) != joints:
+            raise ValueError(f"jumps: expected {joints}, one for each joint, got {len(self.jumps)}")
+        f = self.maps[0]
+        for other in self.maps[1:]:
+            for what in ("state_names", "input_names", "parameters", "wrap", "ndx"):
+                ours, theirs = getattr(f, what), getattr(other, what)
+                if ours != theirs:
+                    raise ValueError(f"maps: {what} differ: {_shown(ours)} and {_shown(theirs)}")
+        timed = [g for g in self.maps if g.residual is not None and g.residual.jac_sparsity(0, 4).nnz()]
+        if timed and len({g.dt for g in self.maps}) > 1:
+            raise ValueError(f"maps: {timed[0]!r} depends on time, and the maps' steps differ")
+        self.nx, self.ndx, self.nu, self.dt = f.nx, f.ndx, f.nu, f.dt
+        self.state_names, self.input_names = f.state_names, f.input_names
+        self.multiplier_names = tuple(dict.fromkeys(n for g in self.maps for n in g.multiplier_names))
+        self.parameters, self.wrap, self.system = f.parameters, f.wrap, f.system
+        self.strings = tuple(dict.fromkeys(n for g in self.maps for n in g.strings))
+        self.impulse_behind, self.backend = f.impulse_behind, f.backend
+        count = ca.SX.sym("multipliers", len(self.multiplier_names))
+        self.symbols = Symbols(f.symbols.x, f.symbols.u, count, f.symbols.parameters, f.symbols.dt)
+
+    # -- whose turn it is -----------------------------------------------------------------------
+
+    def turn(self, k: int) -> tuple[int, int]:
+        """Which map takes step k, and which of its steps that is."""
+        k = k % sum(self.steps_of) if self.periodic else k
+        for i, n in enumerate(self.steps_of[:-1]):
+            if k < n:
+                return i, k
+            k -= n
+        return len(self.maps) - 1, k
+
+    def _pieces(self, k0: int, n: int) -> Iterator[tuple[slice, int, bool]]:
+        """Rows of steps k0 ... k0 + n - 1 by map, with whether they begin its turn (and not the motion)."""
+        start = 0
+        while start < n:
+            i, at = self.turn(k0 + start)
+            last = i == len(self.maps) - 1 and not self.periodic
+            end = n if last else min(n, start + self.steps_of[i] - at)
+            first = at == 0 and (i > 0 or (self.periodic and k0 + start > 0))
+            yield slice(start, end), i, first
+            start = end
+
+    def _jump(self, i: int) -> ca.Function | None:
+        """Into map i."""
+        return self.jumps[i - 1] if self.jumps else None
+
+    @cached_property
+    def _leaps(self) -> dict[int, Evaluator]:
+        """Each jump and its derivative, by the map that it leads to."""
+        found = {}
+        for i in range(len(self.maps)):
+            jump = self._jump(i) if i or self.periodic else None
+            if jump is not None:
+                x, theta = self.symbols.x, self.symbols.parameters
+                value = jump(x, theta)
+                found[i] = Evaluator(
+                    ca.Function("jump", [x, theta], [ca.densify(value), ca.densify(ca.jacobian(value, x))])
+                )
+        return found
+
+    def _landed(self, x: np.ndarray, i: int, first: bool) -> np.ndarray:
+        """The state (nx,) that the turn of map i starts from."""
+        if not first or i not in self._leaps:
+            return x
+        return self._leaps[i](x, self.theta)[0][:, 0]
+
+    def _columns(self, i: int) -> list[int]:
+        return [self.multiplier_names.index(n) for n in self.maps[i].multiplier_names]
+
+    def lengths(self, dt: Any, steps: int) -> np.ndarray:
+        if dt is None and len({g.dt for g in self.maps}) > 1:
+            raise ValueError("dt: the maps have different steps; give the lengths, such as run.step_lengths")
+        return super().lengths(dt, steps)
+
+    # -- the state space ------------------------------------------------------------------------
+
+    @property
+    def _freest(self) -> OneStepMap:
+        return min(self.maps, key=_constraints)
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        return self._freest.difference(x0, x1)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        return self._freest.retract(x, dx)
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        return self._freest.difference_expression(x0, x1)
+
+    def retract_expression(self, x: Any, dx: Any) -> Any:
+        return self._freest.retract_expression(x, dx)
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        return self._freest.error_names
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self._freest.coordinates
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        return self._freest.moved(x, by, fixed)
+
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        return self._freest.rest_input(x)
+
+    def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
+        """That of the first map."""
+        return self.maps[0].initial_state(q, v, u, **named)
+
+    def frame_positions(self, X: Any) -> np.ndarray:
+        return self._freest.frame_positions(X)  # type: ignore[attr-defined]
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
+        return super().step(x, u, k, self.maps[self.turn(k)[0]].dt if dt is None else dt)
+
+    def run(
+        self,
+        x0: np.ndarray,
+        U: np.ndarray,
+        k0: int,
+        lengths: np.ndarray,
+        X: np.ndarray | None = None,
+        K: np.ndarray | None = None,
+        *,
+        rescue: Rescue = "split",
+    ) -> Trajectory:
+        if X is not None and self._leaps:  # feedback is of the state before the jump
+            return stepwise(self, x0, U, k0, lengths, X, K, rescue).on_its_step()
+        x, u = np.tile(x0, (len(U) + 1, 1)), np.array(U)
+        multipliers = np.zeros((len(U), len(self.multiplier_names)))
+        splits: dict[int, Split] = {}
+        for rows, i, first in self._pieces(k0, len(U)):
+            a, b = rows.start, rows.stop
+            followed = (None, None) if X is None or K is None else (X[rows], K[rows])
+            start = self._landed(x[a], i, first)
+            part = self.maps[i].run(start, U[rows], k0 + a, lengths[rows], *followed, rescue=rescue)
+            x[a + 1 : b + 1], u[rows] = part.x[1:], part.u
+            multipliers[rows, self._columns(i)] = part.multipliers
+            splits |= {a + k: self._split(s, i) for k, s in part.splits.items()}
+        t = times_of(lengths, k0, self.dt)
+        return Trajectory(self, t, x, u, multipliers, k0=k0, splits=splits).on_its_step()
+
+    def _split(self, split: Split, i: int, back: bool = False) -> Split:
+        """Of map i with all multipliers, or with its own only."""
+        own = self._columns(i)
+        if back:
+            return split._replace(multipliers=split.multipliers[:, own])
+        every = np.zeros((len(split), len(self.multiplier_names)))
+        every[:, own] = split.multipliers
+        return split._replace(multipliers=every)
+
+    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
+        X, U = np.asarray(X, float), np.asarray(U, float)
+        lengths, found = self.lengths(dt, len(U)), []
+        for rows, i, first in self._pieces(k0, len(U)):
+            start = X[rows].copy()
+            start[0] = self._landed(start[0], i, first)
+            own = self.maps[i].steps_at(start, U[rows], k0 + rows.start, lengths[rows], rescue=rescue)
+            every = np.zeros((len(own), len(self.multiplier_names)))
+            every[:, self._columns(i)] = own.multipliers
+            splits = {k: self._split(s, i) for k, s in own.splits.items()}
+            found.append(replace(own, x0=X[rows], multipliers=every, splits=splits))
+        whole = Steps.joined(found)
+        return replace(whole, t=times_of(lengths, k0, self.dt)[:-1])
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    def _by_map(self, steps: Steps) -> Iterator[tuple[np.ndarray, int, bool, Steps]]:
+        """Rows of steps, which need not follow each other: those of a map, and those that begin its turn."""
+        turns = [(self.turn(int(k)), int(k)) for k in steps.k]
+        keys = np.array([(i, at == 0 and (i > 0 or (self.periodic and k > 0))) for (i, at), k in turns])
+        for i, first in dict.fromkeys(map(tuple, keys.tolist())):
+            rows = np.flatnonzero((keys == (i, first)).all(axis=1))
+            x0 = np.stack([self._landed(x, i, bool(first)) for x in steps.x0[rows]])
+            own = [np.ascontiguousarray(a[rows]) for a in (steps.x1, steps.u)]
+            multipliers = np.ascontiguousarray(steps.multipliers[rows][:, self._columns(i)])
+            splits = {
+                at: self._split(steps.splits[k], i, back=True)
+                for at, k in enumerate(rows.tolist())
+                if k in steps.splits
+            }
+            times = steps.t[rows], steps.h[rows], steps.k[rows]
+            yield rows, i, bool(first), Steps(x0, *own, multipliers, *times, splits)
+
+    def _gathered(self, steps: Steps, of: str, np_: int) -> Linearization:
+        n, nm = len(steps), len(self.multiplier_names)
+        columns = self.ndx, self.nu, np_
+        whole = Linearization(*(np.zeros((n, rows, c)) for rows in (self.ndx, nm) for c in columns))
+        for rows, i, first, own in self._by_map(steps):
+            lin = getattr(self.maps[i], of)(own)
+            A, C = lin.A, lin.C
+            if first and i in self._leaps:
+                J = np.stack([self._leaps[i](x, self.theta)[1] for x in steps.x0[rows]])
+                A, C = A @ J, C @ J
+            whole.A[rows], whole.B[rows], whole.P[rows] = A, lin.B, lin.P
+            at = np.ix_(rows, self._columns(i))
+            whole.C[at], whole.D[at], whole.E[at] = C, lin.D, lin.E
+        return whole
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._gathered(steps, "first", len(self.parameters))
+
+    def first_with_times(self, steps: Steps) -> Linearization:
+        return self._gathered(steps, "first_with_times", len(self.parameters) + 2)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        found: dict[str, np.ndarray] = {}
+        for rows, i, first, own in self._by_map(steps):
+            if first and i in self._leaps:
+                raise NotImplementedError("second derivatives of a step behind a jump: differentiate the maps")
+            H = self.maps[i].second(own, Z[rows], np.ascontiguousarray(zeta[rows][:, self._columns(i)]))
+            for name, block in H.blocks.items():
+                found.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
+        return SecondOrder(**found)
+
+    def linearize_motion(self, trajectory: Trajectory) -> Linearization:
+        """`linearize_trajectory` with contacts that close when their gap does: (saltation) of phases.md.
+
+        The first step of a turn that closes contacts has the derivatives of one whose start, and the end
+        of the step before it, come earlier or later by as much as makes the gap zero there.
+        """
+        run = trajectory_of(trajectory)
+        steps = Steps.along(run)
+        lin = self.linearize_steps(steps)
+        for k in range(1, len(run)):
+            i, at = self.turn(run.k0 + k)
+            if at:
+                continue
+            before = self.maps[self.turn(run.k0 + k - 1)[0]]
+            closed = [n for n in self.maps[i].multiplier_names if n not in before.multiplier_names]
+            gaps = [f"gap.{n}" for n in closed if f"gap.{n}" in before.quantity_names()]
+            if gaps:
+                lin.A[k] = self._saltated(lin.A[k], steps.piece(slice(k - 1, k + 1)), lin.A[k - 1], gaps)
+        return lin
+
+    def _saltated(self, A: np.ndarray, steps: Steps, A_before: np.ndarray, gaps: Sequence[str]) -> np.ndarray:
+        """(saltation): A of the second of two steps, where the gaps close between them."""
+        f, x = self._freest, steps.x1[0]
+        phi = ca.vertcat(*(f.quantity(name) for name in gaps))
+        slope = ca.Function("slope", [f.symbols.x, f.symbols.parameters], [ca.jacobian(phi, f.symbols.x)])
+        J = np.asarray(slope(x, self.theta))
+        drift = self.first_with_times(steps).P[:, :, -2]  # of each step's end, by its length
+        closing = J @ drift[0]
+        late = -(J / closing[:, None]).mean(axis=0)  # of the touch, s, by the error there
+        result = A + np.outer(A @ drift[0] - drift[1], late)
+        if len(gaps) == 1:
+            return result
+        # feet that do not land together: what is left of their gaps is taken up as by a push at the feet
+        q = [self.state_names.index(n) for n in self.state_names if f"p.{n}" in self.state_names]
+        p = [self.state_names.index(f"p.{self.state_names[i]}") for i in q]
+        inverse = A_before[np.ix_(q, p)]  # of the mass matrix, but for the step's length
+        left = J + np.outer(closing, late)
+        push = np.zeros((self.ndx, len(gaps)))
+        push[q] = inverse @ J[:, q].T
+        return result - A @ push @ np.linalg.solve(J @ push, left)
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def quantity(self, name: str) -> ca.SX:
+        if name.startswith("lambda.") or name in self.state_names:
+            return super().quantity(name)
+        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
+        if not known:
+            return super().quantity(name)
+        found = [(g, g.quantity(name)) for g in known]
+        forces = [pair for pair in found if ca.depends_on(ca.vec(pair[1]), pair[0].symbols.multipliers)]
+        return self._of(*(forces or found)[-1 if forces else 0])
+
+    def _of(self, g: OneStepMap, expression: ca.SX) -> ca.SX:
+        x, u, lam, theta, dt = self.symbols
+        own = lam[[self.multiplier_names.index(n) for n in g.multiplier_names]]
+        return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
+
+    def along(self, run: Trajectory, name: str) -> np.ndarray:
+        """A quantity along a run of this map, by the map whose turn it is; at a joint by the later one."""
+        if name in self.state_names or name.startswith("u."):
+            return run.evaluate(self.quantity(name))
+        by_step, values = False, []
+        for rows, i, _ in self._pieces(run.k0, len(run)):
+            part = run.part(rows.start, rows.stop)
+            g, own = self.maps[i], np.ascontiguousarray(part.multipliers[:, self._columns(i)])
+            if name.startswith("lambda.") and name[7:] not in g.multiplier_names:
+                values.append(np.zeros(len(part)))
+                continue
+            found = replace(part, map=g, multipliers=own, splits={})[name]
+            by_step |= len(found) == len(part)
+            values.append(found)
+        n = [v.stop - v.start for v, _, _ in self._pieces(run.k0, len(run))]
+        cut = [v[:m] for v, m in zip(values, n, strict=True)]
+        return np.concatenate(cut if by_step else [*cut, values[-1][-1:]])
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        R = self._freest.rotation(frame)
+        return None if R is None else self._of(self._freest, R)
+
+    def _more_quantities(self) -> list[str]:
+        return [n for g in self.maps for n in g.quantity_names()]
+
+    def unit(self, name: str) -> str:
+        return self._freest.unit(name)
+
+    def force_rounding(self, dt: float) -> float:
+        return self._freest.force_rounding(dt)
+
+    def identity(self) -> dict[str, Any]:
+        own = {"steps": list(self.steps_of), "periodic": self.periodic}
+        return {**super().identity(), "maps": [g.identity() for g in self.maps], **own}
+
+    def _with(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
+        return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)
+
+    def with_dt(self, dt: float) -> SwitchedMap:
+        return self._with([g.with_dt(dt) for g in self.maps])
+
+    def with_parameters(self, **values: float) -> SwitchedMap:
+        return self._with([g.with_parameters(**values) for g in self.maps])
+
+    def __reduce__(self):
+        return _rebuilt, (self.maps, self.steps_of, self.jumps, self.periodic)
+
+    def __repr__(self) -> str:
+        turns = ", ".join(f"{n} of {g!r}" for n, g in zip(self.steps_of, self.maps, strict=True))
+        return f"SwitchedMap({turns}{', again and again' if self.periodic else ''})"
+
+
+def _rebuilt(maps: Any, steps: Any, jumps: Any, periodic: bool) -> SwitchedMap:
+    return SwitchedMap(maps, steps, jumps, periodic=periodic)
+
+
+def _constraints(g: OneStepMap) -> int:
+    return len(g.multiplier_names)
+
+
+def _shown(value: Any) -> str:
+    names = value if isinstance(value, (tuple, list, Mapping)) else (str(value),)
+    return few(tuple(map(str, names))) if names else "none"
