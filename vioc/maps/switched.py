@@ -226,6 +226,9 @@ class SwitchedMap(OneStepMap):
             every[:, self._columns(i)] = own.multipliers
             splits = {k: self._split(s, i) for k, s in own.splits.items()}
             found.append(replace(own, x0=X[rows], multipliers=every, splits=splits))
+        if not found:
+            none = np.zeros((0, len(self.multiplier_names)))
+            return replace(self.maps[0].steps_at(X, U, k0, lengths, rescue=rescue), multipliers=none)
         whole = Steps.joined(found)
         return replace(whole, t=times_of(lengths, k0, self.dt)[:-1])
 
@@ -270,11 +273,18 @@ class SwitchedMap(OneStepMap):
         return self._gathered(steps, "first_with_times", len(self.parameters) + 2)
 
     def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._second(steps, "second", Z, zeta)
+
+    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._second(steps, "second_with_times", Z, zeta)
+
+    def _second(self, steps: Steps, of: str, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         found: dict[str, np.ndarray] = {}
         for rows, i, first, own in self._by_map(steps):
             if first and i in self._leaps:
                 raise NotImplementedError("second derivatives of a step behind a jump: differentiate the maps")
-            H = self.maps[i].second(own, Z[rows], np.ascontiguousarray(zeta[rows][:, self._columns(i)]))
+            weights = np.ascontiguousarray(zeta[rows][:, self._columns(i)])
+            H = getattr(self.maps[i], of)(own, Z[rows], weights)
             for name, block in H.blocks.items():
                 found.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
         return SecondOrder(**found)
