@@ -94,8 +94,8 @@ def test_wrong_phases_and_costs():
         dmoc.Phase(f, 5, effort(g))
     with pytest.raises(TypeError, match="expected a Phase"):
         dmoc.Problem([f])
-    with pytest.raises(ValueError, match="jumps: expected 0"):
-        dmoc.Problem(dmoc.Phase(f, 5), jumps=[None])
+    with pytest.raises(ValueError, match="jumps: expected 0, one for each joint, or 1 of a periodic motion"):
+        dmoc.Problem(dmoc.Phase(f, 5), jumps=[None, None])
     with pytest.raises(ValueError, match="unknown name 'a'"):
         dmoc.Problem([dmoc.Phase(f, 5), dmoc.Phase(f, 5)], jumps=[{"a": 0.0}]).solve()
     with pytest.raises(ValueError, match="unknown parameter 'a'"):

@@ -81,7 +81,7 @@ class OneStepMap(Named, ABC):
         Of a step with contact, its equations at any smoothing.
     limits : dict of str to SX
         What is >= 0 in every motion that the mechanism can make, by name, and that the map does not see to:
-        scalars or columns in `symbols`. Those of states are called ``gap.CONSTRAINT`` after what holds it at 0.
+        scalars or columns in `symbols`. Those of states are ``gap.CONSTRAINT``, after what holds it at 0.
     """
 
     backend: Backend = Backend()

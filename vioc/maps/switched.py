@@ -40,9 +40,9 @@ class SwitchedMap(OneStepMap):
 
     Notes
     -----
-    Multipliers are those of all maps by name, 0 in steps of maps that have not got them. What ``run["NAME"]``
-    is in a mode (velocities: a foot that has met the ground has stopped) is what its map says; `quantity`, and
-    so a weight, takes that of the map with the fewest multipliers.
+    Multipliers are those of all maps by name, 0 in steps of maps that have not got them. What
+    ``run["NAME"]`` is in a mode (velocities: a foot that has met the ground has stopped) is what its map
+    says; `quantity`, and so a weight, takes that of the map with the fewest multipliers.
 
     Steps are switched by their number. `linearize_motion` is for what really happens: contacts close when
     their gap does, docs/maths/phases.md.
@@ -58,7 +58,9 @@ class SwitchedMap(OneStepMap):
     ):
         self.maps, self.steps_of, self.periodic = tuple(maps), tuple(map(int, steps)), bool(periodic)
         if not self.maps or len(self.steps_of) != len(self.maps) or min(self.steps_of) < 1:
-            raise ValueError(f"steps: expected {len(self.maps)} numbers >= 1, one for each map, got {steps!r}")
+            raise ValueError(
+                f"steps: expected {len(self.maps)} numbers >= 1, one for each map, got {steps!r}"
+            )
         joints = len(self.maps) - (not periodic)
         self.jumps = (None,) * joints if jumps is None else tuple(jumps)
         if len(self.jumps) != joints:
@@ -241,7 +243,7 @@ class SwitchedMap(OneStepMap):
         for i, first in dict.fromkeys(map(tuple, keys.tolist())):
             rows = np.flatnonzero((keys == (i, first)).all(axis=1))
             x0 = np.stack([self._landed(x, i, bool(first)) for x in steps.x0[rows]])
-            own = [np.ascontiguousarray(a[rows]) for a in (steps.x1, steps.u)]
+            x1, u = (np.ascontiguousarray(a[rows]) for a in (steps.x1, steps.u))
             multipliers = np.ascontiguousarray(steps.multipliers[rows][:, self._columns(i)])
             splits = {
                 at: self._split(steps.splits[k], i, back=True)
@@ -249,7 +251,7 @@ class SwitchedMap(OneStepMap):
                 if k in steps.splits
             }
             times = steps.t[rows], steps.h[rows], steps.k[rows]
-            yield rows, i, bool(first), Steps(x0, *own, multipliers, *times, splits)
+            yield rows, i, bool(first), Steps(x0, x1, u, multipliers, *times, splits=splits)
 
     def _gathered(self, steps: Steps, of: str, np_: int) -> Linearization:
         n, nm = len(steps), len(self.multiplier_names)
@@ -262,7 +264,7 @@ class SwitchedMap(OneStepMap):
                 J = np.stack([self._leaps[i](x, self.theta)[1] for x in steps.x0[rows]])
                 A, C = A @ J, C @ J
             whole.A[rows], whole.B[rows], whole.P[rows] = A, lin.B, lin.P
-            at = np.ix_(rows, self._columns(i))
+            at = np.ix_(rows, np.array(self._columns(i), int))
             whole.C[at], whole.D[at], whole.E[at] = C, lin.D, lin.E
         return whole
 
@@ -282,7 +284,7 @@ class SwitchedMap(OneStepMap):
         found: dict[str, np.ndarray] = {}
         for rows, i, first, own in self._by_map(steps):
             if first and i in self._leaps:
-                raise NotImplementedError("second derivatives of a step behind a jump: differentiate the maps")
+                raise NotImplementedError("a step behind a jump: its second derivatives are not known")
             weights = np.ascontiguousarray(zeta[rows][:, self._columns(i)])
             H = getattr(self.maps[i], of)(own, Z[rows], weights)
             for name, block in H.blocks.items():
@@ -351,19 +353,23 @@ class SwitchedMap(OneStepMap):
         """A quantity along a run of this map, by the map whose turn it is; at a joint by the later one."""
         if name in self.state_names or name.startswith("u."):
             return run.evaluate(self.quantity(name))
-        by_step, values = False, []
+        parts, values = self.parts_of(run), []
+        for part in parts:
+            absent = name.startswith("lambda.") and name[7:] not in part.map.multiplier_names
+            values.append(np.zeros(len(part)) if absent else part[name])
+        by_step = any(len(v) == len(part) for v, part in zip(values, parts, strict=True))
+        cut = [v[: len(part)] for v, part in zip(values, parts, strict=True)]
+        return np.concatenate(cut if by_step else [*cut, values[-1][-1:]])
+
+    def parts_of(self, run: Trajectory) -> list[Trajectory]:
+        """A run of this map by the maps that took its steps; at a joint both have the state before a jump."""
+        found = []
         for rows, i, _ in self._pieces(run.k0, len(run)):
             part = run.part(rows.start, rows.stop)
-            g, own = self.maps[i], np.ascontiguousarray(part.multipliers[:, self._columns(i)])
-            if name.startswith("lambda.") and name[7:] not in g.multiplier_names:
-                values.append(np.zeros(len(part)))
-                continue
-            found = replace(part, map=g, multipliers=own, splits={})[name]
-            by_step |= len(found) == len(part)
-            values.append(found)
-        n = [v.stop - v.start for v, _, _ in self._pieces(run.k0, len(run))]
-        cut = [v[:m] for v, m in zip(values, n, strict=True)]
-        return np.concatenate(cut if by_step else [*cut, values[-1][-1:]])
+            own = np.ascontiguousarray(part.multipliers[:, self._columns(i)])
+            splits = {k: self._split(s, i, back=True) for k, s in part.splits.items()}
+            found.append(replace(part, map=self.maps[i], multipliers=own, splits=splits))
+        return found
 
     def rotation(self, frame: str) -> ca.SX | None:
         R = self._freest.rotation(frame)

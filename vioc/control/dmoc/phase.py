@@ -306,7 +306,7 @@ class Phase:
 
 
 def leap(f: OneStepMap, jump: Mapping[str, Any] | None) -> ca.Function | None:
-    """(x, parameters) -> x+ of a jump by name, in the symbols of the map before it; None where there is none."""
+    """(x, parameters) -> x+ of a jump by name, in the symbols of the map before it, if there is one."""
     if not jump:
         return None
     x = ca.SX(f.symbols.x)

@@ -173,14 +173,12 @@ class Solution(_Motion, Outcome):
         if _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max()):
             regulator = self.stabilize(1.0, 1.0, phase=phase)
             again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
-        parts = [p.phase for p in (self.phases if phase is None else self.phases[phase : phase + 1])]
-        if any(p is None or p.cost is None for p in parts):
-            return Rollout(again, _gap(run, again), None)
-        cost, at = 0.0, 0
-        for p in parts:
-            own = replace(again.part(at, at + p.steps), map=p.cost.map) if len(parts) > 1 else again
-            cost, at = cost + p.cost.value(own), at + p.steps
-        return Rollout(again, _gap(run, again), cost)
+        runs = again.map.parts_of(again) if isinstance(again.map, SwitchedMap) else [again]
+        parts = self.phases if phase is None else self.phases[phase : phase + 1]
+        costs = [p.phase.cost for p in parts if p.phase is not None and p.phase.cost is not None]
+        known = len(costs) == len(runs)
+        total = sum(c.value(r) for c, r in zip(costs, runs, strict=True)) if known else None
+        return Rollout(again, _gap(run, again), total)
 
     def _motion(self, phase: int | None) -> Trajectory:
         return self.trajectory if phase is None else self.phases[phase].trajectory

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import casadi as ca
 import numpy as np
@@ -77,7 +77,7 @@ class MidpointVI(VariationalMap):
     [q, p]. Multipliers are impulses with the sign of [S] (28a).
     """
 
-    choices = ("alpha", "forcing")
+    choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing")
     past = len(EXTRAPOLATION) - 1
 
     def __init__(

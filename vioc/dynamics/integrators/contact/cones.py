@@ -71,7 +71,7 @@ class Cone:
         return y[1]
 
     def within(self, most: Any, along: Any) -> Any:
-        """Rows >= 0 where friction along the two tangents is at most what may be, for programs with limits."""
+        """Rows >= 0 where friction along the two tangents is at most what may be: for programs."""
         return ca.SX(0, 1)
 
     def products(self, y: Any) -> Any:

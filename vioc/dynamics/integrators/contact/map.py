@@ -20,9 +20,10 @@ from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
 from vioc.dynamics.integrators.contact.flat import FlatTape
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.relaxed import relaxed_step
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
-from vioc.dynamics.integrators.contact.touching import Touches, Touching
+from vioc.dynamics.integrators.contact.touching import Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
@@ -32,10 +33,9 @@ from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
 
 PENETRATION = 1e-6  # m or rad, of a start
-TOUCHES = ("gap", "force", "friction", "slip")
 
 
-class ContactVI(MidpointVI):
+class ContactVI(TouchingMap):
     """The midpoint variational integrator of a system with contacts or limits of joints, as a one-step map.
 
     Parameters
@@ -51,15 +51,15 @@ class ContactVI(MidpointVI):
     States, inputs and quantities are those of `MidpointVI`. Multipliers are those of the constraints, then of
     each contact its impulse ``NAME`` (N s) and with friction ``NAME.t1``, ``NAME.t2``, and ``NAME.slip``,
     which is a speed. Quantities of contacts and limits: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N,
-    or N m), ``friction.NAME`` (its size, N), ``force.NAME:x`` (y, z; all of it, in the world, on the second
-    body), ``slip.NAME`` of round cones (mean over the step, m/s).
+    or N m), ``friction.NAME`` (its size, N), ``grip.NAME`` (mu times the force less the friction, N),
+    ``force.NAME:x`` (y, z; all of it, in the world, on the second body), ``slip.NAME`` of round cones (mean
+    over the step, m/s).
 
     The impulse of a contact acts at the start of a step, as a constraint's in `MidpointVI`: the momentum of
     what stands on the ground is -dt/2 times its weight. Contacts are rigid and inelastic,
     docs/maths/contact.md.
     """
 
-    contacts = True
     _robust_kernel = None
     solved_step = None
     robust_step = None
@@ -82,8 +82,7 @@ class ContactVI(MidpointVI):
         super().__init__(
             system, dt, alpha=alpha, forcing=forcing, wrap=wrap, tolerance=tolerance, backend=backend
         )
-        if not system.inequalities:
-            raise ModelError(f"{system.name}: it has no contacts or limits of joints; use MidpointVI")
+        self._check_touches()
         self.multiplier_names = (*system.constraint_names, *self.touches.names)
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = self.symbols._replace(multipliers=count)
@@ -114,10 +113,6 @@ class ContactVI(MidpointVI):
         result = self._twin()
         result.smoothing = value
         return result
-
-    @shared
-    def touches(self) -> Touches:
-        return Touches(self.lagrangian)
 
     @shared
     def mass(self) -> float:
@@ -275,59 +270,20 @@ class ContactVI(MidpointVI):
 
     # -- named quantities -----------------------------------------------------------------------------
 
-    def quantity(self, name: str) -> ca.SX:
-        kind, _, rest = name.partition(".")
-        touch, _, axis = rest.partition(":")
-        if kind in TOUCHES:
-            for known in self.touches.all:
-                if known.name == touch:
-                    found = self._of_touch(known, kind, axis)
-                    if found is not None:
-                        return found
-        return super().quantity(name)
+    kinds = (*TouchingMap.kinds, "slip")
+
+    def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
+        at, along = self.multiplier_names.index(touch.name), list(range(1 + 2 * touch.cone.friction))
+        return self.symbols.multipliers[at : at + len(along)], along
 
     def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
-        at = self.multiplier_names.index(touch.name)
-        impulse, dt = self.symbols.multipliers[at : at + len(touch.multipliers)], self.symbols.dt
-        if kind == "gap" and not axis:
-            return self._at(touch.gap)
-        if kind == "force" and not axis:
-            return impulse[0] / dt
-        if kind == "force" and axis in ("x", "y", "z") and touch.axes.numel():
-            total = impulse[: 1 + 2 * touch.cone.friction]
-            return self._at(touch.axes)["xyz".index(axis), : total.numel()] @ total / dt
-        if not touch.cone.friction or axis:
-            return None
-        size = ca.sqrt(ca.sumsqr(impulse[1:3]))
-        if kind == "friction":
-            return size / dt
-        if kind == "slip" and touch.cone.round:
+        if kind == "slip" and touch.cone.round and not axis:
             # the multiplier exceeds it by what an open contact keeps from the boundary of its cone
-            return impulse[3] * size / (self._at(touch.friction) * impulse[0])
-        return None
-
-    def _at(self, expression: ca.SX) -> ca.SX:
-        g = self.lagrangian.graph
-        return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(*self._q_and_parameters)
+            (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
+            size = ca.sqrt(ca.sumsqr(impulse[1:]))
+            return self.symbols.multipliers[at] * size / (self._at(touch.friction) * impulse[0])
+        return super()._of_touch(touch, kind, axis)
 
     def _more_quantities(self) -> list[str]:
-        touches = self.touches.all
-        return [
-            *super()._more_quantities(),
-            *(f"{k}.{t.name}" for t in touches for k in TOUCHES[: 2 + t.cone.friction + bool(t.cone.round)]),
-            *(f"force.{t.name}:{axis}" for t in touches if t.axes.numel() for axis in "xyz"),
-        ]
-
-    def unit(self, name: str) -> str:
-        kind, _, rest = name.partition(".")
-        touch = rest.partition(":")[0]
-        if kind in TOUCHES and touch in [t.name for t in self.touches.all]:
-            linear = self._linear(touch)
-            return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
-        return super().unit(name)
-
-    def _linear(self, touch: str) -> bool:
-        """Whether a gap is a length: all but those of angles are."""
-        items = zip(self.system.inequality_names, self.system.inequalities, strict=True)
-        angles = [n for n, item in items if set(item.variable_names()) & self._rotational]
-        return not any(touch.startswith(f"{n}-") for n in angles)
+        slips = (f"slip.{t.name}" for t in self.touches.all if t.cone.round)
+        return [*super()._more_quantities(), *slips]

@@ -17,13 +17,12 @@ import casadi as ca
 
 from vioc.checks import as_names, near_misses
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError
 from vioc.maps.kernel import shared
-
-KINDS = "gap", "force", "friction", "grip"
 
 
 class HoldingLagrangian(Lagrangian):
@@ -79,7 +78,7 @@ class HoldingLagrangian(Lagrangian):
         return ca.vertcat(theirs, -self._slopes)
 
 
-class ModeVI(MidpointVI):
+class ModeVI(TouchingMap):
     """The midpoint rule in one mode of contact: what is held keeps its gap closed, and sticks if it rubs.
 
     Parameters
@@ -102,16 +101,15 @@ class ModeVI(MidpointVI):
     -----
     States, inputs and names of quantities are those of `ContactVI`: ``gap.NAME``, ``force.NAME``,
     ``friction.NAME``, ``force.NAME:x``; and ``grip.NAME``, what friction has left, mu times the force less
-    the friction (N). Multipliers are those of the constraints, then of what is held its impulse ``NAME`` (N s,
-    positive where it pushes) and, where it sticks, ``NAME.t1``, ``NAME.t2``.
+    the friction (N). Multipliers are those of the constraints, then of what is held its impulse ``NAME``
+    (N s, positive where it pushes) and, where it sticks, ``NAME.t1``, ``NAME.t2``.
 
     A step knows no unilateral limit: where it has to pull, it does. `limits` says what a motion has to keep,
     and `vioc.control.dmoc` does keep it. A step from a momentum that has not met the contact yet is an
     inelastic impact, whose impulse is part of the step's.
     """
 
-    contacts = True
-    choices = ("alpha", "forcing", "held", "sliding")
+    choices = (*MidpointVI.choices, "held", "sliding")
 
     def __init__(
         self,
@@ -133,8 +131,7 @@ class ModeVI(MidpointVI):
         super().__init__(
             system, dt, alpha=alpha, forcing=forcing, wrap=wrap, tolerance=tolerance, backend=backend
         )
-        if not system.inequalities:
-            raise ModelError(f"{system.name}: it has no contacts or limits of joints; use MidpointVI")
+        self._check_touches()
         self.lagrangian: HoldingLagrangian = HoldingLagrangian(system, self.held, self.sliding)
         ends = "", ".t1", ".t2"
         own = tuple(touch.name + ends[i] for touch, i in self.lagrangian.rows)
@@ -170,9 +167,9 @@ class ModeVI(MidpointVI):
     # -- what a motion has to keep ----------------------------------------------------------------------
 
     @shared
-    def limits(self) -> Mapping[str, ca.SX]:  # type: ignore[override]
+    def limits(self) -> Mapping[str, ca.SX]:
         found: dict[str, ca.SX] = {}
-        for touch in self.lagrangian.touches.all:
+        for touch in self.touches.all:
             name = touch.name
             if name not in self.multiplier_names:
                 found[f"gap.{name}"] = self.quantity(f"gap.{name}")
@@ -185,78 +182,32 @@ class ModeVI(MidpointVI):
 
     def _within(self, touch: Touching) -> ca.SX | None:
         """Rows >= 0 where the friction of a contact is in its cone, N; None where there is none."""
-        impulse = self._impulse(touch)
+        impulse, _ = self._impulse(touch)
         along = impulse[1:]
         if not along.numel():
             return None
-        most, dt = self._friction(touch) * impulse[0], self.symbols.dt
+        most, dt = self._at(touch.friction) * impulse[0], self.symbols.dt
         if along.numel() == 1:
             return ca.vertcat(most - along, most + along) / dt
         return touch.cone.within(most / dt, along / dt)
 
-    def _friction(self, touch: Touching) -> ca.SX:
-        f = ca.Function("mu", [self.lagrangian.graph.parameters], [touch.friction])
-        return f(self.symbols.parameters)
-
-    def _impulse(self, touch: Touching) -> ca.SX:
-        """Of a contact, along its normal and those of its tangents that there are; 0 of an open one."""
-        at = [self.multiplier_names.index(touch.name)] if touch.name in self.multiplier_names else []
-        at += [self.multiplier_names.index(n) for n in touch.multipliers[1:3] if n in self.multiplier_names]
-        return self.symbols.multipliers[at] if at else ca.SX.zeros(1)
-
     # -- named quantities -------------------------------------------------------------------------------
+
+    @shared
+    def touches(self) -> Touches:
+        return self.lagrangian.touches
+
+    def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
+        own = [(m, i) for m, (t, i) in enumerate(self.lagrangian.rows) if t is touch]
+        at, along = [m + len(self.system.constraints) for m, _ in own], [i for _, i in own]
+        return (self.symbols.multipliers[at], along) if own else (ca.SX.zeros(1), [0])
 
     def quantity(self, name: str) -> ca.SX:
         kind, _, rest = name.partition(".")
-        touch, _, axis = rest.partition(":")
         if kind == "h" and rest in self.multiplier_names:
             return self.constraint(*self._q_and_parameters)[0][self.multiplier_names.index(rest)]
-        if kind in KINDS:
-            for known in self.lagrangian.touches.all:
-                if known.name == touch:
-                    found = self._of_touch(known, kind, axis)
-                    if found is not None:
-                        return found
         return super().quantity(name)
 
-    def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
-        impulse, dt, lag = self._impulse(touch), self.symbols.dt, self.lagrangian
-        if kind == "gap" and not axis:
-            return self._at(touch.gap)
-        if kind == "force" and not axis:
-            return impulse[0] / dt
-        if kind == "force" and axis in ("x", "y", "z") and touch.axes.numel():
-            own = [i for t, i in lag.rows if t is touch] or [0]
-            return self._at(touch.axes)["xyz".index(axis), own] @ impulse / dt
-        if not touch.cone.friction or axis:
-            return None
-        size = ca.sqrt(ca.sumsqr(impulse[1:])) / dt
-        most = self._friction(touch) * impulse[0] / dt
-        return size if kind == "friction" else most - size if kind == "grip" else None
-
-    def _at(self, expression: ca.SX) -> ca.SX:
-        g = self.lagrangian.graph
-        return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(*self._q_and_parameters)
-
     def _more_quantities(self) -> list[str]:
-        touches = self.lagrangian.touches.all
-        return [
-            *super()._more_quantities(),
-            *(f"h.{n}" for n in self.multiplier_names[len(self.system.constraints) :]),
-            *(f"{k}.{t.name}" for t in touches for k in KINDS[: 4 if t.cone.friction else 2]),
-            *(f"force.{t.name}:{axis}" for t in touches if t.axes.numel() for axis in "xyz"),
-        ]
-
-    def unit(self, name: str) -> str:
-        kind, _, rest = name.partition(".")
-        touch = rest.partition(":")[0]
-        if kind in KINDS and touch in [t.name for t in self.lagrangian.touches.all]:
-            angles = {f"{n}{end}" for n in self._rotational_limits for end in ("-lower", "-upper")}
-            linear = touch not in angles
-            return ("m" if linear else "rad") if kind == "gap" else "N" if linear else "N m"
-        return super().unit(name)
-
-    @property
-    def _rotational_limits(self) -> list[str]:
-        items = zip(self.system.inequality_names, self.system.inequalities, strict=True)
-        return [n for n, item in items if set(item.variable_names()) & self._rotational]
+        own = self.multiplier_names[len(self.system.constraints) :]
+        return [*super()._more_quantities(), *(f"h.{n}" for n in own)]

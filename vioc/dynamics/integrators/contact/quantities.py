@@ -1,0 +1,92 @@
+"""`TouchingMap`: what integrators in generalized coordinates with contacts share, the names of quantities."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import casadi as ca
+
+from vioc.dynamics.integrators.contact.touching import Touches, Touching
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ModelError
+from vioc.maps.kernel import shared
+
+
+class TouchingMap(MidpointVI):
+    """A midpoint rule of a system with contacts or limits of joints.
+
+    Notes
+    -----
+    Quantities of contacts and limits: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m),
+    ``friction.NAME`` (its size, N), ``grip.NAME`` (what friction has left, mu times the force less the
+    friction, N), ``force.NAME:x`` (y, z; all of it, in the world, on the second body).
+    """
+
+    contacts = True
+    kinds: ClassVar[tuple[str, ...]] = ("gap", "force", "friction", "grip")
+
+    @shared
+    def touches(self) -> Touches:
+        return Touches(self.lagrangian)
+
+    def _check_touches(self) -> None:
+        if not self.system.inequalities:
+            raise ModelError(f"{self.system.name}: it has no contacts or limits of joints; use MidpointVI")
+
+    @abstractmethod
+    def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
+        """Of a contact, and along which of its normal (0) and tangents (1, 2)."""
+
+    def quantity(self, name: str) -> ca.SX:
+        kind, _, rest = name.partition(".")
+        touch, _, axis = rest.partition(":")
+        if kind in self.kinds:
+            for known in self.touches.all:
+                if known.name == touch:
+                    found = self._of_touch(known, kind, axis)
+                    if found is not None:
+                        return found
+        return super().quantity(name)
+
+    def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
+        (impulse, along), dt = self._impulse(touch), self.symbols.dt
+        if kind == "gap" and not axis:
+            return self._at(touch.gap)
+        if kind == "force" and not axis:
+            return impulse[0] / dt
+        if kind == "force" and axis in ("x", "y", "z") and touch.axes.numel():
+            return self._at(touch.axes)["xyz".index(axis), along] @ impulse / dt
+        if not touch.cone.friction or axis:
+            return None
+        size = ca.sqrt(ca.sumsqr(impulse[1:]))
+        if kind == "grip":
+            return (self._at(touch.friction) * impulse[0] - size) / dt
+        return size / dt if kind == "friction" else None
+
+    def _at(self, expression: ca.SX) -> ca.SX:
+        g = self.lagrangian.graph
+        return ca.Function("at", [g.q_vector, g.parameters], [expression], OPTIONS)(*self._q_and_parameters)
+
+    def _more_quantities(self) -> list[str]:
+        touches = self.touches.all
+        return [
+            *super()._more_quantities(),
+            *(f"{k}.{t.name}" for t in touches for k in self.kinds[: 4 if t.cone.friction else 2]),
+            *(f"force.{t.name}:{axis}" for t in touches if t.axes.numel() for axis in "xyz"),
+        ]
+
+    def unit(self, name: str) -> str:
+        kind, _, rest = name.partition(".")
+        touch = rest.partition(":")[0]
+        if kind in self.kinds and touch in [t.name for t in self.touches.all]:
+            linear = self._linear(touch)
+            return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
+        return super().unit(name)
+
+    def _linear(self, touch: str) -> bool:
+        """Whether a gap is a length: all but those of angles are."""
+        items = zip(self.system.inequality_names, self.system.inequalities, strict=True)
+        angles = [n for n, item in items if set(item.variable_names()) & self._rotational]
+        return not any(touch.startswith(f"{n}-") for n in angles)
