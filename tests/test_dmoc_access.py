@@ -96,13 +96,14 @@ def test_a_solution_reads_like_its_trajectory(tmp_path):
     plt.close("all")
 
 
-def test_several_phases_are_asked_one_by_one():
+def test_several_phases_read_as_one_motion():
     f = double_integrator()
     both = dmoc.Problem([dmoc.Phase(f, 3, initial=[0, 0]), dmoc.Phase(f, 3, final=[1, 0])]).solve()
     assert both.phases[1].x[-1] == pytest.approx([1, 0], abs=1e-6)
-    for read in (lambda: both["x"], lambda: both.u, lambda: both.plot()):
-        with pytest.raises(ValueError, match=r"has 2 phases; ask one of them: solution.phases\[0\]"):
-            read()
+    assert both["x"].shape == (7,) and both.u.shape == (6, 1) and both.duration == pytest.approx(0.6)
+    assert np.array_equal(pickle.loads(pickle.dumps(both))["x"], both["x"])
+    with pytest.raises(ValueError, match=r"has 2 phases; ask one of them: solution.phases\[0\]"):
+        _ = both.duals
 
 
 def test_unknown_multipliers_name_those_known():

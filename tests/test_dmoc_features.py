@@ -165,8 +165,9 @@ def test_two_phases_are_one():
     assert joined == pytest.approx(one.trajectory.x, abs=1e-6)
     assert both.phases[1].trajectory.t[0] == pytest.approx(12 * 0.05)
     assert both.duration == pytest.approx(1.5)
+    assert both.trajectory.x == pytest.approx(joined) and both["theta"][-1] == pytest.approx(1.0)
     with pytest.raises(ValueError, match="2 phases"):
-        _ = both.trajectory
+        _ = both.duals
     warm = dmoc.Problem(parts).solve([p.trajectory for p in both.phases])
     assert warm.cost == pytest.approx(one.cost, abs=1e-8)
 
@@ -196,6 +197,8 @@ def test_phases_of_different_maps():
     best = dmoc.Problem([first, second]).solve()
     assert best.phases[1].trajectory.x[0, :2] == pytest.approx(best.phases[0].trajectory.x[-1])
     assert best.phases[1].trajectory["sum"][-1] == pytest.approx(1.0)
+    with pytest.raises(ValueError, match=r"no one trajectory; ask one of them: solution.phases\[0\]"):
+        _ = best.trajectory
 
 
 # -- constraints ----------------------------------------------------------------------------------

@@ -292,7 +292,7 @@ class SwitchedMap(OneStepMap):
         return SecondOrder(**found)
 
     def linearize_motion(self, trajectory: Trajectory) -> Linearization:
-        """`linearize_trajectory` with contacts that close when their gap does: (saltation) of phases.md.
+        """`linearize_trajectory` with contacts that close when their gap does: (saltation).
 
         The first step of a turn that closes contacts has the derivatives of one whose start, and the end
         of the step before it, come earlier or later by as much as makes the gap zero there.
