@@ -16,8 +16,9 @@ from vioc.dynamics.integrators.contact import cones, core, interior
 from vioc.dynamics.integrators.contact.interior import Problem
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.maximal.tape import BodyTape
-from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
+from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.limits import JointLimits
+from vioc.dynamics.terms.shapes import HalfSpace, Sphere
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.progress import Progress
 
@@ -45,7 +46,10 @@ def balls(count: int, friction=0.0) -> System:
     pairs = [(i, j) for i in range(count) for j in range(i)]
     return System(
         [vioc.free(f"b{i}", frame=f"ball{i}", mass=BALL) for i in range(count)],
-        [SphereContact(f"ball{i}", f"ball{j}", R, R, friction=friction, name=f"p{i}{j}") for i, j in pairs],
+        [
+            PairContact(f"ball{i}", Sphere(R), f"ball{j}", Sphere(R), friction=friction, name=f"p{i}{j}")
+            for i, j in pairs
+        ],
     )
 
 
@@ -645,13 +649,13 @@ def test_bad_descriptions_are_refused():
     with pytest.raises(ModelError, match="capsule: length"):
         Contact.capsule("a", 0.1, 0.0)
     with pytest.raises(ModelError, match="two radii"):
-        SphereContact("a", "b", 0.0, 0.0)
+        PairContact("a", Sphere(0.0), "b", Sphere(0.0))
 
 
 def test_bad_systems_are_refused():
     arm = ry("a", name="upper", mass=CUBE)[tz(1.0)[ry("b", name="lower", mass=CUBE)]]
     with pytest.raises(ModelError, match="a revolute joint connects their bodies"):
-        MaximalVI(System(arm, SphereContact("upper", "lower", R, R)), DT)
+        MaximalVI(System(arm, PairContact("upper", Sphere(R), "lower", Sphere(R))), DT)
     with pytest.raises(ModelError, match="plane's frame 'upper' moves"):
         MaximalVI(System(arm, Contact.point("lower", ground=HalfSpace(frame="upper"))), DT)
     with pytest.raises(ModelError, match="'world' does not move"):

@@ -23,7 +23,7 @@ PIECE = 1 << 13  # steps of one body in one call, a fraction of a second
 Long, Double = ctypes.c_longlong, ctypes.c_double
 PLACES = (
     *("carry", "u", "t", "dt", "V", "dV", "found", "multipliers", "values", "left", "after"),
-    *("mismatch", "products", "impulses", "y", "dy", "fresh", "gaps", "kappa", "speed"),
+    *("mismatch", "products", "impulses", "y", "dy", "fresh", "gaps", "kappa", "speed", "work"),
 )
 COUNTS = ("touches", "mismatches", "complementary", "size_y", "positives", "rounds", "rubbing", "pushes")
 SIZES = ("nx", "nv", "nu", "rows", "bodies", "past", "guess", "limit")
@@ -36,7 +36,7 @@ class _Model(ctypes.Structure):
         *((f"{kind}_{name}", ctypes.c_void_p) for kind in ("tape", "end") for name in TAPES),
         *((name, ctypes.c_void_p) for name in ("index", "image")),
         *((name, Long) for name in ("size", "n_arg", "n_res", "n_iw", "n_w", "nx", "nv", "nu", "rows")),
-        *((name, Long) for name in ("bodies", "past", "guess", "extent", "extents")),
+        *((name, Long) for name in ("bodies", "past", "guess", "extent", "extents", "works")),
         *((name, Long) for name in PLACES),
         *((name, Long) for name in COUNTS),
         *((name, ctypes.c_void_p) for name in ("scales", "wrap", *ARRAYS)),
@@ -164,6 +164,7 @@ class Core:
             own = {name: tape.places[name].place for name in PLACES}
             extent = tape.places["extent"]
             own |= dict(size=tape.size, extent=extent.place, extents=extent.nnz())
+            own |= dict(works=tape.places["work"].nnz())
             self._parts.append((tape, arrays | shared, own | sizes))
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:

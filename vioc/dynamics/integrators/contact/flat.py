@@ -34,6 +34,7 @@ class FlatTape(Tape):
         balance, h, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
         put("values", h)
         put("gaps", gaps)
+        put("work", self.column(0))
         self.begin("begin")
         put("fresh", self.call(p.fresh, [gaps, slips, mu, speed, kappa])[0])
         self.begin("rest")

@@ -24,6 +24,7 @@ COLD, WARM = (0.1, 10.0, 1e-3, 1e2, 1e3), 0.01  # barriers of starts, over the e
 TINY, LEAST = 1e-12, 1e-3
 CENTERED = 1e-6  # how far from kappa, relative, a product may end
 ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
+GAIN = 0.2  # of the energy with which a step leaves: more than impulses bring where they follow its motion
 SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that tell how much the barrier may fall
 
 
@@ -47,6 +48,8 @@ class End:
         (.., goal) -> matrix and right-hand side of Newton's direction of (V, impulses); (.., goal, dV) -> dy;
         (.., goal) -> balance, constraints, mismatches, products; (.., speed, goal) -> y of a start;
         multipliers of the touches; their gaps' velocities. `goal` is (kappa, lag).
+    work : Evaluator or None
+        Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that.
     """
 
     rows: int
@@ -57,6 +60,7 @@ class End:
     begin: Evaluator
     multipliers: Evaluator
     gaps: Evaluator
+    work: Evaluator | None = None
 
 
 class Problem(NamedTuple):
@@ -158,17 +162,25 @@ class InteriorPoint:
         return self.step.solve(self, x, u, t, dt, theta, None if before is None else before.ends)
 
     def solve_end(self, problem: Problem, seed: Solution | None = None) -> Solution:
-        found = self._try(problem, seed, 0)
+        found = self._true(problem, self._try(problem, seed, 0))
         count = found.iterations
         for start in range(0 if seed is not None else 1, len(COLD)):
             if found.error <= self.tolerance:
                 break
-            found = self._try(problem, None, start)
+            found = self._true(problem, self._try(problem, None, start))
             count += found.iterations
         if not found.error <= self.tolerance:
-            found = self._relax(problem, found)
+            found = self._true(problem, self._relax(problem, found))
             count += found.iterations
         return found._replace(iterations=count)
+
+    def _true(self, problem: Problem, found: Solution) -> Solution:
+        """A solution, unsolved if it is no motion: contacts only take energy, but for their curvature."""
+        if problem.end.work is None:
+            return found
+        work, twice = problem.end.work(found.V, found.lam, found.y, *problem.given)[0][:, 0]
+        energy = 0.5 * max(twice, self._mass * LEAST**2)
+        return found if work <= GAIN * energy else found._replace(error=np.inf)
 
     def _relax(self, problem: Problem, found: Solution) -> Solution:
         """Friction bounded by the normal impulses of the solution before, until both are the same."""

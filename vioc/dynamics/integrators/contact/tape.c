@@ -27,9 +27,11 @@ typedef struct {
     Int bodies;                   /* of a state of poses, 0 of a flat one */
     Int past;                     /* velocities V_k-1, ... that a carry has behind x */
     Int guess, extent, extents;   /* where in a carry V begins; a place whose largest of so many numbers is the extent */
+    Int works;                    /* 2, or 0 without `work` */
     Int carry, u, t, dt;          /* places: [x, V_k-1, ..] (an arrival: z, momenta), input, time, step length */
     Int V, dV, found, multipliers, values, left, after;    /* found: what a solve says of multipliers */
     Int mismatch, products, impulses, y, dy, fresh, gaps, kappa, speed;    /* of the touches, docs/maths/contact.md; lag follows kappa */
+    Int work;                     /* what impulses bring in kinetic energy, and twice that of V; if works */
     Int touches, mismatches, complementary, size_y, positives, rounds, rubbing, pushes;
     const double *scales;         /* of the balance of momenta */
     const Int *wrap;              /* states of a flat space that are angles modulo a turn */
@@ -156,7 +158,7 @@ static double arrive(const Model *m, Work *k) {
 /* -- steps with contact: the interior point of interior.py -------------------------------------------- */
 
 static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
-static const double CENTERED = 1e-6, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
+static const double CENTERED = 1e-6, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6, GAIN = 0.2;
 enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 5, ROUNDS = 100 };
 
 static double off_center(const Model *m, const double *w, double kappa) {
@@ -321,19 +323,26 @@ static double relax(const Model *m, Work *k, double tolerance, Int *iterations) 
     return iterate(m, k, 0, 1, iterations);
 }
 
+/* The residual of a solution that is a motion: contacts only take energy, but for their curvature. */
+static double true_error(const Model *m, const Work *k, double error) {
+    const double *work = k->w + m->work;
+    if (!m->works) return error;
+    return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * LEAST * LEAST) ? error : INFINITY;
+}
+
 /* One end of a step with contact: its scaled residual. */
 static double touching(const Model *m, Work *k, int warm, double tolerance, Int *iterations) {
     double error = INFINITY;
     k->w[m->kappa + 1] = 1;
     if (warm) {
         begin(m, k, 1, 0);
-        error = iterate(m, k, 1, 0, iterations);
+        error = true_error(m, k, iterate(m, k, 1, 0, iterations));
     }
     for (int i = 0; i < STARTS && !(error <= tolerance); i++) {
         begin(m, k, 0, COLD[i]);
-        error = iterate(m, k, 0, i > 0, iterations);
+        error = true_error(m, k, iterate(m, k, 0, i > 0, iterations));
     }
-    return error <= tolerance ? error : relax(m, k, tolerance, iterations);
+    return error <= tolerance ? error : true_error(m, k, relax(m, k, tolerance, iterations));
 }
 
 /* u = u_d - K difference(x_d, x), K by columns */

@@ -139,6 +139,14 @@ class StepGraph:
             "between", [z, z1, dt], [ca.vertcat(z1[:3] - z[:3], vec.column(phi)) / dt], OPTIONS
         )
 
+    @cached_property
+    def work(self) -> ca.Function:
+        """(V, base, rest) of a departure, (6 n,) each -> what impulses bring in kinetic energy, and twice that
+        energy."""
+        V, base, rest = (ca.SX.sym(name, TWIST * self.n) for name in ("V", "base", "rest"))
+        energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
+        return ca.Function("work", [V, base, rest], [energies], OPTIONS)
+
     # -- constraints ------------------------------------------------------------------------------------
 
     def _groups(self) -> list[Group]:
