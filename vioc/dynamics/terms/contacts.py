@@ -276,7 +276,7 @@ class PairContact(_Touching):
     def parts(self) -> dict[str, Part]:
         if self.by_features:
             raise ModelError(
-                f"{self.label()}: boxes and hulls meet each other in features that change, which has no closed "
+                f"{self.label()}: boxes and hulls meet each other in features that change, without a closed "
                 "form; give one of them as spheres or capsules"
             )
         first, second = (self.frame1, self.shape1), (self.frame2, self.shape2)

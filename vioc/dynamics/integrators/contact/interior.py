@@ -25,6 +25,7 @@ TINY, LEAST = 1e-12, 1e-3
 CENTERED = 1e-6  # how far from kappa, relative, a product may end
 ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
 GAIN = 0.2  # of the energy with which a step leaves: more than impulses bring where they follow its motion
+SLOW = 0.1  # m/s, whose energy is always granted: a start may be a little too deep
 SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that tell how much the barrier may fall
 
 
@@ -179,7 +180,7 @@ class InteriorPoint:
         if problem.end.work is None:
             return found
         work, twice = problem.end.work(found.V, found.lam, found.y, *problem.given)[0][:, 0]
-        energy = 0.5 * max(twice, self._mass * LEAST**2)
+        energy = 0.5 * max(twice, self._mass * SLOW**2)
         return found if work <= GAIN * energy else found._replace(error=np.inf)
 
     def _relax(self, problem: Problem, found: Solution) -> Solution:

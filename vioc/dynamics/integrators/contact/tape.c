@@ -158,7 +158,7 @@ static double arrive(const Model *m, Work *k) {
 /* -- steps with contact: the interior point of interior.py -------------------------------------------- */
 
 static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
-static const double CENTERED = 1e-6, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6, GAIN = 0.2;
+static const double CENTERED = 1e-6, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6, GAIN = 0.2, SLOW = 0.1;
 enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 5, ROUNDS = 100 };
 
 static double off_center(const Model *m, const double *w, double kappa) {
@@ -327,7 +327,7 @@ static double relax(const Model *m, Work *k, double tolerance, Int *iterations) 
 static double true_error(const Model *m, const Work *k, double error) {
     const double *work = k->w + m->work;
     if (!m->works) return error;
-    return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * LEAST * LEAST) ? error : INFINITY;
+    return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * SLOW * SLOW) ? error : INFINITY;
 }
 
 /* One end of a step with contact: its scaled residual. */

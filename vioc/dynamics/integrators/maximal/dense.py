@@ -63,7 +63,7 @@ class BodyEnd(End):
         self.multipliers = function("multipliers", [], multipliers)
         self.gaps = function("gaps", [], stack(at.gaps))
         if not arrival:
-            self.work = function("work", [], graph.work(V, base, stack(at.rest)))
+            self.work = function("work", [], E.worked(at, base))
 
 
 class DenseStep(ContactStep):

@@ -141,9 +141,8 @@ class StepGraph:
 
     @cached_property
     def work(self) -> ca.Function:
-        """(V, base, rest) of a departure, (6 n,) each -> what impulses bring in kinetic energy, and twice that
-        energy."""
-        V, base, rest = (ca.SX.sym(name, TWIST * self.n) for name in ("V", "base", "rest"))
+        """(V, base, rest), (6,) each, of a departure -> kinetic energy that impulses bring; twice all."""
+        V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
         energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
         return ca.Function("work", [V, base, rest], [energies], OPTIONS)
 

@@ -52,7 +52,7 @@ class BodyTape(Tape):
 
         self.begin("leave")
         at = E.at(V, base, held)
-        put("work", self.column(0) if arrival else self.call(graph.work, [V, base, self.stack(at.rest)])[0])
+        put("work", self.column(0) if arrival else E.worked(at, base))
         put("values", self.stack(at.values))
         put("gaps", self.stack(at.gaps))
 
