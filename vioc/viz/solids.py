@@ -102,9 +102,9 @@ def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
         size = (number(shape.radius, parameters),)
         return Solid(node, "sphere", size, numbers(shape.center, parameters), np.eye(3))
     if isinstance(shape, Capsule):
-        size = (number(shape.radius, parameters), number(shape.length, parameters))
+        long = (number(shape.radius, parameters), number(shape.length, parameters))
         axes = aligned(numbers(shape.axis, parameters))
-        return Solid(node, "capsule", size, numbers(shape.center, parameters), axes)
+        return Solid(node, "capsule", long, numbers(shape.center, parameters), axes)
     if isinstance(shape, Box):
         R, edges = np.reshape(shape.rotation, (3, 3)), numbers(shape.size, parameters)
         return Solid(node, "box", tuple(edges), numbers(shape.center, parameters), R)

@@ -45,7 +45,7 @@ Land = HalfSpace | Terrain
 Part = tuple[str, Shape, str, Shape]
 
 
-class _Touching(Inequality):
+class FrictionContact(Inequality):
     """What contacts share; subclasses have friction, directions and cone."""
 
     friction: Number
@@ -78,7 +78,7 @@ class _Touching(Inequality):
 
 
 @dataclass(frozen=True, repr=False)
-class Contact(_Touching):
+class Contact(FrictionContact):
     """A sphere, or a point, that a body carries does not enter a half-space.
 
     Parameters
@@ -216,7 +216,7 @@ class Contact(_Touching):
 
 
 @dataclass(frozen=True, repr=False)
-class PairContact(_Touching):
+class PairContact(FrictionContact):
     """Two shapes do not enter each other.
 
     Parameters
@@ -280,6 +280,7 @@ class PairContact(_Touching):
                 "form; give one of them as spheres or capsules"
             )
         first, second = (self.frame1, self.shape1), (self.frame2, self.shape2)
+        pairs: list[tuple[tuple[str, Shape], tuple[str, Shape]]]
         if isinstance(self.shape1, Terrain):
             balls = list(self.shape2.corners())
             pairs = [(first, (self.frame2, ball)) for ball in balls]
