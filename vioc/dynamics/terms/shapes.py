@@ -374,7 +374,7 @@ def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
 
 
 def _rows(flat: Sequence[Any]) -> Matrix:
-    return tuple(flat[:3]), tuple(flat[3:6]), tuple(flat[6:9])  # type: ignore[return-value]
+    return tuple(flat[:3]), tuple(flat[3:6]), tuple(flat[6:9])
 
 
 def _least(value: Any, what: str, least: float) -> Number:

@@ -22,7 +22,7 @@ from vioc.dynamics.integrators.contact.cones import Cone, cone_of
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, Pose, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.terms.contacts import Part
+from vioc.dynamics.terms.contacts import FrictionContact, Part
 from vioc.dynamics.terms.distances import meet
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.shapes import Ground, Shape
@@ -182,7 +182,7 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> list[Tou
             _check_angles(terms, item)
             for suffix, phi in item.gaps(terms).items():
                 found.append(_limit(terms, name + suffix, phi, once, smoothing))
-        else:
+        elif isinstance(item, FrictionContact):
             for suffix, part in item.parts().items():
                 found.append(_contact(terms, name + suffix, item, part, once, smoothing))
     return found
@@ -203,7 +203,7 @@ def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
 
 
 def _contact(
-    terms: BodyGraph, name: str, item: Inequality, part: Part, once: Callable, smoothing: float
+    terms: BodyGraph, name: str, item: FrictionContact, part: Part, once: Callable, smoothing: float
 ) -> Touch:
     """Two shapes that meet in one point."""
     sides = [carried(terms, item, *part[:2]), carried(terms, item, *part[2:])]
