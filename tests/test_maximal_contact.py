@@ -421,13 +421,13 @@ def test_what_does_not_converge_is_relaxed(monkeypatch):
 def test_what_is_left_is_measured_by_the_mechanism(monkeypatch):
     """Of boxes of half a metre and of half a kilometre, after a few iterations: in units of their extent."""
     monkeypatch.setattr(interior, "ITERATIONS", 4)
-    monkeypatch.setattr(interior, "CENTERED", np.inf)
     left = []
     for scale in (1.0, 1e3):
         corners = Contact.box("box", (EDGE * scale,) * 3, friction=0.5)
         cube = Mass(1.0, (scale**2 / 24,) * 3)
         system = System(vioc.free("b", frame="box", mass=cube), Gravity(0, 0, -G * scale), corners)
         f = MaximalVI(system, DT, smoothing=1e-8 * scale**2)
+        monkeypatch.setattr(interior, "CENTERED", np.inf)
         x = f.initial_state({"b-z": 0.27 * scale, "b-ry": 0.05}, {"b-x": 0.4 * scale, "b-z": -2.0 * scale})
         problem = f.interior.step.leaving(x, np.zeros(0), 0.0, DT, f.theta)
         left.append(f.interior._try(problem, None, 1).error * problem.extent)

@@ -22,7 +22,7 @@ ITERATIONS, PATIENCE, STUCK, JAMMED, HALVINGS = 100, 20, 2, 8, 12
 JUMP, LAND = 2, 6  # of short steps in a row, those that are taken clipped
 COLD, WARM = (0.1, 10.0, 1e-3, 1e2, 1e3), 0.01  # barriers of starts, over the energy of what closes
 TINY, LEAST = 1e-12, 1e-3
-CENTERED = 1e-6  # how far from kappa, relative, a product may end
+CENTERED, POLISHED = 1e-6, 1e-9  # how far from kappa, relative, a product may end; what one more step makes
 ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
 GAIN = 0.2  # of the energy with which a step leaves: more than impulses bring where they follow its motion
 SLOW = 0.1  # m/s, whose energy is always granted: a start may be a little too deep
@@ -152,11 +152,21 @@ class InteriorPoint:
     barrier : float
         kappa of each end of a step, J.
     tolerance : float
+    polish : bool
+        Whether a step more follows where products are not yet within 1e-9 of kappa: derivatives see them.
     """
 
-    def __init__(self, step: ContactStep, scales: np.ndarray, mass: float, barrier: float, tolerance: float):
+    def __init__(
+        self,
+        step: ContactStep,
+        scales: np.ndarray,
+        mass: float,
+        barrier: float,
+        tolerance: float,
+        polish: bool = False,
+    ):
         self.step, self._scales, self._mass = step, scales, mass
-        self._floor, self.tolerance = barrier, tolerance
+        self._floor, self.tolerance, self._polish = barrier, tolerance, polish
 
     def solve(self, x, u, t: float, dt: float, theta, before: Step | None = None) -> Step:
         """A step from x: warm from the one before, or cold."""
@@ -256,8 +266,12 @@ class InteriorPoint:
             y[variables.before[:, 1]] = bound
         left, products = left_of(V, lam, y)
         off = _largest(products - floor * weights)
-        length, count, stuck = 0.0, 0, 0
-        while count < ITERATIONS and not (left * dt <= self.tolerance * size and off <= CENTERED * floor):
+        length, count, stuck, polished = 0.0, 0, 0, False
+        while count < ITERATIONS:
+            if left * dt <= self.tolerance * size and off <= CENTERED * floor:
+                if polished or not self._polish or off <= POLISHED * floor:
+                    break
+                polished = True
             mean = products @ weights / weights.sum()
             kappa = fall(length if count else FAR) * mean
             if length >= NEAR:

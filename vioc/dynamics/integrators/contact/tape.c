@@ -26,7 +26,7 @@ typedef struct {
     Int nx, nv, nu, rows;         /* of states, of their velocities, inputs; multipliers of constraints */
     Int bodies;                   /* of a state of poses, 0 of a flat one */
     Int past;                     /* velocities V_k-1, ... that a carry has behind x */
-    Int guess, extent, extents;   /* where in a carry V begins; a place whose largest of so many numbers is the extent */
+    Int guess, extent, extents;   /* places: of V, where a search begins; of what the largest of so many numbers is the extent */
     Int works;                    /* 2, or 0 without `work` */
     Int carry, u, t, dt;          /* places: [x, V_k-1, ..] (an arrival: z, momenta), input, time, step length */
     Int V, dV, found, multipliers, values, left, after;    /* found: what a solve says of multipliers */
@@ -44,6 +44,7 @@ typedef struct {
     Int limit;
     double mass, floor;           /* of the mechanism; kappa at the end */
     double sample;                /* where in the step its time is taken */
+    Int polish;                   /* whether products are to be nearer to kappa than they must */
 } Model;
 
 typedef struct {
@@ -158,7 +159,8 @@ static double arrive(const Model *m, Work *k) {
 /* -- steps with contact: the interior point of interior.py -------------------------------------------- */
 
 static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
-static const double CENTERED = 1e-6, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6, GAIN = 0.2, SLOW = 0.1;
+static const double CENTERED = 1e-6, POLISHED = 1e-9, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
+static const double GAIN = 0.2, SLOW = 0.1;
 enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 5, ROUNDS = 100 };
 
 static double off_center(const Model *m, const double *w, double kappa) {
@@ -212,8 +214,8 @@ static double fall(double length) {
     return length < 0.1 * SHORT ? 3 : length < SHORT ? 1 : length < FAR ? 0.3 : length < NEAR ? 0.1 : 0.01;
 }
 
-static double leave(const Model *m, Work *k) {
-    run(m, LEAVE, k);
+/* What is left where LEAVE has been. */
+static double left_there(const Model *m, Work *k) {
     run(m, REST, k);
     return speeds_left(m, k->w);
 }
@@ -222,8 +224,8 @@ static double leave(const Model *m, Work *k) {
 static void begin(const Model *m, Work *k, int warm, double cold) {
     double *w = k->w, *V = w + m->V, *y = w + m->y;
     Int size = m->nv, bytes = sizeof(double);
-    memcpy(V, k->guess, size * bytes);
     run(m, START, k);
+    memcpy(V, k->guess, size * bytes);
     run(m, MATRIX, k);
     if (!warm) { /* where all would go without contact */
         w[m->speed] = 1;
@@ -257,9 +259,14 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
     double weight = 0, *saved = k->saved, *kappa = w + m->kappa;
     Int size = m->nv, rows = m->rows, bytes = sizeof(double), count = 0, stuck = 0;
     for (Int i = 0; i < m->complementary; i++) weight += m->centers[i];
-    double left = leave(m, k), off = off_center(m, w, m->floor), length = 0, dt = w[m->dt];
+    double left = left_there(m, k), off = off_center(m, w, m->floor), length = 0, dt = w[m->dt];
     double extent = 1 + largest(w + m->extent, m->extents);
-    while (count < STEPS && !(left * dt <= m->stop * extent && off <= CENTERED * m->floor)) {
+    int polished = 0;
+    while (count < STEPS) {
+        if (left * dt <= m->stop * extent && off <= CENTERED * m->floor) {
+            if (polished || !m->polish || off <= POLISHED * m->floor) break;
+            polished = 1;
+        }
         double mean = 0;
         for (Int i = 0; i < m->complementary; i++) mean += w[m->products + i] * m->centers[i] / weight;
         *kappa = fall(count ? length : FAR) * mean;
@@ -279,7 +286,8 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
             for (Int j = 0; j < rows; j++) lambda[j] = saved[size + j] + factor * found[j];
             for (Int j = 0; j < m->size_y; j++) y[j] = saved[size + rows + j] + factor * w[m->dy + j];
             if (clip) clipped(m, w, saved);
-            now = leave(m, k);
+            run(m, LEAVE, k);
+            now = left_there(m, k);
             if (clip && !isfinite(now)) { /* half a turn or more: shorten it like any other */
                 clip = 0;
                 continue;
@@ -408,7 +416,7 @@ API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart
             k.w[m->t] = t[done] + m->sample * dt[done];
             k.w[m->dt] = dt[done];
             if (end) after.w[end->dt] = dt[done];
-            k.guess = c + m->guess;
+            k.guess = k.w + m->guess;
             iterations[done] = 0;
             if (apart) { /* nothing of the step before */
                 memcpy(c, carry + done * carried, carried * bytes);

@@ -48,6 +48,7 @@ class BodyTape(Tape):
         self.begin("start")
         held = E.held(E.poses(z), arrival)
         put("extent", held.Z)
+        put("guess", momenta)
         base = momenta if arrival else E.kicked(E.momenta(momenta), held.Z)
 
         self.begin("leave")
