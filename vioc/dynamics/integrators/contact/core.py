@@ -165,9 +165,9 @@ class Core:
             arrays["index"] = np.array([*tape.index, 0], np.int64)
             own = {name: tape.places[name].place for name in PLACES}
             extent = tape.places["extent"]
-            guess, work = tape.places["guess"], tape.places["work"]
+            start, work_of = tape.places["guess"], tape.places["work"]
             own |= dict(size=tape.size, extent=extent.place, extents=extent.nnz())
-            own |= dict(guess=guess.place, works=work.nnz())
+            own |= dict(guess=start.place, works=work_of.nnz())
             self._parts.append((tape, arrays | shared, own | sizes))
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:
