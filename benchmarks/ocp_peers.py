@@ -78,7 +78,7 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
     f, n = task.map, task.steps
     args = x, u, lam, _, _ = f.symbols
     equations = phase.equations
-    size, controls = f.nx, f.nu + phase.multipliers
+    size, controls = f.nx, f.nu + phase.unknowns
     y = ca.SX.sym("y", size)
     data, k = ca.SX.sym("data", phase.data.shape[1]), ca.SX.sym("k")
     known = {"theta": f.theta, "dt": f.dt}
@@ -88,7 +88,7 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
             expression, ca.vertcat(args.parameters, args.dt), ca.DM([*known["theta"], known["dt"]])
         )
 
-    lam_used = lam if phase.multipliers else ca.SX(0, 1)
+    lam_used = lam if phase.unknowns else ca.SX(0, 1)
     width = task.cost.reference_size
     rows = equations.function(x, u, y, lam_used, k * args.dt, args.dt, args.parameters)
     weight = f.dt if task.cost.per_time else 1.0
@@ -110,9 +110,7 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
     staged = solver == "fatrop"  # whose gaps are explicit: the next state is an input, too
     X, U = task.curve
     low_x, high_x = phase.state_limits
-    low_u, high_u = (
-        np.hstack([a, b]) for a, b in zip(phase.input_limits, phase.multiplier_limits, strict=True)
-    )
+    low_u, high_u = (np.hstack([a, b]) for a, b in zip(phase.input_limits, phase.unknown_limits, strict=True))
     z, z0, low, high, g, low_g, high_g = [], [], [], [], [], [], []
     total: Any = 0.0
     states = [ca.SX.sym(f"x{i}", size) for i in range(n + 1)]
@@ -122,7 +120,7 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
         after = ca.SX.sym(f"y{i}", size) if staged and not end else states[min(i + 1, n)]
         extra = after if staged and not end else ca.SX(0, 1)
         z += [state, v, extra]
-        nothing = np.zeros(phase.multipliers)
+        nothing = np.zeros(phase.unknowns)
         z0 += [X[i], *([] if end else [U[i], nothing]), *([X[i + 1]] if extra.numel() else [])]
         free = np.full(extra.numel(), np.inf)
         # FATROP wants equations for what is given, not limits that are equal

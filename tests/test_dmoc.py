@@ -108,7 +108,7 @@ def test_a_rollout_solves_the_equations():
     run = f.rollout(x, U)
     single = dmoc.Problem(dmoc.Phase(f, 3, effort(f), initial=x))
     t = single.transcription()
-    w, _, _ = single._start(run, t)
+    w = single._start(run, t)
     g = np.asarray(t.program.values(w, t.given_values())[1]).ravel()
     assert np.abs(g).max() < 1e-9
     assert len(g) == 3 * (f.nq + f.nm)  # momenta and rates of kinematic variables are eliminated

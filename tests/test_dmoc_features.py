@@ -375,7 +375,7 @@ def test_guesses_on_another_mesh():
     x0 = f.initial_state({"z": -1.0})
     run = f.rollout(x0, f.inputs(10, rho_trolley=lambda t: 0.1 * t))
     t = dmoc.Problem(dmoc.Phase(f, 20, haste(f), initial=x0, duration=0.2)).transcription()
-    w, _, _ = dmoc.Problem(dmoc.Phase(f, 20, haste(f), initial=x0, duration=0.2))._start(run, t)
+    w = dmoc.Problem(dmoc.Phase(f, 20, haste(f), initial=x0, duration=0.2))._start(run, t)
     at = t.layouts[0]
     assert w[at.L][::2] == pytest.approx(run.multipliers / 2)
     assert np.where(at.unknown, w[at.X] - np.repeat(run.x, 2, axis=0)[:21], 0.0)[::2] == pytest.approx(0.0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import casadi as ca
 import numpy as np
 
+from vioc.compile.evaluate import Evaluator
 from vioc.maps.derivatives import Steps
+
+OPTIONS = {"cse": True}
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,14 @@ class RelaxedStep:
     lower, upper : (nw,)
         Bounds of w: what is in its cone.
     multipliers : casadi.Function
-        (w, dt) -> the map's multipliers (nm,).
+        (w, dt, parameters) -> the map's multipliers (nm,).
     start : callable
         (Steps, smoothing) -> w (N, nw), within its bounds: a guess along states and inputs that need be no
         steps, near the central path of that smoothing.
+    smoothing : float
+        The map's own.
+    contacts : tuple of str
+        Those of its quantities ``gap.NAME`` and ``force.NAME``.
     """
 
     function: ca.Function
@@ -41,3 +49,44 @@ class RelaxedStep:
     upper: np.ndarray
     multipliers: ca.Function
     start: Callable[[Steps, float], np.ndarray]
+    smoothing: float
+    contacts: tuple[str, ...]
+
+
+def relaxed_step(
+    args: Sequence[ca.SX],
+    rows: Sequence[tuple[str, ca.SX]],
+    unknowns: Sequence[tuple[str, float]],
+    multipliers: ca.SX,
+    guess: ca.SX,
+    contacts: Sequence[str],
+) -> Callable[[np.ndarray, float], RelaxedStep]:
+    """That of expressions, by the values of the parameters and the map's smoothing.
+
+    Parameters
+    ----------
+    args : (x, u, x_next, w, t, dt, parameters, smoothing)
+    rows : pairs of a name and an expression
+    unknowns : pairs of a name and a lower bound
+    multipliers : (nm,), of w, dt and parameters
+    guess : (nw,), of all but w
+    contacts : names
+    """
+    x, u, x1, w, t, dt, theta, smoothing = args
+    value = ca.densify(ca.vertcat(*(row for _, row in rows)))
+    function = ca.Function("relaxed", [*args], [value], OPTIONS)
+    known = ca.Function("multipliers", [w, dt, theta], [ca.densify(multipliers)], OPTIONS)
+    given = [x, u, x1, t, dt, theta, smoothing]
+    begin = Evaluator(ca.Function("start", given, [ca.densify(guess)], OPTIONS))
+    names, lower = (tuple(n for n, _ in unknowns), np.array([low for _, low in unknowns]))
+
+    def start(values: np.ndarray, steps: Steps, smoothing: float) -> np.ndarray:
+        when = steps.t[:, None], steps.h[:, None]
+        return begin(steps.x0, steps.u, steps.x1, *when, values, np.array([smoothing]))[0][..., 0]
+
+    def step(values: np.ndarray, smoothing: float) -> RelaxedStep:
+        begun, own = partial(start, values), tuple(contacts)
+        titles, upper = tuple(n for n, _ in rows), np.full(len(lower), np.inf)
+        return RelaxedStep(function, titles, names, lower, upper, known, begun, smoothing, own)
+
+    return step

@@ -10,6 +10,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.control.dmoc.phase import Phase
 from vioc.control.problem.consistent import constraint_values
+from vioc.maps.derivatives import Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.trajectory import Trajectory
 
@@ -45,9 +46,7 @@ def trivial(phase: Phase) -> Curve:
     x = _closed(phase, np.linspace(start, end, n + 1))
     u = np.array([f.rest_input(state) for state in x[1:]]).reshape(n, f.nu)
     h_low, h_high = phase.length_limits
-    return Curve(
-        x, u, np.zeros((n, phase.multipliers)), h_low if np.isinf(h_high) else 0.5 * (h_low + h_high)
-    )
+    return Curve(x, u, np.zeros((n, phase.unknowns)), h_low if np.isinf(h_high) else 0.5 * (h_low + h_high))
 
 
 def _closed(phase: Phase, X: np.ndarray, iterations: int = 20) -> np.ndarray:
@@ -56,7 +55,7 @@ def _closed(phase: Phase, X: np.ndarray, iterations: int = 20) -> np.ndarray:
     Where that does not succeed a state stays as near as it came.
     """
     f = phase.map
-    h, _ = constraint_values(f) if phase.multipliers else ([], [])
+    h, _ = constraint_values(f) if phase.unknowns else ([], [])
     if not h:
         return X
     value = ca.vertcat(*h)
@@ -103,7 +102,7 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
     old, new = (run.t - run.t[0]) / (run.t[-1] - run.t[0]), np.arange(n + 1) / n
     low, high = phase.length_limits
     length = float(np.clip((run.t[-1] - run.t[0]) / n, low, high))
-    multipliers = run.multipliers[:, : phase.multipliers]
+    multipliers = run.multipliers[:, : phase.unknowns]
     if len(run) == n:
         return Curve(run.x, run.u, multipliers, length)
     x = np.stack([np.interp(new, old, column) for column in run.x.T], axis=1)
@@ -140,6 +139,15 @@ def curve(guess: Any, phase: Phase) -> Curve:
         return base._replace(x=X, u=U)
     U = f.check_inputs(guess, n, base.x[0])
     return resample(f.rollout(base.x[0], U, k0=phase.k0, dt=base.length, warn=False), phase)
+
+
+def unknowns(phase: Phase, c: Curve, smoothing: float) -> np.ndarray:
+    """What else is unknown of the steps along a curve (N, nw): multipliers, or variables of contacts."""
+    relaxed, k = phase.equations.relaxed, np.arange(phase.steps)
+    if relaxed is None:
+        return c.multipliers
+    h = np.full(phase.steps, c.length)
+    return relaxed.start(Steps(c.x[:-1], c.x[1:], c.u, c.multipliers, (phase.k0 + k) * h, h, k), smoothing)
 
 
 def quantities(phase: Phase, X: np.ndarray) -> np.ndarray:

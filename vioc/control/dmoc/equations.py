@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -12,16 +13,24 @@ from vioc.maps.protocol import OneStepMap
 
 
 class StepRows:
-    """r(x, u, x_next, multipliers, t, dt, parameters) = 0 of a map.
+    """r(x, u, x_next, w, t, dt, parameters) = 0 of a map, w what else is unknown of a step.
 
-    Its `residual` where it has one; else x_next - f(x, u) with the explicit step.
+    Its `residual` where it has one, with its multipliers as w; with contact its `relaxed` equations, at a
+    smoothing; else x_next - f(x, u) with the explicit step.
 
     Attributes
     ----------
     function : casadi.Function
-        (x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,).
+        (x, u, x_next, w, t, dt, parameters) -> (nx + nw,); of a map with contact, of the smoothing, too.
     names : tuple of str
-        Of the rows: ``dynamics.STATE``, ``h.CONSTRAINT``.
+        Of the rows: ``dynamics.STATE``, ``h.CONSTRAINT``, or those of `relaxed`.
+    unknowns : tuple of str
+        Of w: ``lambda.CONSTRAINT``, or those of `relaxed`.
+    lower, upper : (nw,)
+        Bounds of w.
+    multipliers : casadi.Function
+        (w, dt, parameters) -> the map's multipliers (nm,), 0 where they are no unknowns.
+    relaxed : RelaxedStep or None
     uses_time : bool
         Whether t matters.
     implicit : bool
@@ -35,23 +44,44 @@ class StepRows:
 
     def __init__(self, f: OneStepMap):
         residual = f.residual
-        self.implicit = residual is not None
-        self.function = residual if residual is not None else _explicit(f)
+        self.relaxed = f.relaxed
+        self.implicit = residual is not None or self.relaxed is not None
+        nm = len(f.multiplier_names)
+        if self.relaxed is not None:
+            self.function, self.unknowns = self.relaxed.function, self.relaxed.unknowns
+            self.lower, self.upper = self.relaxed.lower, self.relaxed.upper
+            self.multipliers = self.relaxed.multipliers
+        else:
+            self.function = residual if residual is not None else _explicit(f)
+            self.unknowns = tuple(f"lambda.{n}" for n in f.multiplier_names) if self.implicit else ()
+            self.lower, self.upper = (np.full(len(self.unknowns), s) for s in (-np.inf, np.inf))
+            w = ca.SX.sym("w", len(self.unknowns))
+            theta = ca.SX.sym("theta", len(f.parameters))
+            whole = w if self.implicit else ca.SX.zeros(nm)
+            self.multipliers = ca.Function("multipliers", [w, ca.SX.sym("dt"), theta], [whole])
         rows = self.function.numel_out(0)
-        multipliers = len(f.multiplier_names) if self.implicit else 0
-        if rows != f.nx + multipliers:
+        if rows != f.nx + len(self.unknowns):
             raise ValueError(
                 f"{type(f).__name__}: its residual has {rows} rows, expected nx + multipliers = "
-                f"{f.nx} + {multipliers}"
+                f"{f.nx} + {len(self.unknowns)}"
             )
         slopes = _unit_slopes(self.function)
-        self.names = _row_names(self.function, f, slopes)
+        self.names = self.relaxed.rows if self.relaxed is not None else _row_names(self.function, f, slopes)
         self.uses_time = self.function.jac_sparsity(0, 4).nnz() > 0
         self.eliminated, self.solved_rows = _solved(self.function, slopes)
 
-    def given_next(self, *args: ca.SX) -> ca.SX:
-        """g at the arguments of `function`; the entries e of x_next are to be 0."""
-        return -self.function(*args)[list(self.solved_rows)]
+    @property
+    def smoothings(self) -> int:
+        """1 where a smoothing belongs to the equations, else 0."""
+        return int(self.relaxed is not None)
+
+    def at(self, *args: Any) -> Any:
+        """`function` at (x, u, x_next, w, t, dt, parameters, smoothing)."""
+        return self.function(*args[: self.function.n_in()])
+
+    def given_next(self, *args: Any) -> Any:
+        """g at the arguments of `at`; the entries e of x_next are to be 0."""
+        return -self.at(*args)[list(self.solved_rows)]
 
 
 def _explicit(f: OneStepMap) -> ca.Function:

@@ -26,8 +26,8 @@ class Layout:
 
     Attributes
     ----------
-    X, U, L : (N+1, nx), (N, nu), (N, nm) int
-        X is -1 where the state is no unknown.
+    X, U, L : (N+1, nx), (N, nu), (N, nw) int
+        X is -1 where the state is no unknown; L of what else is unknown of a step, multipliers mostly.
     kept, eliminated : lists of int
         Entries of the state that are unknowns at every sample, and the others.
     unknown : (N+1, nx) bool
@@ -43,7 +43,7 @@ class Layout:
     """
 
     def __init__(self, phase: Phase, start: int, staged: bool, eliminated: Sequence[int] = ()):
-        n, nx, nu, nm = phase.steps, phase.map.nx, phase.map.nu, phase.multipliers
+        n, nx, nu, nm = phase.steps, phase.map.nx, phase.map.nu, phase.unknowns
         self.eliminated = list(eliminated)
         self.kept = [j for j in range(nx) if j not in self.eliminated]
         free = phase.free_duration

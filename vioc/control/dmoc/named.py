@@ -63,7 +63,7 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> Duals:
         (f.state_names, at.X, at.unknown),
         (tuple(f"u.{n}" for n in f.input_names), at.U, np.ones(at.U.shape, bool)),
         (
-            tuple(f"lambda.{n}" for n in f.multiplier_names[: phase.multipliers]),
+            phase.equations.unknowns,
             at.L,
             np.ones(at.L.shape, bool),
         ),
@@ -121,7 +121,7 @@ def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: floa
         for names, index in (
             (f.state_names, at.X),
             (tuple(f"u.{n}" for n in f.input_names), at.U),
-            (tuple(f"lambda.{n}" for n in f.multiplier_names), at.L),
+            (phase.equations.unknowns, at.L),
         ):
             low, high = (
                 np.where(index >= 0, side[index], s) for side, s in ((lower, -np.inf), (upper, np.inf))

@@ -100,7 +100,7 @@ class Phase:
         for c in self.constraints:
             c.check(f)
         # what is computed when asked for is computed now, so that mistakes show here
-        _ = self.state_limits, self.input_limits, self.multiplier_limits, self.rows, self.rate_limits
+        _ = self.state_limits, self.input_limits, self.unknown_limits, self.rows, self.rate_limits
         _ = self.shifts, self.length_limits, self.data
         if self.cost is not None and self.cost.only_time and not self.free_duration:
             raise ValueError(
@@ -147,9 +147,9 @@ class Phase:
         return self.map.implicit.w.numel() if self.map.implicit and any(self.lifts) else 0
 
     @property
-    def multipliers(self) -> int:
-        """Number of multipliers among the unknowns of a step."""
-        return len(self.map.multiplier_names) if self.equations.implicit else 0
+    def unknowns(self) -> int:
+        """Number of unknowns of a step beside its inputs: multipliers, variables of contacts."""
+        return len(self.equations.unknowns)
 
     @cached_property
     def length_limits(self) -> tuple[float, float]:
@@ -189,12 +189,13 @@ class Phase:
         return bound_arrays(self.bounds, [INPUTS + n for n in self.map.input_names], self.steps)
 
     @cached_property
-    def multiplier_limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """(N, nm) each."""
-        names = [f"lambda.{n}" for n in self.map.multiplier_names]
-        if not self.multipliers and not set(names).isdisjoint(self.bounds or {}):
+    def unknown_limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N, nw) each, of what is unknown of steps beside inputs."""
+        own = {f"lambda.{n}" for n in self.map.multiplier_names}
+        if not self.equations.implicit and not own.isdisjoint(self.bounds or {}):
             raise ValueError(f"bounds: {type(self.map).__name__} has no residual with multipliers to bound")
-        return bound_arrays(self.bounds, names[: self.multipliers], self.steps)
+        low, high = bound_arrays(self.bounds, self.equations.unknowns, self.steps)
+        return np.maximum(low, self.equations.lower), np.minimum(high, self.equations.upper)
 
     @property
     def fixed_start(self) -> np.ndarray:
@@ -217,7 +218,7 @@ class Phase:
         """All constraints that are not limits of single unknowns."""
         f = self.map
         unknowns = {*f.state_names, *(f"u.{n}" for n in f.input_names)}
-        unknowns |= {f"lambda.{n}" for n in f.multiplier_names}
+        unknowns |= {*self.equations.unknowns}
         rows = list(self.constraints)
         bounds = (self.bounds or {}).items()
         rows += [bound(f, name, value, self.steps) for name, value in bounds if name not in unknowns]

@@ -11,12 +11,13 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.control.costs.cost import Cost
-from vioc.control.dmoc.curve import curve, quantities
+from vioc.control.dmoc.curve import curve, quantities, unknowns
+from vioc.control.dmoc.homotopy import BUDGET, LOOSE, WIDE, Stage, follow
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import Block
 from vioc.control.dmoc.solution import Solution, solution
-from vioc.control.dmoc.solvers import SOLVERS, Solver
+from vioc.control.dmoc.solvers import SOLVERS, Found, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import HEADER, History, Log, Record, check_ending, finished
@@ -26,7 +27,16 @@ from vioc.names import by_name
 
 FORMS = "auto", "positions", "states", "staged"
 OF_PHASE = tuple(field.name for field in fields(Phase) if field.name not in ("map", "steps", "cost"))
-OF_SOLVER = "solver", "form", "tolerance", "max_iterations", "options", "monitor", "raise_on_failure"
+OF_SOLVER = (
+    "solver",
+    "form",
+    "tolerance",
+    "max_iterations",
+    "options",
+    "monitor",
+    "raise_on_failure",
+    "smoothing",
+)
 WARM = {
     "ipopt.warm_start_init_point": "yes",
     "ipopt.warm_start_bound_push": 1e-9,
@@ -36,6 +46,8 @@ WARM = {
     "ipopt.warm_start_mult_bound_push": 1e-9,
     "ipopt.mu_init": 1e-6,
 }
+NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # equations keep cones
+CENTERED = 1e-4  # of the smoothing, what equations of contacts may leave
 
 
 class Problem:
@@ -105,6 +117,7 @@ class Problem:
         options: Mapping[str, Any] | None = None,
         monitor: bool | Callable[[Record], Any] | None = None,
         raise_on_failure: bool = True,
+        smoothing: float | None = None,
     ) -> Solution:
         """The trajectory that (locally) minimizes the cost.
 
@@ -129,6 +142,9 @@ class Problem:
             For CasADi's `nlpsol` with that solver, e.g. ``{"ipopt.linear_solver": "mumps"}``.
         max_iterations, monitor, raise_on_failure
             As in `vioc.control.optimize`; FATROP does not tell its iterates.
+        smoothing : float, optional
+            Of maps with contact, m^2/s^2: where the search begins, felt from afar, before it falls to the
+            maps' own. Default 1, or their own where the guess is a solution of the same program.
 
         Returns
         -------
@@ -144,23 +160,50 @@ class Problem:
             raise ValueError(f"solver: unknown {solver!r}; {near_misses(solver, SOLVERS)}")
         check_ending(tolerance, max_iterations)
         t = self.transcription(self._form(solver, form))
-        p = t.given_values()
         limits = self._limits(t, initial)
-        w, mu, nu = self._start(guess, t)
-        w = np.clip(w, *limits)
-        warm = WARM if solver == "ipopt" and mu is not None else {}
-        settings = {**warm, **(options or {})}
-        key = (solver, t.form, tolerance, max_iterations, str(sorted(settings.items())))
-        if key not in self._solvers:
-            self._solvers[key] = Solver(t, solver, tolerance, max_iterations, settings)
+        own, known = t.own_smoothing, self._duals(guess, t)
+        wide = 0.0 if own is None else own if known is not None else WIDE if smoothing is None else smoothing
+        w, p = np.clip(self._start(guess, t, wide), *limits), t.given_values(wide)
         self._check_finite(t, w, p)
         log = Log("dmoc", HEADER, monitor)
-        outcome = self._solvers[key](w, p, limits, mu, nu, log)
-        gradient = np.asarray(t.program.grad_f(outcome.w, p)[1]).ravel()
-        J = t.program.jac_g(outcome.w, p)[1].sparse()
-        raw = Raw(t, outcome.w, outcome.mu, -(gradient + J.T @ outcome.mu), p, *limits)
-        found = solution(self, raw, outcome, History.of(log.records))
+
+        def one(p: np.ndarray, w: np.ndarray, duals: Any, tolerance: float, count: int, more: Any) -> Found:
+            warm = WARM if solver == "ipopt" and duals is not None else {}
+            settings = {**warm, **(more if solver == "ipopt" else {}), **(options or {})}
+            key = (solver, t.form, tolerance, count, str(sorted(settings.items())))
+            if key not in self._solvers:
+                self._solvers[key] = Solver(t, solver, tolerance, count, settings)
+            mu, nu = (None, None) if duals is None else duals
+            return self._solvers[key](w, p, limits, mu, nu, log)
+
+        stages: list[Stage] = []
+        if own is None:
+            outcome = one(p, w, known, tolerance, max_iterations, {})
+        else:
+
+            def stage(level: float, before: tuple[Found, float] | None, last: bool) -> tuple[Found, float]:
+                q, start, count = t.given_values(level), (w, known), max_iterations
+                more = {"ipopt.constr_viol_tol": CENTERED * own} if last else {}
+                if before is not None:
+                    found, there = before
+                    duals = found.mu, self._bounds_duals(t, found, t.given_values(there))
+                    start, count = (found.w, duals), BUDGET
+                elif known is None:
+                    more |= NEAR
+                found = one(q, *start, tolerance if last else max(LOOSE, tolerance), count, more)
+                return found, float(t.program.values(found.w, q)[0])
+
+            outcome, wide, stages = follow(stage, own, wide, max_iterations)
+            p = t.given_values(wide)
+        raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits)
+        found = solution(self, raw, outcome, History.of(log.records), stages)
         return finished(found, None, monitor, raise_on_failure)
+
+    @staticmethod
+    def _bounds_duals(t: Transcription, found: Found, p: np.ndarray) -> np.ndarray:
+        """Multipliers of the bounds that the others leave."""
+        gradient = np.asarray(t.program.grad_f(found.w, p)[1]).ravel()
+        return -(gradient + t.program.jac_g(found.w, p)[1].sparse().T @ found.mu)
 
     def refined(self, factor: int) -> Problem:
         """The same problem with `factor` times as many steps in the same time."""
@@ -200,18 +243,19 @@ class Problem:
 
     # -- starts ---------------------------------------------------------------------------------
 
-    def _start(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """The guess as unknowns, and multipliers where they are known."""
+    def _duals(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray] | None:
+        """Multipliers of a guess that is a solution of the same program."""
+        raw = guess.raw if isinstance(guess, Solution) else None
+        if raw is None or len(guess.phases) != len(self.phases):
+            return None
+        sizes = ((s.program.size, s.program.rows, s.form) for s in (t, raw.transcription))
+        return (raw.mu.copy(), raw.nu.copy()) if len({*sizes}) == 1 else None
+
+    def _start(self, guess: Any, t: Transcription, smoothing: float = 0.0) -> np.ndarray:
+        """The guess as unknowns."""
         if isinstance(guess, Solution):
-            raw = guess.raw
-            theirs = raw.transcription
-            same = (t.program.size, t.program.rows, t.form) == (
-                theirs.program.size,
-                theirs.program.rows,
-                theirs.form,
-            )
-            if same and len(guess.phases) == len(self.phases):
-                return raw.w.copy(), raw.mu.copy(), raw.nu.copy()
+            if self._duals(guess, t) is not None:
+                return guess.raw.w.copy()
             guess = [part.trajectory for part in guess.phases]
         guesses = guess if isinstance(guess, list) else [guess]
         if len(guesses) == 1 and len(self.phases) > 1 and guesses[0] is None:
@@ -224,13 +268,13 @@ class Problem:
         for item, phase, at in zip(guesses, self.phases, t.layouts, strict=True):
             c = curve(item, phase)
             w[at.X[at.unknown]] = c.x[at.unknown]
-            w[at.U], w[at.L] = c.u, c.multipliers
+            w[at.U], w[at.L] = c.u, unknowns(phase, c, smoothing)
             w[at.V[at.V >= 0]] = quantities(phase, c.x)[at.V >= 0]
             if at.staged:
                 w[at.W] = c.x[1:]
             if at.H is not None:
                 w[at.H] = c.length
-        return w, None, None
+        return w
 
     def _limits(self, t: Transcription, initial: Any) -> tuple[np.ndarray, np.ndarray]:
         """Bounds of the unknowns, with another initial state."""
@@ -309,7 +353,7 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
         None asks for any motion within the limits.
     steps, initial, final, bounds, constraints, rates, periodic, duration, quadrature, k0, name
         The problem, see `Phase`.
-    guess, solver, form, tolerance, max_iterations, options, monitor, raise_on_failure
+    guess, solver, form, tolerance, max_iterations, options, monitor, raise_on_failure, smoothing
         See `Problem.solve`.
 
     Raises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from vioc.control.dmoc import eliminated
 from vioc.control.dmoc.dependence import dependent
+from vioc.control.dmoc.homotopy import Stage, reached
 from vioc.control.dmoc.named import Duals, Raw, defect, duals, violations
 from vioc.control.dmoc.phase import Phase, leap
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
@@ -16,6 +18,7 @@ from vioc.control.problem.limits import Violation
 from vioc.control.problem.result import OPEN_LOOP, History, Outcome
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
+from vioc.errors import StepError
 from vioc.maps.given import AsTrajectory
 from vioc.maps.switched import SwitchedMap
 from vioc.maps.trajectory import Trajectory
@@ -35,11 +38,14 @@ class Rollout(NamedTuple):
         Largest difference of its states from the solution's.
     cost : float or None
         By the phase's `Cost`; None without one.
+    feedback : bool
+        Whether the inputs were applied with feedback.
     """
 
     trajectory: Trajectory
     gap: float
     cost: float | None
+    feedback: bool
 
 
 class _Motion(AsTrajectory):
@@ -102,6 +108,8 @@ class Solution(_Motion, Outcome):
         The vectors of the program; None in a solution that was pickled.
     joined : Trajectory or None
         All phases one behind the other, of a `SwitchedMap`; None where their states differ.
+    stages : list of Stage
+        Of maps with contact: the smoothings on the way to their own.
     """
 
     problem: Problem = field(repr=False)
@@ -116,6 +124,7 @@ class Solution(_Motion, Outcome):
     stats: dict[str, Any] = field(repr=False)
     raw: Any = field(repr=False, default=None)
     joined: Trajectory | None = field(repr=False, default=None)
+    stages: list[Stage] = field(repr=False, default_factory=list)
 
     def only(self) -> PhaseSolution:
         """The only phase. ValueError where there are several."""
@@ -170,7 +179,8 @@ class Solution(_Motion, Outcome):
         """
         run = self._motion(phase)
         again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
-        if _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max()):
+        feedback = _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max())
+        if feedback:
             regulator = self.stabilize(1.0, 1.0, phase=phase)
             again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
         runs = again.map.parts_of(again) if isinstance(again.map, SwitchedMap) else [again]
@@ -178,10 +188,44 @@ class Solution(_Motion, Outcome):
         costs = [p.phase.cost for p in parts if p.phase is not None and p.phase.cost is not None]
         known = len(costs) == len(runs)
         total = sum(c.value(r) for c, r in zip(costs, runs, strict=True)) if known else None
-        return Rollout(again, _gap(run, again), total)
+        return Rollout(again, _gap(run, again), total, feedback)
 
     def _motion(self, phase: int | None) -> Trajectory:
         return self.trajectory if phase is None else self.phases[phase].trajectory
+
+    def describe(self, phase: int | None = None) -> str:
+        """How it ended, and how near the plan is to what the map makes of its inputs; text.
+
+        Of contacts: the largest product of gap and impulse, and the smoothings on the way.
+
+        Examples
+        --------
+        >>> print(best.describe())
+        """
+        run, lines = self._motion(phase), [self.message]
+        try:
+            again = self.rollout(phase)
+        except StepError as error:
+            lines.append(f"replay by the map: {error}")
+        else:
+            off = np.abs(run.map.difference(run.x, again.trajectory.x)).max(axis=0)
+            names = getattr(run.map, "error_names", run.map.state_names)
+            how = "with feedback, open loop is unstable" if again.feedback else "of the inputs, open loop"
+            worst = f", most in {names[int(off.argmax())]}" if off.max() > 0 else ""
+            lines.append(f"replay by the map, {how}: {off.max():.1e} from the plan{worst}")
+        if products := self.products(phase):
+            name = max(products, key=lambda n: np.abs(products[n]).max())
+            lines.append(f"gap x impulse: at most {np.abs(products[name]).max():.1e}, of {name}")
+        if self.stages:
+            way = ", ".join(f"{s.smoothing:.0e} ({s.iterations})" for s in self.stages)
+            lines.append(f"smoothings, m^2/s^2 (iterations): {way}")
+        return "\n".join(lines)
+
+    def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
+        """Of each contact and limit, the gap at the end of each step times its impulse (N,), m N s."""
+        run = self._motion(phase)
+        names = () if run.map.relaxed is None else run.map.relaxed.contacts
+        return {n: run[f"gap.{n}"][1:] * run[f"force.{n}"] * run.step_lengths for n in names}
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int | None = None) -> Regulator:
         """The time-varying regulator about the motion, or one phase of it; weights as in `vioc.control.dlqr`.
@@ -224,7 +268,7 @@ class Solution(_Motion, Outcome):
         parts = tuple(PhaseSolution(None, q.trajectory, q.duals, q.defect) for q in self.phases)  # type: ignore[arg-type]
         ended = self.status, self.message, self.iterations, self.history
         fields = self.cost, *ended, self.seconds, self.violations
-        return Solution, (None, parts, *fields, {}, None, self.joined)
+        return Solution, (None, parts, *fields, {}, None, self.joined, self.stages)
 
     def __repr__(self) -> str:
         return f"Solution({self.message}; {', '.join(f'{len(p.trajectory)} steps' for p in self.phases)})"
@@ -234,7 +278,9 @@ def _gap(run: Trajectory, other: Trajectory) -> float:
     return float(np.abs(run.map.difference(run.x, other.x)).max())
 
 
-def solution(problem: Problem, raw: Raw, outcome: Found, history: History) -> Solution:
+def solution(
+    problem: Problem, raw: Raw, outcome: Found, history: History, stages: Sequence[Stage] = ()
+) -> Solution:
     """Name everything that the vectors hold."""
     status, iterations = outcome.status, outcome.iterations
     t = raw.transcription
@@ -250,7 +296,8 @@ def solution(problem: Problem, raw: Raw, outcome: Found, history: History) -> So
         time = start + h * np.arange(phase.steps + 1)
         times.append(time)
         x, u = eliminated.states(t, i, raw.w, raw.p), raw.w[at.U]
-        multipliers = raw.w[at.L]
+        each = phase.equations.multipliers.map(phase.steps)
+        multipliers = np.asarray(each(raw.w[at.L].T, h, phase.map.theta)).T
         if not phase.equations.implicit and maps[i].multiplier_names:
             multipliers = _step_multipliers(maps[i], x, u, k0, h)
         run = Trajectory(maps[i], time, x, u, multipliers, k0=k0).on_its_step()
@@ -264,9 +311,13 @@ def solution(problem: Problem, raw: Raw, outcome: Found, history: History) -> So
             f"constraints depend on each other there: {', '.join(together[:5])}{more}. Leave out one of them "
             "(what the others imply, or prevent), loosen a limit, or start from another guess"
         )
+    if stages and status != Status.CONVERGED:
+        least, own = reached(list(stages)), t.own_smoothing
+        wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {own:.2g}"
+        advice = f"{wider if least < np.inf else 'no contacts were solved at any smoothing'}; {advice}"
     message = verdict(status, f"{iterations} iterations", float(cost[0]), advice, found=found)
     ended = status, message, iterations, history, outcome.seconds, found, outcome.stats, raw
-    return Solution(problem, tuple(phases), float(cost[0]), *ended, _joined(problem, phases))
+    return Solution(problem, tuple(phases), float(cost[0]), *ended, _joined(problem, phases), list(stages))
 
 
 def _joined(problem: Problem, phases: list[PhaseSolution]) -> Trajectory | None:

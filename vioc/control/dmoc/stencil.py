@@ -93,14 +93,14 @@ class Node:
     ----------
     x : (nx,)
         The state. What is eliminated of it (see `StepRows`) is written out in the sample before.
-    u, multipliers : (nu,), (nm,)
-        Of the step that starts here.
+    u, unknowns, multipliers : (nu,), (nw,), (nm,)
+        Of the step that starts here: inputs, what else is unknown, the map's multipliers.
     quantities : (nw,)
         ``map.implicit``, where the phase lifts them.
     w : (nx,)
         The copy of the next state that a staged program has.
-    t, h, theta, data
-        Time, step length, the map's parameters, references.
+    t, h, theta, data, smoothing
+        Time, step length, the map's parameters, references; of contacts.
     """
 
     def __init__(self, stencil: Stencil, phase: int, k: int, fixed: bool):
@@ -137,15 +137,20 @@ class Node:
         """The eliminated entries of the next state, whose other ones are `kept`."""
         at, f = self._layout, self._of.map
         x, x1 = (_placed(f.nx, (at.kept, values)) for values in (self._kept, kept))
-        return self._of.equations.given_next(x, self.u, x1, self.multipliers, self.t, self.h, self.theta)
+        more = self.unknowns, self.t, self.h, self.theta, self.smoothing
+        return self._of.equations.given_next(x, self.u, x1, *more)
 
     @property
     def u(self) -> Any:
         return self._unknown("u", self._layout.U)
 
     @property
-    def multipliers(self) -> Any:
+    def unknowns(self) -> Any:
         return self._unknown("lam", self._layout.L)
+
+    @property
+    def multipliers(self) -> Any:
+        return self._of.equations.multipliers(self.unknowns, self.h, self.theta)
 
     @property
     def quantities(self) -> Any:
@@ -175,6 +180,10 @@ class Node:
     @property
     def data(self) -> Any:
         return self.section("data")
+
+    @property
+    def smoothing(self) -> Any:
+        return self.section("smoothing")
 
 
 class _Entry:

@@ -89,8 +89,8 @@ class Transcription:
         before = (p.steps * h for p, h in zip(self.phases[:i], lengths, strict=False))
         return self.phases[0].k0 * lengths[0] + sum(before)
 
-    def given_values(self) -> np.ndarray:
-        """The parameter vector p of the program."""
+    def given_values(self, smoothing: float = 0.0) -> np.ndarray:
+        """The parameter vector p of the program; contacts at a smoothing, but not below their maps' own."""
         numbers: dict[tuple[int, str], Any] = {}
         for i, phase in enumerate(self.phases):
             numbers[i, "theta"] = phase.map.theta
@@ -98,8 +98,20 @@ class Transcription:
             numbers[i, "t0"] = self.start_time(i) if i else 0.0
             numbers[i, "k"] = np.arange(phase.steps + 1) + (0 if i else phase.k0)
             numbers[i, "data"] = phase.data
+            numbers[i, "smoothing"] = self.smoothings(i, smoothing)
             numbers[i, "delta"] = np.zeros((phase.steps, len(self.layouts[i].eliminated)))
         return self.given.values(numbers)
+
+    def smoothings(self, i: int, least: float = 0.0) -> np.ndarray:
+        """That of phase i's contacts (1,): the map's own, or `least` where that is more; (0,) without."""
+        eq = self.phases[i].equations
+        return np.array([max(least, eq.relaxed.smoothing)] if eq.relaxed is not None else [])
+
+    @property
+    def own_smoothing(self) -> float | None:
+        """The least of the maps' own; None without contact."""
+        own = [s for i in range(len(self.phases)) for s in self.smoothings(i)]
+        return min(own, default=None)
 
     def names(self) -> tuple[list[str], list[str]]:
         """Of the unknowns and of the rows, each with its sample."""
@@ -110,7 +122,7 @@ class Transcription:
                 (f.state_names, at.W),
                 (f.state_names, at.X),
                 (tuple(f"u.{n}" for n in f.input_names), at.U),
-                (tuple(f"lambda.{n}" for n in f.multiplier_names), at.L),
+                (phase.equations.unknowns, at.L),
                 (tuple(f"implicit.{j}" for j in range(phase.quantities)), at.V),
             ):
                 for (k, j), i in np.ndenumerate(index):
@@ -132,6 +144,7 @@ class Transcription:
             ("t0", (1,)),
             ("k", (phase.steps + 1, 1)),
             ("data", phase.data.shape),
+            ("smoothing", (phase.equations.smoothings,)),
             ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # 0, for what it would change
         ):
             self.given.add(i, name, shape)
@@ -142,7 +155,7 @@ class Transcription:
             for index, known, pair in (
                 (at.X, at.unknown, phase.state_limits),
                 (at.U, ..., phase.input_limits),
-                (at.L, ..., phase.multiplier_limits),
+                (at.L, ..., phase.unknown_limits),
             ):
                 low[index[known]], high[index[known]] = (side[known] for side in pair)
             if at.H is not None:
@@ -241,8 +254,8 @@ class Transcription:
             return node.w if at.staged else stencil.node(i, 1).x
 
         def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
-            args = node.x, node.u, after(stencil, node), node.multipliers, node.t, node.h, node.theta
-            return stencil.kind(0), eq.function(*args)[which]
+            args = node.x, node.u, after(stencil, node), node.unknowns, node.t, node.h, node.theta
+            return stencil.kind(0), eq.at(*args, node.smoothing)[which]
 
         def cost(stencil: Stencil, node: Node) -> tuple[Any, Any]:
             x1 = None if phase.quadrature == "left" else after(stencil, node)
@@ -262,7 +275,7 @@ class Transcription:
         assert phase.cost is not None
         c = phase.cost
         width = c.reference_size
-        x, u, lam, h, theta = node.x, node.u, self._multipliers(i, node), node.h, node.theta
+        x, u, lam, h, theta = node.x, node.u, node.multipliers, node.h, node.theta
         now = node.data[:width]
 
         def at(state: ca.SX, data: ca.SX, place: Node) -> ca.SX:
@@ -277,11 +290,6 @@ class Transcription:
         if phase.quadrature == "midpoint":
             return weight * at((x + x1) / 2, (now + later) / 2, node)
         return weight * (at(x, now, node) + at(x1, later, after)) / 2
-
-    def _multipliers(self, i: int, node: Node) -> Any:
-        """Those of a step, 0 where they are no unknowns."""
-        nm = len(self.phases[i].map.multiplier_names)
-        return node.multipliers if self.phases[i].multipliers == nm else ca.SX.zeros(nm)
 
     def _gaps(self, i: int) -> None:
         """x[k+1] = w[k], and equal step lengths, of a staged program."""
@@ -319,7 +327,7 @@ class Transcription:
         def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
             u, lam, h = ca.SX.zeros(f.nu), ca.SX.zeros(len(f.multiplier_names)), ca.SX(0)
             if by_step:
-                u, lam, h = node.u, self._multipliers(i, node), node.h
+                u, lam, h = node.u, node.multipliers, node.h
             found = []
             for c, offset in members:
                 reference = c.symbols()
@@ -382,7 +390,7 @@ class Transcription:
     def _given_end_rows(self, i: int) -> list[int]:
         """Rows h(x_N) = 0 that only depend on what is given at the end."""
         phase = self.phases[i]
-        _, depends = constraint_values(phase.map) if phase.multipliers else ([], [])
+        _, depends = constraint_values(phase.map) if phase.unknowns else ([], [])
         given = {n for n, fixed in zip(phase.map.state_names, phase.fixed_end, strict=True) if fixed}
         names = self.step_names[i]
         settled = [c for c, d in zip(phase.map.multiplier_names, depends, strict=False) if d and d <= given]
@@ -395,7 +403,7 @@ class Transcription:
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
         given |= {f.state_names[j] for j in phase.shifts}
         before = frozenset(self.phases[i - 1].map.multiplier_names) if i or linked else frozenset()
-        rows = loose_start(f, given, linked, before) if phase.multipliers else {}
+        rows = loose_start(f, given, linked, before) if phase.unknowns else {}
         if rows:
             e = ca.Function("start", [f.symbols.x, f.symbols.parameters], [ca.vertcat(*rows.values())])
             self._add(i, lambda stencil, node: (ca.SX(0), e(node.x, node.theta)), [0], [*rows])

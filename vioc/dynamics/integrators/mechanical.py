@@ -391,7 +391,7 @@ class MechanicalMap(KernelMap):
         return Evaluator(ca.Function("frames", args, [ca.densify(ca.vertcat(*places))], OPTIONS))
 
 
-def rebuilt(kind: type[Map], system: System, dt: float, options: dict, parameters: dict[str, float]) -> Map:
+def rebuilt(kind: Any, system: System, dt: float, options: dict, parameters: dict[str, float]) -> Any:
     """A map of a system with these options and parameters, as when it is unpickled."""
     f = kind(system, dt, **options)
     return f.with_parameters(**parameters) if parameters != f.parameters else f

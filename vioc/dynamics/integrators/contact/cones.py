@@ -121,7 +121,8 @@ class LinearCone(Cone):
     def positive(self) -> tuple[int, ...]:
         return tuple(range(self.size - 1))
 
-    def _directions(self) -> ca.DM:
+    def directions(self) -> ca.DM:
+        """Unit vectors (2, count) of friction."""
         angle = 2 * np.pi * np.arange(self.count) / self.count
         return ca.DM(np.round(np.array([np.cos(angle), np.sin(angle)]), 15))
 
@@ -132,13 +133,13 @@ class LinearCone(Cone):
         s = ca.fmax(w[0], speed)
         gamma = kappa / s
         share = mu * gamma / (1 + self.count)
-        v = self._directions().T @ w[1:]
+        v = self.directions().T @ w[1:]
         psi = kappa / share + ca.norm_2(w[1:])
         return ca.vertcat(s, gamma, psi, share, *[share] * self.count, psi + v, gamma)
 
     def impulse(self, y: Any) -> Any:
         gamma, _, _, beta, _ = self._parts(y)
-        return ca.vertcat(gamma, self._directions() @ beta)
+        return ca.vertcat(gamma, self.directions() @ beta)
 
     def multipliers(self, y: Any) -> Any:
         return ca.vertcat(self.impulse(y), y[2])
@@ -155,10 +156,10 @@ class LinearCone(Cone):
     def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
         gamma, psi, sigma, beta, eta = self._parts(y)
         bound = (self._bound(y, mu, lag) - sigma - ca.sum1(beta)) * (psi / ca.fmax(mu * gamma, sigma))
-        return ca.vertcat(w[0] - y[0], self._directions().T @ w[1:] + psi - eta, bound)
+        return ca.vertcat(w[0] - y[0], self.directions().T @ w[1:] + psi - eta, bound)
 
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
-        gamma, tau, psi, directions = p[0], p[1:3], p[3], self._directions()
+        gamma, tau, psi, directions = p[0], p[1:3], p[3], self.directions()
         beta = kappa / (psi + directions.T @ w[1:])
         return ca.vertcat(
             w[0] * gamma - kappa, tau - directions @ beta, psi * (mu * gamma - ca.sum1(beta)) - kappa
@@ -167,7 +168,7 @@ class LinearCone(Cone):
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
         _, psi, sigma, beta, eta = self._parts(y)
         ds, dgamma = self._normal(y, w, dw, kappa)
-        across = self._directions().T
+        across = self.directions().T
         deta = (across @ w[1:] + psi - eta) + across @ dw[1:]  # and d psi, below
         slope = beta / eta
         dbeta = kappa / eta - beta - slope * deta

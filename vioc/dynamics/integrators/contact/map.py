@@ -5,7 +5,7 @@ The equations are in `step`, their solver in `interior`; the maths is in docs/ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import casadi as ca
@@ -21,7 +21,7 @@ from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, eq
 from vioc.dynamics.integrators.contact.flat import FlatTape
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
-from vioc.dynamics.integrators.contact.relaxed import relaxed_step
+from vioc.dynamics.integrators.contact.relaxed import relaxed
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
 from vioc.dynamics.integrators.contact.touching import Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -31,7 +31,6 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
-from vioc.maps.trajectory import Split
 
 PENETRATION = 1e-6  # m or rad, of a start
 
@@ -136,8 +135,7 @@ class ContactVI(TouchingMap):
     @property
     def interior(self) -> InteriorPoint:
         """The solver of steps, in numpy."""
-        scales = self.lagrangian.mass_scale
-        return InteriorPoint(self.ends, scales, self.mass, self.barrier, self.tolerance, polish=True)
+        return InteriorPoint(self.ends, self.lagrangian.mass_scale, self.mass, self.barrier, self.tolerance)
 
     @property
     def kernel(self) -> Kernel | None:
@@ -163,12 +161,12 @@ class ContactVI(TouchingMap):
             rows=self.nm,
             bodies=0,
             past=1,
+            guess=self.nx,
             scales=self.lagrangian.mass_scale,
             mass=self.mass,
             stop=self.tolerance,
             limit=0,
             sample=0.0,
-            polish=True,
             whole=lambda multipliers: multipliers,
             wrap=self.wrapped,
         )
@@ -189,11 +187,6 @@ class ContactVI(TouchingMap):
         if found is not None:
             return *found, None
         return super()._settled(step, found, error)
-
-    def _shares(self, split: Split) -> np.ndarray:
-        shares = super()._shares(split)
-        shares[:-1, [n.endswith(".slip") for n in self.multiplier_names]] = 0.0  # speeds, the last
-        return shares
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         with np.errstate(all="ignore"):
@@ -257,10 +250,13 @@ class ContactVI(TouchingMap):
         rows = ca.vertcat(R, x1[self.nd :] - X[self.nd :])
         return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows], OPTIONS)
 
+    @property
+    def relaxed(self) -> RelaxedStep:  # type: ignore[override]
+        return self._relaxed(self.theta, self.smoothing)
+
     @shared
-    def relaxed(self) -> RelaxedStep:
-        """A step's equations at any smoothing."""
-        return relaxed_step(self)
+    def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
+        return relaxed(self)
 
     @shared
     def _derivatives(self) -> ContactDerivatives:

@@ -1,87 +1,66 @@
-"""A step with contact in generalized coordinates as equations at any smoothing, for programs."""
+"""A step with contact in generalized coordinates as equations at any smoothing, for programs.
+
+docs/maths/contact_implicit.md
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import casadi as ca
 import numpy as np
 
-from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.contact.derivatives import equations
+from vioc.dynamics.integrators.contact.laws import law_of
 from vioc.dynamics.integrators.contact.step import balance
-from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.derivatives import Steps
-from vioc.maps.relaxed import RelaxedStep
+from vioc.maps.relaxed import RelaxedStep, relaxed_step
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
 
 
-def relaxed_step(f: ContactVI) -> RelaxedStep:
-    """Unknowns are a step's multipliers, but of friction along what nothing moves (across the plane of a
-    planar mechanism), and of each gap its velocity s = phi(q_k+1)/dt.
+def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
+    """The equations of a map's step, by the parameters' values and the smoothing.
+
+    Unknowns are the impulses of the constraints, then the variables of each contact's law. Friction along
+    what nothing moves (across the plane of a planar mechanism) is none.
     """
-    touches, names = f.touches.all, f.multiplier_names
-    x, u, p, theta, dt = f.symbols
+    x, u, _, theta, dt = f.symbols
     x1, t, smoothing = ca.SX.sym("x_next", f.nx), ca.SX.sym("t"), ca.SX.sym("smoothing")
-    s = ca.SX.sym("s", len(touches))
-    V = (part(x1, 0, f.nd) - part(x, 0, f.nd)) / dt
-    R, X = equations(f, x, u, V, p, t, dt, theta, smoothing * f.mass, s)
+    V, kappa = (part(x1, 0, f.nd) - part(x, 0, f.nd)) / dt, smoothing * f.mass
     at = balance(f, x, u, V, t, dt, theta)
-    still = [n for touch, J in zip(touches, at.J, strict=True) for n in _still(touch, J)]
-    kept = [i for i, n in enumerate(names) if n not in still]
-    none = ca.SX.zeros(len(still))
-    rows = [n for touch in touches for n in touch.multipliers]  # a law each
-    laws = [i for i, n in enumerate(rows) if n not in still]
-    first = f.nd + f.nm
-    R = ca.vertcat(R[:first], R[[first + i for i in laws]], at.gaps - s)
-    (R,) = ca.substitute([R], [p[[names.index(n) for n in still]]], [none])
-    own = p[kept]
-    w = ca.vertcat(own, s)
-    known = ca.Function("w", [w, dt], [ca.substitute(p, p[[names.index(n) for n in still]], none)])
-    function = ca.Function(
-        "relaxed", [x, u, x1, w, t, dt, theta, smoothing], [ca.vertcat(R, x1[f.nd :] - X[f.nd :])], OPTIONS
-    )
-    positive = {n for touch in touches for n in (touch.name, f"{touch.name}.slip")}
-    unknowns = (*(names[i] for i in kept), *(f"{touch.name}.gap" for touch in touches))
-    lower = np.array(
-        [0.0 if n in positive else -np.inf for n in unknowns[: len(kept)]] + [0.0] * len(touches)
-    )
+    laws = [law_of(touch.cone, _moving(J)) for touch, J in zip(f.touches.all, at.J, strict=True)]
+    sizes = [f.nm, *(len(law.unknowns) for law in laws)]
+    w = ca.SX.sym("w", sum(sizes))
+    lam, *z = ca.vertsplit(w, np.cumsum([0, *sizes]).tolist())
+
+    push, rows, multipliers, guess = -at.Dh0.T @ lam, [], [lam], [ca.SX.zeros(f.nm)]
+    friction = ca.vertsplit(f.touches.friction(theta))
+    for law, own, speeds, J, mu in zip(laws, z, at.speeds, at.J, friction, strict=True):
+        push = push + J.T @ law.impulse(own, mu)
+        rows.append(law.equations(own, speeds, kappa, mu))
+        multipliers.append(law.multipliers(own, mu))
+        guess.append(law.start(speeds, ca.sqrt(smoothing), kappa, mu))
+    momentum = part(x, f.nq, f.nq + f.nd) + at.parts.impulse + push
+    after = ca.vertcat(at.q1[f.nd :], momentum, at.rates[f.nd :])
+    each = zip(f.touches.all, laws, strict=True)
+    named = [(f"{touch.name}: {n}", low) for touch, law in each for n, low in law.unknowns]
+    unknowns = [*((f"lambda.{n}", -np.inf) for n in f.system.constraint_names), *named]
     states = f.state_names
-    row_names = (
+    names = (
         *(f"dynamics.{n}" for n in states[f.nq : f.nq + f.nd]),
         *(f"h.{n}" for n in f.system.constraint_names),
-        *(f"contact.{rows[i]}" for i in laws),
-        *(f"gap.{touch.name}" for touch in touches),
-        *(f"dynamics.{n}" for n in (*states[f.nd : f.nq], *states[: f.nd], *states[f.nq + f.nd :])),
+        *(n for n, _ in named),
+        *(f"dynamics.{n}" for n in (*states[f.nd : f.nq], *states[f.nq :])),
     )
-    begun = _start(f, kept)
-
-    def start(steps: Steps, smoothing: float) -> np.ndarray:
-        V = (steps.x1[:, : f.nd] - steps.x0[:, : f.nd]) / steps.h[:, None]
-        given = steps.x0, steps.u, V, steps.t[:, None], steps.h[:, None]
-        w = begun(*given, np.array([smoothing]), f.theta)[0][..., 0]
-        return np.where(np.isfinite(w), w, 0.0)
-
-    return RelaxedStep(function, row_names, unknowns, lower, np.full(len(lower), np.inf), known, start)
+    equations = ca.vertcat(at.parts.balance + push, at.h, *rows, x1[f.nd :] - after)
+    pairs = list(zip(names, ca.vertsplit(equations), strict=True))
+    args = [x, u, x1, w, t, dt, theta, smoothing]
+    contacts = [touch.name for touch in f.touches.all]
+    return relaxed_step(args, pairs, unknowns, ca.vertcat(*multipliers), ca.vertcat(*guess), contacts)
 
 
-def _still(touch: Any, J: ca.SX) -> list[str]:
-    """Multipliers of friction along directions in which nothing moves the second body past the first."""
-    names = touch.multipliers[1:3]
-    return [n for i, n in enumerate(names) if not J[1 + i, :].nnz()]
-
-
-def _start(f: ContactVI, kept: list[int]) -> Evaluator:
-    x, u, _, theta, dt = f.symbols
-    V, t, smoothing = ca.SX.sym("V", f.nd), ca.SX.sym("t"), ca.SX.sym("smoothing")
-    at, kappa = balance(f, x, u, V, t, dt, theta), smoothing * f.mass
-    multipliers, s = [ca.SX.zeros(f.nm)], []
-    for touch, w, mu in zip(f.touches.all, at.speeds, ca.vertsplit(f.touches.friction(theta)), strict=True):
-        y = touch.cone.begin(w, ca.sqrt(smoothing), kappa, mu)
-        multipliers.append(touch.cone.multipliers(y))
-        s.append(y[0])
-    w = ca.vertcat(ca.vertcat(*multipliers)[kept], *s)
-    return Evaluator(ca.Function("start", [x, u, V, t, dt, smoothing, theta], [ca.densify(w)], OPTIONS))
+def _moving(J: ca.SX) -> list[int]:
+    """Tangents of a touch along which something moves."""
+    return [i for i in range(J.shape[0] - 1) if J[1 + i, :].nnz()]

@@ -8,6 +8,7 @@ with the state x_k = (Z_k, nu_k) and the input u_k of the interval. The maths is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -31,8 +32,9 @@ from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP, build_kernel
 from vioc.dynamics.integrators.maximal.quantities import Quantities
+from vioc.dynamics.integrators.maximal.relaxed import relaxed
 from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
-from vioc.dynamics.integrators.maximal.space import STATE, TWIST
+from vioc.dynamics.integrators.maximal.space import POSE_NAMES, STATE, TWIST, TWIST_NAMES
 from vioc.dynamics.integrators.maximal.states import START, States
 from vioc.dynamics.integrators.maximal.tape import BodyTape
 from vioc.dynamics.integrators.mechanical import rebuilt
@@ -43,11 +45,10 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared, shared_by_step
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import Kernel
+from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.trajectory import Split, Trajectory
 
 UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
-POSE_NAMES = ("x", "y", "z", "qw", "qx", "qy", "qz")
-TWIST_NAMES = ("vx", "vy", "vz", "wx", "wy", "wz")
 
 
 class MaximalVI(DivisibleMap):
@@ -160,6 +161,11 @@ class MaximalVI(DivisibleMap):
     def identity(self) -> dict[str, Any]:
         smoothed = {"smoothing": self.smoothing} if self.graph.touches else {}
         return {**super().identity(), "model": repr(self.system), **smoothed}
+
+    def smoothed(self, smoothing: float) -> MaximalVI:
+        """The same map with contacts and limits of another smoothing."""
+        options = dict(tolerance=self.tolerance, backend=self.backend.name, smoothing=smoothing)
+        return rebuilt(type(self), self.system, self.dt, options, self.parameters)
 
     # -- the state space ------------------------------------------------------------------------------
 
@@ -304,12 +310,12 @@ class MaximalVI(DivisibleMap):
             rows=len(graph.names),
             bodies=n,
             past=PAST,
+            guess=STATE * n,
             scales=graph.scales,
             mass=self.mass,
             stop=self.tolerance if graph.touches else STOP,
             limit=ITERATIONS,
             sample=0.5,
-            polish=False,
             whole=self.whole,
             wrap=np.zeros(self.nx),
         )
@@ -379,6 +385,14 @@ class MaximalVI(DivisibleMap):
     def residual(self) -> ca.Function | None:
         """Of maps without contact; a quaternion's norm is kept by its own four equations."""
         return None if self.graph.touches else self.derivatives.residual
+
+    @property
+    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
+        return self._relaxed(self.theta, self.smoothing) if self.graph.touches else None
+
+    @shared
+    def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
+        return relaxed(self)
 
     def _linearize_steps(self, steps: Steps) -> Linearization:
         return self.derivatives.first(steps, self.theta).linearization

@@ -19,6 +19,8 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 
 POSE, TWIST = 12, 6
 STATE = 7  # numbers of a body's pose in the state: x and the quaternion
+POSE_NAMES = ("x", "y", "z", "qw", "qx", "qy", "qz")
+TWIST_NAMES = ("vx", "vy", "vz", "wx", "wy", "wz")
 Pose = tuple[Vector, Matrix]
 
 

@@ -16,17 +16,13 @@ from typing import Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.algebra.vectors import Vector
-from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.integrators.contact.cones import Cone, cone_of
+from vioc.dynamics.integrators.contact.laws import law_of
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, Pose, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.terms.contacts import FrictionContact, Part
-from vioc.dynamics.terms.distances import meet
+from vioc.dynamics.terms.contacts import Contact, SphereContact
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.terms.shapes import Ground, Shape
-from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
 
 OPEN = 1e3  # m/s or rad/s, which nothing closes with
@@ -49,7 +45,7 @@ class Geometry:
     """
 
     def __init__(self, count: int, gap: Callable, size: int, cone: Cone, smoothing: float):
-        self.count, self.cone = count, cone
+        self.count, self.cone, self.law = count, cone, law_of(cone)
         Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
         V = [ca.SX.sym("V", TWIST) for _ in range(count)]
         data = ca.SX.sym("data", size + cone.friction)
@@ -64,10 +60,7 @@ class Geometry:
         T, dt = [ca.SX.sym("T", 3, 3) for _ in range(count)], ca.SX.sym("dt")
         H = [ca.densify(ca.horzcat(n[:3], n[3:] @ t / dt)) for n, t in zip(varied, T, strict=True)]
         self.landed = ca.Function("landed", [*Z, *T, dt, data], [phi / dt, *H], OPTIONS)
-        # at rest the first term alone balances what holds; the second opens gaps that nothing holds
-        s = phi / dt
-        wide = s * (s * s / smoothing) ** 2
-        level = s + wide / (1 + wide / OPEN)
+        level = opened(phi / dt, smoothing)
         self.level = ca.Function("level", [*Z, dt, data], [level, *map(ca.densify, varied)], OPTIONS)
         N = [ca.SX.sym("N", 1, TWIST) for _ in range(count)]
         a = ca.SX.sym("level")
@@ -78,6 +71,22 @@ class Geometry:
         """Impulses on the bodies and the equations of the multipliers p: for derivatives."""
         law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
         return [j.T @ p[: j.shape[0]] for j in J], law
+
+    def relaxed(
+        self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
+    ) -> tuple[list, Any]:
+        """The same of all variables of `laws`; a is that share of the gap's velocity."""
+        push = self.law.impulse(y, self._mu(data))
+        law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
+        return [j.T @ push for j in J], law
+
+    def multipliers(self, y: Any, data: Any) -> Any:
+        """Those of the touch, of variables of `laws`."""
+        return self.law.multipliers(y, self._mu(data))
+
+    def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
+        """Variables of `laws` within their bounds."""
+        return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
 
     # -- what the interior point needs, condensed onto the bodies ----------------------------------
 
@@ -178,13 +187,15 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> list[Tou
     """The touches of a system's contacts and limits, in their order."""
     found: list[Touch] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
-        if isinstance(item, JointLimits):
-            _check_angles(terms, item)
+        if isinstance(item, Contact):
+            found.append(_plane(terms, name, item, once, smoothing))
+        elif isinstance(item, SphereContact):
+            found.append(_spheres(terms, name, item, once, smoothing))
+        else:
+            if isinstance(item, JointLimits):
+                _check_angles(terms, item)
             for suffix, phi in item.gaps(terms).items():
                 found.append(_limit(terms, name + suffix, phi, once, smoothing))
-        elif isinstance(item, FrictionContact):
-            for suffix, part in item.parts().items():
-                found.append(_contact(terms, name + suffix, item, part, once, smoothing))
     return found
 
 
@@ -202,72 +213,90 @@ def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
             )
 
 
-def _contact(
-    terms: BodyGraph, name: str, item: FrictionContact, part: Part, once: Callable, smoothing: float
-) -> Touch:
-    """Two shapes that meet in one point."""
-    sides = [carried(terms, item, *part[:2]), carried(terms, item, *part[2:])]
-    pair, swapped = joined(terms, item, part[0], part[2])
-    first, second = sides[::-1] if swapped else sides
-    cone, mu = cone_of(item, terms.number(item.friction))
-    shapes, cut, free = (first[0], second[0]), len(first[1]), len(pair) == 1
-
-    def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
-        poses, twists = [(vec.ZERO, vec.IDENTITY)] * free + poses, [(vec.ZERO, vec.ZERO)] * free + twists
-        rows = data[:cut], data[cut:]
-        placed = [s.at(tuple(row), R, x) for s, row, (x, R) in zip(shapes, rows, poses, strict=True)]
-        phi, n, point = meet(*placed)
-        return phi, slip(n, point, poses, twists)
-
-    kinds = tuple(s if isinstance(s, Terrain) else type(s) for s in shapes)
-    data = (*first[1], *second[1])
-    geometry = once((kinds, free, cone), lambda: Geometry(len(pair), gap, len(data), cone, smoothing))
-    return Touch(name, pair, geometry, (*data, *mu))
-
-
-def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tuple[Shape, tuple]:
-    """A shape and its numbers in the axes of the body that carries its frame, or of the world."""
-    index = terms.system.frame_index(frame)
-    if index < 0:
-        return shape, shape.placed(terms.number, vec.IDENTITY, vec.ZERO)
-    place = terms.place(index)
-    if place.body != -1 and isinstance(shape, Ground):
+def _plane(terms: BodyGraph, name: str, item: Contact, once: Callable, smoothing: float) -> Touch:
+    system = terms.system
+    place = terms.place(system.frame_index(item.frame)) if item.frame != "world" else None
+    if place is None or place.body == -1:
+        raise ModelError(f"{system.name}: {item.label()}: the frame {item.frame!r} does not move")
+    ground = system.frame_index(item.plane)
+    if ground >= 0 and terms.place(ground).body != -1:
         raise ModelError(
-            f"{terms.system.name}: {item.label()}: the plane's frame {frame!r} moves; half-spaces are fixed "
+            f"{system.name}: {item.label()}: the plane's frame {item.plane!r} moves; half-spaces are fixed "
             "in the world"
         )
-    return shape, shape.placed(terms.number, place.rotation, place.position)
+    R, o = terms.node_pose(ground)
+    n = vec.apply(R, tuple(terms.number(c) for c in item.normal))
+    size = ca.sqrt(vec.dot(n, n))
+    n = tuple(c / size for c in n)
+    center = vec.add(place.position, vec.apply(place.rotation, tuple(terms.number(c) for c in item.center)))
+    level = vec.dot(n, o) + terms.number(item.offset)
+    cone, mu = cone_of(item, terms.number(item.friction))
+    data = (*center, *n, level, terms.number(item.radius), *mu)
+    geometry = once(("plane", cone), lambda: Geometry(1, _plane_gap, 8, cone, smoothing))
+    return Touch(name, (place.body,), geometry, data)
 
 
-def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tuple[tuple[int, ...], bool]:
-    """The bodies that carry two frames, parent first, without the world; whether that swaps the two."""
+def _plane_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
+    (x, R), (v, w) = poses[0], twists[0]
+    center, n, level, radius = tuple(data[:3]), tuple(data[3:6]), data[6], data[7]
+    arm = vec.apply(R, center)
+    phi = vec.dot(n, vec.add(x, arm)) - level - radius
+    velocity = vec.add(v, vec.cross(vec.apply(R, w), vec.sub(arm, vec.scale(radius, n))))
+    return phi, tuple(vec.dot(t, velocity) for t in vec.tangents(n))
+
+
+def _spheres(terms: BodyGraph, name: str, item: SphereContact, once: Callable, smoothing: float) -> Touch:
     system, model = terms.system, terms.model
-    where, bodies = f"{system.name}: {item.label()}", []
-    for frame in (frame1, frame2):
+    where, bodies, places = f"{system.name}: {item.label()}", [], []
+    for frame in (item.frame1, item.frame2):
         index = system.frame_index(frame)
-        bodies.append(-1 if index < 0 else terms.place(index).body)
+        place = terms.place(index) if index >= 0 else None
+        bodies.append(-1 if place is None else place.body)
+        places.append(vec.ZERO if place is None else place.position)
     a, b = bodies
-    child, parent = max(a, b), min(a, b)
-    if child == -1:
-        raise ModelError(f"{where}: the frame {frame2!r} does not move")
     if a == b:
-        raise ModelError(f"{where}: the frames {frame1!r} and {frame2!r} belong to one body")
-    if parent >= 0 and model.bodies[child].parent == parent and model.bodies[child].joint.rows:
+        raise ModelError(f"{where}: the frames {item.frame1!r} and {item.frame2!r} belong to one body")
+    child, parent = max(a, b), min(a, b)
+    if model.bodies[child].parent == parent and model.bodies[child].joint.rows:
         raise ModelError(
-            f"{where}: a {model.bodies[child].joint.kind} joint connects their bodies; shapes touch only "
+            f"{where}: a {model.bodies[child].joint.kind} joint connects their bodies; spheres touch only "
             "where no joint does"
         )
-    return ((child,) if parent < 0 else (parent, child)), b < a
+    radii = terms.number(item.radius1), terms.number(item.radius2)
+    if b < a:
+        places, radii = places[::-1], radii[::-1]
+    cone, mu = cone_of(item, terms.number(item.friction))
+    data = (*places[0], *places[1], *radii, *mu)
+    free = parent < 0
+
+    def build() -> Geometry:
+        def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
+            rest = [(vec.ZERO, vec.IDENTITY)] * free
+            still = [(vec.ZERO, vec.ZERO)] * free
+            return _sphere_gap([*rest, *poses], [*still, *twists], data)
+
+        return Geometry(2 - free, gap, 8, cone, smoothing)
+
+    pair = (child,) if free else (parent, child)
+    return Touch(name, pair, once(("spheres", free, cone), build), data)
 
 
-def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
-    """Velocity of the second body at a point less that of the first, across n."""
+def _sphere_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
+    places, (r1, r2) = (tuple(data[:3]), tuple(data[3:6])), data[6:8]
+    arms = [vec.apply(R, p) for (_, R), p in zip(poses, places, strict=True)]
+    centers = [vec.add(x, arm) for (x, _), arm in zip(poses, arms, strict=True)]
+    d = vec.sub(centers[1], centers[0])
+    apart = ca.sqrt(vec.dot(d, d))
+    n = tuple(c / apart for c in d)
+    # friction acts at one point, half way between the spheres, which keeps angular momentum
+    near, far = (apart + r1 - r2) / 2, (apart - r1 + r2) / 2
+    levers = vec.add(arms[0], vec.scale(near, n)), vec.sub(arms[1], vec.scale(far, n))
     first, second = (
-        vec.add(v, vec.cross(vec.apply(R, w), vec.sub(point, x)))
-        for (x, R), (v, w) in zip(poses, twists, strict=True)
+        vec.add(v, vec.cross(vec.apply(R, w), lever))
+        for (_, R), (v, w), lever in zip(poses, twists, levers, strict=True)
     )
-    relative = vec.sub(second, first)
-    return tuple(vec.dot(t, relative) for t in vec.tangents(n))
+    slip = vec.sub(second, first)
+    return apart - r1 - r2, tuple(vec.dot(t, slip) for t in vec.tangents(n))
 
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float) -> Touch:
@@ -285,3 +314,20 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
     cone, _ = cone_of(None, None)
     geometry = once(("limit", name), lambda: Geometry(len(bodies), gap, 0, cone, smoothing))
     return Touch(name, bodies, geometry, ())
+
+
+def opened(s: Any, smoothing: Any) -> Any:
+    """The speed at which an arrival may close a gap that is s = phi/dt wide.
+
+    At rest the first term alone balances what holds; the second opens gaps that nothing holds.
+    """
+    wide = s * (s * s / smoothing) ** 2
+    return s + wide / (1 + wide / OPEN)
+
+
+def opened_share(s: Any, closing: Any, smoothing: Any) -> tuple[Any, Any]:
+    """A share c of `opened` plus the speed of closing, and c, that stay of the size of s and 1."""
+    wide = s * (s * s / smoothing) ** 2
+    near = 1 / (1 + wide)
+    share = near + (1 - near) / OPEN
+    return share * (s + closing) + (1 - near), share

@@ -1,0 +1,83 @@
+"""Contact-implicit DMOC: plans through touch, stick, slip and lift-off, against the maps' own steps."""
+
+import casadi as ca
+import numpy as np
+import pytest
+
+import vioc
+from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MaximalVI, System, tx, tz
+from vioc.control import Cost, dmoc
+from vioc.errors import OptimizationError
+
+G = 9.81
+
+
+def box(cone="second-order"):
+    """Dojo's: edge 0.5, on the ground, forces on its centre."""
+    body = vioc.free("b", frame="box", mass=Mass.box(1.0, (0.5, 0.5, 0.5)))
+    corners = Contact.box("box", (0.5, 0.5, 0.5), friction=0.5, cone=cone, name="corner")
+    forces = [JointForce(f"b-{axis}", f"f{axis}") for axis in "xyz"]
+    return MaximalVI(System(body, Gravity(0, 0, -G), corners, *forces), dt=0.1)
+
+
+def push(f, goal):
+    x = f.initial_state({"b-z": 0.25})
+    there = ca.DM(f.initial_state({f"b-{axis}": v for axis, v in zip("xyz", goal, strict=True)}))
+    miss = ca.sumsqr(f.symbols.x - there)
+    cost = Cost(f, miss + 0.01 * ca.sumsqr(f.symbols.u), terminal=miss)
+    final = {"x.box": goal[0], "y.box": goal[1], "z.box": (0.25, 0.5) if goal[2] == 0.25 else goal[2]}
+    return dict(cost=cost, steps=10, initial=x, final=final)
+
+
+def sled(mu=0.4, dt=0.05):
+    """A mass on a rail: pushed along x, stands on its foot."""
+    body, sole = (
+        tx("x")[tz("z", name="foot", mass=Mass(2.0))],
+        Contact.point("foot", friction=mu, name="sole"),
+    )
+    return ContactVI(System(body, Gravity(0, 0, -G), sole, JointForce("x", "push")), dt)
+
+
+@pytest.mark.parametrize("goal", [(0.6, 0.5, 0.25), (0, 0, 1.25)])
+def test_a_box_is_pushed_and_lifted(goal):
+    f = box()
+    best = dmoc.solve(f, **push(f, goal))
+    run = best.rollout()
+    assert run.gap < 1e-9 and best.defect < 1e-12
+    assert max(np.abs(product).max() for product in best.products().values()) <= 1e-8
+    assert [s.smoothing for s in best.stages][-1] == f.smoothing
+
+
+def test_a_sled_slides_as_far_as_coulomb_says():
+    """Rest to rest in least effort: the force falls linearly, then friction alone brings it to rest.
+
+    With a = (push - mu m g)/m and costates linear in time, the least of push^2 with push >= 0 at the end is a
+    straight line that meets 0; the sum of impulses is 0.
+    """
+    f, far, mu, m = sled(), 0.3, 0.4, 2.0
+    cost = Cost(f, 1e-3 * ca.sumsqr(f.symbols.u))
+    problem = dict(steps=20, initial=f.initial_state({"z": 1e-9}), final={"x": far, "v.x": (-1e-6, 1e-6)})
+    best = dmoc.solve(f, cost, **problem)
+    assert best.rollout().gap < 1e-9 and not best.rollout().feedback
+    force, friction, slides = (best[f"{n}.sole"][1:] for n in ("force", "friction", "slip"))
+    np.testing.assert_allclose(force, m * G, rtol=1e-6)
+    slides = slides > 1e-2
+    np.testing.assert_allclose(friction[slides], mu * m * G, rtol=1e-6)
+    push = best.u[:, 0]
+    assert np.abs(np.diff(push[push > 1e-3], 2)).max() < 1e-4 and push[-1] < 1e-6
+    assert (push.sum() - best["friction.sole"].sum()) * f.dt == pytest.approx(0, abs=1e-5)
+    text = best.describe()
+    for words in ("converged after", "open loop: ", "gap x impulse: at most ", "of sole", "1e+00 ("):
+        assert words in text
+
+
+def test_an_end_at_a_wider_smoothing_is_said():
+    """A body is to stand where its smoothing holds it above: the verdict says how far it came."""
+    f = sled()
+    high = f.smoothing * 1e4 / G  # what only a smoothing of about that hovers at
+    problem = dict(steps=3, initial={"x": 0.0, "p.x": 0.0}, bounds={"gap.sole": (high, None)})
+    push = Cost(f, ca.sumsqr(f.symbols.u))
+    with pytest.raises(OptimizationError, match="smoothing of .* only, the map's is 1e-08") as caught:
+        dmoc.solve(f, push, periodic=["z", "p.z"], **problem)
+    best = caught.value.result
+    assert not best.converged and min(s.smoothing for s in best.stages if s.status == "converged") > 1e-6

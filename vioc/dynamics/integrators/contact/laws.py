@@ -1,0 +1,135 @@
+"""Laws of friction as few smooth equations of all their variables z, for programs that have steps as rows.
+
+At a barrier kappa, with the gap's velocity a and the slip velocity v, z = (s, gamma) or
+
+    polygon   z = (s, gamma, psi, sigma, beta.., eta..)     psi + d_i v = eta_i,  sigma = mu gamma - sum beta,
+                                                            psi sigma = beta_i eta_i = kappa
+    round     z = (s, gamma, b1, b2, tau)                   s b + mu tau v = 0,  tau + |b|^2 = 1
+
+beside s = a, s gamma = kappa. Of the round one, mu gamma b is the impulse of friction: the pair of cones of
+`cones.RoundCone` without what is large where a touch is open. A caller may take a share c of all speeds.
+docs/maths/contact_implicit.md (2)-(5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.integrators.contact.cones import Cone, LinearCone, RoundCone
+
+Names = tuple[tuple[str, float], ...]
+
+
+class Law:
+    """Of a cone, here a frictionless one.
+
+    Parameters
+    ----------
+    cone : Cone
+
+    Attributes
+    ----------
+    unknowns : tuple of (str, float)
+        Names and lower bounds of z.
+    """
+
+    def __init__(self, cone: Cone):
+        self.cone = cone
+        self.unknowns: Names = (("gap rate", 0.0), ("impulse", 0.0))
+
+    def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
+        """Zero on the law, as many as z; w = (share a, v)."""
+        return ca.vertcat(w[0] - z[0], z[0] * z[1] - kappa * share)
+
+    def impulse(self, z: Any, mu: Any) -> Any:
+        """(gamma,) or (gamma, b1, b2)."""
+        return z[1]
+
+    def multipliers(self, z: Any, mu: Any) -> Any:
+        """Those of the touch; the slip's is the share of it."""
+        return self.impulse(z, mu)
+
+    def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
+        """z within its bounds near the central path, gaps no narrower than a speed."""
+        s = ca.fmax(w[0], speed)
+        return ca.vertcat(s, kappa * share / s)
+
+
+class Polygon(Law):
+    """Of `LinearCone`."""
+
+    def __init__(self, cone: LinearCone):
+        super().__init__(cone)
+        self._count, self._directions = cone.count, cone.directions()
+        each = ((f"{what} {i + 1}", 0.0) for what in ("friction", "slip") for i in range(cone.count))
+        self.unknowns = *self.unknowns, ("slip", 0.0), ("friction left", 0.0), *each
+
+    def _parts(self, z: Any) -> tuple[Any, ...]:
+        return z[1], z[2], z[3], z[4 : 4 + self._count], z[4 + self._count :]
+
+    def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
+        gamma, psi, sigma, beta, eta = self._parts(z)
+        slips = share * (self._directions.T @ w[1:]) + psi - eta
+        products = ca.vertcat(psi * sigma, beta * eta) - kappa * share
+        normal = super().equations(z, w, kappa, mu, share)
+        return ca.vertcat(normal, mu * gamma - sigma - ca.sum1(beta), slips, products)
+
+    def impulse(self, z: Any, mu: Any) -> Any:
+        return ca.vertcat(z[1], self._directions @ self._parts(z)[3])
+
+    def multipliers(self, z: Any, mu: Any) -> Any:
+        return ca.vertcat(self.impulse(z, mu), z[2])
+
+    def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
+        normal = super().start(w, speed, kappa, mu, share)
+        v = share * (self._directions.T @ w[1:])
+        part = mu * normal[1] / (1 + self._count)
+        psi = kappa * share / part + share * ca.norm_2(w[1:])
+        return ca.vertcat(normal, psi, part, *[part] * self._count, psi + v)
+
+
+class Round(Law):
+    """Of `RoundCone`.
+
+    Parameters
+    ----------
+    along : sequence of int
+        Tangents along which anything moves; b is 0 along the others.
+    """
+
+    def __init__(self, cone: RoundCone, along: Sequence[int] = (0, 1)):
+        super().__init__(cone)
+        self._along = list(along)
+        free = ((f"friction {i + 1}", -np.inf) for i in along)
+        self.unknowns = *self.unknowns, *free, ("friction left", 0.0)
+
+    def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
+        b, tau = z[2:-1], z[-1]
+        slips = z[0] * b + share * mu * tau * w[1:][self._along]
+        normal = super().equations(z, w, kappa, mu, share)
+        return ca.vertcat(normal, slips, tau + ca.sumsqr(b) - 1)
+
+    def impulse(self, z: Any, mu: Any) -> Any:
+        b = ca.SX.zeros(2)
+        b[self._along] = z[2:-1]
+        return ca.vertcat(z[1], mu * z[1] * b)
+
+    def multipliers(self, z: Any, mu: Any) -> Any:
+        return ca.vertcat(self.impulse(z, mu), z[0] / (mu * z[-1]))
+
+    def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
+        normal = super().start(w, speed, kappa, mu, share)
+        v = share * mu * w[1:][self._along] / normal[0]  # of tau + |tau v|^2 = 1, without cancellation
+        tau = 2 / (1 + ca.sqrt(1 + 4 * ca.sumsqr(v)))
+        return ca.vertcat(normal, -tau * v, tau)
+
+
+def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> Law:
+    """The law of a cone; `along` as in `Round`."""
+    if isinstance(cone, RoundCone):
+        return Round(cone, along)
+    return Polygon(cone) if isinstance(cone, LinearCone) else Law(cone)
