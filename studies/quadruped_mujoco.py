@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ def text(path: Path) -> str:
     return ET.tostring(robot, encoding="unicode")
 
 
-def model(path: Path, dt: float) -> Any:
-    """MuJoCo's model with a free trunk on a plane, its contact parameters the defaults but for friction.
+def described(path: Path, dt: float) -> Any:
+    """MuJoCo's description with a free trunk on a plane, contact parameters the defaults but for friction.
 
     None where MuJoCo cannot be imported.
     """
@@ -42,7 +43,41 @@ def model(path: Path, dt: float) -> Any:
     for geom in spec.geoms:
         geom.friction[0] = FRICTION
     spec.option.timestep = dt
-    return spec.compile()
+    return spec
+
+
+class Servoed:
+    """The robot with its PD control as actuators, run by MuJoCo's rollout in C++ from a level start at rest.
+
+    Parameters
+    ----------
+    path : Path
+    dt, height : float
+        s, m.
+    angles, rates : (N, 12)
+        References of the joints.
+    """
+
+    def __init__(self, path: Path, dt: float, height: float, angles: np.ndarray, rates: np.ndarray):
+        mujoco = package()
+        spec = described(path, dt)
+        for name in JOINTS:
+            servo = spec.add_actuator(target=name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+            servo.set_to_position(kp=GAIN, kv=RATE_GAIN)
+        self.model = spec.compile()
+        self.data = mujoco.MjData(self.model)
+        self.data.qpos[:7] = 0, 0, height, 1, 0, 0, 0
+        self.data.qpos[[self.model.joint(j).qposadr[0] for j in JOINTS]] = angles[0]
+        mujoco.mj_forward(self.model, self.data)
+        kind = mujoco.mjtState.mjSTATE_FULLPHYSICS
+        self._start = np.zeros((1, mujoco.mj_stateSize(self.model, kind)))
+        mujoco.mj_getState(self.model, self.data, self._start[0], kind)
+        self._control = (angles + RATE_GAIN / GAIN * rates)[None]
+        self._rollout = importlib.import_module("mujoco.rollout").rollout
+
+    def __call__(self) -> np.ndarray:
+        """Full states (N, size)."""
+        return self._rollout(self.model, self.data, self._start, self._control)[0][0]
 
 
 def walk(path: Path, dt: float, height: float, angles: np.ndarray, rates: np.ndarray) -> np.ndarray | None:
@@ -50,10 +85,10 @@ def walk(path: Path, dt: float, height: float, angles: np.ndarray, rates: np.nda
 
     None where MuJoCo cannot be imported.
     """
-    robot = model(path, dt)
-    if robot is None:
+    spec = described(path, dt)
+    if spec is None:
         return None
-    mujoco = package()
+    robot, mujoco = spec.compile(), package()
     data = mujoco.MjData(robot)
     positions = [robot.joint(j).qposadr[0] for j in JOINTS]
     speeds = [robot.joint(j).dofadr[0] for j in JOINTS]

@@ -55,14 +55,20 @@ class Quadruped:
     def __init__(self, path: Path, dt: float):
         robot = read_urdf(path, base="floating", inputs=JOINTS)
         self.path, self.limits = path, {j: robot.limits[j] for j in JOINTS}
-        radii = {s.frame: s.size[0] for s in robot.collisions if s.kind == "sphere"}
+        self._radii = {s.frame: s.size[0] for s in robot.collisions if s.kind == "sphere"}
         servos = [part for j in JOINTS for part in (TorsionalSpring(j, GAIN), JointDamping(j, RATE_GAIN))]
-        feet = [
-            Contact.sphere(f"{leg}_foot", radii[f"{leg}_foot"], friction=FRICTION, cone=CONE, name=leg)
-            for leg in LEGS
-        ]
-        self.system: System = robot.system.with_components(*servos, *feet)
+        self._legs: System = robot.system.with_components(*servos)
+        self.system = self.on_feet(CONE)
         self.f = MaximalVI(self.system, dt, backend="compiled")
+
+    def on_feet(self, cone: str) -> System:
+        """The robot with its servos on feet whose friction has that cone."""
+        return self._legs.with_components(
+            *(
+                Contact.sphere(f, self._radii[f], friction=FRICTION, cone=cone, name=leg)
+                for leg, f in ((leg, f"{leg}_foot") for leg in LEGS)
+            )
+        )
 
     @property
     def weight(self) -> float:

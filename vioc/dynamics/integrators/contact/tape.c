@@ -263,7 +263,7 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
         *kappa = fall(count ? length : FAR) * mean;
         if (length >= NEAR) *kappa = fmin(*kappa, m->mass * pow(mean / m->mass, 1.5));
         *kappa = fmax(m->floor, *kappa);
-        if (count > 1 || !warm) run(m, MATRIX, k); /* it is that of the start so far */
+        if (count > 6 || !warm) run(m, MATRIX, k); /* it is that of the start so far */
         run(m, SOLVE, k);
         count++;
         length = fmin(1, BOUNDARY * longest(m, y, w + m->dy));
