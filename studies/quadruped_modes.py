@@ -71,7 +71,8 @@ class Legged:
     @cached_property
     def peer(self) -> Any:
         """MuJoCo's model, or None; its contact parameters are the defaults but for friction."""
-        return peer.model(self.path, self.dt / BETWEEN)
+        spec = peer.described(self.path, self.dt / BETWEEN)
+        return None if spec is None else spec.compile()
 
     @cached_property
     def _addresses(self) -> tuple[np.ndarray, np.ndarray]:
