@@ -19,7 +19,8 @@ from vioc import (
     MaximalVI,
     MidpointVI,
     P,
-    SphereContact,
+    PairContact,
+    Sphere,
     System,
     ry,
     tx,
@@ -109,7 +110,7 @@ def test_a_leg_lands_on_its_foot_and_on_its_stop():
 def test_spheres_of_one_mechanism_meet_and_a_ground_may_move():
     """Two carts on a rail with spheres; one stands on a plate that a motor lifts."""
     carts = [tx(n, name=n + "-ball", mass=Mass(1.0)) for n in ("a", "b")]
-    meet = SphereContact("a-ball", "b-ball", 0.1, 0.1, name="bump")
+    meet = PairContact("a-ball", Sphere(0.1), "b-ball", Sphere(0.1), name="bump")
     f = ContactVI(System(*carts, meet), DT)
     run = f.rollout(f.initial_state({"a": 0.0, "b": 0.5}, {"a": 1.0}), steps=80)
     assert run["gap.bump"].min() > 0

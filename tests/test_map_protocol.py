@@ -174,8 +174,7 @@ def noise(f, size, taken):
 @pytest.mark.parametrize("name", MAPS)
 def test_it_keeps_the_protocol(name):
     f = MAPS[name]()
-    centered = 1e-6  # of a product of contact from its barrier, relative
-    check_map(f, somewhere(f), solved=centered if name == "contact" else 1e-9)
+    check_map(f, somewhere(f))
 
 
 def somewhere(f):

@@ -16,8 +16,9 @@ from vioc.dynamics.integrators.contact import cones, core, interior
 from vioc.dynamics.integrators.contact.interior import Problem
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.maximal.tape import BodyTape
-from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
+from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.limits import JointLimits
+from vioc.dynamics.terms.shapes import HalfSpace, Sphere
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.progress import Progress
 
@@ -45,7 +46,10 @@ def balls(count: int, friction=0.0) -> System:
     pairs = [(i, j) for i in range(count) for j in range(i)]
     return System(
         [vioc.free(f"b{i}", frame=f"ball{i}", mass=BALL) for i in range(count)],
-        [SphereContact(f"ball{i}", f"ball{j}", R, R, friction=friction, name=f"p{i}{j}") for i, j in pairs],
+        [
+            PairContact(f"ball{i}", Sphere(R), f"ball{j}", Sphere(R), friction=friction, name=f"p{i}{j}")
+            for i, j in pairs
+        ],
     )
 
 
@@ -417,13 +421,13 @@ def test_what_does_not_converge_is_relaxed(monkeypatch):
 def test_what_is_left_is_measured_by_the_mechanism(monkeypatch):
     """Of boxes of half a metre and of half a kilometre, after a few iterations: in units of their extent."""
     monkeypatch.setattr(interior, "ITERATIONS", 4)
-    monkeypatch.setattr(interior, "CENTERED", np.inf)
     left = []
     for scale in (1.0, 1e3):
         corners = Contact.box("box", (EDGE * scale,) * 3, friction=0.5)
         cube = Mass(1.0, (scale**2 / 24,) * 3)
         system = System(vioc.free("b", frame="box", mass=cube), Gravity(0, 0, -G * scale), corners)
         f = MaximalVI(system, DT, smoothing=1e-8 * scale**2)
+        monkeypatch.setattr(interior, "CENTERED", np.inf)
         x = f.initial_state({"b-z": 0.27 * scale, "b-ry": 0.05}, {"b-x": 0.4 * scale, "b-z": -2.0 * scale})
         problem = f.interior.step.leaving(x, np.zeros(0), 0.0, DT, f.theta)
         left.append(f.interior._try(problem, None, 1).error * problem.extent)
@@ -645,13 +649,13 @@ def test_bad_descriptions_are_refused():
     with pytest.raises(ModelError, match="capsule: length"):
         Contact.capsule("a", 0.1, 0.0)
     with pytest.raises(ModelError, match="two radii"):
-        SphereContact("a", "b", 0.0, 0.0)
+        PairContact("a", Sphere(0.0), "b", Sphere(0.0))
 
 
 def test_bad_systems_are_refused():
     arm = ry("a", name="upper", mass=CUBE)[tz(1.0)[ry("b", name="lower", mass=CUBE)]]
     with pytest.raises(ModelError, match="a revolute joint connects their bodies"):
-        MaximalVI(System(arm, SphereContact("upper", "lower", R, R)), DT)
+        MaximalVI(System(arm, PairContact("upper", Sphere(R), "lower", Sphere(R))), DT)
     with pytest.raises(ModelError, match="plane's frame 'upper' moves"):
         MaximalVI(System(arm, Contact.point("lower", ground=HalfSpace(frame="upper"))), DT)
     with pytest.raises(ModelError, match="'world' does not move"):

@@ -21,9 +21,10 @@ from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.kinematics import FrameGraph, Kinematics
 from vioc.dynamics.terms.cables import SheaveString
 from vioc.dynamics.terms.constraints import DistanceConstraint, PointOnPlane, StringConstraint, coincident
-from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
+from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.forces import LinearDamper
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring
+from vioc.dynamics.terms.shapes import HalfSpace, Sphere
 from vioc.errors import FileFormatError, ModelError
 from vioc.viz.poses import frame_poses, quaternions, rotation_matrices
 from vioc.viz.recorded import read_recorded
@@ -257,7 +258,7 @@ def test_contacts_are_drawn_by_their_shapes():
         Contact.box("box", (0.4, 0.3, 0.2), (0.1, 0, 0), ground=slope, name="sloped"),
         Contact.capsule("pill", 0.1, 0.5, axis=(1, 1, 0), name="pill"),
         Contact.sphere("ball", 0.2, (0, 0, 0.1), name="ball"),
-        SphereContact("ball", "pill", 0.25, 0.05),
+        PairContact("ball", Sphere(0.25), "pill", Sphere(0.05)),
     )
     scene = scene_at(system, np.zeros((1, 18)))
     kinds = [s.kind for s in scene.solids]

@@ -49,7 +49,7 @@ from vioc.dynamics.terms.constraints import (
     StringConstraint,
     coincident,
 )
-from vioc.dynamics.terms.contacts import Contact, HalfSpace, SphereContact
+from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.pairs import GearConstraint, cam, screw
@@ -61,6 +61,8 @@ from vioc.dynamics.terms.potentials import (
     PolynomialSpring,
     TorsionalSpring,
 )
+from vioc.dynamics.terms.shapes import Box, Capsule, HalfSpace, Hull, Sphere
+from vioc.dynamics.terms.terrain import Terrain
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
 from vioc.errors import ModelError, OptimizationError, StepError
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Box",
+    "Capsule",
     "CasadiMap",
     "Composition",
     "Contact",
@@ -87,6 +91,7 @@ __all__ = [
     "Gravitation",
     "Gravity",
     "HalfSpace",
+    "Hull",
     "Joint",
     "JointDamping",
     "JointForce",
@@ -106,14 +111,16 @@ __all__ = [
     "OneStepMap",
     "OptimizationError",
     "P",
+    "PairContact",
     "PointConstraint",
     "PointOnPlane",
     "PolynomialSpring",
     "RungeKutta",
-    "SphereContact",
+    "Sphere",
     "StepError",
     "StringConstraint",
     "System",
+    "Terrain",
     "TorsionalSpring",
     "Trajectory",
     "UserConstraint",

@@ -215,7 +215,7 @@ VOCABULARY = b"""(SYSTEM (NAME "all") (GRAVITY 0 0 -9.8)
  (POLYNOMIAL-SPRING "d" (1 0 2) 0.1) (GEAR-CONSTRAINT "a" "b" 2 0.1) (SCREW-CONSTRAINT "b" "d" 0.3)
  (CAM-CONSTRAINT "a" "d" (0.1 0.2) (0.3)) (WRENCH "end" (1 2 3) (0 0 1) "spatial")
  (WRENCH-INPUT "bob" "push" (1 0 0)) (CONTACT "bob" (0 0 1) 0 (0 0 0) 0.1 0.5)
- (SPHERE-CONTACT "bob" "end" 0.1 0.1 0.3) (JOINT-LIMITS "a" -1 1))
+ (PAIR-CONTACT "bob" (SPHERE 0.1) "end" (SPHERE 0.1) 0.3) (JOINT-LIMITS "a" -1 1))
 """
 
 

@@ -98,7 +98,7 @@ class Scene(Places):
         clouds = [self.positions.reshape(-1, 3), *(line.points.reshape(-1, 3) for line in self.lines)]
         clouds += [self.place(b.node, b.center[None]).reshape(-1, 3) for b in self.bodies]
         for solid in self.solids:
-            if solid.kind not in ("ground", "mesh"):
+            if solid.kind not in ("ground", "mesh", "terrain"):
                 clouds += [self.place(solid.node, line).reshape(-1, 3) for line in outline(solid)]
         if self.kind("ground"):
             clouds.append(np.zeros((1, 3)))

@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.urdf_model import Shape, UrdfModel
-from vioc.dynamics.terms.contacts import Contact, SphereContact
+from vioc.dynamics.formats.urdf_model import Shape as Drawn
+from vioc.dynamics.formats.urdf_model import UrdfModel
+from vioc.dynamics.terms.contacts import Contact, PairContact
+from vioc.dynamics.terms.shapes import Box, Capsule, Hull, Shape, Sphere, triangles
+from vioc.dynamics.terms.terrain import Terrain
 from vioc.viz.poses import aligned, number, numbers
 
 CIRCLE = 33  # points
+PATCHES = 24  # of a terrain, each way
 
 
 @dataclass(frozen=True)
@@ -26,10 +30,10 @@ class Solid:
     ----------
     node : int
         Index of the frame; -1 the world.
-    kind : {"box", "cylinder", "sphere", "capsule", "ground", "mesh"}
+    kind : {"box", "cylinder", "sphere", "capsule", "ground", "mesh", "hull", "terrain"}
     size : tuple of float
-        Edges; (radius, length along z); (radius,); (radius, length between centres along z); nothing;
-        scale of a mesh. Metres.
+        Edges; (radius, length along z); (radius,); (radius, length between centres along z); nothing of a
+        ground, a hull and a terrain; scale of a mesh. Metres.
     position : (3,) array
     rotation : (3, 3) array
         Pose in the frame. The ground is the plane z = 0, and where bodies may be is above it.
@@ -37,6 +41,8 @@ class Solid:
         Red, green, blue, opacity, 0 to 1.
     file : Path or None
         Of a mesh.
+    faces : array (m, 3, 3) or None
+        Triangles of a hull or a terrain, m, of which edges are drawn.
     """
 
     node: int
@@ -46,6 +52,7 @@ class Solid:
     rotation: np.ndarray
     color: tuple[float, ...] | None = None
     file: Path | None = None
+    faces: np.ndarray | None = None
 
 
 # -- contacts ---------------------------------------------------------------------------------------
@@ -60,11 +67,10 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
     found: list[Solid] = []
     grounds: dict[tuple, Solid] = {}
     carried: dict[tuple, list[tuple[np.ndarray, float]]] = {}
+    pairs: dict[tuple[str, Shape], None] = {}
     for item in system.inequalities:
-        if isinstance(item, SphereContact):
-            for frame, radius in ((item.frame1, item.radius1), (item.frame2, item.radius2)):
-                spheres = [(np.zeros(3), number(radius, parameters))]
-                found += _carried(system.frame_index(frame), spheres)
+        if isinstance(item, PairContact):
+            pairs |= {(item.frame1, item.shape1): None, (item.frame2, item.shape2): None}
         if not isinstance(item, Contact):
             continue
         plane = system.frame_index(item.plane)
@@ -82,7 +88,36 @@ def contact_solids(system: System, parameters: Mapping[str, float]) -> list[Soli
         if mark not in seen:
             seen.add(mark)
             found += _carried(system.frame_index(frame), balls)
+    drawn = {(s.node, s.kind, *np.round(s.position, 12), *np.round(s.size, 12)) for s in found}
+    for frame, shape in pairs:
+        solid = _solid(system.frame_index(frame), shape, parameters)
+        if (solid.node, solid.kind, *np.round(solid.position, 12), *np.round(solid.size, 12)) not in drawn:
+            found.append(solid)
     return [*grounds.values(), *found]
+
+
+def _solid(node: int, shape: Shape, parameters: Mapping[str, float]) -> Solid:
+    """A shape that a frame carries."""
+    if isinstance(shape, Sphere):
+        size = (number(shape.radius, parameters),)
+        return Solid(node, "sphere", size, numbers(shape.center, parameters), np.eye(3))
+    if isinstance(shape, Capsule):
+        long = (number(shape.radius, parameters), number(shape.length, parameters))
+        axes = aligned(numbers(shape.axis, parameters))
+        return Solid(node, "capsule", long, numbers(shape.center, parameters), axes)
+    if isinstance(shape, Box):
+        R, edges = np.reshape(shape.rotation, (3, 3)), numbers(shape.size, parameters)
+        return Solid(node, "box", tuple(edges), numbers(shape.center, parameters), R)
+    if isinstance(shape, Hull):
+        points = np.array(shape.points)
+        return Solid(node, "hull", (), np.zeros(3), np.eye(3), faces=points[triangles(points)])
+    assert isinstance(shape, Terrain)
+    (x0, x1), (y0, y1) = shape.extent
+    x, y = np.meshgrid(np.linspace(x0, x1, PATCHES + 1), np.linspace(y0, y1, PATCHES + 1), indexing="ij")
+    P = np.stack([x, y, shape.heights(x, y)], axis=-1)
+    a, b, c, d = P[:-1, :-1], P[1:, :-1], P[1:, 1:], P[:-1, 1:]
+    faces = np.stack([np.stack([a, b, c], axis=2), np.stack([a, c, d], axis=2)]).reshape(-1, 3, 3)
+    return Solid(node, "terrain", (), np.zeros(3), np.eye(3), faces=faces)
 
 
 def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
@@ -103,7 +138,7 @@ def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
 
 # -- visuals of robots ------------------------------------------------------------------------------
 
-Visuals = str | os.PathLike | UrdfModel | Sequence[Shape]
+Visuals = str | os.PathLike | UrdfModel | Sequence[Drawn]
 
 
 def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[Solid]:
@@ -128,7 +163,7 @@ def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[
         visuals = _read_quietly(path)
         folders += path.parents
     folders += [Path(p) for p in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep) if p]
-    shapes: Sequence[Shape] = visuals.visuals if isinstance(visuals, UrdfModel) else visuals
+    shapes: Sequence[Drawn] = visuals.visuals if isinstance(visuals, UrdfModel) else visuals
     return [
         Solid(
             system.frame_index(s.frame),
@@ -178,7 +213,10 @@ def _mesh_file(name: str, folders: Iterable[Path]) -> Path:
 
 def outline(solid: Solid, extent: float = 1.0) -> list[np.ndarray]:
     """Polylines (k, 3) in the frame that show a solid; none of a mesh. `extent` is half a ground's edge."""
-    lines = _OUTLINES[solid.kind](*solid.size) if solid.kind != "ground" else [_square(extent)]
+    if solid.faces is not None:
+        lines = [*np.concatenate([solid.faces, solid.faces[:, :1]], axis=1)]
+    else:
+        lines = _OUTLINES[solid.kind](*solid.size) if solid.kind != "ground" else [_square(extent)]
     return [line @ solid.rotation.T + solid.position for line in lines]
 
 

@@ -74,6 +74,11 @@ def choice(*options: str) -> Any:
     return field(default=options[0], metadata={"kind": "choice", "options": options})
 
 
+def shape() -> Any:
+    """A shape that a frame carries, see `vioc.dynamics.terms.shapes`."""
+    return field(metadata={"kind": "shape"})
+
+
 def function() -> Any:
     """A Python function. A component that has one has no text form; pickling needs a named function."""
     return field(metadata={"kind": "function"})

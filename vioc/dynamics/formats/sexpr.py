@@ -27,6 +27,7 @@ from vioc.dynamics.terms import (  # noqa: F401 - keywords
     potentials,
     wrenches,
 )
+from vioc.dynamics.terms.shapes import Shape
 from vioc.errors import ModelError
 
 __all__ = ["component_form", "read", "read_text", "write", "write_text"]
@@ -132,6 +133,12 @@ def _mass(mass: Mass) -> str:
     return f"(MASS {_values((mass.mass, *inertia[:count]))}{com})"
 
 
+def _shape(component: Component, shape: Shape) -> str:
+    if not shape.keyword:
+        raise ModelError(f"{component.label()}: {type(shape).__name__} has no text form")
+    return f"({shape.keyword} {_values(shape.numbers())})"
+
+
 def _component(component: Component) -> str:
     """A component up to its closing bracket."""
     cls = type(component)
@@ -142,6 +149,8 @@ def _component(component: Component) -> str:
         kind, value = field_kind(cls, f), getattr(component, f.name)
         if kind in ("direction", "vector", "numbers"):
             parts.append(f"({_values(value)})")
+        elif kind == "shape":
+            parts.append(_shape(component, value))
         else:
             parts.append(_value(value) if kind in ("number", "length") else quoted(value))
     if component.name is not None:

@@ -19,6 +19,7 @@ from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number, Parameter, Variable
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.sexpr_syntax import Atom, Form, Item, Source, is_symbol, shown
+from vioc.dynamics.terms.shapes import SHAPES, Shape
 from vioc.errors import ModelError
 
 MAX_DEPTH = 500  # frames from the world to a leaf; more is a runaway generator, not a mechanism
@@ -40,6 +41,7 @@ _FIELD_FORMS = {
     "numbers": "({} ...)",
     "axes": '"{}"',
     "choice": '"{}"',
+    "shape": "(SPHERE ...)",
 }
 _OTHER_WORDS = {
     "HELICAL": ("TWIST",),
@@ -300,7 +302,16 @@ class Reader:
             return self._numbers(item, len(item.items) if isinstance(item, Form) else 1, what)
         if kind == "number":
             return self._number(item, what)
+        if kind == "shape":
+            return self._shape(item, what)
         return self._parameter(item, what) if kind == "length" else self._string(item, what)
+
+    def _shape(self, item: Item, what: str) -> Shape:
+        if item.head not in SHAPES:
+            self._fail(item.at, f"{what}: expected one of ({' ...), ('.join(SHAPES)} ...), got {shown(item)}")
+        numbers = [self._number(entry, what) for entry in item.items[1:]]
+        with self._source.building(item.at):
+            return SHAPES[item.head].of(numbers)
 
     # -- values -------------------------------------------------------------------------------------
 

@@ -1,18 +1,16 @@
-"""Rigid contact with Coulomb friction: points, spheres, capsules and boxes on half-spaces, and spheres.
+"""Rigid contact with Coulomb friction: shapes on half-spaces and terrain, and shapes against each other.
 
 Contacts are inelastic: what meets does not bounce. `MaximalVI` solves them, docs/maths/contact.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations
 from typing import Any, ClassVar
 
-import casadi as ca
-import numpy as np
-
+from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.description.component import (
     Inequality,
     Meeting,
@@ -21,58 +19,52 @@ from vioc.dynamics.description.component import (
     direction,
     frame,
     number,
+    shape,
     vector,
 )
-from vioc.dynamics.description.numbers import Number, as_number, as_numbers
-from vioc.dynamics.terms.constraints import in_world
+from vioc.dynamics.description.numbers import Number
+from vioc.dynamics.terms.distances import meet
+from vioc.dynamics.terms.shapes import (
+    ORIGIN,
+    UP,
+    Box,
+    Capsule,
+    Ground,
+    HalfSpace,
+    Hull,
+    Shape,
+    Sphere,
+    Vector3,
+)
+from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
 
-Vector3 = tuple[Number, Number, Number]
 CONES = ("second-order", "linear")
-ORIGIN, UP = (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class HalfSpace:
-    """Where bodies may be: the side of a plane that its normal points to.
-
-    Parameters
-    ----------
-    point : 3 numbers
-        A point of the plane, m.
-    normal : 3 numbers
-        Out of the ground; not normalized.
-    frame : str
-        The frame, fixed in the world, that both are given in.
-    """
-
-    point: Sequence[float] = ORIGIN
-    normal: Sequence[float] = UP
-    frame: str = "world"
-
-    def __post_init__(self) -> None:
-        for name in ("point", "normal"):
-            values = as_numbers(getattr(self, name), 3, f"half-space: {name}")
-            object.__setattr__(self, name, tuple(map(float, values)))
-        if not any(self.normal):
-            raise ModelError("half-space: normal: expected a direction, got the zero vector")
-
-    @property
-    def offset(self) -> float:
-        """Distance of the plane from its frame's origin along the normal, m."""
-        n = np.array(self.normal)
-        return float(n @ np.array(self.point) / np.linalg.norm(n))
-
-
 GROUND = HalfSpace()
+Land = HalfSpace | Terrain
+Part = tuple[str, Shape, str, Shape]
 
 
-class _Touching(Inequality):
+class FrictionContact(Inequality):
     """What contacts share; subclasses have friction, directions and cone."""
 
     friction: Number
     directions: int
     cone: str
+
+    def parts(self) -> dict[str, Part]:
+        """By a suffix of its name (frame, shape, frame, shape) that meet in one point."""
+        raise TypeError(f"{type(self).__name__} must define parts()")
+
+    def meetings(self, k: Any) -> dict[str, Meeting]:
+        found = {}
+        for suffix, (frame1, shape1, frame2, shape2) in self.parts().items():
+            sides = []
+            for name, own in ((frame1, shape1), (frame2, shape2)):
+                row = own.placed(k.number, vec.IDENTITY, vec.ZERO)
+                sides.append(own.at(row, *k.node_pose(k.system.frame_index(name))))
+            found[suffix] = Meeting(*meet(*sides), frame1, frame2)
+        return found
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +78,7 @@ class _Touching(Inequality):
 
 
 @dataclass(frozen=True, repr=False)
-class Contact(_Touching):
+class Contact(FrictionContact):
     """A sphere, or a point, that a body carries does not enter a half-space.
 
     Parameters
@@ -124,18 +116,17 @@ class Contact(_Touching):
     cone: str = choice(*CONES)
     plane: str = axes()
 
-    def meetings(self, k: Any) -> dict[str, Meeting]:
-        n = in_world(k, self.normal, self.plane)
-        n = n / ca.norm_2(n)
-        p = k.position(self.frame) + in_world(k, self.center, self.frame)
-        radius = k.number(self.radius)
-        gap = ca.dot(n, p - k.position(self.plane)) - k.number(self.offset) - radius
-        return {"": Meeting(gap, _vector(n), _vector(p - radius * n), self.plane, self.frame)}
+    def parts(self) -> dict[str, Part]:
+        return {
+            "": (self.plane, Ground(self.normal, self.offset), self.frame, Sphere(self.radius, self.center))
+        }
 
     # -- shapes, each as contacts ------------------------------------------------------------------
 
     @classmethod
-    def point(cls, frame: str, at: Any = ORIGIN, *, ground: HalfSpace = GROUND, **options: Any) -> Contact:
+    def point(
+        cls, frame: str, at: Any = ORIGIN, *, ground: Land = GROUND, **options: Any
+    ) -> Contact | PairContact:
         """A point of a body.
 
         Parameters
@@ -151,9 +142,17 @@ class Contact(_Touching):
 
     @classmethod
     def sphere(
-        cls, frame: str, radius: Number, center: Any = ORIGIN, *, ground: HalfSpace = GROUND, **options: Any
-    ) -> Contact:
+        cls,
+        frame: str,
+        radius: Number,
+        center: Any = ORIGIN,
+        *,
+        ground: Land = GROUND,
+        **options: Any,
+    ) -> Contact | PairContact:
         """A sphere of a body; as for `point`."""
+        if isinstance(ground, Terrain):
+            return PairContact("world", ground, frame, Sphere(radius, center), **options)
         return cls(
             frame,
             ground.normal,  # type: ignore[arg-type]
@@ -175,7 +174,7 @@ class Contact(_Touching):
         *,
         name: str | None = None,
         **options: Any,
-    ) -> tuple[Contact, ...]:
+    ) -> tuple[Contact | PairContact, ...]:
         """A capsule of a body, which is the spheres at its ends: contacts ``NAME-1``, ``NAME-2``.
 
         Parameters
@@ -187,23 +186,12 @@ class Contact(_Touching):
         axis, center : 3 numbers
             Direction and middle of the capsule, in the frame; the axis need not be normalized.
         """
-        size = float(as_number(length, "capsule: length"))
-        if size <= 0:
-            raise ModelError(f"capsule: length: expected a number > 0, got {size:g}")
-        a = np.array(as_numbers(axis, 3, "capsule: axis"), float)
-        if not a.any():
-            raise ModelError("capsule: axis: expected a direction, got the zero vector")
-        middle = np.array(as_numbers(center, 3, "capsule: center"), float)
-        ends = [middle + sign * 0.5 * size * a / np.linalg.norm(a) for sign in (-1, 1)]
-        return tuple(
-            cls.sphere(frame, radius, tuple(map(float, end)), name=_numbered(name, i), **options)
-            for i, end in enumerate(ends)
-        )
+        return cls.on(frame, Capsule(radius, length, axis, center), name=name, **options)
 
     @classmethod
     def box(
         cls, frame: str, size: Any, center: Any = ORIGIN, *, name: str | None = None, **options: Any
-    ) -> tuple[Contact, ...]:
+    ) -> tuple[Contact | PairContact, ...]:
         """A box along the axes of a frame, which is its eight corners: contacts ``NAME-1`` ... ``NAME-8``.
 
         Parameters
@@ -214,57 +202,102 @@ class Contact(_Touching):
         center : 3 numbers
             In the frame, m.
         """
-        edges = np.array(as_numbers(size, 3, "box: size"), float)
-        if edges.min() <= 0:
-            raise ModelError(f"box: size: expected three numbers > 0, got {edges.tolist()}")
-        middle = np.array(as_numbers(center, 3, "box: center"), float)
-        corners = [middle + 0.5 * edges * signs for signs in product((-1, 1), repeat=3)]
+        return cls.on(frame, Box(size, center), name=name, **options)
+
+    @classmethod
+    def on(
+        cls, frame: str, shape: Shape, *, name: str | None = None, **options: Any
+    ) -> tuple[Contact | PairContact, ...]:
+        """Any shape of a body, which is its corners: contacts ``NAME-1``, ``NAME-2``, ...; as for `point`."""
         return tuple(
-            cls.point(frame, tuple(map(float, corner)), name=_numbered(name, i), **options)
-            for i, corner in enumerate(corners)
+            cls.sphere(frame, ball.radius, ball.center, name=_numbered(name, i), **options)
+            for i, ball in enumerate(shape.corners())
         )
 
 
 @dataclass(frozen=True, repr=False)
-class SphereContact(_Touching):
-    """Two spheres at the origins of frames do not enter each other.
+class PairContact(FrictionContact):
+    """Two shapes do not enter each other.
 
     Parameters
     ----------
     frame1, frame2 : str
-        Of bodies that no joint connects; one may be fixed in the world.
-    radius1, radius2 : number
-        m, >= 0, one of them > 0.
+        Carry the shapes; of bodies that no joint connects. The first may be fixed in the world.
+    shape1, shape2 : Sphere, Capsule, Box or Hull
+        The first may be a `Terrain`, whose frame is the world.
     friction, directions, cone
         As for `Contact`.
+
+    Notes
+    -----
+    Where two shapes meet in one point its name is ``NAME``; a capsule and a box do in ``NAME-1`` to
+    ``NAME-3``, two capsules in ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points), a shape on
+    terrain in its corners, two boxes or hulls in up to eight places, which `MaximalVI` finds in every step.
     """
 
-    keyword: ClassVar[str] = "SPHERE-CONTACT"
+    keyword: ClassVar[str] = "PAIR-CONTACT"
 
     frame1: str = frame()
+    shape1: Shape = shape()
     frame2: str = frame()
-    radius1: Number = number(minimum=0.0)
-    radius2: Number = number(minimum=0.0)
+    shape2: Shape = shape()
     friction: Number = number(0.0, minimum=0.0)
     directions: int = number(4)
     cone: str = choice(*CONES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if float(self.radius1) + float(self.radius2) <= 0:
+        first, second = self.shape1, self.shape2
+        if isinstance(first, Terrain) and self.frame1 != "world":
+            raise ModelError(f"{self.label()}: a terrain belongs to the frame 'world', got {self.frame1!r}")
+        if isinstance(second, Terrain):
+            raise ModelError(f"{self.label()}: a terrain is the first of two shapes")
+        balls = [s for s in (first, second) if isinstance(s, Sphere)]
+        if len(balls) == 2 and sum(float(s.radius) for s in balls) <= 0:
             raise ModelError(f"{self.label()}: one of the two radii must be > 0")
+        hull, other = (first, second) if isinstance(first, Hull) else (second, first)
+        if isinstance(hull, Hull) and not (other.flat or isinstance(other, Terrain)):
+            raise ModelError(
+                f"{self.label()}: a hull meets boxes, hulls, half-spaces and terrain, got {other}: give the "
+                "hull as boxes, or the other as a hull"
+            )
 
-    def meetings(self, k: Any) -> dict[str, Meeting]:
-        first, second = k.position(self.frame1), k.position(self.frame2)
-        d = second - first
-        apart = ca.norm_2(d)
-        n, r1, r2 = d / apart, k.number(self.radius1), k.number(self.radius2)
-        point = first + (apart + r1 - r2) / 2 * n  # half way between the spheres: angular momentum is kept
-        return {"": Meeting(apart - r1 - r2, _vector(n), _vector(point), self.frame1, self.frame2)}
+    @classmethod
+    def among(cls, shapes: Mapping[str, Shape], *, name: str = "", **options: Any) -> tuple[PairContact, ...]:
+        """Contacts of every pair of bodies, whose shapes are given by their frames: ``NAMEframe1-frame2``."""
+        pairs = combinations(shapes.items(), 2)
+        return tuple(cls(a, s, b, t, name=f"{name}{a}-{b}", **options) for (a, s), (b, t) in pairs)
 
+    @property
+    def by_features(self) -> bool:
+        """Whether both are polytopes: where they meet has no closed form."""
+        return self.shape1.flat and self.shape2.flat
 
-def _vector(column: Any) -> tuple[Any, Any, Any]:
-    return tuple(ca.vertsplit(ca.SX(column)))
+    def parts(self) -> dict[str, Part]:
+        if self.by_features:
+            raise ModelError(
+                f"{self.label()}: boxes and hulls meet each other in features that change, without a closed "
+                "form; give one of them as spheres or capsules"
+            )
+        first, second = (self.frame1, self.shape1), (self.frame2, self.shape2)
+        pairs: list[tuple[tuple[str, Shape], tuple[str, Shape]]]
+        if isinstance(self.shape1, Terrain):
+            balls = list(self.shape2.corners())
+            pairs = [(first, (self.frame2, ball)) for ball in balls]
+        elif isinstance(self.shape1, Capsule) and isinstance(self.shape2, Capsule):
+            pairs = [(first, (self.frame2, ball)) for ball in self.shape2.corners()]
+            pairs += [((self.frame1, ball), second) for ball in self.shape1.corners()]
+            pairs += [(first, second)]
+        elif isinstance(self.shape2, Box):
+            pairs = [((self.frame1, part), second) for part in self.shape1.against_box()]
+        elif isinstance(self.shape1, Box):
+            pairs = [(first, (self.frame2, part)) for part in self.shape2.against_box()]
+        else:
+            pairs = [(first, second)]
+        return {f"-{i + 1}" * (len(pairs) > 1): (*a, *b) for i, (a, b) in enumerate(pairs)}
+
+    def numbers(self) -> tuple[Number, ...]:
+        return (*super().numbers(), *self.shape1.numbers(), *self.shape2.numbers())
 
 
 def _numbered(name: str | None, i: int) -> str | None:

@@ -232,6 +232,10 @@ class Drawing:
             return add.add_cylinder(path, *size, **look, **pose)
         if solid.kind == "mesh":
             return self._mesh(path, solid, look, pose)
+        if solid.faces is not None:
+            count = len(solid.faces)
+            faces, points = np.arange(3 * count).reshape(count, 3), solid.faces.reshape(-1, 3)
+            return add.add_mesh_simple(path, points, faces, flat_shading=True, **look, **pose)
         if solid.kind == "ground":
             thin = 0.002 * self._size
             look = {"color": rgb(COLORS["plane"]), "opacity": 0.45}

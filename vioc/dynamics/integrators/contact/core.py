@@ -23,10 +23,11 @@ PIECE = 1 << 13  # steps of one body in one call, a fraction of a second
 Long, Double = ctypes.c_longlong, ctypes.c_double
 PLACES = (
     *("carry", "u", "t", "dt", "V", "dV", "found", "multipliers", "values", "left", "after"),
-    *("mismatch", "products", "impulses", "y", "dy", "fresh", "gaps", "kappa", "speed"),
+    *("mismatch", "products", "impulses", "y", "dy", "fresh", "gaps", "kappa", "speed", "work"),
 )
 COUNTS = ("touches", "mismatches", "complementary", "size_y", "positives", "rounds", "rubbing", "pushes")
-SIZES = ("nx", "nv", "nu", "rows", "bodies", "past", "guess", "limit")
+NUMBERS = "stop", "mass", "sample", "polish"
+SIZES = ("nx", "nv", "nu", "rows", "bodies", "past", "limit")
 ARRAYS = ("parts", "positive", "round", "before", "centers")
 
 
@@ -36,13 +37,14 @@ class _Model(ctypes.Structure):
         *((f"{kind}_{name}", ctypes.c_void_p) for kind in ("tape", "end") for name in TAPES),
         *((name, ctypes.c_void_p) for name in ("index", "image")),
         *((name, Long) for name in ("size", "n_arg", "n_res", "n_iw", "n_w", "nx", "nv", "nu", "rows")),
-        *((name, Long) for name in ("bodies", "past", "guess", "extent", "extents")),
+        *((name, Long) for name in ("bodies", "past", "guess", "extent", "extents", "works")),
         *((name, Long) for name in PLACES),
         *((name, Long) for name in COUNTS),
         *((name, ctypes.c_void_p) for name in ("scales", "wrap", *ARRAYS)),
         ("stop", Double),
         ("limit", Long),
         *((name, Double) for name in ("mass", "floor", "sample")),
+        ("polish", Long),
     )
 
 
@@ -73,8 +75,6 @@ class Layout:
         Of a state of poses, 0 of a flat one.
     past : int
         Velocities of steps before, behind x in a carry.
-    guess : int
-        Where in a carry the velocities begin that a search starts from.
     scales : (nv,)
         Masses and moments of inertia that turn momenta into velocities.
     mass : float
@@ -85,6 +85,8 @@ class Layout:
         Of iterations without contact.
     sample : float
         Where in a step its time is taken.
+    polish : bool
+        As of `InteriorPoint`.
     whole : callable
         A step's multipliers of those of its ends.
     wrap : (nx,)
@@ -97,12 +99,12 @@ class Layout:
     rows: int
     bodies: int
     past: int
-    guess: int
     scales: np.ndarray
     mass: float
     stop: float
     limit: int
     sample: float
+    polish: bool
     whole: Callable
     wrap: np.ndarray
 
@@ -156,14 +158,16 @@ class Core:
             rubbing=len(variables.before),
         )
         self.half = sizes["rows"] + sizes["pushes"]
-        self._numbers = dict(stop=layout.stop, mass=layout.mass, sample=layout.sample)
+        self._numbers = {n: getattr(layout, n) for n in NUMBERS}
         self._parts: list[tuple[Tape, dict[str, Any], dict[str, int]]] = []
         for tape in tapes:
             arrays = {name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()}
             arrays["index"] = np.array([*tape.index, 0], np.int64)
             own = {name: tape.places[name].place for name in PLACES}
             extent = tape.places["extent"]
+            start, work_of = tape.places["guess"], tape.places["work"]
             own |= dict(size=tape.size, extent=extent.place, extents=extent.nnz())
+            own |= dict(guess=start.place, works=work_of.nnz())
             self._parts.append((tape, arrays | shared, own | sizes))
 
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:

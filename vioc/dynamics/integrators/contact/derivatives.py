@@ -7,7 +7,6 @@ the smoothed step; docs/maths/contact.md, "Derivatives".
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -79,17 +78,6 @@ class ContactDerivatives:
         return Evaluator(self._f.backend.program(build, "contact_first"))
 
     @cached_property
-    def _correction(self) -> Evaluator:
-        """R and R_z: a step leaves products of contacts within 1e-6 of the barrier only."""
-
-        def build() -> ca.Function:
-            args, R, _ = self._symbols
-            outputs = [R, ca.densify(ca.jacobian(R, args[2]))]
-            return ca.Function("correction", args, outputs, OPTIONS)
-
-        return Evaluator(self._f.backend.program(build, "contact_correction"))
-
-    @cached_property
     def _second(self) -> Evaluator:
         def build() -> ca.Function:
             args, R, X = self._symbols
@@ -105,13 +93,9 @@ class ContactDerivatives:
         f, nd = self._f, self._f.nd
         V = (steps.x1[:, :nd] - steps.x0[:, :nd]) / steps.h[:, None]
         z = np.hstack([V, steps.multipliers])
-        given = steps.t[:, None], steps.h[:, None], theta, np.array([kappa])
-        R, R_z = self._correction(steps.x0, steps.u, z, *given)
-        scale = 1 / np.abs(R_z).max(axis=2, keepdims=True, initial=1e-300)  # laws of speeds and of energies
-        with suppress(np.linalg.LinAlgError):
-            z = z - np.linalg.solve(scale * R_z, scale * R)[..., 0]
-        arguments = steps.x0, steps.u, z, *given
+        arguments = steps.x0, steps.u, z, steps.t[:, None], steps.h[:, None], theta, np.array([kappa])
         R_s, R_z, X_s, X_z = self._first(*arguments)
+        scale = 1 / np.abs(R_z).max(axis=2, keepdims=True, initial=1e-300)  # laws of speeds and of energies
         R_s, R_z = scale * R_s, scale * R_z
         try:
             solved = -np.linalg.solve(R_z, R_s)

@@ -23,17 +23,19 @@ class FlatTape(Tape):
         lengths |= dict(V=f.nd, multipliers=f.nm, y=int(p.variables.parts[-1]), kappa=2, speed=1)
         self.places = {name: self.column(length) for name, length in lengths.items()}
         carry, u, t, dt, theta, V, lam, y, kappa, speed = self.places.values()
-        x, _ = self.split(carry, [f.nx, f.nd])
+        x, before = self.split(carry, [f.nx, f.nd])
         state, put = [x, u, t, dt, theta], self.places.__setitem__
+        put("guess", before)
         put("extent", self.split(x, [f.nq, f.nx - f.nq])[0])
 
         J, Dh0, mu = self.call(p.held, state)
         self.begin("matrix")
         (M,) = self.call(p.matrix, [V, *state])
         self.begin("leave")
-        balance, h, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
+        balance, impulse, h, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
         put("values", h)
         put("gaps", gaps)
+        put("work", self.column(0))
         self.begin("begin")
         put("fresh", self.call(p.fresh, [gaps, slips, mu, speed, kappa])[0])
         self.begin("rest")
@@ -45,4 +47,4 @@ class FlatTape(Tape):
         for name, block in zip(("dV", "found", "dy"), self.call(p.solve, system), strict=True):
             put(name, block)
         self.begin("after")
-        put("after", self.call(p.after, [V, lam, y, *state, J, Dh0])[0])
+        put("after", self.call(p.after, [V, impulse, lam, y, x, u, dt, J, Dh0])[0])

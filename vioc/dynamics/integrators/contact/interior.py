@@ -22,8 +22,10 @@ ITERATIONS, PATIENCE, STUCK, JAMMED, HALVINGS = 100, 20, 2, 8, 12
 JUMP, LAND = 2, 6  # of short steps in a row, those that are taken clipped
 COLD, WARM = (0.1, 10.0, 1e-3, 1e2, 1e3), 0.01  # barriers of starts, over the energy of what closes
 TINY, LEAST = 1e-12, 1e-3
-CENTERED = 1e-6  # how far from kappa, relative, a product may end
+CENTERED, POLISHED = 1e-6, 1e-9  # how far from kappa, relative, a product may end; what one more step makes
 ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
+GAIN = 0.2  # of the energy with which a step leaves: more than impulses bring where they follow its motion
+SLOW = 0.1  # m/s, whose energy is always granted: a start may be a little too deep
 SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that tell how much the barrier may fall
 
 
@@ -47,6 +49,8 @@ class End:
         (.., goal) -> matrix and right-hand side of Newton's direction of (V, impulses); (.., goal, dV) -> dy;
         (.., goal) -> balance, constraints, mismatches, products; (.., speed, goal) -> y of a start;
         multipliers of the touches; their gaps' velocities. `goal` is (kappa, lag).
+    work : Evaluator or None
+        Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that.
     """
 
     rows: int
@@ -57,6 +61,7 @@ class End:
     begin: Evaluator
     multipliers: Evaluator
     gaps: Evaluator
+    work: Evaluator | None = None
 
 
 class Problem(NamedTuple):
@@ -147,28 +152,46 @@ class InteriorPoint:
     barrier : float
         kappa of each end of a step, J.
     tolerance : float
+    polish : bool
+        Whether a step more follows where products are not yet within 1e-9 of kappa: derivatives see them.
     """
 
-    def __init__(self, step: ContactStep, scales: np.ndarray, mass: float, barrier: float, tolerance: float):
+    def __init__(
+        self,
+        step: ContactStep,
+        scales: np.ndarray,
+        mass: float,
+        barrier: float,
+        tolerance: float,
+        polish: bool = False,
+    ):
         self.step, self._scales, self._mass = step, scales, mass
-        self._floor, self.tolerance = barrier, tolerance
+        self._floor, self.tolerance, self._polish = barrier, tolerance, polish
 
     def solve(self, x, u, t: float, dt: float, theta, before: Step | None = None) -> Step:
         """A step from x: warm from the one before, or cold."""
         return self.step.solve(self, x, u, t, dt, theta, None if before is None else before.ends)
 
     def solve_end(self, problem: Problem, seed: Solution | None = None) -> Solution:
-        found = self._try(problem, seed, 0)
+        found = self._true(problem, self._try(problem, seed, 0))
         count = found.iterations
         for start in range(0 if seed is not None else 1, len(COLD)):
             if found.error <= self.tolerance:
                 break
-            found = self._try(problem, None, start)
+            found = self._true(problem, self._try(problem, None, start))
             count += found.iterations
         if not found.error <= self.tolerance:
-            found = self._relax(problem, found)
+            found = self._true(problem, self._relax(problem, found))
             count += found.iterations
         return found._replace(iterations=count)
+
+    def _true(self, problem: Problem, found: Solution) -> Solution:
+        """A solution, unsolved if it is no motion: contacts only take energy, but for their curvature."""
+        if problem.end.work is None:
+            return found
+        work, twice = problem.end.work(found.V, found.lam, found.y, *problem.given)[0][:, 0]
+        energy = 0.5 * max(twice, self._mass * SLOW**2)
+        return found if work <= GAIN * energy else found._replace(error=np.inf)
 
     def _relax(self, problem: Problem, found: Solution) -> Solution:
         """Friction bounded by the normal impulses of the solution before, until both are the same."""
@@ -243,8 +266,12 @@ class InteriorPoint:
             y[variables.before[:, 1]] = bound
         left, products = left_of(V, lam, y)
         off = _largest(products - floor * weights)
-        length, count, stuck = 0.0, 0, 0
-        while count < ITERATIONS and not (left * dt <= self.tolerance * size and off <= CENTERED * floor):
+        length, count, stuck, polished = 0.0, 0, 0, False
+        while count < ITERATIONS:
+            if left * dt <= self.tolerance * size and off <= CENTERED * floor:
+                if polished or not self._polish or off <= POLISHED * floor:
+                    break
+                polished = True
             mean = products @ weights / weights.sum()
             kappa = fall(length if count else FAR) * mean
             if length >= NEAR:

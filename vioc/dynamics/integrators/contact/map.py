@@ -31,6 +31,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
+from vioc.maps.trajectory import Split
 
 PENETRATION = 1e-6  # m or rad, of a start
 
@@ -135,7 +136,8 @@ class ContactVI(TouchingMap):
     @property
     def interior(self) -> InteriorPoint:
         """The solver of steps, in numpy."""
-        return InteriorPoint(self.ends, self.lagrangian.mass_scale, self.mass, self.barrier, self.tolerance)
+        scales = self.lagrangian.mass_scale
+        return InteriorPoint(self.ends, scales, self.mass, self.barrier, self.tolerance, polish=True)
 
     @property
     def kernel(self) -> Kernel | None:
@@ -161,12 +163,12 @@ class ContactVI(TouchingMap):
             rows=self.nm,
             bodies=0,
             past=1,
-            guess=self.nx,
             scales=self.lagrangian.mass_scale,
             mass=self.mass,
             stop=self.tolerance,
             limit=0,
             sample=0.0,
+            polish=True,
             whole=lambda multipliers: multipliers,
             wrap=self.wrapped,
         )
@@ -187,6 +189,11 @@ class ContactVI(TouchingMap):
         if found is not None:
             return *found, None
         return super()._settled(step, found, error)
+
+    def _shares(self, split: Split) -> np.ndarray:
+        shares = super()._shares(split)
+        shares[:-1, [n.endswith(".slip") for n in self.multiplier_names]] = 0.0  # speeds, the last
+        return shares
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         with np.errstate(all="ignore"):

@@ -100,13 +100,13 @@ class Pieces:
     ----------
     held : (x, u, t, dt, parameters) -> J, Dh0, mu
     matrix : (V, x, u, t, dt, parameters) -> M, -dt (D2 D1 L_d + D2 F-)
-    leave : (V, x, u, t, dt, parameters, J) -> balance, h, gaps, slips, slopes
+    leave : (V, x, u, t, dt, parameters, J) -> balance, impulse of L and F, h, gaps, slips, slopes
     fresh : (gaps, slips, mu, speed, goal) -> y
     rest : (balance, J, Dh0, mu, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
     newton : (M, J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt) -> matrix, right-hand side
     solve : the same -> dV, dlambda, dy
     expand : the same and dV -> dy
-    after : (V, lambda, y, x, u, t, dt, parameters, J, Dh0) -> x_k+1
+    after : (V, impulse, lambda, y, x, u, dt, J, Dh0) -> x_k+1
     """
 
     def __init__(self, f: ContactVI):
@@ -144,7 +144,7 @@ class Pieces:
         self.held = _function("held", state, [entries[0], entries[1], f.touches.friction(theta)])
         self.matrix = _function("matrix", environment, [entries[3]])
         slipping = ca.vertcat(ca.SX(0, f.nq), *(row[1:, :] for row in rows))
-        outputs = [at.parts.balance, at.h, at.gaps, slipping @ at.rates, entries[2]]
+        outputs = [at.parts.balance, at.parts.impulse, at.h, at.gaps, slipping @ at.rates, entries[2]]
         self.leave = _function("leave", [*environment, given[0]], outputs)
         fresh = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
         self.fresh = _function("fresh", [gaps, slips, mu, speed, goal], [ca.vertcat(*fresh)])
@@ -168,9 +168,10 @@ class Pieces:
         dV = ca.SX.sym("dV", nd)
         self.expand = _function("expand", [*args, dV], [ca.vertcat(*(c.expand(dV) for c in found))])
         self._system = args, D, Dh0, Dh1, right, b, found
-        momentum = part(x, f.nq, f.nq + nd) + at.parts.impulse + push
+        impulse = ca.SX.sym("impulse", nd)
+        momentum = part(x, f.nq, f.nq + nd) + impulse + push
         after = ca.vertcat(at.q1, momentum, at.rates[nd:])
-        self.after = _function("after", [V, lam, y, *state, given[0], given[1]], [after])
+        self.after = _function("after", [V, impulse, lam, y, x, u, dt, given[0], given[1]], [after])
 
     @cached_property
     def solve(self) -> ca.Function:
@@ -199,7 +200,7 @@ class Departure(End):
         )
         dV, state = ca.SX.sym("dV", f.nd), [x, u, t, dt, theta]
         J, Dh0, mu = p.held(*state)
-        balance, h, gaps, slips, slopes = p.leave(V, *state, J)
+        balance, impulse, h, gaps, slips, slopes = p.leave(V, *state, J)
         left, mismatch, products, impulses = p.rest(balance, J, Dh0, mu, lam, y, gaps, slips, goal)
         system = p.matrix(V, *state), J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt
         point = [V, lam, y, *state]
@@ -215,7 +216,7 @@ class Departure(End):
             "multipliers", [], lambda: [ca.substitute(impulses, goal, ca.SX.zeros(2))]
         )
         self.gaps = function("gaps", [], lambda: [gaps])
-        self.after = function("after", [], lambda: [p.after(V, lam, y, *state, J, Dh0)])
+        self.after = function("after", [], lambda: [p.after(V, impulse, lam, y, x, u, dt, J, Dh0)])
 
 
 class OneEnd(ContactStep):

@@ -26,10 +26,12 @@ typedef struct {
     Int nx, nv, nu, rows;         /* of states, of their velocities, inputs; multipliers of constraints */
     Int bodies;                   /* of a state of poses, 0 of a flat one */
     Int past;                     /* velocities V_k-1, ... that a carry has behind x */
-    Int guess, extent, extents;   /* where in a carry V begins; a place whose largest of so many numbers is the extent */
+    Int guess, extent, extents;   /* places: of V, where a search begins; of what the largest of so many numbers is the extent */
+    Int works;                    /* 2, or 0 without `work` */
     Int carry, u, t, dt;          /* places: [x, V_k-1, ..] (an arrival: z, momenta), input, time, step length */
     Int V, dV, found, multipliers, values, left, after;    /* found: what a solve says of multipliers */
     Int mismatch, products, impulses, y, dy, fresh, gaps, kappa, speed;    /* of the touches, docs/maths/contact.md; lag follows kappa */
+    Int work;                     /* what impulses bring in kinetic energy, and twice that of V; if works */
     Int touches, mismatches, complementary, size_y, positives, rounds, rubbing, pushes;
     const double *scales;         /* of the balance of momenta */
     const Int *wrap;              /* states of a flat space that are angles modulo a turn */
@@ -42,6 +44,7 @@ typedef struct {
     Int limit;
     double mass, floor;           /* of the mechanism; kappa at the end */
     double sample;                /* where in the step its time is taken */
+    Int polish;                   /* whether products are to be nearer to kappa than they must */
 } Model;
 
 typedef struct {
@@ -156,7 +159,8 @@ static double arrive(const Model *m, Work *k) {
 /* -- steps with contact: the interior point of interior.py -------------------------------------------- */
 
 static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
-static const double CENTERED = 1e-6, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
+static const double CENTERED = 1e-6, POLISHED = 1e-9, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
+static const double GAIN = 0.2, SLOW = 0.1;
 enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 5, ROUNDS = 100 };
 
 static double off_center(const Model *m, const double *w, double kappa) {
@@ -210,8 +214,8 @@ static double fall(double length) {
     return length < 0.1 * SHORT ? 3 : length < SHORT ? 1 : length < FAR ? 0.3 : length < NEAR ? 0.1 : 0.01;
 }
 
-static double leave(const Model *m, Work *k) {
-    run(m, LEAVE, k);
+/* What is left where LEAVE has been. */
+static double left_there(const Model *m, Work *k) {
     run(m, REST, k);
     return speeds_left(m, k->w);
 }
@@ -220,8 +224,8 @@ static double leave(const Model *m, Work *k) {
 static void begin(const Model *m, Work *k, int warm, double cold) {
     double *w = k->w, *V = w + m->V, *y = w + m->y;
     Int size = m->nv, bytes = sizeof(double);
-    memcpy(V, k->guess, size * bytes);
     run(m, START, k);
+    memcpy(V, k->guess, size * bytes);
     run(m, MATRIX, k);
     if (!warm) { /* where all would go without contact */
         w[m->speed] = 1;
@@ -255,9 +259,14 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
     double weight = 0, *saved = k->saved, *kappa = w + m->kappa;
     Int size = m->nv, rows = m->rows, bytes = sizeof(double), count = 0, stuck = 0;
     for (Int i = 0; i < m->complementary; i++) weight += m->centers[i];
-    double left = leave(m, k), off = off_center(m, w, m->floor), length = 0, dt = w[m->dt];
+    double left = left_there(m, k), off = off_center(m, w, m->floor), length = 0, dt = w[m->dt];
     double extent = 1 + largest(w + m->extent, m->extents);
-    while (count < STEPS && !(left * dt <= m->stop * extent && off <= CENTERED * m->floor)) {
+    int polished = 0;
+    while (count < STEPS) {
+        if (left * dt <= m->stop * extent && off <= CENTERED * m->floor) {
+            if (polished || !m->polish || off <= POLISHED * m->floor) break;
+            polished = 1;
+        }
         double mean = 0;
         for (Int i = 0; i < m->complementary; i++) mean += w[m->products + i] * m->centers[i] / weight;
         *kappa = fall(count ? length : FAR) * mean;
@@ -277,7 +286,8 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
             for (Int j = 0; j < rows; j++) lambda[j] = saved[size + j] + factor * found[j];
             for (Int j = 0; j < m->size_y; j++) y[j] = saved[size + rows + j] + factor * w[m->dy + j];
             if (clip) clipped(m, w, saved);
-            now = leave(m, k);
+            run(m, LEAVE, k);
+            now = left_there(m, k);
             if (clip && !isfinite(now)) { /* half a turn or more: shorten it like any other */
                 clip = 0;
                 continue;
@@ -321,19 +331,26 @@ static double relax(const Model *m, Work *k, double tolerance, Int *iterations) 
     return iterate(m, k, 0, 1, iterations);
 }
 
+/* The residual of a solution that is a motion: contacts only take energy, but for their curvature. */
+static double true_error(const Model *m, const Work *k, double error) {
+    const double *work = k->w + m->work;
+    if (!m->works) return error;
+    return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * SLOW * SLOW) ? error : INFINITY;
+}
+
 /* One end of a step with contact: its scaled residual. */
 static double touching(const Model *m, Work *k, int warm, double tolerance, Int *iterations) {
     double error = INFINITY;
     k->w[m->kappa + 1] = 1;
     if (warm) {
         begin(m, k, 1, 0);
-        error = iterate(m, k, 1, 0, iterations);
+        error = true_error(m, k, iterate(m, k, 1, 0, iterations));
     }
     for (int i = 0; i < STARTS && !(error <= tolerance); i++) {
         begin(m, k, 0, COLD[i]);
-        error = iterate(m, k, 0, i > 0, iterations);
+        error = true_error(m, k, iterate(m, k, 0, i > 0, iterations));
     }
-    return error <= tolerance ? error : relax(m, k, tolerance, iterations);
+    return error <= tolerance ? error : true_error(m, k, relax(m, k, tolerance, iterations));
 }
 
 /* u = u_d - K difference(x_d, x), K by columns */
@@ -399,7 +416,7 @@ API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart
             k.w[m->t] = t[done] + m->sample * dt[done];
             k.w[m->dt] = dt[done];
             if (end) after.w[end->dt] = dt[done];
-            k.guess = c + m->guess;
+            k.guess = k.w + m->guess;
             iterations[done] = 0;
             if (apart) { /* nothing of the step before */
                 memcpy(c, carry + done * carried, carried * bytes);

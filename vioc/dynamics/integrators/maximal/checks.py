@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vioc.dynamics.terms.contacts import SphereContact
+from vioc.dynamics.terms.contacts import PairContact
 from vioc.dynamics.terms.limits import JointLimits
+from vioc.dynamics.terms.shapes import Sphere
 from vioc.errors import ConstraintError, CrossingWarning, ModelError
 from vioc.maps.trajectory import Trajectory
 
@@ -95,7 +96,7 @@ def warn_crossed(f: MaximalVI, run: Trajectory) -> None:
 def crossings(f: MaximalVI, run: Trajectory) -> Iterator[Crossing]:
     """Of pairs of spheres and limits of angles, by straight paths between the samples."""
     pairs = list(zip(f.system.inequality_names, f.system.inequalities, strict=True))
-    wanted = [(n, item) for n, item in pairs if isinstance(item, SphereContact)]
+    wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
     places = f.frame_positions(run.x) if wanted else None
     open_at = np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
     gaps = f.gaps(run.x[0])[0] if wanted else None
@@ -120,6 +121,12 @@ def crossings(f: MaximalVI, run: Trajectory) -> Iterator[Crossing]:
         upper, lower = path - float(limits.upper), float(limits.lower) - path
         for side, beyond in (("upper", upper), ("lower", lower)):
             yield from _first(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
+
+
+def _of_spheres(item: PairContact) -> bool:
+    """Whether two spheres about the origins of frames meet, whose paths are those of these."""
+    shapes = item.shape1, item.shape2
+    return all(isinstance(s, Sphere) and not any(map(float, s.center)) for s in shapes)
 
 
 def _first(name: str, crossed: np.ndarray, depth: np.ndarray) -> Iterator[Crossing]:

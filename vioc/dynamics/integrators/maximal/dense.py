@@ -62,6 +62,8 @@ class BodyEnd(End):
         self.begin = function("begin", [speed, goal], E.begun(at, held, speed, goal))
         self.multipliers = function("multipliers", [], multipliers)
         self.gaps = function("gaps", [], stack(at.gaps))
+        if not arrival:
+            self.work = function("work", [], E.worked(at, base))
 
 
 class DenseStep(ContactStep):

@@ -244,6 +244,13 @@ class Assembly:
         ]
         return [f[0] for f in found], [f[1] for f in found]
 
+    def worked(self, at: Balance, base: Any) -> Any:
+        """Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that
+        energy.
+        """
+        each = zip(at.V, self.twists(base), at.rest, strict=True)
+        return self.on.sum([(self.on.call(self.graph.work, [*own])[0], PLUS) for own in each])
+
     def relaxed(
         self, at: Balance, held: Held, gaps: Sequence[tuple], y: Sequence[Any], kappa: Any
     ) -> tuple[list[list[Any]], list[Any]]:

@@ -139,6 +139,13 @@ class StepGraph:
             "between", [z, z1, dt], [ca.vertcat(z1[:3] - z[:3], vec.column(phi)) / dt], OPTIONS
         )
 
+    @cached_property
+    def work(self) -> ca.Function:
+        """(V, base, rest), (6,) each, of a departure -> kinetic energy that impulses bring; twice all."""
+        V, base, rest = (ca.SX.sym(name, TWIST) for name in ("V", "base", "rest"))
+        energies = ca.vertcat(-ca.dot(V, rest), ca.dot(V, base - rest))
+        return ca.Function("work", [V, base, rest], [energies], OPTIONS)
+
     # -- constraints ------------------------------------------------------------------------------------
 
     def _groups(self) -> list[Group]:

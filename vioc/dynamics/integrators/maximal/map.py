@@ -310,12 +310,12 @@ class MaximalVI(DivisibleMap):
             rows=len(graph.names),
             bodies=n,
             past=PAST,
-            guess=STATE * n,
             scales=graph.scales,
             mass=self.mass,
             stop=self.tolerance if graph.touches else STOP,
             limit=ITERATIONS,
             sample=0.5,
+            polish=False,
             whole=self.whole,
             wrap=np.zeros(self.nx),
         )

@@ -48,10 +48,12 @@ class BodyTape(Tape):
         self.begin("start")
         held = E.held(E.poses(z), arrival)
         put("extent", held.Z)
+        put("guess", momenta)
         base = momenta if arrival else E.kicked(E.momenta(momenta), held.Z)
 
         self.begin("leave")
         at = E.at(V, base, held)
+        put("work", self.column(0) if arrival else E.worked(at, base))
         put("values", self.stack(at.values))
         put("gaps", self.stack(at.gaps))
 

@@ -16,13 +16,18 @@ from typing import Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Vector
+from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.integrators.contact.cones import Cone, cone_of
 from vioc.dynamics.integrators.contact.laws import law_of
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, Pose, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.terms.contacts import Contact, SphereContact
+from vioc.dynamics.terms.contacts import FrictionContact, Part
+from vioc.dynamics.terms.distances import meet
 from vioc.dynamics.terms.limits import JointLimits
+from vioc.dynamics.terms.shapes import Ground, Shape
+from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
 
 OPEN = 1e3  # m/s or rad/s, which nothing closes with
@@ -187,15 +192,13 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> list[Tou
     """The touches of a system's contacts and limits, in their order."""
     found: list[Touch] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
-        if isinstance(item, Contact):
-            found.append(_plane(terms, name, item, once, smoothing))
-        elif isinstance(item, SphereContact):
-            found.append(_spheres(terms, name, item, once, smoothing))
-        else:
-            if isinstance(item, JointLimits):
-                _check_angles(terms, item)
+        if isinstance(item, JointLimits):
+            _check_angles(terms, item)
             for suffix, phi in item.gaps(terms).items():
                 found.append(_limit(terms, name + suffix, phi, once, smoothing))
+        elif isinstance(item, FrictionContact):
+            for suffix, part in item.parts().items():
+                found.append(_contact(terms, name + suffix, item, part, once, smoothing))
     return found
 
 
@@ -213,90 +216,72 @@ def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
             )
 
 
-def _plane(terms: BodyGraph, name: str, item: Contact, once: Callable, smoothing: float) -> Touch:
-    system = terms.system
-    place = terms.place(system.frame_index(item.frame)) if item.frame != "world" else None
-    if place is None or place.body == -1:
-        raise ModelError(f"{system.name}: {item.label()}: the frame {item.frame!r} does not move")
-    ground = system.frame_index(item.plane)
-    if ground >= 0 and terms.place(ground).body != -1:
+def _contact(
+    terms: BodyGraph, name: str, item: FrictionContact, part: Part, once: Callable, smoothing: float
+) -> Touch:
+    """Two shapes that meet in one point."""
+    sides = [carried(terms, item, *part[:2]), carried(terms, item, *part[2:])]
+    pair, swapped = joined(terms, item, part[0], part[2])
+    first, second = sides[::-1] if swapped else sides
+    cone, mu = cone_of(item, terms.number(item.friction))
+    shapes, cut, free = (first[0], second[0]), len(first[1]), len(pair) == 1
+
+    def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
+        poses, twists = [(vec.ZERO, vec.IDENTITY)] * free + poses, [(vec.ZERO, vec.ZERO)] * free + twists
+        rows = data[:cut], data[cut:]
+        placed = [s.at(tuple(row), R, x) for s, row, (x, R) in zip(shapes, rows, poses, strict=True)]
+        phi, n, point = meet(*placed)
+        return phi, slip(n, point, poses, twists)
+
+    kinds = tuple(s if isinstance(s, Terrain) else type(s) for s in shapes)
+    data = (*first[1], *second[1])
+    geometry = once((kinds, free, cone), lambda: Geometry(len(pair), gap, len(data), cone, smoothing))
+    return Touch(name, pair, geometry, (*data, *mu))
+
+
+def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tuple[Shape, tuple]:
+    """A shape and its numbers in the axes of the body that carries its frame, or of the world."""
+    index = terms.system.frame_index(frame)
+    if index < 0:
+        return shape, shape.placed(terms.number, vec.IDENTITY, vec.ZERO)
+    place = terms.place(index)
+    if place.body != -1 and isinstance(shape, Ground):
         raise ModelError(
-            f"{system.name}: {item.label()}: the plane's frame {item.plane!r} moves; half-spaces are fixed "
+            f"{terms.system.name}: {item.label()}: the plane's frame {frame!r} moves; half-spaces are fixed "
             "in the world"
         )
-    R, o = terms.node_pose(ground)
-    n = vec.apply(R, tuple(terms.number(c) for c in item.normal))
-    size = ca.sqrt(vec.dot(n, n))
-    n = tuple(c / size for c in n)
-    center = vec.add(place.position, vec.apply(place.rotation, tuple(terms.number(c) for c in item.center)))
-    level = vec.dot(n, o) + terms.number(item.offset)
-    cone, mu = cone_of(item, terms.number(item.friction))
-    data = (*center, *n, level, terms.number(item.radius), *mu)
-    geometry = once(("plane", cone), lambda: Geometry(1, _plane_gap, 8, cone, smoothing))
-    return Touch(name, (place.body,), geometry, data)
+    return shape, shape.placed(terms.number, place.rotation, place.position)
 
 
-def _plane_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
-    (x, R), (v, w) = poses[0], twists[0]
-    center, n, level, radius = tuple(data[:3]), tuple(data[3:6]), data[6], data[7]
-    arm = vec.apply(R, center)
-    phi = vec.dot(n, vec.add(x, arm)) - level - radius
-    velocity = vec.add(v, vec.cross(vec.apply(R, w), vec.sub(arm, vec.scale(radius, n))))
-    return phi, tuple(vec.dot(t, velocity) for t in vec.tangents(n))
-
-
-def _spheres(terms: BodyGraph, name: str, item: SphereContact, once: Callable, smoothing: float) -> Touch:
+def joined(terms: BodyGraph, item: Inequality, frame1: str, frame2: str) -> tuple[tuple[int, ...], bool]:
+    """The bodies that carry two frames, parent first, without the world; whether that swaps the two."""
     system, model = terms.system, terms.model
-    where, bodies, places = f"{system.name}: {item.label()}", [], []
-    for frame in (item.frame1, item.frame2):
+    where, bodies = f"{system.name}: {item.label()}", []
+    for frame in (frame1, frame2):
         index = system.frame_index(frame)
-        place = terms.place(index) if index >= 0 else None
-        bodies.append(-1 if place is None else place.body)
-        places.append(vec.ZERO if place is None else place.position)
+        bodies.append(-1 if index < 0 else terms.place(index).body)
     a, b = bodies
-    if a == b:
-        raise ModelError(f"{where}: the frames {item.frame1!r} and {item.frame2!r} belong to one body")
     child, parent = max(a, b), min(a, b)
-    if model.bodies[child].parent == parent and model.bodies[child].joint.rows:
+    if child == -1:
+        raise ModelError(f"{where}: the frame {frame2!r} does not move")
+    if a == b:
+        raise ModelError(f"{where}: the frames {frame1!r} and {frame2!r} belong to one body")
+    if parent >= 0 and model.bodies[child].parent == parent and model.bodies[child].joint.rows:
         raise ModelError(
-            f"{where}: a {model.bodies[child].joint.kind} joint connects their bodies; spheres touch only "
+            f"{where}: a {model.bodies[child].joint.kind} joint connects their bodies; shapes touch only "
             "where no joint does"
         )
-    radii = terms.number(item.radius1), terms.number(item.radius2)
-    if b < a:
-        places, radii = places[::-1], radii[::-1]
-    cone, mu = cone_of(item, terms.number(item.friction))
-    data = (*places[0], *places[1], *radii, *mu)
-    free = parent < 0
-
-    def build() -> Geometry:
-        def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
-            rest = [(vec.ZERO, vec.IDENTITY)] * free
-            still = [(vec.ZERO, vec.ZERO)] * free
-            return _sphere_gap([*rest, *poses], [*still, *twists], data)
-
-        return Geometry(2 - free, gap, 8, cone, smoothing)
-
-    pair = (child,) if free else (parent, child)
-    return Touch(name, pair, once(("spheres", free, cone), build), data)
+    return ((child,) if parent < 0 else (parent, child)), b < a
 
 
-def _sphere_gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
-    places, (r1, r2) = (tuple(data[:3]), tuple(data[3:6])), data[6:8]
-    arms = [vec.apply(R, p) for (_, R), p in zip(poses, places, strict=True)]
-    centers = [vec.add(x, arm) for (x, _), arm in zip(poses, arms, strict=True)]
-    d = vec.sub(centers[1], centers[0])
-    apart = ca.sqrt(vec.dot(d, d))
-    n = tuple(c / apart for c in d)
-    # friction acts at one point, half way between the spheres, which keeps angular momentum
-    near, far = (apart + r1 - r2) / 2, (apart - r1 + r2) / 2
-    levers = vec.add(arms[0], vec.scale(near, n)), vec.sub(arms[1], vec.scale(far, n))
+def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
+    """Velocity of the second body at a point less that of the first, across n."""
     first, second = (
-        vec.add(v, vec.cross(vec.apply(R, w), lever))
-        for (_, R), (v, w), lever in zip(poses, twists, levers, strict=True)
+        vec.add(v, vec.cross(vec.apply(R, w), vec.sub(point, x)))
+        for (x, R), (v, w) in zip(poses, twists, strict=True)
     )
-    slip = vec.sub(second, first)
-    return apart - r1 - r2, tuple(vec.dot(t, slip) for t in vec.tangents(n))
+    relative = vec.sub(second, first)
+    return tuple(vec.dot(t, relative) for t in vec.tangents(n))
 
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float) -> Touch:

@@ -1,0 +1,185 @@
+"""Where two shapes meet, or would: gap, normal and point in closed form, of numbers or expressions.
+
+docs/maths/contact.md, "Gaps". Normals point from the first to the second; the point lies half way between
+the two surfaces, so that friction at it keeps angular momentum. Gaps have continuous slopes wherever shapes
+do not enter each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Vector
+from vioc.dynamics.terms.shapes import Block, Plane, Round, Surface
+
+FEET = 3  # of the normal's foot on a terrain: each is nearer by the radius over that of the curvature
+TINY = 1e-300  # no slope is infinite where two centres coincide
+PARALLEL = 1e-4  # square of the angle below which capsules' nearest points tend to the middle
+LEVEL = 1e-9  # m
+SOFT = 0.05  # rad by which a capsule is off a face where its third sphere is at its nearest point
+
+Met = tuple[Any, Vector, Vector]
+
+
+def meet(first: Any, second: Any) -> Met:
+    """Gap, normal and point of two shapes in the world."""
+    if isinstance(first, Plane):
+        return _on_plane(first, second)
+    if isinstance(first, Surface):
+        return _on_surface(first, second)
+    if isinstance(first, Block):
+        return _on_block(first, second)
+    if isinstance(second, Block):
+        gap, n, point = _on_block(second, first)
+        return gap, vec.scale(-1.0, n), point
+    return _rounds(first, second)
+
+
+def _on_plane(plane: Plane, ball: Round) -> Met:
+    n, gap = plane.normal, vec.dot(plane.normal, ball.center) - plane.level - ball.radius
+    return gap, n, vec.sub(ball.center, vec.scale(ball.radius, n))
+
+
+def _on_surface(surface: Surface, ball: Round) -> Met:
+    x, y, z = (ca.SX(c) for c in ball.center)
+    at = x, y
+    for _ in range(FEET + 1):
+        h, hx, hy = surface.height.call([*at])
+        size = ca.sqrt(1 + hx * hx + hy * hy)
+        n = (-hx / size, -hy / size, 1 / size)
+        apart = vec.dot(n, (x - at[0], y - at[1], z - h))
+        at = x - apart * n[0], y - apart * n[1]
+    return apart - ball.radius, n, vec.sub((x, y, z), vec.scale(ball.radius, n))
+
+
+def _rounds(first: Round, second: Round) -> Met:
+    """Of spheres and capsules: nearest points of two segments."""
+    p, q = first.center, second.center
+    d = vec.sub(q, p)
+    if first.half is not None and second.half is not None:
+        e, f = first.half, second.half
+        a, b, c = vec.dot(e, e), vec.dot(e, f), vec.dot(f, f)
+        u, v = vec.dot(e, d), vec.dot(f, d)
+        det = a * c - b * b
+        s = _clamped((u * c - b * v) / ca.fmax(det, PARALLEL * a * c))
+        t = _clamped((b * s - v) / c)
+        s = _clamped((b * t + u) / a)
+        p, q = vec.add(p, vec.scale(s, e)), vec.add(q, vec.scale(t, f))
+    elif first.half is not None:
+        p = vec.add(p, vec.scale(_along(first.half, d), first.half))
+    elif second.half is not None:
+        q = vec.add(q, vec.scale(_along(second.half, vec.scale(-1.0, d)), second.half))
+    d = vec.sub(q, p)
+    apart = ca.sqrt(vec.dot(d, d) + TINY)
+    n, r, s = tuple(c / apart for c in d), first.radius, second.radius
+    return apart - r - s, n, vec.add(p, vec.scale((apart + r - s) / 2, n))
+
+
+def _along(half: Vector, d: Vector) -> Any:
+    return _clamped(vec.dot(half, d) / vec.dot(half, half))
+
+
+def _clamped(s: Any) -> Any:
+    return ca.fmax(-1.0, ca.fmin(1.0, s))
+
+
+def _on_block(block: Block, ball: Round) -> Met:
+    """Of a box and a sphere, or one of the spheres by which a capsule meets it."""
+    q = ball.center
+    if ball.half is not None:
+        q = vec.add(q, vec.scale(_place_on_segment(block, ball), ball.half))
+    gap, n = _over(block, _in_axes(block, vec.sub(q, block.center)))
+    gap, n = gap - ball.radius, vec.apply(block.R, n)
+    return gap, n, vec.sub(q, vec.scale(ball.radius + 0.5 * gap, n))
+
+
+def _sorted_over(block: Block, place: Vector) -> tuple[list[Any], Any, Any]:
+    """How far a point is over the faces of each axis, the most of them, and the one between."""
+    over = [ca.fabs(x) - h for x, h in zip(place, block.half, strict=True)]
+    most = ca.fmax(ca.fmax(over[0], over[1]), over[2])
+    least = ca.fmin(ca.fmin(over[0], over[1]), over[2])
+    return over, most, over[0] + over[1] + over[2] - most - least
+
+
+def _chosen(over: list[Any], most: Any) -> tuple[Any, Any, Any]:
+    """Which axis has the most, one alone."""
+    first = over[0] >= most
+    second = ca.logic_and(ca.logic_not(first), over[1] >= most)
+    return first, second, ca.logic_not(ca.logic_or(first, second))
+
+
+def _over(block: Block, place: Vector) -> tuple[Any, Vector]:
+    """Signed distance of a point from a box, and its slope, in the box's axes."""
+    over, most, middle = _sorted_over(block, place)
+    edge = middle > 0  # nearest to an edge or a corner, else to a face
+    out = [ca.fmax(o, 0.0) for o in over]
+    size = ca.sqrt(ca.if_else(edge, vec.dot(tuple(out), tuple(out)), 1.0))
+    normal = tuple(
+        ca.if_else(x < 0, -1.0, 1.0) * ca.if_else(edge, o / size, ca.if_else(chosen, 1.0, 0.0))
+        for x, o, chosen in zip(place, out, _chosen(over, most), strict=True)
+    )
+    return ca.if_else(edge, size, most), normal
+
+
+def _in_axes(block: Block, d: Vector) -> Vector:
+    return vec.apply(vec.transpose(block.R), d)
+
+
+def _place_on_segment(block: Block, rod: Round) -> Any:
+    """s in [-1, 1] of one of the three spheres by which a capsule meets a box; docs/maths/contact.md (P4)."""
+    assert rod.half is not None
+    place, e = _in_axes(block, vec.sub(rod.center, block.center)), _in_axes(block, rod.half)
+    nearest = _nearest(block, place, e)
+    at = vec.add(place, vec.scale(nearest, e))
+    over, most, middle = _sorted_over(block, at)
+    low, high, steepness = ca.SX(-1.0), ca.SX(1.0), 0.0
+    for x, c, h, normal in zip(place, e, block.half, _chosen(over, most), strict=True):
+        steep = ca.fabs(c) > LEVEL
+        ends = [(side * h - x) / ca.if_else(steep, c, 1.0) for side in (-1, 1)]
+        within = ca.fabs(x) <= h
+        below = ca.if_else(steep, ca.fmin(*ends), ca.if_else(within, -1.0, 2.0))
+        above = ca.if_else(steep, ca.fmax(*ends), ca.if_else(within, 1.0, -2.0))
+        steepness = steepness + ca.if_else(normal, ca.fabs(c), 0.0)
+        low = ca.fmax(low, ca.if_else(normal, -1.0, below))
+        high = ca.fmin(high, ca.if_else(normal, 1.0, above))
+    some = low < high
+    low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)
+    if rod.place < 2:
+        return (low, high)[rod.place]
+    tilt = ca.fmax(middle, 0.0) / ca.fmax(most, LEVEL) + steepness / ca.sqrt(vec.dot(e, e))
+    tilt = ca.if_else(some, ca.fmin(tilt / SOFT, 1.0), 1.0)
+    return (low + high) / 2 + tilt * (nearest - (low + high) / 2)
+
+
+def _nearest(block: Block, place: Vector, e: Vector) -> Any:
+    """s in [-1, 1] of the point place + s e nearest to a box.
+
+    Half the slope of the square distance by s is monotone and straight between the places where the segment
+    passes a face's plane: the two of them next to its zero give it exactly.
+    """
+
+    def slope(s: Any) -> Any:
+        total = 0.0
+        for x, c, h in zip(place, e, block.half, strict=True):
+            at = x + s * c
+            total = total + c * (ca.fmax(at - h, 0.0) + ca.fmin(at + h, 0.0))
+        return total
+
+    at_low, at_high = slope(-1.0), slope(1.0)
+    starts, ends = at_low >= 0, at_high <= 0
+    left, right = ca.SX(-1.0), ca.SX(1.0)
+    for x, c, h in zip(place, e, block.half, strict=True):
+        for side in (-1, 1):
+            s = _clamped((side * h - x) * c / (c * c + TINY))
+            g = slope(s)
+            falls, rises = ca.logic_and(g < 0, s > left), ca.logic_and(g > 0, s < right)
+            left, at_low = ca.if_else(falls, s, left), ca.if_else(falls, g, at_low)
+            right, at_high = ca.if_else(rises, s, right), ca.if_else(rises, g, at_high)
+    spread = at_high - at_low
+    between = ca.if_else(spread > 0, -at_low / ca.if_else(spread > 0, spread, 1.0), 0.5)
+    inside = left + (right - left) * between
+    level = ca.logic_and(starts, ends)
+    return ca.if_else(level, 0.0, ca.if_else(starts, -1.0, ca.if_else(ends, 1.0, inside)))

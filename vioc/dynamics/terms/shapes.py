@@ -1,0 +1,391 @@
+"""Shapes that bodies carry, for contact: spheres, capsules, boxes, convex hulls; half-spaces.
+
+Each is plain data in the axes of a frame. `placed` writes it in the axes of a body that the frame is fixed
+to, as one row of numbers; `at` makes of that row, at the body's pose, what `distances.meet` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any, ClassVar, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.dynamics.description.numbers import Number, as_number, as_numbers
+from vioc.errors import ModelError
+
+Vector3 = tuple[Number, Number, Number]
+ORIGIN, UP = (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
+STRAIGHT = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)  # a rotation by rows
+
+
+class Round(NamedTuple):
+    """All points within a radius of a segment from center - half to center + half, or of its center alone.
+
+    `place` says which of the spheres by which a capsule meets a box: 0, 1, 2.
+    """
+
+    center: Vector
+    half: Vector | None
+    radius: Any
+    place: int = 2
+
+
+class Block(NamedTuple):
+    """A box with its axes as columns of R, and half its edges."""
+
+    center: Vector
+    R: Matrix
+    half: Vector
+
+
+class Plane(NamedTuple):
+    """n . x >= level."""
+
+    normal: Vector
+    level: Any
+
+
+class Surface(NamedTuple):
+    """z >= h(x, y); the function gives h and its two slopes."""
+
+    height: ca.Function
+
+
+class Shape:
+    """Base of all shapes; a frozen dataclass of numbers.
+
+    Attributes
+    ----------
+    keyword : str
+        Head of its text form, ``(SPHERE 0.1 0 0 0)``: its fields' numbers one after another.
+    """
+
+    keyword: ClassVar[str] = ""
+    place: ClassVar[int] = 2
+    flat: ClassVar[bool] = False  # polytopes meet by features, which have no closed form
+
+    def numbers(self) -> tuple[Number, ...]:
+        """Those of all fields, in their order."""
+        values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return tuple(n for value in values for n in (value if isinstance(value, tuple) else (value,)))
+
+    @classmethod
+    def of(cls, numbers: Sequence[Number]) -> Shape:
+        """Of what `numbers` gives; numbers left out at the end are those of the defaults."""
+        raise NotImplementedError
+
+    def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
+        """Its numbers in the axes of a body in which its frame has the pose (R, p)."""
+        raise NotImplementedError
+
+    def at(self, row: tuple, R: Matrix, p: Vector) -> Any:
+        """The shape of a row of `placed` in the world, its body at the pose (R, p)."""
+        raise NotImplementedError
+
+    def corners(self) -> Iterator[Sphere]:
+        """Spheres whose convex hull it is."""
+        raise NotImplementedError
+
+    def against_box(self) -> tuple[Shape, ...]:
+        """The parts that meet a box in one point each."""
+        return (self,)
+
+
+def _moved(R: Matrix, p: Vector, point: Any) -> Vector:
+    return vec.add(p, vec.apply(R, tuple(point)))
+
+
+@dataclass(frozen=True)
+class Sphere(Shape):
+    """A sphere, or a point.
+
+    Parameters
+    ----------
+    radius : number
+        m, >= 0.
+    center : 3 numbers
+        In its frame, m.
+    """
+
+    keyword: ClassVar[str] = "SPHERE"
+
+    radius: Number
+    center: Vector3 = ORIGIN
+
+    def __post_init__(self) -> None:
+        _set(self, "radius", _least(self.radius, "sphere: radius", 0.0))
+        _set(self, "center", as_numbers(self.center, 3, "sphere: center"))
+
+    @classmethod
+    def of(cls, numbers: Sequence[Number]) -> Sphere:
+        given = _counted(numbers, "sphere", 1, 4)
+        return cls(given[0], _triple(given[1:], ORIGIN))
+
+    def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
+        return (*_moved(R, p, map(number, self.center)), number(self.radius))
+
+    def at(self, row: tuple, R: Matrix, p: Vector) -> Round:
+        return Round(_moved(R, p, row[:3]), None, row[3])
+
+    def corners(self) -> Iterator[Sphere]:
+        yield self
+
+
+@dataclass(frozen=True)
+class Capsule(Shape):
+    """All points within a radius of a segment.
+
+    Parameters
+    ----------
+    radius : number
+        m, > 0.
+    length : number
+        Of the segment, m, > 0: the capsule is longer by twice the radius.
+    axis, center : 3 numbers
+        Direction and middle of the segment in its frame; the axis need not be normalized.
+    """
+
+    keyword: ClassVar[str] = "CAPSULE"
+
+    radius: Number
+    length: Number
+    axis: Vector3 = UP
+    center: Vector3 = ORIGIN
+
+    def __post_init__(self) -> None:
+        _set(self, "radius", _least(self.radius, "capsule: radius", 0.0))
+        _set(self, "length", _positive(self.length, "capsule: length"))
+        _set(self, "axis", as_numbers(self.axis, 3, "capsule: axis"))
+        _set(self, "center", as_numbers(self.center, 3, "capsule: center"))
+        if not any(float(c) for c in self.axis):
+            raise ModelError("capsule: axis: expected a direction, got the zero vector")
+
+    @classmethod
+    def of(cls, numbers: Sequence[Number]) -> Capsule:
+        given = _counted(numbers, "capsule", 2, 5, 8)
+        return cls(given[0], given[1], _triple(given[2:5], UP), _triple(given[5:], ORIGIN))
+
+    def _half(self, number: Callable) -> Vector:
+        a = tuple(map(number, self.axis))
+        size = ca.sqrt(vec.dot(a, a))
+        return vec.scale(0.5 * number(self.length) / size, a)
+
+    def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
+        half = vec.apply(R, self._half(number))
+        return (*_moved(R, p, map(number, self.center)), *half, number(self.radius))
+
+    def at(self, row: tuple, R: Matrix, p: Vector) -> Round:
+        return Round(_moved(R, p, row[:3]), vec.apply(R, tuple(row[3:6])), row[6], self.place)
+
+    def against_box(self) -> tuple[Shape, ...]:
+        given = self.radius, self.length, self.axis, self.center
+        return (_First(*given), _Second(*given), self)
+
+    def corners(self) -> Iterator[Sphere]:
+        e = np.array([float(c) for c in self._half(float)])
+        for sign in (-1, 1):
+            yield Sphere(self.radius, tuple(map(float, np.array(self.center, float) + sign * e)))  # type: ignore[arg-type]
+
+
+class _First(Capsule):
+    place = 0
+
+
+class _Second(Capsule):
+    place = 1
+
+
+@dataclass(frozen=True)
+class Box(Shape):
+    """A box.
+
+    Parameters
+    ----------
+    size : 3 numbers
+        Whole edges, m, > 0.
+    center : 3 numbers
+        In its frame, m.
+    rotation : 9 numbers
+        Of its axes in the frame, by rows.
+    """
+
+    keyword: ClassVar[str] = "BOX"
+    flat: ClassVar[bool] = True
+
+    size: Vector3
+    center: Vector3 = ORIGIN
+    rotation: tuple[float, ...] = STRAIGHT
+
+    def __post_init__(self) -> None:
+        size = as_numbers(self.size, 3, "box: size")
+        if min(map(float, size)) <= 0:
+            raise ModelError(f"box: size: expected three numbers > 0, got {[float(c) for c in size]}")
+        _set(self, "size", size)
+        _set(self, "center", as_numbers(self.center, 3, "box: center"))
+        _set(self, "rotation", tuple(map(float, as_numbers(self.rotation, 9, "box: rotation"))))
+        R = np.reshape(self.rotation, (3, 3))
+        if np.abs(R @ R.T - np.eye(3)).max() > 1e-9 or np.linalg.det(R) < 0:
+            raise ModelError(f"box: rotation: expected a rotation matrix by rows, got {R.tolist()}")
+
+    @classmethod
+    def of(cls, numbers: Sequence[Number]) -> Box:
+        given = _counted(numbers, "box", 3, 6, 15)
+        rotation = tuple(map(float, given[6:])) or STRAIGHT
+        return cls(_triple(given[:3], ORIGIN), _triple(given[3:6], ORIGIN), rotation)
+
+    def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
+        turned = vec.matmul(R, _rows(self.rotation))
+        half = (0.5 * number(c) for c in self.size)
+        return (*_moved(R, p, map(number, self.center)), *(e for row in turned for e in row), *half)
+
+    def at(self, row: tuple, R: Matrix, p: Vector) -> Block:
+        return Block(_moved(R, p, row[:3]), vec.matmul(R, _rows(row[3:12])), tuple(row[12:15]))
+
+    def corners(self) -> Iterator[Sphere]:
+        R, half = np.reshape(self.rotation, (3, 3)), 0.5 * np.array(self.size, float)
+        for signs in product((-1, 1), repeat=3):
+            yield Sphere(0.0, tuple(map(float, np.array(self.center, float) + R @ (half * signs))))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Hull(Shape):
+    """The convex hull of points.
+
+    Parameters
+    ----------
+    points : sequence of 3 numbers
+        In its frame, m; those within the hull of the others are left out. They may not lie in a plane.
+    """
+
+    keyword: ClassVar[str] = "HULL"
+    flat: ClassVar[bool] = True
+
+    points: tuple[tuple[float, float, float], ...]
+
+    def __post_init__(self) -> None:
+        from scipy.spatial import ConvexHull, QhullError
+
+        P = np.array(self.points, float)
+        if P.ndim != 2 or P.shape[1:] != (3,) or not np.isfinite(P).all():
+            raise ModelError(f"hull: points: expected rows of 3 finite numbers, got shape {P.shape}")
+        try:
+            kept = np.sort(ConvexHull(P).vertices)
+        except (QhullError, ValueError) as error:
+            raise ModelError(f"hull: {len(P)} points have no volume: {str(error).splitlines()[0]}") from None
+        _set(self, "points", tuple(tuple(map(float, row)) for row in P[kept]))
+
+    def numbers(self) -> tuple[Number, ...]:
+        return tuple(c for point in self.points for c in point)
+
+    @classmethod
+    def of(cls, numbers: Sequence[Number]) -> Hull:
+        if len(numbers) % 3:
+            raise ModelError(f"hull: expected three numbers a point, got {len(numbers)}")
+        return cls(tuple(zip(*[map(float, numbers)] * 3, strict=True)))
+
+    def corners(self) -> Iterator[Sphere]:
+        for point in self.points:
+            yield Sphere(0.0, point)
+
+
+@dataclass(frozen=True)
+class HalfSpace:
+    """Where bodies may be: the side of a plane that its normal points to.
+
+    Parameters
+    ----------
+    point : 3 numbers
+        A point of the plane, m.
+    normal : 3 numbers
+        Out of the ground; not normalized.
+    frame : str
+        The frame, fixed in the world, that both are given in.
+    """
+
+    point: Sequence[float] = ORIGIN
+    normal: Sequence[float] = UP
+    frame: str = "world"
+
+    def __post_init__(self) -> None:
+        for name in ("point", "normal"):
+            values = as_numbers(getattr(self, name), 3, f"half-space: {name}")
+            object.__setattr__(self, name, tuple(map(float, values)))
+        if not any(self.normal):
+            raise ModelError("half-space: normal: expected a direction, got the zero vector")
+
+    @property
+    def offset(self) -> float:
+        """Distance of the plane from its frame's origin along the normal, m."""
+        n = np.array(self.normal)
+        return float(n @ np.array(self.point) / np.linalg.norm(n))
+
+
+@dataclass(frozen=True)
+class Ground(Shape):
+    """The half-space n . x >= offset of its frame, in numbers that may be parameters; n is not normalized."""
+
+    normal: Vector3 = UP
+    offset: Number = 0.0
+
+    def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
+        n = vec.apply(R, tuple(map(number, self.normal)))
+        size = ca.sqrt(vec.dot(n, n))
+        n = tuple(c / size for c in n)
+        return (*n, vec.dot(n, p) + number(self.offset))
+
+    def at(self, row: tuple, R: Matrix, p: Vector) -> Plane:
+        n = vec.apply(R, tuple(row[:3]))
+        return Plane(n, row[3] + vec.dot(n, p))
+
+
+def triangles(points: np.ndarray) -> np.ndarray:
+    """Faces (m, 3) of a convex hull, corners in the positive sense seen from outside."""
+    from scipy.spatial import ConvexHull
+
+    hull = ConvexHull(points)
+    faces = hull.simplices.copy()
+    a, b, c = (points[faces[:, i]] for i in range(3))
+    inward = np.sum(np.cross(b - a, c - a) * hull.equations[:, :3], axis=1) < 0
+    faces[inward] = faces[inward][:, ::-1]
+    return faces
+
+
+SHAPES: dict[str, type[Shape]] = {s.keyword: s for s in (Sphere, Capsule, Box, Hull)}
+
+
+def _set(shape: Shape, name: str, value: Any) -> None:
+    object.__setattr__(shape, name, value)
+
+
+def _counted(numbers: Sequence[Number], what: str, *counts: int) -> Sequence[Number]:
+    if len(numbers) not in counts:
+        raise ModelError(f"{what}: expected {' or '.join(map(str, counts))} numbers, got {len(numbers)}")
+    return numbers
+
+
+def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
+    return tuple(numbers) or default  # type: ignore[return-value]
+
+
+def _rows(flat: Sequence[Any]) -> Matrix:
+    return tuple(flat[:3]), tuple(flat[3:6]), tuple(flat[6:9])
+
+
+def _least(value: Any, what: str, least: float) -> Number:
+    number = as_number(value, what)
+    if float(number) < least:
+        raise ModelError(f"{what}: expected at least {least:g}, got {float(number):g}")
+    return number
+
+
+def _positive(value: Any, what: str) -> Number:
+    number = as_number(value, what)
+    if float(number) <= 0:
+        raise ModelError(f"{what}: expected a number > 0, got {float(number):g}")
+    return number
