@@ -161,7 +161,7 @@ def test_relaxed_equations_vanish_on_steps_and_only_there():
         w[:, r.unknowns.index(f"{touch}: impulse")] = run.multipliers[:, f.multiplier_names.index(touch)]
     assert (w >= r.lower).all()
     for k in range(60):
-        rows = r.function(run.x[k], run.u[k], run.x[k + 1], w[k], k * DT, DT, f.theta, f.smoothing)
+        rows = r.function(run.x[k], run.u[k], run.x[k + 1], w[k], k * DT, DT, f.theta, f.smoothing, 0)
         # a step centres products to 1e-6 of the barrier only
         off = dict(zip(r.rows, np.abs(ca.DM(rows).full())[:, 0], strict=True))
         assert all(v < (1e-6 if n in r.unknowns else 1e-9) for n, v in off.items())
@@ -169,7 +169,7 @@ def test_relaxed_equations_vanish_on_steps_and_only_there():
         np.testing.assert_allclose(theirs, run.multipliers[k], atol=1e-12, rtol=1e-4)
     guess = r.start(steps, 1e-3)
     assert guess.shape == w.shape and (guess >= r.lower).all() and np.isfinite(guess).all()
-    wide = r.function(run.x[5], run.u[5], run.x[6], w[5], 5 * DT, DT, f.theta, 1e-2)
+    wide = r.function(run.x[5], run.u[5], run.x[6], w[5], 5 * DT, DT, f.theta, 1e-2, 0)
     assert np.abs(ca.DM(wide).full()).max() > 1e-4
 
 

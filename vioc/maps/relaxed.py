@@ -25,8 +25,8 @@ class RelaxedStep:
     Attributes
     ----------
     function : casadi.Function
-        (x, u, x_next, w, t, dt, parameters, smoothing) -> rows, zero on the step of the map that has that
-        smoothing (m^2/s^2).
+        (x, u, x_next, w, t, dt, parameters, smoothing, give) -> rows, zero on the step of the map that has
+        that smoothing (m^2/s^2) and whose gaps are by `give` (m) wider than they are.
     rows, unknowns : tuple of str
         Names of the rows, nx + nw of them, and of w.
     lower, upper : (nw,)
@@ -65,19 +65,19 @@ def relaxed_step(
 
     Parameters
     ----------
-    args : (x, u, x_next, w, t, dt, parameters, smoothing)
+    args : (x, u, x_next, w, t, dt, parameters, smoothing, give)
     rows : pairs of a name and an expression
     unknowns : pairs of a name and a lower bound
     multipliers : (nm,), of w, dt and parameters
     guess : (nw,), of all but w
     contacts : names
     """
-    x, u, x1, w, t, dt, theta, smoothing = args
+    x, u, x1, w, t, dt, theta, smoothing, give = args
     value = ca.densify(ca.vertcat(*(row for _, row in rows)))
     function = ca.Function("relaxed", [*args], [value], OPTIONS)
     known = ca.Function("multipliers", [w, dt, theta], [ca.densify(multipliers)], OPTIONS)
     given = [x, u, x1, t, dt, theta, smoothing]
-    begin = Evaluator(ca.Function("start", given, [ca.densify(guess)], OPTIONS))
+    begin = Evaluator(ca.Function("start", given, [ca.densify(ca.substitute(guess, give, 0))], OPTIONS))
     names, lower = (tuple(n for n, _ in unknowns), np.array([low for _, low in unknowns]))
 
     def start(values: np.ndarray, steps: Steps, smoothing: float) -> np.ndarray:

@@ -21,7 +21,7 @@ class StepRows:
     Attributes
     ----------
     function : casadi.Function
-        (x, u, x_next, w, t, dt, parameters) -> (nx + nw,); of a map with contact, of the smoothing, too.
+        (x, u, x_next, w, t, dt, parameters) -> (nx + nw,); of a map with contact, of (smoothing, give), too.
     names : tuple of str
         Of the rows: ``dynamics.STATE``, ``h.CONSTRAINT``, or those of `relaxed`.
     unknowns : tuple of str
@@ -70,14 +70,10 @@ class StepRows:
         self.uses_time = self.function.jac_sparsity(0, 4).nnz() > 0
         self.eliminated, self.solved_rows = _solved(self.function, slopes)
 
-    @property
-    def smoothings(self) -> int:
-        """1 where a smoothing belongs to the equations, else 0."""
-        return int(self.relaxed is not None)
-
     def at(self, *args: Any) -> Any:
-        """`function` at (x, u, x_next, w, t, dt, parameters, smoothing)."""
-        return self.function(*args[: self.function.n_in()])
+        """`function` at (x, u, x_next, w, t, dt, parameters) and the numbers of contacts."""
+        more = ca.vertsplit(args[-1]) if self.relaxed is not None else ()
+        return self.function(*args[:-1], *more)
 
     def given_next(self, *args: Any) -> Any:
         """g at the arguments of `at`; the entries e of x_next are to be 0."""

@@ -15,7 +15,7 @@ from vioc.control.dmoc.solvers import Found
 from vioc.control.problem.status import Status
 
 WIDE = 1.0  # m^2/s^2, where a search begins: a body of weight m g hovers by WIDE/g
-FALL, STEEPEST, FLATTEST = 0.1, 1e-3, 0.7  # of the smoothing from one solve to the next
+FALL, STEEPEST, FLATTEST = 0.3, 1e-3, 0.9  # of the smoothing from one solve to the next
 EASY = 10  # iterations of a solve after which the next may fall further
 BUDGET = 60  # of a solve but the first
 LOOSE = 1e-6  # tolerance of solves that are not the last

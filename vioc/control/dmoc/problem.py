@@ -47,6 +47,7 @@ WARM = {
     "ipopt.mu_init": 1e-6,
 }
 NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # equations keep cones
+BETWEEN = {"ipopt.mu_init": 1e-4}
 CENTERED = 1e-4  # of the smoothing, what equations of contacts may leave
 
 
@@ -185,6 +186,7 @@ class Problem:
                 q, start, count = t.given_values(level), (w, known), max_iterations
                 more = {"ipopt.constr_viol_tol": CENTERED * own} if last else {}
                 if before is not None:
+                    more |= BETWEEN
                     found, there = before
                     duals = found.mu, self._bounds_duals(t, found, t.given_values(there))
                     start, count = (found.w, duals), BUDGET

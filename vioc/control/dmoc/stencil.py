@@ -99,8 +99,8 @@ class Node:
         ``map.implicit``, where the phase lifts them.
     w : (nx,)
         The copy of the next state that a staged program has.
-    t, h, theta, data, smoothing
-        Time, step length, the map's parameters, references; of contacts.
+    t, h, theta, data, contacts
+        Time, step length, the map's parameters, references; smoothing and give of contacts.
     """
 
     def __init__(self, stencil: Stencil, phase: int, k: int, fixed: bool):
@@ -137,7 +137,7 @@ class Node:
         """The eliminated entries of the next state, whose other ones are `kept`."""
         at, f = self._layout, self._of.map
         x, x1 = (_placed(f.nx, (at.kept, values)) for values in (self._kept, kept))
-        more = self.unknowns, self.t, self.h, self.theta, self.smoothing
+        more = self.unknowns, self.t, self.h, self.theta, self.contacts
         return self._of.equations.given_next(x, self.u, x1, *more)
 
     @property
@@ -182,8 +182,8 @@ class Node:
         return self.section("data")
 
     @property
-    def smoothing(self) -> Any:
-        return self.section("smoothing")
+    def contacts(self) -> Any:
+        return self.section("contacts")
 
 
 class _Entry:

@@ -17,6 +17,7 @@ from vioc.control.problem.consistent import constraint_values, loose_start
 from vioc.control.problem.limits import Constraint
 
 GAP, REST = 0, 1
+PULL = 10.0  # m/s^2
 
 
 class Transcription:
@@ -98,19 +99,25 @@ class Transcription:
             numbers[i, "t0"] = self.start_time(i) if i else 0.0
             numbers[i, "k"] = np.arange(phase.steps + 1) + (0 if i else phase.k0)
             numbers[i, "data"] = phase.data
-            numbers[i, "smoothing"] = self.smoothings(i, smoothing)
+            numbers[i, "contacts"] = self.contacts(i, smoothing)
             numbers[i, "delta"] = np.zeros((phase.steps, len(self.layouts[i].eliminated)))
         return self.given.values(numbers)
 
-    def smoothings(self, i: int, least: float = 0.0) -> np.ndarray:
-        """That of phase i's contacts (1,): the map's own, or `least` where that is more; (0,) without."""
-        eq = self.phases[i].equations
-        return np.array([max(least, eq.relaxed.smoothing)] if eq.relaxed is not None else [])
+    def contacts(self, i: int, least: float = 0.0) -> np.ndarray:
+        """Smoothing and give of phase i's contacts (2,), (0,) without.
+
+        The map's own and none, or `least` where that is more, and what then hovers under `PULL`.
+        """
+        step = self.phases[i].equations.relaxed
+        if step is None:
+            return np.zeros(0)
+        smoothing = max(least, step.smoothing)
+        return np.array([smoothing, (smoothing - step.smoothing) / PULL])
 
     @property
     def own_smoothing(self) -> float | None:
         """The least of the maps' own; None without contact."""
-        own = [s for i in range(len(self.phases)) for s in self.smoothings(i)]
+        own = [s for i in range(len(self.phases)) for s in self.contacts(i)[:1]]
         return min(own, default=None)
 
     def names(self) -> tuple[list[str], list[str]]:
@@ -144,7 +151,7 @@ class Transcription:
             ("t0", (1,)),
             ("k", (phase.steps + 1, 1)),
             ("data", phase.data.shape),
-            ("smoothing", (phase.equations.smoothings,)),
+            ("contacts", self.contacts(i).shape),
             ("delta", (phase.steps, len(self.layouts[i].eliminated))),  # 0, for what it would change
         ):
             self.given.add(i, name, shape)
@@ -255,7 +262,7 @@ class Transcription:
 
         def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
             args = node.x, node.u, after(stencil, node), node.unknowns, node.t, node.h, node.theta
-            return stencil.kind(0), eq.at(*args, node.smoothing)[which]
+            return stencil.kind(0), eq.at(*args, node.contacts)[which]
 
         def cost(stencil: Stencil, node: Node) -> tuple[Any, Any]:
             x1 = None if phase.quadrature == "left" else after(stencil, node)

@@ -132,8 +132,8 @@ class Problem:
         max_iterations : int
             Of all searches. One that ends nowhere is begun again, with half of what is left: from the rollout
             of the guess's inputs; where IPOPT ends on the map's own equations (`dmoc.solve`), if the start is
-            given and steps are equal; with other regularizations of gaps and rows. Of fewer than 60
-            iterations there is but one search.
+            given and steps are equal, of maps with contact first; with other regularizations of gaps and
+            rows. Of fewer than 60 iterations there is but one search.
 
         Returns
         -------
@@ -189,6 +189,11 @@ class Problem:
         """Where searches begin, one after the other, each for half of the iterations that are left: delta,
         (states, inputs, multipliers of rows or None), and what is to be said of it.
         """
+        contact = (
+            self.map.relaxed is not None and duals is None
+        )  # from afar first: open contacts are not felt
+        if contact:
+            yield from self._from_equations(X, U, iterations)
         yield SOFTNESS[0], (X, U, duals), ""
         if iterations < FEW:
             return
@@ -197,12 +202,17 @@ class Problem:
             rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
         if not np.array_equal(rolled, X):  # outside of the block: the search is no trial of this one
             yield SOFTNESS[0], (rolled, U, None), "begun from the rollout of its inputs"
+        if not contact:
+            yield from self._from_equations(X, U, iterations)
+        for soft in SOFTNESS[1:]:
+            yield soft, (X, U, duals), ""
+
+    def _from_equations(self, X: np.ndarray, U: np.ndarray, iterations: int) -> Iterator[tuple]:
+        """The start where IPOPT ends, if it does."""
         if found := self._relaxed(X[:, : self.map.nx], U, iterations):
             run, theirs = found.trajectory, self.rows.from_multipliers(found.duals)
             said = f"begun from IPOPT's optimum ({found.iterations} iterations)"
             yield SOFTNESS[0], (run.x, run.u, theirs if len(theirs) else None), said
-        for soft in SOFTNESS[1:]:
-            yield soft, (X, U, duals), ""
 
     def _relaxed(self, X: np.ndarray, U: np.ndarray, iterations: int) -> Solution | None:
         """What IPOPT makes of the map's equations, which hold at its end alone: no step need be solved on the

@@ -9,7 +9,7 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost, Expansion, Foreseen
 from vioc.control.shooting.rows import Rows
-from vioc.errors import OptimizationError, StepError, trying
+from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import times_of
@@ -144,7 +144,7 @@ class Stages:
                 steps = f.steps_at(X[:-1], U, self.k0, self.lengths, rescue="split" if self.parts else hard)
             curve = Trajectory(f, self.t, X, U, steps.multipliers, k0=self.k0)
             return self._point(curve, steps, f.difference(X[1:], steps.x1))
-        except (StepError, OptimizationError) as error:
+        except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration
             self.trouble = error
             return None
 
@@ -209,7 +209,7 @@ class Stages:
             if not np.abs(f.difference(X, run.x)).max() <= near:
                 return None
             return self._point(run, Steps.along(run), np.zeros((len(U), f.ndx)))
-        except (StepError, OptimizationError) as error:
+        except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration
             self.trouble = error
             return None
 

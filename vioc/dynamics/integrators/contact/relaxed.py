@@ -27,7 +27,7 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     what nothing moves (across the plane of a planar mechanism) is none.
     """
     x, u, _, theta, dt = f.symbols
-    x1, t, smoothing = ca.SX.sym("x_next", f.nx), ca.SX.sym("t"), ca.SX.sym("smoothing")
+    x1, t, smoothing, give = ca.SX.sym("x_next", f.nx), *map(ca.SX.sym, ("t", "smoothing", "give"))
     V, kappa = (part(x1, 0, f.nd) - part(x, 0, f.nd)) / dt, smoothing * f.mass
     at = balance(f, x, u, V, t, dt, theta)
     laws = [law_of(touch.cone, _moving(J)) for touch, J in zip(f.touches.all, at.J, strict=True)]
@@ -38,6 +38,7 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     push, rows, multipliers, guess = -at.Dh0.T @ lam, [], [lam], [ca.SX.zeros(f.nm)]
     friction = ca.vertsplit(f.touches.friction(theta))
     for law, own, speeds, J, mu in zip(laws, z, at.speeds, at.J, friction, strict=True):
+        speeds = ca.vertcat(speeds[0] + give / dt, speeds[1:])
         push = push + J.T @ law.impulse(own, mu)
         rows.append(law.equations(own, speeds, kappa, mu))
         multipliers.append(law.multipliers(own, mu))
@@ -56,7 +57,7 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     )
     equations = ca.vertcat(at.parts.balance + push, at.h, *rows, x1[f.nd :] - after)
     pairs = list(zip(names, ca.vertsplit(equations), strict=True))
-    args = [x, u, x1, w, t, dt, theta, smoothing]
+    args = [x, u, x1, w, t, dt, theta, smoothing, give]
     contacts = [touch.name for touch in f.touches.all]
     return relaxed_step(args, pairs, unknowns, ca.vertcat(*multipliers), ca.vertcat(*guess), contacts)
 

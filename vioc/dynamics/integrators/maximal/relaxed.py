@@ -29,7 +29,7 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     sizes = [len(graph.names), *(len(law.unknowns) for law in laws)]
     x, x1, u = ca.SX.sym("x", f.nx), ca.SX.sym("x1", f.nx), f.symbols.u
     w, theta = ca.SX.sym("w", 2 * sum(sizes)), f.symbols.parameters
-    t, dt, smoothing = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("smoothing")
+    t, dt, smoothing, give = map(ca.SX.sym, ("t", "dt", "smoothing", "give"))
     kappa, cut = 0.5 * smoothing * f.mass, STATE * graph.n
     E = Assembly(graph, u, t + 0.5 * dt, dt, theta)
     (lam, *y), (mu, *z) = (E.on.split(half, sizes) for half in ca.vertsplit(w, sum(sizes)))
@@ -39,10 +39,11 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     held, there = E.held(E.poses(starts)), E.held(E.poses(goals), arrival=True)
     gone = E.leave(V, E.kicked(E.momenta(x[cut:]), held.Z), held)
     come = E.arrive(x1[cut:], E.landed(V, there.Z), there)
-    opening = [(a, 1) for a in gone.gaps]
+    gaps = [a + give / dt for a in gone.gaps]
+    opening = [(a, 1) for a in gaps]
     closing = [
         opened_share(s, sum(n @ come.V[i] for n, i in zip(level[1:], t.bodies, strict=True)), smoothing)
-        for t, s, level in zip(graph.touches, gone.gaps, there.levels, strict=True)
+        for t, s, level in zip(graph.touches, gaps, there.levels, strict=True)
     ]
 
     def rows(at: Any, kept: Any, gaps: list, impulses: Any, cone: list) -> list[Any]:
@@ -51,7 +52,7 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
 
     norms = [ca.sumsqr(q[3:]) - 1 for q in goals]
     equations = [*norms, *rows(gone, held, opening, lam, y), *rows(come, there, closing, mu, z)]
-    args = [x, u, x1, w, t, dt, theta, smoothing]
+    args = [x, u, x1, w, t, dt, theta, smoothing, give]
     names = [f"norm.{b}" for b in f.bodies]
     for end in ENDS:
         names += [f"{end} {c}.{b}" for b in f.bodies for c in TWIST_NAMES]
