@@ -64,8 +64,9 @@ def test_a_sled_slides_as_far_as_coulomb_says():
     np.testing.assert_allclose(force, m * G, rtol=1e-6)
     slides = slides > 1e-2
     np.testing.assert_allclose(friction[slides], mu * m * G, rtol=1e-6)
-    push, later = best.u[:, 0], best.u[2:, 0]  # the first may wait: half of a force acts before, half after
-    assert np.abs(np.diff(later[later > 1e-3], 2)).max() < 1e-4 and push[-1] < 1e-6
+    push = best.u[:, 0]
+    moved = push[push > 1e-3][1:]  # half of the first force acts while the sled still sticks; it may wait
+    assert len(moved) > 8 and np.abs(np.diff(moved, 2)).max() < 1e-4 and push[-1] < 1e-6
     assert (push.sum() - best["friction.sole"].sum()) * f.dt == pytest.approx(0, abs=1e-5)
     text = best.describe()
     for words in ("converged after", "open loop: ", "gap x impulse: at most ", "of sole", "1e+00 ("):
