@@ -12,8 +12,10 @@ from scipy.spatial.transform import Rotation
 
 import vioc
 from vioc import Contact, Gravity, Mass, MaximalVI, System
+from vioc.compile.compiler import find_compiler
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.formats.sexpr import write_text
+from vioc.dynamics.integrators.maximal.features import BIAS, PLACES, Features, Pair, Polytope
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.dynamics.terms.distances import meet
 from vioc.dynamics.terms.shapes import Box, Capsule, Hull, Sphere
@@ -180,6 +182,112 @@ def test_a_hull_stands_on_its_corners():
     assert weight == pytest.approx(9.81, rel=1e-3)
 
 
+BIG, SMALL = (0.5, 0.4, 0.3), (0.3, 0.2, 0.2)
+
+
+def stacked(*sizes, friction=0.5, **options):
+    """Boxes over the ground that may touch each other."""
+    names = [f"box{i}" for i in range(len(sizes))]
+    bodies = [
+        vioc.free(f"b{i}", frame=n, mass=Mass.box(1.0, s))
+        for i, (n, s) in enumerate(zip(names, sizes, strict=True))
+    ]
+    ground = [Contact.box(n, s, friction=friction, name=f"g-{n}") for n, s in zip(names, sizes, strict=True)]
+    shapes = {n: Box(s) for n, s in zip(names, sizes, strict=True)}
+    system = System(bodies, DOWN, ground, PairContact.among(shapes, friction=friction))
+    return MaximalVI(system, 0.01, **options)
+
+
+def test_planes_that_part_boxes_are_true_and_tight():
+    rng, first, second = (
+        np.random.default_rng(6),
+        Box((0.5, 0.3, 0.2)),
+        Box((0.2, 0.4, 0.3), (0.1, 0, 0), TURNED),
+    )
+    pair = Pair((0, 1), Polytope(first, np.eye(3), np.zeros(3)), Polytope(second, np.eye(3), np.zeros(3)))
+    features, met_by = Features([pair]), set()
+    size = features.sizes[0]
+    for _ in range(300):
+        R = Rotation.random(2, random_state=rng).as_matrix()
+        p = 0.2 * rng.normal(size=(2, 3))
+        (rows,), (count,), (gap,) = features.at(p, R, np.zeros((2, 6)), 1.0)
+        apart = distance(core(first, R[0], p[0]), core(second, R[1], p[1]))[0]
+        if apart > BIAS * size:
+            assert gap <= apart + 1e-12
+        assert (gap > -2 * BIAS * size) == (apart > 1e-9) or abs(gap) < 2 * BIAS * size
+        assert 1 <= count <= PLACES
+        for a, b, n, side in ((r[:3], r[3:6], r[6:9], r[9]) for r in rows[:count]):
+            n = R[0 if side > 0 else 1] @ n
+            assert np.linalg.norm(n) == pytest.approx(1, abs=1e-12)
+            places = [R[0] @ a + p[0], R[1] @ b + p[1]]
+            for k, (place, shape) in enumerate(zip(places, (first, second), strict=True)):
+                off = distance(core(shape, R[k], p[k]), core(Sphere(0.0), np.eye(3), place))[0]
+                if count > 1 and (side > 0) == (k == 1):
+                    assert off <= 1e-9  # a point of the body, on a face of it
+            assert n @ (places[1] - places[0]) >= gap - 1e-9
+        met_by.add((count == 1, rows[0, 9]))
+    assert {(True, 1.0), (False, 1.0), (False, -1.0)} <= met_by  # edges; faces of either
+
+
+@pytest.mark.parametrize(("offset", "falls"), [(0.24, False), (0.26, True)])
+def test_a_box_tips_over_the_edge_of_another_where_its_middle_is_beyond(offset, falls):
+    f = stacked(BIG, BIG)
+    start = {"b0-z": 0.15 + 1e-7, "b1-z": 0.45 + 2e-7, "b1-x": offset}
+    run = f.rollout(f.initial_state(start), steps=100)
+    assert (abs(run["box1:ry"][-1]) > 0.2) == falls
+    if not falls:
+        assert np.abs(run["box1:x"] - offset).max() < 1e-6
+
+
+def test_boxes_that_tumble_lose_energy_and_hardly_enter_each_other():
+    f = stacked(BIG, SMALL)
+    start = {"b0-z": 0.16, "b1-z": 0.6, "b1-x": 0.1, "b1-ry": 0.4, "b1-rx": 0.5}
+    run = f.rollout(f.initial_state(start), steps=120)
+    assert np.diff(run.energy).max() < 1e-3 * (run.energy[0] - run.energy[-1])
+    deepest = f.gaps(run.x)[0].min()
+    assert deepest > -2e-3
+    assert f.gaps(run.x[-1])[0].min() > -1e-6
+    weight = sum(run[f"force.g-box{b}-{i + 1}"][-1] for b in range(2) for i in range(8))
+    assert weight == pytest.approx(2 * 9.81, rel=0.05)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="needs a compiler")
+def test_what_is_near_alone_steps_like_all():
+    start = {"b0-z": 0.16, "b1-z": 0.5, "b1-x": 0.1, "b1-ry": 0.2, "b1-rz": 0.4}
+    runs = []
+    for backend in ("virtual", "compiled"):
+        f = stacked(BIG, SMALL, backend=backend)
+        runs.append(f.rollout(f.initial_state(start), steps=40))
+    np.testing.assert_allclose(runs[0].x, runs[1].x, atol=1e-6)  # far gaps push by kappa over the gap
+    step = f.step(runs[1].x[30])
+    np.testing.assert_allclose(step, runs[1].x[31], atol=1e-9)
+
+
+def test_hulls_fall_on_boxes():
+    rng = np.random.default_rng(7)
+    hull = Hull(0.15 * rng.normal(size=(14, 3)))
+    body = vioc.free("b", frame="stone", mass=Mass.sphere(1.0, 0.15))
+    f = MaximalVI(
+        System(body, DOWN, PairContact("world", Box((4, 4, 0.2)), "stone", hull, friction=0.6, name="t")),
+        0.01,
+    )
+    run = f.rollout(f.initial_state({"b-z": 0.8}), steps=200)
+    assert np.diff(run.energy).max() < 1e-3
+    assert f.gaps(run.x)[0].min() > -1e-4
+    weight = sum(run[f"force.t-{i + 1}"][-1] for i in range(PLACES))
+    assert weight == pytest.approx(9.81, rel=0.05)
+
+
+def test_steps_of_boxes_on_boxes_have_derivatives():
+    """Corners over a face: places that hold as the boxes move."""
+    f = stacked(BIG, SMALL, smoothing=1e-4)
+    x = f.initial_state({"b0-z": 0.151, "b1-z": 0.404, "b1-x": 0.02}, {"b1-x": 0.3, "b1-z": -0.2})
+    A = f.linearize(x, np.zeros(0)).A
+    steps = np.eye(f.ndx) * 1e-6
+    ends = [f.difference(f.step(f.retract(x, -d)), f.step(f.retract(x, d))) / 2e-6 for d in steps]
+    np.testing.assert_allclose(A, np.transpose(ends), atol=2e-4 * np.abs(A).max())
+
+
 def test_what_shapes_cannot_be_is_refused():
     with pytest.raises(ModelError, match="box: size"):
         Box((1, 1, 0))
@@ -195,6 +303,12 @@ def test_what_shapes_cannot_be_is_refused():
         PairContact("a", Hull(np.vstack([np.zeros(3), np.eye(3)])), "b", Sphere(0.1))
     with pytest.raises(ModelError, match="first of two"):
         PairContact("a", Sphere(0.1), "b", Terrain(lambda x, y: x))
+    bodies = [vioc.free(n, frame=n, mass=Mass.box(1.0, BIG)) for n in "ab"]
+    boxes = PairContact("a", Box((1, 1, 1)), "b", Box((1, 1, vioc.P("h", 1.0))))
+    with pytest.raises(ModelError, match="numbers, not parameters"):
+        MaximalVI(System(*bodies, boxes), 0.01)
+    with pytest.raises(ModelError, match="by MaximalVI alone"):
+        vioc.ContactVI(System(*bodies, PairContact("a", Box((1, 1, 1)), "b", Box((1, 1, 1)))), 0.01)
 
 
 def test_pairs_are_written_and_read_with_parameters():

@@ -83,6 +83,23 @@ def later(neighbours: Sequence[Iterable[int]], order: Sequence[int]) -> tuple[tu
     return tuple(tuple(sorted(s, key=place.__getitem__)) for s in found)
 
 
+def sparse_order(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Nodes, each the one with the fewest neighbours when its turn comes."""
+    neighbours: list[set[int]] = [set() for _ in range(count)]
+    for i, j in edges:
+        neighbours[i].add(j)
+        neighbours[j].add(i)
+    left, order = set(range(count)), []
+    while left:
+        k = min(left, key=lambda i: (len(neighbours[i]), i))
+        left.remove(k)
+        order.append(k)
+        for i in neighbours[k]:
+            neighbours[i] |= neighbours[k]
+            neighbours[i] -= {i, k}
+    return order
+
+
 class Elimination:
     """Solves F x = b, pivots without exchange of rows.
 
@@ -94,6 +111,8 @@ class Elimination:
         Pairs of nodes whose blocks F_ij, F_ji need not be zero.
     order : sequence of int
         Nodes, first eliminated first.
+    functions : Elimination, optional
+        Of another graph, whose functions this one shares.
 
     Notes
     -----
@@ -102,13 +121,19 @@ class Elimination:
     small and generated code short, however many nodes and edges there are.
     """
 
-    def __init__(self, count: int, edges: Iterable[tuple[int, int]], order: Sequence[int]):
+    def __init__(
+        self,
+        count: int,
+        edges: Iterable[tuple[int, int]],
+        order: Sequence[int],
+        functions: Elimination | None = None,
+    ):
         neighbours: list[set[int]] = [set() for _ in range(count)]
         for i, j in edges:
             neighbours[i].add(j)
             neighbours[j].add(i)
         self.order, self.later = list(order), later(neighbours, order)
-        self._functions: dict[tuple, ca.Function] = {}
+        self.functions: dict[tuple, ca.Function] = {} if functions is None else functions.functions
 
     def solve(self, on: Values, blocks: Blocks, b: Sequence[Terms]) -> list[Any]:
         """x by nodes; `blocks` without an entry are zero, columns b by nodes."""
@@ -155,10 +180,10 @@ class Elimination:
 
     def _once(self, name: str, count: int, patterns: Sequence[ca.Sparsity], build: Any) -> ca.Function:
         key = (name, count, *(tuple(p.compress()) for p in patterns))
-        if key not in self._functions:
+        if key not in self.functions:
             symbols = [ca.SX.sym("a", p) for p in patterns]
-            self._functions[key] = ca.Function(name, symbols, build(symbols), OPTIONS)
-        return self._functions[key]
+            self.functions[key] = ca.Function(name, symbols, build(symbols), OPTIONS)
+        return self.functions[key]
 
     def _folded(self, *patterns: ca.Sparsity) -> ca.Function:
         """(F_ik, U_kj) -> F_ik U_kj."""

@@ -276,8 +276,8 @@ class PairContact(FrictionContact):
     def parts(self) -> dict[str, Part]:
         if self.by_features:
             raise ModelError(
-                f"{self.label()}: boxes and hulls meet each other in features that change, without a closed "
-                "form; give one of them as spheres or capsules"
+                f"{self.label()}: boxes and hulls meet each other in features that are found in every step, "
+                "by MaximalVI alone; elsewhere give one of them as spheres or capsules"
             )
         first, second = (self.frame1, self.shape1), (self.frame2, self.shape2)
         pairs: list[tuple[tuple[str, Shape], tuple[str, Shape]]]

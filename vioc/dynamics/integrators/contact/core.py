@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from vioc.dynamics.integrators.contact.tape import TAPES, Tape
 from vioc.progress import in_pieces
 
 PIECE = 1 << 13  # steps of one body in one call, a fraction of a second
+ONE, ALL, WARM = range(3)  # what steps start from: a carry, each its own, a carry and the step before
 Long, Double = ctypes.c_longlong, ctypes.c_double
 PLACES = (
     *("carry", "u", "t", "dt", "V", "dV", "found", "multipliers", "values", "left", "after"),
@@ -108,6 +109,42 @@ class Layout:
     whole: Callable
     wrap: np.ndarray
 
+    def with_whole(self, whole: Callable) -> Layout:
+        """Of other multipliers."""
+        return replace(self, whole=whole)
+
+
+class Kernels:
+    """Functions as compiled code, which may become more.
+
+    Attributes
+    ----------
+    pointers : list of int
+    needs : (4,)
+        The largest work arrays of them: arg, res, iw, w.
+    """
+
+    def __init__(self, title: str):
+        self._title = title
+        self.pointers: list[int] = []
+        self.needs = np.zeros(4, int)
+
+    def add(self, functions: Sequence[ca.Function]) -> None:
+        """Compile those behind the ones that are."""
+        first = len(self.pointers)
+        if first == len(functions):
+            return
+        generator = ca.CodeGenerator("kernels", {"casadi_int": "long long"})
+        for i, function in enumerate(functions[first:], first):
+            args = [ca.SX.sym("a", function.sparsity_in(k)) for k in range(function.n_in())]
+            generator.add(ca.Function(f"kernel{i}", args, function.call(args), {"cse": True}))
+        library = load_library([EXPORT + generator.dump()], self._title)
+        for i in range(first, len(functions)):
+            work = [Long() for _ in range(4)]
+            getattr(library, f"kernel{i}_work")(*(ctypes.byref(w) for w in work))
+            self.needs = np.maximum(self.needs, [w.value for w in work])
+            self.pointers.append(ctypes.cast(getattr(library, f"kernel{i}"), ctypes.c_void_p).value or 0)
+
 
 class Core:
     """Tapes of the ends of a step, one or two, with their kernels compiled.
@@ -120,32 +157,30 @@ class Core:
     layout : Layout
     title : str
         What it is, for the cache's listing.
+    kernels : Kernels, optional
+        Of other tapes that share the functions.
     """
 
-    def __init__(self, tapes: Sequence[Tape], variables: Variables, layout: Layout, title: str):
-        departure, self.layout = tapes[0], layout
-        functions = departure.functions
-        generator = ca.CodeGenerator("kernels", {"casadi_int": "long long"})
-        for i, function in enumerate(functions):
-            args = [ca.SX.sym("a", function.sparsity_in(k)) for k in range(function.n_in())]
-            generator.add(ca.Function(f"kernel{i}", args, function.call(args), {"cse": True}))
-        library = load_library([EXPORT + generator.dump()], title)
-        needs = np.zeros(4, int)
-        pointers = []
-        for i in range(len(functions)):
-            work = [Long() for _ in range(4)]
-            getattr(library, f"kernel{i}_work")(*(ctypes.byref(w) for w in work))
-            needs = np.maximum(needs, [w.value for w in work])
-            pointers.append(ctypes.cast(getattr(library, f"kernel{i}"), ctypes.c_void_p).value)
+    def __init__(
+        self,
+        tapes: Sequence[Tape],
+        variables: Variables,
+        layout: Layout,
+        title: str,
+        kernels: Kernels | None = None,
+    ):
+        departure, self.layout, self.parts = tapes[0], layout, variables.parts
+        kernels = Kernels(title) if kernels is None else kernels
+        kernels.add(departure.functions)
         # kept: the structures point into these
         shared: dict[str, Any] = {
-            "kernels": np.array(pointers, np.uint64),
+            "kernels": np.array(kernels.pointers, np.uint64),
             "scales": np.ascontiguousarray(layout.scales, float),
             "wrap": np.ascontiguousarray(layout.wrap, np.int64),
             **{name: getattr(variables, name) for name in ARRAYS},
         }
         places = departure.places
-        sizes = dict(zip(("n_arg", "n_res", "n_iw", "n_w"), map(int, needs), strict=True))
+        sizes = dict(zip(("n_arg", "n_res", "n_iw", "n_w"), map(int, kernels.needs), strict=True))
         sizes |= {name: getattr(layout, name) for name in SIZES}
         sizes |= dict(
             touches=len(variables.parts) - 1,
@@ -170,6 +205,10 @@ class Core:
             own |= dict(guess=start.place, works=work_of.nnz())
             self._parts.append((tape, arrays | shared, own | sizes))
 
+    def places(self, end: int) -> dict[str, int]:
+        """Where what the driver reads and writes lies in the image of an end."""
+        return {name: block.place for name, block in self._parts[end][0].places.items()}
+
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:
         """The structures of both ends at parameters, each with the image that it points into."""
         found = []
@@ -188,14 +227,17 @@ class Core:
             found.append((model, image))
         return found
 
-    def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0):
+    def rollout(
+        self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None, warm=False
+    ):
         """Steps as far as they converge: states, multipliers, inputs, errors, iterations, by rows.
 
-        With a carry for each of them, (N, nc), steps start from these and are all tried.
+        With a carry for each of them, (N, nc), steps start from these and are all tried. With `models` of
+        before they go on from what these hold, if `warm`.
         """
         n, own = len(U), self.layout
         nx, apart = own.nx, carry.ndim == 2
-        models = self.models(theta, floor)
+        models = self.models(theta, floor) if models is None else models
         second = ctypes.byref(models[1][0]) if len(models) > 1 else None
         carry = np.ascontiguousarray(carry, float)
         given = [None if a is None else np.ascontiguousarray(a, float) for a in (U, goal, gains, t, h)]
@@ -206,7 +248,7 @@ class Core:
             done = _driver().vioc_tape_rollout(
                 ctypes.byref(models[0][0]),
                 second,
-                *(count, apart),
+                *(count, ALL if apart else WARM if warm else ONE),
                 carry[first:].ctypes.data if apart else carry.ctypes.data if first == 0 else None,
                 *(None if a is None else a[first:].ctypes.data for a in given),
                 tolerance,

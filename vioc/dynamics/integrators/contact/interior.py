@@ -116,11 +116,12 @@ class Solution(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A solved step: its ends, the state that it leads to, the map's multipliers."""
+    """A solved step: its ends, the state that it leads to, the map's multipliers; what it found and held."""
 
     ends: tuple[Solution, ...]
     x: np.ndarray
     multipliers: np.ndarray
+    held: np.ndarray = np.zeros(0)
 
     @property
     def error(self) -> float:

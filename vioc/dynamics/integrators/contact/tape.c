@@ -389,8 +389,8 @@ static void feedback(const Model *m, const double *x, const double *goal, const 
 }
 
 /* Steps done, at most `count`; states, multipliers, inputs and errors by rows. -1: no memory.
-   Without `carry` they take up where the call before on these models ended. `apart`, every step has a row of
-   `carry` to start from, and none ends them. Without `end` a step has one end, which leads to its last state. */
+   Without `carry` they take up where the call before on these models ended. `apart` 1, every step has a row of
+   `carry` to start from, and none ends them; 2, the first takes up from its carry what the call before left. Without `end` a step has one end, which leads to its last state. */
 API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart, const double *carry, const double *U,
                           const double *goal, const double *gains, const double *t, const double *dt,
                           double tolerance, double *states, double *multipliers, double *applied,
@@ -401,7 +401,8 @@ API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart
               malloc((m->n_arg + 1) * sizeof(double *)), malloc((m->n_res + 1) * sizeof(double *)),
               malloc((m->n_iw + 1) * sizeof(Int)),
               malloc((size + m->rows + m->size_y + 1) * bytes), malloc((m->rubbing + 1) * bytes), NULL};
-    Int rows = m->rows, half = rows + m->pushes, warm = !carry;
+    Int rows = m->rows, half = rows + m->pushes, warm = !carry || apart == 2;
+    apart = apart == 1;
     if (!k.kw || !k.arg || !k.res || !k.iw || !k.saved || !k.bounds) done = -1;
     else {
         Work after = k;

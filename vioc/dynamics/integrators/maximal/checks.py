@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vioc.dynamics.integrators.maximal.features import PLACES
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.shapes import Sphere
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
 
 PENETRATION = 1e-6  # m or rad, of a start
+DEEP = 0.1  # of the size of boxes and hulls: they come out slowly, and no run ends with much less
 TOUCHING = 1e-6  # m; or ten times what the smoothing holds open, where that is more
 GRAZE = 0.01  # of the radii: what a path between samples may be off its chord
 
@@ -36,14 +38,18 @@ def check_apart(f: MaximalVI, X: np.ndarray, k: int) -> None:
             f"{f.system.name}: the coefficient of friction of {name} is {mu.min():g}, expected > 0 where it "
             "is a parameter"
         )
-    over = np.flatnonzero(~(each.min(axis=1) >= -PENETRATION))
+    accepted = np.full(each.shape[1], PENETRATION)
+    for i, touch in enumerate(f.graph.touches):
+        if touch.place is not None:
+            accepted[i] = DEEP * f.graph.features.sizes[touch.place // PLACES]
+    over = np.flatnonzero(~(each + accepted >= 0).all(axis=1))
     if not len(over):
         return
     k, gaps = k + int(over[0]), each[over[0]]
-    worst = int(np.argmin(gaps))
+    worst = int(np.argmin(gaps + accepted))
     name = f.graph.touches[worst].name
     unit = f.unit(f"gap.{name}")
-    others = int((gaps < -PENETRATION).sum()) - 1
+    others = int((gaps < -accepted).sum()) - 1
     more = f", and {others} more do" if others else ""
     item, side, limit = _limit_of(f, name)
     if item is not None:
@@ -54,7 +60,7 @@ def check_apart(f: MaximalVI, X: np.ndarray, k: int) -> None:
         )
     raise ConstraintError(
         f"{f.system.name}: step {k} starts in penetration: the gap of {name} is {gaps[worst]:.3g} {unit}, "
-        f"expected >= 0 (-{PENETRATION:g} {unit} is accepted){more}; move the bodies apart"
+        f"expected >= 0 (-{accepted[worst]:.3g} {unit} is accepted){more}; move the bodies apart"
     )
 
 

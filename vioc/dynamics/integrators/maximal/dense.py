@@ -12,6 +12,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
 from vioc.dynamics.integrators.maximal.equations import Assembly
+from vioc.dynamics.integrators.maximal.features import LOOKS, NUMBERS, OFF, Look
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
@@ -36,7 +37,8 @@ class BodyEnd(End):
         V, lam, y, Z, base = (ca.SX.sym(name, size) for name, size in names.items())
         u, t, dt, goal = ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("goal", 2)
         dV, speed = ca.SX.sym("dV", TWIST * n), ca.SX.sym("speed")
-        E = Assembly(graph, u, t, dt, theta)
+        places = ca.SX.sym("places", NUMBERS * len(graph.places))
+        E = Assembly(graph, u, t, dt, theta, None, places)
         ys = E.on.split(y, sizes)
         held = E.held(ca.vertsplit(Z, POSE), arrival)
         at = E.at(V, base, held)
@@ -47,7 +49,7 @@ class BodyEnd(End):
         matrix = ca.SX(int(corner[-1]), int(corner[-1]))
         for (i, j), block in F.items():
             matrix[int(corner[i]) : int(corner[i + 1]), int(corner[j]) : int(corner[j + 1])] = E.on.sum(block)
-        point = [V, lam, y, Z, base, u, t, dt, theta]
+        point = [V, lam, y, Z, base, u, t, dt, theta, places]
 
         def function(name: str, more: list, *results: ca.SX) -> Evaluator:  # built when it is asked for
             def build() -> ca.Function:
@@ -100,27 +102,46 @@ class DenseStep(ContactStep):
         end = ca.Function("end", [x, V, u, t, dt, theta], outputs, OPTIONS)
         return Evaluator(start), Evaluator(end)
 
-    def leaving(self, x, u, t: float, dt: float, theta) -> Problem:
+    @property
+    def nowhere(self) -> np.ndarray:
+        """Places of polytopes, none of which meet."""
+        return np.tile(OFF, len(self._graph.places))
+
+    def leaving(self, x, u, t: float, dt: float, theta, places=None) -> Problem:
         """Of the twists of a step from x."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         Z, base = self._functions[0](x, *given)
-        return _problem(self.ends[0], (Z[:, 0], base[:, 0], *given), x[STATE * self.n :], dt)
+        where = self.nowhere if places is None else places
+        return _problem(self.ends[0], (Z[:, 0], base[:, 0], *given, where), x[STATE * self.n :], dt)
 
-    def arriving(self, x, V, u, t: float, dt: float, theta) -> tuple[Problem, np.ndarray]:
+    def arriving(self, x, V, u, t: float, dt: float, theta, places=None) -> tuple[Problem, np.ndarray]:
         """Of the velocities after a step from x at the twists V; positions and quaternions there."""
         given = u, np.array([t + 0.5 * dt]), np.array([dt]), theta
         z, Z, base = self._functions[1](x, V, *given)
-        return _problem(self.ends[1], (Z[:, 0], base[:, 0], *given), V, dt), z[:, 0]
+        where = self.nowhere if places is None else places
+        return _problem(self.ends[1], (Z[:, 0], base[:, 0], *given, where), V, dt), z[:, 0]
 
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds) -> Step:
+        if not self._graph.pairs:
+            return self._held(solver, x, u, t, dt, theta, seeds, self.nowhere)
+        look = Look(self._graph.features, x, dt)
+        for _ in range(LOOKS):
+            found = self._held(solver, x, u, t, dt, theta, seeds, look.rows.ravel())
+            if not found.error <= solver.tolerance or not look.deeper(found.x):
+                break
+            seeds = found.ends
+        return found
+
+    def _held(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds, places) -> Step:
+        """A step that holds the places where polytopes meet."""
         first, second = (None, None) if seeds is None else (seeds[0], seeds[-1])
-        gone = solver.solve_end(self.leaving(x, u, t, dt, theta), first)
+        gone = solver.solve_end(self.leaving(x, u, t, dt, theta, places), first)
         if not gone.error <= solver.tolerance:
-            return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan))
-        problem, z = self.arriving(x, gone.V, u, t, dt, theta)
+            return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan), places)
+        problem, z = self.arriving(x, gone.V, u, t, dt, theta, places)
         there = solver.solve_end(problem, second)
         impulses = self._whole(gone.multipliers, there.multipliers)
-        return Step((gone, there), np.concatenate([z, there.V]), impulses)
+        return Step((gone, there), np.concatenate([z, there.V]), impulses, places)
 
 
 def _problem(end: End, given: tuple, guess: np.ndarray, dt: float) -> Problem:

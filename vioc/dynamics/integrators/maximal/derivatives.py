@@ -13,6 +13,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.equations import Assembly, Balance, Held
+from vioc.dynamics.integrators.maximal.features import NUMBERS
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
@@ -57,7 +58,7 @@ class StepDerivatives:
 
     @cached_property
     def _equations(self) -> tuple:
-        """Symbols (x, x_next, u, w, n, t, dt, theta), errors e, and R, S, X: equations and next error.
+        """Symbols (x, x_next, u, w, n, t, dt, theta, places), errors e; R, S, X: equations and next error.
 
         R determines w = (V, multipliers) of leaving x, S then n = (velocities, multipliers) of arriving.
         Rotations are retracted by (1 - |phi|^2/8, phi/2) and compared by phi = 2 v: both are exp and log of
@@ -70,10 +71,11 @@ class StepDerivatives:
         size = TWIST * n + len(f.multiplier_names)
         w, m = ca.SX.sym("w", size), ca.SX.sym("n", size)
         t, dt = ca.SX.sym("t"), ca.SX.sym("dt")
+        places = ca.SX.sym("places", NUMBERS * len(graph.places))
         (V, lam), (nu, mu) = ((a[: TWIST * n], a[TWIST * n :]) for a in (w, m))
         moved = f.retract_expression(x, e)
         z = ca.vertsplit(moved[:at], STATE)
-        E = Assembly(graph, u, t + 0.5 * dt, dt, theta)
+        E = Assembly(graph, u, t + 0.5 * dt, dt, theta, None, places)
         held = E.held(E.poses(z))
         gone = E.leave(V, E.kicked(E.momenta(moved[at:]), held.Z), held)
         R = self._stacked(E, gone, held, lam)
@@ -87,7 +89,7 @@ class StepDerivatives:
             turned = rot.multiply(rot.conjugate(goal), q)
             rows += [z[i][:3] + dt * v[:3] - x1[STATE * i : STATE * i + 3], *(2 * c for c in turned[1:])]
         X = ca.vertcat(*rows, nu - x1[at:])
-        return (x, x1, u, w, m, t, dt, theta), e, R, S, X
+        return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X
 
     def _stacked(self, E: Assembly, at: Balance, held: Held, multipliers: ca.SX) -> ca.SX:
         """The equations of one end of a step: momenta, constraints, laws of the touches."""
@@ -100,7 +102,7 @@ class StepDerivatives:
     @cached_property
     def residual(self) -> ca.Function:
         """(x, u, x_next, multipliers, t, dt, parameters) -> the step's equations (nx + multipliers,)."""
-        (x, x1, u, w, _, t, dt, theta), e, R, _, _ = self._equations
+        (x, x1, u, w, _, t, dt, theta, _), e, R, _, _ = self._equations
         graph, total = self.f.graph, self.f.symbols.multipliers
         cut = STATE * graph.n
         starts, goals = (ca.vertsplit(a[:cut], STATE) for a in (x, x1))
@@ -147,28 +149,28 @@ class StepDerivatives:
         ]
         return Evaluator(ca.Function("ends", list(args), outputs, OPTIONS))
 
-    def _unknowns(self, X0, X1, U, t, dt, theta) -> tuple[np.ndarray, np.ndarray]:
-        """Twists and multipliers of both ends (N, nw) of steps from X0 to X1."""
+    def _unknowns(self, X0, X1, U, t, dt, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Twists and multipliers of both ends (N, nw) of steps from X0 to X1, and places that they hold."""
         f, at = self.f, STATE * self.f.graph.n
         V, N = space.between(f.graph.n, X0, X1, dt), len(X0)
         if f.graph.touches:  # impulses of touches may not be unique, but those of their laws
             rows = zip(X0, U, t, dt, strict=True)
             steps = [f.interior.solve(x, u, float(a[0]), float(h[0]), theta) for x, u, a, h in rows]
             w, m = (np.stack([step.ends[i].unknowns for step in steps]) for i in (0, -1))
-            return w, m
+            return w, m, np.stack([step.held for step in steps])
         none = np.zeros((N, len(f.multiplier_names)))
         w, m = np.hstack([V, none]), np.hstack([X1[:, at:], none])
-        R, R_lam, S, S_mu = self._ends(X0, X1, U, w, m, t, dt, theta)
+        R, R_lam, S, S_mu = self._ends(X0, X1, U, w, m, t, dt, theta, np.empty((N, 0)))
         for unknown, r, slope in ((w, R, R_lam), (m, S, S_mu)):
             unknown[:, V.shape[1] :] = -(np.linalg.pinv(slope) @ r)[..., 0]
-        return w, m
+        return w, m, np.empty((N, 0))
 
     def first(self, steps: Steps, theta: np.ndarray) -> First:
         """Along N solved steps."""
         f, n = self.f, self.f.graph.n
         X0, X1, U, t, dt = steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None]
-        w, m = self._unknowns(X0, X1, U, t, dt, theta)
-        arguments = (X0, X1, U, w, m, t, dt, theta)
+        w, m, places = self._unknowns(X0, X1, U, t, dt, theta)
+        arguments = (X0, X1, U, w, m, t, dt, theta, places)
         R_y, R_w, S_y, S_w, S_m, X_y, X_w, X_m = self._first(*arguments)
         try:
             leaving = -np.linalg.solve(R_w, R_y)

@@ -18,8 +18,10 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import casadi as ca
+import numpy as np
 
 from vioc.dynamics.algebra.block_elimination import MINUS, PLUS, Blocks, Expressions, Terms, Values
+from vioc.dynamics.integrators.maximal.features import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.joints import Group
 from vioc.dynamics.integrators.maximal.space import TWIST
@@ -89,13 +91,27 @@ class Assembly:
     graph : StepGraph
     u, t, dt, theta
         t in the middle of the step.
+    places : column
+        NUMBERS of each place of polytopes; by default none of them meet.
     on : Values
         What the equations are written on: CasADi's expressions, or a `tape.Tape`.
     """
 
-    def __init__(self, graph: StepGraph, u: Any, t: Any, dt: Any, theta: Any, on: Values | None = None):
+    def __init__(
+        self,
+        graph: StepGraph,
+        u: Any,
+        t: Any,
+        dt: Any,
+        theta: Any,
+        on: Values | None = None,
+        places: Any = None,
+    ):
         self.graph, self.dt, self.theta = graph, dt, theta
         self.on: Values = Expressions() if on is None else on
+        count = len(graph.places)
+        places = self.on.constant(np.tile(OFF, count)) if places is None else places
+        self._places = self.on.split(places, [NUMBERS] * count)
         self._environment = [u, t, dt, theta]
 
     def _each(self, function: Any, *args: Sequence[Any], more: Sequence[Any] = ()) -> list[list[Any]]:
@@ -136,11 +152,14 @@ class Assembly:
         for touch in self.graph.touches:
             numbers = self.graph.numbers(touch)
             if isinstance(numbers, ca.DM):
-                found.append(self.on.constant(numbers))
-                continue
-            if id(numbers) not in known:
-                known[id(numbers)] = self.on.call(numbers, [self.theta])[0]
-            found.append(known[id(numbers)])
+                own = self.on.constant(numbers)
+            else:
+                if id(numbers) not in known:
+                    known[id(numbers)] = self.on.call(numbers, [self.theta])[0]
+                own = known[id(numbers)]
+            if touch.place is not None:
+                own = self.on.stack([self._places[touch.place], own])
+            found.append(own)
         return found
 
     # -- momenta ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ every one. Maths: docs/maths/maximal.md.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy as np
 
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.algebra.block_elimination import Elimination
+from vioc.dynamics.algebra.block_elimination import Elimination, sparse_order
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.maximal.features import Features
 from vioc.dynamics.integrators.maximal.joints import Group, Rows
 from vioc.dynamics.integrators.maximal.model import Body
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST, unpack_pose, unpack_twist
@@ -35,6 +37,8 @@ class StepGraph:
         Of the groups' rows.
     touches : list of Touch
         Contacts and limits; they are no nodes, their variables are condensed onto the bodies'.
+    pairs : list of Pair
+        Of polytopes; pair i has the places from PLACES i on.
     elimination : Elimination
         Of the nodes, leaves to root.
     """
@@ -47,7 +51,7 @@ class StepGraph:
         self.groups = self._groups()
         self.names = tuple(name for g in self.groups for name in g.names)
         self.light = [self._light(b) for b in self.bodies]
-        self.touches = find_touches(self.terms, self._once, smoothing)
+        self.touches, self.pairs = find_touches(self.terms, self._once, smoothing)
         self.sizes = [TWIST] * self.n + [g.rows.size for g in self.groups]
         self.elimination = self._elimination()
 
@@ -206,8 +210,10 @@ class StepGraph:
         G = [np.array(ca.DM(v))[:, :3] for v in variations]
         return bool(np.abs(sum(G)).max() > 1e-9 * (1 + np.abs(G).max()))
 
-    def _elimination(self) -> Elimination:
-        """Leaves to root: each joint after its body, each loop before the body where its branches meet."""
+    def _elimination(self, functions: Elimination | None = None) -> Elimination:
+        """Leaves to root: each joint after its body, each loop before the body where its branches meet; of
+        bodies without joints, those with the fewest neighbours first.
+        """
         model, joints = self.terms.model, {}
         before: dict[int, list[int]] = {}
         last: list[int] = []
@@ -227,7 +233,8 @@ class StepGraph:
         order: list[int] = []
         for i in reversed(range(self.n)):
             order += [*before.get(i, []), i, *([joints[i]] if i in joints else [])]
-        return Elimination(len(self.sizes), edges, [*order, *last])
+        ordered = [*order, *last] if self.groups else sparse_order(self.n, edges)
+        return Elimination(len(self.sizes), edges, ordered, functions)
 
     # -- forces -----------------------------------------------------------------------------------------
 
@@ -269,11 +276,38 @@ class StepGraph:
 
     def numbers(self, touch: Touch) -> ca.DM | ca.Function:
         """A touch's data, or the function of the parameters that they are."""
+        return self._once(("numbers", touch.name), lambda: self._numbers_of(touch))
+
+    def _numbers_of(self, touch: Touch) -> ca.DM | ca.Function:
         values = ca.densify(ca.SX(ca.vertcat(ca.SX(0, 1), *touch.data)))
         if values.is_constant():
             return ca.DM(values)
         args = [self.terms.parameters]
         return self._once(("data", str(values)), lambda: ca.Function("data", args, [values], OPTIONS))
+
+    def selected(self, active: np.ndarray) -> StepGraph:
+        """The same graph with some of the touches alone."""
+        _ = self.coupled, self.features
+        twin = object.__new__(StepGraph)
+        twin.__dict__.update(self.__dict__)
+        count, twin.touches = 0, []
+        for i in active:
+            touch = self.touches[i]
+            if touch.place is not None:
+                touch, count = replace(touch, place=count), count + 1
+            twin.touches.append(touch)
+        twin.elimination = twin._elimination(self.elimination)
+        return twin
+
+    @cached_property
+    def features(self) -> Features:
+        """Where polytopes meet."""
+        return Features(self.pairs)
+
+    @property
+    def places(self) -> list[Touch]:
+        """The touches that are places of polytopes."""
+        return [t for t in self.touches if t.place is not None]
 
     # -- bodies without inertia ---------------------------------------------------------------------------
 

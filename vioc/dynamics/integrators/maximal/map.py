@@ -29,8 +29,10 @@ from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.checks import check_apart, warn_crossed
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
+from vioc.dynamics.integrators.maximal.features import PLACES
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP, build_kernel
+from vioc.dynamics.integrators.maximal.near import NearProgram
 from vioc.dynamics.integrators.maximal.quantities import Quantities
 from vioc.dynamics.integrators.maximal.relaxed import relaxed
 from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
@@ -260,8 +262,9 @@ class MaximalVI(DivisibleMap):
 
     @shared
     def mass(self) -> float:
-        """Of the whole mechanism at the parameters' defaults, kg."""
-        return float(self.graph.scales[::TWIST].sum())
+        """Of the whole mechanism at the parameters' defaults, kg; the mean of those that nothing connects."""
+        trees = sum(body.parent < 0 for body in self.graph.bodies)
+        return float(self.graph.scales[::TWIST].sum()) / trees
 
     @property
     def barrier(self) -> float:
@@ -297,13 +300,20 @@ class MaximalVI(DivisibleMap):
             if self.graph.touches:
                 return InteriorProgram(self, self.interior)
             return super()._program(feedback, robust)
+        if self.graph.pairs:
+            return self.near
         return CoreProgram(self.core, self.barrier, self.tolerance)
 
-    @shared
-    def core(self) -> Core:
-        """The compiled core; needs a compiler."""
+    @shared_by_step
+    def near(self) -> NearProgram:
+        """The compiled core of what is near, of mechanisms with boxes and hulls; needs a compiler."""
+        return NearProgram(self, self.layout)
+
+    @property
+    def layout(self) -> Layout:
+        """What the compiled core's driver knows of the map."""
         graph, n = self.graph, len(self.bodies)
-        layout = Layout(
+        return Layout(
             nx=self.nx,
             nv=TWIST * n,
             nu=self.nu,
@@ -319,10 +329,14 @@ class MaximalVI(DivisibleMap):
             whole=self.whole,
             wrap=np.zeros(self.nx),
         )
-        departure = BodyTape(graph, self.nu)
-        tapes = departure, BodyTape(graph, self.nu, departure)
-        variables = Variables([t.cone for t in graph.touches])
-        return Core(tapes, variables, layout, f"MaximalVI of {self.system.name}")
+
+    @shared
+    def core(self) -> Core:
+        """The compiled core; needs a compiler."""
+        departure = BodyTape(self.graph, self.nu)
+        tapes = departure, BodyTape(self.graph, self.nu, departure)
+        variables = Variables([t.cone for t in self.graph.touches])
+        return Core(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
 
     def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
         n, dt = len(self.bodies), np.asarray(dt)[..., None]
@@ -350,13 +364,40 @@ class MaximalVI(DivisibleMap):
     def _gaps(self) -> Evaluator:
         """(x, parameters) -> gaps, and coefficients of friction, of every touch."""
         q, s = self.quantities, self.symbols
-        gaps, mu = (ca.vertcat(*map(each, self.graph.touches)) for each in (q.gap, q.friction))
+        touches = [t for t in self.graph.touches if t.place is None]
+        gaps = ca.vertcat(ca.SX(0, 1), *map(q.gap, touches))
+        mu = ca.vertcat(ca.SX(0, 1), *map(q.friction, self.graph.touches))
         return Evaluator(ca.Function("gaps", [s.x, s.parameters], [ca.densify(gaps), ca.densify(mu)]))
 
     def gaps(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """phi of every touch in states (..., nx), and coefficients of friction, 1 where there is none."""
+        """phi of every touch in states (..., nx), and coefficients of friction, 1 where there is none.
+
+        Of two polytopes all places have the one gap, infinite where they are far apart.
+        """
         phi, mu = self._gaps(x, self.theta)
-        return phi[..., 0], mu[..., 0]
+        if not self.graph.pairs:
+            return phi[..., 0], mu[..., 0]
+        placed = np.array([t.place is not None for t in self.graph.touches])
+        gaps = np.empty((*x.shape[:-1], len(placed)))
+        gaps[..., ~placed] = phi[..., 0]
+        states = x.reshape(-1, x.shape[-1])
+        own = np.array([self.graph.features.in_state(s, self.dt).gaps for s in states])
+        gaps[..., placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
+        return gaps, mu[..., 0]
+
+    def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
+        """phi of every touch but the places of polytopes, in a state."""
+        return self._gaps(x, self.theta)[0][:, 0]
+
+    @property
+    def levers(self) -> np.ndarray:
+        """How far from their bodies' centres touches on half-spaces may be; infinite of others, m."""
+        found = np.full(len(self.graph.touches), np.inf)
+        value = self.graph.terms.model.value
+        for i, touch in enumerate(self.graph.touches):
+            if touch.reach is not None:
+                found[i] = value(touch.reach)
+        return found
 
     @shared_by_step
     def _variations(self) -> Evaluator:

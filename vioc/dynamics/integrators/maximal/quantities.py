@@ -78,8 +78,12 @@ class Quantities:
             *(f"{owner}:{axis}" for owner in (*TOTALS, *f.system.frame_names) for axis in "xyz"),
             *(f"{frame}:{axis}" for frame in f.system.frame_names for axis in AXES),
             *(f"{kind}.{n}" for kind in ("h", "force") for n in f.graph.names),
-            *(f"{k}.{n}" for n, t in self.touches.items() for k in TOUCHES[: 4 if t.cone.friction else 2]),
-            *(f"force.{n}:{axis}" for n in self.touches for axis in "xyz"),
+            *(
+                f"{k}.{n}"
+                for n, t in self.touches.items()
+                for k in TOUCHES[t.place is not None : 4 if t.cone.friction else 2]
+            ),
+            *(f"force.{n}:{axis}" for n, t in self.touches.items() if t.place is None for axis in "xyz"),
         ]
 
     def unit(self, name: str) -> str:
@@ -120,6 +124,8 @@ class Quantities:
         f, touch = self.f, self.touches[name]
         at = f.multiplier_names.index(name)
         impulse = f.symbols.multipliers[at : at + (3 if touch.cone.friction else 1)]
+        if touch.place is not None and (kind == "gap" or axis):
+            return None  # where it is, is no function of the state alone that expressions have
         if kind == "gap" and not axis:
             return self.gap(touch)
         if kind == "force" and not axis:

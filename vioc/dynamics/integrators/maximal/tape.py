@@ -5,8 +5,11 @@ What `equations.Assembly` calls becomes instructions.
 
 from __future__ import annotations
 
+import casadi as ca
+
 from vioc.dynamics.integrators.contact.tape import Tape
 from vioc.dynamics.integrators.maximal.equations import Assembly
+from vioc.dynamics.integrators.maximal.features import NUMBERS
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.kernel import PAST
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
@@ -21,6 +24,8 @@ class BodyTape(Tape):
     nu : int
     departure : BodyTape, optional
         Makes this the tape of the arrival of what that one has left; they share their functions.
+    functions : list of casadi.Function, optional
+        Of other tapes of this mechanism.
 
     Notes
     -----
@@ -28,9 +33,15 @@ class BodyTape(Tape):
     momenta with which the step ends, as the departure's `after` has them.
     """
 
-    def __init__(self, graph: StepGraph, nu: int, departure: BodyTape | None = None):
+    def __init__(
+        self,
+        graph: StepGraph,
+        nu: int,
+        departure: BodyTape | None = None,
+        functions: list[ca.Function] | None = None,
+    ):
         self._graph, self._nu, self._arrival = graph, nu, departure is not None
-        super().__init__(None if departure is None else departure.functions)
+        super().__init__(functions if departure is None else departure.functions)
 
     def _write(self) -> None:
         graph, nu, arrival = self._graph, self._nu, self._arrival
@@ -39,10 +50,11 @@ class BodyTape(Tape):
         of_carry = [*[STATE] * n, TWIST * n, *([] if arrival else [PAST * TWIST * n])]
         lengths = dict(carry=sum(of_carry), u=nu, t=1, dt=1, theta=graph.terms.parameters.numel())
         lengths |= dict(V=TWIST * n, multipliers=len(graph.names), y=sum(sizes), kappa=2, speed=1)
+        lengths |= dict(places=NUMBERS * len(graph.places))
         self.places = {name: self.column(length) for name, length in lengths.items()}
-        carry, u, t, dt, theta, V, multipliers, y, kappa, speed = self.places.values()
+        carry, u, t, dt, theta, V, multipliers, y, kappa, speed, where = self.places.values()
         z, momenta = (parts := self.split(carry, of_carry))[:n], parts[n]
-        E, ys = Assembly(graph, u, t, dt, theta, self), self.split(y, sizes)
+        E, ys = Assembly(graph, u, t, dt, theta, self, where), self.split(y, sizes)
         put = self.places.__setitem__
 
         self.begin("start")

@@ -14,19 +14,22 @@ from functools import cached_property
 from typing import Any
 
 import casadi as ca
+import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.description.component import Inequality
+from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.integrators.contact.cones import Cone, cone_of
 from vioc.dynamics.integrators.contact.laws import law_of
+from vioc.dynamics.integrators.maximal.features import NUMBERS, PLACES, Pair, Polytope
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, Pose, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.dynamics.terms.contacts import FrictionContact, Part
+from vioc.dynamics.terms.contacts import FrictionContact, PairContact, Part
 from vioc.dynamics.terms.distances import meet
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.terms.shapes import Ground, Shape
+from vioc.dynamics.terms.shapes import Ground, Shape, Sphere
 from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
 
@@ -170,12 +173,18 @@ class Touch:
     geometry : Geometry
     data : tuple
         Numbers, or SX of the parameters.
+    place : int or None
+        Of two polytopes, which of the graph's places it is: its data are those of the place, then `data`.
+    reach : number or None
+        Of a sphere over a half-space, how far from its body's centre it may touch, m.
     """
 
     name: str
     bodies: tuple[int, ...]
     geometry: Geometry
     data: tuple
+    place: int | None = None
+    reach: Any = None
 
     @property
     def cone(self) -> Cone:
@@ -188,18 +197,23 @@ class Touch:
         return (self.name, *more)
 
 
-def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> list[Touch]:
-    """The touches of a system's contacts and limits, in their order."""
+def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[list[Touch], list[Pair]]:
+    """The touches of a system's contacts and limits, in their order, and the pairs of polytopes."""
     found: list[Touch] = []
+    pairs: list[Pair] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
-        if isinstance(item, JointLimits):
-            _check_angles(terms, item)
-            for suffix, phi in item.gaps(terms).items():
-                found.append(_limit(terms, name + suffix, phi, once, smoothing))
+        if isinstance(item, PairContact) and item.by_features:
+            found += _polytopes(terms, name, item, once, smoothing, len(pairs) * PLACES)
+            pairs.append(_pair(terms, item))
         elif isinstance(item, FrictionContact):
             for suffix, part in item.parts().items():
                 found.append(_contact(terms, name + suffix, item, part, once, smoothing))
-    return found
+        else:
+            if isinstance(item, JointLimits):
+                _check_angles(terms, item)
+            for suffix, phi in item.gaps(terms).items():
+                found.append(_limit(terms, name + suffix, phi, once, smoothing))
+    return found, pairs
 
 
 def _check_angles(terms: BodyGraph, item: JointLimits) -> None:
@@ -236,7 +250,55 @@ def _contact(
     kinds = tuple(s if isinstance(s, Terrain) else type(s) for s in shapes)
     data = (*first[1], *second[1])
     geometry = once((kinds, free, cone), lambda: Geometry(len(pair), gap, len(data), cone, smoothing))
-    return Touch(name, pair, geometry, (*data, *mu))
+    own = second[1]
+    reach = ca.norm_2(ca.vertcat(*own[:3])) + own[3] if kinds == (Ground, Sphere) else None
+    return Touch(name, pair, geometry, (*data, *mu), None, reach)
+
+
+def _polytopes(
+    terms: BodyGraph, name: str, item: PairContact, once: Callable, smoothing: float, place: int
+) -> list[Touch]:
+    """The places in which two polytopes may meet, of which `features.Features` tells in every step."""
+    pair, _ = joined(terms, item, item.frame1, item.frame2)
+    cone, mu = cone_of(item, terms.number(item.friction))
+    free = len(pair) == 1
+
+    def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
+        poses, twists = [(vec.ZERO, vec.IDENTITY)] * free + poses, [(vec.ZERO, vec.ZERO)] * free + twists
+        local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
+        points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]
+        shares = ca.fmax(side, 0.0), ca.fmax(-side, 0.0)  # the normal is carried by one of the two
+        n = vec.add(*(vec.scale(s, vec.apply(R, n)) for s, (_, R) in zip(shares, poses, strict=True)))
+        apart = vec.dot(n, vec.sub(points[1], points[0]))
+        near = vec.add(points[0], vec.scale(apart / 2, n)), vec.sub(points[1], vec.scale(apart / 2, n))
+        # below or above the point of the body that does not carry the normal
+        middle = vec.add(vec.scale(shares[1], near[0]), vec.scale(shares[0], near[1]))
+        there = side * side
+        return apart + off, tuple(there * w for w in slip(n, middle, poses, twists))
+
+    geometry = once(("polytopes", free, cone), lambda: Geometry(len(pair), gap, NUMBERS, cone, smoothing))
+    return [Touch(f"{name}-{i + 1}", pair, geometry, mu, place + i) for i in range(PLACES)]
+
+
+def _pair(terms: BodyGraph, item: PairContact) -> Pair:
+    """Two polytopes in the axes of their bodies, in the order of `joined`."""
+    system, found = terms.system, []
+    for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
+        if any(isinstance(n, Parameter) for n in shape.numbers()):
+            raise ModelError(
+                f"{system.name}: {item.label()}: boxes and hulls that meet each other take numbers, not "
+                f"parameters, got {shape}"
+            )
+        index = system.frame_index(frame)
+        place = terms.place(index) if index >= 0 else None
+        R, p = (vec.IDENTITY, vec.ZERO) if place is None else (place.rotation, place.position)
+        value = terms.model.value
+        polytope = Polytope(
+            shape, np.array([[value(c) for c in r] for r in R]), np.array([value(c) for c in p])
+        )
+        found.append((-1 if place is None else place.body, polytope))
+    (a, first), (b, second) = found if found[0][0] < found[1][0] else found[::-1]
+    return Pair((a, b), first, second)
 
 
 def carried(terms: BodyGraph, item: Inequality, frame: str, shape: Shape) -> tuple[Shape, tuple]:

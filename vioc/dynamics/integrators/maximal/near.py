@@ -1,0 +1,212 @@
+"""Compiled steps of maps whose bodies meet by faces and edges: tables of those touches alone that are near.
+
+What is far costs nothing: bodies that may all meet have thousands of places, of which a few hundred are near.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.dynamics.integrators.contact.cones import Variables
+from vioc.dynamics.integrators.contact.core import Core, Kernels, Layout
+from vioc.dynamics.integrators.contact.rollouts import Rollouts
+from vioc.dynamics.integrators.maximal.features import AHEAD, LOOKS, PLACES, SAME, Look
+from vioc.dynamics.integrators.maximal.space import STATE, TWIST
+from vioc.dynamics.integrators.maximal.tape import BodyTape
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.maximal.map import MaximalVI
+
+KEPT_SETS = 64  # of touches, whose tables are kept
+ALWAYS = 1e-3  # m, a gap that is near whatever moves
+NEW = 1e30  # a gap's velocity that tells the driver to begin with its own
+
+
+@dataclass
+class Selection:
+    """Tables of some touches, and what their driver holds.
+
+    Attributes
+    ----------
+    active : (m,)
+        Indices of the touches.
+    core : Core
+    models : list
+        Structures of both ends, with their images.
+    columns : (k,)
+        Where the selection's multipliers lie in those of the map.
+    """
+
+    active: np.ndarray
+    core: Core
+    models: list
+    columns: np.ndarray
+
+
+class NearProgram(Rollouts):
+    """A map's rollouts by the compiled core, of the touches that are near.
+
+    Parameters
+    ----------
+    f : MaximalVI
+    layout : Layout
+    """
+
+    def __init__(self, f: MaximalVI, layout: Layout):
+        self._f, self._layout = f, layout
+        self._kernels = Kernels(f"MaximalVI of {f.system.name}")
+        self._functions: list = []
+        self._selections: OrderedDict[tuple, Selection] = OrderedDict()
+        graph = f.graph
+        self._of_pair = np.full(len(graph.touches), -1)  # index of a place
+        for i, touch in enumerate(graph.touches):
+            if touch.place is not None:
+                self._of_pair[i] = touch.place
+        self._first = np.array([i for i, t in enumerate(graph.touches) if t.place is not None])
+        counts = [len(t.multipliers) for t in graph.touches]
+        self._starts = len(graph.names) + np.concatenate([[0], np.cumsum(counts)]).astype(int)
+        self._smooth = np.array([i for i, t in enumerate(graph.touches) if t.place is None], int)
+        self._levers = np.where(np.isfinite(f.levers), f.levers, 0.0)
+        self._everywhere = ~np.isfinite(f.levers)
+        self._holders = np.array([t.bodies[-1] for t in graph.touches])
+
+    # -- which touches are near --------------------------------------------------------------------------
+
+    def _near(self, x: np.ndarray, dt: float, gaps: np.ndarray, look: Look) -> np.ndarray:
+        twists = x[STATE * self._f.graph.n :].reshape(-1, TWIST)
+        v, w = (np.linalg.norm(a, axis=1)[self._holders] for a in (twists[:, :3], twists[:, 3:]))
+        near = gaps < AHEAD * dt * (v + w * self._levers + 10.0 * dt) + ALWAYS
+        near |= self._everywhere
+        near[self._first] = (np.arange(PLACES) < look.counts[:, None]).ravel()
+        return near
+
+    def _gaps(self, x: np.ndarray) -> np.ndarray:
+        """Of all touches; infinite of places, which are looked for."""
+        found = np.full(len(self._of_pair), np.inf)
+        found[self._smooth] = self._f.smooth_gaps(x)
+        return found
+
+    def _selection(self, near: np.ndarray) -> Selection:
+        active = np.flatnonzero(near)
+        key = tuple(active.tolist())
+        if key in self._selections:
+            self._selections.move_to_end(key)
+            return self._selections[key]
+        f, graph = self._f, self._f.graph.selected(active)
+        departure = BodyTape(graph, f.nu, functions=self._functions)
+        tapes = departure, BodyTape(graph, f.nu, departure)
+        slips = np.concatenate([np.zeros(len(graph.names), bool), *(_slips(t) for t in graph.touches)])
+        columns = [np.arange(len(graph.names)), *(np.arange(*self._starts[i : i + 2]) for i in active)]
+
+        def whole(leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
+            return np.where(slips, 0.0, leaving) + arriving
+
+        variables = Variables([t.cone for t in graph.touches])
+        layout = self._layout.with_whole(whole)
+        core = Core(tapes, variables, layout, "", self._kernels)
+        found = Selection(active, core, core.models(f.theta, f.barrier), np.concatenate(columns).astype(int))
+        self._selections[key] = found
+        if len(self._selections) > KEPT_SETS:
+            self._selections.popitem(last=False)
+        return found
+
+    def _hand_over(self, old: Selection | None, new: Selection, rows: Any, before: Any) -> None:
+        """What the solver knows of touches in both goes on; a place that lies elsewhere begins anew."""
+        moved = np.zeros(len(self._of_pair), bool)
+        if before is not None:
+            apart = np.abs(rows - before)[..., :6].max(axis=2)
+            moved[self._first] = (apart > SAME * self._f.graph.features.sizes[:, None]).ravel()
+        for end in range(2):
+            places, image = new.core.places(end), new.models[end][1]
+            y = image[places["y"] : places["y"] + new.core.parts[-1]]
+            known: dict[int, np.ndarray] = {}
+            if old is not None:
+                theirs, other = old.core.places(end), old.models[end][1]
+                size = len(self._f.graph.names)
+                image[places["multipliers"] :][:size] = other[theirs["multipliers"] :][:size]
+                their_y = other[theirs["y"] :].copy()
+                parts = zip(old.active, old.core.parts, old.core.parts[1:], strict=False)
+                known = {int(touch): their_y[a:b] for touch, a, b in parts}
+            for touch, a, b in zip(new.active, new.core.parts, new.core.parts[1:], strict=False):
+                if int(touch) in known and not moved[touch]:
+                    y[a:b] = known[int(touch)]
+                else:
+                    y[a:b] = 0.0
+                    y[a] = NEW
+
+    # -- steps --------------------------------------------------------------------------------------------
+
+    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
+        f, x, error = self._f, carry[: self._f.nx], 0.0
+        past = np.zeros(carry.shape[-1] - f.nx)
+        old: Selection | None = None
+        before, found, gaps = None, [], self._gaps(x)
+        look: Look | None = None
+        for k, u in enumerate(U):
+            if tracked:
+                u = u - tracked[1][k].reshape(f.ndx, f.nu).T @ f.difference(tracked[0][k], x)
+            look = Look(f.graph.features, x, float(h[k]), None if look is None else look.end)
+            near = self._near(x, float(h[k]), gaps, look)
+            for _ in range(LOOKS):
+                new = self._selection(near)
+                self._hand_over(old, new, look.rows, before)
+                warm, old, before = old is not None, new, look.rows
+                given = u, float(t[k]), float(h[k]), theta
+                states, multipliers, errors = self._step(new, look, x, past, *given, tolerance, warm)
+                if not len(states):
+                    break
+                entered = look.deeper(states[0])
+                gaps = self._gaps(states[0])
+                missed = ~near & (gaps < 0)
+                if not entered and not missed.any():
+                    break
+                near = near | missed
+                near[self._first] = (np.arange(PLACES) < look.counts[:, None]).ravel()
+            if not len(states):
+                error = float(errors[0])
+                break
+            x = states[0]
+            full = np.zeros(len(f.multiplier_names))
+            full[new.columns] = multipliers[0]
+            found.append((x, full, [errors[0]], u))
+        sizes = f.nx, len(f.multiplier_names), 1, f.nu
+        columns = zip(*found, strict=True) if found else [()] * 4
+        return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)], error
+
+    def _step(self, new: Selection, look: Look, x, past, u, t, h, theta, tolerance, warm: bool):
+        rows = look.rows.reshape(-1, look.rows.shape[2])
+        values = rows[self._of_pair[new.active][self._of_pair[new.active] >= 0]].ravel()
+        for end, (_, image) in enumerate(new.models):
+            at = new.core.places(end)
+            image[at["places"] : at["places"] + len(values)] = values
+            image[at["theta"] : at["theta"] + len(theta)] = theta
+        states, multipliers, _, errors, _ = new.core.rollout(
+            theta,
+            np.concatenate([x, past]),
+            u[None],
+            np.array([t]),
+            np.array([h]),
+            tolerance,
+            models=new.models,
+            warm=warm,
+        )
+        return states, multipliers, errors
+
+    def steps(self, carries, U, t, h, theta):
+        f, n = self._f, len(U)
+        states, impulses = np.full((n, f.nx), np.nan), np.full((n, len(f.multiplier_names)), np.nan)
+        errors = np.full(n, np.nan)
+        for i, carry in enumerate(carries):
+            one = slice(i, i + 1)
+            found, errors[i] = self.rollout(carry, U[one], [], t[one], h[one], theta, f.tolerance)
+            if len(found[0]):
+                states[i], impulses[i], errors[i] = found[0][0], found[1][0], found[2][0, 0]
+        return [states, impulses, errors]
+
+
+def _slips(touch: Any) -> list[bool]:
+    return [name.endswith(".slip") for name in touch.multipliers]
