@@ -207,7 +207,7 @@ class Features:
     def in_state(self, x: np.ndarray, dt: float) -> Found:
         """In a state of bodies."""
         positions, q, twists = space.split(len(x) // (space.STATE + space.TWIST), x)
-        R = np.moveaxis(np.array(rot.matrix(tuple(q.T))), -1, 0)
+        R: np.ndarray = np.moveaxis(np.array(rot.matrix(tuple(q.T))), -1, 0)
         return self.at(positions, R, twists.reshape(-1, space.TWIST), dt)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> Found:

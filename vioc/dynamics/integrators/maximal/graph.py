@@ -53,7 +53,7 @@ class StepGraph:
         self.light = [self._light(b) for b in self.bodies]
         self.touches, self.pairs = find_touches(self.terms, self._once, smoothing)
         self.sizes = [TWIST] * self.n + [g.rows.size for g in self.groups]
-        self.elimination = self._elimination()
+        self.elimination = self.eliminated()
 
     # -- functions of one body ------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class StepGraph:
         G = [np.array(ca.DM(v))[:, :3] for v in variations]
         return bool(np.abs(sum(G)).max() > 1e-9 * (1 + np.abs(G).max()))
 
-    def _elimination(self, functions: Elimination | None = None) -> Elimination:
+    def eliminated(self, functions: Elimination | None = None) -> Elimination:
         """Leaves to root: each joint after its body, each loop before the body where its branches meet; of
         bodies without joints, those with the fewest neighbours first.
         """
@@ -296,7 +296,7 @@ class StepGraph:
             if touch.place is not None:
                 touch, count = replace(touch, place=count), count + 1
             twin.touches.append(touch)
-        twin.elimination = twin._elimination(self.elimination)
+        twin.elimination = twin.eliminated(self.elimination)
         return twin
 
     @cached_property

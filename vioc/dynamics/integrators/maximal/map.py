@@ -42,7 +42,7 @@ from vioc.dynamics.integrators.maximal.tape import BodyTape
 from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
-from vioc.errors import StepError
+from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared, shared_by_step
 from vioc.maps.named import Symbols
@@ -429,6 +429,11 @@ class MaximalVI(DivisibleMap):
 
     @property
     def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
+        if self.graph.pairs:
+            raise ModelError(
+                f"{self.system.name}: boxes and hulls that meet each other have no equations along a trajectory: "
+                "where they meet is found in every step; give one of each pair as spheres or capsules"
+            )
         return self._relaxed(self.theta, self.smoothing) if self.graph.touches else None
 
     @shared
