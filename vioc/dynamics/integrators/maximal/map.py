@@ -431,7 +431,7 @@ class MaximalVI(DivisibleMap):
     def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
         if self.graph.pairs:
             raise ModelError(
-                f"{self.system.name}: boxes and hulls that meet each other have no equations along a trajectory, "
+                f"{self.system.name}: boxes and hulls that meet have no equations along a trajectory, "
                 "as the places are found in every step; give one of each pair as spheres or capsules"
             )
         return self._relaxed(self.theta, self.smoothing) if self.graph.touches else None
