@@ -23,6 +23,7 @@ import numpy as np
 from vioc.dynamics.description.numbers import Parameter
 
 BOUNDARY, CLIP = 0.99, 0.1  # fractions of the way to a cone's boundary, and of what is left of a variable
+ROOTS = 8  # Newton steps of a slip's speed
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ class Cone:
     def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
         """Equations of the multipliers p alone, smooth where kappa > 0: for derivatives."""
         return w[0] * p[0] - kappa
+
+    def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
+        """The multipliers p that `law` has at speeds w; w[0] > 0."""
+        return kappa / w[0]
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
         """dy for a change dw of the speeds."""
@@ -165,6 +170,15 @@ class LinearCone(Cone):
             w[0] * gamma - kappa, tau - directions @ beta, psi * (mu * gamma - ca.sum1(beta)) - kappa
         )
 
+    def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
+        gamma, v = kappa / w[0], self._directions().T @ w[1:]
+        least = kappa / (mu * gamma)  # shares of mu gamma fall with psi: Newton's method rises to it
+        psi = ca.fmax(ca.mmax(-v), 0.0) + least
+        for _ in range(ROOTS):
+            share = ca.vertcat(kappa / psi, kappa / (psi + v))
+            psi = psi + (ca.sum1(share) - mu * gamma) * kappa / ca.sumsqr(share)
+        return ca.vertcat(gamma, self._directions() @ (kappa / (psi + v)), psi)
+
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
         _, psi, sigma, beta, eta = self._parts(y)
         ds, dgamma = self._normal(y, w, dw, kappa)
@@ -227,6 +241,11 @@ class RoundCone(Cone):
         gamma, tau, psi, slip = p[0], p[1:3], p[3], w[1:]
         rubbed = mu * gamma * psi + ca.dot(tau, slip) - kappa
         return ca.vertcat(w[0] * gamma - kappa, psi * tau + mu * gamma * slip, rubbed)
+
+    def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
+        gamma, half = kappa / w[0], 0.5 * w[0] / mu
+        psi = half + ca.sqrt(half * half + ca.sumsqr(w[1:]))
+        return ca.vertcat(gamma, -mu * gamma / psi * w[1:], psi)
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
         psi, eta, alpha, beta = y[2], y[3:5], y[5], y[6:8]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.integrators.maximal.features import PLACES
 from vioc.dynamics.terms.contacts import PairContact
 from vioc.dynamics.terms.limits import JointLimits
@@ -55,7 +56,7 @@ def check_apart(f: MaximalVI, X: np.ndarray, k: int) -> None:
     if item is not None:
         raise ConstraintError(
             f"{f.system.name}: step {k}: {item.variable!r} starts {-gaps[worst]:.3g} {unit} beyond its "
-            f"{side} limit {limit:g}, expected {float(item.lower):g} to {float(item.upper):g} "
+            f"{side} limit {limit:g}, expected {_value(f, item.lower):g} to {_value(f, item.upper):g} "
             f"({PENETRATION:g} {unit} beyond is accepted){more}; move the start, or the limit"
         )
     raise ConstraintError(
@@ -69,8 +70,13 @@ def _limit_of(f: MaximalVI, touch: str) -> tuple[JointLimits | None, str, float]
     name, _, side = touch.rpartition("-")
     for n, item in zip(f.system.inequality_names, f.system.inequalities, strict=True):
         if n == name and isinstance(item, JointLimits):
-            return item, side, float(getattr(item, side))
+            return item, side, _value(f, getattr(item, side))
     return None, "", 0.0
+
+
+def _value(f: MaximalVI, number: Number) -> float:
+    """A number at the map's parameters."""
+    return float(number.of(f.parameters[number.name])) if isinstance(number, Parameter) else float(number)
 
 
 class Crossing(NamedTuple):
@@ -124,7 +130,7 @@ def crossings(f: MaximalVI, run: Trajectory) -> Iterator[Crossing]:
             continue  # a distance cannot leap: its gap is below zero on the far side
         period, q = f.states.periods[limits.variable], run[limits.variable]
         path = q[:-1] + np.remainder(np.diff(q) + period / 2, period) - period / 2
-        upper, lower = path - float(limits.upper), float(limits.lower) - path
+        upper, lower = path - _value(f, limits.upper), _value(f, limits.lower) - path
         for side, beyond in (("upper", upper), ("lower", lower)):
             yield from _first(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
 

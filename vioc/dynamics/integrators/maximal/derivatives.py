@@ -20,7 +20,21 @@ from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.interior import Step as ContactStep
     from vioc.dynamics.integrators.maximal.map import MaximalVI
+
+
+POLISH = 3  # Newton steps
+SAME = 1e-4  # of the largest impulse: what sums of both ends may be off those of the step
+
+
+def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """matrix^-1 right, rows scaled to each other: laws are of speeds and of energies."""
+    scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
+    try:
+        return np.linalg.solve(scale * matrix, scale * right)
+    except np.linalg.LinAlgError:
+        return np.full(right.shape, np.nan)
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,7 @@ class StepDerivatives:
         self.sizes = f.ndx, f.nu, len(f.parameters)
 
     @cached_property
-    def _equations(self) -> tuple:
+    def equations(self) -> tuple:
         """Symbols (x, x_next, u, w, n, t, dt, theta, places), errors e; R, S, X: equations and next error.
 
         R determines w = (V, multipliers) of leaving x, S then n = (velocities, multipliers) of arriving.
@@ -80,7 +94,9 @@ class StepDerivatives:
         gone = E.leave(V, E.kicked(E.momenta(moved[at:]), held.Z), held)
         R = self._stacked(E, gone, held, lam)
         there = E.held(gone.next, arrival=True)
-        S = self._stacked(E, E.arrive(nu, E.landed(V, there.Z), there), there, mu)
+        come = E.arrive(nu, E.landed(V, there.Z), there)
+        S = self._stacked(E, come, there, mu)
+        guesses = E.impulses(gone, held, f.barrier), E.impulses(come, there, f.barrier)
 
         rows: list[Any] = []
         for i, v in enumerate(ca.vertsplit(V, TWIST)):
@@ -89,7 +105,7 @@ class StepDerivatives:
             turned = rot.multiply(rot.conjugate(goal), q)
             rows += [z[i][:3] + dt * v[:3] - x1[STATE * i : STATE * i + 3], *(2 * c for c in turned[1:])]
         X = ca.vertcat(*rows, nu - x1[at:])
-        return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X
+        return (x, x1, u, w, m, t, dt, theta, places), e, R, S, X, guesses
 
     def _stacked(self, E: Assembly, at: Balance, held: Held, multipliers: ca.SX) -> ca.SX:
         """The equations of one end of a step: momenta, constraints, laws of the touches."""
@@ -102,7 +118,7 @@ class StepDerivatives:
     @cached_property
     def residual(self) -> ca.Function:
         """(x, u, x_next, multipliers, t, dt, parameters) -> the step's equations (nx + multipliers,)."""
-        (x, x1, u, w, _, t, dt, theta, _), e, R, _, _ = self._equations
+        (x, x1, u, w, _, t, dt, theta, _), e, R, *_ = self.equations
         graph, total = self.f.graph, self.f.symbols.multipliers
         cut = STATE * graph.n
         starts, goals = (ca.vertsplit(a[:cut], STATE) for a in (x, x1))
@@ -118,7 +134,7 @@ class StepDerivatives:
 
     @cached_property
     def _first(self) -> Evaluator:
-        args, e, R, S, X = self._equations
+        args, e, R, S, X, _ = self.equations
         w, m = args[3:5]
         y = ca.vertcat(e, args[2], args[7])
         pairs = [(R, y), (R, w), (S, y), (S, w), (S, m), (X, y), (X, w), (X, m)]
@@ -128,7 +144,7 @@ class StepDerivatives:
 
     @cached_property
     def _second(self) -> Evaluator:
-        args, e, R, S, X = self._equations
+        args, e, R, S, X, _ = self.equations
         w, m = args[3:5]
         adjoints = [ca.SX.sym(name, a.numel()) for name, a in (("r", R), ("s", S), ("z", X))]
         whole = ca.vertcat(e, args[2], args[7], w, m)
@@ -140,43 +156,79 @@ class StepDerivatives:
 
     @cached_property
     def _ends(self) -> Evaluator:
-        """Of maps without contact, the two ends' equations, linear in multipliers, and their slopes."""
-        args, e, R, S, _ = self._equations
-        w, m = (a[TWIST * self.f.graph.n :] for a in args[3:5])
+        """The two ends' equations and their slopes."""
+        args, e, R, S, *_ = self.equations
+        w, m = args[3:5]
+        if not self.f.graph.touches:  # linear in multipliers
+            w, m = (a[TWIST * self.f.graph.n :] for a in (w, m))
         zeros = ca.SX.zeros(e.numel())
         outputs = [
             ca.densify(ca.substitute(o, e, zeros)) for o in (R, ca.jacobian(R, w), S, ca.jacobian(S, m))
         ]
-        return Evaluator(ca.Function("ends", list(args), outputs, OPTIONS))
+        return Evaluator(self.f.backend.prepare(ca.Function("ends", list(args), outputs, OPTIONS)))
 
-    def _unknowns(self, X0, X1, U, t, dt, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Twists and multipliers of both ends (N, nw) of steps from X0 to X1, and places that they hold."""
+    @cached_property
+    def _guesses(self) -> Evaluator:
+        """What the laws of contact have at the twists of both ends."""
+        args, e, *_, guesses = self.equations
+        outputs = [ca.densify(ca.substitute(o, e, ca.SX.zeros(e.numel()))) for o in guesses]
+        return Evaluator(ca.Function("guesses", list(args), outputs, OPTIONS))
+
+    def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Twists and multipliers of both ends (N, nw) of solved steps, and places that they hold."""
         f, at = self.f, STATE * self.f.graph.n
-        V, N = space.between(f.graph.n, X0, X1, dt), len(X0)
-        if f.graph.touches:  # impulses of touches may not be unique, but those of their laws
-            rows = zip(X0, U, t, dt, strict=True)
-            steps = [f.interior.solve(x, u, float(a[0]), float(h[0]), theta) for x, u, a, h in rows]
-            w, m = (np.stack([step.ends[i].unknowns for step in steps]) for i in (0, -1))
-            return w, m, np.stack([step.held for step in steps])
-        none = np.zeros((N, len(f.multiplier_names)))
-        w, m = np.hstack([V, none]), np.hstack([X1[:, at:], none])
-        R, R_lam, S, S_mu = self._ends(X0, X1, U, w, m, t, dt, theta, np.empty((N, 0)))
-        for unknown, r, slope in ((w, R, R_lam), (m, S, S_mu)):
-            unknown[:, V.shape[1] :] = -(np.linalg.pinv(slope) @ r)[..., 0]
-        return w, m, np.empty((N, 0))
+        t, dt = steps.t[:, None], steps.h[:, None]
+        V = space.between(f.graph.n, steps.x0, steps.x1, dt)
+        none, size = np.zeros((len(V), len(f.multiplier_names))), V.shape[1]
+        w, m = np.hstack([V, none]), np.hstack([steps.x1[:, at:], none])
+        if f.graph.places:  # which these are, the step alone knows
+            found = [self._solved_anew(steps, i, theta) for i in range(len(V))]
+            for i, step in enumerate(found):
+                w[i], m[i] = step.ends[0].unknowns, step.ends[-1].unknowns
+            return w, m, np.stack([step.held for step in found])
+        places = np.empty((len(V), 0))
+        if not f.graph.touches:
+            R, R_lam, S, S_mu = self._ends(steps.x0, steps.x1, steps.u, w, m, t, dt, theta, places)
+            for unknown, r, slope in ((w, R, R_lam), (m, S, S_mu)):
+                unknown[:, size:] = -(np.linalg.pinv(slope) @ r)[..., 0]
+            return w, m, places
+        own = slice(size + len(f.graph.names), None)
+        leaving, arriving = self._guesses(steps.x0, steps.x1, steps.u, w, m, t, dt, theta, places)
+        w[:, own], m[:, own] = leaving[..., 0], arriving[..., 0]
+        self._polish(steps, w, m, theta)
+        # the impulses of both ends are to be those that the step reports
+        impulses, normal = f.whole(w[:, size:], m[:, size:]), ~f.slips
+        off = np.abs(impulses - steps.multipliers)[:, normal].max(axis=1)
+        largest = np.abs(steps.multipliers[:, normal]).max(axis=1)
+        bad = np.flatnonzero(~(off <= SAME * (largest + f.barrier)))
+        for i in map(int, bad):
+            solved = self._solved_anew(steps, i, theta)
+            w[i], m[i] = solved.ends[0].unknowns, solved.ends[-1].unknowns
+        return w, m, places
+
+    def _solved_anew(self, steps: Steps, i: int, theta: np.ndarray) -> ContactStep:
+        return self.f.interior.solve(steps.x0[i], steps.u[i], float(steps.t[i]), float(steps.h[i]), theta)
+
+    def _polish(self, steps: Steps, w: np.ndarray, m: np.ndarray, theta: np.ndarray) -> None:
+        """Newton's method on each end: twists of states are rounded, and products are not quite kappa."""
+        t, dt = steps.t[:, None], steps.h[:, None]
+        for _ in range(POLISH):
+            R, R_w, S, S_m = self._ends(
+                steps.x0, steps.x1, steps.u, w, m, t, dt, theta, np.empty((len(w), 0))
+            )
+            w -= _solved(R_w, R)[..., 0]
+            m -= _solved(S_m, S)[..., 0]
 
     def first(self, steps: Steps, theta: np.ndarray) -> First:
         """Along N solved steps."""
         f, n = self.f, self.f.graph.n
         X0, X1, U, t, dt = steps.x0, steps.x1, steps.u, steps.t[:, None], steps.h[:, None]
-        w, m, places = self._unknowns(X0, X1, U, t, dt, theta)
+        with np.errstate(all="ignore"):  # what is not a number is solved for
+            w, m, places = self._unknowns(steps, theta)
         arguments = (X0, X1, U, w, m, t, dt, theta, places)
         R_y, R_w, S_y, S_w, S_m, X_y, X_w, X_m = self._first(*arguments)
-        try:
-            leaving = -np.linalg.solve(R_w, R_y)
-            arriving = -np.linalg.solve(S_m, S_y + S_w @ leaving)
-        except np.linalg.LinAlgError:
-            leaving, arriving = (np.full((len(w), len(w[0]), R_y.shape[2]), np.nan) for _ in range(2))
+        leaving = -_solved(R_w, R_y)
+        arriving = -_solved(S_m, S_y + S_w @ leaving)
         solved = np.concatenate([leaving, arriving], axis=1)
         if not np.isfinite(solved).all():
             k = int(steps.k[np.argmin(np.isfinite(solved).all(axis=(1, 2)))])

@@ -281,6 +281,13 @@ class Assembly:
         ]
         return [f[0] for f in found], [f[1] for f in found]
 
+    def impulses(self, at: Balance, held: Held, kappa: Any) -> Any:
+        """The multipliers of all touches that the laws have at the twists of a balance."""
+        touches = zip(self.graph.touches, held.J, at.gaps, held.data, strict=True)
+        return self.on.stack(
+            [t.geometry.held_by(J, a, [at.V[i] for i in t.bodies], kappa, d) for t, J, a, d in touches]
+        )
+
     # -- Newton's system ----------------------------------------------------------------------------------
 
     def left(self, at: Balance, held: Held, multipliers: Any, pushes: Sequence[list[Any]] = ()) -> list[Any]:

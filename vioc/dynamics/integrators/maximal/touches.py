@@ -96,6 +96,10 @@ class Geometry:
         """Variables of `laws` within their bounds."""
         return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
 
+    def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
+        """The multipliers that the laws have at these speeds."""
+        return self.cone.lawful(self._speeds(J, a, V), kappa, self._mu(data))
+
     # -- what the interior point needs, condensed onto the bodies ----------------------------------
 
     def _arguments(self) -> tuple[list, list, Any, list, Any, Any, Any]:
@@ -347,20 +351,20 @@ def slip(n: Vector, point: Vector, poses: list[Pose], twists: list) -> tuple:
 
 
 def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: float) -> Touch:
-    """A gap given as an expression; it has no data, and functions of its own."""
-    if ca.depends_on(phi, terms.parameters):
-        raise ModelError(f"{terms.system.name}: {name}: limits take numbers, not parameters")
+    """A gap given as an expression; its data are the parameters, its functions its own."""
     bodies = terms.bodies_of(phi)
     own = ca.vertcat(*terms.own_poses(bodies))
-    expression = ca.Function("phi", [own], [phi])
+    used = ca.which_depends(phi, terms.parameters, 1, False) if terms.parameters.numel() else []
+    numbers = [terms.parameters[i] for i, needed in enumerate(used) if needed]
+    expression = ca.Function("phi", [own, ca.vertcat(ca.SX(0, 1), *numbers)], [phi])
 
     def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
         flat = [*(c for x, R in poses for c in (*x, *(e for row in R for e in row)))]
-        return expression(ca.vertcat(*flat)), ()
+        return expression(ca.vertcat(*flat), ca.vertcat(ca.SX(0, 1), *data)), ()
 
     cone, _ = cone_of(None, None)
-    geometry = once(("limit", name), lambda: Geometry(len(bodies), gap, 0, cone, smoothing))
-    return Touch(name, bodies, geometry, ())
+    geometry = once(("limit", name), lambda: Geometry(len(bodies), gap, len(numbers), cone, smoothing))
+    return Touch(name, bodies, geometry, tuple(numbers))
 
 
 def opened(s: Any, smoothing: Any) -> Any:
