@@ -87,9 +87,7 @@ class Precise:
         return out
 
 
-def solved(
-    residual: Callable[[np.ndarray], np.ndarray], slopes: np.ndarray, guess: np.ndarray
-) -> np.ndarray:
+def solved(residual: Callable[[np.ndarray], np.ndarray], slopes: np.ndarray, guess: np.ndarray) -> np.ndarray:
     """y (n, N) with residual(y) = 0 to the precision of `Long`, by slopes (N, n, n) in double precision."""
     scale = 1 / np.abs(slopes).max(axis=2)  # (N, n)
     inverse = np.linalg.inv(scale[:, :, None] * slopes)

@@ -16,7 +16,7 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Matrix, Vector
-from vioc.dynamics.description.numbers import Number, as_number, as_numbers
+from vioc.dynamics.description.numbers import Number, Parameter, as_number, as_numbers
 from vioc.errors import ModelError
 
 Vector3 = tuple[Number, Number, Number]
@@ -188,9 +188,11 @@ class Capsule(Shape):
         return (_First(*given), _Second(*given), self)
 
     def corners(self) -> Iterator[Sphere]:
-        e = np.array([float(c) for c in self._half(float)])
+        a = np.array(as_numbers(self.axis, 3, "capsule: axis"), float)  # a direction of numbers
+        a *= 0.5 / np.linalg.norm(a)
         for sign in (-1, 1):
-            yield Sphere(self.radius, tuple(map(float, np.array(self.center, float) + sign * e)))  # type: ignore[arg-type]
+            ends = zip(self.center, sign * a, strict=True)
+            yield Sphere(self.radius, _triple([_total([c, self.length * float(e)]) for c, e in ends], ORIGIN))
 
 
 class _First(Capsule):
@@ -248,9 +250,13 @@ class Box(Shape):
         return Block(_moved(R, p, row[:3]), vec.matmul(R, _rows(row[3:12])), tuple(row[12:15]))
 
     def corners(self) -> Iterator[Sphere]:
-        R, half = np.reshape(self.rotation, (3, 3)), 0.5 * np.array(self.size, float)
+        R = np.reshape(self.rotation, (3, 3))
         for signs in product((-1, 1), repeat=3):
-            yield Sphere(0.0, tuple(map(float, np.array(self.center, float) + R @ (half * signs))))  # type: ignore[arg-type]
+            rows = zip(self.center, 0.5 * R * signs, strict=True)
+            corner = [
+                _total([c, *(edge * float(r) for edge, r in zip(self.size, row, strict=True) if r]) for c, row in rows
+            ]
+            yield Sphere(0.0, _triple(corner, ORIGIN))
 
 
 @dataclass(frozen=True)
@@ -301,29 +307,38 @@ class HalfSpace:
     Parameters
     ----------
     point : 3 numbers
-        A point of the plane, m.
+        A point of the plane, m. One of them along the normal may be a parameter, the others zero.
     normal : 3 numbers
-        Out of the ground; not normalized.
+        Out of the ground; not normalized. Parameters where the point is the origin.
     frame : str
         The frame, fixed in the world, that both are given in.
     """
 
-    point: Sequence[float] = ORIGIN
-    normal: Sequence[float] = UP
+    point: Sequence[Number] = ORIGIN
+    normal: Sequence[Number] = UP
     frame: str = "world"
 
     def __post_init__(self) -> None:
         for name in ("point", "normal"):
             values = as_numbers(getattr(self, name), 3, f"half-space: {name}")
-            object.__setattr__(self, name, tuple(map(float, values)))
-        if not any(self.normal):
+            object.__setattr__(self, name, values)
+        if not any(map(float, self.normal)):
             raise ModelError("half-space: normal: expected a direction, got the zero vector")
+        _ = self.offset
 
     @property
-    def offset(self) -> float:
+    def offset(self) -> Number:
         """Distance of the plane from its frame's origin along the normal, m."""
-        n = np.array(self.normal)
-        return float(n @ np.array(self.point) / np.linalg.norm(n))
+        if not any(isinstance(c, Parameter) or c for c in self.point):
+            return 0.0
+        if any(isinstance(c, Parameter) for c in self.normal):
+            raise ModelError(
+                "half-space: normal: parameters only where the point is the origin; give Contact(normal=, "
+                "offset=) instead"
+            )
+        n = np.array(self.normal, float)
+        n /= np.linalg.norm(n)
+        return _total([c * float(a) for c, a in zip(self.point, n, strict=True) if a])
 
 
 @dataclass(frozen=True)
@@ -371,6 +386,19 @@ def _counted(numbers: Sequence[Number], what: str, *counts: int) -> Sequence[Num
 
 def _triple(numbers: Sequence[Number], default: Vector3) -> Vector3:
     return tuple(numbers) or default  # type: ignore[return-value]
+
+
+def _total(terms: Sequence[Number]) -> Number:
+    """Their sum; of what is not zero one may be a parameter, alone."""
+    terms = [t for t in terms if isinstance(t, Parameter) or t]
+    if len(terms) == 1:
+        return terms[0]
+    if any(isinstance(t, Parameter) for t in terms):
+        raise ModelError(
+            f"a parameter stands alone in a contact's numbers, got the sum of {', '.join(map(repr, terms))}; "
+            "centre the shape in a frame of its own"
+        )
+    return float(sum(map(float, terms)))
 
 
 def _rows(flat: Sequence[Any]) -> Matrix:
