@@ -27,7 +27,8 @@ from vioc import (
     Mass,
     MaximalVI,
     P,
-    SphereContact,
+    PairContact,
+    Sphere,
     System,
 )
 from vioc.compile.compiler import find_compiler
@@ -95,7 +96,7 @@ def balls() -> System:
         Contact(f"ball{i}", normal, P("level", 0.02), radius=radius, friction=0.4, cone=cone, name=f"foot{i}")
         for i, cone in enumerate(("second-order", "linear"))
     ]
-    meet = SphereContact("ball0", "ball1", radius, 0.2, friction=P("rub", 0.3), name="meet")
+    meet = PairContact("ball0", Sphere(radius), "ball1", Sphere(0.2), friction=P("rub", 0.3), name="meet")
     return System(bodies, DOWN, feet, meet, name="balls")
 
 

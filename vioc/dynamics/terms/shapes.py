@@ -254,7 +254,8 @@ class Box(Shape):
         for signs in product((-1, 1), repeat=3):
             rows = zip(self.center, 0.5 * R * signs, strict=True)
             corner = [
-                _total([c, *(edge * float(r) for edge, r in zip(self.size, row, strict=True) if r]) for c, row in rows
+                _total([c, *(edge * float(r) for edge, r in zip(self.size, row, strict=True) if r)])
+                for c, row in rows
             ]
             yield Sphere(0.0, _triple(corner, ORIGIN))
 

@@ -1,0 +1,100 @@
+"""Derivatives of steps with contact: against complex steps in 80 bits, closed forms, switches."""
+
+import numpy as np
+import pytest
+
+import vioc
+from studies.contact_gradients import DT, STUDY, G, ball, balls, box, compared, leg, tumbling
+from vioc import Contact, ContactVI, Gravity, HalfSpace, JointLimits, Mass, MaximalVI, P, System
+from vioc.errors import ModelError
+
+
+@pytest.mark.parametrize(
+    "make, Map", [(leg, MaximalVI), (leg, ContactVI), (balls, MaximalVI), (box, ContactVI)]
+)
+def test_derivatives_are_those_of_complex_steps(make, Map):
+    f = Map(make(), DT)
+    errors = compared(f, tumbling(f, np.random.default_rng(2), 8), np.random.default_rng(3))
+    assert errors.states.max() < 1e-9  # rounding of gaps 1e-9 m wide
+    if make is not box:  # whose corners share impulses
+        assert errors.impulses.max() < 1e-9
+
+
+def test_steps_along_a_motion_are_not_solved_again(monkeypatch):
+    f = MaximalVI(box(), DT)
+    steps = tumbling(f, np.random.default_rng(4), 10)
+    lin = f.first(steps)
+
+    def never(*args):
+        raise AssertionError("solved again")
+
+    monkeypatch.setattr(type(f.interior), "solve", never)
+    assert np.array_equal(f.first(steps).A, lin.A)
+    # what a state does not tell is: impulses that are not the step's
+    steps.multipliers[:] *= 1.01
+    with pytest.raises(AssertionError, match="solved again"):
+        f.first(steps)
+
+
+@pytest.mark.parametrize("smoothing", [1e-3, 1e-8])
+def test_a_landing_balls_slope_is_between_its_sides(smoothing):
+    """1/2 (1 + s/sqrt(s^2 + 2 smoothing)) for the speed s that the step would have without the ground."""
+    f = MaximalVI(ball(), DT).smoothed(smoothing)
+    width = np.sqrt(smoothing) * DT
+    for h in width * np.array([-20, -1, 0, 1, 20]):
+        x = f.state({"z": 0.1 + 21 * width})
+        x[9] = (h - 21 * width) / DT + 0.5 * DT * G
+        s = h / DT
+        exact = 0.5 * (1 + s / np.sqrt(s * s + 2 * smoothing))
+        assert f.linearize(x).A[2, 2] == pytest.approx(exact, abs=1e-9)
+
+
+def test_contacts_numbers_may_be_parameters():
+    """Heights at which things rest, by the numbers of what they rest on."""
+    size, level = P("size", 0.3), P("level", 0.05)
+    mass = Mass.box(1.0, (0.3, 0.3, 0.3))
+    cube = vioc.free("b", frame="box", mass=mass)
+    ground = HalfSpace(point=(0.0, 0.0, level))
+    feet = Contact.box("box", (size, size, size), friction=P("mu", 0.5), ground=ground, name="corner")
+    f = MaximalVI(System(cube, Gravity(0, 0, -G), feet), DT)
+    run = f.rollout(f.initial_state({"b-z": 0.2 + 1e-9}), steps=40)
+    lin = f.linearize_trajectory(run)
+    by = np.zeros((f.ndx, 3))
+    for A, Pk in zip(lin.A, lin.P, strict=True):
+        by = A @ by + Pk
+    rise = dict(zip(f.parameters, by[2], strict=True))
+    assert rise["size"] == pytest.approx(0.5, abs=1e-6)
+    assert rise["level"] == pytest.approx(1.0, abs=1e-6)
+    assert rise["mu"] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("Map", [MaximalVI, ContactVI])
+def test_limits_may_be_parameters(Map):
+    rod = Mass.rod(1.0, 1.0, com=(0, 0, -0.5))
+    swing = System(
+        vioc.ry("a", mass=rod), Gravity(0, 0, -G), JointLimits("a", P("least", -0.3), 1.0, name="stop")
+    )
+    f = Map(swing, DT).with_parameters(least=0.2)
+    run = f.rollout(f.initial_state({"a": 0.5}), steps=200)
+    assert run["a"].min() == pytest.approx(0.2, abs=1e-6)
+    lin = f.linearize_trajectory(run)
+    by = np.zeros((f.ndx, 1))
+    for A, Pk in zip(lin.A, lin.P, strict=True):
+        by = A @ by + Pk
+    coordinate = by[4, 0] if Map is MaximalVI else by[0, 0]
+    assert coordinate == pytest.approx(1.0, abs=1e-5)
+    with pytest.raises(Exception, match=r"gap of stop-lower|lower limit 0\.2"):
+        f.rollout(f.initial_state({"a": 0.1}), steps=1)
+
+
+def test_sums_with_parameters_are_refused_by_what_they_are():
+    with pytest.raises(ModelError, match="stands alone"):
+        Contact.box("box", (P("edge", 0.1), 0.1, 0.1), (0.05, 0.0, 0.0))
+    with pytest.raises(ModelError, match="parameters only where the point is the origin"):
+        HalfSpace(point=(0, 0, 1.0), normal=(0, P("tilt", 0.1), 1))
+    assert HalfSpace(point=(0, 0, P("up", 0.2))).offset == P("up", 0.2)
+
+
+def test_contact_gradients(tmp_path):
+    report = STUDY.execute(quick=True, out=tmp_path)
+    assert report.all_hold
