@@ -150,4 +150,4 @@ def equations(
         laws.append(touch.cone.law(own, w, kappa, mu))
     R = ca.vertcat(at.parts.balance + push, at.h, *laws)
     momentum = part(x, f.nq, f.nq + f.nd) + at.parts.impulse + push
-    return R, ca.vertcat(at.q1, momentum, at.rates[f.nd :])
+    return R, ca.vertcat(at.q1, momentum, part(at.rates, f.nd))

@@ -170,7 +170,7 @@ class Pieces:
         self._system = args, D, Dh0, Dh1, right, b, found
         impulse = ca.SX.sym("impulse", nd)
         momentum = part(x, f.nq, f.nq + nd) + impulse + push
-        after = ca.vertcat(at.q1, momentum, at.rates[nd:])
+        after = ca.vertcat(at.q1, momentum, part(at.rates, nd))
         self.after = _function("after", [V, impulse, lam, y, x, u, dt, given[0], given[1]], [after])
 
     @cached_property
