@@ -171,13 +171,13 @@ class LinearCone(Cone):
         )
 
     def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
-        gamma, v = kappa / w[0], self._directions().T @ w[1:]
+        gamma, v = kappa / w[0], self.directions().T @ w[1:]
         least = kappa / (mu * gamma)  # shares of mu gamma fall with psi: Newton's method rises to it
         psi = ca.fmax(ca.mmax(-v), 0.0) + least
         for _ in range(ROOTS):
             share = ca.vertcat(kappa / psi, kappa / (psi + v))
             psi = psi + (ca.sum1(share) - mu * gamma) * kappa / ca.sumsqr(share)
-        return ca.vertcat(gamma, self._directions() @ (kappa / (psi + v)), psi)
+        return ca.vertcat(gamma, self.directions() @ (kappa / (psi + v)), psi)
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
         _, psi, sigma, beta, eta = self._parts(y)
