@@ -138,7 +138,7 @@ class Reference:
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         if isinstance(f, MaximalVI):
             args, e, R, S, X, _ = f.derivatives.equations
-            _, goal, _, w, m, t, dt, _ = args
+            _, goal, _, w, m, t, dt, _, _ = args
             self.unknowns, residuals, ends = [w, m], [R, S], X
             slips = f.slips
             lam, mu = w[-len(slips) :], m[-len(slips) :]
