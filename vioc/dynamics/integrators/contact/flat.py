@@ -32,10 +32,9 @@ class FlatTape(Tape):
         self.begin("matrix")
         (M,) = self.call(p.matrix, [V, *state])
         self.begin("leave")
-        balance, impulse, h, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
+        balance, impulse, rates, h, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
         put("values", h)
         put("gaps", gaps)
-        put("work", self.column(0))
         self.begin("begin")
         put("fresh", self.call(p.fresh, [gaps, slips, mu, speed, kappa])[0])
         self.begin("rest")
@@ -46,5 +45,7 @@ class FlatTape(Tape):
         system = [M, J, Dh0, mu, slopes, h, made[0], y, gaps, slips, kappa, dt]
         for name, block in zip(("dV", "found", "dy"), self.call(p.solve, system), strict=True):
             put(name, block)
+        self.begin("work")
+        put("work", self.call(p.work, [M, J, Dh0, lam, y, rates])[0])
         self.begin("after")
         put("after", self.call(p.after, [V, impulse, lam, y, x, u, dt, J, Dh0])[0])

@@ -24,6 +24,7 @@ from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.relaxed import relaxed
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
 from vioc.dynamics.integrators.contact.touching import Touching
+from vioc.dynamics.integrators.divisible import JUMP
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
@@ -34,6 +35,7 @@ from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.trajectory import Split
 
 PENETRATION = 1e-6  # m or rad, of a start
+APART = 100.0  # from where a gap, over sqrt(smoothing) dt, is none that pushes
 
 
 class ContactVI(TouchingMap):
@@ -183,11 +185,25 @@ class ContactVI(TouchingMap):
         return np.concatenate([x, V], axis=-1)
 
     def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        return np.zeros(X[..., 1:, 0].shape, bool)  # a contact begins or ends within a step
+        """Those that end elsewhere than their velocities lead, without a touch that may have turned them."""
+        h, q = lengths[..., 1:, None], X[..., : self.nd]
+        rates = np.diff(q, axis=-2) / h
+        before = np.concatenate([carry[..., None, self.nx :], rates[..., :-1, :]], axis=-2)
+        doubtful = (np.abs(rates - before) * h).max(axis=-1) > JUMP / 2
+        if doubtful.any():
+            x0, x1, h = X[..., :-1, :][doubtful], X[..., 1:, :][doubtful], h[doubtful]
+            off = np.abs(rates[doubtful] - self.velocities(x0)) * h
+            doubtful[doubtful] = (off.max(axis=-1) > JUMP) & self._apart(x0, x1, h[..., 0])
+        return doubtful
+
+    def _apart(self, x0: np.ndarray, x1: np.ndarray, h: Any) -> np.ndarray:
+        """Whether nothing touches in steps from x0 to x1."""
+        least = np.minimum(self.gaps(x0), self.gaps(x1)).min(axis=-1)
+        return least > APART * np.sqrt(self.smoothing) * h
 
     def _settled(self, step, found, error):
-        if found is not None:
-            return *found, None
+        if found is not None and not self._apart(step[0], found[0], step[4]):
+            return *found, None  # parts of a step that lands end elsewhere than the whole
         return super()._settled(step, found, error)
 
     def _shares(self, split: Split) -> np.ndarray:

@@ -35,7 +35,7 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     w = ca.SX.sym("w", sum(sizes))
     lam, *z = ca.vertsplit(w, np.cumsum([0, *sizes]).tolist())
 
-    push, rows, multipliers, guess = -at.Dh0.T @ lam, [], [lam], [ca.SX.zeros(f.nm)]
+    push, rows, multipliers, guess = -at.Dh0[:, : f.nd].T @ lam, [], [lam], [ca.SX.zeros(f.nm)]
     friction = ca.vertsplit(f.touches.friction(theta))
     for law, own, speeds, J, mu in zip(laws, z, at.speeds, at.J, friction, strict=True):
         speeds = ca.vertcat(speeds[0] + give / dt, speeds[1:])

@@ -40,8 +40,10 @@ class Balance(NamedTuple):
         Mean rates over the step.
     h, gaps : columns
         Constraints and gaps at its end, the latter over dt.
-    Dh0, Dh1, slopes : matrices
-        Of h at both ends, and of the gaps at the end, by the dynamic variables.
+    Dh0 : (nm, nq)
+        Of h at the start.
+    Dh1, slopes : matrices
+        Of h and the gaps at the end, by the dynamic variables.
     J : list of (rows, nd)
         Slopes of each touch's gap and slip at the start.
     speeds : list of columns
@@ -72,7 +74,7 @@ def balance(f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any) -
     J = f.touches.rows(f.touches.held(q0, theta))
     speeds = [ca.vertcat(a, own[1:, :] @ rates) for a, own in zip(ca.vertsplit(phi / dt), J, strict=True)]
     cut = [own[:, :nd] for own in J]
-    return Balance(parts, q1, rates, h1, phi / dt, Dh0[:, :nd], Dh1[:, :nd], slopes[:, :nd], cut, speeds)
+    return Balance(parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], cut, speeds)
 
 
 class Condensed(NamedTuple):
@@ -100,9 +102,10 @@ class Pieces:
     ----------
     held : (x, u, t, dt, parameters) -> J, Dh0, mu
     matrix : (V, x, u, t, dt, parameters) -> M, -dt (D2 D1 L_d + D2 F-)
-    leave : (V, x, u, t, dt, parameters, J) -> balance, impulse of L and F, h, gaps, slips, slopes
+    leave : (V, x, u, t, dt, parameters, J) -> balance, impulse of L and F, rates, h, gaps, slips, slopes
     fresh : (gaps, slips, mu, speed, goal) -> y
     rest : (balance, J, Dh0, mu, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
+    work : (M, J, Dh0, lambda, y, rates) -> what impulses bring in kinetic energy, and twice that energy
     newton : (M, J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt) -> matrix, right-hand side
     solve : the same -> dV, dlambda, dy
     expand : the same and dV -> dy
@@ -137,14 +140,22 @@ class Pieces:
         speeds = [ca.vertcat(gaps[i], slips[a:b]) for i, (a, b) in enumerate(pairwise(places.tolist()))]
         Js = [row[:, :nd] for row in rows]
         each = list(zip(cones, ys, speeds, Js, mus, strict=True))
-        push = sum((J.T @ cone.impulse(z) for cone, z, _, J, _ in each), -Dh0.T @ lam)
+        push = sum((J.T @ cone.impulse(z) for cone, z, _, J, _ in each), -Dh0[:, :nd].T @ lam)
 
         state = [x, u, t, dt, theta]
         environment = [V, *state]
         self.held = _function("held", state, [entries[0], entries[1], f.touches.friction(theta)])
         self.matrix = _function("matrix", environment, [entries[3]])
         slipping = ca.vertcat(ca.SX(0, f.nq), *(row[1:, :] for row in rows))
-        outputs = [at.parts.balance, at.parts.impulse, at.h, at.gaps, slipping @ at.rates, entries[2]]
+        outputs = [
+            at.parts.balance,
+            at.parts.impulse,
+            at.rates,
+            at.h,
+            at.gaps,
+            slipping @ at.rates,
+            entries[2],
+        ]
         self.leave = _function("leave", [*environment, given[0]], outputs)
         fresh = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
         self.fresh = _function("fresh", [gaps, slips, mu, speed, goal], [ca.vertcat(*fresh)])
@@ -156,18 +167,24 @@ class Pieces:
         outputs = [left + push, *(ca.vertcat(*column) for column in zip(*made, strict=True))]
         self.rest = _function("rest", args, outputs)
 
-        found = [condensed(cone, z, w, J, slopes[i, :], m, goal) for i, (cone, z, w, J, m) in enumerate(each)]
-        D, right = (
-            sum(terms, first)
-            for terms, first in (([c.matrix for c in found], M), ([c.right for c in found], left))
+        rates = ca.SX.sym("rates", f.nq)
+        brought = sum(
+            (ca.dot(cone.impulse(z), row @ rates) for (cone, z, *_), row in zip(each, rows, strict=True)),
+            -ca.dot(lam, Dh0 @ rates),
         )
+        energies = ca.vertcat(brought, ca.dot(rates[:nd], M @ rates[:nd]))
+        args = [given[3], given[0], given[1], lam, y, rates]
+        self.work = _function("work", args, [energies])
+
+        found = [condensed(cone, z, w, J, slopes[i, :], m, goal) for i, (cone, z, w, J, m) in enumerate(each)]
+        D, right = sum((c.matrix for c in found), M), sum((c.right for c in found), left)
         Dh1, b = slopes[len(touches) :, :], -h / dt
         args = [given[3], given[0], given[1], mu, given[2], h, left, y, gaps, slips, goal, dt]
-        whole = ca.vertcat(ca.horzcat(D, Dh0.T), ca.horzcat(Dh1, ca.SX(nm, nm)))
+        whole = ca.vertcat(ca.horzcat(D, Dh0[:, :nd].T), ca.horzcat(Dh1, ca.SX(nm, nm)))
         self.newton = _function("newton", args, [whole, ca.vertcat(right, b)])
         dV = ca.SX.sym("dV", nd)
         self.expand = _function("expand", [*args, dV], [ca.vertcat(*(c.expand(dV) for c in found))])
-        self._system = args, D, Dh0, Dh1, right, b, found
+        self._system = args, D, Dh0[:, :nd], Dh1, right, b, found
         impulse = ca.SX.sym("impulse", nd)
         momentum = part(x, f.nq, f.nq + nd) + impulse + push
         after = ca.vertcat(at.q1, momentum, part(at.rates, nd))
@@ -200,7 +217,7 @@ class Departure(End):
         )
         dV, state = ca.SX.sym("dV", f.nd), [x, u, t, dt, theta]
         J, Dh0, mu = p.held(*state)
-        balance, impulse, h, gaps, slips, slopes = p.leave(V, *state, J)
+        balance, impulse, rates, h, gaps, slips, slopes = p.leave(V, *state, J)
         left, mismatch, products, impulses = p.rest(balance, J, Dh0, mu, lam, y, gaps, slips, goal)
         system = p.matrix(V, *state), J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt
         point = [V, lam, y, *state]
@@ -216,6 +233,7 @@ class Departure(End):
             "multipliers", [], lambda: [ca.substitute(impulses, goal, ca.SX.zeros(2))]
         )
         self.gaps = function("gaps", [], lambda: [gaps])
+        self.work = function("work", [], lambda: [p.work(p.matrix(V, *state), J, Dh0, lam, y, rates)])
         self.after = function("after", [], lambda: [p.after(V, impulse, lam, y, x, u, dt, J, Dh0)])
 
 

@@ -16,7 +16,7 @@ typedef long long Int;
 typedef int (*Kernel)(const double **, double **, Int *, double *, int);
 #define API __attribute__((visibility("default")))
 enum { CALL, ADD, COPY, ZERO };
-enum { START, MATRIX, BEGIN, LEAVE, SOLVE, REST, AFTER, TAPES };
+enum { START, MATRIX, BEGIN, LEAVE, SOLVE, REST, WORK, AFTER, TAPES };
 
 typedef struct {
     const Kernel *kernels;
@@ -332,9 +332,10 @@ static double relax(const Model *m, Work *k, double tolerance, Int *iterations) 
 }
 
 /* The residual of a solution that is a motion: contacts only take energy, but for their curvature. */
-static double true_error(const Model *m, const Work *k, double error) {
+static double true_error(const Model *m, Work *k, double error) {
     const double *work = k->w + m->work;
     if (!m->works) return error;
+    run(m, WORK, k);
     return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * SLOW * SLOW) ? error : INFINITY;
 }
 

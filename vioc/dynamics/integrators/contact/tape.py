@@ -17,7 +17,7 @@ import numpy as np
 from vioc.dynamics.algebra.block_elimination import PLUS, Terms
 
 CALL, ADD, COPY, ZERO = range(4)
-TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "after")
+TAPES = ("start", "matrix", "begin", "leave", "solve", "rest", "work", "after")
 
 
 class Block:

@@ -65,7 +65,6 @@ class BodyTape(Tape):
 
         self.begin("leave")
         at = E.at(V, base, held)
-        put("work", self.column(0) if arrival else E.worked(at, base))
         put("values", self.stack(at.values))
         put("gaps", self.stack(at.gaps))
 
@@ -84,6 +83,9 @@ class BodyTape(Tape):
         put("dV", self.stack(dV))
         put("found", self.stack(found))
         put("dy", E.expanded(at, held, ys, kappa, dV))
+
+        self.begin("work")
+        put("work", self.column(0) if arrival else E.worked(at, base))
 
         self.begin("after")
         if arrival:
