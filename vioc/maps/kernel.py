@@ -130,9 +130,12 @@ class KernelMap(OneStepMap):
         """Whether parts lead where the step does: states must not depend on the steps beside them."""
         return True
 
-    def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def _doubts(
+        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
+    ) -> np.ndarray:
         """Which solved steps (..., N) have solutions that are to be settled: those through X (..., N+1, nx)
-        from `carry` (..., nc); `lengths` (..., N+1) begins with that of the step before.
+        from `carry` (..., nc) with `multipliers` (..., N, nm); `lengths` (..., N+1) begins with that of the
+        step before.
         """
         return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
 
@@ -285,7 +288,7 @@ class KernelMap(OneStepMap):
                 applied[k : k + done] = outputs[3]
             if rescue == "split":
                 h = np.concatenate([lengths[max(k - 1, 0) :][:1], lengths[k : k + done]])
-                for i in k + np.flatnonzero(self._doubts(carry, X[k : k + done + 1], h)):
+                for i in k + np.flatnonzero(self._doubts(carry, X[k : k + done + 1], h, outputs[1])):
                     if settle(int(i), (X[i + 1].copy(), multipliers[i].copy()), None):
                         return int(i) + 1, None
             return k + done, error if k + done < last else None
@@ -367,7 +370,8 @@ class KernelMap(OneStepMap):
             unsolved[rows] = ~good
             if rescue == "split" and good.any():
                 pairs, lengths = np.stack([X[rows], found], axis=1), np.stack([h[rows], h[rows]], axis=1)
-                good[good] = self._doubts(carry[good], pairs[good], lengths[good])[:, 0]
+                pushed = multipliers[rows][:, None]
+                good[good] = self._doubts(carry[good], pairs[good], lengths[good], pushed[good])[:, 0]
                 doubted[rows] = good
 
         def timed(rows: slice) -> None:

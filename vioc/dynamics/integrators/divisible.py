@@ -61,7 +61,9 @@ class DivisibleMap(KernelMap):
         """How far apart two states are as configurations, in the metric of a mean mass matrix."""
         return float(np.linalg.norm((x1 - x0)[: self.nd] * np.sqrt(self.lagrangian.mass_scale)))
 
-    def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def _doubts(
+        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
+    ) -> np.ndarray:
         before = carry[..., None, self.nx : self.nx + self.nd]  # q_k-1, or where the velocity comes from
         q = np.concatenate([before, X[..., : self.nd]], axis=-2)
         rates = np.diff(q, axis=-2) / lengths[..., None]
@@ -169,7 +171,7 @@ class DivisibleMap(KernelMap):
             if size / 2 >= SMALLEST:
                 raise  # its halves cost less than all means do, and most often have solutions
             return self.rescued(x, u, k, t, h), False
-        doubts = self._doubts(self.carry(x, x[None][:0], h), X, lengths.repeat(2))
+        doubts = self._doubts(self.carry(x, x[None][:0], h), X, lengths.repeat(2), impulses)
         return (X[1], impulses[0]), bool(doubts.any())
 
     # -- derivatives --------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.trajectory import Split
 
 PENETRATION = 1e-6  # m or rad, of a start
-APART = 100.0  # from where a gap, over sqrt(smoothing) dt, is none that pushes
 
 
 class ContactVI(TouchingMap):
@@ -184,27 +183,36 @@ class ContactVI(TouchingMap):
             V = np.where(np.isfinite(V), V, 0.0)
         return np.concatenate([x, V], axis=-1)
 
-    def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Those that end elsewhere than their velocities lead, without a touch that may have turned them."""
+    def _doubts(
+        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
+    ) -> np.ndarray:
+        """Those that end elsewhere than velocities and impulses of contacts and constraints lead."""
         h, q = lengths[..., 1:, None], X[..., : self.nd]
         rates = np.diff(q, axis=-2) / h
         before = np.concatenate([carry[..., None, self.nx :], rates[..., :-1, :]], axis=-2)
         doubtful = (np.abs(rates - before) * h).max(axis=-1) > JUMP / 2
         if doubtful.any():
-            x0, x1, h = X[..., :-1, :][doubtful], X[..., 1:, :][doubtful], h[doubtful]
-            off = np.abs(rates[doubtful] - self.velocities(x0)) * h
-            doubtful[doubtful] = (off.max(axis=-1) > JUMP) & self._apart(x0, x1, h[..., 0])
+            x = X[..., :-1, :][doubtful]
+            M, push = self._kick(x, multipliers[doubtful], self.theta)
+            v = self.velocities(x) + np.linalg.solve(M, push)[..., 0]
+            doubtful[doubtful] = ~((np.abs(rates[doubtful] - v) * h[doubtful]).max(axis=-1) <= JUMP)
         return doubtful
 
-    def _apart(self, x0: np.ndarray, x1: np.ndarray, h: Any) -> np.ndarray:
-        """Whether nothing touches in steps from x0 to x1."""
-        least = np.minimum(self.gaps(x0), self.gaps(x1)).min(axis=-1)
-        return least > APART * np.sqrt(self.smoothing) * h
-
-    def _settled(self, step, found, error):
-        if found is not None and not self._apart(step[0], found[0], step[4]):
-            return *found, None  # parts of a step that lands end elsewhere than the whole
-        return super()._settled(step, found, error)
+    @shared
+    def _kick(self) -> Evaluator:
+        """(x, multipliers, parameters) -> mass matrix, and impulses on the dynamic variables."""
+        lag, (q, theta) = self.lagrangian, self._q_and_parameters
+        p = self.symbols.multipliers
+        M = lag.function("M", [lag.M])(
+            q, *(ca.SX.zeros(n) for n in (self.nq, len(lag.system.inputs), 1)), theta
+        )
+        place, push = self.nm, -self.constraint(q, theta)[1].T @ part(p, 0, self.nm)
+        for touch, J in zip(self.touches.all, self.touches.rows(self.touches.held(q, theta)), strict=True):
+            push = push + J.T @ p[place : place + J.shape[0]]
+            place += len(touch.multipliers)
+        own = slice(0, self.nd)
+        outputs = [ca.densify(M[own, own]), ca.densify(push[own])]
+        return Evaluator(ca.Function("kick", [self.symbols.x, p, theta], outputs, OPTIONS))
 
     def _shares(self, split: Split) -> np.ndarray:
         shares = super()._shares(split)

@@ -449,7 +449,9 @@ class MaximalVI(DivisibleMap):
     def _moved(self, x0: np.ndarray, x1: np.ndarray) -> float:
         return float(np.linalg.norm(self.difference(x0, x1)[: self.ndx // 2] * np.sqrt(self.graph.scales)))
 
-    def _doubts(self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def _doubts(
+        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
+    ) -> np.ndarray:
         n = len(self.bodies)
         starts, ends = X[..., :-1, :], X[..., 1:, :]
         if self.graph.touches:  # one begins or ends within a step
