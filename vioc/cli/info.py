@@ -75,4 +75,5 @@ def run(args: argparse.Namespace) -> None:
         print(f"constraints  {f.nm} of rank {rank}; redundant: {', '.join(redundant) or 'none'}")
     print(f"degrees of freedom  {f.nd - rank}")
     if system.inequalities:
-        print(f"contacts and limits  {few(system.inequality_names)}; vioc.MaximalVI simulates them")
+        by = "vioc.ContactVI and MaximalVI simulate them"
+        print(f"contacts and limits  {few(system.inequality_names)}; {by}")

@@ -9,12 +9,10 @@ import numpy as np
 
 import vioc
 from vioc import MidpointVI
-from vioc.checks import few
 from vioc.cli.models import load
 from vioc.cli.options import Commands, start_options
 from vioc.cli.printing import print_start, table
 from vioc.dynamics.starts import start
-from vioc.errors import ModelError
 
 
 def add(commands: Commands) -> None:
@@ -32,13 +30,7 @@ def run(args: argparse.Namespace) -> None:
     from vioc.control.analysis import controllability_rank, modes
 
     system = load(args.model)
-    if system.inequalities:
-        raise ModelError(
-            f"linearize is for models without contacts and limits of joints, got "
-            f"{few(system.inequality_names)}; leave them out of the model, or in Python use "
-            f"vioc.MaximalVI(system, {args.dt:g}).linearize(x, u), whose state has the bodies' poses"
-        )
-    f = vioc.MidpointVI(system, args.dt)
+    f = (vioc.ContactVI if system.inequalities else vioc.MidpointVI)(system, args.dt)
     x, u, found = start(f, args.set, args.guess)
     q, resting = x[: f.nq], not any(name.startswith("v.") and value for name, value in args.set)
     if found and resting:  # p = 0 is half a constraint impulse away from the fixed point of the map

@@ -14,7 +14,12 @@ from vioc.compile import BACKENDS
 from vioc.dynamics.description.system import System
 from vioc.dynamics.starts import start
 
-INTEGRATORS = {"midpoint": vioc.MidpointVI, "linear-time": vioc.LinearTimeVI, "maximal": vioc.MaximalVI}
+INTEGRATORS = {
+    "midpoint": vioc.MidpointVI,
+    "linear-time": vioc.LinearTimeVI,
+    "contact": vioc.ContactVI,
+    "maximal": vioc.MaximalVI,
+}
 
 
 def add(commands: Commands) -> None:
@@ -30,7 +35,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--integrator",
         choices=INTEGRATORS,
-        help="default: midpoint; maximal where the model has contacts or limits, which it alone takes",
+        help="default: midpoint; maximal where the model has contacts or limits, which it and contact take",
     )
     parser.add_argument(
         "--backend",
