@@ -28,8 +28,8 @@ from vioc.maps.switched import SwitchedMap
 TURN, STRIDE = 0.2, 0.2  # s of a phase, m of both
 STEPS = 16  # of a phase
 DT, ABOVE, AFTER = 0.01, 0.05, 1.5  # s of a step, m above the ground, s after a push: standing
-CLEARANCE = 0.05  # m, of a foot in the middle of its swing
-CYCLES, PUSHED, BACK = 10, 20, 0.05  # BACK in m, rad
+CLEARANCE, BAND = 0.05, 0.005  # m, of a foot in the middle of its swing, and how much more
+CYCLES, PUSHED, HARDER, BACK = 10, 20, 40, 0.05  # BACK in m, rad
 PAIRS = (("FR", "RL"), ("FL", "RR"))
 Q = {
     **dict.fromkeys(BASE, 1000.0),
@@ -82,8 +82,10 @@ STUDY = Study(
     open_loop=Claim(
         "there without the regulator: height of the trunk after two cycles", unit="m", full_only=True
     ),
-    kept=Claim(f"of {PUSHED} pushes up to 0.2 m/s, kept up in MuJoCo", at_least(PUSHED), full_only=True),
-    kept_more=Claim("of as many up to 0.4 m/s", at_least(14), full_only=True),
+    kept=Claim(
+        f"trotting, of {HARDER} pushes up to 0.2 m/s, kept up in MuJoCo", at_least(HARDER - 1), full_only=True
+    ),
+    kept_more=Claim("of as many up to 0.4 m/s", at_least(20), full_only=True),
     kept_timed=Claim("of these without saltation matrices", full_only=True),
 )
 
@@ -178,14 +180,17 @@ def plan(robot: Legged, steps: int) -> Trot:
 
 
 def phase(robot: Legged, f: Any, swing: tuple[str, ...], steps: int, initial: Any) -> dmoc.Phase:
-    """Torques, tilt and a pose are weighed; swinging feet clear the ground."""
+    """Torques, rates, tilt and a pose are weighed; swinging feet rise and come down within a band."""
     s = f.symbols
     pose = ca.vertcat(*(f.quantity(n) for n in POSE)) - ca.DM(list(POSE.values()))
     tilt = ca.vertcat(*(f.quantity(n) for n in ("base_y", "base_yaw", "base_pitch", "base_roll")))
-    cost = Cost(f, s.dt * (0.1 * ca.sumsqr(s.u) + 1000 * ca.sumsqr(tilt) + 100 * ca.sumsqr(pose)))
+    v = ca.vertcat(*(f.quantity(f"v.{n}") for n in POSE))
+    effort = 0.1 * ca.sumsqr(s.u) + 0.1 * ca.sumsqr(v)
+    cost = Cost(f, s.dt * (effort + 1000 * ca.sumsqr(tilt) + 100 * ca.sumsqr(pose)))
     lift = CLEARANCE * np.sin(np.pi * np.arange(steps + 1) / steps) ** 2
-    lift[[0, -1]] = -np.inf
-    bounds: dict[str, Any] = {f"gap.{leg}": (lift, None) for leg in swing}
+    band = lift.copy(), lift + BAND
+    band[0][[0, -1]], band[1][[0, -1]] = -np.inf, np.inf  # where the neighbours hold them
+    bounds: dict[str, Any] = {f"gap.{leg}": band for leg in swing}
     for j in JOINTS:
         own = robot.limits[j]
         bounds |= {f"u.{j}": own.effort, f"v.{j}": own.velocity, j: (own.lower, own.upper)}
@@ -263,7 +268,7 @@ def by_mujoco(report: Report, trot: Trot, reference: Trajectory, loop: Any) -> n
     timed = dlqr(by_clock, replace(reference, map=by_clock), Q, 1.0)
 
     def count(K: np.ndarray, size: float) -> int:
-        return sum(kept_up(trot, reference, K, v + np.pad(p, (0, 12)))[0] for p in pushes(PUSHED, 1, size))
+        return sum(kept_up(trot, reference, K, v + np.pad(p, (0, 12)))[0] for p in pushes(HARDER, 1, size))
 
     report.measure(
         mujoco=played[-1, 0],
@@ -289,9 +294,9 @@ def draw(report: Report, trot: Trot, reference: Trajectory, played: np.ndarray) 
     run, best = reference, trot.best.trajectory
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
     for leg in LEGS:
-        axes[0, 0].step(best.t[1:-1], best[f"force.{leg}"][1:], label=leg)
+        axes[0, 0].step(best.t[:-1], best[f"force.{leg}"], where="post", label=leg)
         axes[1, 0].plot(best.t, 100 * best[f"gap.{leg}"], label=leg)
-    axes[0, 0].set(title="normal forces of one cycle but the impact's", ylabel="N", xlabel="t (s)")
+    axes[0, 0].set(title="normal forces of one cycle, impacts over a step", ylabel="N", xlabel="t (s)")
     axes[0, 0].legend(frameon=False)
     axes[1, 0].set(title="gaps of the feet", ylabel="cm", xlabel="t (s)")
     for i, name in ((0, "x"), (2, "z")):
@@ -299,7 +304,7 @@ def draw(report: Report, trot: Trot, reference: Trajectory, played: np.ndarray) 
         axes[0, 1].plot(run.t, played[:, i], "k--", lw=1, label=f"{name}, MuJoCo")
     axes[0, 1].set(title="trunk", ylabel="m", xlabel="t (s)")
     axes[0, 1].legend(frameon=False)
-    axes[1, 1].step(best.t[:-1], best.u)
+    axes[1, 1].step(best.t[:-1], best.u, where="post")
     axes[1, 1].set(title="torques", ylabel="N m", xlabel="t (s)")
     report.save(figure)
 
