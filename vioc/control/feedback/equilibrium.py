@@ -13,14 +13,18 @@ import numpy as np
 from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.modes import Modes, modes
+from vioc.control.costs.cost import Cost
+from vioc.control.dmoc.problem import solve
 from vioc.control.linear.manifold import constraint_expressions
 from vioc.control.linear.tangent import error_jacobian
+from vioc.control.problem.status import Status
 from vioc.errors import ConstraintError, ModelError, OptimizationError, StepError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
 REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # rad or m around the guess, and how many starts within each
+EFFORT = 1e-6  # per N or N m squared, against metres and radians squared
 DAMPING = 1e-6  # where it begins, relative to the largest singular value squared; grows by 10, shrinks by 100
 
 Equations = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -125,10 +129,13 @@ def equilibrium(
     Where the guess leads nowhere, others are tried about it, ever farther away, always the same ones
     (`Equilibrium.start`): an equilibrium that is found may then lie far from the guess.
     Where several answers remain (a cart may stand anywhere) each Gauss-Newton step is the shortest one.
-    Where bodies touch, guess a state that has settled, the end of a rollout: contact forces fade so fast with
-    the gap that nothing tells how to get there.
+    Of a map with contact the guess need not touch anything: contact forces fade with the gap, so a step
+    that stays is first looked for with contacts that are felt from afar (`_settled`), in `coordinates` as
+    near the guess as can be.
     """
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
+    if f.relaxed is not None:
+        x, u = _settled(f, x, u, entries, targets)
     held = {*entries, *targets}
     rows = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
     equations, extra = _equations(f, rows)
@@ -142,7 +149,9 @@ def equilibrium(
     for number, start in enumerate(chain([x], _around(f, x, entries))):
         try:
             w = np.concatenate([start, u, np.zeros(extra)])
-            if extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
+            if extra and f.relaxed is not None:  # laws of contact are steep: those of the step
+                w[-extra:] = f.rollout(start, u, steps=1, warn=False).multipliers[0]
+            elif extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
                 r, J = equations(w)
                 w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
             w, count = _solve(equations, move, w, change, iterations)
@@ -163,6 +172,28 @@ def equilibrium(
         refusal = refusal or OptimizationError(_refusal(f, moved, away, off, held))
     assert refusal is not None
     raise refusal
+
+
+def _settled(
+    f: OneStepMap, x: np.ndarray, u: np.ndarray, entries: set[str], targets: Mapping[str, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where a map with contact rests near (x, u), by one step that leads back, at falling smoothings; (x, u)
+    itself where that finds nothing.
+    """
+    names = f.coordinates
+    expressions = [f.quantity(name) for name in names]
+    away = ca.vertcat(*expressions) - ca.DM(_rows(f, expressions)(x)[0])
+    cost = Cost(f, ca.sumsqr(away) + EFFORT * ca.sumsqr(f.symbols.u - ca.DM(u)))
+    given = {n: float(v) for n, v in zip(f.state_names, x, strict=True) if n in entries} | dict(targets)
+    bounds = {n: (float(v), float(v)) for n, v in zip(_inputs(f), u, strict=True) if n in entries}
+    guess = np.stack([x, x]), u[None]
+    try:
+        best = solve(
+            f, cost, guess, steps=1, periodic=True, initial=given, bounds=bounds, raise_on_failure=False
+        )
+    except (ValueError, OptimizationError, StepError):
+        return x, u
+    return (best.x[0].copy(), best.u[0].copy()) if best.status == Status.CONVERGED else (x, u)
 
 
 def _around(f: OneStepMap, x: np.ndarray, entries: set[str]) -> Iterator[np.ndarray]:
