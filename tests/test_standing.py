@@ -75,6 +75,6 @@ def test_it_returns_from_pushes(system, mode, still):
     for _ in range(4):
         place, speed = random.uniform(-0.3, 0.3), random.uniform(-0.3, 0.3)
         start = plant.initial_state({"x": place, "z": 0.05 + 1e-6}, {"ankle": speed})
-        run = ClosedLoop(plant, loop).simulate(start, 120).trajectory
+        run = ClosedLoop(plant, loop).simulate(start, 200).trajectory
         back += abs(run["ankle"][-1]) < 1e-3 and abs(run["x"][-1] - place) < 1e-3
     assert back == 4
