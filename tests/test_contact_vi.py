@@ -27,7 +27,7 @@ from vioc import (
     tz,
 )
 from vioc.compile.compiler import find_compiler
-from vioc.errors import ConstraintError, ModelError
+from vioc.errors import ConstraintError, CrossingWarning, ModelError
 from vioc.maps.derivatives import Steps
 
 DT, G = 0.01, 9.81
@@ -264,3 +264,10 @@ def test_no_step_takes_a_root_that_is_no_motion(monkeypatch):
         ContactVI, "_doubts", lambda f, carry, X, *rest: np.zeros(X.shape[:-1], bool)[..., 1:]
     )
     assert gains(ContactVI(loose, 2 * DT))[0] > 100
+
+
+def test_spheres_that_pass_through_each_other_are_told_of():
+    carts = [tx(n, name=n + "-ball", mass=Mass(1.0)) for n in ("a", "b")]
+    f = ContactVI(System(*carts, PairContact("a-ball", Sphere(0.1), "b-ball", Sphere(0.1), name="bump")), DT)
+    with pytest.warns(CrossingWarning, match="bump is crossed within a step"):
+        f.rollout(f.initial_state({"a": 0.0, "b": 0.5}, {"a": 100.0}), steps=2)

@@ -17,6 +17,7 @@ from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
+from vioc.dynamics.integrators.contact.crossings import crossed_spheres, warn_crossed
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
 from vioc.dynamics.integrators.contact.flat import FlatTape
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
@@ -32,7 +33,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
-from vioc.maps.trajectory import Split
+from vioc.maps.trajectory import Split, Trajectory
 
 PENETRATION = 1e-6  # m or rad, of a start
 
@@ -233,6 +234,11 @@ class ContactVI(TouchingMap):
             found.error,
             "no convergence",
         )
+
+    def review(self, trajectory: Trajectory) -> None:
+        super().review(trajectory)
+        gaps = zip((t.name for t in self.touches.all), self.gaps(trajectory.x[0]), strict=True)
+        warn_crossed(trajectory, crossed_spheres(self, trajectory, dict(gaps)))
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         super().check_beginnings(X, k)

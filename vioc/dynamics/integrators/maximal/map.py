@@ -23,10 +23,11 @@ from vioc.dynamics.consistency import may_be_dependent
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
+from vioc.dynamics.integrators.contact.crossings import warn_crossed
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap
 from vioc.dynamics.integrators.maximal import space
-from vioc.dynamics.integrators.maximal.checks import check_apart, warn_crossed
+from vioc.dynamics.integrators.maximal.checks import check_apart, crossings
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
 from vioc.dynamics.integrators.maximal.features import PLACES
@@ -409,7 +410,7 @@ class MaximalVI(DivisibleMap):
 
     def review(self, trajectory: Trajectory) -> None:
         if self.graph.touches:
-            warn_crossed(self, trajectory)
+            warn_crossed(trajectory, crossings(self, trajectory))
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         if self.graph.touches:
