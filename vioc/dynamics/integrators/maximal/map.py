@@ -412,6 +412,13 @@ class MaximalVI(DivisibleMap):
         if self.graph.touches:
             warn_crossed(trajectory, crossings(self, trajectory))
 
+    def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
+        """One step from x as of its own: state, multipliers, error; by what runs the map's steps."""
+        carry = self.carry(x, x[None][:0], dt)
+        args = [carry[None], u[None], np.array([t]), np.array([dt]), self.theta]
+        state, multipliers, error = self._program(False).map(args, 1)
+        return np.ravel(state)[: self.nx], np.ravel(multipliers), float(np.ravel(error)[0])
+
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         if self.graph.touches:
             return solve_contact(self, x, u, k, t, dt)

@@ -87,16 +87,15 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
     """Step k with contact by a cold start: (x_next, multipliers)."""
-    with np.errstate(all="ignore"):
-        found = f.interior.solve(x, u, t, dt, f.theta)
-    if found.error <= f.tolerance:
-        return found.x, found.multipliers
+    found, multipliers, residual = f.cold(x, u, t, dt)
+    if residual <= f.tolerance:
+        return found, multipliers
     where = (
         f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(f.graph.touches)} contacts and limits was not "
-        f"solved in {found.iterations} iterations"
+        f"solved: scaled residual {residual:.2g}"
     )
     G = f.variations(x)
-    error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, found.error) if len(G) else None
+    error = dependent_constraints(G, f.graph.names, f"{where}. G(Z_k)", k, residual) if len(G) else None
     if error is not None:
         raise error
     turn = fastest(x[-len(f.graph.scales) :]) * dt
@@ -104,4 +103,4 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
         "constraints and contacts may contradict each other, or dt is too large for this state: try a "
         f"smaller dt, or a larger smoothing than {f.smoothing:g}"
     )
-    raise StepError(f"{where}; {FAST.format(turn) if turn > 1 else advice}", k, found.error, "no convergence")
+    raise StepError(f"{where}; {FAST.format(turn) if turn > 1 else advice}", k, residual, "no convergence")
