@@ -215,6 +215,34 @@ def test_saltation_is_the_derivative_of_a_touch_that_comes_when_it_does(hop):
     assert np.abs(timed - exact.T).max() > np.abs(exact).max()  # a foot pulled to the ground within a step
 
 
+def test_saltation_of_feet_that_land_together():
+    """Exact for errors that keep them together; for others no foot is pulled down within a step."""
+    legs = [tz(n, name=f"foot-{n}", mass=0.5) for n in "ab"]
+    springs = [JointForce(n, n) for n in "ab"]
+    feet = [Contact.point(f"foot-{n}", name=n.upper()) for n in "ab"]
+    system = System(tz("z", name="body", mass=4.0)[legs], Gravity(0, 0, -G), springs, feet)
+    flight, h = ModeVI(system, 0.01), 0.01
+    stance = flight.holding("A", "B")
+    f = SwitchedMap([flight, stance], [1, 1])
+    before = np.array([0.5, -0.5, -0.5, -10.0, -1.0, -1.0])
+    above = -flight.step(before)[0] - flight.step(before)[1]
+    run = f.rollout(before + above * np.eye(6)[0], steps=2)
+    assert np.abs(run["gap.A"][1:]).max() < 1e-15 and (run["force.A"][1] > 100) and run["force.A"][0] == 0
+
+    def landed(x):
+        late = brentq(lambda t: flight.step(x, dt=h + t)[:2].sum(), -h / 2, h / 2, xtol=1e-15)
+        return stance.step(flight.step(x, dt=h + late), dt=h - late)
+
+    A = f.linearize_motion(run).A
+    timed = f.linearize_trajectory(run).A
+    for direction in ([1, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1]):
+        d = 1e-5 * np.array(direction, float)
+        exact = (landed(run.x[0] + d) - landed(run.x[0] - d)) / 2e-5
+        assert A[1] @ A[0] @ direction == pytest.approx(exact, abs=1e-5 * (1 + np.abs(exact).max()))
+    apart = np.array([0, 1.0, -1, 0, 0, 0])
+    assert np.abs(A[1] @ A[0] @ apart).max() < 5 < np.abs(timed[1] @ timed[0] @ apart).max()
+
+
 def test_feedback_through_the_touch(hop):
     loop = hop.stabilize({"x": 1.0, "z": 100.0, "tilt": 100.0, "r": 10.0}, 0.1)
     run, noise = hop.trajectory, np.random.default_rng(0)

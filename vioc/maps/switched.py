@@ -19,6 +19,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.saltation import saltated
 from vioc.maps.steps import times_of
 from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Split, Trajectory
@@ -307,30 +308,11 @@ class SwitchedMap(OneStepMap):
             before = self.maps[self.turn(run.k0 + k - 1)[0]]
             closed = [n for n in self.maps[i].multiplier_names if n not in before.multiplier_names]
             gaps = [f"gap.{n}" for n in closed if f"gap.{n}" in before.quantity_names()]
-            if gaps:
-                lin.A[k] = self._saltated(lin.A[k], steps.piece(slice(k - 1, k + 1)), lin.A[k - 1], gaps)
+            if gaps and self.ndx == self.nx:
+                about = steps.piece(slice(k - 1, k + 1))
+                drift = self.first_with_times(about).P[:, :, -2]  # of each step's end, by its length
+                lin.A[k] = saltated(self._freest, about.x1[0], lin.A[k - 1 : k + 1], drift, gaps)
         return lin
-
-    def _saltated(self, A: np.ndarray, steps: Steps, A_before: np.ndarray, gaps: Sequence[str]) -> np.ndarray:
-        """(saltation): A of the second of two steps, where the gaps close between them."""
-        f, x = self._freest, steps.x1[0]
-        phi = ca.vertcat(*(f.quantity(name) for name in gaps))
-        slope = ca.Function("slope", [f.symbols.x, f.symbols.parameters], [ca.jacobian(phi, f.symbols.x)])
-        J = np.asarray(slope(x, self.theta))
-        drift = self.first_with_times(steps).P[:, :, -2]  # of each step's end, by its length
-        closing = J @ drift[0]
-        late = -(J / closing[:, None]).mean(axis=0)  # of the touch, s, by the error there
-        result = A + np.outer(A @ drift[0] - drift[1], late)
-        if len(gaps) == 1:
-            return result
-        # feet that do not land together: what is left of their gaps is taken up as by a push at the feet
-        q = [self.state_names.index(n) for n in self.state_names if f"p.{n}" in self.state_names]
-        p = [self.state_names.index(f"p.{self.state_names[i]}") for i in q]
-        inverse = A_before[np.ix_(q, p)]  # of the mass matrix, but for the step's length
-        left = J + np.outer(closing, late)
-        push = np.zeros((self.ndx, len(gaps)))
-        push[q] = inverse @ J[:, q].T
-        return result - A @ push @ np.linalg.solve(J @ push, left)
 
     # -- names ----------------------------------------------------------------------------------
 

@@ -1,0 +1,49 @@
+"""Derivatives through an event that comes when it does: docs/maths/phases.md, (saltation)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import casadi as ca
+import numpy as np
+
+from vioc.maps.protocol import OneStepMap
+
+
+def saltated(
+    f: OneStepMap, x: np.ndarray, A: np.ndarray, drift: np.ndarray, gaps: Sequence[str]
+) -> np.ndarray:
+    """What takes the place of A of the second of two steps between which gaps close.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        Knows the gaps as quantities of the state.
+    x : (nx,)
+        The state between the steps.
+    A : (2, ndx, ndx)
+        Of the two steps.
+    drift : (2, ndx)
+        Derivatives of their ends by their lengths.
+    gaps : names
+
+    Notes
+    -----
+    Several gaps have no derivative, for which one closes first matters: the mean of when they do is taken,
+    and what is left of them as taken up by a push at the feet.
+    """
+    phi = ca.vertcat(*(f.quantity(name) for name in gaps))
+    slope = ca.Function("slope", [f.symbols.x, f.symbols.parameters], [ca.jacobian(phi, f.symbols.x)])
+    J = np.asarray(slope(x, f.theta))
+    closing = J @ drift[0]
+    late = -(J / closing[:, None]).mean(axis=0)  # of the touch, s, by the error at x
+    result = A[1] + np.outer(A[1] @ drift[0] - drift[1], late)
+    if len(gaps) == 1:
+        return result
+    q = [i for i, name in enumerate(f.state_names) if f"p.{name}" in f.state_names]
+    p = [f.state_names.index(f"p.{f.state_names[i]}") for i in q]
+    inverse = A[0][np.ix_(q, p)]  # of the mass matrix, but for the step's length
+    left = J + np.outer(closing, late)
+    push = np.zeros((len(x), len(gaps)))
+    push[q] = inverse @ J[:, q].T
+    return result - A[1] @ push @ np.linalg.solve(J @ push, left)
