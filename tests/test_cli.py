@@ -471,3 +471,21 @@ def test_wrong_arguments_print_the_usage(args, capsys):
         main(["simulate", "cart_pole", *args])
     assert stop.value.code == 2
     assert "usage: vioc simulate" in capsys.readouterr().err
+
+
+def test_a_step_that_fails_leaves_the_motion_up_to_it(tmp_path, monkeypatch, capsys):
+    rollout = vioc.MidpointVI.rollout
+
+    def fails(self, x, U=None, *, steps):
+        raise vioc.StepError(
+            "too fast: use a smaller dt", 7, 1.0, "no convergence", rollout(self, x, U, steps=7)
+        )
+
+    monkeypatch.setattr(vioc.MidpointVI, "rollout", fails)
+    file = tmp_path / "run.npz"
+    command = ["simulate", "cart_pole", "--set", "theta=0.3", "--time", "1", "--save", str(file)]
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    assert "step 7 failed; up to it:" in out
+    assert "too fast" in err
+    assert file.exists()

@@ -288,6 +288,45 @@ def test_steps_of_boxes_on_boxes_have_derivatives():
     np.testing.assert_allclose(A, np.transpose(ends), atol=2e-4 * np.abs(A).max())
 
 
+ROBOT = """<robot name="r"><link name="base"><inertial><mass value="2"/>
+<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><origin xyz="0 0 0.1" rpy="0 0 0.5"/><geometry><box size="0.4 0.2 0.1"/></geometry></collision>
+<collision><origin xyz="0.1 0 0" rpy="0 1.5707963267948966 0"/>
+<geometry><cylinder radius="0.02" length="0.3"/></geometry></collision>
+<collision><geometry><sphere radius="0.05"/></geometry></collision>
+<collision><origin xyz="0 1 0"/>
+<geometry><mesh filename="ball.stl" scale="0.1 0.1 0.2"/></geometry></collision>
+</link></robot>"""
+
+
+def test_what_links_collide_with_becomes_contacts(tmp_path):
+    pytest.importorskip("urdf_parser_py")
+    trimesh = pytest.importorskip("trimesh")
+    trimesh.creation.icosphere(subdivisions=3).export(tmp_path / "ball.stl")
+    robot = vioc.read_urdf_text(ROBOT, base="floating")
+    box, rod, ball, mesh = robot.shapes(meshes=tmp_path, corners=24)["base"]
+    assert (box.size, box.center) == ((0.4, 0.2, 0.1), (0.0, 0.0, 0.1))
+    turned = Rotation.from_rotvec([0, 0, 0.5]).as_matrix()
+    np.testing.assert_allclose(np.reshape(box.rotation, (3, 3)), turned, atol=1e-15)
+    points = np.array(rod.points)
+    np.testing.assert_allclose(np.ptp(points, axis=0)[0], 0.3, atol=1e-12)
+    np.testing.assert_allclose(np.hypot(points[:, 1], points[:, 2]), 0.02, atol=1e-12)
+    assert ball == Sphere(0.05)
+    corners = np.array(mesh.points)
+    assert 20 <= len(corners) <= 24
+    away = (corners - [0, 1, 0]) / [0.1, 0.1, 0.2]
+    np.testing.assert_allclose(np.linalg.norm(away, axis=1), 1, atol=1e-6)
+    pill = robot.shapes(meshes=tmp_path, cylinders="capsule")["base"][1]
+    assert (pill.radius, pill.length, pill.center) == (0.02, 0.26, (0.1, 0.0, 0.0))
+    np.testing.assert_allclose(pill.axis, [1, 0, 0], atol=1e-15)
+    feet = robot.contacts(["base"], meshes=tmp_path, corners=24, friction=0.7)
+    assert len(feet) == 8 + len(points) + 1 + len(corners)
+    f = MaximalVI(robot.system.with_components(*feet), 0.01)
+    assert f.gaps(f.initial_state({"base_z": 1.0}))[0].min() == pytest.approx(0.8, abs=1e-2)
+    with pytest.raises(ModelError, match="no collision"):
+        robot.contacts(["wheel"])
+
+
 def test_what_shapes_cannot_be_is_refused():
     with pytest.raises(ModelError, match="box: size"):
         Box((1, 1, 0))

@@ -13,6 +13,7 @@ from vioc.cli.printing import print_start, print_values
 from vioc.compile import BACKENDS
 from vioc.dynamics.description.system import System
 from vioc.dynamics.starts import start
+from vioc.errors import StepError
 
 INTEGRATORS = {
     "midpoint": vioc.MidpointVI,
@@ -68,7 +69,15 @@ def run(args: argparse.Namespace) -> None:
     if found:
         print_start(found)
         print_values(f, "state at the start", shown, values)
-    run = f.rollout(x, u, steps=steps)
+    failed: StepError | None = None
+    try:
+        run = f.rollout(x, u, steps=steps)
+    except StepError as error:  # the motion up to it is shown all the same
+        failed = error
+        if error.trajectory is None or not len(error.trajectory.u):
+            raise
+        run = error.trajectory
+        print(f"step {failed.k} failed; up to it:")
     energy = run.energy
     print(run)
     print_values(f, "state at the end", shown, np.array([run[n][-1] for n in shown]))
@@ -86,6 +95,8 @@ def run(args: argparse.Namespace) -> None:
 
         animate(run, args.animate)
         print(f"wrote {args.animate}")
+    if failed is not None:
+        raise failed
 
 
 def _map(system: System, args: argparse.Namespace) -> vioc.MidpointVI | vioc.LinearTimeVI | vioc.MaximalVI:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.system import System
+from vioc.dynamics.formats.urdf_meshes import mesh_file, mesh_folders
 from vioc.dynamics.formats.urdf_model import Shape as Drawn
 from vioc.dynamics.formats.urdf_model import UrdfModel
 from vioc.dynamics.terms.contacts import Contact, PairContact
@@ -157,12 +158,12 @@ def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[
     FileNotFoundError
         If a mesh is in none of these folders.
     """
-    folders = [Path(m) for m in ([meshes] if isinstance(meshes, (str, os.PathLike)) else meshes or [])]
+    above: Sequence[Path] = ()
     if isinstance(visuals, (str, os.PathLike)):
         path = Path(visuals).resolve()
         visuals = _read_quietly(path)
-        folders += path.parents
-    folders += [Path(p) for p in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep) if p]
+        above = path.parents
+    folders = mesh_folders(meshes, above)
     shapes: Sequence[Drawn] = visuals.visuals if isinstance(visuals, UrdfModel) else visuals
     return [
         Solid(
@@ -172,7 +173,7 @@ def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[
             np.array(s.position, float),
             np.reshape(s.rotation, (3, 3)),
             s.color,
-            _mesh_file(s.file, folders) if s.file else None,
+            mesh_file(s.file, folders) if s.file else None,
         )
         for s in shapes
     ]
@@ -187,25 +188,6 @@ def _read_quietly(path: Path) -> UrdfModel:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UrdfWarning)  # told when the model was read
         return read_urdf(path)
-
-
-def _mesh_file(name: str, folders: Iterable[Path]) -> Path:
-    """The file of a mesh: ``package://NAME/PATH`` lies in a folder NAME, or in one of its parents."""
-    if name.startswith("file://"):
-        name = name[len("file://") :]
-    package, _, rest = name.removeprefix("package://").partition("/")
-    relative = name.startswith("package://")
-    for folder in folders if relative or not os.path.isabs(name) else [Path()]:
-        candidates = [folder / package / rest] if relative else [folder / name]
-        if relative and folder.name == package:
-            candidates.append(folder / rest)
-        for file in candidates:
-            if file.is_file():
-                return file
-    where = ", ".join(dict.fromkeys(str(f) for f in list(folders)[:3])) or "no folder"
-    raise FileNotFoundError(
-        f"mesh {name!r}: found in none of {where}, ...; give its folder as meshes=, or set ROS_PACKAGE_PATH"
-    )
 
 
 # -- outlines ---------------------------------------------------------------------------------------

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
+from vioc.dynamics.formats.urdf_meshes import mesh_corners, mesh_file, mesh_folders
+from vioc.dynamics.terms import shapes as contact
+from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.errors import ModelError
 
 
@@ -139,6 +144,94 @@ class UrdfModel:
     collisions: tuple[Shape, ...]
     unsupported: tuple[Unsupported, ...]
     renamed: dict[str, str]
+
+    def shapes(
+        self, *, corners: int = 20, cylinders: str = "hull", meshes: Any = None
+    ) -> dict[str, tuple[contact.Shape, ...]]:
+        """What links collide with, by their frames, for contact.
+
+        Parameters
+        ----------
+        corners : int
+            Of the hulls of meshes, and of cylinders, at most.
+        cylinders : "hull" or "capsule"
+            Both lie within the cylinder.
+        meshes : path or paths, optional
+            Folders in which meshes are looked up, before those of ``ROS_PACKAGE_PATH``.
+
+        Returns
+        -------
+        dict of str to tuple of Sphere, Capsule, Box or Hull
+
+        Raises
+        ------
+        FileNotFoundError, ImportError
+            If a mesh is in none of these folders, or trimesh is not installed.
+        """
+        if cylinders not in ("hull", "capsule"):
+            raise ModelError(f"cylinders: expected 'hull' or 'capsule', got {cylinders!r}")
+        found: dict[str, tuple[contact.Shape, ...]] = {}
+        for item in self.collisions:
+            R, center = np.reshape(item.rotation, (3, 3)), tuple(map(float, item.position))
+            if item.kind == "sphere":
+                shape: contact.Shape = contact.Sphere(item.size[0], center)  # type: ignore[arg-type]
+            elif item.kind == "box":
+                shape = contact.Box(item.size, center, item.rotation)  # type: ignore[arg-type]
+            elif item.kind == "cylinder" and cylinders == "capsule" and item.size[1] > 2 * item.size[0]:
+                radius, length = item.size
+                axis = tuple(map(float, R[:, 2]))
+                shape = contact.Capsule(radius, length - 2 * radius, axis, center)  # type: ignore[arg-type]
+            else:
+                if item.kind == "cylinder":
+                    radius, length = item.size
+                    angle = 2 * np.pi * np.arange(max(corners // 2, 3)) / max(corners // 2, 3)
+                    rim = np.column_stack([radius * np.cos(angle), radius * np.sin(angle), 0 * angle])
+                    points = np.vstack([rim - [0, 0, length / 2], rim + [0, 0, length / 2]])
+                else:
+                    assert item.file is not None
+                    points = mesh_corners(mesh_file(item.file, mesh_folders(meshes)), item.size, corners)
+                shape = contact.Hull(points @ R.T + center)
+            found[item.frame] = (*found.get(item.frame, ()), shape)
+        return found
+
+    def contacts(
+        self,
+        frames: Any = None,
+        *,
+        corners: int = 20,
+        cylinders: str = "hull",
+        meshes: Any = None,
+        **options: Any,
+    ) -> tuple[Contact | PairContact, ...]:
+        """Contacts of links with the ground, from what they collide with; to add by `System.with_components`.
+
+        Parameters
+        ----------
+        frames : sequence of str, optional
+            Of the links, the feet for example; all that have a collision geometry by default.
+        corners, cylinders, meshes
+            As for `shapes`.
+        **options
+            ``ground``, ``friction``, ``directions``, ``cone``, as for `Contact.point`.
+
+        Returns
+        -------
+        tuple of contacts
+            Of a link with one sphere ``FRAME``; of others ``FRAME-1``, ``FRAME-2``, ..., through all its
+            shapes' corners.
+        """
+        wanted = [s.frame for s in self.collisions] if frames is None else list(frames)
+        bare = sorted(set(wanted) - {s.frame for s in self.collisions})
+        if bare:
+            raise ModelError(f"contacts: {bare[0]!r} has no collision geometry")
+        chosen = replace(self, collisions=tuple(s for s in self.collisions if s.frame in wanted))
+        found: list[Contact | PairContact] = []
+        for frame, shapes in chosen.shapes(corners=corners, cylinders=cylinders, meshes=meshes).items():
+            balls = [ball for shape in shapes for ball in shape.corners()]
+            for i, ball in enumerate(balls):
+                name = frame if len(balls) == 1 else f"{frame}-{i + 1}"
+                found.append(Contact.sphere(frame, ball.radius, ball.center, name=name, **options))
+        return tuple(found)
 
     def __repr__(self) -> str:
         s = self.system

@@ -1,0 +1,76 @@
+"""Meshes that a URDF file names: where they are, and their convex hulls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.errors import ModelError
+
+AXES = np.vstack([np.eye(3), -np.eye(3)])
+
+
+def mesh_folders(meshes: Any, above: Iterable[Path] = ()) -> list[Path]:
+    """Folders given as a path or several, those `above` a file, then those of ``ROS_PACKAGE_PATH``."""
+    given = [meshes] if isinstance(meshes, (str, os.PathLike)) else meshes or []
+    known = os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep)
+    return [*(Path(m) for m in given), *above, *(Path(p) for p in known if p)]
+
+
+def mesh_file(name: str, folders: Iterable[Path]) -> Path:
+    """The file of a mesh: ``package://NAME/PATH`` lies in a folder NAME, or in one of its parents."""
+    if name.startswith("file://"):
+        name = name[len("file://") :]
+    package, _, rest = name.removeprefix("package://").partition("/")
+    relative = name.startswith("package://")
+    for folder in folders if relative or not os.path.isabs(name) else [Path()]:
+        candidates = [folder / package / rest] if relative else [folder / name]
+        if relative and folder.name == package:
+            candidates.append(folder / rest)
+        for file in candidates:
+            if file.is_file():
+                return file
+    where = ", ".join(dict.fromkeys(str(f) for f in list(folders)[:3])) or "no folder"
+    raise FileNotFoundError(
+        f"mesh {name!r}: found in none of {where}, ...; give its folder as meshes=, or set ROS_PACKAGE_PATH"
+    )
+
+
+def mesh_corners(file: Path, scale: Any, count: int) -> np.ndarray:
+    """Corners (at most `count`, 3) of a mesh's convex hull, m: the farthest, each outside of those before.
+
+    Raises
+    ------
+    ImportError
+        Without trimesh, which reads the file.
+    ModelError
+        If the mesh has no volume.
+    """
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        import trimesh
+    except ImportError:
+        raise ImportError(f"{file}: reading a mesh needs trimesh: pip install trimesh") from None
+    mesh = trimesh.load(file, force="mesh")
+    points = np.asarray(mesh.vertices, float) * np.array(scale, float)
+    try:
+        points = points[ConvexHull(points).vertices]
+        kept = list(dict.fromkeys((points @ AXES.T).argmax(axis=0).tolist()))
+        while len(kept) < min(max(count, 4), len(points)):
+            try:
+                planes = ConvexHull(points[kept]).equations
+                outside = (points @ planes[:, :3].T + planes[:, 3]).max(axis=1)
+            except QhullError:  # so far they lie in a plane
+                center = points[kept].mean(axis=0)
+                _, _, axes = np.linalg.svd(points[kept] - center)
+                outside = np.abs((points - center) @ axes[-1])
+            outside[kept] = -np.inf
+            kept.append(int(outside.argmax()))
+    except (QhullError, ValueError) as error:
+        raise ModelError(f"{file}: a mesh without volume: {str(error).splitlines()[0]}") from None
+    return points[kept]
