@@ -1,6 +1,7 @@
 """Motions whose contacts are known beforehand: modes, touch-down, one trajectory, feedback through it."""
 
 import pickle
+import warnings
 
 import casadi as ca
 import numpy as np
@@ -24,6 +25,7 @@ from vioc import (
     tz,
 )
 from vioc.control import Cost, dlqr, dmoc
+from vioc.errors import SlackWarning
 from vioc.maps.suite import check_map
 from vioc.maps.switched import SwitchedMap
 
@@ -126,6 +128,22 @@ def test_cones_as_limits():
             assert (rows.min() >= 0) == (size < 1)
 
 
+def test_a_mode_that_contact_would_leave_warns():
+    """A block that is pulled up at 1 s, and one that is let go under the ground."""
+    system = System(
+        tz("z", name="b", mass=1.0), Gravity(0, 0, -G), JointForce("z", "lift"), Contact.point("b", name="c")
+    )
+    f = ModeVI(system, 0.1, "c")
+    lift = np.linspace(0, 2 * G, 21)[:-1]
+    with pytest.warns(SlackWarning, match=r"force.c is -\S+ from t = 1.1 s on, expected >= 0: contact would"):
+        f.rollout(f.initial_state(), lift)
+    with pytest.warns(SlackWarning, match=r"gap.c is -0.5 from t = 0 s on"):
+        SwitchedMap([f.holding(), f], [5, 5]).rollout([-0.5, 0.0], np.zeros(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f.rollout(f.initial_state(), lift[:10])
+
+
 def test_wrong_modes(hopper, stance):
     with pytest.raises(ModelError, match="unknown contact 'tow'; did you mean 'toe'"):
         ModeVI(hopper, 0.01, "tow")
@@ -148,6 +166,7 @@ def test_a_hop_keeps_what_contact_allows(hop):
     for part in hop.phases:
         assert part["gap.toe"].min() > -1e-7 and part["force.toe"].min() > -1e-5
         assert part["gap.leg-lower"].min() > -1e-7
+    assert np.abs(hop.phases[1].duals["gap.toe"][[0, -1]]).max() < 1e-15  # there the neighbours hold it
     for part in (hop.phases[0], hop.phases[2]):
         assert part["grip.toe"].min() > -1e-5
         assert np.abs(part["gap.toe"]).max() < 1e-12

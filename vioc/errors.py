@@ -71,7 +71,7 @@ class ChartWarning(UserWarning):
 
 
 class SlackWarning(UserWarning):
-    """A string would have to push in a rollout: a real one would go slack."""
+    """A string would have to push in a rollout, or a contact that is held to pull: a real one lets go."""
 
 
 class CrossingWarning(UserWarning):

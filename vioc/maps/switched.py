@@ -106,16 +106,12 @@ class SwitchedMap(OneStepMap):
             yield slice(start, end), i, first
             start = end
 
-    def _jump(self, i: int) -> ca.Function | None:
-        """Into map i."""
-        return self.jumps[i - 1] if self.jumps else None
-
     @cached_property
     def _leaps(self) -> dict[int, Evaluator]:
         """Each jump and its derivative, by the map that it leads to."""
         found = {}
         for i in range(len(self.maps)):
-            jump = self._jump(i) if i or self.periodic else None
+            jump = self.jumps[i - 1] if i or self.periodic else None
             if jump is not None:
                 x, theta = self.symbols.x, self.symbols.parameters
                 value = jump(x, theta)
@@ -234,6 +230,10 @@ class SwitchedMap(OneStepMap):
             return replace(self.maps[0].steps_at(X, U, k0, lengths, rescue=rescue), multipliers=none)
         whole = Steps.joined(found)
         return replace(whole, t=times_of(lengths, k0, self.dt)[:-1])
+
+    def review(self, trajectory: Trajectory) -> None:
+        for part in self.parts_of(trajectory):
+            part.map.review(part)
 
     # -- derivatives ----------------------------------------------------------------------------
 

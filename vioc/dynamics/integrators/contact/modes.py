@@ -9,20 +9,26 @@ for the contacts that hold. docs/maths/phases.md.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import casadi as ca
+import numpy as np
 
 from vioc.checks import as_names, near_misses
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
-from vioc.errors import ModelError
+from vioc.errors import ModelError, SlackWarning
 from vioc.maps.kernel import shared
+from vioc.maps.trajectory import Trajectory
+
+GAP, GRIP = 1e-6, 1e-6  # m or rad; of the largest force, and N: below minus this a rollout warns
 
 
 class HoldingLagrangian(Lagrangian):
@@ -104,9 +110,9 @@ class ModeVI(TouchingMap):
     the friction (N). Multipliers are those of the constraints, then of what is held its impulse ``NAME``
     (N s, positive where it pushes) and, where it sticks, ``NAME.t1``, ``NAME.t2``.
 
-    A step knows no unilateral limit: where it has to pull, it does. `limits` says what a motion has to keep,
-    and `vioc.control.dmoc` does keep it. A step from a momentum that has not met the contact yet is an
-    inelastic impact, whose impulse is part of the step's.
+    A step knows no unilateral limit: where it has to pull, it does, and a rollout warns (`SlackWarning`).
+    `limits` says what a motion has to keep, and `vioc.control.dmoc` does keep it. A step from a momentum
+    that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
     """
 
     choices = (*MidpointVI.choices, "held", "sliding")
@@ -165,6 +171,35 @@ class ModeVI(TouchingMap):
         return ca.Function("closing", [q0, q1, theta], [column, ca.jacobian(column, q1)], OPTIONS)
 
     # -- what a motion has to keep ----------------------------------------------------------------------
+
+    def review(self, trajectory: Trajectory) -> None:
+        super().review(trajectory)
+        n, f = len(trajectory), trajectory
+        rows = self._limit_rows(f.x[:n], f.u, f.multipliers, self.theta, f.step_lengths[:, None])[0][..., 0]
+        below = rows < -np.where(self._of_gaps, GAP, GRIP * (GRIP + np.abs(rows).max(axis=0, initial=0.0)))
+        if not below.any():
+            return
+        k = int(np.argmax(below.any(axis=1)))
+        name, value = self._limit_names[int(np.argmin(np.where(below[k], rows[k], np.inf)))], rows[k].min()
+        warnings.warn(
+            f"{name} is {value:.3g} from t = {f.t[k]:g} s on, expected >= 0: contact would not keep to this "
+            "mode there. End it before, or let ContactVI find out",
+            SlackWarning,
+            stacklevel=4,
+        )
+
+    @shared
+    def _limit_names(self) -> list[str]:
+        return [name for name, value in self.limits.items() for _ in range(value.numel())]
+
+    @property
+    def _of_gaps(self) -> np.ndarray:
+        return np.array([name.startswith("gap.") for name in self._limit_names])
+
+    @shared
+    def _limit_rows(self) -> Evaluator:
+        rows = ca.densify(ca.vertcat(*self.limits.values()))
+        return Evaluator(ca.Function("limits", list(self.symbols), [rows], OPTIONS))
 
     @shared
     def limits(self) -> Mapping[str, ca.SX]:
