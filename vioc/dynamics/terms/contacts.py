@@ -24,6 +24,7 @@ from vioc.dynamics.description.component import (
 )
 from vioc.dynamics.description.numbers import Number
 from vioc.dynamics.terms.distances import meet
+from vioc.dynamics.terms.limits import at_most_whole
 from vioc.dynamics.terms.shapes import (
     ORIGIN,
     UP,
@@ -75,6 +76,7 @@ class FrictionContact(Inequality):
                 f"at least 4, got {count!r}"
             )
         object.__setattr__(self, "directions", int(count))
+        at_most_whole(self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +104,8 @@ class Contact(FrictionContact):
         direction: with 4 directions there is up to 29 % too little of it between them, and paths veer.
     plane : str
         A frame fixed in the world.
+    restitution : number
+        e of an impact, from 0 (it does not bounce) to 1; of `ContactVI`.
     """
 
     keyword: ClassVar[str] = "CONTACT"
@@ -115,6 +119,7 @@ class Contact(FrictionContact):
     directions: int = number(4)
     cone: str = choice(*CONES)
     plane: str = axes()
+    restitution: Number = number(0.0, minimum=0.0)
 
     def parts(self) -> dict[str, Part]:
         return {
@@ -225,7 +230,7 @@ class PairContact(FrictionContact):
         Carry the shapes; of bodies that no joint connects. The first may be fixed in the world.
     shape1, shape2 : Sphere, Capsule, Box or Hull
         The first may be a `Terrain`, whose frame is the world.
-    friction, directions, cone
+    friction, directions, cone, restitution
         As for `Contact`.
 
     Notes
@@ -244,6 +249,7 @@ class PairContact(FrictionContact):
     friction: Number = number(0.0, minimum=0.0)
     directions: int = number(4)
     cone: str = choice(*CONES)
+    restitution: Number = number(0.0, minimum=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,6 +10,15 @@ from vioc.dynamics.description.numbers import Number
 from vioc.errors import ModelError
 
 
+def at_most_whole(item: Any) -> None:
+    """Refuse a restitution beyond 1."""
+    if float(item.restitution) > 1:
+        raise ModelError(
+            f"{item.label()}: restitution: expected 0 to 1, got {float(item.restitution):g}: an "
+            "impact brings no energy"
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class JointLimits(Inequality):
     """A configuration variable stays between two rigid, inelastic stops: lower <= q <= upper.
@@ -19,6 +28,9 @@ class JointLimits(Inequality):
     variable : str
     lower, upper : number
         m or rad, lower < upper. Angles of maximal coordinates lie in (-pi, pi]: so must their limits.
+
+    restitution : number
+        e of an impact, from 0 (it does not bounce) to 1; of `ContactVI`.
 
     Notes
     -----
@@ -30,9 +42,11 @@ class JointLimits(Inequality):
     variable: str = variable()
     lower: Number = number()
     upper: Number = number()
+    restitution: Number = number(0.0, minimum=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        at_most_whole(self)
         if not float(self.lower) < float(self.upper):
             raise ModelError(
                 f"{self.label()}: expected lower < upper, got {float(self.lower):g} and {float(self.upper):g}"

@@ -14,6 +14,7 @@ are added to it: at the end it is rounding, which large slopes would show if it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,7 @@ class Cone:
     """
 
     friction = False
+    preload = 0.0
 
     @property
     def size(self) -> int:
@@ -97,7 +99,13 @@ class Cone:
 
     def _bound(self, y: Any, mu: Any, lag: Any) -> Any:
         """Of friction: mu gamma, or, with lag 0, that of the solution before."""
-        return mu * (lag * y[1] + (1 - lag) * y[-1])
+        return mu * (lag * y[1] + (1 - lag) * y[-1] + self.preload)
+
+    def preloaded(self, impulse: Any) -> Any:
+        """The same law where a normal impulse more, given, bounds friction."""
+        twin = copy(self)
+        object.__setattr__(twin, "preload", impulse)
+        return twin
 
     def _normal(self, y: Any, w: Any, dw: Any, kappa: Any) -> tuple[Any, Any]:
         s, gamma = y[0], y[1]

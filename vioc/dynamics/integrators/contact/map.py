@@ -16,6 +16,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.bounces import BounceProgram, Bounces, bounces
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.crossings import crossed_spheres, warn_crossed
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
@@ -31,7 +32,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
-from vioc.maps.protocol import Kernel
+from vioc.maps.protocol import Kernel, Rescue
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.trajectory import Split, Trajectory
 
@@ -78,7 +79,14 @@ class ContactVI(TouchingMap):
         tolerance: float = 1e-11,
         backend: str = "virtual",
         smoothing: float = 1e-8,
+        impacts: str = "newton",
+        slow: float = 1e-3,
     ):
+        if impacts not in ("newton", "poisson"):
+            raise ValueError(f'impacts: expected "newton" or "poisson", got {impacts!r}')
+        self.impacts, self.slow = impacts, float(slow)
+        if not 0 < self.slow < np.inf:
+            raise ValueError(f"slow: expected a speed > 0 (m/s), got {slow!r}")
         self.smoothing = float(smoothing)
         if not 0 < self.smoothing < np.inf:
             raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
@@ -89,6 +97,7 @@ class ContactVI(TouchingMap):
         self.multiplier_names = (*system.constraint_names, *self.touches.names)
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = self.symbols._replace(multipliers=count)
+        _ = self.bounces  # refuses what it cannot do now
 
     def __repr__(self) -> str:
         return (
@@ -99,7 +108,10 @@ class ContactVI(TouchingMap):
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {**super()._options, "smoothing": self.smoothing}
+        own = {"smoothing": self.smoothing}
+        if bounces(self.system):
+            own |= {"impacts": self.impacts, "slow": self.slow}
+        return {**super()._options, **own}
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "smoothing": self.smoothing}
@@ -131,6 +143,14 @@ class ContactVI(TouchingMap):
     # -- steps --------------------------------------------------------------------------------------
 
     @shared
+    def bounces(self) -> Bounces | None:
+        """How steps with impacts are taken; None where nothing bounces."""
+        return Bounces(self) if bounces(self.system) else None
+
+    def _means(self, rescue: Rescue) -> Rescue:
+        return super()._means(rescue) if self.bounces is None else "split"
+
+    @shared
     def ends(self) -> OneEnd:
         """A step's equations at numbers."""
         return OneEnd(self)
@@ -146,6 +166,8 @@ class ContactVI(TouchingMap):
         return None
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:
+        if self.bounces is not None:
+            return BounceProgram(self, self.bounces)
         if self.backend.name == "virtual" or find_compiler() is None:
             return InteriorProgram(self, self.interior)
         return CoreProgram(self.core, self.barrier, self.tolerance)
@@ -188,6 +210,8 @@ class ContactVI(TouchingMap):
         self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
     ) -> np.ndarray:
         """Those that end elsewhere than velocities and impulses of contacts and constraints lead."""
+        if self.bounces is not None:
+            return np.zeros(X[..., 1:, 0].shape, bool)  # flights look after themselves
         h, q = lengths[..., 1:, None], X[..., : self.nd]
         rates = np.diff(q, axis=-2) / h
         before = np.concatenate([carry[..., None, self.nx :], rates[..., :-1, :]], axis=-2)
@@ -215,12 +239,19 @@ class ContactVI(TouchingMap):
         outputs = [ca.densify(M[own, own]), ca.densify(push[own])]
         return Evaluator(ca.Function("kick", [self.symbols.x, p, theta], outputs, OPTIONS))
 
+    def _settled(self, step, found, error):
+        if self.bounces is not None:
+            return self.bounces.split(self, *step)
+        return super()._settled(step, found, error)
+
     def _shares(self, split: Split) -> np.ndarray:
         shares = super()._shares(split)
         shares[:-1, [n.endswith(".slip") for n in self.multiplier_names]] = 0.0  # speeds, the last
         return shares
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        if self.bounces is not None:
+            raise StepError(f"step {k} has an impact", k, np.inf, "no convergence")
         with np.errstate(all="ignore"):
             found = self.interior.solve(x, u, t, dt, self.theta)
         if found.error <= self.tolerance:
@@ -278,8 +309,10 @@ class ContactVI(TouchingMap):
     # -- derivatives ----------------------------------------------------------------------------------
 
     @property
-    def residual(self) -> ca.Function:
+    def residual(self) -> ca.Function | None:  # type: ignore[override]
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step."""
+        if self.bounces is not None:
+            return None
         x, u, p, theta, dt = self.symbols
         x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
         V = (part(x1, 0, self.nd) - part(x, 0, self.nd)) / dt
@@ -288,8 +321,8 @@ class ContactVI(TouchingMap):
         return ca.Function("residual", [x, u, x1, p, t, dt, theta], [rows], OPTIONS)
 
     @property
-    def relaxed(self) -> RelaxedStep:  # type: ignore[override]
-        return self._relaxed(self.theta, self.smoothing)
+    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
+        return None if self.bounces is not None else self._relaxed(self.theta, self.smoothing)
 
     @shared
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
@@ -298,6 +331,24 @@ class ContactVI(TouchingMap):
     @shared
     def _derivatives(self) -> ContactDerivatives:
         return ContactDerivatives(self)
+
+    def first(self, steps: Steps) -> Linearization:
+        if self.bounces is not None:
+            return self.bounces.first(self, steps, False)
+        return super().first(steps)
+
+    def first_with_times(self, steps: Steps) -> Linearization:
+        if self.bounces is not None:
+            return self.bounces.first(self, steps, True)
+        return super().first_with_times(steps)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        if self.bounces is not None:
+            raise NotImplementedError(
+                f"{self.system.name}: steps with restitution have first derivatives only; use methods of "
+                'first order, such as optimize(direction="gauss-newton"), or restitution=0'
+            )
+        return super().second(steps, Z, zeta)
 
     def _linearize_steps(self, steps: Steps) -> Linearization:
         return self._derivatives.first(steps, self.theta, self.barrier).linearization

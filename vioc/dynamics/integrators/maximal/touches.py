@@ -206,6 +206,11 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
     found: list[Touch] = []
     pairs: list[Pair] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
+        if float(getattr(item, "restitution", 0.0)):
+            raise ModelError(
+                f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, what meets stays; use "
+                "ContactVI, or restitution=0"
+            )
         if isinstance(item, PairContact) and item.by_features:
             found += _polytopes(terms, name, item, once, smoothing, len(pairs) * PLACES)
             pairs.append(_pair(terms, item))

@@ -1,0 +1,341 @@
+"""Steps of mechanisms that bounce: free until the exact time of touch, the impact, the rest of the step.
+
+What bounces is no part of the equations of a flight but where it holds. Derivatives are those of exactly
+the flights and impacts of the step, with the times at which they end: the saltation matrix.
+docs/maths/contact_gradients.md, "Restitution".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+from scipy.optimize import brentq
+
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.description.numbers import Parameter
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.impacts import Impact, Struck, mechanics
+from vioc.dynamics.integrators.contact.rollouts import Rollouts
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ModelError, StepError
+from vioc.maps.derivatives import Linearization, Steps
+from vioc.maps.trajectory import Split
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.map import ContactVI
+
+CLOSED = 1e-7  # m or rad
+MOST = 1000  # impacts of a step
+LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # at a flight, as a cubic, for gaps that close and open again
+SHARE = 0.6  # of the speed that a step's forces make: what a contact at rest closes with at a sample
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A part of a step without an impact; `touch` is what ends it, or None at the step's end."""
+
+    map: Any
+    steps: Steps
+    kept: np.ndarray
+    touch: int | None
+
+
+Record = Flight | Struck
+
+
+def bounces(system: System) -> list[int]:
+    """Indices of a system's inequalities with restitution."""
+    given = (getattr(item, "restitution", 0.0) for item in system.inequalities)
+    return [i for i, e in enumerate(given) if isinstance(e, Parameter) or e]
+
+
+class Bounces:
+    """How the steps of a map with restitution are taken.
+
+    Parameters
+    ----------
+    f : ContactVI
+
+    Raises
+    ------
+    ModelError
+        Of kinematic variables, or rules whose momentum is not the motion's.
+    """
+
+    def __init__(self, f: ContactVI):
+        if f.nk or f.alpha != 0.5 or f.forcing != "symmetric":
+            what = "kinematic variables" if f.nk else "alpha = 0.5 and symmetric forcing only"
+            raise ModelError(
+                f"{f.system.name}: restitution "
+                + ("does not go with " if f.nk else "goes with ")
+                + f"{what}; set restitution to 0, or use motors in their place"
+            )
+        g = f.lagrangian.graph
+        self._owners = np.array([i for i, c in enumerate(f.system.inequalities) for _ in c.meetings(g)])
+        bouncing = bounces(f.system)
+        self.bouncing = np.isin(self._owners, bouncing)
+        numbers = [g.number(getattr(c, "restitution", 0.0)) for c in f.system.inequalities]
+        coefficients = ca.vertcat(*(ca.SX(numbers[i]) for i in self._owners))
+        at = ca.Function("e", [g.parameters], [coefficients])
+        self.impact = Impact(f, at(f.symbols.parameters))
+        self._maps: dict[Any, Any] = {}
+
+        q, x, theta = ca.SX.sym("q", f.nq), ca.SX.sym("x", f.nx), f.symbols.parameters
+        phi, slope = f.touches.gaps(q, theta)
+        outputs = [ca.densify(ca.SX(o)) for o in (phi, slope, ca.jacobian(phi, theta))]
+        self._gaps = Evaluator(ca.Function("gaps", [q, theta], outputs, OPTIONS))
+        M, J, _ = mechanics(f, part(x, 0, f.nq), theta)
+        N = ca.vertcat(*(j[0, :] for j in J))
+        rates = ca.Function("rates", [x, theta], [ca.densify(M), ca.densify(N)], OPTIONS)
+        self._rates = Evaluator(rates)
+
+    # -- flights --------------------------------------------------------------------------------------
+
+    def without(self, f: ContactVI, held: np.ndarray) -> tuple[Any, np.ndarray]:
+        """The map without the contacts that bounce but those that hold, and which multipliers it has."""
+        kept = ~self.bouncing | np.isin(self._owners, self._owners[held])
+        owners = tuple(sorted(set(self._owners[kept].tolist())))
+        key = owners, f.smoothing
+        if key not in self._maps:
+            s = f.system
+            names = [s.inequality_names[i] for i in owners]
+            items = [_still(s.inequalities[i], name) for i, name in zip(owners, names, strict=True)]
+            parts = (*s.frames, *s.potentials, *s.forces, *s.constraints, *items)
+            options = dict(tolerance=f.tolerance, wrap=f.wrap, backend=f.backend.name)
+            system = System(*parts, name=s.name)
+            plain = type(f)(system, f.dt, smoothing=f.smoothing, **options) if items else None
+            self._maps[key] = plain or MidpointVI(system, f.dt, **options)
+        known = self._maps[key]
+        values = {name: f.parameters[name] for name in known.parameters}
+        own = set(known.multiplier_names)
+        at = np.array([i for i, n in enumerate(f.multiplier_names) if n in own], int)
+        return (known.with_parameters(**values) if values else known), at
+
+    def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
+        """The flights and impacts of a step."""
+        records: list[Record] = []
+        held, left = self._held(f, x, u, t, h), h
+        for _ in range(MOST):
+            struck = self._closing(f, x, held)
+            if struck.any():
+                hit = self._hit(f, x, struck)
+                records.append(hit)
+                x = np.concatenate([x[: f.nq], hit.momenta])
+                gap, speed = self._now(f, x)
+                held = self.bouncing & (gap <= CLOSED) & (np.abs(speed) <= f.slow)
+                continue
+            flown, touch = self._flight(f, x, u, t, left, held)
+            records.append(flown)
+            x = flown.steps.x1[0]
+            if touch is None:
+                return records
+            tau = float(flown.steps.h[0])
+            t, left = t + tau, left - tau
+            if left <= 1e-15 * h:
+                return records
+            if -self._now(f, x)[1][touch] <= f.slow:
+                held = held | (np.arange(len(held)) == touch)
+        raise StepError(
+            f"a step of {h:g} s has more than {MOST} impacts: use a smaller dt, or more than slow={f.slow:g}",
+            0,
+            np.inf,
+            "no convergence",
+        )
+
+    def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gaps and their rates of momenta that hold no contact back."""
+        M, N = self._rates(x, f.theta)
+        phi = self._gaps(x[: f.nq], f.theta)[0][:, 0]
+        v = f.velocities(x) if len(f.system.constraints) else np.linalg.solve(M, x[f.nq :])
+        return phi, N @ v
+
+    def _closing(self, f: ContactVI, x: np.ndarray, held: np.ndarray) -> np.ndarray:
+        gap, speed = self._now(f, x)
+        return self.bouncing & ~held & (gap <= CLOSED) & (speed < -f.slow)
+
+    def _hit(self, f: ContactVI, x: np.ndarray, struck: np.ndarray) -> Struck:
+        closed = self._now(f, x)[0] <= CLOSED
+        masks = (m.astype(float) for m in (closed & ~struck, closed, struck))
+        return self.impact.struck(x[: f.nq], x[f.nq :], *masks, f.theta)
+
+    def _held(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> np.ndarray:
+        """Contacts at rest where a step starts: its momentum holds half of what the ground will undo."""
+        gap, speed = self._now(f, x)
+        held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)
+        if held.any():
+            free, _ = self.without(f, np.zeros(len(held), bool))
+            after = free.steps_at(x[None], u[None], k0=t / h, dt=h).x1[0]
+            gained = np.maximum(speed - self._now(f, after)[1], 0.0)
+            held &= -speed <= f.slow + SHARE * gained
+        return held
+
+    def _flight(self, f, x, u, t: float, left: float, held: np.ndarray) -> tuple[Flight, int | None]:
+        free, at = self.without(f, held)
+        apart = np.flatnonzero(self.bouncing & ~held)
+
+        def fly(tau: float) -> Steps:
+            return free.steps_at(x[None], u[None], k0=t / tau, dt=tau)
+
+        def gap(i: int, tau: float) -> float:
+            after = fly(tau).x1[0] if tau > 0 else x
+            return float(self._gaps(after[: f.nq], f.theta)[0][i, 0])
+
+        end, touch = left, None
+        steps = fly(end)
+        for _ in range(len(apart) + 1):
+            before, after = self._now(f, x), self._now(f, steps.x1[0])
+            s = LOOKS[:, None] * np.ones(len(before[0]))
+            cubic = (
+                (1 + 2 * s) * (1 - s) ** 2 * before[0]
+                + s * (1 - s) ** 2 * end * before[1]
+                + s * s * (3 - 2 * s) * after[0]
+                - s * s * (1 - s) * end * after[1]
+            )
+            found = []
+            for i in apart:
+                if i == touch:
+                    continue
+                below = np.flatnonzero(cubic[:, i] < 0)
+                high = end * LOOKS[below[0]] if len(below) else end
+                if gap(i, high) >= 0:
+                    high = end
+                if (after[0][i] if high == end else -1.0) < -1e-13:
+                    low = self._open(i, gap, high, before[0][i])
+                    found.append((brentq(lambda tau, i=i: gap(i, tau), low, high, xtol=1e-16), int(i)))
+            if not found:
+                break
+            end, touch = min(found)
+            steps = fly(end)
+        return Flight(free, steps, at, touch), touch
+
+    @staticmethod
+    def _open(i: int, gap: Any, high: float, start: float) -> float:
+        """A time before `high` at which a gap is open; it begins with 0 where it has just bounced."""
+        if start > CLOSED:
+            return 0.0
+        low = high
+        for _ in range(60):
+            low /= 2
+            if gap(i, low) > 0:
+                return low
+        return 0.0
+
+    # -- what the map asks for --------------------------------------------------------------------------
+
+    def split(self, f: ContactVI, x, u, k: int, t: float, h: float) -> tuple[Any, ...]:
+        """(x_next, multipliers, Split or None) of a step."""
+        try:
+            records = self.step(f, x, u, t, h)
+        except StepError as error:
+            text = f"step {k} (t = {t:.6g} s, dt = {h:g} s) with impacts: {error}"
+            raise StepError(text, k, error.residual, error.cause) from None
+        slips = np.array([n.endswith(".slip") for n in f.multiplier_names])
+        ends, rows, lengths, nothing = [], [], [], np.zeros(len(f.multiplier_names))
+        early = nothing.copy()
+        for record in records:
+            if isinstance(record, Flight):
+                own = early.copy()
+                own[record.kept] += record.steps.multipliers[0]
+                early = nothing.copy()
+                rows.append(own)
+                ends.append(record.steps.x1[0])
+                lengths.append(float(record.steps.h[0]))
+            elif rows:
+                rows[-1] = rows[-1] + np.where(slips, 0.0, record.multipliers)
+                ends[-1] = np.concatenate([ends[-1][: f.nq], record.momenta])
+            else:
+                early = early + np.where(slips, 0.0, record.multipliers)
+        total = np.where(slips, rows[-1], np.sum(rows, axis=0))
+        split = Split(np.array(lengths), np.array(ends), np.array(rows)) if len(records) > 1 else None
+        return ends[-1], total, split
+
+    def first(self, f: ContactVI, steps: Steps, timed: bool) -> Linearization:
+        """Derivatives of steps, with dt and t as two more parameters if `timed`."""
+        rows = [
+            self._derivatives(f, self.step(f, x, u, float(t), float(h)))
+            for x, u, t, h in zip(steps.x0, steps.u, steps.t, steps.h, strict=True)
+        ]
+        states, impulses = (np.stack(a) for a in zip(*rows, strict=True))
+        cut = states.shape[2] - (0 if timed else 2)
+        return Linearization.of(states[..., :cut], impulses[..., :cut], f.nu)
+
+    def _derivatives(self, f: ContactVI, records: list[Record]) -> tuple[np.ndarray, np.ndarray]:
+        """By (x, u, parameters, dt, t)."""
+        nx, nu, names = f.nx, f.nu, list(f.parameters)
+        ns = nx + nu + len(names) + 2
+        whole = np.eye(ns)
+        D, U, by = whole[:nx], whole[nx : nx + nu], whole[nx + nu : -2]
+        left, begun = whole[-2], whole[-1]
+        slips = np.array([n.endswith(".slip") for n in f.multiplier_names])
+        total = np.zeros((len(slips), ns))
+        for record in records:
+            if isinstance(record, Struck):
+                J = self.impact.derivatives(record.solution) @ np.vstack([D, by])
+                D = np.vstack([D[: f.nq], J[: f.nd]])
+                total += np.where(slips[:, None], 0.0, J[f.nd :])
+                continue
+            lin = record.map.first_with_times(record.steps).rows(0)
+            own = [names.index(n) for n in record.map.parameters]
+            # by the length first without, then with what the event makes of it
+            fixed = [
+                a @ D + b @ U + p[:, :-2] @ by[own] + np.outer(p[:, -1], begun)
+                for a, b, p in ((lin.A, lin.B, lin.P), (lin.C, lin.D, lin.E))
+            ]
+            rates = lin.P[:, -2], lin.E[:, -2]
+            length = left
+            if record.touch is not None:
+                _, slope, other = (a[record.touch] for a in self._gaps(record.steps.x1[0, : f.nq], f.theta))
+                closing = slope @ rates[0][: f.nq]
+                length = -(slope @ fixed[0][: f.nq] + other @ by) / closing
+            D = fixed[0] + np.outer(rates[0], length)
+            kept = np.zeros_like(total)
+            kept[record.kept] = fixed[1] + np.outer(rates[1], length)
+            total = np.where(slips[:, None], kept, total + kept)
+            left, begun = left - length, begun + length
+        return D, total
+
+
+def _still(item: Any, name: str) -> Any:
+    """A contact without restitution, under its name."""
+    return replace(item, restitution=0.0, name=name) if hasattr(item, "restitution") else item
+
+
+class BounceProgram(Rollouts):
+    """Steps one after another up to the first impact, which the map takes in parts."""
+
+    def __init__(self, f: ContactVI, bounces: Bounces):
+        self._f, self._bounces = f, bounces
+
+    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
+        f, x = self._f, carry[: self._f.nx]
+        found: list[tuple] = []
+        for k, u in enumerate(U):
+            if tracked:
+                u = u - tracked[1][k].reshape(f.ndx, f.nu).T @ f.difference(tracked[0][k], x)
+            try:
+                x, multipliers, split = self._bounces.split(f, x, u, k, float(t[k]), float(h[k]))
+            except StepError:
+                break
+            if split is not None:
+                break
+            found.append((x, multipliers, [0.0], u))
+        sizes = f.nx, len(f.multiplier_names), 1, f.nu
+        columns = zip(*found, strict=True) if found else [()] * 4
+        error = 0.0 if len(found) == len(U) else np.inf
+        return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)], error
+
+    def steps(self, carries, U, t, h, theta):
+        f, n = self._f, len(U)
+        states, impulses = np.full((n, f.nx), np.nan), np.full((n, len(f.multiplier_names)), np.nan)
+        errors = np.full(n, np.inf)
+        for i, carry in enumerate(carries):
+            one = slice(i, i + 1)
+            found, errors[i] = self.rollout(carry, U[one], [], t[one], h[one], theta, f.tolerance)
+            if len(found[0]):
+                states[i], impulses[i] = found[0][0], found[1][0]
+        return [states, impulses, errors]
