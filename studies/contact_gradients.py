@@ -40,7 +40,7 @@ from vioc.maps.derivatives import Steps
 DT, G = 0.01, 9.81
 DOWN = Gravity(0, 0, -G)
 SMOOTHINGS = (1e-3, 1e-4, 1e-5, 1e-8)  # m^2/s^2, of the landing ball
-CLEAR = 100.0  # ratio of an impulse to where it equals its gap's speed times the mass: clearly open or closed
+CLEAR = 30.0  # ratio of an impulse to where it equals its gap's speed times the mass: clearly open or closed
 QUICK = 20, 100  # states
 FULL = 150, 12_500
 
@@ -208,14 +208,20 @@ def unknowns_of(f: Any, steps: Steps) -> list[np.ndarray]:
 
 
 def away(f: Any, steps: Steps) -> np.ndarray:
-    """Whether each contact of a step is clearly open or closed: gap's speed and impulse over the mass."""
-    kappa = f.barrier
-    normal = [
-        f.multiplier_names.index(t.name)
-        for t in (f.graph.touches if isinstance(f, MaximalVI) else f.touches.all)
-    ]
-    gamma = np.abs(steps.multipliers[:, normal]) / np.sqrt(kappa * f.mass)
-    return ((gamma < 1 / CLEAR) | (gamma > CLEAR)).all(axis=1)
+    """Whether each contact of a step is clearly open or closed, by its impulse over the mass, and what is
+    closed clearly sticks or slips, by its slip: both are speeds, over the root of the smoothing.
+    """
+    touches = f.graph.touches if isinstance(f, MaximalVI) else f.touches.all
+    names, unit = list(f.multiplier_names), np.sqrt(f.smoothing)
+    found = np.ones(len(steps), bool)
+    for touch in touches:
+        gamma = np.abs(steps.multipliers[:, names.index(touch.name)]) / (f.mass * unit)
+        clear = gamma > CLEAR
+        if touch.cone.friction:
+            slip = steps.multipliers[:, names.index(f"{touch.name}.slip")] / unit
+            clear &= (slip > CLEAR) | (slip < 1 / CLEAR)
+        found &= clear | (gamma < 1 / CLEAR)
+    return found
 
 
 # -- states -----------------------------------------------------------------------------------------------

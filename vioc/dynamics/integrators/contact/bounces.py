@@ -154,6 +154,10 @@ class Bounces:
         v = f.velocities(x) if len(f.system.constraints) else np.linalg.solve(M, x[f.nq :])
         return phi, N @ v
 
+    def closing(self, f: ContactVI, x: np.ndarray) -> np.ndarray:
+        """Rates of all gaps, m/s or rad/s."""
+        return self._now(f, x)[1]
+
     def _closing(self, f: ContactVI, x: np.ndarray, held: np.ndarray) -> np.ndarray:
         gap, speed = self._now(f, x)
         return self.bouncing & ~held & (gap <= CLOSED) & (speed < -f.slow)

@@ -4,7 +4,7 @@ With the momenta b = M v before and the masks of contacts that are closed,
 
     M v0 = b + P0         constraints, and closed contacts that are not in the impact, hold
     M vc = M v0 + Pc      0 <= N vc perp gamma_c >= 0, friction by vc                        compression
-    M ve = M v0 + Pe      0 <= N ve + e N v0 perp gamma_e >= 0, friction by ve               Newton
+    M ve = M v0 + Pe      0 <= N ve + e min(N v0, 0) perp gamma_e >= 0, friction by ve      Newton
     M ve = M vc + N' e gamma_c + Pe,  0 <= N ve perp gamma_e >= 0,                           Poisson
                           |tau_e| <= mu (e gamma_c + gamma_e)
     v+ = vc + s (ve - vc) with the largest s <= 1 for which T(v+) <= T(v0)
@@ -23,7 +23,7 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.contact.cones import Variables
-from vioc.dynamics.integrators.contact.interior import End, InteriorPoint, Problem
+from vioc.dynamics.integrators.contact.interior import End, InteriorPoint, Problem, Solution
 from vioc.dynamics.integrators.contact.step import condensed
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
@@ -31,7 +31,7 @@ from vioc.errors import StepError
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
 
-SHARP = 1e-14  # m^2/s^2, smoothing of impacts
+SHARP, RUBBED = (1e-14, 1e-12), (1e-10, 1e-8, 1e-6)  # m^2/s^2, smoothing of impacts, tried in this order
 AWAY = 1e3  # m/s or rad/s, added to gaps that are open
 STAGES = 3
 
@@ -123,9 +123,11 @@ class Impact:
 
     def __init__(self, f: ContactVI, restitution: ca.SX):
         self._f, self._restitution = f, restitution
-        self._barrier = SHARP * f.mass
-        scales = f.lagrangian.mass_scale
-        self._solver = InteriorPoint(f.ends, scales, f.mass, self._barrier, 1e-11, polish=True)
+        scales, rubs = f.lagrangian.mass_scale, any(t.cone.friction for t in f.touches.all)
+        self._solvers = {
+            level * f.mass: InteriorPoint(f.ends, scales, f.mass, level * f.mass, 1e-11, polish=True)
+            for level in (RUBBED if rubs else SHARP)
+        }
 
     @cached_property
     def _end(self) -> ImpactEnd:
@@ -146,54 +148,46 @@ class Impact:
 
         Masks (n,), 0 or 1: closed contacts that are not in the impact, those and these, these.
         """
-        f = self._f
+        error = np.inf
+        for kappa, solver in self._solvers.items():
+            z, error = self._stages(solver, q, b, others, closed, struck, theta)
+            if error <= 1e-9:
+                given = q, b, others, closed, struck, np.array([kappa]), theta, z
+                momenta, multipliers = (a[:, 0] for a in self._results(*given))
+                return Struck(momenta, multipliers, given)
+        names = ", ".join(t.name for t, on in zip(self._f.touches.all, struck, strict=True) if on)
+        raise StepError(
+            f"an impact of {names} was not solved: residual {error:.2g}", 0, error, "no convergence"
+        )
+
+    def _stages(self, solver, q, b, others, closed, struck, theta) -> tuple[np.ndarray, float]:
+        """Unknowns of all stages, and the largest error."""
         M, N, e = self._numbers(q, b, theta)
-        e, law = e[:, 0] * struck, f.impacts
-        stages, V = [], np.linalg.solve(M, b)
+        e = e[:, 0] * struck
+        found: list[Solution] = []
         none = np.zeros(len(e))
 
-        def solve(b: np.ndarray, offset: np.ndarray, preload: np.ndarray, guess: np.ndarray) -> Any:
+        def solve(b: np.ndarray, offset: np.ndarray, preload: np.ndarray, guess: np.ndarray) -> Solution:
             size = 1 + float(np.abs(guess).max(initial=0.0))
             with np.errstate(all="ignore"):
-                found = self._solver.solve_end(
-                    Problem(self._end, (q, b, offset, preload, theta), guess, 1.0, size)
-                )
-            if not found.error <= 1e-9:
-                raise StepError(
-                    f"an impact of {', '.join(self._names(struck))} was not solved: residual "
-                    f"{found.error:.2g}",
-                    0,
-                    found.error,
-                    "no convergence",
-                )
-            stages.append(found.unknowns)
-            return found
+                given = q, b, offset, preload, theta
+                found.append(solver.solve_end(Problem(self._end, given, guess, 1.0, size)))
+            return found[-1]
 
-        first = solve(b, AWAY * (1 - others), none, V)
+        first = solve(b, AWAY * (1 - others), none, np.linalg.solve(M, b))
         second = solve(M @ first.V, AWAY * (1 - closed), none, first.V)
-        if law == "newton":
-            solve(M @ first.V, AWAY * (1 - closed) + e * (N @ first.V), none, first.V)
+        if self._f.impacts == "newton":
+            before = np.minimum(N @ first.V, 0.0)
+            solve(M @ first.V, AWAY * (1 - closed) + e * before, none, first.V)
         else:
-            at = self._places
-            preload = e * second.impulses[at]
-            solve(M @ second.V, AWAY * (1 - closed), preload, second.V)
-        z = np.concatenate(stages)
-        given = q, b, others, closed, struck, theta
-        for _ in range(2):
-            G, G_z = self._equations(*given, z)
-            scale = 1 / np.abs(G_z).max(axis=1, keepdims=True)
-            z = z - np.linalg.solve(scale * G_z, scale * G)[:, 0]
-        momenta, multipliers = (a[:, 0] for a in self._results(*given, z))
-        return Struck(momenta, multipliers, (*given, z))
+            solve(M @ second.V, AWAY * (1 - closed), e * second.impulses[self._places], second.V)
+        return np.concatenate([s.unknowns for s in found]), max(s.error for s in found)
 
     def derivatives(self, solution: tuple) -> np.ndarray:
         """Of (momenta, multipliers), by (q, momenta before, parameters)."""
         G_y, G_z, X_y, X_z = self._slopes(*solution)
         scale = 1 / np.abs(G_z).max(axis=1, keepdims=True)
         return X_y - X_z @ np.linalg.solve(scale * G_z, scale * G_y)
-
-    def _names(self, mask: np.ndarray) -> list[str]:
-        return [t.name for t, on in zip(self._f.touches.all, mask, strict=True) if on]
 
     @cached_property
     def _places(self) -> np.ndarray:
@@ -203,8 +197,8 @@ class Impact:
 
     @cached_property
     def _symbols(self) -> tuple[list[Any], Any, Any]:
-        """(q, b, others, closed, struck, parameters, z), G, X."""
-        f, kappa, law = self._f, self._barrier, self._f.impacts
+        """(q, b, others, closed, struck, kappa, parameters, z), G, X."""
+        f, kappa, law = self._f, ca.SX.sym("kappa"), self._f.impacts
         touches, nd, nm, n = f.touches.all, f.nd, len(f.system.constraints), len(f.touches.all)
         q, b, theta = ca.SX.sym("q", f.nq), ca.SX.sym("b", nd), f.symbols.parameters
         others, closed, struck = (ca.SX.sym(name, n) for name in ("others", "closed", "struck"))
@@ -221,7 +215,9 @@ class Impact:
         N = ca.vertcat(*(j[0, :] for j in J))
         gammas = ps[1][self._places.tolist()]
         last = (
-            (M @ Vs[0], none + e * (N @ Vs[0]), none_n) if law == "newton" else (M @ Vs[1], none, e * gammas)
+            (M @ Vs[0], none + e * ca.fmin(N @ Vs[0], 0), none_n)
+            if law == "newton"
+            else (M @ Vs[1], none, e * gammas)
         )
         stages = [(b, AWAY * (1 - others), none_n), (M @ Vs[0], none, none_n), last]
         G, ends = [], []
@@ -247,13 +243,7 @@ class Impact:
         sums = ends[0] + ends[1] + s * change
         kept = [ends[2][i] if slip else sums[i] for i, slip in enumerate(slips)]
         X = ca.vertcat(M @ (Vs[1] + s * d), *kept)
-        return [q, b, others, closed, struck, theta, z], ca.vertcat(*G), X
-
-    @cached_property
-    def _equations(self) -> Evaluator:
-        args, G, _ = self._symbols
-        outputs = [ca.densify(o) for o in (G, ca.jacobian(G, args[-1]))]
-        return Evaluator(ca.Function("impact", args, outputs, OPTIONS))
+        return [q, b, others, closed, struck, kappa, theta, z], ca.vertcat(*G), X
 
     @cached_property
     def _results(self) -> Evaluator:
@@ -263,6 +253,6 @@ class Impact:
     @cached_property
     def _slopes(self) -> Evaluator:
         args, G, X = self._symbols
-        y = ca.vertcat(args[0], args[1], args[5])
+        y = ca.vertcat(args[0], args[1], args[6])
         outputs = [ca.densify(ca.jacobian(r, v)) for r in (G, X) for v in (y, args[-1])]
         return Evaluator(ca.Function("slopes", args, outputs, OPTIONS))

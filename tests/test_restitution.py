@@ -1,0 +1,141 @@
+"""Restitution of `ContactVI`: closed forms of impacts, energy, rest, derivatives with the time of touch."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import vioc
+from studies.impact_restitution import DT, STUDY, E, G, arm, ball, box, chain, impact_times
+from vioc import Contact, ContactVI, Gravity, JointLimits, K, Mass, MaximalVI, P, System, tx, tz
+from vioc.errors import ModelError
+from vioc.maps.derivatives import Steps
+from vioc.maps.trajectory import Trajectory
+
+
+def along(f, k, x, u, ds, h=1e-6):
+    """A step's derivative along ds = (states, parameters) by differences."""
+    d, p = ds[: f.nx], ds[f.nx :]
+
+    def ended(s):
+        g = f.with_parameters(**{n: v + s * a for (n, v), a in zip(f.parameters.items(), p, strict=True)})
+        return g.step(x + s * d, u, k=k)
+
+    return (ended(h) - ended(-h)) / (2 * h)
+
+
+def test_a_ball_bounces_as_its_closed_form_and_comes_to_rest():
+    f = ContactVI(ball(0.5), 0.02, slow=1e-2)
+    run = f.rollout(f.initial_state({"z": 0.3}), steps=60)
+    first = np.sqrt(2 * 0.2 / G)
+    exact = first + 2 * first * np.concatenate([[0.0], np.cumsum(0.5 ** np.arange(1, 7))])
+    assert impact_times(run)[:7] == pytest.approx(exact, abs=1e-12)
+    assert np.ptp(run["z"][-5:]) < 1e-12 and 0 < run["gap.foot"][-1] < 1e-7
+    assert run["force.foot"][-1] == pytest.approx(2 * G, rel=1e-6)
+    # all that the ground gave is what gravity took
+    gave = run.multipliers[:, 0].sum() - 2 * G * run.t[-1]
+    assert gave == pytest.approx(run["p.z"][-1], abs=1e-9)
+
+
+@pytest.mark.parametrize("impacts", ["newton", "poisson"])
+def test_a_box_that_bounces_with_friction_gains_no_energy(impacts):
+    f = ContactVI(box(), DT, impacts=impacts)
+    x = f.initial_state({"b-z": 0.45, "b-ry": 0.3, "b-rx": 0.1}, {"b-x": 1.0})
+    run = f.rollout(x, steps=45)
+    assert run.splits
+    for k, split in run.splits.items():
+        T = [0.5 * p @ f.velocities(y) for y in split.x for p in [y[f.nq :]]]
+        assert np.isfinite(T).all() and run.energy[k + 1] < run.energy[k] + 1e-4
+    assert run.energy[-1] < run.energy[0]
+    assert min(run[f"gap.corner-{i}"].min() for i in range(1, 9)) > -1e-9
+
+
+def test_a_sphere_that_bounces_with_friction_rolls_off_as_coulomb_says():
+    """A sphere thrown at the ground: mu (1 + e) v across while it slips, r omega where it sticks."""
+    r, mu, e = 0.1, 0.1, 0.5
+    body = tx("x", name="cart", mass=Mass(1e-9))[tz("z")[vioc.ry("a", name="ball", mass=Mass.sphere(1.0, r))]]
+    for law in ("newton", "poisson"):
+        for speed, slips in ((2.0, True), (0.3, False)):
+            foot = Contact.sphere("ball", r, friction=mu, restitution=e, name="foot")
+            f = ContactVI(System(body, foot), DT, impacts=law)
+            run = f.rollout(f.initial_state({"z": r + 0.005}, {"x": speed, "z": -1.0}), steps=1)
+            v = f.velocities(run.x[-1])
+            across = mu * (1 + e) if slips else speed * 2 / 7
+            assert v == pytest.approx([speed - across, e, 2.5 * across / r], rel=1e-6)
+
+
+def test_derivatives_are_those_of_flights_impacts_and_times():
+    f = ContactVI(ball(P("e", 0.8)), DT)
+    run = f.rollout(f.initial_state({"z": 0.5}), steps=60)
+    lin = f.linearize_trajectory(run)
+    for k in run.splits:
+        for ds in np.eye(3):
+            found = np.hstack([lin.A[k], lin.P[k]]) @ ds
+            assert found == pytest.approx(along(f, k, run.x[k], run.u[k], ds), rel=1e-6, abs=1e-8)
+    k = min(run.splits)
+    steps = Steps.along(run).piece(slice(k, k + 1))
+    by = f.first_with_times(steps).P[0][:, -2]
+    ends = [f.step(run.x[k], k=0, dt=DT + s) for s in (1e-6, -1e-6)]
+    assert by == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        f.second_order(run.x[k], None, np.ones(2))
+
+
+@pytest.mark.parametrize("impacts", ["newton", "poisson"])
+def test_derivatives_of_a_planar_chain_that_bounces_on_several_feet(impacts):
+    f = ContactVI(chain(count=2), DT, impacts=impacts)
+    run = f.rollout(f.initial_state({"z": 0.4, "q0": 0.3, "q1": 0.5}, {"x": 0.5}), steps=40)
+    lin, rng = f.linearize_trajectory(run), np.random.default_rng(0)
+    assert len(run.splits) > 1
+    for k in list(run.splits)[:3]:
+        d = rng.standard_normal(f.nx)
+        reference = along(f, k, run.x[k], run.u[k], d)
+        assert np.abs(lin.A[k] @ d - reference).max() < 1e-5 * np.abs(reference).max()
+
+
+def test_stops_bounce_and_other_contacts_hold():
+    """A pendulum against an elastic stop beside a cart that stands on the ground."""
+    rod = Mass.rod(1.0, 1.0, com=(0, 0, -0.5))
+    stop = JointLimits("a", -0.3, 2.0, name="stop", restitution=1.0)
+    cart = tz("z", name="cart", mass=Mass(1.0))
+    ground = Contact.sphere("cart", 0.1, name="wheel")
+    f = ContactVI(System(vioc.ry("a", mass=rod), cart, Gravity(0, 0, -G), stop, ground), 0.005)
+    run = f.rollout(f.initial_state({"a": 0.9, "z": 0.1 + 1e-9}), steps=200)
+    assert len(run.splits) >= 1 and run["a"].min() > -0.3 - 1e-9
+    assert np.abs(run["z"] - 0.1).max() < 1e-7
+    assert run["a"][60:].max() > 0.88  # it comes back where it was let go
+
+
+def test_it_is_written_kept_and_loaded(tmp_path):
+    f = ContactVI(ball(), DT, impacts="poisson", slow=0.01)
+    g = pickle.loads(pickle.dumps(f))
+    run = f.rollout(f.initial_state({"z": 0.3}), steps=60)
+    assert g.impacts == "poisson" and g.slow == 0.01
+    assert np.array_equal(g.rollout(run.x[0], steps=60).x, run.x)
+    again = Trajectory.load(run.save(tmp_path / "run.npz"), f)
+    assert np.array_equal(f.linearize_trajectory(again).A, f.linearize_trajectory(run).A)
+    wide = f.smoothed(1e-6).rollout(run.x[0], steps=25)
+    assert impact_times(wide) == pytest.approx(impact_times(run)[:1], abs=1e-12)
+
+
+def test_what_it_refuses():
+    with pytest.raises(ModelError, match="MaximalVI has no restitution"):
+        MaximalVI(ball(), DT)
+    with pytest.raises(ModelError, match="an impact brings no energy"):
+        Contact.sphere("ball", 0.1, restitution=1.2)
+    with pytest.raises(ValueError, match='expected "newton" or "poisson"'):
+        ContactVI(ball(), DT, impacts="moreau")
+    with pytest.raises(ModelError, match="kinematic variables"):
+        ContactVI(
+            System(
+                tz(K("lift"))[tz("z", name="ball", mass=Mass(1.0))],
+                Contact.sphere("ball", 0.1, restitution=E),
+            ),
+            DT,
+        )
+    assert ContactVI(ball(), DT).residual is None and ContactVI(ball(), DT).relaxed is None
+    assert arm(0.0).inequalities[0].restitution == 0
+
+
+def test_impact_restitution(tmp_path):
+    assert STUDY.execute(quick=True, out=tmp_path).all_hold
