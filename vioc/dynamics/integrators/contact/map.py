@@ -47,6 +47,10 @@ class ContactVI(TouchingMap):
     smoothing : float
         Of contacts and limits, m^2/s^2, > 0: what a gap's velocity times its impulse ends at, over the
         mechanism's mass. A body at rest hovers by smoothing / g; derivatives are those of the smoothed step.
+    impacts : {"newton", "poisson"}
+        The law of contacts with restitution.
+    slow : float
+        m/s or rad/s, > 0: what closes slower does not bounce.
     system, dt, alpha, forcing, wrap, tolerance, backend
         As of `MidpointVI`.
 
@@ -60,8 +64,8 @@ class ContactVI(TouchingMap):
     over the step, m/s).
 
     The impulse of a contact acts at the start of a step, as a constraint's in `MidpointVI`: the momentum of
-    what stands on the ground is -dt/2 times its weight. Contacts are rigid and inelastic,
-    docs/maths/contact.md.
+    what stands on the ground is -dt/2 times its weight. Contacts are rigid; where their
+    restitution is not 0 steps are taken in parts (docs/maths/contact_gradients.md, "Restitution").
     """
 
     _robust_kernel = None

@@ -20,6 +20,7 @@ import numpy as np
 from vioc.checks import as_names, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.bounces import bounces
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -138,6 +139,10 @@ class ModeVI(TouchingMap):
             system, dt, alpha=alpha, forcing=forcing, wrap=wrap, tolerance=tolerance, backend=backend
         )
         self._check_touches()
+        if bounces(system):
+            raise ModelError(
+                f"{system.name}: ModeVI has no restitution, what it holds does not bounce; set it to 0"
+            )
         self.lagrangian: HoldingLagrangian = HoldingLagrangian(system, self.held, self.sliding)
         ends = "", ".t1", ".t2"
         own = tuple(touch.name + ends[i] for touch, i in self.lagrangian.rows)
