@@ -106,7 +106,7 @@ class Bounces:
             names = [s.inequality_names[i] for i in owners]
             items = [_still(s.inequalities[i], name) for i, name in zip(owners, names, strict=True)]
             parts = (*s.frames, *s.potentials, *s.forces, *s.constraints, *items)
-            options = dict(tolerance=f.tolerance, wrap=f.wrap, backend=f.backend.name)
+            options: dict[str, Any] = dict(tolerance=f.tolerance, wrap=f.wrap, backend=f.backend.name)
             system = System(*parts, name=s.name)
             plain = type(f)(system, f.dt, smoothing=f.smoothing, **options) if items else None
             self._maps[key] = plain or MidpointVI(system, f.dt, **options)
@@ -164,8 +164,8 @@ class Bounces:
 
     def _hit(self, f: ContactVI, x: np.ndarray, struck: np.ndarray) -> Struck:
         closed = self._now(f, x)[0] <= CLOSED
-        masks = (m.astype(float) for m in (closed & ~struck, closed, struck))
-        return self.impact.struck(x[: f.nq], x[f.nq :], *masks, f.theta)
+        others, near, hit = (m.astype(float) for m in (closed & ~struck, closed, struck))
+        return self.impact.struck(x[: f.nq], x[f.nq :], others, near, hit, f.theta)
 
     def _held(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> np.ndarray:
         """Contacts at rest where a step starts: its momentum holds half of what the ground will undo."""
@@ -201,7 +201,7 @@ class Bounces:
                 - s * s * (1 - s) * end * after[1]
             )
             found = []
-            for i in apart:
+            for i in map(int, apart):
                 if i == touch:
                     continue
                 below = np.flatnonzero(cubic[:, i] < 0)
@@ -210,7 +210,7 @@ class Bounces:
                     high = end
                 if (after[0][i] if high == end else -1.0) < -1e-13:
                     low = self._open(i, gap, high, before[0][i])
-                    found.append((brentq(lambda tau, i=i: gap(i, tau), low, high, xtol=1e-16), int(i)))
+                    found.append((brentq(lambda tau, i=i: gap(i, tau), low, high, xtol=1e-16), i))
             if not found:
                 break
             end, touch = min(found)

@@ -112,7 +112,7 @@ class ContactVI(TouchingMap):
 
     @property
     def _options(self) -> dict[str, Any]:
-        own = {"smoothing": self.smoothing}
+        own: dict[str, Any] = {"smoothing": self.smoothing}
         if bounces(self.system):
             own |= {"impacts": self.impacts, "slow": self.slow}
         return {**super()._options, **own}
@@ -313,7 +313,7 @@ class ContactVI(TouchingMap):
     # -- derivatives ----------------------------------------------------------------------------------
 
     @property
-    def residual(self) -> ca.Function | None:  # type: ignore[override]
+    def residual(self) -> ca.Function | None:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step."""
         if self.bounces is not None:
             return None
