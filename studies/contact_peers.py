@@ -143,3 +143,57 @@ def hopper(seed: int | None = None) -> Answer:
         p.row(q[-2 + i][1:] - q[i][1:])
         p.row(q[-2 + i][0] - q[i][0], 0.5, np.inf)
     return p.solve(q, slacks)
+
+
+def planar_push(way: str, goal: Any, start: np.ndarray, guess: np.ndarray, r: float) -> Answer:
+    """optimization_dynamics' planar push in the same form; `guess` has configurations (27, 5)."""
+    h, side, mu = 0.1, 0.2, 0.5
+    masses, weights = np.array([1.0, 1.0, side**2 / 6, 10.0, 10.0]), np.array([1.0, 1, 1, 0.1, 0.1])
+    reference = np.r_[goal, goal[0] - side / 2, goal[1] - side / 2]
+    sym = ca.SX.sym("q", 5)
+    c, s = ca.cos(sym[2]), ca.sin(sym[2])
+    away = ca.vertcat(ca.horzcat(c, s), ca.horzcat(-s, c)) @ (sym[3:] - sym[:2])
+    size = (away[0] ** 10 + away[1] ** 10) ** 0.1
+    slope = (away / size) ** 9
+    n = ca.vertcat(ca.horzcat(c, -s), ca.horzcat(s, c)) @ (slope / ca.norm_2(slope))
+    across, arm = ca.vertcat(-n[1], n[0]), sym[3:] - sym[:2]
+    moves = ca.horzcat(-ca.SX.eye(2), ca.vertcat(arm[1], -arm[0]), ca.SX.eye(2))  # finger past the block
+    gap = ca.Function("gap", [sym], [size - side / 2, ca.jacobian(size, sym), across.T @ moves])
+    floor = []
+    for i in (1, -1):
+        for j in (1, -1):
+            lever = ca.vertcat(-s * i - c * j, c * i - s * j) * side / 2
+            floor.append(ca.horzcat(ca.SX.eye(2), lever, ca.SX(2, 2)))
+    slides = ca.Function("slides", [sym], [ca.vertcat(*floor)])  # (8, 5)
+
+    p = Rows()
+    q = [p.new(5, guess[i]) for i in range(len(guess))]
+    p.low[:10] = p.high[:10] = [*start, *start]
+    slacks = []
+    for t in range(1, len(guess) - 1):
+        a, b, d = q[t - 1 : t + 2]
+        u = p.new(2, 0.0, -5, 5)
+        gamma, sphi, beta, psi, eta = (p.new(k, 1e-2, 0.0) for k in (1, 1, 18, 5, 18))
+        spsi, slack = p.new(5, 1e-2, 0.0), p.new(1, 1e-1, 0.0)
+        slacks.append(slack)
+        phi, N, T = gap(d)
+        S = ca.vertcat(slides(d), T)
+        friction = ca.vertcat(*(beta[2 * i] - beta[2 * i + 1] for i in range(9)))
+        inertia = ca.DM(masses) * ((b - a) - (d - b)) / h
+        p.row(inertia + ca.vertcat(0, 0, 0, u) + N.T @ gamma + S.T @ friction)
+        p.row(sphi - phi)
+        v = S @ (d - b) / h
+        whose = [i // 2 if i < 8 else 4 for i in range(9)]
+        p.row(eta - ca.vertcat(*(sign * v[i] + psi[whose[i]] for i in range(9) for sign in (1, -1))))
+        bound = [mu * G * h / 4] * 4 + [mu * gamma]
+        spent = [sum(beta[2 * i] + beta[2 * i + 1] for i in range(9) if whose[i] == k) for k in range(5)]
+        p.row(spsi - ca.vertcat(*(x - y for x, y in zip(bound, spent, strict=True))))
+        for x, y in ((gamma, sphi), (beta, eta), (psi, spsi)):
+            p.row(x * y - slack, -np.inf, 0.0)
+        state = 0.5 * ca.dot(weights, ((b - a) / h) ** 2)
+        state += 0.5 * ca.dot(weights, (a - reference) ** 2 + (b - reference) ** 2)
+        p.cost += state + 0.5 * r * ca.sumsqr(u) + PRICE * slack
+    a, b = q[-2:]
+    p.cost += 0.5 * ca.dot(weights, ((b - a) / h) ** 2 + (a - reference) ** 2 + (b - reference) ** 2)
+    p.row(b[:3] - ca.DM(goal))
+    return p.solve(q, slacks)

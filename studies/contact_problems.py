@@ -6,6 +6,7 @@ Sources: thowell/optimization_dynamics, RoboDojo.jl (hopper, planar push), Dojo.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import casadi as ca
@@ -21,17 +22,19 @@ from vioc import (
     JointForce,
     JointLimits,
     Mass,
+    MaximalVI,
     System,
     UserForce,
 )
 from vioc.control import Cost, dmoc
+from vioc.dynamics.description.component import Inequality, Meeting
 
 G = 9.81
 
 # -- Raibert's hopper: a body, a foot, a leg between them -----------------------------------
 
 HOP = 0.05  # s, of a step
-ROOM = 1e-6  # m above the ground: what touches there hovers by its smoothing
+ROOM = 1e-6  # m above the ground: what stands there hovers by smoothing/g
 STAND = {"x": 0.0, "z": 0.55, "a": 0.0, "r": 0.5}
 
 
@@ -133,3 +136,112 @@ def standing(f: ContactVI, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """A guess: the hopper on its foot, its weight on the leg."""
     x = f.state(STAND)
     return np.repeat(x[None], steps + 1, axis=0), np.repeat([[0.0, 0.5 * G]], steps, axis=0)
+
+
+# -- a finger pushes a block over the floor -----------------------------------------------------
+
+SIDE = 0.2  # m, of the block
+PUSH = 0.1  # s, of a step
+GOALS = {"translate": (1.0, 0.0, 0.0), "rotate": (0.5, 0.5, np.pi / 2)}
+
+
+@dataclass(frozen=True, repr=False)
+class Fingertip(Inequality):
+    """The finger's distance from the block, a superellipse of order 10: (dx^10 + dy^10)^(1/10) - side/2."""
+
+    friction: float = 0.5
+    cone: str = "second-order"
+
+    def meetings(self, k: Any) -> dict[str, Meeting]:
+        pose, place = k.pose("block"), k.position("finger")
+        away = (pose[:3, :3].T @ (place - pose[:3, 3]))[:2]
+        size = (away[0] ** 10 + away[1] ** 10) ** 0.1
+        slope = ca.vertcat((away / size) ** 9, 0)
+        n = ca.vertsplit(pose[:3, :3] @ (slope / ca.sqrt(ca.sumsqr(slope))))
+        return {"": Meeting(size - SIDE / 2, tuple(n), tuple(ca.vertsplit(place)), "block", "finger")}
+
+
+def planar_push(smoothing: float = 1e-8) -> ContactVI:
+    """A block of 1 kg on its four corners, friction 0.5; a finger of 10 kg with a planar force."""
+    block = Mass(1.0, inertia=(SIDE**2 / 6,) * 3)
+    corners = [(i * SIDE / 2, j * SIDE / 2, 0) for i in (1, -1) for j in (1, -1)]
+    return ContactVI(
+        System(
+            vioc.tx("x")[vioc.ty("y")[vioc.tz("z")[vioc.rz("a", name="block", mass=block)]]],
+            vioc.tx("fx")[vioc.ty("fy", name="finger", mass=Mass(10.0))],
+            Gravity(0, 0, -G),
+            *(Contact.point("block", at, friction=0.5, name=f"corner{i}") for i, at in enumerate(corners, 1)),
+            Fingertip(name="tip"),
+            JointForce("fx", "px"),
+            JointForce("fy", "py"),
+            name="planar push",
+        ),
+        PUSH,
+        smoothing=smoothing,
+    )
+
+
+def push(f: ContactVI, way: str = "translate", steps: int = 25) -> dict[str, Any]:
+    """optimization_dynamics' planar push, "translate" or "rotate"; of a state twice what it has of q_k."""
+    x, y, a = GOALS[way]
+    r = {"translate": 0.1, "rotate": 0.01}[way]
+    names, weights = ("x", "y", "a", "fx", "fy"), ca.DM([1, 1, 1, 0.1, 0.1])
+    q, v = (ca.vertcat(*(f.quantity(p + n) for n in names)) for p in ("", "v."))
+    miss = q - ca.DM([x, y, a, x - SIDE / 2, y - SIDE / 2])
+    state = 0.5 * ca.dot(weights, v**2) + ca.dot(weights, miss**2)
+    start = {"x": 0.0, "y": 0.0, "z": 0.0, "a": 0.0, "fx": -SIDE / 2 - 1e-8, "fy": -0.01 * (way == "rotate")}
+    rest = {f"p.{n}": 0.0 for n in (*names, "z")} | {"p.z": -0.5 * f.dt * G}
+    return dict(
+        cost=Cost(f, state + 0.5 * r * ca.sumsqr(f.symbols.u * f.dt), state, per_time=False),
+        steps=steps,
+        initial=start | rest,
+        final={"x": x, "y": y, "a": a},
+        bounds={"u.px": 5 / f.dt, "u.py": 5 / f.dt},
+    )
+
+
+def pushed(f: ContactVI, way: str, steps: int = 25) -> np.ndarray:
+    """The source's guess: inputs."""
+    u = np.zeros((steps, 2))
+    u[:5, 0] = 1.0
+    if way == "rotate":
+        u[5:10, 0] = 0.5
+    return u / f.dt
+
+
+def alongside(f: ContactVI, way: str, side: float = 0.0, steps: int = 25) -> np.ndarray:
+    """A guess of states (steps + 1, nx): the block on the line to its goal, the finger on its left side.
+
+    `side` turns the finger about the block, rad.
+    """
+    q = {n: np.linspace(0, v, steps + 1) for n, v in zip("xya", GOALS[way], strict=True)}
+    place = {"fx": q["x"] - np.cos(q["a"] + side) * SIDE / 2, "fy": q["y"] - np.sin(q["a"] + side) * SIDE / 2}
+    X = np.zeros((steps + 1, f.nx))
+    for name, values in (q | place).items():
+        X[:, f.state_names.index(name)] = values
+    return X
+
+
+# -- a box on the ground, pushed at its centre --------------------------------------------------
+
+
+def box(cone: str = "second-order", smoothing: float = 1e-8) -> MaximalVI:
+    """Dojo's: edge 0.5 m, friction 0.5, here 1 kg; forces on its centre. In maximal coordinates."""
+    size = (0.5, 0.5, 0.5)
+    body = vioc.free("b", frame="box", mass=Mass.box(1.0, size))
+    corners = Contact.box("box", size, friction=0.5, cone=cone, name="corner")
+    forces = [JointForce(f"b-{axis}", f"f{axis}") for axis in "xyz"]
+    return MaximalVI(System(body, Gravity(0, 0, -G), corners, *forces), 0.1, smoothing=smoothing)
+
+
+def carry(f: MaximalVI, goal: tuple[float, float, float] = (1.0, 0.0, 0.25)) -> dict[str, Any]:
+    """Dojo's box push: |x - goal|^2 + 0.01 |u|^2 over ten steps, and the place at the end, 5 cm up free."""
+    there = ca.DM(f.initial_state({f"b-{axis}": v for axis, v in zip("xyz", goal, strict=True)}))
+    miss = ca.sumsqr(f.symbols.x - there)
+    height = (goal[2], goal[2] + 0.05) if goal[2] == 0.25 else goal[2]
+    return dict(
+        cost=Cost(f, miss + 0.01 * ca.sumsqr(f.symbols.u), miss, per_time=False),
+        steps=10,
+        initial=f.initial_state({"b-z": 0.25}),
+        final={"x.box": goal[0], "y.box": goal[1], "z.box": height},
+    )

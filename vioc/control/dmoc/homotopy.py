@@ -17,7 +17,8 @@ from vioc.control.problem.status import Status
 WIDE = 1.0  # m^2/s^2, where a search begins: a body of weight m g hovers by WIDE/g
 FALL, STEEPEST, FLATTEST = 0.3, 1e-3, 0.9  # of the smoothing from one solve to the next
 EASY = 10  # iterations of a solve after which the next may fall further
-BUDGET = 60  # of a solve but the first
+FIRST, NARROWER, PATIENCE = 4, 0.1, 200  # first solves at most, from one to the next, iterations of each
+BUDGET = 150  # of a solve behind them
 LOOSE = 1e-6  # tolerance of solves that are not the last
 
 
@@ -55,6 +56,7 @@ def follow(solve: Solve, own: float, wide: float, max_iterations: int) -> tuple[
 
     Notes
     -----
+    Where the widest has no solution, narrower ones are tried: what is near is then not felt from all sides.
     A fall that does not succeed is tried again from the last solution with the root of its factor. Where no
     fall of `FLATTEST` does, the last solution is returned with the status of the one that failed.
     """
@@ -83,7 +85,11 @@ def follow(solve: Solve, own: float, wide: float, max_iterations: int) -> tuple[
             fall = float(np.sqrt(fall))
         stopped = found.status in (Status.INTERRUPTED, Status.NOT_FINITE) or count >= max_iterations
         if best is None:
-            return done, level, stages
+            if stopped or level <= own or len(stages) == FIRST:
+                return done, level, stages
+            level, fall = max(own, NARROWER * level), FALL
+            found = attempt(level)
+            continue
         least = reached(stages)
         if stopped or fall > FLATTEST:
             return replace(best, status=found.status, iterations=count, seconds=seconds), least, stages

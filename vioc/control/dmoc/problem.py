@@ -12,7 +12,7 @@ import numpy as np
 from vioc.checks import near_misses
 from vioc.control.costs.cost import Cost
 from vioc.control.dmoc.curve import curve, quantities, unknowns
-from vioc.control.dmoc.homotopy import BUDGET, LOOSE, WIDE, Stage, follow
+from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.separable import Block
@@ -163,7 +163,7 @@ class Problem:
         t = self.transcription(self._form(solver, form))
         limits = self._limits(t, initial)
         own, known = t.own_smoothing, self._duals(guess, t)
-        wide = 0.0 if own is None else own if known is not None else WIDE if smoothing is None else smoothing
+        wide = 0.0 if own is None else smoothing or (WIDE if known is None else own)
         w, p = np.clip(self._start(guess, t, wide), *limits), t.given_values(wide)
         self._check_finite(t, w, p)
         log = Log("dmoc", HEADER, monitor)
@@ -183,7 +183,9 @@ class Problem:
         else:
 
             def stage(level: float, before: tuple[Found, float] | None, last: bool) -> tuple[Found, float]:
-                q, start, count = t.given_values(level), (w, known), max_iterations
+                q, start, count = t.given_values(level), (w, known), min(max_iterations, PATIENCE)
+                if before is None and level != wide:
+                    start = np.clip(self._start(guess, t, level), *limits), known
                 more = {"ipopt.constr_viol_tol": CENTERED * own} if last else {}
                 if before is not None:
                     more |= BETWEEN
