@@ -16,6 +16,7 @@ from studies import quadruped_mujoco as peer
 from studies.peer_mujoco import package
 from studies.quadruped_robot import CONE, FRICTION, JOINTS, LEGS
 from vioc import Contact, ContactVI, ModeVI, System, read_urdf
+from vioc.compile.compiler import find_compiler
 
 BASE = ("base_x", "base_y", "base_z", "base_yaw", "base_pitch", "base_roll")
 PLACES = tuple(f"{leg}_foot:{axis}" for leg in LEGS for axis in "xy")
@@ -60,7 +61,7 @@ class Legged:
     @cached_property
     def plant(self) -> ContactVI:
         """With contact that finds out by itself."""
-        return ContactVI(self.system, self.dt, backend="compiled")
+        return ContactVI(self.system, self.dt, backend="compiled" if find_compiler() else "virtual")
 
     def state(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Of configurations and velocities (18,), momenta M v."""
