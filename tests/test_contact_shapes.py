@@ -118,6 +118,24 @@ def test_slopes_of_gaps_are_their_normals(kinds):
             np.testing.assert_allclose(slope, normal, atol=1e-9)
 
 
+def test_slopes_are_finite_where_shapes_are_aligned():
+    """Symmetric poses are where quotients vanish: a rod along a box, above its middle, along another rod."""
+    pill, box = Capsule(0.1, 0.6, (1.0, 0.0, 0.0)), Box((0.5, 0.3, 0.2))
+    R, p = ca.SX.sym("R", 3, 3), ca.SX.sym("p", 3)
+    for pair in (*parts(box, pill), *parts(pill, pill), *parts(box, Sphere(0.1))):
+        rows = tuple(tuple(R[i, j] for j in range(3)) for i in range(3))
+        gap, n, point = meet(at(pair[0], np.eye(3), np.zeros(3)), at(pair[1], rows, ca.vertsplit(p)))
+        values, wanted = ca.vertcat(gap, *n, *point), ca.vertcat(ca.vec(R), p)
+        f = ca.Function("f", [R, p], [ca.jacobian(values, wanted), ca.hessian(gap, wanted)[0]])
+        for turned in (np.eye(3), [[0, -1, 0], [1, 0, 0], [0, 0, 1]], [[0, 0, -1], [0, 1, 0], [1, 0, 0]]):
+            for place in ([0, 0, 0.5], [0.25, 0, 0.5], [0.25, 0.15, 0.5], [0.7, 0, 0]):
+                assert all(np.isfinite(np.array(m)).all() for m in f(np.array(turned, float), place)), (
+                    pair,
+                    turned,
+                    place,
+                )
+
+
 def test_terrain_is_a_distance_where_it_is_flat_against_the_sphere():
     land = Terrain(lambda x, y: 0.1 * ca.sin(2 * x) * ca.cos(y))
     rng = np.random.default_rng(3)

@@ -172,8 +172,9 @@ def _nearest(block: Block, place: Vector, e: Vector) -> Any:
     starts, ends = at_low >= 0, at_high <= 0
     left, right = ca.SX(-1.0), ca.SX(1.0)
     for x, c, h in zip(place, e, block.half, strict=True):
+        steep = ca.fabs(c) > LEVEL
         for side in (-1, 1):
-            s = _clamped((side * h - x) * c / (c * c + TINY))
+            s = ca.if_else(steep, _clamped((side * h - x) / ca.if_else(steep, c, 1.0)), 0.0)
             g = slope(s)
             falls, rises = ca.logic_and(g < 0, s > left), ca.logic_and(g > 0, s < right)
             left, at_low = ca.if_else(falls, s, left), ca.if_else(falls, g, at_low)
