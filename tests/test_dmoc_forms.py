@@ -149,7 +149,7 @@ def test_what_is_eliminated():
     run = f.rollout(args[0], args[1][None])
     x, x1 = (np.where(np.isin(range(f.nx), eq.eliminated), 0.0, row) for row in run.x)
     theta = list(f.parameters.values())
-    given = ca.DM(eq.given_next(*map(ca.SX, (x, args[1], x1, run.multipliers[0], 0, f.dt, theta))))
+    given = ca.DM(eq.given_next(*map(ca.SX, (x, args[1], x1, run.multipliers[0], 0, f.dt, theta, 0))))
     assert given.full().ravel() == pytest.approx(run.x[1, list(eq.eliminated)], abs=1e-11)
 
 

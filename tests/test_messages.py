@@ -178,18 +178,6 @@ def test_children_in_round_brackets():
         vioc.universal("u")(vioc.tz(1.0))
 
 
-def test_dmoc_says_that_it_has_no_contacts():
-    """Not that a property `residual` should be defined: what it says is to be done by whoever asks."""
-    ball = System(
-        vioc.free("b", frame="ball", mass=vioc.Mass(1.0, (0.01, 0.01, 0.01))),
-        Gravity(0, 0, -9.81),
-        vioc.Contact("ball", radius=0.1, name="floor"),
-        vioc.JointForce("b-x", "push"),
-    )
-    with pytest.raises(ValueError, match=r"dmoc: a step with contacts .*\(floor\).* vioc.control.optimize"):
-        vioc.control.dmoc.solve(MaximalVI(ball, 0.01), None, steps=5)
-
-
 def test_small_linearizations_print_their_numbers():
     x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
     f = vioc.CasadiMap(
