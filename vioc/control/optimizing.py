@@ -39,7 +39,7 @@ TAKES = {  # what a method knows beside the map, the cost, a guess, x0, steps an
     "projection": {"dt", "direction", "warmup", "projection", "armijo"},
     MULTIPLE: {"dt", "warmup", "projection", "armijo"},
     "ddp": {"bounds", "direction"},
-    "dmoc": {*LIMITS, *FREE, "dt", "rates", "quadrature", "solver", "form", "options"},
+    "dmoc": {*LIMITS, *FREE, "dt", "rates", "quadrature", "solver", "form", "options", "smoothing"},
 }
 OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - FREE - {"dt"}
 WAYS = {  # by `direction`
@@ -147,8 +147,8 @@ def optimize(
         default the convex part of the cost, so that stiff terminal weights are in the gains too; ``armijo``,
         an `Armijo`.
 
-        Of DMOC: ``rates``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` as in
-        `dmoc.Problem.solve`.
+        Of DMOC: ``rates``, ``quadrature`` as in `dmoc.Phase`; ``solver``, ``form``, ``options`` and, of maps
+        with contact, ``smoothing`` as in `dmoc.Problem.solve`.
 
     Returns
     -------

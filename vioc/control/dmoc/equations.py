@@ -8,7 +8,6 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import few
 from vioc.maps.protocol import OneStepMap
 
 
@@ -84,14 +83,6 @@ def _explicit(f: OneStepMap) -> ca.Function:
     """x_next - f(x, u) from the kernel of a map without a residual."""
     step = f.explicit
     if step is None:
-        touches = () if f.system is None else f.system.inequality_names
-        if touches:
-            raise ValueError(
-                f"dmoc: a step with contacts or limits of joints ({few(touches)}) is the solution of a "
-                "problem of its own, not part of this one. Use vioc.control.optimize or "
-                "optimize_ddp, which go along steps as they are solved, or leave them out of the system and "
-                "give limits as `bounds`"
-            )
         raise TypeError(
             f"{type(f).__name__} has neither a residual nor an explicit step as a CasADi function: define "
             "the property `residual`, (x, u, x_next, multipliers, t, dt, parameters) -> rows, zero on a step"
