@@ -36,7 +36,7 @@ STUDY = Study(
     random=Claim("random impacts", at_least(5_000), full_only=True),
     gained=Claim("largest energy after over before", at_most(1 + 1e-9)),
     entered=Claim("fastest that a contact closes after, over the fastest before", at_most(1e-6)),
-    coned=Claim("friction over mu times the normal impulse, largest", at_most(1 + 1e-6)),
+    coned=Claim("friction beyond mu times the normal impulse, over the largest impulse", at_most(1e-6)),
     arm=Claim("7-joint arm on its hand and elbow: energy won, over that at the start", at_most(0.0)),
     arm_impacts=Claim("its impacts", at_least(2)),
     slopes=Claim("derivatives of its steps with impacts against differences, relative", at_most(1e-5)),
@@ -163,7 +163,7 @@ def shots(report: Report, rng: np.random.Generator) -> None:
             for t in f.touches.all:
                 size = np.hypot(p[f"{t.name}.t1"], p[f"{t.name}.t2"])
                 mu = float(np.ravel(f.touches.friction(f.theta))[0])
-                coned = max(coned, size / (mu * p[t.name] + 1e-9))
+                coned = max(coned, (size - mu * p[t.name]) / np.abs(hit.multipliers).max())
     report.measure(gained=gained, entered=entered, coned=coned)
     if not report.quick:
         report.measure(random=count)
