@@ -213,7 +213,10 @@ class ContactVI(TouchingMap):
     def _doubts(
         self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
     ) -> np.ndarray:
-        """Those that end elsewhere than velocities and impulses of contacts and constraints lead."""
+        """Those that end elsewhere than their mean momentum leads with the masses at their start.
+
+        Over the step it is (p_k + impulses of contacts and constraints + p_k+1)/2, whatever forces act.
+        """
         if self.bounces is not None:
             return np.zeros(X[..., 1:, 0].shape, bool)  # flights look after themselves
         h, q = lengths[..., 1:, None], X[..., : self.nd]
@@ -221,27 +224,26 @@ class ContactVI(TouchingMap):
         before = np.concatenate([carry[..., None, self.nx :], rates[..., :-1, :]], axis=-2)
         doubtful = (np.abs(rates - before) * h).max(axis=-1) > JUMP / 2
         if doubtful.any():
-            x = X[..., :-1, :][doubtful]
-            M, push = self._kick(x, multipliers[doubtful], self.theta)
-            v = self.velocities(x) + np.linalg.solve(M, push)[..., 0]
+            x, after = X[..., :-1, :][doubtful], X[..., 1:, :][doubtful]
+            push, own = (
+                self._push(x, multipliers[doubtful], self.theta)[0][..., 0],
+                slice(self.nq, self.nq + self.nd),
+            )
+            x[..., own] = (x[..., own] + push + after[..., own]) / 2
+            v = self.velocities(x)
             doubtful[doubtful] = ~((np.abs(rates[doubtful] - v) * h[doubtful]).max(axis=-1) <= JUMP)
         return doubtful
 
     @shared
-    def _kick(self) -> Evaluator:
-        """(x, multipliers, parameters) -> mass matrix, and impulses on the dynamic variables."""
-        lag, (q, theta) = self.lagrangian, self._q_and_parameters
-        p = self.symbols.multipliers
-        M = lag.function("M", [lag.M])(
-            q, *(ca.SX.zeros(n) for n in (self.nq, len(lag.system.inputs), 1)), theta
-        )
+    def _push(self) -> Evaluator:
+        """(x, multipliers, parameters) -> impulses on the dynamic variables."""
+        (q, theta), p = self._q_and_parameters, self.symbols.multipliers
         place, push = self.nm, -self.constraint(q, theta)[1].T @ part(p, 0, self.nm)
         for touch, J in zip(self.touches.all, self.touches.rows(self.touches.held(q, theta)), strict=True):
             push = push + J.T @ p[place : place + J.shape[0]]
             place += len(touch.multipliers)
-        own = slice(0, self.nd)
-        outputs = [ca.densify(M[own, own]), ca.densify(push[own])]
-        return Evaluator(ca.Function("kick", [self.symbols.x, p, theta], outputs, OPTIONS))
+        args = [self.symbols.x, p, theta]
+        return Evaluator(ca.Function("push", args, [ca.densify(push[: self.nd])], OPTIONS))
 
     def _settled(self, step, found, error):
         if self.bounces is not None:
