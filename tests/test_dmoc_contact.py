@@ -7,6 +7,9 @@ import pytest
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MaximalVI, System, tx, tz
 from vioc.control import Cost, dmoc
+from vioc.control.dmoc.homotopy import follow
+from vioc.control.dmoc.solvers import Found
+from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError
 
 G = 9.81
@@ -83,3 +86,16 @@ def test_an_end_at_a_wider_smoothing_is_said():
         dmoc.solve(f, push, periodic=["z", "p.z"], **problem)
     best = caught.value.result
     assert not best.converged and min(s.smoothing for s in best.stages if s.status == "converged") > 1e-6
+
+
+def test_a_search_that_is_stopped_on_its_way_has_not_converged():
+    """Each of its solves does; the smoothing that it reaches is not the map's."""
+    w = np.zeros(1)
+
+    def solve(level, before, last):
+        return Found(w, w, Status.CONVERGED, 30, 0.0, {}), 0.0
+
+    found, reached, stages = follow(solve, 1e-8, 1.0, 60)
+    assert found.status is Status.MAX_ITERATIONS and reached > 1e-8 and len(stages) == 2
+    found, reached, _ = follow(solve, 1e-8, 1.0, 10_000)
+    assert found.status is Status.CONVERGED and reached == 1e-8

@@ -92,7 +92,9 @@ def follow(solve: Solve, own: float, wide: float, max_iterations: int) -> tuple[
             continue
         least = reached(stages)
         if stopped or fall > FLATTEST:
-            return replace(best, status=found.status, iterations=count, seconds=seconds), least, stages
+            # the last may have succeeded, short of the map's own
+            status = Status.MAX_ITERATIONS if found.status is Status.CONVERGED else found.status
+            return replace(best, status=status, iterations=count, seconds=seconds), least, stages
         level = max(own, least * fall)
         found = attempt(level)
 

@@ -21,6 +21,7 @@ from vioc.control.dmoc.solvers import SOLVERS, Found, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import HEADER, History, Log, Record, check_ending, finished
+from vioc.control.problem.status import Status
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import by_name
@@ -177,16 +178,14 @@ class Problem:
             mu, nu = (None, None) if duals is None else duals
             return self._solvers[key](w, p, limits, mu, nu, log)
 
-        stages: list[Stage] = []
-        if own is None:
-            outcome = one(p, w, known, tolerance, max_iterations, {})
-        else:
+        def search(guess: Any, w: np.ndarray, known: Any) -> tuple[Found, float, list[Stage]]:
+            """Contact from afar to the map's own, from a guess."""
 
             def stage(level: float, before: tuple[Found, float] | None, last: bool) -> tuple[Found, float]:
                 q, start, count = t.given_values(level), (w, known), min(max_iterations, PATIENCE)
                 if before is None and level != wide:
                     start = np.clip(self._start(guess, t, level), *limits), known
-                more = {"ipopt.constr_viol_tol": CENTERED * own} if last else {}
+                more = {"ipopt.constr_viol_tol": CENTERED * (own or 0.0)} if last else {}
                 if before is not None:
                     more |= BETWEEN
                     found, there = before
@@ -197,8 +196,27 @@ class Problem:
                 found = one(q, *start, tolerance if last else max(LOOSE, tolerance), count, more)
                 return found, float(t.program.values(found.w, q)[0])
 
-            outcome, wide, stages = follow(stage, own, wide, max_iterations)
-            p = t.given_values(wide)
+            return follow(stage, own or 0.0, wide, max_iterations)
+
+        stages: list[Stage] = []
+        if own is None:
+            outcome, reached = one(p, w, known, tolerance, max_iterations, {}), wide
+        else:
+            outcome, reached, stages = search(guess, w, known)
+            for again in (True, False):  # from where it ended, then from the guess that needs none
+                if outcome.status in (Status.CONVERGED, Status.INTERRUPTED):
+                    break
+                other = None
+                if again:
+                    raw = Raw(t, outcome.w, outcome.mu, np.zeros_like(outcome.w), p, *limits)
+                    ended = solution(self, raw, outcome, History.of(log.records), stages)
+                    other = [part.trajectory for part in ended.phases]
+                retried = search(other, np.clip(self._start(other, t, wide), *limits), None)
+                stages += retried[2]
+                if retried[0].status is Status.CONVERGED or retried[1] < reached:
+                    outcome, reached = retried[:2]
+            outcome = replace(outcome, iterations=sum(s.iterations for s in stages))
+            p = t.given_values(reached)
         raw = Raw(t, outcome.w, outcome.mu, self._bounds_duals(t, outcome, p), p, *limits)
         found = solution(self, raw, outcome, History.of(log.records), stages)
         return finished(found, None, monitor, raise_on_failure)
