@@ -171,8 +171,8 @@ def draw(report: Report, looked: list[Looked]) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     left.hist(np.log10([max(r.product, 1e-14) for r in looked]), 30)
     left.set(title="largest gap times impulse of each run", xlabel="log10, m N s", ylabel="runs")
-    right.hist([r.gained for r in looked], 30, color="C2")
-    right.set(title="most energy above the start's, of what moves", xlabel="share", ylabel="runs")
+    right.hist([1e3 * r.gained for r in looked], 30, color="C2")
+    right.set(title="most energy above the start's, of what moves", xlabel="per mille", ylabel="runs")
     report.save(figure)
 
 

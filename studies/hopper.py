@@ -39,7 +39,7 @@ STUDY = Study(
     fine_replay=Claim("the same of 100 steps", at_most(1e-6), full_only=True),
     starts=Claim(
         f"of {STARTS} random starts of the printed problem, smoothing 1e-7, converge, %",
-        at_least(50.0),
+        at_least(90.0),
         full_only=True,
     ),
     start_iterations=Claim("their iterations, median", full_only=True),
