@@ -7,6 +7,7 @@ the smoothed step; docs/maths/contact.md, "Derivatives".
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,14 @@ class ContactDerivatives:
         return Evaluator(self._f.backend.program(build, "contact_first"))
 
     @cached_property
+    def _residual(self) -> Evaluator:
+        def build() -> ca.Function:
+            args, R, _ = self._symbols
+            return ca.Function("residual", args, [R], OPTIONS)
+
+        return Evaluator(self._f.backend.program(build, "contact_residual"))
+
+    @cached_property
     def _second(self) -> Evaluator:
         def build() -> ca.Function:
             args, R, X = self._symbols
@@ -93,9 +102,14 @@ class ContactDerivatives:
         f, nd = self._f, self._f.nd
         V = (steps.x1[:, :nd] - steps.x0[:, :nd]) / steps.h[:, None]
         z = np.hstack([V, steps.multipliers])
-        arguments = steps.x0, steps.u, z, steps.t[:, None], steps.h[:, None], theta, np.array([kappa])
-        R_s, R_z, X_s, X_z = self._first(*arguments)
+        given = steps.t[:, None], steps.h[:, None], theta, np.array([kappa])
+        _, R_z, _, _ = self._first(steps.x0, steps.u, z, *given)
         scale = 1 / np.abs(R_z).max(axis=2, keepdims=True, initial=1e-300)  # laws of speeds and of energies
+        with suppress(np.linalg.LinAlgError):  # V is a difference of places; contacts magnify its rounding
+            left = self._residual(steps.x0, steps.u, z, *given)[0]
+            z = z - np.linalg.solve(scale * R_z, scale * left)[..., 0]
+        arguments = steps.x0, steps.u, z, *given
+        R_s, R_z, X_s, X_z = self._first(*arguments)
         R_s, R_z = scale * R_s, scale * R_z
         try:
             solved = -np.linalg.solve(R_z, R_s)
