@@ -320,7 +320,7 @@ def test_forces_of_unequal_steps_and_of_parts(kind, monkeypatch):
     run = f.rollout(f.initial_state({"z": -1.0}), steps=len(lengths), dt=lengths)
     np.testing.assert_allclose(run["tension.rod"][1:], 19.6, rtol=1e-9)
 
-    def third(carry, X, h):
+    def third(carry, X, h, multipliers):
         return (np.arange(X.shape[-2] - 1) == 2) & (X.shape[-2] == 7)
 
     monkeypatch.setattr(divisible, "AGREED", np.nan)  # what is in doubt is taken in parts

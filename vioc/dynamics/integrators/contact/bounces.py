@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import casadi as ca
 import numpy as np
-from scipy.optimize import brentq
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
@@ -179,6 +178,8 @@ class Bounces:
         return held
 
     def _flight(self, f, x, u, t: float, left: float, held: np.ndarray) -> tuple[Flight, int | None]:
+        from scipy.optimize import brentq  # late: a map without restitution needs no scipy
+
         free, at = self.without(f, held)
         apart = np.flatnonzero(self.bouncing & ~held)
 
