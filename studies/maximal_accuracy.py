@@ -321,7 +321,7 @@ def products(report: Report) -> None:
         step = f.interior.solve(run.x[k], np.zeros(0), run.t[k], DT, np.zeros(0))
         after = np.array([run[f"gap.corner-{i + 1}"][k + 1] for i in range(8)])
         worst = max(
-            worst, np.abs(after / DT * step.leaving.impulses.reshape(8, -1)[:, 0] / f.barrier - 1).max()
+            worst, np.abs(after / DT * step.ends[0].impulses.reshape(8, -1)[:, 0] / f.barrier - 1).max()
         )
     report.measure(product=worst)
 
