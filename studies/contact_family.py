@@ -62,7 +62,7 @@ def on_floor(m: RandomMechanism) -> vioc.System:
     kinematics = vioc.Kinematics(m.system)
     tips = [n for n in m.system.frame_names if n.startswith("tip")]
     level = min(kinematics.position(tip, m.q)[2] for tip in tips) - RADIUS - BELOW
-    floor = vioc.HalfSpace((0, 0, float(level)))
+    floor = vioc.shapes.HalfSpace((0, 0, float(level)))
     spheres = [
         vioc.Contact.sphere(tip, RADIUS, ground=floor, friction=FRICTION, name=f"on-{tip}") for tip in tips
     ]

@@ -28,7 +28,6 @@ from vioc import (
     MaximalVI,
     P,
     PairContact,
-    Sphere,
     System,
 )
 from vioc.compile.compiler import find_compiler
@@ -36,6 +35,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.contact.derivatives import equations
 from vioc.errors import ChartWarning, StepError
 from vioc.maps.derivatives import Steps
+from vioc.shapes import Sphere
 
 DT, G = 0.01, 9.81
 DOWN = Gravity(0, 0, -G)

@@ -17,7 +17,6 @@ from vioc import (
     Contact,
     ContactVI,
     Gravity,
-    HalfSpace,
     JointDamping,
     JointForce,
     JointLimits,
@@ -28,6 +27,7 @@ from vioc import (
 )
 from vioc.control import Cost, dmoc
 from vioc.dynamics.description.component import Inequality, Meeting
+from vioc.shapes import HalfSpace
 
 G = 9.81
 

@@ -14,9 +14,10 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc import Box, Contact, Gravity, Mass, MaximalVI, PairContact, System
+from vioc import Contact, Gravity, Mass, MaximalVI, PairContact, System
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
+from vioc.shapes import Box
 
 EDGE, FRICTION, DT, SIDE = 0.2, 0.5, 0.01, 3  # m, -, s, boxes a layer each way
 SPACING, HEIGHT, LIFT = 0.37, 0.35, 0.25  # m, between boxes, layers, and of the lowest

@@ -12,7 +12,8 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc import Contact, ContactVI, Gravity, Mass, PairContact, Sphere, System
+from vioc import Contact, ContactVI, Gravity, Mass, PairContact, System
+from vioc.shapes import Sphere
 
 DT, G, E = 0.01, 9.81, 0.9
 DOWN = Gravity(0, 0, -G)

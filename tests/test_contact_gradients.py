@@ -5,8 +5,9 @@ import pytest
 
 import vioc
 from studies.contact_gradients import DT, STUDY, G, ball, balls, box, compared, leg, tumbling
-from vioc import Contact, ContactVI, Gravity, HalfSpace, JointLimits, Mass, MaximalVI, P, System
+from vioc import Contact, ContactVI, Gravity, JointLimits, Mass, MaximalVI, P, System
 from vioc.errors import ModelError
+from vioc.shapes import HalfSpace
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from vioc import (
     Contact,
     ContactVI,
     Gravity,
-    HalfSpace,
     JointForce,
     JointLimits,
     K,
@@ -20,7 +19,6 @@ from vioc import (
     MidpointVI,
     P,
     PairContact,
-    Sphere,
     System,
     ry,
     tx,
@@ -29,6 +27,7 @@ from vioc import (
 from vioc.compile.compiler import find_compiler
 from vioc.errors import ConstraintError, CrossingWarning, ModelError
 from vioc.maps.derivatives import Steps
+from vioc.shapes import HalfSpace, Sphere
 
 DT, G = 0.01, 9.81
 DOWN = Gravity(0, 0, -G)

@@ -14,7 +14,6 @@ from vioc import (
     Contact,
     ContactVI,
     Gravity,
-    HalfSpace,
     JointForce,
     JointLimits,
     LinearTimeVI,
@@ -39,6 +38,7 @@ from vioc.maps.named import Symbols
 from vioc.maps.noisy import NoisyMap
 from vioc.maps.suite import CHECKS, Case, check_map, tensors
 from vioc.models import load
+from vioc.shapes import HalfSpace
 
 DT = 0.02
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Contact, Gravity, HalfSpace, JointLimits, Mass, MaximalVI, System
+from vioc import Contact, Gravity, JointLimits, Mass, MaximalVI, System
+from vioc.shapes import HalfSpace
 from vioc.viz import plot_constraints, plot_multipliers
 from vioc.viz.animation import clipped, stage
 from vioc.viz.scene import scene_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casadi import GlobalOptions
 
-from vioc import cables, drawing, errors
+from vioc import cables, components, drawing, errors, shapes
 from vioc.dynamics.consistency import consistent_configuration, project_velocity
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.description.frame import Frame, chain, rx, ry, rz, se3, twist, tx, ty, tz
@@ -52,17 +52,14 @@ from vioc.dynamics.terms.constraints import (
 from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.terms.pairs import GearConstraint, cam, screw
+from vioc.dynamics.terms.pairs import GearConstraint
 from vioc.dynamics.terms.potentials import (
     Gravitation,
     Gravity,
     LinearSpring,
     MassGravity,
-    PolynomialSpring,
     TorsionalSpring,
 )
-from vioc.dynamics.terms.shapes import Box, Capsule, HalfSpace, Hull, Sphere
-from vioc.dynamics.terms.terrain import Terrain
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.dynamics.terms.wrenches import Wrench, WrenchInput, wrench_inputs
 from vioc.errors import ModelError, OptimizationError, StepError
@@ -77,8 +74,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Box",
-    "Capsule",
     "CasadiMap",
     "Composition",
     "Contact",
@@ -90,8 +85,6 @@ __all__ = [
     "GearConstraint",
     "Gravitation",
     "Gravity",
-    "HalfSpace",
-    "Hull",
     "Joint",
     "JointDamping",
     "JointForce",
@@ -114,13 +107,10 @@ __all__ = [
     "PairContact",
     "PointConstraint",
     "PointOnPlane",
-    "PolynomialSpring",
     "RungeKutta",
-    "Sphere",
     "StepError",
     "StringConstraint",
     "System",
-    "Terrain",
     "TorsionalSpring",
     "Trajectory",
     "UserConstraint",
@@ -129,9 +119,9 @@ __all__ = [
     "Wrench",
     "WrenchInput",
     "cables",
-    "cam",
     "chain",
     "coincident",
+    "components",
     "consistent_configuration",
     "control",
     "cylindrical",
@@ -152,8 +142,8 @@ __all__ = [
     "rx",
     "ry",
     "rz",
-    "screw",
     "se3",
+    "shapes",
     "spherical",
     "twist",
     "tx",
@@ -188,7 +178,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in ("control", "models", "viz"):  # imported when asked for: control brings scipy
         return importlib.import_module(f"vioc.{name}")
-    for room in (cables, errors):
+    for room in (cables, components, errors, shapes):
         if name in getattr(room, "__all__", dir(room)) and not name.startswith("_"):
             raise AttributeError(f"module 'vioc' has no attribute {name!r}; it is {room.__name__}.{name}")
     raise AttributeError(f"module 'vioc' has no attribute {name!r}")
