@@ -2,5 +2,6 @@
 
 from vioc.dynamics.terms.pairs import cam, screw
 from vioc.dynamics.terms.potentials import PolynomialSpring
+from vioc.dynamics.terms.rotors import RotorInertia
 
-__all__ = ["PolynomialSpring", "cam", "screw"]
+__all__ = ["PolynomialSpring", "RotorInertia", "cam", "screw"]

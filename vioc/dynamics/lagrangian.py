@@ -241,8 +241,18 @@ class Lagrangian:
             links = self._generic_links(i)
             for link, composite in zip(links, recursions.composite_inertias(links), strict=True):
                 size = recursions.paired(link.twist, recursions.times_inertia(*composite, *link.twist))
-                diagonals[link.index] = max(diagonals[link.index], size)
+                diagonals[link.index] = max(diagonals[link.index], size + float(link.rotor))
         return np.where(diagonals > 0, diagonals, 1.0)[: self.nd]
+
+    def rotors(self, theta: np.ndarray) -> np.ndarray:
+        """Inertias that belong to one variable alone (nq,), `RotorInertia`."""
+        values = dict(zip(self.system.parameters, theta, strict=True))
+        found = np.zeros(self.nq)
+        for kinetic in self.system.kinetic:
+            a = kinetic.inertia
+            a = a.of(values[a.name]) if isinstance(a, Parameter) else a
+            found[self.system.variable_index(kinetic.variable)] += float(a)
+        return found
 
     # -- numbers ----------------------------------------------------------------------------------
 

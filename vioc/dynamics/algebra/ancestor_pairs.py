@@ -66,7 +66,11 @@ class AncestorPairs:
 
     def blocks(self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray) -> StepBlocks:
         """Blocks at midpoints q (N, nq), velocities v (N, nq), step lengths h (N,)."""
-        return self._products(self._vectors, [q, v, h[:, None], theta])
+        found = self._products(self._vectors, [q, v, h[:, None], theta])
+        if self._lagrangian.system.kinetic:
+            rotors = np.diag(self._lagrangian.rotors(theta)) / h[:, None, None]
+            found = StepBlocks(found.D11 + rotors, found.D12 - rotors, found.D22 + rotors)
+        return found
 
     def blocks_along(
         self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray

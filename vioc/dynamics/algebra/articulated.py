@@ -118,7 +118,11 @@ class ArticulatedInverse:
     ) -> ArticulatedInverse:
         """Solver of (M + diag) x = s b over the first `n` variables, M the mass matrix at some poses."""
         joints = [Joint(link.parent, link.index if link.index < n else None, link.twist) for link in links]
-        return ArticulatedInverse(joints, places, [*map(_inertia, links)], diagonal, scale)
+        whole = list(diagonal)
+        for link in links:
+            if link.index < n:
+                whole[link.index] = vec.plus(whole[link.index], link.rotor)
+        return ArticulatedInverse(joints, places, [*map(_inertia, links)], whole, scale)
 
     def solve(self, b: Sequence[Any]) -> list[Any]:
         """x with K x = s b."""

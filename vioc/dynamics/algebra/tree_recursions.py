@@ -41,6 +41,8 @@ class Link:
         Twist of the joint in its own axes, which is constant: linear, angular.
     mass, moment, inertia
         Mass, mass times centre of mass, inertia about the link frame's origin.
+    rotor
+        Inertia that belongs to the variable alone (`RotorInertia`).
     """
 
     index: int
@@ -52,6 +54,7 @@ class Link:
     mass: Any = 0.0
     moment: Vector = vec.ZERO
     inertia: Matrix = vec.NOTHING
+    rotor: Any = 0.0
 
     # filled by `sweep`: pose in the parent link, body velocity, gravity, subtree wrench and inertia
     R: Matrix = field(default=vec.IDENTITY, repr=False)
@@ -103,6 +106,11 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
             target.mass = vec.plus(target.mass, m)
             target.moment = vec.add(target.moment, vec.scale(m, com))
             target.inertia = vec.matadd(target.inertia, vec.matadd(about, _point(m, com)))
+    for kinetic in system.kinetic:
+        index = system.variable_index(kinetic.variable)
+        for link in links:
+            if link.index == index:
+                link.rotor = vec.plus(link.rotor, number(kinetic.inertia))
     return links, places
 
 
@@ -162,11 +170,13 @@ def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
         (link.v, link.w, link.g), P[i], W[i], T = _forward(
             link.pose, link.twist, above, v[link.index], body, T
         )
+        T = vec.plus(T, vec.times(0.5, vec.times(link.rotor, v[link.index] ** 2)))
     for i in reversed(range(len(links))):
         link, up = links[i], links[i].parent
         Lv[link.index], Lq[link.index], P[up], W[up] = _backward(
             link.pose, link.twist, link.state, P[i], W[i], P[up], W[up]
         )
+        Lv[link.index] = vec.plus(Lv[link.index], vec.times(link.rotor, v[link.index]))
     return Sweep(T, Lq, Lv, links, P[:-1])
 
 
@@ -251,6 +261,7 @@ def second_derivatives(swept: Sweep, n: int) -> SecondDerivatives:
                 vq[a][b] = D
             qq[a][b] = qq[b][a] = K
             i = above.parent
+        vv[link.index][link.index] = vec.plus(vv[link.index][link.index], link.rotor)
     return SecondDerivatives(qq, vq, vv)
 
 
@@ -290,6 +301,7 @@ def mass_matrix(links: list[Link], n: int) -> list[list]:
             M[above.index][link.index] = M[link.index][above.index] = paired(above.twist, F)
             F = _climbed(above.pose, F)
             i = above.parent
+        M[link.index][link.index] = vec.plus(M[link.index][link.index], link.rotor)
     return M
 
 
@@ -313,6 +325,7 @@ def mass_matrix_of_numbers(links: list[Link], n: int) -> np.ndarray:
         force, torque = ((R[at] @ a[:, :, None])[:, :, 0] for a in (force, torque))
         torque = torque + np.cross(p[at], force)
         at = parent[at]
+    M[index, index] += [float(link.rotor) for link in links]
     return M
 
 

@@ -257,6 +257,13 @@ class Force(Component):
         return ("N m" if driven[-1] in rotational else "N") if driven else ""
 
 
+class Kinetic(Component):
+    """A kinetic energy 1/2 a (dq/dt)^2 of one variable alone, with fields `variable` and `inertia` a."""
+
+    variable: str
+    inertia: Number
+
+
 class Constraint(Component):
     """A holonomic constraint h(q) = 0."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from vioc.checks import near_misses
-from vioc.dynamics.description.component import Component, Constraint, Force, Inequality, Potential
+from vioc.dynamics.description.component import Component, Constraint, Force, Inequality, Kinetic, Potential
 from vioc.dynamics.description.frame import Frame, Pose, nest
 from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.errors import ModelError
@@ -35,14 +35,14 @@ class System:
 
     Parameters
     ----------
-    *components : Frame, Potential, Force, Constraint, Inequality, or iterables of them
+    *components : Frame, Potential, Kinetic, Force, Constraint, Inequality, or iterables of them
         Frames given here are children of the world.
     name : str
         Shown when printed; not part of equality.
 
     Attributes
     ----------
-    frames, potentials, forces, constraints, inequalities : tuples
+    frames, potentials, kinetic, forces, constraints, inequalities : tuples
         What was given, each kind in the order given.
     nodes : tuple of `Node`
         Every frame, parents before children, depth first.
@@ -74,6 +74,7 @@ class System:
         self.name = name
         self.frames = tuple(p for p in parts if isinstance(p, Frame))
         self.potentials = tuple(p for p in parts if isinstance(p, Potential))
+        self.kinetic = tuple(p for p in parts if isinstance(p, Kinetic))
         self.forces = tuple(p for p in parts if isinstance(p, Force))
         self.constraints = tuple(p for p in parts if isinstance(p, Constraint))
         self.inequalities = tuple(p for p in parts if isinstance(p, Inequality))
@@ -105,8 +106,8 @@ class System:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Potentials, forces, constraints, contacts and limits, in this order."""
-        return (*self.potentials, *self.forces, *self.constraints, *self.inequalities)
+        """Potentials, kinetic terms, forces, constraints, contacts and limits, in this order."""
+        return (*self.potentials, *self.kinetic, *self.forces, *self.constraints, *self.inequalities)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -300,7 +301,7 @@ def _rebuild(flat: tuple, components: tuple, name: str) -> System:
 
 def _flatten(items: Iterable) -> Iterator[Frame | Component]:
     for item in items:
-        if isinstance(item, (Frame, Potential, Force, Constraint, Inequality)):
+        if isinstance(item, (Frame, Potential, Kinetic, Force, Constraint, Inequality)):
             yield item
         elif isinstance(item, (list, tuple)):
             yield from _flatten(item)

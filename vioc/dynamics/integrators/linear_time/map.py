@@ -25,6 +25,7 @@ from vioc.dynamics.integrators.linear_time.derivatives import StepDerivatives
 from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepGraphs
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
@@ -97,6 +98,7 @@ class LinearTimeVI(VariationalMap):
                 raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
         self.solver, self.guess = solver, guess
         super().__init__(system, dt, wrap, tolerance, backend)
+        refuse_rotors(system, "LinearTimeVI")
         if solver == "broyden" and not self._compiled:
             raise ModelError(
                 'solver: "broyden" runs in the compiled core only, on open trees: expected '

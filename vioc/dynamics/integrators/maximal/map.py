@@ -43,6 +43,7 @@ from vioc.dynamics.integrators.maximal.tape import BodyTape
 from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared, shared_by_step
@@ -117,6 +118,7 @@ class MaximalVI(DivisibleMap):
     ):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
+        refuse_rotors(system, "MaximalVI")
         self.system, self.dt, self.tolerance = system, dt, float(tolerance)
         self.dt = float(self.lengths(None, 1)[0])
         self.smoothing = float(smoothing)

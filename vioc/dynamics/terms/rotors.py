@@ -1,0 +1,45 @@
+"""Inertia that belongs to a joint's own motion: a rotor behind a gear, MuJoCo's armature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vioc.dynamics.description.component import Kinetic, number, variable
+from vioc.dynamics.description.numbers import Number
+from vioc.errors import ModelError
+
+
+@dataclass(frozen=True, repr=False)
+class RotorInertia(Kinetic):
+    """T = 1/2 a (dq/dt)^2: what a rotor that turns n times as fast as its joint adds, a = n^2 J.
+
+    That the rotor is carried along by the links before its joint is left out (its mass belongs in the link
+    that carries it): terms of order n and less of its inertia. In MJCF this is ``armature``.
+
+    Parameters
+    ----------
+    variable : str
+        Of a frame.
+    inertia : number
+        a >= 0 at the joint, kg m^2 or kg.
+    """
+
+    keyword: ClassVar[str] = "ROTOR-INERTIA"
+
+    variable: str = variable()
+    inertia: Number = number(minimum=0.0)
+
+    def check(self, system: Any) -> None:
+        driven = [n.frame.transform.variable for n in system.nodes]
+        if self.variable not in [v.name for v in driven if v is not None]:
+            raise ModelError(f"expected a variable that moves a frame, got {self.variable!r}")
+
+
+def refuse_rotors(system: Any, integrator: str) -> None:
+    """`ModelError` for integrators that sum over bodies alone."""
+    if system.kinetic:
+        raise ModelError(
+            f"{system.name}: {integrator} has no {system.kinetic[0].label()}; use MidpointVI, or give the rotor "
+            "a frame of its own with a GearConstraint"
+        )
