@@ -40,6 +40,6 @@ def refuse_rotors(system: Any, integrator: str) -> None:
     """`ModelError` for integrators that sum over bodies alone."""
     if system.kinetic:
         raise ModelError(
-            f"{system.name}: {integrator} has no {system.kinetic[0].label()}; use MidpointVI, or give the rotor "
-            "a frame of its own with a GearConstraint"
+            f"{system.name}: {integrator} has no {system.kinetic[0].label()}; use MidpointVI, or give "
+            "the rotor a frame of its own with a GearConstraint"
         )
