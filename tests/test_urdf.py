@@ -17,9 +17,9 @@ import vioc
 from vioc import cli
 from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.formats.files import read
+from vioc.dynamics.formats.robot import Limit, RobotJoint, Unsupported
 from vioc.dynamics.formats.sexpr import read_text, write_text
-from vioc.dynamics.formats.urdf import FLOATING, UrdfWarning, read_urdf, read_urdf_text
-from vioc.dynamics.formats.urdf_model import Limit, Unsupported, UrdfJoint
+from vioc.dynamics.formats.urdf import FLOATING, RobotWarning, read_urdf, read_urdf_text
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms.pairs import GearConstraint
@@ -32,7 +32,7 @@ pytest.importorskip("urdf_parser_py", reason="the extra vioc[urdf] is not instal
 
 def quietly(path, **options):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UrdfWarning)
+        warnings.simplefilter("ignore", RobotWarning)
         return read_urdf(path, **options)
 
 
@@ -210,7 +210,7 @@ def test_joints_limits_shapes_and_names():
     assert model.renamed == {"finger_1.0": "finger_1_0", "finger_2.0": "finger_2_0"}
     assert model.joints["elbow"].limit == Limit(-1.5, 2.0, 4.0, 30.0)
     assert model.joints["yaw"].limit == Limit(-math.inf, math.inf, 2.0, 50.0)
-    assert model.joints["rail"] == UrdfJoint(
+    assert model.joints["rail"] == RobotJoint(
         "prismatic", "arm", "slider", ("rail",), Limit(-0.5, 0.5, 1.0, 40.0), 1.5, 0.2
     )
     assert model.joints["flight"].variables == tuple(f"flight_{part}" for part in FLOATING)
@@ -232,7 +232,7 @@ def test_joints_limits_shapes_and_names():
 
 
 def test_what_is_not_supported_is_listed_and_warned_of_once():
-    with pytest.warns(UrdfWarning) as caught:
+    with pytest.warns(RobotWarning) as caught:
         model = read_urdf(DATA / "every_joint.urdf")
     assert {(u.what, u.where) for u in model.unsupported} == {
         ("damping of a planar joint", "joint 'table'"),
@@ -252,7 +252,7 @@ def test_what_is_not_supported_is_listed_and_warned_of_once():
 
 
 def test_unknown_attributes_are_listed():
-    with pytest.warns(UrdfWarning, match='attribute "color"'):
+    with pytest.warns(RobotWarning, match='attribute "color"'):
         model = robot('<link name="a" color="red"/>')
     assert model.unsupported == (Unsupported('attribute "color"', "link 'a'", 1),)
 
@@ -339,7 +339,7 @@ def test_gravity():
 def test_it_is_a_value():
     model = quietly(DATA / "every_joint.urdf")
     assert pickle.loads(pickle.dumps(model)) == model
-    assert repr(model).startswith("UrdfModel(every_joint: 9 joints, 17 variables")
+    assert repr(model).startswith("Robot(every_joint: 9 joints, 17 variables")
     assert "GivenMass(0.25" in repr(model.system)
     four_bar = read_urdf(DATA / "four_bar.urdf").system
     assert read_text(write_text(four_bar)) == four_bar

@@ -15,7 +15,7 @@ from vioc.dynamics.description.frame import rx, ry, se3, twist, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.joints import free, spherical
 from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.urdf_model import Shape
+from vioc.dynamics.formats.robot import Shape
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.kinematics import FrameGraph, Kinematics

@@ -19,8 +19,8 @@ from vioc.dynamics.description.frame import rx, tx, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.joints import free
 from vioc.dynamics.description.system import System
+from vioc.dynamics.formats.robot import Shape
 from vioc.dynamics.formats.urdf import read_urdf_text
-from vioc.dynamics.formats.urdf_model import Shape
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.terms.cables import SheaveString
 from vioc.dynamics.terms.constraints import StringConstraint, coincident

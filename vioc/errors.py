@@ -130,5 +130,5 @@ class StartOutside(ValueError):
     """A given initial state is outside of a limit along the path, where no input can change it."""
 
 
-class UrdfWarning(UserWarning):
-    """A URDF file says something that the system does not have; the text says what."""
+class RobotWarning(UserWarning):
+    """A robot's file says something that the system does not have; the text says what."""

@@ -135,7 +135,7 @@ def scene_of(
         Of any map of a `System`.
     times : (T,), optional
         s; each takes the sample nearest to it. By default all samples.
-    visuals : path of a URDF file, UrdfModel or sequence of Shape, optional
+    visuals : path of a URDF file, Robot or sequence of Shape, optional
         Shapes that its links are drawn with.
     meshes : path or paths, optional
         Folders in which their meshes are looked up.

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.urdf_meshes import mesh_file, mesh_folders
-from vioc.dynamics.formats.urdf_model import Shape as Drawn
-from vioc.dynamics.formats.urdf_model import UrdfModel
+from vioc.dynamics.formats.meshes import mesh_file, mesh_folders
+from vioc.dynamics.formats.robot import Robot
+from vioc.dynamics.formats.robot import Shape as Drawn
 from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.shapes import Box, Capsule, Hull, Shape, Sphere, triangles
 from vioc.dynamics.terms.terrain import Terrain
@@ -139,7 +139,7 @@ def _carried(node: int, balls: list[tuple[np.ndarray, float]]) -> list[Solid]:
 
 # -- visuals of robots ------------------------------------------------------------------------------
 
-Visuals = str | os.PathLike | UrdfModel | Sequence[Drawn]
+Visuals = str | os.PathLike | Robot | Sequence[Drawn]
 
 
 def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[Solid]:
@@ -148,7 +148,7 @@ def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[
     Parameters
     ----------
     system : System
-    visuals : path of a URDF file, UrdfModel, or sequence of Shape
+    visuals : path of a URDF file, Robot, or sequence of Shape
     meshes : path or paths, optional
         Folders in which ``package://`` and relative paths of meshes are looked up, before those above the
         URDF file and those of ``ROS_PACKAGE_PATH``.
@@ -164,7 +164,7 @@ def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[
         visuals = _read_quietly(path)
         above = path.parents
     folders = mesh_folders(meshes, above)
-    shapes: Sequence[Drawn] = visuals.visuals if isinstance(visuals, UrdfModel) else visuals
+    shapes: Sequence[Drawn] = visuals.visuals if isinstance(visuals, Robot) else visuals
     return [
         Solid(
             system.frame_index(s.frame),
@@ -179,14 +179,14 @@ def visual_solids(system: System, visuals: Visuals, meshes: Any = None) -> list[
     ]
 
 
-def _read_quietly(path: Path) -> UrdfModel:
+def _read_quietly(path: Path) -> Robot:
     import warnings
 
     from vioc.dynamics.formats.urdf import read_urdf
-    from vioc.errors import UrdfWarning
+    from vioc.errors import RobotWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UrdfWarning)  # told when the model was read
+        warnings.simplefilter("ignore", RobotWarning)  # told when the model was read
         return read_urdf(path)
 
 

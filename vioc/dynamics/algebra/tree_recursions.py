@@ -108,9 +108,8 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
             target.inertia = vec.matadd(target.inertia, vec.matadd(about, _point(m, com)))
     for kinetic in system.kinetic:
         index = system.variable_index(kinetic.variable)
-        for link in links:
-            if link.index == index:
-                link.rotor = vec.plus(link.rotor, number(kinetic.inertia))
+        driven = next(one for one in links if one.index == index)
+        driven.rotor = vec.plus(driven.rotor, number(kinetic.inertia))
     return links, places
 
 

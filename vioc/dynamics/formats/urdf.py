@@ -22,19 +22,19 @@ from vioc.dynamics.description.frame import Frame, Transform, nest
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Variable, as_numbers
 from vioc.dynamics.description.system import WORLD, System
-from vioc.dynamics.formats.urdf_geometry import IDENTITY, move, plane, pose, shapes
-from vioc.dynamics.formats.urdf_model import (
+from vioc.dynamics.formats.robot import (
     GivenMass,
     Limit,
+    Robot,
+    RobotJoint,
     Unsupported,
-    UrdfJoint,
-    UrdfModel,
 )
+from vioc.dynamics.formats.urdf_geometry import IDENTITY, move, plane, pose, shapes
 from vioc.dynamics.formats.urdf_xml import Contents, parse
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.pairs import GearConstraint
 from vioc.dynamics.terms.potentials import Gravity
-from vioc.errors import ModelError, UrdfWarning
+from vioc.errors import ModelError, RobotWarning
 
 BASES = ("fixed", "floating")
 SINGLE = ("revolute", "continuous", "prismatic")
@@ -50,7 +50,7 @@ def read_urdf(
     base: str = "fixed",
     inputs: str | Iterable[str] | None = None,
     gravity: Sequence[float] | None = (0.0, 0.0, -9.81),
-) -> UrdfModel:
+) -> Robot:
     """A robot from a URDF file; needs ``pip install "vioc[urdf]"``. Maps take its ``.system``.
 
     Parameters
@@ -79,7 +79,7 @@ def read_urdf(
 
     Warns
     -----
-    UrdfWarning
+    RobotWarning
         Once, with a summary of ``unsupported``.
     """
     if isinstance(path, str) and path.lstrip().startswith("<"):
@@ -94,14 +94,14 @@ def read_urdf_text(
     base: str = "fixed",
     inputs: str | Iterable[str] | None = None,
     gravity: Sequence[float] | None = (0.0, 0.0, -9.81),
-) -> UrdfModel:
+) -> Robot:
     """A robot from the text of a URDF file; `source` is what messages call it. See `read_urdf`."""
     data = re.sub(r"^\s*<\?xml.*?\?>", "", text, count=1, flags=re.DOTALL)  # str has no encoding
     # half a character pair, which no file can hold, is refused with the other characters that XML forbids
     return _build(parse(data.encode(errors="surrogatepass"), source), base, inputs, gravity)
 
 
-def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> UrdfModel:
+def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> Robot:
     if base not in BASES:
         raise ModelError(f"base: expected one of {', '.join(BASES)}, got {base!r}")
     tree = _Tree(contents)
@@ -114,7 +114,7 @@ def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> UrdfMode
     _warn(contents.source, unsupported)
     limits = {v: j.limit for j in tree.joints.values() if j.limit != Limit() for v in j.variables}
     visuals, collisions = (tuple(shapes(contents, tree.frames, k)) for k in ("visuals", "collisions"))
-    return UrdfModel(system, tree.joints, limits, visuals, collisions, unsupported, tree.renamed)
+    return Robot(system, tree.joints, limits, visuals, collisions, unsupported, tree.renamed)
 
 
 class _Tree:
@@ -124,7 +124,7 @@ class _Tree:
         self.contents = contents
         self.nodes: list[tuple[Frame, int]] = []
         self.frames: dict[str, str] = {}  # frame of each link
-        self.joints: dict[str, UrdfJoint] = {}
+        self.joints: dict[str, RobotJoint] = {}
         self.forces: list[JointDamping] = []
         self.renamed: dict[str, str] = {}
         self._used: set[str] = set()
@@ -262,7 +262,7 @@ class _Tree:
         self._used.add(result)
         return result
 
-    def _properties(self, name: str, joint: Any, variables: tuple[str, ...]) -> UrdfJoint:
+    def _properties(self, name: str, joint: Any, variables: tuple[str, ...]) -> RobotJoint:
         damping = (joint.dynamics.damping or 0.0) if joint.dynamics else 0.0
         friction = (joint.dynamics.friction or 0.0) if joint.dynamics else 0.0
         mimic = joint.mimic
@@ -280,7 +280,7 @@ class _Tree:
             if given and len(variables) != 1:
                 self.contents.leave_out(f"{what} of a {joint.type} joint", "joint", name)
         limit = self._limit(name, joint) if len(variables) == 1 else Limit()
-        return UrdfJoint(joint.type, joint.parent, joint.child, variables, limit, damping, friction, mimic)
+        return RobotJoint(joint.type, joint.parent, joint.child, variables, limit, damping, friction, mimic)
 
     def _limit(self, name: str, joint: Any) -> Limit:
         given = joint.limit
@@ -341,4 +341,4 @@ def _warn(source: str, unsupported: tuple[Unsupported, ...]) -> None:
         counts = Counter(u.what for u in unsupported)
         listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())
         message = f"{source}: not or not fully supported: {listed}; `unsupported` says where"
-        warnings.warn(message, UrdfWarning, stacklevel=4)
+        warnings.warn(message, RobotWarning, stacklevel=4)

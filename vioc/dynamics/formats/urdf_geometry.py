@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.dynamics.description.frame import Pose, Transform, Twist
 from vioc.dynamics.description.numbers import Variable, as_numbers
-from vioc.dynamics.formats.urdf_model import Shape
+from vioc.dynamics.formats.robot import Shape
 from vioc.dynamics.formats.urdf_xml import Contents
 from vioc.errors import ModelError
 

@@ -12,7 +12,7 @@ import io
 from dataclasses import dataclass, field
 from typing import Any
 
-from vioc.dynamics.formats.urdf_model import Unsupported
+from vioc.dynamics.formats.robot import Unsupported
 from vioc.errors import ReadError
 
 INSTALL = 'reading URDF needs the package urdfdom-py: pip install "vioc[urdf]"'

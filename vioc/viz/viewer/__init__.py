@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.urdf_model import UrdfModel
+from vioc.dynamics.formats.robot import Robot
 from vioc.viz.scene import Runs, Scene, labelled, scene_of
 from vioc.viz.solids import Visuals
 from vioc.viz.viewer.page import check, write_page
@@ -22,7 +22,7 @@ MOST = 2000  # samples of a run that are kept
 
 
 def view(
-    runs: Runs | System | UrdfModel,
+    runs: Runs | System | Robot,
     q: Any = None,
     *,
     visuals: Visuals | None = None,
@@ -40,12 +40,12 @@ def view(
 
     Parameters
     ----------
-    runs : Trajectory or what has one, sequence of them, batch, dict by label, System, or UrdfModel
+    runs : Trajectory or what has one, sequence of them, batch, dict by label, System, or Robot
         Several trajectories are drawn over each other, each in a colour of its own; a label
         ``"reference"`` is grey and half transparent. A system stands still, with a slider for each variable.
     q : array (nq,) or dict by name, optional
         Where a system stands first.
-    visuals : path of a URDF file, UrdfModel or sequence of Shape, optional
+    visuals : path of a URDF file, Robot or sequence of Shape, optional
         Shapes that links are drawn with.
     meshes : path or paths, optional
         Folders in which the files of meshes are looked up, before those above the URDF file.
@@ -85,7 +85,7 @@ def view(
         check(html, fps, speed)
     load_viser()
     limits = None
-    if isinstance(runs, UrdfModel):
+    if isinstance(runs, Robot):
         visuals = runs if visuals is None else visuals
         limits = {name: limit[:2] for name, limit in runs.limits.items()}
         runs = runs.system

@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
-from vioc.dynamics.formats.urdf_meshes import mesh_corners, mesh_file, mesh_folders
+from vioc.dynamics.formats.meshes import mesh_corners, mesh_file, mesh_folders
 from vioc.dynamics.terms import shapes as contact
 from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.errors import ModelError
@@ -51,7 +51,7 @@ class Limit(NamedTuple):
     effort: float = math.inf
 
 
-class UrdfJoint(NamedTuple):
+class RobotJoint(NamedTuple):
     """A joint as the file has it.
 
     Attributes
@@ -120,13 +120,13 @@ class GivenMass(Mass):
 
 
 @dataclass(frozen=True)
-class UrdfModel:
+class Robot:
     """What a URDF file holds.
 
     Attributes
     ----------
     system : System
-    joints : dict of str to UrdfJoint
+    joints : dict of str to RobotJoint
         Every joint by its name in the file.
     limits : dict of str to Limit
         Of every variable that a joint with limits drives.
@@ -138,7 +138,7 @@ class UrdfModel:
     """
 
     system: System
-    joints: dict[str, UrdfJoint]
+    joints: dict[str, RobotJoint]
     limits: dict[str, Limit]
     visuals: tuple[Shape, ...]
     collisions: tuple[Shape, ...]
@@ -236,6 +236,6 @@ class UrdfModel:
     def __repr__(self) -> str:
         s = self.system
         return (
-            f"UrdfModel({s.name}: {len(self.joints)} joints, {len(s.variables)} variables, "
+            f"Robot({s.name}: {len(self.joints)} joints, {len(s.variables)} variables, "
             f"{len(s.inputs)} inputs, {len(s.constraints)} constraints, {len(self.unsupported)} unsupported)"
         )
