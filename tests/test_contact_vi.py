@@ -188,7 +188,7 @@ def test_what_it_refuses():
     f = ContactVI(leg(), DT)
     with pytest.raises(ConstraintError, match="gap of sole is -0.0"):
         f.rollout(f.initial_state({"z": 0.8, "knee": 0.2}), steps=1)
-    with pytest.raises(ModelError, match="no contacts or limits of joints; use MidpointVI"):
+    with pytest.raises(ModelError, match="no contacts, limits of joints or dry friction; use MidpointVI"):
         ContactVI(System(tz("z", mass=Mass(1.0))), DT)
     with pytest.raises(ModelError, match="use ContactVI or MaximalVI"):
         MidpointVI(leg(), DT)

@@ -149,7 +149,7 @@ def test_wrong_modes(hopper, stance):
         ModeVI(hopper, 0.01, "tow")
     with pytest.raises(ModelError, match="toe: held and sliding"):
         ModeVI(hopper, 0.01, "toe", sliding="toe")
-    with pytest.raises(ModelError, match="no contacts or limits of joints; use MidpointVI"):
+    with pytest.raises(ModelError, match="no contacts, limits of joints or dry friction; use MidpointVI"):
         ModeVI(System(tz("z", mass=1.0)), 0.01)
     with pytest.raises(ValueError, match="jumps: expected 1, one for each joint, or 2 of a periodic motion"):
         dmoc.Problem([dmoc.Phase(stance, 3), dmoc.Phase(stance, 3)], jumps=[None] * 3)

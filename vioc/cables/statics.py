@@ -190,7 +190,7 @@ def _check_gaps(lag: Lagrangian, q: np.ndarray, parameters: dict[str, float]) ->
     for name, item in zip(system.inequality_names, system.inequalities, strict=True):
         gaps = item.gaps(g)
         theta = list({**system.parameters, **parameters}.values())
-        f = ca.Function("gaps", [g.q_vector, g.parameters], [ca.vertcat(*gaps.values())])
+        f = ca.Function("gaps", [g.q_vector, g.parameters], [ca.vertcat(ca.SX(0, 1), *gaps.values())])
         least = float(np.min(np.array(f(q, theta)), initial=np.inf))
         if least < 0:
             raise ModelError(

@@ -274,16 +274,20 @@ class Constraint(Component):
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where two bodies meet, or would, as expressions of a mechanism's coordinates.
+    """Where two bodies meet, or would, or rub, as expressions of a mechanism's coordinates.
 
     Attributes
     ----------
-    gap : SX
-        phi, m; rad of an angle.
+    gap : SX or None
+        phi, m; rad of an angle. None of friction whose load is given.
     normal, point : 3 scalars, or None where nothing slips
         Unit vector from the first body to the second, and the point of both that touches, in the world.
     first, second : str
         Frames that these are carried by; the first may be ``"world"``.
+    slip : SX or None
+        Of a joint that rubs, its rate, m/s or rad/s.
+    bound : SX or None
+        Most that friction without a gap may be, N or N m.
     """
 
     gap: Any
@@ -291,10 +295,12 @@ class Meeting:
     point: tuple[Any, Any, Any] | None = None
     first: str = "world"
     second: str = "world"
+    slip: Any = None
+    bound: Any = None
 
 
 class Inequality(Component):
-    """A one-sided constraint phi(q) >= 0: a contact, or the limits of a joint."""
+    """A one-sided constraint phi(q) >= 0: a contact, limits of a joint; or dry friction of a given load."""
 
     def meetings(self, k: Any) -> dict[str, Meeting]:
         """Each of its rows in the symbolic kinematics `k`, by a suffix of its name."""
@@ -302,4 +308,4 @@ class Inequality(Component):
 
     def gaps(self, k: Any) -> dict[str, Any]:
         """phi of each of its rows (m, or rad) as scalar CasADi expressions, by a suffix of its name."""
-        return {suffix: meeting.gap for suffix, meeting in self.meetings(k).items()}
+        return {suffix: m.gap for suffix, m in self.meetings(k).items() if m.gap is not None}

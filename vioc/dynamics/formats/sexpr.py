@@ -21,6 +21,7 @@ from vioc.dynamics.formats.sexpr_syntax import Source, quoted
 from vioc.dynamics.terms import (  # noqa: F401 - keywords
     constraints,
     contacts,
+    dry,
     forces,
     limits,
     pairs,

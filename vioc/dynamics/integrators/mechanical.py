@@ -77,8 +77,8 @@ class MechanicalMap(KernelMap):
             raise TypeError(f"expected a System, got {type(system).__name__}")
         if system.inequalities and not self.contacts:
             raise ModelError(
-                f"{system.name}: {type(self).__name__} has no contacts or limits of joints, got "
-                f"{system.inequality_names[0]}; use ContactVI or MaximalVI, or leave them out"
+                f"{system.name}: {type(self).__name__} has no contacts, limits of joints or dry friction, "
+                f"got {system.inequality_names[0]}; use ContactVI or MaximalVI, or leave them out"
             )
         self.system = system
         self.dt = dt

@@ -74,6 +74,11 @@ class Bounces:
                 + ("does not go with " if f.nk else "goes with ")
                 + f"{what}; set restitution to 0, or use motors in their place"
             )
+        rubs = [t.name for t in f.touches.all if not t.cone.gap]
+        if rubs:
+            raise ModelError(
+                f"{f.system.name}: restitution goes without dry friction ({rubs[0]}); set restitution to 0"
+            )
         g = f.lagrangian.graph
         self._owners = np.array([i for i, c in enumerate(f.system.inequalities) for _ in c.meetings(g)])
         bouncing = bounces(f.system)

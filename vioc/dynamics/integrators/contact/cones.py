@@ -6,6 +6,7 @@ interior point drives to the barrier kappa:
     frictionless   s = a,  s gamma = kappa
     linear cone    psi + d_i w = eta_i,  sigma = mu gamma - sum beta,  beta_i eta_i = psi sigma = kappa
     round cone     eta = w,  alpha = mu gamma,  (alpha, beta) o (psi, eta) = (kappa, 0, 0)
+    dry friction   the same with a given alpha, and no gap
 
 docs/maths/contact.md derives them from [M] (22)-(29). What is left of an equation is summed before changes
 are added to it: at the end it is rounding, which large slopes would show if it came out differently.
@@ -34,6 +35,8 @@ class Cone:
     Attributes
     ----------
     friction : bool
+    gap : bool
+        Whether w begins with a gap's velocity.
     size : int
         Numbers of y.
     positive : tuple of int
@@ -43,6 +46,7 @@ class Cone:
     """
 
     friction = False
+    gap = True
     preload = 0.0
 
     @property
@@ -238,8 +242,7 @@ class RoundCone(Cone):
         return most * most - ca.sumsqr(along)  # smooth at the tip, where a foot lifts off
 
     def products(self, y: Any) -> Any:
-        across = y[5] * y[3:5] + y[2] * y[6:8]  # to vanish
-        return ca.vertcat(y[0] * y[1], y[5] * y[2] + ca.dot(y[6:8], y[3:5]), across)
+        return ca.vertcat(y[0] * y[1], _joined(y[2:5], y[5:8]))
 
     def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
         bound = (self._bound(y, mu, lag) - y[5]) * (y[2] / ca.fmax(mu * y[1], y[5]))
@@ -256,14 +259,87 @@ class RoundCone(Cone):
         return ca.vertcat(gamma, -mu * gamma / psi * w[1:], psi)
 
     def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
-        psi, eta, alpha, beta = y[2], y[3:5], y[5], y[6:8]
         ds, dgamma = self._normal(y, w, dw, kappa)
-        deta = (w[1:] - eta) + dw[1:]
-        dalpha = (self._bound(y, mu, lag) - alpha) + lag * mu * dgamma
-        first = kappa - alpha * psi - ca.dot(beta, eta) - psi * dalpha - ca.dot(beta, deta)
-        second = -(alpha * (eta + deta) + psi * beta) - eta * dalpha
-        dpsi = (psi * first - ca.dot(eta, second)) / (alpha * psi - ca.dot(eta, beta))
-        return ca.vertcat(ds, dgamma, dpsi, deta, dalpha, (second - beta * dpsi) / psi, 0)
+        deta = (w[1:] - y[3:5]) + dw[1:]
+        dalpha = (self._bound(y, mu, lag) - y[5]) + lag * mu * dgamma
+        return ca.vertcat(ds, dgamma, _rubbed(y[2:5], y[5:8], deta, dalpha, kappa), 0)
+
+
+@dataclass(frozen=True)
+class DryCone(RoundCone):
+    """Coulomb's cone of a given load. y = [psi, eta1, eta2, alpha, beta1, beta2].
+
+    For mu it takes the most that the impulse of friction may be, N s or N m s; w are slips alone.
+
+    Attributes
+    ----------
+    count : int
+        Directions in which it rubs; of one, eta2 = beta2 = 0.
+    """
+
+    count: int = 2
+    gap = False
+
+    @property
+    def size(self) -> int:
+        return 6
+
+    @property
+    def positive(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def round(self) -> tuple[tuple[int, int, int], ...]:
+        return (0, 1, 2), (3, 4, 5)
+
+    @property
+    def centers(self) -> tuple[float, ...]:
+        return 1.0, 0.0, 0.0
+
+    def _both(self, w: Any) -> Any:
+        return ca.vertcat(w, ca.SX(2 - self.count, 1))
+
+    def begin(self, w: Any, speed: Any, kappa: Any, mu: Any) -> Any:
+        return ca.vertcat(ca.fmax(kappa / mu, speed) + ca.norm_2(w), self._both(w), mu, 0, 0)
+
+    def impulse(self, y: Any) -> Any:
+        return y[4 : 4 + self.count]
+
+    def multipliers(self, y: Any) -> Any:
+        return ca.vertcat(self.impulse(y), y[0])
+
+    def products(self, y: Any) -> Any:
+        return _joined(y[:3], y[3:])
+
+    def mismatch(self, y: Any, w: Any, mu: Any, lag: Any) -> Any:
+        return ca.vertcat(self._both(w) - y[1:3], (mu - y[3]) * (y[0] / ca.fmax(mu, y[3])))
+
+    def law(self, p: Any, w: Any, kappa: Any, mu: Any) -> Any:
+        tau, psi = p[: self.count], p[self.count]
+        return ca.vertcat(psi * tau + mu * w, mu * psi + ca.dot(tau, w) - kappa)
+
+    def lawful(self, w: Any, kappa: Any, mu: Any) -> Any:
+        half = 0.5 * kappa / mu
+        psi = half + ca.sqrt(half * half + ca.sumsqr(w))
+        return ca.vertcat(-mu / psi * w, psi)
+
+    def direction(self, y: Any, w: Any, dw: Any, kappa: Any, mu: Any, lag: Any) -> Any:
+        return _rubbed(y[:3], y[3:], self._both(w) - y[1:3] + self._both(dw), mu - y[3], kappa)
+
+
+def _joined(speed: Any, force: Any) -> Any:
+    """The product (psi, eta) o (alpha, beta) of two elements of the cone: (kappa, 0, 0) at the end."""
+    psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
+    return ca.vertcat(alpha * psi + ca.dot(beta, eta), alpha * eta + psi * beta)
+
+
+def _rubbed(speed: Any, force: Any, deta: Any, dalpha: Any, kappa: Any) -> Any:
+    """Changes of (psi, eta, alpha, beta) that lead `_joined` to (kappa, 0, 0)."""
+    psi, eta, alpha, beta = speed[0], speed[1:], force[0], force[1:]
+    first = kappa - alpha * psi - ca.dot(beta, eta) - psi * dalpha - ca.dot(beta, deta)
+    second = -(alpha * (eta + deta) + psi * beta) - eta * dalpha
+    dpsi = (psi * first - ca.dot(eta, second)) / (alpha * psi - ca.dot(eta, beta))
+    return ca.vertcat(dpsi, deta, dalpha, (second - beta * dpsi) / psi)
 
 
 class Variables:
@@ -278,7 +354,7 @@ class Variables:
     round : (m, 3)
         Entries (t, x, y) with t > |(x, y)|.
     before : (m, 2)
-        gamma, and that of the solution before, of cones with friction.
+        gamma, and that of the solution before, of cones whose friction follows it.
     centers : (products,)
         What products are to equal, over kappa.
     """
@@ -288,7 +364,7 @@ class Variables:
         own = list(zip(self.parts.tolist(), cones, strict=False))
         self.positive = np.array([o + i for o, c in own for i in c.positive], np.int64)
         self.round = np.array([o + i for o, c in own for r in c.round for i in r], np.int64).reshape(-1, 3)
-        before = [[o + 1, o + c.size - 1] for o, c in own if c.friction]
+        before = [[o + 1, o + c.size - 1] for o, c in own if c.friction and c.gap]
         self.before = np.array(before, np.int64).reshape(-1, 2)
         self.centers = np.concatenate([np.zeros(0), *(c.centers for c in cones)])
 

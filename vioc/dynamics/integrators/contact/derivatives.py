@@ -156,7 +156,7 @@ def equations(
     at = balance(f, x, u, V, t, dt, theta)
     lam, p = part(multipliers, 0, f.nm), part(multipliers, f.nm)
     push, laws, place = -at.Dh0[:, : f.nd].T @ lam, [], 0
-    each = zip(f.touches.all, at.speeds, at.J, ca.vertsplit(f.touches.friction(theta)), strict=True)
+    each = zip(f.touches.all, at.speeds, at.J, f.touches.loads(theta, dt), strict=True)
     for touch, w, J, mu in each:
         own = part(p, place, place + len(touch.multipliers))
         place += len(touch.multipliers)

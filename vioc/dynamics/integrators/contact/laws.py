@@ -5,6 +5,7 @@ At a barrier kappa, with the gap's velocity a and the slip velocity v, z = (s, g
     polygon   z = (s, gamma, psi, sigma, beta.., eta..)     psi + d_i v = eta_i,  sigma = mu gamma - sum beta,
                                                             psi sigma = beta_i eta_i = kappa
     round     z = (s, gamma, b1, b2, tau)                   s b + mu tau v = 0,  tau + |b|^2 = 1
+    dry       z = (b1, b2, tau, psi)                 psi b + v = 0,  tau + |b|^2 = 1,  mu psi tau = kappa
 
 beside s = a, s gamma = kappa. Of the round one, mu gamma b is the impulse of friction: the pair of cones of
 `cones.RoundCone` without what is large where a touch is open. A caller may take a share c of all speeds.
@@ -19,7 +20,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.dynamics.integrators.contact.cones import Cone, LinearCone, RoundCone
+from vioc.dynamics.integrators.contact.cones import Cone, DryCone, LinearCone, RoundCone
 
 Names = tuple[tuple[str, float], ...]
 
@@ -123,13 +124,51 @@ class Round(Law):
 
     def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
         normal = super().start(w, speed, kappa, mu, share)
-        v = share * mu * w[1:][self._along] / normal[0]  # of tau + |tau v|^2 = 1, without cancellation
-        tau = 2 / (1 + ca.sqrt(1 + 4 * ca.sumsqr(v)))
-        return ca.vertcat(normal, -tau * v, tau)
+        return ca.vertcat(normal, _slid(share * mu * w[1:][self._along] / normal[0]))
+
+
+class Dry(Law):
+    """Of `DryCone`; the impulse of friction is mu b.
+
+    Parameters
+    ----------
+    along : sequence of int
+        As of `Round`.
+    """
+
+    def __init__(self, cone: DryCone, along: Sequence[int] = (0, 1)):
+        super().__init__(cone)
+        self._count, self._along = cone.count, list(along)
+        free = ((f"friction {i + 1}", -np.inf) for i in along)
+        self.unknowns = *free, ("friction left", 0.0), ("slip", 0.0)
+
+    def equations(self, z: Any, w: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
+        b, tau, psi = z[:-2], z[-2], z[-1]
+        return ca.vertcat(psi * b + w[self._along], tau + ca.sumsqr(b) - 1, psi * tau - kappa / mu)
+
+    def impulse(self, z: Any, mu: Any) -> Any:
+        b = ca.SX.zeros(self._count)
+        b[self._along] = z[:-2]
+        return mu * b
+
+    def multipliers(self, z: Any, mu: Any) -> Any:
+        return ca.vertcat(self.impulse(z, mu), z[-1])
+
+    def start(self, w: Any, speed: Any, kappa: Any, mu: Any, share: Any = 1) -> Any:
+        found = _slid(mu / kappa * w[self._along])
+        return ca.vertcat(found, kappa / (mu * found[-1]))
+
+
+def _slid(v: Any) -> Any:
+    """(b, tau) with b = -tau v, tau + |b|^2 = 1, without cancellation."""
+    tau = 2 / (1 + ca.sqrt(1 + 4 * ca.sumsqr(v)))
+    return ca.vertcat(-tau * v, tau)
 
 
 def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> Law:
     """The law of a cone; `along` as in `Round`."""
+    if isinstance(cone, DryCone):
+        return Dry(cone, along)
     if isinstance(cone, RoundCone):
         return Round(cone, along)
     return Polygon(cone) if isinstance(cone, LinearCone) else Law(cone)

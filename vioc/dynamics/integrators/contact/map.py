@@ -370,15 +370,17 @@ class ContactVI(TouchingMap):
     kinds = (*TouchingMap.kinds, "slip")
 
     def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
-        at, along = self.multiplier_names.index(touch.name), list(range(1 + 2 * touch.cone.friction))
+        at, along = self.multiplier_names.index(touch.multipliers[0]), [0, 1, 2]
+        along = along[1 - touch.lead :] if touch.cone.friction else along[:1]
+        along = along[: touch.lead + touch.slip.numel()]
         return self.symbols.multipliers[at : at + len(along)], along
 
     def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
         if kind == "slip" and touch.cone.round and not axis:
             # the multiplier exceeds it by what an open contact keeps from the boundary of its cone
             (impulse, _), at = self._impulse(touch), self.multiplier_names.index(f"{touch.name}.slip")
-            size = ca.sqrt(ca.sumsqr(impulse[1:]))
-            return self.symbols.multipliers[at] * size / (self._at(touch.friction) * impulse[0])
+            size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
+            return self.symbols.multipliers[at] * size / self._most(touch, impulse)
         return super()._of_touch(touch, kind, axis)
 
     def _more_quantities(self) -> list[str]:

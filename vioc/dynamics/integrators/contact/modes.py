@@ -55,6 +55,9 @@ class HoldingLagrangian(Lagrangian):
     def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):
         super().__init__(system)
         self.touches = Touches(self)
+        rubs = [t.name for t in self.touches.all if not t.cone.gap]
+        if rubs:
+            raise ModelError(f"{system.name}: ModeVI has no dry friction ({rubs[0]}); use ContactVI")
         slopes = self.touches.rows(self.touches.held(self.graph.q_vector, self.graph.parameters))
         known = [t.name for t in self.touches.all]
         for name in (*held, *sliding):

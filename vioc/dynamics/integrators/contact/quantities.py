@@ -19,8 +19,8 @@ class TouchingMap(MidpointVI):
 
     Notes
     -----
-    Quantities of contacts and limits: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or N m),
-    ``friction.NAME`` (its size, N), ``grip.NAME`` (what friction has left, mu times the force less the
+    Quantities of contacts, limits and dry friction: ``gap.NAME`` (m or rad), ``force.NAME`` (normal, N, or
+    N m), ``friction.NAME`` (its size, N), ``grip.NAME`` (what friction has left, mu times the force less the
     friction, N), ``force.NAME:x`` (y, z; all of it, in the world, on the second body).
     """
 
@@ -33,7 +33,9 @@ class TouchingMap(MidpointVI):
 
     def _check_touches(self) -> None:
         if not self.system.inequalities:
-            raise ModelError(f"{self.system.name}: it has no contacts or limits of joints; use MidpointVI")
+            raise ModelError(
+                f"{self.system.name}: it has no contacts, limits of joints or dry friction; use MidpointVI"
+            )
 
     @abstractmethod
     def _impulse(self, touch: Touching) -> tuple[ca.SX, list[int]]:
@@ -52,18 +54,21 @@ class TouchingMap(MidpointVI):
 
     def _of_touch(self, touch: Touching, kind: str, axis: str) -> ca.SX | None:
         (impulse, along), dt = self._impulse(touch), self.symbols.dt
-        if kind == "gap" and not axis:
+        if kind not in touch.kinds if not axis else kind != "force":
+            return None
+        if kind == "gap":
             return self._at(touch.gap)
         if kind == "force" and not axis:
             return impulse[0] / dt
-        if kind == "force" and axis in ("x", "y", "z") and touch.axes.numel():
-            return self._at(touch.axes)["xyz".index(axis), along] @ impulse / dt
-        if not touch.cone.friction or axis:
-            return None
-        size = ca.sqrt(ca.sumsqr(impulse[1:]))
-        if kind == "grip":
-            return (self._at(touch.friction) * impulse[0] - size) / dt
-        return size / dt if kind == "friction" else None
+        if kind == "force":
+            known = axis in ("x", "y", "z") and touch.axes.numel()
+            return self._at(touch.axes)["xyz".index(axis), along] @ impulse / dt if known else None
+        size = ca.sqrt(ca.sumsqr(impulse[touch.lead :]))
+        return size / dt if kind == "friction" else (self._most(touch, impulse) - size) / dt
+
+    def _most(self, touch: Touching, impulse: ca.SX) -> ca.SX:
+        """What the impulse of friction may be."""
+        return self._at(touch.friction) * (impulse[0] if touch.cone.gap else self.symbols.dt)
 
     def _at(self, expression: ca.SX) -> ca.SX:
         g = self.lagrangian.graph
@@ -73,7 +78,7 @@ class TouchingMap(MidpointVI):
         touches = self.touches.all
         return [
             *super()._more_quantities(),
-            *(f"{k}.{t.name}" for t in touches for k in self.kinds[: 4 if t.cone.friction else 2]),
+            *(f"{k}.{t.name}" for t in touches for k in t.kinds),
             *(f"force.{t.name}:{axis}" for t in touches if t.axes.numel() for axis in "xyz"),
         ]
 
@@ -82,11 +87,12 @@ class TouchingMap(MidpointVI):
         touch = rest.partition(":")[0]
         if kind in self.kinds and touch in [t.name for t in self.touches.all]:
             linear = self._linear(touch)
-            return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
+            length = "m" if linear else "rad"
+            return {"gap": length, "slip": f"{length}/s"}.get(kind, "N" if linear else "N m")
         return super().unit(name)
 
     def _linear(self, touch: str) -> bool:
-        """Whether a gap is a length: all but those of angles are."""
+        """Whether a gap or a slip is a length: all but those of angles are."""
         items = zip(self.system.inequality_names, self.system.inequalities, strict=True)
         angles = [n for n, item in items if set(item.variable_names()) & self._rotational]
-        return not any(touch.startswith(f"{n}-") for n in angles)
+        return not any(touch == n or touch.startswith(f"{n}-") for n in angles)

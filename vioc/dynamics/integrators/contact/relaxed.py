@@ -30,15 +30,16 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     x1, t, smoothing, give = ca.SX.sym("x_next", f.nx), *map(ca.SX.sym, ("t", "smoothing", "give"))
     V, kappa = (part(x1, 0, f.nd) - part(x, 0, f.nd)) / dt, smoothing * f.mass
     at = balance(f, x, u, V, t, dt, theta)
-    laws = [law_of(touch.cone, _moving(J)) for touch, J in zip(f.touches.all, at.J, strict=True)]
+    slopes = (J[touch.lead :, :] for touch, J in zip(f.touches.all, at.J, strict=True))
+    laws = [law_of(touch.cone, _moving(J)) for touch, J in zip(f.touches.all, slopes, strict=True)]
     sizes = [f.nm, *(len(law.unknowns) for law in laws)]
     w = ca.SX.sym("w", sum(sizes))
     lam, *z = ca.vertsplit(w, np.cumsum([0, *sizes]).tolist())
 
     push, rows, multipliers, guess = -at.Dh0[:, : f.nd].T @ lam, [], [lam], [ca.SX.zeros(f.nm)]
-    friction = ca.vertsplit(f.touches.friction(theta))
-    for law, own, speeds, J, mu in zip(laws, z, at.speeds, at.J, friction, strict=True):
-        speeds = ca.vertcat(speeds[0] + give / dt, speeds[1:])
+    for law, own, speeds, J, mu in zip(laws, z, at.speeds, at.J, f.touches.loads(theta, dt), strict=True):
+        if law.cone.gap:
+            speeds = ca.vertcat(speeds[0] + give / dt, speeds[1:])
         push = push + J.T @ law.impulse(own, mu)
         rows.append(law.equations(own, speeds, kappa, mu))
         multipliers.append(law.multipliers(own, mu))
@@ -58,10 +59,10 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     equations = ca.vertcat(at.parts.balance + push, at.h, *rows, x1[f.nd :] - after)
     pairs = list(zip(names, ca.vertsplit(equations), strict=True))
     args = [x, u, x1, w, t, dt, theta, smoothing, give]
-    contacts = [touch.name for touch in f.touches.all]
+    contacts = [touch.name for touch in f.touches.all if touch.cone.gap]
     return relaxed_step(args, pairs, unknowns, ca.vertcat(*multipliers), ca.vertcat(*guess), contacts)
 
 
-def _moving(J: ca.SX) -> list[int]:
+def _moving(slopes: ca.SX) -> list[int]:
     """Tangents of a touch along which something moves."""
-    return [i for i in range(J.shape[0] - 1) if J[1 + i, :].nnz()]
+    return [i for i in range(slopes.shape[0]) if slopes[i, :].nnz()]

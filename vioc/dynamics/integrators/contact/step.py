@@ -47,7 +47,7 @@ class Balance(NamedTuple):
     J : list of (rows, nd)
         Slopes of each touch's gap and slip at the start.
     speeds : list of columns
-        Of each touch, (phi(q_k+1)/dt, slip).
+        Of each touch, (phi(q_k+1)/dt, slip); the slip alone where there is no gap.
     """
 
     parts: MidpointParts
@@ -72,7 +72,8 @@ def balance(f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any) -
     Dh0 = f.constraint(q0, theta)[1]
     phi, slopes = f.touches.gaps(q1, theta)
     J = f.touches.rows(f.touches.held(q0, theta))
-    speeds = [ca.vertcat(a, own[1:, :] @ rates) for a, own in zip(ca.vertsplit(phi / dt), J, strict=True)]
+    each = zip(f.touches.all, ca.vertsplit(phi / dt), J, strict=True)
+    speeds = [ca.vertcat(*[a] * t.lead, own[t.lead :, :] @ rates) for t, a, own in each]
     cut = [own[:, :nd] for own in J]
     return Balance(parts, q1, rates, h1, phi / dt, Dh0, Dh1[:, :nd], slopes[:, :nd], cut, speeds)
 
@@ -86,10 +87,13 @@ class Condensed(NamedTuple):
 
 
 def condensed(cone: Cone, y: Any, w: Any, J: Any, H: Any, mu: Any, goal: Any) -> Condensed:
-    """With dw = K dV, K = (H; J below its first row): d(impulse) = c - S dw (docs/maths/contact.md)."""
+    """With dw = K dV, K = (H; J below its first row): d(impulse) = c - S dw (docs/maths/contact.md).
+
+    Without a gap K is J.
+    """
     dw, still = ca.SX.sym("dw", w.numel()), ca.SX.zeros(w.numel())
     direction = cone.direction(y, w, dw, goal[0], mu, goal[1])
-    change, K = ca.jacobian(cone.impulse(y), y) @ direction, ca.vertcat(H, J[1:, :])
+    change, K = ca.jacobian(cone.impulse(y), y) @ direction, ca.vertcat(H, J[1:, :]) if cone.gap else J
     S = -ca.substitute(ca.jacobian(change, dw), dw, still)
     c = ca.substitute(change, dw, still)
     return Condensed(J.T @ (S @ K), J.T @ c, lambda dV: ca.substitute(direction, dw, ca.densify(K @ dV)))
@@ -131,22 +135,25 @@ class Pieces:
         mu, left = ca.SX.sym("mu", len(touches)), ca.SX.sym("left", nd)
         h, gaps = ca.SX.sym("h", nm), ca.SX.sym("gaps", len(touches))
         rows = f.touches.rows(J)
-        slips = ca.SX.sym("slips", J.shape[0] - len(touches))
+        slips = ca.SX.sym("slips", sum(touch.slip.numel() for touch in touches))
 
         # the parts of each touch
         cones, mus = [touch.cone for touch in touches], ca.vertsplit(mu)
         ys = ca.vertsplit(y, own)
         places = np.cumsum([0, *(touch.slip.numel() for touch in touches)])
-        speeds = [ca.vertcat(gaps[i], slips[a:b]) for i, (a, b) in enumerate(pairwise(places.tolist()))]
+        cuts = zip(touches, pairwise(places.tolist()), strict=True)
+        speeds = [ca.vertcat(*[gaps[i]] * t.lead, slips[a:b]) for i, (t, (a, b)) in enumerate(cuts)]
         Js = [row[:, :nd] for row in rows]
         each = list(zip(cones, ys, speeds, Js, mus, strict=True))
         push = sum((J.T @ cone.impulse(z) for cone, z, _, J, _ in each), -Dh0[:, :nd].T @ lam)
 
         state = [x, u, t, dt, theta]
         environment = [V, *state]
-        self.held = _function("held", state, [entries[0], entries[1], f.touches.friction(theta)])
+        loads = ca.vertcat(*f.touches.loads(theta, dt))
+        self.held = _function("held", state, [entries[0], entries[1], loads])
         self.matrix = _function("matrix", environment, [entries[3]])
-        slipping = ca.vertcat(ca.SX(0, f.nq), *(row[1:, :] for row in rows))
+        below = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
+        slipping = ca.vertcat(ca.SX(0, f.nq), *below)
         outputs = [
             at.parts.balance,
             at.parts.impulse,

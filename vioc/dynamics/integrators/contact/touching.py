@@ -1,4 +1,4 @@
-"""Contacts and limits of a mechanism in generalized coordinates: gaps, slips and their slopes."""
+"""Contacts, limits and dry friction in generalized coordinates: gaps, slips and their slopes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import casadi as ca
+import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.description.component import Inequality, Meeting
-from vioc.dynamics.integrators.contact.cones import Cone, cone_of
+from vioc.dynamics.integrators.contact.cones import Cone, DryCone, cone_of
 from vioc.dynamics.kinematics import FrameGraph
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError
@@ -18,20 +19,20 @@ from vioc.errors import ModelError
 
 @dataclass(frozen=True)
 class Touching:
-    """One gap of the mechanism, as expressions of its graph's symbols.
+    """One gap of the mechanism, or what rubs without one, as expressions of its graph's symbols.
 
     Attributes
     ----------
     name : str
     cone : Cone
-    gap : SX
+    gap : SX or None
     axes : (3, 3) SX
-        Normal and the two tangents, by columns; nothing of a limit.
-    slip : (2,) SX
-        Velocity of the second body's point less that of the first's along the tangents; nothing without
-        friction.
+        Normal and the two tangents, by columns; nothing of a limit or a joint.
+    slip : (2,) or (1,) SX
+        Velocity of the second body's point less that of the first's along the tangents; of a joint that rubs
+        its rate; nothing without friction.
     friction : SX
-        Coulomb's coefficient; 1 where there is none.
+        Coulomb's coefficient; 1 where there is none. Without a gap the most that friction may be, N or N m.
     """
 
     name: str
@@ -43,9 +44,25 @@ class Touching:
 
     @property
     def multipliers(self) -> tuple[str, ...]:
-        """Names of its impulses: normal; two of friction, and the slip's speed."""
-        more = (f"{self.name}.t1", f"{self.name}.t2", f"{self.name}.slip") * self.cone.friction
-        return (self.name, *more)
+        """Names of its impulses: normal, or a joint's friction; two of friction, and the slip's speed."""
+        more = (f"{self.name}.t1", f"{self.name}.t2") * (self.slip.numel() == 2)
+        return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
+
+    @property
+    def single(self) -> bool:
+        """Whether one of its impulses has its own name: all but friction of a point with a given load."""
+        return self.cone.gap or self.slip.numel() == 1
+
+    @property
+    def lead(self) -> int:
+        """Rows before those of the slip."""
+        return int(self.cone.gap)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of its quantities."""
+        kinds = ("gap",) * self.cone.gap + ("force",) * self.single
+        return kinds + ("friction", "grip") * self.cone.friction
 
 
 class Touches:
@@ -55,11 +72,11 @@ class Touches:
     ----------
     all : list of Touching
     gaps : casadi.Function
-        (q, parameters) -> phi (n,), D phi (n, nq).
+        (q, parameters) -> phi (n,), D phi (n, nq); infinite where there is none.
     held : casadi.Function
         (q, parameters) -> J (rows, nq): of each touch D phi, then the slopes of its slip by the rates.
     friction : casadi.Function
-        parameters -> Coulomb's coefficients (n,).
+        parameters -> Coulomb's coefficients, or bounds in N or N m (n,).
     """
 
     def __init__(self, lagrangian: Lagrangian):
@@ -70,28 +87,39 @@ class Touches:
             for suffix, meeting in item.meetings(g).items()
         ]
         q, v, theta = g.q_vector, g.v_vector, g.parameters
-        phi = ca.vertcat(*(t.gap for t in self.all))
+        phi = ca.vertcat(*(t.gap if t.cone.gap else ca.SX(np.inf) for t in self.all))
         slope = ca.jacobian(phi, q)
         rows = []
         for i, t in enumerate(self.all):
-            rows += [slope[i, :], ca.jacobian(t.slip, v)]
+            rows += [slope[i : i + t.lead, :], ca.jacobian(t.slip, v)]
         self.gaps = ca.Function("gaps", [q, theta], [ca.densify(phi), slope], OPTIONS)
         self.held = ca.Function("held", [q, theta], [ca.vertcat(*rows)], OPTIONS)
         self.friction = ca.Function("friction", [theta], [ca.vertcat(*(ca.SX(t.friction) for t in self.all))])
         self.names = tuple(n for t in self.all for n in t.multipliers)
 
+    def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
+        """Of each touch Coulomb's coefficient; without a gap the most that its impulse may be."""
+        each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
+        return [value if t.cone.gap else dt * value for t, value in each]
+
     def rows(self, J: ca.SX) -> list[ca.SX]:
         """The parts of each touch."""
-        sizes = [1 + t.slip.numel() for t in self.all]
+        sizes = [t.lead + t.slip.numel() for t in self.all]
         return ca.vertsplit(J, [0, *(sum(sizes[: i + 1]) for i in range(len(sizes)))])
 
 
 def _touching(g: FrameGraph, name: str, item: Inequality, meeting: Meeting) -> Touching:
-    if not ca.depends_on(ca.SX(meeting.gap), g.q_vector):
+    if meeting.slip is not None:
+        slip = ca.vertcat(meeting.slip)
+        return Touching(name, DryCone(count=1), None, ca.SX(3, 0), slip, ca.SX(meeting.bound))
+    dry = meeting.gap is None
+    if not dry and not ca.depends_on(ca.SX(meeting.gap), g.q_vector):
         raise ModelError(f"{g.system.name}: {item.label()}: nothing moves the gap of {name}")
     if meeting.normal is None or meeting.point is None:
         return Touching(name, Cone(), meeting.gap, ca.SX(3, 0), ca.SX(0, 1), ca.SX(1))
-    cone, mu = cone_of(item, g.number(getattr(item, "friction", 0.0)))
+    cone, mu = (
+        (DryCone(), (meeting.bound,)) if dry else cone_of(item, g.number(getattr(item, "friction", 0.0)))
+    )
     directions = vec.tangents(meeting.normal)
     axes = ca.horzcat(*(vec.column(a) for a in (meeting.normal, *directions)))
     slip = ca.SX(0, 1)

@@ -28,6 +28,7 @@ from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.contacts import FrictionContact, PairContact, Part
 from vioc.dynamics.terms.distances import meet
+from vioc.dynamics.terms.dry import Dry
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.shapes import Ground, Shape, Sphere
 from vioc.dynamics.terms.terrain import Terrain
@@ -210,6 +211,10 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
             raise ModelError(
                 f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, what meets stays; use "
                 "ContactVI, or restitution=0"
+            )
+        if isinstance(item, Dry):
+            raise ModelError(
+                f"{terms.system.name}: {item.label()}: MaximalVI has no dry friction; use ContactVI"
             )
         if isinstance(item, PairContact) and item.by_features:
             found += _polytopes(terms, name, item, once, smoothing, len(pairs) * PLACES)

@@ -1,0 +1,99 @@
+"""Coulomb friction whose load is given: of joints, and of points that slide over a plane.
+
+`ContactVI` solves it by the cones of contacts, docs/maths/contact.md, "Friction of a given load".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.description.component import (
+    Inequality,
+    Meeting,
+    direction,
+    frame,
+    number,
+    variable,
+    vector,
+)
+from vioc.dynamics.description.numbers import Number
+from vioc.dynamics.terms.shapes import ORIGIN, UP, Vector3
+from vioc.errors import ModelError
+
+
+class Dry(Inequality):
+    """What is told of friction of a given load; subclasses have its limit."""
+
+    limit: Number
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not float(self.limit) > 0:
+            raise ModelError(
+                f"{self.label()}: limit: expected the most that friction may be, > 0, got "
+                f"{float(self.limit):g}"
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class DryFriction(Dry):
+    """Coulomb friction of a joint: it holds until `limit`, and opposes motion with it.
+
+    Parameters
+    ----------
+    variable : str
+    limit : number
+        N or N m, > 0: the torque of a gearbox, or mu times its load.
+
+    Notes
+    -----
+    It has no smooth force: a joint sticks exactly (`ContactVI`; it creeps at smoothing x mass / (limit dt)
+    at most). Static and sliding friction are the same.
+    """
+
+    keyword: ClassVar[str] = "DRY-FRICTION"
+
+    variable: str = variable()
+    limit: Number = number()
+
+    def meetings(self, k: Any) -> dict[str, Meeting]:
+        return {"": Meeting(None, slip=k.v(self.variable), bound=k.number(self.limit))}
+
+
+@dataclass(frozen=True, repr=False)
+class FloorFriction(Dry):
+    """Coulomb friction of a point of a body that slides over a plane, which carries a given load.
+
+    Parameters
+    ----------
+    frame : str
+        Carries the point.
+    limit : number
+        N, > 0: mu times the load, such as mu m g/4 of each corner of a block.
+    at : 3 numbers
+        The point, in the frame, m.
+    normal : 3 numbers
+        Of the plane, in the world; not normalized.
+
+    Notes
+    -----
+    Nothing keeps the point in the plane: that is for the joints.
+    """
+
+    keyword: ClassVar[str] = "FLOOR-FRICTION"
+
+    frame: str = frame()
+    limit: Number = number()
+    at: Vector3 = vector(ORIGIN)
+    normal: Vector3 = direction(UP)
+
+    def meetings(self, k: Any) -> dict[str, Meeting]:
+        R, origin = k.node_pose(k.system.frame_index(self.frame))
+        point = vec.add(origin, vec.apply(R, tuple(map(k.number, self.at))))
+        n = tuple(map(k.number, self.normal))
+        n = vec.scale(1 / ca.sqrt(vec.dot(n, n)), n)
+        return {"": Meeting(None, n, point, "world", self.frame, bound=k.number(self.limit))}
