@@ -11,6 +11,7 @@ import numpy as np
 
 from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.consistency import check_holonomic
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
@@ -87,6 +88,7 @@ class Statics:
     def __init__(self, system: System | Lagrangian, free: Any = None, **parameters: float):
         self.lagrangian = lag = system if isinstance(system, Lagrangian) else Lagrangian(system)
         self.free = np.arange(lag.nd) if free is None else np.asarray(free, int)
+        check_holonomic(lag.system, "statics")
         g = lag.graph
         unknown = sorted(set(parameters) - set(lag.system.parameters))
         if unknown:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import as_names
+from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
@@ -26,7 +27,7 @@ class ConstraintReport:
     q : (nq,)
         The configuration, in the order of ``system.variables``.
     residual : (m,)
-        h(q).
+        h(q); 0 of constraints on velocities.
     rank : int
         Of Dh(q) by the dynamic variables.
     redundant : tuple of str
@@ -96,22 +97,23 @@ def consistent_configuration(
     held = {description.variable_index(name) for name in as_names(fixed)}
     free = [i for i in range(lag.nd) if i not in held]
     damping = 1e-3
-    h = lag.constraints(q, **parameters)
+    kept_by_place = np.flatnonzero(~np.array(lag.nonholonomic, bool))  # the others bind velocities alone
+    h = lag.constraints(q, **parameters)[kept_by_place]
     iterations = 0
     while np.abs(h).max(initial=0.0) > tolerance and iterations < 200 and damping < 1e12:
         iterations += 1
-        J = lag.constraint_jacobian(q, **parameters)[:, free]
+        J = lag.constraint_jacobian(q, **parameters)[np.ix_(kept_by_place, free)]
         # Levenberg-Marquardt: short steps where J loses rank, Newton's near a regular solution
         slack = max(damping * min(float(h @ h), 1.0), 1e-15)
         trial = q.copy()
         trial[free] += J.T @ np.linalg.solve(J @ J.T + slack * np.eye(len(h)), -h)
-        new = lag.constraints(trial, **parameters)
+        new = lag.constraints(trial, **parameters)[kept_by_place]
         if new @ new < h @ h:
             q, h, damping = trial, new, max(damping / 4, 1e-12)
         else:
             damping *= 8
     if np.abs(h).max(initial=0.0) > tolerance:
-        names = description.constraint_names
+        names = [description.constraint_names[i] for i in kept_by_place]
         bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if abs(v) > tolerance]
         kept = f", with {', '.join(sorted(as_names(fixed)))} fixed" if held else ""
         raise ConstraintError(
@@ -119,6 +121,7 @@ def consistent_configuration(
             f"violated: {', '.join(bad)}. They contradict each other, or another guess is needed"
         )
     rank, redundant = constraint_rank(lag, q, **parameters)
+    h = lag.constraints(q, **parameters)
     return ConstraintReport(q, h, rank, redundant, lag.nd - rank, iterations, description.variables)
 
 
@@ -158,7 +161,7 @@ def may_be_dependent(J: np.ndarray) -> np.ndarray:
 
 
 def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: float) -> np.ndarray:
-    """The velocity nearest to `v` in the kinetic-energy metric with Dh(q) v = 0.
+    """The velocity nearest to `v` in the kinetic-energy metric with Dh(q) v = 0 and A(q) v = 0.
 
     Kinematic rates keep their values. Shapes (nq,), (nq,) -> (nq,).
     """
@@ -192,6 +195,16 @@ def check_constraints(lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters:
             f"{lag.system.name}: the velocity violates {names[worst]}: dh/dt = {rates[worst]:.3g}, "
             "expected 0; use project_velocity(system, q, v)"
         )
+
+
+def check_holonomic(system: System, who: str) -> None:
+    """Raise `ModelError` if there are constraints on velocities, which `who` does not have."""
+    for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
+        if isinstance(constraint, VelocityConstraint):
+            raise ModelError(
+                f"{system.name}: {who} has no constraints on velocities, got {name}; use MidpointVI, or "
+                "ModeVI beside contacts"
+            )
 
 
 def check_mass_matrix(lag: Lagrangian) -> None:

@@ -89,14 +89,20 @@ class Continuous:
         flow = ca.vertcat(g.v_vector, a)
         rate = ca.jtimes(lag.L_v, ca.vertcat(g.q_vector, g.v_vector), flow)
         total = rate - lag.L_q - lag.F
-        return total - ca.jtimes(lag.h, g.q_vector, multipliers, True) if self.nm else total
+        if self.nm:
+            total = total - ca.jtimes(lag.h, g.q_vector, multipliers, True)
+        if any(lag.nonholonomic):
+            total = total - ca.jtimes(lag.slips, g.v_vector, multipliers, True)
+        return total
 
     def constraint_acceleration(self, a: ca.SX) -> ca.SX:
-        """d^2h/dt^2 = Dh a + D^2h (v, v) (m,) ([T] (36b))."""
+        """d^2h/dt^2 = Dh a + D^2h (v, v) (m,) ([T] (36b)), and d/dt A(q) v of constraints on velocities."""
         lag, g = self.lagrangian, self.lagrangian.graph
         if not self.nm:
             return ca.SX(0, 1)
         velocity = ca.jtimes(lag.h, g.q_vector, g.v_vector)
+        if any(lag.nonholonomic):
+            velocity = velocity + lag.slips
         return ca.jtimes(velocity, ca.vertcat(g.q_vector, g.v_vector), ca.vertcat(g.v_vector, a))
 
     @cached_property

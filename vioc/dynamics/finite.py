@@ -9,6 +9,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import few
+from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.lagrangian import Lagrangian
 
 
@@ -64,7 +65,8 @@ def _values(lagrangian: Lagrangian) -> Iterator[tuple[str, ca.SX]]:
         for variable, value in force.generalized(g).items():
             yield f"the force {_name(force)} on {variable}", ca.SX(value)
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
-        yield f"the constraint {name}", ca.SX(constraint.value(g))
+        on_rates = isinstance(constraint, VelocityConstraint)
+        yield f"the constraint {name}", ca.SX(constraint.rate(g) if on_rates else constraint.value(g))
 
 
 def _name(term: Any) -> str:

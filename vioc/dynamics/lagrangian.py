@@ -17,6 +17,7 @@ from vioc.dynamics.algebra import tree_recursions as recursions
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
+from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
@@ -24,6 +25,7 @@ from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 
 OPTIONS = {"cse": True}
+VELOCITIES = "; make it a VelocityConstraint with a rate(k), or vioc.components.NonholonomicConstraint"
 LONG = 1200  # sum of squared depths of a tree from which sweeps cost less than the factors of a matrix
 
 
@@ -32,7 +34,7 @@ def _rows(block: list[list]) -> ca.SX:
 
 
 class Lagrangian:
-    """The Lagrangian of a system with forces F(q, v, u, t) and constraints h(q) = 0.
+    """The Lagrangian of a system with forces F(q, v, u, t) and constraints h(q) = 0, A(q) dq = 0.
 
     Parameters
     ----------
@@ -120,28 +122,64 @@ class Lagrangian:
         return ca.jacobian(self.F, u) if u.numel() else ca.SX(self.nq, 0)
 
     @cached_property
+    def nonholonomic(self) -> list[bool]:
+        """Which of the constraints are on velocities, A(q) dq = 0."""
+        return [isinstance(c, VelocityConstraint) for c in self.system.constraints]
+
+    @cached_property
     def h(self) -> ca.SX:
+        """Of the constraints (m,); 0 for those on velocities, which no configuration violates."""
         g = self.graph
-        values = [c.value(g) for c in self.system.constraints]
+        values = [
+            ca.SX(1, 1) if on_rates else c.value(g)
+            for c, on_rates in zip(self.system.constraints, self.nonholonomic, strict=True)
+        ]
         for name, value in zip(self.system.constraint_names, values, strict=True):
-            if ca.depends_on(ca.SX(value), g.t):
-                raise ModelError(
-                    f"{self.system.name}: the constraint {name} depends on time; write what is prescribed "
-                    'as a kinematic variable, K("name"), and give its motion as an input, '
-                    "f.inputs(rho_name=...)"
-                )
-            for what, symbol in (("velocities", g.v_vector), ("inputs", g.u_vector)):
-                if ca.depends_on(ca.SX(value), symbol):
-                    raise ModelError(
-                        f"{self.system.name}: the constraint {name} depends on {what}; a holonomic "
-                        "constraint is h(q) = 0. Nonholonomic ones are not supported; integrate the "
-                        "condition, or hinder the slip by stiff damping (docs/limits.md)"
-                    )
+            self._refuse(name, value, "velocities", g.v_vector, VELOCITIES)
+            self._refuse(name, value, "inputs", g.u_vector)
         return vec.column(values)
 
     @cached_property
+    def slips(self) -> ca.SX:
+        """A(q) v of the constraints on velocities (m,), 0 for the others."""
+        own = zip(self.system.constraint_names, self.system.constraints, strict=True)
+        return vec.column(
+            [self._slip(name, c) if isinstance(c, VelocityConstraint) else ca.SX(1, 1) for name, c in own]
+        )
+
+    def _slip(self, name: str, constraint: VelocityConstraint) -> ca.SX:
+        g = self.graph
+        rate = ca.SX(constraint.rate(g))
+        self._refuse(name, rate, "inputs", g.u_vector)
+        slope = ca.jacobian(rate, g.v_vector)
+        self._refuse(name, slope, "velocities other than linearly", g.v_vector)
+        rest = ca.Function("rest", [g.q_vector, g.v_vector, g.parameters], [rate])
+        q, theta = np.linspace(0.3, 1.2, self.nq), np.array(list(self.system.parameters.values()), float)
+        if float(rest(q, np.zeros(self.nq), theta)) != 0.0:
+            raise ModelError(
+                f"{self.system.name}: the constraint {name} is {float(rest(q, 0 * q, theta)):.3g} at rest, "
+                "expected A(q) dq, which is 0 there; what moves by itself is a frame with a kinematic "
+                'variable, K("name")'
+            )
+        return slope @ g.v_vector
+
+    def _refuse(self, name: str, value: Any, what: str, symbol: ca.SX, advice: str = "") -> None:
+        """Raise `ModelError` where a constraint depends on what it may not."""
+        if ca.depends_on(ca.SX(value), self.graph.t):
+            raise ModelError(
+                f"{self.system.name}: the constraint {name} depends on time; write what is prescribed "
+                'as a kinematic variable, K("name"), and give its motion as an input, '
+                "f.inputs(rho_name=...)"
+            )
+        if ca.depends_on(ca.SX(value), symbol):
+            kind = "a holonomic constraint is h(q) = 0, one on velocities A(q) dq = 0"
+            raise ModelError(f"{self.system.name}: the constraint {name} depends on {what}; {kind}{advice}")
+
+    @cached_property
     def Dh(self) -> ca.SX:
-        return ca.jacobian(self.h, self.graph.q_vector)
+        """What constraint impulses act along (m, nq): Dh, and A for those on velocities."""
+        slope = ca.jacobian(self.h, self.graph.q_vector)
+        return slope + ca.jacobian(self.slips, self.graph.v_vector) if any(self.nonholonomic) else slope
 
     @cached_property
     def M(self) -> ca.SX:

@@ -72,6 +72,8 @@ class OneStepMap(Named, ABC):
         The mechanism, where the map is an integrator of one.
     strings : tuple of str
         Constraints that can only pull; their ``tension.NAME`` is a quantity.
+    velocity_constraints : tuple of str
+        Multipliers of constraints on velocities: what their impulses take off a momentum no future sees.
     impulse_behind : float
         What share of a step's impulses makes up for the step before.
     symbols : Symbols
@@ -85,6 +87,7 @@ class OneStepMap(Named, ABC):
     """
 
     backend: Backend = Backend()
+    velocity_constraints: tuple[str, ...] = ()
     impulse_behind: float = 0.0
     relaxed: RelaxedStep | None = None
     limits: Mapping[str, ca.SX] = MappingProxyType({})

@@ -194,10 +194,29 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
         elif rates:  # a map of velocities keeps dh/dt as well
             rate = sum((gradient[0, names.index(n)] * x[i] for n, i in rates.items()), ca.SX(0))
             rows.append(ca.jacobian(rate, x))
+    rows += _absorbed(f, list(moments.values()))
     rows += [ca.SX(ca.DM.eye(f.nx)[i, :]) for i in _idle(f)]
     matrix = ca.sparsify(ca.vertcat(*rows)) if rows else ca.SX(0, f.nx)
     function = ca.Function("conditions", [x, f.symbols.parameters], [matrix])
     return Evaluator(function), matrix.sparsity()
+
+
+def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
+    """Rows (1, nx) of the momenta that the impulses of constraints on velocities take up: A of A(q) dq = 0.
+
+    Read off the step's equations, in which p and the impulses are added to each other.
+    """
+    if not f.velocity_constraints or not moments or f.residual is None:
+        return []
+    args = f.residual.sx_in()
+    equations = f.residual(*args)
+    columns = [f.multiplier_names.index(n) for n in f.velocity_constraints]
+    added = ca.jacobian(equations, args[0])[:, moments].T @ ca.jacobian(equations, args[3])[:, columns]
+    rows = ca.SX(len(columns), f.nx)
+    rows[:, moments] = added.T
+    at = ca.Function("absorbed", args, [rows], {"allow_free": False})
+    symbols = [f.symbols.x, *(ca.SX.zeros(*a.shape) for a in args[1:-1]), f.symbols.parameters]
+    return ca.vertsplit(at(*symbols))
 
 
 def _idle(f: OneStepMap) -> list[int]:

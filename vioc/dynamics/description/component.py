@@ -272,6 +272,17 @@ class Constraint(Component):
         raise TypeError(f"{type(self).__name__} must define value(k)")
 
 
+class VelocityConstraint(Constraint):
+    """A nonholonomic constraint A(q) dq = 0, linear in the rates: what does not slip."""
+
+    def value(self, k: Any) -> Any:
+        raise ModelError(f"{self.label()} is a constraint on velocities: it has no h(q)")
+
+    def rate(self, k: Any) -> Any:
+        """A(q) dq as a scalar CasADi expression of the symbolic kinematics `k`."""
+        raise TypeError(f"{type(self).__name__} must define rate(k)")
+
+
 @dataclass(frozen=True)
 class Meeting:
     """Where two bodies meet, or would, or rub, as expressions of a mechanism's coordinates.

@@ -78,6 +78,7 @@ class Composition(KernelMap):
         self.multiplier_names, self.strings = base.multiplier_names, base.strings
         self.parameters, self.symbols, self.system = dict(base.parameters), base.symbols, base.system
         self.wrap, self.tolerance = base.wrap, base.tolerance
+        self.velocity_constraints = base.velocity_constraints
         _check_composed(base)
         self.backend = Backend(base.backend.name, self.blueprint())
         self._seeded = 0 if base.solved_step is None else base.solved_step.numel_in(1)

@@ -19,15 +19,18 @@ from vioc.dynamics.charts import Chart, charts, warn_near_singularity
 from vioc.dynamics.consistency import (
     ConstraintReport,
     check_constraints,
+    check_holonomic,
     check_mass_matrix,
     consistent_configuration,
     may_be_dependent,
 )
+from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
+from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ModelError
 from vioc.maps.implicit import Equations, Implicit
@@ -37,7 +40,7 @@ from vioc.maps.orientation import AXES, component, rotation_vector
 from vioc.maps.trajectory import Trajectory, warn_slack
 
 Map = TypeVar("Map", bound="MechanicalMap")
-USER = UserPotential, UserForce, UserConstraint
+USER = UserPotential, UserForce, UserConstraint, NonholonomicConstraint
 
 
 class MechanicalMap(KernelMap):
@@ -60,8 +63,9 @@ class MechanicalMap(KernelMap):
     -----
     Quantities (`quantity`) beside the protocol's: ``v.NAME`` velocities by the Legendre transform,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``FRAME:rx`` (ry,
-    rz) their rotation vectors, ``h.NAME`` constraint values, ``force.NAME`` the constraint force -lambda/dt
-    with [T] (36a)'s sign, dt the time for which a step's impulse stands (its length, where all are equal),
+    rz) their rotation vectors, ``h.NAME`` values of holonomic constraints, ``force.NAME`` the constraint
+    force -lambda/dt with [T] (36a)'s sign, dt the time for which a step's impulse stands (its length, where
+    all are equal),
     ``tension.NAME`` the pull of a string or rod, N, at the start of each step. Both are half as large at
     the start of a run from a momentum M v, which already holds half that impulse.
     """
@@ -69,6 +73,7 @@ class MechanicalMap(KernelMap):
     conjugate: str = "p"
     choices: ClassVar[tuple[str, ...]] = ()
     contacts: ClassVar[bool] = False  # whether it has a system's contacts and limits of joints
+    slipless: ClassVar[bool] = False  # whether it has constraints on velocities
 
     def __init__(
         self, system: System, dt: float, wrap: Sequence[str], tolerance: float, backend: str = "virtual"
@@ -80,7 +85,11 @@ class MechanicalMap(KernelMap):
                 f"{system.name}: {type(self).__name__} has no contacts, limits of joints or dry friction, "
                 f"got {system.inequality_names[0]}; use ContactVI or MaximalVI, or leave them out"
             )
+        if not self.slipless:
+            check_holonomic(system, type(self).__name__)
         self.system = system
+        named = zip(system.constraint_names, system.constraints, strict=True)
+        self.velocity_constraints = tuple(n for n, c in named if isinstance(c, VelocityConstraint))
         self.dt = dt
         self.dt = float(self.lengths(None, 1)[0])
         self.tolerance = float(tolerance)
@@ -111,7 +120,10 @@ class MechanicalMap(KernelMap):
         )
         self.backend = Backend(backend, self.blueprint())
         check_mass_matrix(self.lagrangian)
-        _ = self.lagrangian.h  # refuses what is not holonomic now, not at the first step
+        _ = (
+            self.lagrangian.h,
+            self.lagrangian.slips,
+        )  # refuses what is no constraint now, not at the first step
 
     def __reduce__(self):
         return rebuilt, (type(self), self.system, self.dt, self._options, self.parameters)
@@ -222,7 +234,7 @@ class MechanicalMap(KernelMap):
         system = self.system
         if kind == "v" and rest in system.dynamic:
             return self._velocity_expression[system.dynamic.index(rest)]
-        if kind == "h" and rest in system.constraint_names:
+        if kind == "h" and rest in self._holonomic:
             return self.constraint(*self._q_and_parameters)[0][system.constraint_names.index(rest)]
         if kind == "force" and rest in system.constraint_names:
             return -self.symbols.multipliers[system.constraint_names.index(rest)] / self.symbols.dt
@@ -254,7 +266,8 @@ class MechanicalMap(KernelMap):
             "potential",
             "energy",
             *(f"{frame}:{axis}" for frame in system.frame_names for axis in ("x", "y", "z", *AXES)),
-            *(f"{kind}.{n}" for kind in ("h", "force") for n in system.constraint_names),
+            *(f"h.{n}" for n in self._holonomic),
+            *(f"force.{n}" for n in system.constraint_names),
             *(f"tension.{n}" for n in self._distances),
         ]
 
@@ -290,6 +303,10 @@ class MechanicalMap(KernelMap):
         """Strings and rods, by name."""
         named = zip(self.system.constraint_names, self.system.constraints, strict=True)
         return {name: c for name, c in named if isinstance(c, DistanceConstraint)}
+
+    @property
+    def _holonomic(self) -> list[str]:
+        return [n for n in self.system.constraint_names if n not in self.velocity_constraints]
 
     @shared
     def strings(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, so
 from vioc.dynamics.integrators.conditions import warn_singular
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
-from vioc.dynamics.lagrangian import LONG
+from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared
@@ -78,6 +78,7 @@ class MidpointVI(VariationalMap):
     """
 
     choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing")
+    slipless = True
     past = len(EXTRAPOLATION) - 1
 
     def __init__(
@@ -128,6 +129,27 @@ class MidpointVI(VariationalMap):
     def _first_order(self) -> ca.Function:
         lag = self.lagrangian
         return lag.function("first_order", [lag.L_q, lag.L_v, lag.F])
+
+    @property
+    def kept_on_the_way(self) -> list[bool]:
+        """Of which constraints a step keeps A(q) dq = 0, not h(q_k+1) = 0."""
+        return self.lagrangian.nonholonomic
+
+    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
+        return self._closing(q0, q1, theta) if any(self.kept_on_the_way) else super().closing(q0, q1, theta)
+
+    @shared
+    def _closing(self) -> ca.Function:
+        """h(q1), and A(q_m) (q1 - q0) with q_m = (q0 + q1)/2 (docs/maths/nonholonomic.md, (2))."""
+        theta = self.symbols.parameters
+        q0, q1 = ca.SX.sym("q0", self.nq), ca.SX.sym("q1", self.nq)
+        after, between = self.constraint(q1, theta)[0], self.constraint((q0 + q1) / 2, theta)[1]
+        rows = [
+            between[i, :] @ (q1 - q0) if on_the_way else after[i]
+            for i, on_the_way in enumerate(self.kept_on_the_way)
+        ]
+        column = ca.vertcat(ca.SX(0, 1), *rows)
+        return ca.Function("closing", [q0, q1, theta], [column, ca.jacobian(column, q1)], OPTIONS)
 
     @shared
     def _newton_matrix(self) -> ca.Function:

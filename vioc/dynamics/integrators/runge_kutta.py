@@ -65,6 +65,7 @@ class RungeKutta(ExplicitMap, MechanicalMap):
 
     conjugate = "v"
     choices = ("method",)
+    slipless = True
 
     def __init__(
         self,

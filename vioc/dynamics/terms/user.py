@@ -96,6 +96,11 @@ def _label(term: Component, function: Any) -> str:
     return f"{term.label()} {getattr(function, '__qualname__', repr(function))}"
 
 
+def called(term: Any, k: Any) -> ca.SX:
+    """The one number that a term's function gives for the kinematics `k`."""
+    return _scalar(_call(term, k), _label(term, term.function))
+
+
 @dataclass(frozen=True, repr=False)
 class UserPotential(Potential):
     """A potential energy V(q) by a function of the user's own, J.

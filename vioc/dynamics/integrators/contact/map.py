@@ -68,6 +68,7 @@ class ContactVI(TouchingMap):
     restitution is not 0 steps are taken in parts (docs/maths/contact_gradients.md, "Restitution").
     """
 
+    slipless = False
     _robust_kernel = None
     solved_step = None
     robust_step = None

@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -83,8 +82,10 @@ class HoldingLagrangian(Lagrangian):
     @cached_property
     def Dh(self) -> ca.SX:
         """The slopes of h, and of slips by rates."""
-        m = len(self.system.constraints)
-        theirs = ca.jacobian(ca.SX(self.h[:m]), self.graph.q_vector) if m else ca.SX(0, self.nq)
+        m, g = len(self.system.constraints), self.graph
+        if not m:
+            return -self._slopes
+        theirs = ca.jacobian(self.h[:m], g.q_vector) + ca.jacobian(self.slips, g.v_vector)
         return ca.vertcat(theirs, -self._slopes)
 
 
@@ -164,19 +165,9 @@ class ModeVI(TouchingMap):
 
     # -- equations --------------------------------------------------------------------------------------
 
-    def closing(self, q0: Any, q1: Any, theta: Any) -> tuple[Any, Any]:
-        return self._closing(q0, q1, theta)
-
-    @shared
-    def _closing(self) -> ca.Function:
-        lag, theta = self.lagrangian, self.symbols.parameters
-        q0, q1 = ca.SX.sym("q0", self.nq), ca.SX.sym("q1", self.nq)
-        after, between = self.constraint(q1, theta)[0], self.constraint((q0 + q1) / 2, theta)[1]
-        rows = [after[i] for i in range(len(self.system.constraints))]
-        for at, (_, i) in enumerate(lag.rows, len(rows)):
-            rows.append(after[at] if i == 0 else between[at, :] @ (q1 - q0))
-        column = ca.vertcat(ca.SX(0, 1), *rows)
-        return ca.Function("closing", [q0, q1, theta], [column, ca.jacobian(column, q1)], OPTIONS)
+    @property
+    def kept_on_the_way(self) -> list[bool]:
+        return [*self.lagrangian.nonholonomic, *(i > 0 for _, i in self.lagrangian.rows)]
 
     # -- what a motion has to keep ----------------------------------------------------------------------
 

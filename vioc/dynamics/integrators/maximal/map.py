@@ -19,7 +19,7 @@ from vioc.compile.backend import Backend
 from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
-from vioc.dynamics.consistency import may_be_dependent
+from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
@@ -119,6 +119,7 @@ class MaximalVI(DivisibleMap):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
         refuse_rotors(system, "MaximalVI")
+        check_holonomic(system, type(self).__name__)
         self.system, self.dt, self.tolerance = system, dt, float(tolerance)
         self.dt = float(self.lengths(None, 1)[0])
         self.smoothing = float(smoothing)
