@@ -102,7 +102,7 @@ def consistent_configuration(
     iterations = 0
     while np.abs(h).max(initial=0.0) > tolerance and iterations < 200 and damping < 1e12:
         iterations += 1
-        J = lag.constraint_jacobian(q, **parameters)[np.ix_(kept_by_place, free)]
+        J = lag.constraint_jacobian(q, **parameters)[kept_by_place][:, free]
         # Levenberg-Marquardt: short steps where J loses rank, Newton's near a regular solution
         slack = max(damping * min(float(h @ h), 1.0), 1e-15)
         trial = q.copy()

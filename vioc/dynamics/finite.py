@@ -65,8 +65,8 @@ def _values(lagrangian: Lagrangian) -> Iterator[tuple[str, ca.SX]]:
         for variable, value in force.generalized(g).items():
             yield f"the force {_name(force)} on {variable}", ca.SX(value)
     for name, constraint in zip(system.constraint_names, system.constraints, strict=True):
-        on_rates = isinstance(constraint, VelocityConstraint)
-        yield f"the constraint {name}", ca.SX(constraint.rate(g) if on_rates else constraint.value(g))
+        value = constraint.rate(g) if isinstance(constraint, VelocityConstraint) else constraint.value(g)
+        yield f"the constraint {name}", ca.SX(value)
 
 
 def _name(term: Any) -> str:
