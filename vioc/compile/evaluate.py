@@ -53,4 +53,6 @@ class Evaluator:
 
 def _shaped(flat: np.ndarray, shape: tuple[int, int], lead: tuple[int, ...]) -> np.ndarray:
     rows, columns = shape
+    if rows == 1 or columns == 1:
+        return flat.reshape(*lead, rows, columns)
     return np.ascontiguousarray(np.swapaxes(flat.reshape(*lead, columns, rows), -1, -2))

@@ -12,7 +12,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.compile.libraries import key_of, load_keyed, load_library, require_compiler
+from vioc.compile.libraries import address, key_of, load_keyed, load_library, require_compiler
 from vioc.compile.programs import CHUNK, Bound, Program, dense
 from vioc.errors import CompileError
 from vioc.progress import Progress, in_pieces
@@ -138,11 +138,11 @@ class NativeProgram(Program):
             count,
             keep,
             float(tolerance),
-            carry.ctypes.data_as(ctypes.c_void_p),
+            address(carry),
             pointers,
             strides,
             _pointers(outputs),
-            None if last is None else last.ctypes.data_as(ctypes.c_void_p),
+            None if last is None else address(last),
         )
         if done < 0:
             raise MemoryError(f"{self._title}: no memory for the workspace of a rollout")
@@ -164,7 +164,7 @@ class NativeProgram(Program):
     def bind_accumulate(self, carry, rows, count, keep, tolerance):
         outputs = [np.empty((count, size)) for size in [keep, *self.sizes_out[1:]]]
         loop, struct = _loops().vioc_accumulate, ctypes.byref(self._struct)
-        start = carry.__array_interface__["data"][0]
+        start = address(carry)
         pointers = start, _pointers(rows), _steps(rows), _pointers(outputs), None
         arguments = struct, count, keep, float(tolerance), *pointers
 
@@ -202,7 +202,7 @@ def _strides(sizes: tuple[int, ...]) -> Any:
 
 
 def _pointers(arrays: Sequence[np.ndarray]):
-    return _vector(len(arrays))(*[a.__array_interface__["data"][0] for a in arrays])
+    return _vector(len(arrays))(*[address(a) for a in arrays])
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import HEADER, Log
 from vioc.control.problem.status import Status
 from vioc.control.shooting.interior import Interior
-from vioc.control.shooting.level import Level
+from vioc.control.shooting.native import first_level
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.errors import OptimizationError, StepError
@@ -180,7 +180,7 @@ class MovingHorizon:
         log, full = Log("estimate", HEADER, None), len(Y) == self.samples > 1
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                search = Interior(Level(stages, self.tolerance, SOFT), X, W, belief.y)
+                search = Interior(first_level(stages, self.tolerance, SOFT), X, W, belief.y)
                 search.pause = 10**9  # residuals are small: Gauss-Newton's steps serve
                 search.iterate(self.iterations * (1 if belief.X is not None else 10), log)
             failed = _failure(search)
@@ -309,7 +309,7 @@ def _failure(search: Interior) -> str:
     point, level = search.now.point, search.level
     if search.status in (Status.CONVERGED, Status.ACCEPTABLE):
         return ""
-    left = level.open(point, search.now.s)
+    left = level.worth(point, search.now.s).left
     size = 1 + np.abs(point.curve.x).max()
     if search.status is Status.INFEASIBLE or not left <= CLOSED * size:
         return f"{search.status} with {left:.1e} open"

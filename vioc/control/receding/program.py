@@ -117,7 +117,7 @@ class Program:
         if point is None:
             raise OptimizationError(f"the plan has no steps: {stages.trouble}")
         lin = stages.map.linearize_steps(point.steps)
-        b = stages.blocks(point, lin)
+        b = stages.blocks(point, lin, self.exact)
         if self.exact:
             b = _convex(stages.curved(point, lin, b, plan.p, plan.y))
         found = Prepared(plan, stages, b, point.gaps, point.rows)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.compile.compiler import find_compiler
-from vioc.compile.libraries import load_library
+from vioc.compile.libraries import address, load_library
 from vioc.control.problem.status import Status
 from vioc.control.receding.condensed import Condensed
 
@@ -225,7 +225,7 @@ class StageQP:
         m = self.layout.rows
         if not self.native:
             return self._by_condensed(x0)
-        code = self._solve(_at(d.memory), _at(self._state), _at(x0), iterations, tolerance, warm)
+        code = self._solve(address(d.memory), address(self._state), address(x0), iterations, tolerance, warm)
         v = self._views
         y = v["y"]
         found = Answer(
@@ -367,10 +367,6 @@ def infeasible(d: Data, a: Answer) -> bool:
     )
     moved = float(np.abs(left).max(initial=0)) * (1 + np.abs(a.u).max()) * a.u.size
     return value - most > PROOF * (1 + abs(value)) + moved
-
-
-def _at(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
 
 
 def _views(layout: Layout, memory: np.ndarray) -> dict[str, np.ndarray]:

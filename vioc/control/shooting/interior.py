@@ -12,8 +12,6 @@ docs/maths/shooting.md, whose equations have numbers (IP).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from vioc.control.costs.cost import Foreseen
@@ -62,7 +60,7 @@ class Interior:
             raise OptimizationError(f"the guess has no steps: {self.stages.trouble}")
         self.newton = Newton(level)
         self.search = LineSearch(level, self.newton)
-        s = level.inside(point.rows[level.unequal])
+        s = level.inside(point.rows)
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
         self.now = Iterate(point, np.zeros_like(level.costates), y, s, *level.multipliers(s))
         self.damping, self.shift, self.promise = 0.0, 0.0, np.nan
@@ -80,11 +78,12 @@ class Interior:
             for i in range(max_iterations + 1):
                 it = self.now
                 self.lin = self.stages.map.linearize_steps(it.point.steps)
-                b = self.stages.blocks(it.point, self.lin)
+                near = self.pause <= 0 and not self.falling
+                b = self.stages.blocks(it.point, self.lin, near, it.foreseen)
                 if i == 0:
                     self.level.begin_scale(b)
                     if self.warm:
-                        self.level.begin_near(it, b)
+                        it = self.now = self.level.begin_near(it, b)
                 self.error = self.level.error(it, b, 0.0)
                 if self.error <= self.level.tolerance:
                     self.status = Status.CONVERGED
@@ -93,7 +92,7 @@ class Interior:
                 elif i == max_iterations:
                     self.status = Status.MAX_ITERATIONS
                 else:
-                    self.status = self._advance(b, log)
+                    self.status = self._advance(b, near, log)
                 if self.status:
                     return
         except StepError as error:
@@ -109,20 +108,20 @@ class Interior:
             self.unseen = 0
         return True
 
-    def _advance(self, b: Blocks, log: Log) -> Status | None:
+    def _advance(self, b: Blocks, near: bool, log: Log) -> Status | None:
         """One iteration, its step taken or not; a status where it was the last."""
-        it, level, model = self.now, self.level, self._modelled(b)
+        it, level, model = self.now, self.level, self._modelled(b, near)
         if model is None:
             return Status.NO_DESCENT
+        worth = level.worth(it.point, it.s)
         d = self.newton.solve(it, model, it.point.gaps, level.remains(it.point, it.s))
-        slope = level.slope(it, model, d)
-        moved, length, trials = self.search.take(it, model, d, slope, self.lin if self.exact else None)
+        moved, length, trials = self.search.take(it, model, d, worth, self.lin if self.exact else None)
         kind, shift = ("newton", self.shift) if self.exact else ("gauss-newton", self.damping)
-        cost, descent, left = it.point.cost, slope / level.scale, level.open(it.point, it.s)
+        cost, descent, left = it.point.cost, d.slope / level.scale, worth.left
         log(Record(len(log.records), kind, shift, cost, descent, length, trials, left))
         first, factor, most = DAMPING
         if moved is None:
-            if self._below_rounding(slope):
+            if self._below_rounding(d.slope, worth.merit):
                 return Status.ACCEPTABLE
             if self.exact:  # Gauss-Newton's step, next
                 self.pause = self.wait
@@ -131,12 +130,11 @@ class Interior:
             return Status.LINE_SEARCH if self.damping > most else None
         self.gains = self.newton.gains.copy()
         moved.foreseen = self._foreseen(it, d, min(length, 1.0))
-        before, after = level.merit(it.point, it.s), level.merit(moved.point, moved.s)
         bent = any(y is not None for y in moved.foreseen)
-        fast = before - after > FALLING * abs(before)
-        self.falling = bent and fast and (moved.point.cost < it.point.cost or not len(it.y))
+        fast = bent and worth.merit - level.worth(moved.point, moved.s).merit > FALLING * abs(worth.merit)
+        self.falling = fast and (moved.point.cost < it.point.cost or not len(it.y))
         self.now, self.promise = moved, -descent
-        if length == 1 and self._below_rounding(slope):
+        if length == 1 and self._below_rounding(d.slope, worth.merit):
             return Status.ACCEPTABLE
         self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:
@@ -155,63 +153,52 @@ class Interior:
         first, second = (b if a is None or b is None else a + length * (b - a) for a, b in pairs)
         return first, second
 
-    def _below_rounding(self, slope: float) -> bool:
+    def _below_rounding(self, slope: float, merit: float) -> bool:
         """Whether steps have long promised nothing that the merit's digits would show: then that is said."""
-        seen = -slope > FLOOR * np.finfo(float).eps * abs(self.level.merit(self.now.point, self.now.s))
+        seen = -slope > FLOOR * np.finfo(float).eps * abs(merit)
         self.unseen = 0 if seen else self.unseen + 1
         if self.unseen < HOPELESS or self.error > ROUNDED:
             return False
         self.note = f"to rounding: a slope of {slope / self.level.scale:.2g} cannot be seen in the cost"
         return True
 
-    def _modelled(self, b: Blocks) -> Blocks | None:
+    def _modelled(self, b: Blocks, near: bool) -> Blocks | None:
         """The blocks to step with, factored; `exact` says whether exact curvature is in them.
 
-        It is where a shift leaves a minimum; not in the first iteration, in a pause, and where Gauss-Newton's
-        steps lower the merit fast. None where no shift of Gauss-Newton's Hessian leaves a minimum either.
+        `near`: that of the cost is in b, and that of map and rows is to be. It is where a shift leaves a
+        minimum; not in the first iteration, in a pause, and where Gauss-Newton's steps lower the merit
+        fast. None where no shift of Gauss-Newton's Hessian leaves a minimum either.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
         unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
         of_states, of_inputs = 1 / scale, unit if unit > 0 else self._price_of_limits(b)
         # what is free at the start is as an input before the first
-        of_start = of_inputs * self.stages.start.any(axis=1)
-        near = self.pause <= 0 and not self.falling
+        of_start = np.where(self.stages.start.any(axis=1), self.damping * of_inputs, 0.0)
         self.pause -= 1
         if near:
-            exact = self.stages.curved(it.point, self.lin, b, it.p / scale, it.y / scale, it.foreseen)
+            exact = self.stages.curved(it.point, self.lin, b, it.p / scale, it.y / scale)
             shift, (least, grow, most) = 0.0, CURVED
             while shift <= most:
-                inputs = (shift + self.damping) * of_inputs
-                model = _shifted(exact, shift * of_states, inputs, self.damping * of_start)
-                if self.newton.factor(it, model):
+                if self.newton.factor(
+                    it, exact, shift * of_states, (shift + self.damping) * of_inputs, of_start
+                ):
                     self.wait, self.shift, self.exact = 1, shift, True
-                    return model
+                    return exact
                 shift = max(grow * shift, self.shift / grow**2, least)
             self.pause = self.wait = min(2 * self.wait, 8)
+            b = self.stages.blocks(it.point, self.lin, False)
         self.exact = False
         shift, (first, grow, most) = 0.0, SHIFT
         while shift <= most:
-            model = _shifted(b, shift, shift + self.damping * of_inputs, self.damping * of_start)
-            if self.newton.factor(it, model):
-                return model
+            if self.newton.factor(it, b, shift, shift + self.damping * of_inputs, of_start):
+                return b
             shift = max(first, grow * shift)
         return None
 
     def _price_of_limits(self, b: Blocks) -> float:
         """What limits weigh inputs by (the median) where the cost does not, 1 where there are none."""
         (N, m, _), n = b.J.shape, b.F.shape[1]
-        weight = self.newton.weights(self.now)[: N * m].reshape(N, m)
+        weight = self.level.weights(self.now)[: N * m].reshape(N, m)
         each = np.einsum("km,kmu->ku", weight, b.J[:, :, n:] ** 2)
         felt = each[each > 0]
         return float(np.median(felt)) / self.level.scale if len(felt) else 1.0
-
-
-def _shifted(b: Blocks, of_states: float, of_inputs: float, of_start: np.ndarray | float = 0.0) -> Blocks:
-    """Blocks with more on the diagonals of the Hessian, of the first state (n,) too."""
-    if not (of_states or of_inputs):
-        return b
-    n, q = b.F.shape[1:]
-    one = np.repeat([of_states, of_inputs], [n, q - n])
-    H = b.H + np.diag(one)
-    H[0, range(n), range(n)] += of_start
-    return replace(b, H=H, H_end=b.H_end + of_states * np.eye(n))

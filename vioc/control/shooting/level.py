@@ -2,12 +2,14 @@
 
 A level is the barrier's weight mu, which holds limits, the regularization delta of rows and gaps, and
 estimates of their multipliers; where the states are a trajectory, delta of the dynamics is 0. It judges by a
-merit (IP 7) and by what an iterate leaves of the conditions of optimality (IP 4); see docs/maths/shooting.md.
+merit (IP 7) and by what an iterate leaves of the conditions of optimality (IP 4), and eliminates rows from
+Newton's step on them (IP 6); see docs/maths/shooting.md. `native.py` has the same arithmetic in C.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,11 +25,14 @@ CLOSING = 0.25  # share of what a level left of rows and gaps that the next one 
 AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels far ahead of the rows
 INTERIOR = 1e-2  # of a range, or of a limit: how far inside slacks begin
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
+BOUNDARY = 0.99  # share of the way to a limit that a step may take
+OF_DUALS = 100.0  # mean multiplier from which on errors are counted in units of it
+NONE, EQUATION, INEQUALITY = 0, 1, 2  # kinds of rows
 
 
 @dataclass
 class Iterate:
-    """Where the search stands: a point, slacks s of inequalities, multipliers.
+    """Where the search stands: a point, slacks s of rows, multipliers.
 
     Attributes
     ----------
@@ -35,8 +40,9 @@ class Iterate:
         Costates of the dynamics.
     y : (rows,)
         Multipliers of the rows.
-    s, low, high : (inequalities,)
-        Slacks, and multipliers >= 0 of their lower and upper limits; 0 where there is none.
+    s, low, high : (rows,)
+        Slacks, of an equation its target, and multipliers >= 0 of their lower and upper limits; 0 where there
+        is none.
     foreseen : pair of arrays
         Multipliers of the cost's residuals, `Cost.foreseen`.
     """
@@ -50,18 +56,30 @@ class Iterate:
     foreseen: Foreseen = (None, None)
 
 
-@dataclass(frozen=True)
-class Direction:
-    """A step: of states, inputs, rows, slacks, multipliers of limits; p and y are those that it leads to."""
+class Direction(NamedTuple):
+    """A step: of states, inputs, slacks, multipliers of limits; p and y are those that it leads to. `slope`
+    is the merit's along it, `lengths` those at which slacks, and multipliers of limits, still are inside.
+    """
 
     dx: np.ndarray
     du: np.ndarray
     p: np.ndarray
     y: np.ndarray
-    dh: np.ndarray
     s: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    slope: float
+    lengths: tuple[float, float]
+
+
+class Worth(NamedTuple):
+    """Of a point with slacks: the merit (IP 7), cost and barrier without what it has of rows and gaps, and
+    the most that rows and gaps leave.
+    """
+
+    merit: float
+    price: float
+    left: float
 
 
 class Level:
@@ -83,10 +101,10 @@ class Level:
         Weight of the barrier.
     estimate, costates : (rows,), (N+1, ndx)
         Estimates of the multipliers of rows and dynamics.
-    equal, unequal : integers
-        Which rows are equations, and which inequalities.
-    lower, upper, has : (inequalities,), and a pair of these
-        Limits of slacks, and which of them are finite.
+    kind : (rows,)
+        `NONE` where there is no limit, `EQUATION` or `INEQUALITY`.
+    lower, upper, has : (rows,), and a pair of these
+        Limits of slacks, and which of them are finite; of inequalities.
     stuck : int
         Levels at the bottom in a row that have closed nothing.
     """
@@ -97,72 +115,79 @@ class Level:
         rows, n = stages.rows, stages.map.ndx
         finite = np.isfinite(rows.lower), np.isfinite(rows.upper)
         equal = finite[0] & (rows.lower == rows.upper)
-        self.equal, self.unequal = np.flatnonzero(equal), np.flatnonzero((finite[0] | finite[1]) & ~equal)
-        self.target = rows.lower[self.equal]
-        self.lower, self.upper = rows.lower[self.unequal], rows.upper[self.unequal]
-        self.has = finite[0][self.unequal], finite[1][self.unequal]
+        unequal = (finite[0] | finite[1]) & ~equal
+        self.kind = np.where(equal, EQUATION, np.where(unequal, INEQUALITY, NONE)).astype(np.int8)
+        self._equal, self._unequal, self._count = equal, unequal, int(unequal.sum())
+        self._target = np.where(equal, rows.lower, 0.0)
+        self.has = finite[0] & unequal, finite[1] & unequal
+        self.lower, self.upper = (
+            np.where(self.has[0], rows.lower, -np.inf),
+            np.where(self.has[1], rows.upper, np.inf),
+        )
         self.gives = np.arange(n) < n - stages.rigid  # whose gaps are elastic
         self.estimate, self.costates = np.zeros(len(rows)), np.zeros((len(stages.lengths) + 1, n))
         self.left, self.stuck = np.inf, 0
 
+    # -- slacks ---------------------------------------------------------------------------------
+
     def inside(self, h: np.ndarray) -> np.ndarray:
         """The nearest slacks that are well inside of their limits."""
         low, high = self.lower, self.upper
-        room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
-        least = np.where(self.has[0], low + np.minimum(INTERIOR * np.maximum(1, np.abs(low)), room), -np.inf)
-        most = np.where(self.has[1], high - np.minimum(INTERIOR * np.maximum(1, np.abs(high)), room), np.inf)
-        return np.clip(h, least, most)
-
-    def distances(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return s - self.lower, self.upper - s
+        with np.errstate(invalid="ignore"):
+            room = np.where(self.has[0] & self.has[1], INTERIOR * (high - low), np.inf)
+            least = low + np.minimum(INTERIOR * np.maximum(1, np.abs(low)), room)
+            most = high - np.minimum(INTERIOR * np.maximum(1, np.abs(high)), room)
+        s = np.clip(h, np.where(self.has[0], least, -np.inf), np.where(self.has[1], most, np.inf))
+        return np.where(self._unequal, s, self._target)
 
     def multipliers(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the lower and upper limits of slacks, by the barrier."""
-        to_low, to_high = self.distances(s)
-        return np.where(self.has[0], self.mu / to_low, 0.0), np.where(self.has[1], self.mu / to_high, 0.0)
+        """Of the lower and upper limits of slacks, by the barrier; 0 where there is none."""
+        return self.mu / (s - self.lower), self.mu / (self.upper - s)
 
     def remains(self, point: Point, s: np.ndarray) -> np.ndarray:
         """r: what rows leave (rows,), 0 where there is no limit."""
-        r = np.zeros(len(point.rows))
-        r[self.equal] = point.rows[self.equal] - self.target
-        r[self.unequal] = point.rows[self.unequal] - s
-        return r
+        return np.where(self.kind, point.rows - s, 0.0)
 
-    def open(self, point: Point, s: np.ndarray) -> float:
-        """The most that gaps and rows leave."""
-        return _largest(point.gaps, self.remains(point, s))
+    @property
+    def keep(self) -> float:
+        """Share of the distance to a limit that a step leaves at least."""
+        return 1 - max(BOUNDARY, 1 - self.mu)
 
-    def price(self, point: Point, s: np.ndarray) -> float:
-        """Cost and barrier, without what (IP 7) has of rows and gaps."""
-        total = self.scale * point.cost
-        for has, distance in zip(self.has, self.distances(s), strict=True):
-            total -= self.mu * float(np.log(distance[has]).sum())
-        return total
+    # -- merit ----------------------------------------------------------------------------------
 
-    def merit(self, point: Point, s: np.ndarray) -> float:
-        """(IP 7): cost, barrier, and the augmented Lagrangian of rows and gaps."""
-        r = self.remains(point, s)
-        total = self.price(point, s) + float(self.estimate @ r + 0.5 / self.soft * r @ r)
-        return total + float(np.vdot(self.costates[1:] + 0.5 / self.soft * point.gaps, point.gaps))
+    def worth(self, point: Point, s: np.ndarray) -> Worth:
+        """What a level makes of a point and slacks."""
+        r, gaps, half = self.remains(point, s), point.gaps, 0.5 / self.soft
+        price = self.scale * point.cost
+        for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
+            price -= self.mu * float(np.log(distance[has]).sum())
+        merit = price + float(self.estimate @ r + half * r @ r)
+        merit += float(np.vdot(self.costates[1:] + half * gaps, gaps))
+        return Worth(merit, price, _largest(gaps, r))
 
-    def merit_of_slacks(self, h: np.ndarray, s: np.ndarray) -> np.ndarray:
+    def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
+        """Slacks of a trial, and what it is worth; row by row they are as stepped, `s`, or as the rows are
+        there, whichever the merit prefers.
+        """
+        if self._count:
+            keep, h = self.keep, point.rows
+            low, high = self.lower, self.upper
+            low = np.where(self.has[0], low, 0.0) + np.where(self.has[0], keep * (it.s - low), -np.inf)
+            high = np.where(self.has[1], high, 0.0) - np.where(self.has[1], keep * (high - it.s), -np.inf)
+            there = np.clip(h, low, high)
+            better = self._unequal & (self._of_slacks(h, there) < self._of_slacks(h, s))
+            s = np.where(better, there, s)
+        return s, self.worth(point, s)
+
+    def _of_slacks(self, h: np.ndarray, s: np.ndarray) -> np.ndarray:
         """What s has in the merit, row by row, where the inequalities' values are h."""
         r = h - s
-        total = self.estimate[self.unequal] * r + 0.5 / self.soft * r**2
-        for has, distance in zip(self.has, self.distances(s), strict=True):
-            total -= self.mu * np.where(has, np.log(np.where(has, distance, 1.0)), 0.0)
+        total = self.estimate * r + 0.5 / self.soft * r**2
+        for has, distance in zip(self.has, (s - self.lower, self.upper - s), strict=True):
+            total -= self.mu * np.log(np.where(has, distance, 1.0))
         return total
 
-    def slope(self, it: Iterate, b: Blocks, d: Direction) -> float:
-        """Derivative of the merit along a direction."""
-        n, (to_low, to_high) = b.F.shape[1], self.distances(it.s)
-        cost = np.vdot(b.g[:, :n], d.dx[:-1]) + np.vdot(b.g[:, n:], d.du) + b.g_end @ d.dx[-1]
-        moved = d.dh.copy()
-        moved[self.unequal] -= d.s
-        rows = (self.estimate + self.remains(it.point, it.s) / self.soft) @ moved
-        change = np.einsum("kij,kj->ki", b.F, np.concatenate([d.dx[:-1], d.du], axis=1)) - d.dx[1:]
-        rows += np.vdot(self.costates[1:] + it.point.gaps / self.soft, change)
-        return float(self.scale * cost + rows + self.mu * (d.s / to_high - d.s / to_low).sum())
+    # -- Newton's step --------------------------------------------------------------------------
 
     def elastic(self, it: Iterate) -> float:
         """delta of the dynamics: none where the states are a trajectory, which steps then follow."""
@@ -177,19 +202,113 @@ class Level:
         """By how much gaps, and rows, give way to multipliers; constants of the motion do not."""
         return self.elastic(it) * self.gives * (p - self.costates)[1:], self.softness * (y - self.estimate)
 
+    def weights(self, it: Iterate) -> np.ndarray:
+        """omega (rows,) of (IP 6), 0 where there is no limit."""
+        sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
+        return np.where(self._equal, 1 / self.soft, sigma / (1 + self.softness * sigma))
+
+    def weighed(
+        self, it: Iterate, b: Blocks, of_states: float, of_inputs: float, of_start: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """M (N, q, q) and that of the end: the scaled Hessian, shifted on its diagonal, of the first state by
+        `of_start` (n,) more, and what rows add to it (IP 6).
+        """
+        (N, m, q), n, weight = b.J.shape, b.F.shape[1], self.weights(it)
+        M, last = self.scale * b.H, self.scale * b.H_end
+        if of_states or of_inputs:
+            M[:, range(q), range(q)] += self.scale * np.repeat([of_states, of_inputs], [n, q - n])
+            last[range(n), range(n)] += self.scale * of_states
+        M[0, range(n), range(n)] += self.scale * of_start
+        if m:
+            M += np.swapaxes(b.J, 1, 2) @ (weight[: N * m].reshape(N, m, 1) * b.J)
+        if len(b.J_end):
+            last += b.J_end.T @ (weight[N * m :, None] * b.J_end)
+        return M, last
+
+    def linear(
+        self, it: Iterate, b: Blocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """v of (IP 6), and the linear terms (N, q) and (ndx,) and gaps of the linear-quadratic problem."""
+        sigma = it.low / (it.s - self.lower) + it.high / (self.upper - it.s)
+        push, soft = self._push(it), self.softness
+        v = (push + sigma * (r + soft * self.estimate)) / (1 + soft * sigma)
+        v = np.where(self._equal, self.estimate + r / self.soft, v)
+        g, end = (b.g, b.g_end) if bent is None else (b.g + bent[0], b.g_end + bent[1])
+        by_rows, by_end = b.pulled(v)
+        c = gaps + self.elastic(it) * self.gives * self.costates[1:]
+        return v, self.scale * g + by_rows, self.scale * end + by_end, c
+
+    def _push(self, it: Iterate) -> np.ndarray:
+        return self.mu / (self.upper - it.s) - self.mu / (it.s - self.lower)
+
+    def direction(
+        self,
+        it: Iterate,
+        b: Blocks,
+        r: np.ndarray,
+        v: np.ndarray,
+        solved: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ) -> Direction:
+        """The whole step from what the linear-quadratic problem gives: dx, du and costates."""
+        dx, du, p = solved
+        dz = np.concatenate([dx[:-1], du], axis=1)
+        dh = np.concatenate([(b.J @ dz[:, :, None]).ravel(), b.J_end @ dx[-1]])
+        y, (to_low, to_high), (has_low, has_high) = (
+            v + self.weights(it) * dh,
+            (it.s - self.lower, self.upper - it.s),
+            self.has,
+        )
+        sigma = it.low / to_low + it.high / to_high
+        # of active limits ds is a small difference of large terms; by the balance of multipliers it is not
+        stiff = self.softness * sigma > 1
+        ds = np.where(
+            stiff,
+            (y - self._push(it)) / np.where(stiff, sigma, 1.0),
+            r + dh - self.softness * (y - self.estimate),
+        )
+        ds = np.where(self._unequal, ds, 0.0)
+        low = np.where(has_low, self.mu / to_low - it.low - it.low / to_low * ds, 0.0)
+        high = np.where(has_high, self.mu / to_high - it.high + it.high / to_high * ds, 0.0)
+        # of the nearer limit by the balance of the slack: the other way its digits are lost in s - l
+        up = has_high & ((y >= 0) | ~has_low)
+        high = np.where(up, y + it.low + low - it.high, high)
+        low = np.where(has_low & ~up, it.high + high - y - it.low, low)
+        slope = self._slope(it, b, dx, dz, np.where(self.kind, dh - ds, 0.0), ds)
+        inside = min(self._most(to_low, ds), self._most(to_high, -ds))
+        lengths = inside, min(self._most(it.low, low), self._most(it.high, high))
+        return Direction(dx, du, p, y, ds, low, high, slope, lengths)
+
+    def _slope(
+        self, it: Iterate, b: Blocks, dx: np.ndarray, dz: np.ndarray, moved: np.ndarray, ds: np.ndarray
+    ) -> float:
+        cost = np.vdot(b.g, dz) + b.g_end @ dx[-1]
+        rows = (self.estimate + self.remains(it.point, it.s) / self.soft) @ moved
+        change = (b.F @ dz[:, :, None])[..., 0] - dx[1:]
+        rows += np.vdot(self.costates[1:] + it.point.gaps / self.soft, change)
+        return float(self.scale * cost + rows + self._push(it) @ ds)
+
+    def _most(self, value: np.ndarray, step: np.ndarray) -> float:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(step < 0, -(1 - self.keep) * value / step, np.inf)
+        return min(1.0, float(share.min(initial=1.0)))
+
+    # -- conditions of optimality ---------------------------------------------------------------
+
     def error(self, it: Iterate, b: Blocks, mu: float) -> float:
         """Of the conditions of optimality, or of those of a level where mu > 0; (IP 4)."""
-        duals = [np.abs(d) for d in (it.p[1:], it.y, it.low, it.high)]
-        limits = np.concatenate([it.low, it.high])
-        of_duals = max(100.0, sum(d.sum() for d in duals) / max(sum(d.size for d in duals), 1)) / 100
-        of_limits = max(100.0, limits.sum() / max(limits.size, 1)) / 100
+        limits = float(it.low.sum() + it.high.sum())
+        duals = limits + float(np.abs(it.p[1:]).sum() + np.abs(it.y).sum())
+        count = it.p[1:].size + it.y.size + 2 * self._count
+        of_duals = max(1.0, duals / max(count, 1) / OF_DUALS)
+        of_limits = max(1.0, limits / max(2 * self._count, 1) / OF_DUALS)
         gaps, r = it.point.gaps, self.remains(it.point, it.s)
         if mu:
             of_gaps, of_rows = self.given_way(it, it.p, it.y)
             gaps, r = gaps - of_gaps, r - of_rows
-        balance = it.y[self.unequal] - it.high + it.low
+        balance = np.where(self._unequal, it.y - it.high + it.low, 0.0)
         parts = [self._stationarity(it, b) / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
-        for has, distance, z in zip(self.has, self.distances(it.s), (it.low, it.high), strict=True):
+        distances = it.s - self.lower, self.upper - it.s
+        for has, distance, z in zip(self.has, distances, (it.low, it.high), strict=True):
             of_cost = 1.0 if mu else self.scale  # in the end the price of limits in the cost's own units
             parts.append(_largest(z[has] * distance[has] - mu) / of_limits / of_cost)
         return max(parts)
@@ -204,6 +323,8 @@ class Level:
         end = self.scale * b.g_end + by_end - it.p[-1]
         return _largest(r, start, end)
 
+    # -- from level to level --------------------------------------------------------------------
+
     def begin_scale(self, b: Blocks) -> None:
         """The cost's scale, unless it is given: a search from an optimum cannot tell it."""
         if self._scaled:
@@ -212,28 +333,30 @@ class Level:
         largest = slope if slope > FLAT * bend else bend
         self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
 
-    def begin_near(self, it: Iterate, b: Blocks) -> None:
-        """The level that fits multipliers of rows, with costates by the adjoint recursion: no more barrier
-        than what they leave of the conditions. Slacks are where the rows are, inside of a limit by mu over
-        its multiplier at least.
+    def begin_near(self, it: Iterate, b: Blocks) -> Iterate:
+        """Where a search begins whose multipliers of rows are known, on the level that fits them, with
+        costates by the adjoint recursion: no more barrier than what they leave of the conditions. Slacks
+        are where the rows are, inside of a limit by mu over its multiplier at least.
         """
-        it.y *= self.scale
-        (by_rows, by_end), n = b.pulled(it.y), b.F.shape[1]
-        g, it.p[-1] = self.scale * b.g + by_rows, self.scale * b.g_end + by_end
+        y, p = it.y * self.scale, np.empty_like(it.p)
+        (by_rows, by_end), n = b.pulled(y), b.F.shape[1]
+        g, p[-1] = self.scale * b.g + by_rows, self.scale * b.g_end + by_end
         for k in range(len(g) - 1, -1, -1):
-            it.p[k] = g[k, :n] + b.F[k, :, :n].T @ it.p[k + 1]
-        self.estimate, self.costates = it.y.copy(), it.p.copy()
-        y, h = it.y[self.unequal], it.point.rows[self.unequal]
+            p[k] = g[k, :n] + b.F[k, :, :n].T @ p[k + 1]
+        self.estimate[:], self.costates[:], h = y, p, it.point.rows
         of_low, of_high = np.where(self.has[0], -y, 0.0).clip(0), np.where(self.has[1], y, 0.0).clip(0)
-        there = replace(it, s=np.clip(h, self.lower, self.upper), low=of_low, high=of_high)
+        at = np.where(self._unequal, np.clip(h, self.lower, self.upper), self._target)
+        there = replace(it, p=p, y=y, s=at, low=of_low, high=of_high)
         self.mu = float(np.clip(self.error(there, b, 0.0), self._last_mu, LEVEL))
         inside = self.inside(h)
-        with np.errstate(divide="ignore"):
-            low = np.where(self.has[0], self.lower + self.mu / of_low, -np.inf)
-            high = np.where(self.has[1], self.upper - self.mu / of_high, np.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low, high = self.lower + self.mu / of_low, self.upper - self.mu / of_high
+        low, high = np.where(self.has[0], low, -np.inf), np.where(self.has[1], high, np.inf)
         # a range with both multipliers, or none where a limit is met: as without any knowledge
-        it.s[:] = np.clip(h, np.minimum(low, inside), np.maximum(high, inside))
-        it.low[:], it.high[:] = self.multipliers(it.s)
+        s = np.clip(h, np.minimum(low, inside), np.maximum(high, inside))
+        s = np.where(self._unequal, s, self._target)
+        of_low, of_high = self.multipliers(s)
+        return replace(there, s=s, low=of_low, high=of_high)
 
     @property
     def _last_mu(self) -> float:
@@ -244,8 +367,8 @@ class Level:
         alone; False where the barrier is held up, by the tolerance or by what is left.
         """
         (least, power), (stiffer, softest), before, mu = NEXT, STIFFER, self.left, self.mu
-        self.estimate, self.costates = it.y.copy(), it.p.copy()
-        self.left = self.open(it.point, it.s)
+        self.estimate[:], self.costates[:] = it.y, it.p
+        self.left = self.worth(it.point, it.s).left
         self.mu = max(self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left))
         closing = self.left <= max(self.tolerance, CLOSING * before)
         if not closing and self.soft > softest:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vioc.compile.compiler import find_compiler
-from vioc.compile.libraries import load_library
+from vioc.compile.libraries import address, load_library
 
 SMALL = 48  # states and inputs of a stage up to which loops in C are quicker than BLAS call by call
 
@@ -62,7 +62,7 @@ class StageQuadratic:
         if self._native:
             M, last = np.ascontiguousarray(M), np.ascontiguousarray(last)
             arrays = self._F, M, last, self._T, self._P, self.gains, self._L
-            stage = _library().vioc_lq_factor(*self._sizes, soft, *_at(*arrays))
+            stage = _library().vioc_lq_factor(*self._sizes, soft, *at(*arrays))
             if stage == -2:
                 raise MemoryError("no memory for a Riccati recursion")
             good = stage == -1
@@ -126,7 +126,7 @@ class StageQuadratic:
         factors = self._F, self._T, self.gains
         if self._native:
             arrays = *factors, self._L, g, end, gaps, s, s0, d
-            _library().vioc_lq_backward(*self._sizes, soft, *_at(*arrays))
+            _library().vioc_lq_backward(*self._sizes, soft, *at(*arrays))
         else:
             s0 = self._backward(g, end, gaps, s, d)
         x[0] = x0
@@ -134,7 +134,7 @@ class StageQuadratic:
             x[0] -= self.free @ np.linalg.solve(self._at_start, self.free.T @ (s0 + self._P @ x0))
         p[0] = self._P @ x[0] + s0
         if self._native:
-            _library().vioc_lq_forward(*self._sizes, soft, *_at(*factors, s, d, gaps, x, u, p[1:]))
+            _library().vioc_lq_forward(*self._sizes, soft, *at(*factors, s, d, gaps, x, u, p[1:]))
         else:
             for k in range(N):
                 u[k] = -self.gains[k].dot(x[k]) - d[k]
@@ -155,8 +155,8 @@ class StageQuadratic:
         return s0
 
 
-def _at(*arrays: np.ndarray) -> list[int]:
-    return [a.__array_interface__["data"][0] for a in arrays]
+def at(*arrays: np.ndarray) -> list[int]:
+    return [address(a) for a in arrays]
 
 
 @lru_cache(maxsize=1)

@@ -26,6 +26,7 @@ from vioc.control.problem.result import (
 from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.interior import SOFTNESS, Interior
 from vioc.control.shooting.level import Level
+from vioc.control.shooting.native import first_level
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
 from vioc.control.shooting.unknowns import Unknowns
@@ -167,7 +168,7 @@ class Problem:
                 left = max_iterations - log.steps
                 if tried and left <= 0:
                     break
-                search, held = self._begun(Level(stages, tolerance, soft, scale), *start)
+                search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
                 self.rows.check_start(search.now.point.curve)
                 try:
                     whole = max_iterations < FEW or soft == SOFTNESS[-1]
@@ -297,7 +298,7 @@ class Problem:
     def _in_parts(self, stages: Stages, search: Interior, budget: int, log: Log, far: str) -> Interior:
         """The search from where another one converged, with steps as the map takes them by itself."""
         stages.parts, it, old = True, search.now, search.level
-        level = Level(stages, old.tolerance, old.soft, old.scale)
+        level = first_level(stages, old.tolerance, old.soft, old.scale)
         again = Interior(level, it.point.curve.x, it.point.curve.u, it.y / level.scale)
         try:
             again.iterate(max(budget, 1), log)

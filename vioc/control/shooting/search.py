@@ -8,12 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from vioc.control.shooting.level import Direction, Iterate, Level
+from vioc.control.shooting.level import Direction, Iterate, Level, Worth
 from vioc.control.shooting.newton import Newton
 from vioc.control.shooting.stages import Blocks, Point
 from vioc.maps.derivatives import Linearization
 
-BOUNDARY = 0.99  # share of the way to a limit that a step may take
 SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
 TRIALS = 25
 HARD = 3  # trials without any steps behind which these are worth all means: so near there are some
@@ -22,6 +21,7 @@ WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of th
 FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
+LOST = Worth(np.nan, np.nan, np.nan)  # of a trial that has no steps: neither falls nor passes
 
 
 class LineSearch:
@@ -37,32 +37,32 @@ class LineSearch:
         self._filter.clear()
 
     def take(
-        self, it: Iterate, b: Blocks, d: Direction, slope: float, lin: Linearization | None
+        self, it: Iterate, b: Blocks, d: Direction, worth: Worth, lin: Linearization | None
     ) -> tuple[Iterate | None, float, int]:
-        """The next iterate or None, its step's length, and trials. `slope` is the merit's along d; `lin` is
-        given where the Hessian of b is exact, for what the cost's residuals are off.
+        """The next iterate or None, its step's length, and trials. `worth` is the iterate's; `lin` is given
+        where the Hessian of b is exact, for what the cost's residuals are off.
         """
-        before = self.level.merit(it.point, it.s)
-        rounding = 10 * np.finfo(float).eps * abs(before)
-        length, of_multipliers = self._longest(it, d)
+        rounding = 10 * np.finfo(float).eps * abs(worth.merit)
+        length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
         lost, gaps = False, it.point.gaps.any()
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             stepped = it.s + length * d.s
-            enough = before + SUFFICIENT * length * slope + rounding
+            enough = worth.merit + SUFFICIENT * length * d.slope + rounding
             near = FAITHFUL * length * size if gaps else np.inf
             point = self.stages.followed(X, U, self.newton.gains, near) if follow else None
-            s, falls = self._judged(it, point, stepped, enough)
-            followed = falls
-            if not falls:
+            s, of_trial = self._judged(it, point, stepped)
+            followed = of_trial.merit <= enough
+            if not followed:
                 point = self.stages.at(X, U, lost and trial >= HARD)
                 lost = point is None
-                s, falls = self._judged(it, point, stepped, enough)
-            if point is not None and (falls or self._passes(it, point, s)):
+                s, of_trial = self._judged(it, point, stepped)
+            falls = of_trial.merit <= enough
+            if point is not None and (falls or self._passes(worth, of_trial)):
                 if not falls:
-                    self._filter.append(self._corner(it))
+                    self._filter.append(_corner(worth))
                 self._strayed = 0 if followed else self._strayed + 1
                 return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1
             if trial == 0 and point is not None and (len(it.y) or gaps or lin is not None):
@@ -72,47 +72,17 @@ class LineSearch:
             length /= 2
         return None, 0.0, TRIALS
 
-    def _longest(self, it: Iterate, d: Direction) -> tuple[float, float]:
-        """Lengths at which slacks, and multipliers, still are inside."""
-        tau = max(BOUNDARY, 1 - self.level.mu)
+    def _judged(self, it: Iterate, point: Point | None, s: np.ndarray) -> tuple[np.ndarray, Worth]:
+        """Slacks of a trial, and what it is worth: nothing where there is none."""
+        return (s, LOST) if point is None else self.level.judged(it, point, s)
 
-        def most(value: np.ndarray, step: np.ndarray) -> float:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.where(step < 0, -tau * value / step, np.inf)
-            return min(1.0, float(share.min(initial=1.0)))
-
-        of_slacks = min(map(most, self.level.distances(it.s), (d.s, -d.s)))
-        return of_slacks, min(most(it.low, d.low), most(it.high, d.high))
-
-    def _judged(
-        self, it: Iterate, point: Point | None, s: np.ndarray, enough: float
-    ) -> tuple[np.ndarray, bool]:
-        """Slacks of a trial, and whether its merit is low enough; row by row they are as stepped, or as the
-        rows are there, whichever the merit prefers.
-        """
-        if point is None:
-            return s, False
-        level = self.level
-        if len(s):
-            keep, h = 1 - max(BOUNDARY, 1 - level.mu), point.rows[level.unequal]
-            to_low, to_high = level.distances(it.s)
-            there = np.clip(h, level.lower + keep * to_low, level.upper - keep * to_high)
-            s = np.where(level.merit_of_slacks(h, there) < level.merit_of_slacks(h, s), there, s)
-        return s, level.merit(point, s) <= enough
-
-    def _corner(self, it: Iterate) -> tuple[float, float]:
-        """What a trial that leaves more than this iterate must cost, and what this one leaves."""
-        left = self.level.open(it.point, it.s)
-        return self.level.price(it.point, it.s) - MARGIN * left, left
-
-    def _passes(self, it: Iterate, point: Point, s: np.ndarray) -> bool:
+    def _passes(self, here: Worth, there: Worth) -> bool:
         """Whether a trial costs less than all iterates of this level that left no more: full steps
         along curved equations raise any merit.
         """
-        price, left = self.level.price(point, s), self.level.open(point, s)
-        if not price <= self._corner(it)[0] or left > WIDEST:
+        if not there.price <= _corner(here)[0] or there.left > WIDEST:
             return False
-        return not any(price >= a and left >= b for a, b in self._filter)
+        return not any(there.price >= a and there.left >= b for a, b in self._filter)
 
     def _corrected(self, it, b, d, length, point, s, enough, lin) -> Iterate | None:
         """The step again, for what the first trial's curve leaves beyond what its model said; None where the
@@ -126,13 +96,13 @@ class LineSearch:
         if lin is not None:
             bent = self.stages.cost.beyond(it.point.curve, lin, point.curve, length * d.dx, length * d.du)
         again = self.newton.solve(it, b, length * gaps + beyond, length * r + more, bent)
-        step, of_multipliers = self._longest(it, again)
+        step, of_multipliers = again.lengths
         X, U = self.stages.moved(it.point, again.dx, again.du, step)
         follow = None if len(it.y) else partial(self.stages.followed, gains=self.newton.gains)
         for trial in (follow, self.stages.at):
             found = trial(X, U) if trial else None
-            s, falls = self._judged(it, found, it.s + step * again.s, enough)
-            if found is not None and falls:
+            s, of_trial = self._judged(it, found, it.s + step * again.s)
+            if found is not None and of_trial.merit <= enough:
                 return self._moved(it, again, found, s, step, of_multipliers)
         return None
 
@@ -144,3 +114,8 @@ class LineSearch:
         low = np.clip(it.low + of_multipliers * d.low, of_low / SIGMA, of_low * SIGMA)
         high = np.clip(it.high + of_multipliers * d.high, of_high / SIGMA, of_high * SIGMA)
         return Iterate(point, p, y, s, low, high)
+
+
+def _corner(worth: Worth) -> tuple[float, float]:
+    """What a trial that leaves more than an iterate must cost, and what that leaves."""
+    return worth.price - MARGIN * worth.left, worth.left

@@ -56,6 +56,8 @@ class Blocks:
         Of the rows.
     H, H_end : (N, q, q), (ndx, ndx)
         Of the Lagrangian, exact or Gauss-Newton's.
+    zeta : (N, nm) or None
+        Derivative of the cost by the map's multipliers; None where it does not use them.
     """
 
     F: np.ndarray
@@ -65,11 +67,12 @@ class Blocks:
     J_end: np.ndarray
     H: np.ndarray
     H_end: np.ndarray
+    zeta: np.ndarray | None = None
 
     def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """J'y of multipliers y (rows,), by stage and at the end."""
         N, m = self.J.shape[:2]
-        return np.einsum("kmq,km->kq", self.J, y[: N * m].reshape(N, m)), self.J_end.T @ y[N * m :]
+        return (y[: N * m].reshape(N, 1, m) @ self.J)[:, 0], self.J_end.T @ y[N * m :]
 
 
 class Stages:
@@ -154,12 +157,16 @@ class Stages:
         finite = np.isfinite(gaps).all() and np.isfinite(rows).all()
         return Point(curve, steps, gaps, cost, rows) if finite else None
 
-    def blocks(self, point: Point, lin: Linearization) -> Blocks:
-        """First derivatives there, and Gauss-Newton's Hessian."""
-        e = self.cost.expand(point.curve, lin, exact=False)
+    def blocks(
+        self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
+    ) -> Blocks:
+        """First derivatives there, and the cost's Hessian: Gauss-Newton's, or the exact one with multipliers
+        of residuals (`Cost.expand`).
+        """
+        e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
         F, g = np.concatenate([lin.A, lin.B], axis=2), np.concatenate([e.lx[:-1], e.lu], axis=1)
-        return Blocks(F, g, e.lx[-1], J, J_end, *_hessian(e))
+        return Blocks(F, g, e.lx[-1], J, J_end, *_hessian(e), e.zeta)
 
     def curved(
         self,
@@ -168,14 +175,12 @@ class Stages:
         b: Blocks,
         p: np.ndarray,
         y: np.ndarray,
-        foreseen: Foreseen = (None, None),
     ) -> Blocks:
-        """The same with the exact Hessian of the Lagrangian: costates p (N+1, ndx) of the dynamics,
-        multipliers y (rows,) of the limits, and those of residuals (`Cost.expand`).
+        """Blocks with the cost's exact Hessian, with that of the Lagrangian in its place: costates p
+        (N+1, ndx) of the dynamics, multipliers y (rows,) of the limits.
         """
-        e, n = self.cost.expand(point.curve, lin, True, foreseen), b.F.shape[1]
-        H, H_end = _hessian(e)
-        zeta = np.zeros(point.steps.multipliers.shape) if e.zeta is None else e.zeta
+        n, H, H_end = b.F.shape[1], b.H.copy(), b.H_end
+        zeta = np.zeros(point.steps.multipliers.shape) if b.zeta is None else b.zeta
         if y.any():
             own, own_end, by_multipliers = self.rows.curvature(point.curve, lin, y)
             H += 0.0 if own is None else own

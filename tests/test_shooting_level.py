@@ -1,0 +1,130 @@
+"""The arithmetic of a level of the core: numpy's and C's, against each other and the equations of a step."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from vioc.compile.compiler import find_compiler
+from vioc.control.shooting.level import Iterate, Level
+from vioc.control.shooting.native import NativeLevel
+from vioc.control.shooting.stages import Blocks
+
+EPS = np.finfo(float).eps
+N, n, nu, m, m_end = 4, 3, 2, 5, 2
+LEVELS = [
+    Level,
+    pytest.param(NativeLevel, marks=pytest.mark.skipif(find_compiler() is None, reason="no C compiler")),
+]
+
+
+class Rows(SimpleNamespace):
+    def __len__(self):
+        return len(self.lower)
+
+
+def problem(kind, seed, *, gaps=True, same_rows=False):
+    """A level of random rows of all kinds, an iterate inside of its limits, and blocks."""
+    rng = np.random.default_rng(seed)
+    size, q = N * m + m_end, n + nu
+    low, width = rng.standard_normal(size), rng.uniform(0.5, 2.0, size)
+    which = rng.integers(0, 5, size)  # none, equation, both limits, lower, upper
+    lower = np.where((which == 0) | (which == 4), -np.inf, low)
+    upper = np.where((which == 0) | (which == 3), np.inf, np.where(which == 1, low, low + width))
+    rows = Rows(lower=lower, upper=upper, hard=rng.random(size) < 0.2, m=m)
+    stages = SimpleNamespace(
+        rows=rows, map=SimpleNamespace(ndx=n, nu=nu), lengths=np.ones(N), start=rng.random((n, 2)), rigid=1
+    )
+    level = kind(stages, 1e-8, 1e-3, 0.3)
+    level.mu = 0.02
+    level.estimate[:], level.costates[:] = rng.standard_normal(size), rng.standard_normal((N + 1, n))
+    h = rng.standard_normal(size)
+    point = SimpleNamespace(rows=h, gaps=rng.standard_normal((N, n)) * gaps, cost=1.7)
+    s = level.inside(h)
+    y, p = rng.standard_normal(size), rng.standard_normal((N + 1, n))
+    of_low, of_high = (z * rng.uniform(0.5, 2.0, size) for z in level.multipliers(s))
+    it = Iterate(point, p, y, s, of_low, of_high)
+    J = rng.standard_normal((1 if same_rows else N, m, q))
+    H = rng.standard_normal((N, q, q))
+    b = Blocks(
+        rng.standard_normal((N, n, q)),
+        rng.standard_normal((N, q)),
+        rng.standard_normal(n),
+        np.broadcast_to(J, (N, m, q)),
+        rng.standard_normal((m_end, n)),
+        H + np.swapaxes(H, 1, 2),
+        np.eye(n),
+    )
+    solved = rng.standard_normal((N + 1, n)), rng.standard_normal((N, nu)), rng.standard_normal((N + 1, n))
+    bent = rng.standard_normal((N, q)), rng.standard_normal(n)
+    return level, it, b, solved, bent
+
+
+def results(kind, seed, **options):
+    """Everything that a level computes, flat by name; of M the lower half, which is all that counts."""
+    level, it, b, solved, bent = problem(kind, seed, **options)
+    r = level.remains(it.point, it.s)
+    M, last = level.weighed(it, b, 0.1, 0.2, np.array([0.3, 0.0, 0.4]))
+    found = {"M": np.tril(M), "last": last}
+    for name, more in (("bent", bent), ("plain", None)):
+        found |= dict(
+            zip(
+                (f"v {name}", f"g {name}", f"end {name}", f"c {name}"),
+                level.linear(it, b, it.point.gaps, r, more),
+                strict=True,
+            )
+        )
+    d = level.direction(it, b, r, found["v plain"], solved)
+    found |= {"y": d.y, "ds": d.s, "low": d.low, "high": d.high, "slope": d.slope, "lengths": d.lengths}
+    found["worth"] = level.worth(it.point, it.s)
+    found["slacks"], found["judged"] = level.judged(it, it.point, it.s + 0.9 * d.lengths[0] * d.s)
+    found["error"], found["of level"] = level.error(it, b, 0.0), level.error(it, b, level.mu)
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+@pytest.mark.parametrize("options", [{}, {"gaps": False}, {"same_rows": True}])
+@pytest.mark.parametrize("seed", range(4))
+def test_c_computes_what_numpy_does(seed, options):
+    ours, theirs = results(Level, seed, **options), results(NativeLevel, seed, **options)
+    for name, value in ours.items():
+        # sums of at most some hundred products, of entries up to 1 / delta times what is shown
+        size = 1 + np.abs(value).max() + 1e3
+        assert np.abs(value - theirs[name]).max(initial=0) <= 1e3 * EPS * size, name
+
+
+@pytest.mark.parametrize("kind", LEVELS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_direction_solves_the_equations_of_rows_and_slacks(kind, seed):
+    """The third and fourth line of (IP 5), and of the slope the derivative of the merit."""
+    level, it, b, solved, _ = problem(kind, seed)
+    r = level.remains(it.point, it.s)
+    v, *_ = level.linear(it, b, it.point.gaps, r, None)
+    d = level.direction(it, b, r, v, solved)
+    dz = np.concatenate([d.dx[:-1], d.du], axis=1)
+    dh = np.concatenate([np.einsum("kmq,kq->km", b.J, dz).ravel(), b.J_end @ d.dx[-1]])
+    limited, unequal = level.kind > 0, level.kind == 2
+    soft = np.where(unequal, level.softness, level.soft)
+    left = np.where(limited, r + dh - d.s - soft * (d.y - level.estimate), 0.0)
+    assert np.abs(left).max() <= 1e4 * EPS * (1 + np.abs(d.y).max())
+    low, high = it.low + d.low, it.high + d.high
+    assert np.abs((d.y - high + low)[unequal]).max() <= 1e3 * EPS * (1 + np.abs(d.y).max())
+    for has, distance, side, sign, new in (
+        (level.has[0], it.s - level.lower, it.low, 1, low),
+        (level.has[1], level.upper - it.s, it.high, -1, high),
+    ):
+        moved = side[has] * sign * d.s[has] + new[has] * distance[has]
+        bound = (
+            1e4 * EPS * (1 + np.abs(moved).max() + np.abs(d.y).max() / soft.min(initial=1, where=soft > 0))
+        )
+        assert np.abs(moved - level.mu).max() <= bound
+
+    def merit(t):
+        gaps = it.point.gaps + t * (np.einsum("kij,kj->ki", b.F, dz) - d.dx[1:])
+        cost = it.point.cost + t * (np.vdot(b.g, dz) + b.g_end @ d.dx[-1])
+        point = SimpleNamespace(rows=it.point.rows + t * dh, gaps=gaps, cost=cost)
+        return level.worth(point, it.s + t * d.s).merit
+
+    t = 1e-4 * min(1.0, d.lengths[0])  # central differences to order 4: t^4 times what bends the logarithms
+    slope = (8 * (merit(t) - merit(-t)) - (merit(2 * t) - merit(-2 * t))) / (12 * t)
+    assert slope == pytest.approx(d.slope, rel=1e-6, abs=10 * EPS * abs(merit(0)) / t)
