@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from vioc.checks import near_misses
+from vioc.dynamics.description import edits
 from vioc.dynamics.description.component import Component, Constraint, Force, Inequality, Kinetic, Potential
 from vioc.dynamics.description.frame import Frame, Pose, nest
 from vioc.dynamics.description.numbers import Parameter, Variable
@@ -141,6 +142,46 @@ class System:
     def with_components(self, *components: Frame | Component | Iterable) -> System:
         """The same system with more components."""
         return System(*self.frames, *self.components, *components, name=self.name)
+
+    def attached(self, frame: str, *frames: Frame | Iterable) -> System:
+        """The same system with more frames on one of its own: a tool, a payload.
+
+        ``system.attached("hand", se3((0, 0, 0.1), name="tool", mass=0.5))``
+        """
+        more = _bare(_walk(tuple(_flatten(frames))))  # type: ignore[arg-type]
+        return _rebuild(
+            edits.attached(_flat(self), self.frame_index(frame), more), self.components, self.name
+        )
+
+    def locked(self, values: Mapping[str, float]) -> System:
+        """The same system with variables held at values, in rad and m: they are constants then.
+
+        What acts on locked variables alone (inputs, springs, damping, limits, rotors) goes with them.
+
+        Raises
+        ------
+        ModelError
+            Unknown variables; one that moves no frame; a component that couples a locked variable with one
+            that is not, as a gear does.
+        """
+        for name in values:
+            self.variable_index(name)
+        kept = edits.untouched(self.components, set(values), f"{self.name}: locked")
+        return _rebuild(edits.locked(_flat(self), values), kept, self.name)
+
+    def without(self, *frames: str) -> System:
+        """The same system without these frames and everything on them, and without what acts on these alone.
+
+        Frames without name and mass that carried nothing else go, too.
+
+        Raises
+        ------
+        ModelError
+            Unknown frames; a component that joins what goes and what stays; nothing left.
+        """
+        nodes, *gone = edits.without(_flat(self), {self.frame_index(name) for name in frames})
+        kept = edits.untouched(self.components, set().union(*gone), f"{self.name}: without")
+        return _rebuild(nodes, kept, self.name)
 
     # -- validation -----------------------------------------------------------------------------
 
@@ -292,10 +333,14 @@ def _count(number: int, one: str, more: str | None = None) -> str:
 
 def _flat(system: System) -> tuple:
     """The nodes without their children: what compares, hashes and pickles at any depth."""
-    return tuple((replace(node.frame, children=()), node.parent) for node in system.nodes)
+    return _bare(system.nodes)
 
 
-def _rebuild(flat: tuple, components: tuple, name: str) -> System:
+def _bare(nodes: Iterable[Node]) -> tuple:
+    return tuple((replace(node.frame, children=()), node.parent) for node in nodes)
+
+
+def _rebuild(flat: Sequence, components: Sequence, name: str) -> System:
     return System(*nest(flat), *components, name=name)
 
 

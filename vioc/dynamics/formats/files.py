@@ -1,25 +1,33 @@
-"""Model files of every kind, by their suffix."""
+"""Model files of every kind, told apart by what is in them."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats import sexpr
+from vioc.dynamics.formats.mjcf import read_mjcf
 from vioc.dynamics.formats.urdf import read_urdf
+from vioc.errors import ReadError
+
+_BEFORE_ROOT = re.compile(rb"\s*(<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>]*>)", re.DOTALL)
+_ELEMENT = re.compile(rb"\s*<([^\s<>/]*)")
+ROBOTS: dict[str, Any] = {"robot": read_urdf, "mujoco": read_mjcf}
 
 
 def read(path: str | os.PathLike, **options: Any) -> System:
-    """The system in a model file: ``.urdf``, or the model text in any other.
+    """The system in a model file: URDF, MJCF, or the model text, by what the file begins with.
 
     Parameters
     ----------
     path : path
     **options
-        Those of `read_urdf` (``base``, ``inputs``, ``gravity``), which also returns limits and visuals;
-        a model text takes none.
+        Those of `read_urdf` (``base``, ``inputs``, ``gravity``) or of
+        `vioc.dynamics.formats.mjcf.read_mjcf` (``inputs``, ``gravity``), which also return limits and
+        visuals; a model text takes none.
 
     Raises
     ------
@@ -29,9 +37,21 @@ def read(path: str | os.PathLike, **options: Any) -> System:
         If there is no such file, or it is a folder.
     """
     if Path(path).is_dir():
-        raise IsADirectoryError(f"{str(path)!r} is a folder; expected a model file (.sexp or .urdf)")
-    if Path(path).suffix.lower() == ".urdf":
-        return read_urdf(path, **options).system
-    if options:
-        raise TypeError(f"{path}: options are for URDF files, got {', '.join(options)}")
-    return sexpr.read(path)
+        raise IsADirectoryError(f"{str(path)!r} is a folder; expected a model file (.sexp, .urdf or .xml)")
+    root = _root(Path(path).read_bytes())
+    if root is None:
+        if options:
+            raise TypeError(f"{path}: options are for URDF and MJCF files, got {', '.join(options)}")
+        return sexpr.read(path)
+    if root not in ROBOTS:
+        raise ReadError(f"expected <robot> (URDF) or <mujoco> (MJCF), got <{root}>", 1, 1, str(path))
+    return ROBOTS[root](path, **options).system
+
+
+def _root(data: bytes) -> str | None:
+    """The name of the outermost XML element; None of what is no XML."""
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    while found := _BEFORE_ROOT.match(data):
+        data = data[found.end() :]
+    element = _ELEMENT.match(data)
+    return element[1].decode(errors="replace") if element else None

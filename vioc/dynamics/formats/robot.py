@@ -1,23 +1,35 @@
-"""What a URDF file holds besides the system: joints, limits, shapes, and what is not supported."""
+"""What a robot's file holds besides the system: joints, limits, shapes, and what is not supported."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from vioc.checks import near_misses
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.meshes import mesh_corners, mesh_file, mesh_folders
 from vioc.dynamics.terms import shapes as contact
 from vioc.dynamics.terms.contacts import Contact, PairContact
+from vioc.dynamics.terms.forces import JointForce
 from vioc.errors import ModelError
+
+KINDS = "position", "velocity", "effort"
+_FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def cleaned(name: str) -> str:
+    """A name without what names must not have: underscores stand for it."""
+    return _FORBIDDEN.sub("_", name)
 
 
 class Unsupported(NamedTuple):
-    """Something in a URDF file that the system does not have.
+    """Something in a file that the system does not have.
 
     Attributes
     ----------
@@ -26,7 +38,7 @@ class Unsupported(NamedTuple):
     where : str
         The link or joint that holds it, or ``"robot"``.
     line : int
-        In the file, from 1.
+        In the file, from 1; 0 where the format does not tell.
     """
 
     what: str
@@ -57,7 +69,7 @@ class RobotJoint(NamedTuple):
     Attributes
     ----------
     type : str
-        ``fixed``, ``revolute``, ``continuous``, ``prismatic``, ``planar`` or ``floating``.
+        ``fixed``, ``revolute``, ``continuous``, ``prismatic``, ``planar``, ``ball`` or ``floating``.
     parent, child : str
         Names of links.
     variables : tuple of str
@@ -87,9 +99,10 @@ class Shape(NamedTuple):
     frame : str
         The frame it is attached to.
     kind : str
-        ``box``, ``cylinder``, ``sphere`` or ``mesh``.
+        ``box``, ``cylinder``, ``sphere``, ``capsule`` or ``mesh``.
     size : tuple of float
-        Edges (x, y, z); (radius, length along z); (radius,); scale of a mesh. Metres.
+        Edges (x, y, z); (radius, length along z), of a capsule between the balls; (radius,); scale of a
+        mesh. Metres.
     position, rotation : (3,) and (9,) tuples
         Pose in the frame, the rotation by rows.
     file : str or None
@@ -121,7 +134,7 @@ class GivenMass(Mass):
 
 @dataclass(frozen=True)
 class Robot:
-    """What a URDF file holds.
+    """What a URDF or MJCF file holds.
 
     Attributes
     ----------
@@ -135,6 +148,8 @@ class Robot:
         What the file says and the system does not have, with where and line.
     renamed : dict of str to str
         Names that vioc does not allow (``joint_1.0``), with what they became.
+    controls : dict of str to (lower, upper)
+        Ranges of the inputs that a file's actuators are; empty in URDF, where efforts are limits of joints.
     """
 
     system: System
@@ -144,6 +159,7 @@ class Robot:
     collisions: tuple[Shape, ...]
     unsupported: tuple[Unsupported, ...]
     renamed: dict[str, str]
+    controls: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def shapes(
         self, *, corners: int = 20, cylinders: str = "hull", meshes: Any = None
@@ -177,8 +193,11 @@ class Robot:
                 shape: contact.Shape = contact.Sphere(item.size[0], center)  # type: ignore[arg-type]
             elif item.kind == "box":
                 shape = contact.Box(item.size, center, item.rotation)  # type: ignore[arg-type]
-            elif item.kind == "cylinder" and cylinders == "capsule" and item.size[1] > 2 * item.size[0]:
+            elif item.kind == "capsule" or (
+                item.kind == "cylinder" and cylinders == "capsule" and item.size[1] > 2 * item.size[0]
+            ):
                 radius, length = item.size
+                length += 2 * radius * (item.kind == "capsule")
                 axis = tuple(map(float, R[:, 2]))
                 shape = contact.Capsule(radius, length - 2 * radius, axis, center)  # type: ignore[arg-type]
             else:
@@ -232,6 +251,108 @@ class Robot:
                 name = frame if len(balls) == 1 else f"{frame}-{i + 1}"
                 found.append(Contact.sphere(frame, ball.radius, ball.center, name=name, **options))
         return tuple(found)
+
+    # -- other robots of it -----------------------------------------------------------------------
+
+    def locked(self, values: Mapping[str, float] | None = None, **named: float) -> Robot:
+        """The robot with joints held at values, rad or m, by their name or variable; mimics follow.
+
+        ``panda.locked(panda_finger_joint1=0.04)``; see `System.locked`.
+        """
+        held: dict[str, float] = {}
+        for name, value in {**(values or {}), **named}.items():
+            held[self._variable(name)] = value
+        found = True
+        while found:
+            found = False
+            for joint in self.joints.values():
+                if joint.mimic is None or not joint.variables or joint.variables[0] in held:
+                    continue
+                leader, ratio, offset = joint.mimic
+                if self.joints[leader].variables[0] in held:
+                    held[joint.variables[0]] = ratio * held[self.joints[leader].variables[0]] + offset
+                    found = True
+        return self._of(self.system.locked(held))
+
+    def without(self, *joints: str) -> Robot:
+        """The robot without joints and everything beyond them; see `System.without`."""
+        frames = []
+        for name in joints:
+            if name not in self.joints:
+                raise ModelError(f"without: {name!r} is no joint; {near_misses(name, self.joints)}")
+            child = self.joints[name].child
+            frames.append(self.renamed.get(child, child))
+        return self._of(self.system.without(*frames))
+
+    def attached(self, frame: str, *frames: Any) -> Robot:
+        """The robot with more frames on a link: a tool, ``se3((0, 0, 0.1), name="tool", mass=0.5)``."""
+        return self._of(self.system.attached(frame, *frames))
+
+    def with_components(self, *components: Any) -> Robot:
+        """The robot with more components in its system."""
+        return self._of(self.system.with_components(*components))
+
+    def _variable(self, name: str) -> str:
+        variables = self.joints[name].variables if name in self.joints else (name,)
+        if len(variables) != 1 or variables[0] not in self.system.variables:
+            known = [n for n, j in self.joints.items() if len(j.variables) == 1]
+            raise ModelError(f"{name!r} is no joint of one variable; {near_misses(name, known)}")
+        return variables[0]
+
+    def _of(self, system: System) -> Robot:
+        """The same of another system: joints whose variables and links are gone go, too."""
+        variables, frames = set(system.variables), {*system.frame_names, "world"}
+        joints = {
+            name: j if set(j.variables) <= variables else j._replace(type="fixed", variables=(), mimic=None)
+            for name, j in self.joints.items()
+            if self.renamed.get(j.child, j.child) in frames
+        }
+        return replace(
+            self,
+            system=system,
+            joints=joints,
+            limits={v: limit for v, limit in self.limits.items() if v in variables},
+            visuals=tuple(s for s in self.visuals if s.frame in frames),
+            collisions=tuple(s for s in self.collisions if s.frame in frames),
+            controls={n: c for n, c in self.controls.items() if n in system.inputs},
+        )
+
+    def bounds(self, *kinds: str, share: float = 1.0) -> dict[str, tuple[float, float]]:
+        """Its limits as `optimize` and other tools take them: ``bounds=robot.bounds()``.
+
+        Parameters
+        ----------
+        *kinds : "position", "velocity", "effort"
+            Which; all by default.
+        share : float
+            Of velocities and efforts; positions keep their limits.
+
+        Returns
+        -------
+        dict of str to (lower, upper)
+            Of ``VARIABLE``, ``v.VARIABLE`` and ``u.INPUT``, where the file has finite ones: rad, m, rad/s,
+            m/s, N m, N; of an MJCF file's actuators the ranges of their controls.
+        """
+        wanted = kinds or KINDS
+        if alien := next((kind for kind in wanted if kind not in KINDS), None):
+            raise ModelError(f"bounds: expected any of {', '.join(map(repr, KINDS))}, got {alien!r}")
+        found: dict[str, tuple[float, float]] = {}
+        for variable, limit in self.limits.items():
+            if "position" in wanted:
+                found[variable] = limit.lower, limit.upper
+            if "velocity" in wanted:
+                found[f"v.{variable}"] = -share * limit.velocity, share * limit.velocity
+        for force in self.system.forces if "effort" in wanted else ():
+            for name in force.input_names():
+                if name in self.controls:
+                    low, high = self.controls[name]
+                elif isinstance(force, JointForce) and force.variable in self.limits:
+                    high = self.limits[force.variable].effort / abs(float(force.gain))
+                    low = -high
+                else:
+                    continue
+                found[f"u.{name}"] = share * low, share * high
+        return {name: pair for name, pair in found.items() if np.isfinite(pair).any()}
 
     def __repr__(self) -> str:
         s = self.system

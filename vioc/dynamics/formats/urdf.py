@@ -28,6 +28,7 @@ from vioc.dynamics.formats.robot import (
     Robot,
     RobotJoint,
     Unsupported,
+    cleaned,
 )
 from vioc.dynamics.formats.urdf_geometry import IDENTITY, move, plane, pose, shapes
 from vioc.dynamics.formats.urdf_xml import Contents, parse
@@ -41,7 +42,6 @@ SINGLE = ("revolute", "continuous", "prismatic")
 PLANAR = ("u", "v", "angle")
 FLOATING = ("x", "y", "z", "yaw", "pitch", "roll")
 FLOATING_KINDS = ("TX", "TY", "TZ", "RZ", "RY", "RX")
-_FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def read_urdf(
@@ -254,7 +254,7 @@ class _Tree:
 
     def _variable(self, name: str) -> str:
         """`name` as a variable; what the rules forbid becomes an underscore."""
-        result = _FORBIDDEN.sub("_", name)
+        result = cleaned(name)
         while result in self._used or (result != name and result in self.contents.joints):
             result += "_"
         if result != name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -65,19 +66,25 @@ class LinearDamper(Force):
 
 @dataclass(frozen=True, repr=False)
 class JointForce(Force):
-    """An input that acts on one variable: F = u (N or N m).
+    """An input that acts on one variable: F = g u.
 
     Parameters
     ----------
     variable : str
     input : str
         Name of the input.
+    gain : number
+        g: of a gear, or of a drive whose input is no force. By default 1, and u is in N or N m.
     """
 
     keyword: ClassVar[str] = "JOINT-FORCE"
 
     variable: str = variable()
     input: str = input_name()
+    gain: Number = number(1.0)
 
     def generalized(self, k: Any) -> dict[str, Any]:
-        return {self.variable: k.u(self.input)}
+        return {self.variable: k.number(self.gain) * k.u(self.input)}
+
+    def input_unit(self, rotational: Collection[str]) -> str:
+        return super().input_unit(rotational) if self.gain == 1.0 else ""

@@ -124,7 +124,7 @@ class Core:
         for force in system.forces:
             if type(force) is JointDamping and force.variable in system.dynamic:
                 damping[system.variable_index(force.variable)] += number(force.coefficient)
-            if type(force) is JointForce and force.variable in system.dynamic:
+            if _plain(force) and force.variable in system.dynamic:
                 drive[force.input] = system.variable_index(force.variable)
         gravities = [p for p in system.potentials if isinstance(p, Gravity)]
         gravity = np.sum([[number(c) for c in (g.x, g.y, g.z)] for g in gravities] or [[0.0] * 3], axis=0)
@@ -152,7 +152,7 @@ class Core:
         """Potentials but gravity, forces but joint damping and joint inputs, as generated C."""
         f, lag = self.f, self.f.lagrangian
         system, g, nd = f.system, lag.graph, f.nd
-        forces = [x for x in system.forces if type(x) not in (JointDamping, JointForce)]
+        forces = [x for x in system.forces if type(x) is not JointDamping and not _plain(x)]
         potentials = [p for p in system.potentials if not isinstance(p, Gravity)]
         if not forces and not potentials:
             return
@@ -310,6 +310,11 @@ class CoreProgram(Program):
         if self._feedback:
             outputs.append(applied)
         return outputs, done, float(errors[done]) if done < count else 0.0
+
+
+def _plain(force: Any) -> bool:
+    """Whether it is an input that is the force on a variable itself."""
+    return type(force) is JointForce and force.gain == 1.0
 
 
 def _aligned(link: Link) -> tuple[np.ndarray, np.ndarray, float, float]:

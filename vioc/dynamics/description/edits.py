@@ -1,0 +1,96 @@
+"""Mechanisms out of mechanisms: frames attached, variables locked, branches taken away.
+
+On trees as `System` keeps them: childless frames, each with the index of its parent, -1 for the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from vioc.dynamics.description.component import Component
+from vioc.dynamics.description.frame import Frame, Pose, Transform, Twist
+from vioc.dynamics.description.numbers import as_number
+from vioc.errors import ModelError
+
+Tree = list[tuple[Frame, int]]
+
+
+def attached(tree: Sequence[tuple[Frame, int]], at: int, more: Iterable[tuple[Frame, int]]) -> Tree:
+    """`tree` with another on its node `at`."""
+    nodes = list(tree)
+    begin = len(nodes)
+    return nodes + [(frame, at if parent < 0 else begin + parent) for frame, parent in more]
+
+
+def locked(tree: Sequence[tuple[Frame, int]], values: Mapping[str, float]) -> Tree:
+    """`tree` with constants in the place of variables. ModelError where one moves no frame."""
+    left = {name: float(as_number(value, f"locked: {name}")) for name, value in values.items()}
+    nodes = []
+    for frame, parent in tree:
+        driver = frame.transform.variable
+        if driver is not None and driver.name in left:
+            frame = replace(frame, transform=_held(frame.transform, left.pop(driver.name)))
+        nodes.append((frame, parent))
+    if left:
+        raise ModelError(f"locked: {next(iter(left))!r} moves no frame; give its component a number instead")
+    return nodes
+
+
+def _held(transform: Transform, q: float) -> Transform:
+    """What a transform is while its variable stays at q."""
+    if not isinstance(transform.value, Twist):
+        return replace(transform, value=q)
+    v, w = (np.array(part, float) for part in transform.twist)
+    size = float(np.linalg.norm(w))
+    if size == 0:
+        return Transform("SE3", Pose(tuple((q * v).tolist()), tuple(np.eye(3).ravel().tolist())))
+    a, angle = w / size, size * q
+    K = np.array([[0, -a[2], a[1]], [a[2], 0, -a[0]], [-a[1], a[0], 0]])
+    R = np.eye(3) + np.sin(angle) * K + (1 - np.cos(angle)) * K @ K
+    lever = np.cross(a, v) / size
+    p = lever - R @ lever + (a @ v) / size * angle * a
+    return Transform("SE3", Pose(tuple(p.tolist()), tuple(R.ravel().tolist())))
+
+
+def without(tree: Sequence[tuple[Frame, int]], gone: set[int]) -> tuple[Tree, set[str], set[str]]:
+    """`tree` without some nodes and what is on them; the variables and the names of frames that went.
+
+    Frames without name and mass that carried nothing else go, too.
+    """
+    if -1 in gone:
+        raise ModelError("without: the world cannot be taken away")
+    gone = set(gone)
+    below: dict[int, set[int]] = {}
+    for i, (_, parent) in enumerate(tree):
+        below.setdefault(parent, set()).add(i)
+        if parent in gone:
+            gone.add(i)
+    for i in reversed(range(len(tree))):
+        frame, children = tree[i][0], below.get(i, set())
+        if children and children <= gone and frame.name is None and frame.mass is None:
+            gone.add(i)
+    kept = [i for i in range(len(tree)) if i not in gone]
+    place = {-1: -1, **{i: n for n, i in enumerate(kept)}}
+    lost = [tree[i][0] for i in gone]
+    variables = {f.transform.variable.name for f in lost if f.transform.variable is not None}
+    names = {f.name for f in lost if f.name is not None}
+    return [(tree[i][0], place[tree[i][1]]) for i in kept], variables, names
+
+
+def untouched(components: Iterable[Component], gone: set[str], what: str) -> list[Component]:
+    """Components but those of variables and frames that go; ModelError where one joins both."""
+    kept = []
+    for component in components:
+        touched = {*component.variable_names(), *component.frame_names()} - {"world"}
+        if not touched & gone:
+            kept.append(component)
+        elif not touched <= gone:
+            first, rest = sorted(touched & gone)[0], sorted(touched - gone)[0]
+            raise ModelError(
+                f"{what}: {component.label()} joins {first!r}, which goes, with {rest!r}, which stays; "
+                "take both, or leave the component out of the system first"
+            )
+    return kept

@@ -1,0 +1,220 @@
+"""Robots from MJCF files: bodies become frames, joints become transforms ([T] III-A).
+
+MuJoCo's own compiler reads the file (`mujoco.MjSpec`): defaults, includes, angles and orientations in all
+their spellings, and inertias inferred from geoms are what it makes of them; a second reading of that format
+could only differ. What is mapped here is the compiled model. docs/mjcf.md has the whole mapping.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.frame import Frame, Pose, Transform, nest
+from vioc.dynamics.description.inertia import ENTRIES, Mass
+from vioc.dynamics.description.numbers import Variable, as_numbers
+from vioc.dynamics.description.system import WORLD, System
+from vioc.dynamics.formats.mjcf_model import Model
+from vioc.dynamics.formats.mjcf_shapes import left_out, shapes
+from vioc.dynamics.formats.mjcf_terms import terms
+from vioc.dynamics.formats.robot import GivenMass, Limit, Robot, RobotJoint, Unsupported
+from vioc.dynamics.formats.urdf_geometry import IDENTITY, move
+from vioc.dynamics.terms.forces import JointForce
+from vioc.errors import ModelError, ReadError, RobotWarning
+
+FILE = "file"
+FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
+ANGLES, KINDS = ("yaw", "pitch", "roll"), ("RZ", "RY", "RX")
+
+
+def read_mjcf(
+    path: str | os.PathLike,
+    *,
+    inputs: str | Iterable[str] | None = FILE,
+    gravity: Sequence[float] | str | None = FILE,
+) -> Robot:
+    """A robot from an MJCF file; needs ``pip install "vioc[mjcf]"``. Maps take its ``.system``.
+
+    Parameters
+    ----------
+    path : path
+    inputs : "file", "all", names of joints, or None
+        The file's actuators, with their gears and gains, so that inputs are MuJoCo's controls; or a force
+        (N, N m) at every hinge and slide, or at those named.
+    gravity : "file", 3 numbers or None
+        m/s^2, in the world's axes.
+
+    Raises
+    ------
+    ReadError
+        If MuJoCo cannot compile the file; its message says where.
+    ModelError
+        If an option is wrong, or a mechanism cannot have what the file says.
+    ImportError
+        If mujoco is not installed.
+    OSError
+        If there is no such file.
+
+    Warns
+    -----
+    RobotWarning
+        Once, with a summary of ``unsupported``.
+    """
+    try:
+        import mujoco
+    except ImportError as error:
+        raise ImportError('reading MJCF needs the package mujoco: pip install "vioc[mjcf]"') from error
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{str(path)!r}: no such file")
+    try:
+        spec = mujoco.MjSpec.from_file(str(path))
+        compiled = spec.compile()
+    except ValueError as error:
+        raise ReadError(" ".join(str(error).split()), 1, 1, str(path)) from None
+    folder = Path(spec.modelfiledir or Path(path).parent) / (spec.meshdir or "")
+    return _build(Model(mujoco, compiled, folder, spec.modelname or Path(path).stem), inputs, gravity)
+
+
+def _build(model: Model, inputs: Any, gravity: Any) -> Robot:
+    tree = _Tree(model)
+    if isinstance(gravity, str):
+        if gravity != FILE:
+            raise ModelError(f"gravity: expected 'file', 3 numbers or None, got {gravity!r}")
+        gravity = model.gravity
+    acceleration = None if gravity is None else as_numbers(gravity, 3, "gravity")
+    from_file = isinstance(inputs, str) and inputs == FILE
+    components, controls = terms(model, acceleration, from_file)
+    if not from_file:
+        components += [JointForce(v, v) for v in _driven(tree.joints, inputs)]
+    system = System(*nest(tree.nodes), *components, name=model.name)
+    left_out(model, from_file)
+    unsupported = tuple(Unsupported(what, where, 0) for what, where in model.unsupported)
+    if unsupported:
+        counts = Counter(u.what for u in unsupported)
+        listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())
+        message = f"{model.name}: not or not fully supported: {listed}; `unsupported` says where"
+        warnings.warn(message, RobotWarning, stacklevel=3)
+    limits = {v: j.limit for j in tree.joints.values() if j.limit != Limit() for v in j.variables}
+    visuals, collisions = shapes(model)
+    return Robot(
+        system, tree.joints, limits, visuals, collisions, unsupported, dict(model.renamed), dict(controls)
+    )
+
+
+def _driven(joints: dict[str, RobotJoint], inputs: Any) -> list[str]:
+    single = {name: j.variables[0] for name, j in joints.items() if len(j.variables) == 1}
+    if inputs is None:
+        return []
+    if isinstance(inputs, str):
+        if inputs != "all":
+            raise ModelError(f"inputs: expected 'file', 'all', names of joints or None, got {inputs!r}")
+        return list(single.values())
+    for name in inputs:
+        if name not in single:
+            known = ", ".join(map(repr, list(single)[:12]))
+            raise ModelError(f"inputs: {name!r} is no joint that can be driven; there are {known}")
+    return [single[name] for name in inputs]
+
+
+class _Tree:
+    """Frames and joints of a compiled model."""
+
+    def __init__(self, model: Model):
+        self.model, self.m = model, model.compiled
+        self.nodes: list[tuple[Frame, int]] = []
+        self.joints: dict[str, RobotJoint] = {}
+        self.ends = {0: -1}  # node of each body's frame
+        for body in range(1, self.m.nbody):
+            self._body(body)
+        for site in range(self.m.nsite):
+            self._fixed(model.sites[site], *model.site(site))
+        for name, body, place in model.points():
+            self._fixed(name, body, place)
+
+    def _fixed(self, name: str, body: int, place: Pose) -> None:
+        self.nodes.append((Frame(Transform("SE3", place), name), self.ends[body]))
+
+    def _body(self, body: int) -> None:
+        m, model = self.m, self.model
+        parent = self.ends[int(m.body_parentid[body])]
+        place = model.pose(m.body_pos[body], m.body_quat[body])
+        moves: list[Transform] = []
+        for j in range(m.body_jntadr[body], m.body_jntadr[body] + m.body_jntnum[body]):
+            place = self._joint(j, body, place, moves)
+        if place != IDENTITY or not moves:
+            moves.append(Transform("SE3", place))
+        *before, last = moves
+        for transform in before:
+            self.nodes.append((Frame(transform), parent))
+            parent = len(self.nodes) - 1
+        self.nodes.append((Frame(last, model.bodies[body], self._mass(body)), parent))
+        self.ends[body] = len(self.nodes) - 1
+
+    def _joint(self, j: int, body: int, place: Pose, moves: list[Transform]) -> Pose:
+        """Appends what a joint moves, after the constant pose `place`; returns the one that follows it."""
+        m, model = self.m, self.model
+        kind, names = int(m.jnt_type[j]), model.variables[j]
+        if kind == FREE:
+            translations = zip(("TX", "TY", "TZ"), names[:3], strict=True)
+            moves += [Transform(k, Variable(n)) for k, n in translations]
+            moves += [Transform(k, Variable(n)) for k, n in zip(KINDS, names[3:], strict=True)]
+            return self._done(j, body, "floating", IDENTITY)
+        anchor = IDENTITY if kind == SLIDE else model.pose(m.jnt_pos[j])
+        axis, zero = np.array(m.jnt_axis[j]), float(m.qpos0[m.jnt_qposadr[j]])
+        axis = axis / np.linalg.norm(axis)
+        place = model.times(place, anchor)
+        if kind == BALL:
+            if place != IDENTITY:
+                moves.append(Transform("SE3", place))
+            moves += [Transform(k, Variable(n)) for k, n in zip(KINDS, names, strict=True)]
+        else:
+            if zero:  # the variable is MuJoCo's, which is there where the file draws the body
+                half = -zero / 2
+                turn = (math.cos(half), *(math.sin(half) * axis))
+                shift = model.pose(-zero * axis) if kind == SLIDE else model.pose(np.zeros(3), turn)
+                place = model.times(place, shift)
+            if place != IDENTITY:
+                moves.append(Transform("SE3", place))
+            moves.append(move("T" if kind == SLIDE else "R", axis, names[0]))
+        back = IDENTITY if anchor == IDENTITY else model.pose(-np.array(m.jnt_pos[j]))
+        endless = kind == HINGE and not m.jnt_limited[j]
+        return self._done(
+            j, body, ("", "ball", "prismatic", "continuous" if endless else "revolute")[kind], back
+        )
+
+    def _done(self, j: int, body: int, kind: str, after: Pose) -> Pose:
+        m, model = self.m, self.model
+        dof, above = int(m.jnt_dofadr[j]), int(m.body_parentid[body])
+        limit = Limit()
+        if len(model.variables[j]) == 1:
+            low, high = m.jnt_range[j] if m.jnt_limited[j] else (-math.inf, math.inf)
+            limit = Limit(float(low), float(high), math.inf, model.effort(j))
+        parent = model.bodies[above] if above else WORLD
+        name, variables = model.joints[j], model.variables[j]
+        damping, friction = float(m.dof_damping[dof]), float(m.dof_frictionloss[dof])
+        self.joints[name] = RobotJoint(kind, parent, model.bodies[body], variables, limit, damping, friction)
+        return after
+
+    def _mass(self, body: int) -> Mass | None:
+        m = self.m
+        mass = float(m.body_mass[body])
+        place = self.model.pose(m.body_ipos[body], m.body_iquat[body])
+        R = np.reshape(place.rotation, (3, 3))
+        tensor = R @ np.diag(m.body_inertia[body]) @ R.T
+        if mass == 0 and not tensor.any():
+            return None
+        args = mass, tuple(float(tensor[i, j]) for i, j in ENTRIES), place.position
+        try:
+            return Mass(*args)
+        except ModelError:
+            self.model.leave(
+                "an inertia that no body has (kept as given)", f"body {self.model.bodies[body]!r}"
+            )
+            return GivenMass(*args)

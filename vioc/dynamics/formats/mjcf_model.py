@@ -1,0 +1,194 @@
+"""A compiled MuJoCo model whose parts have names that vioc allows; collects what is left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.frame import Pose
+from vioc.dynamics.formats.robot import cleaned
+from vioc.dynamics.formats.urdf_geometry import IDENTITY, ROUNDING
+
+FREE, BALL = 0, 1
+PARTS = {FREE: ("x", "y", "z", "yaw", "pitch", "roll"), BALL: ("yaw", "pitch", "roll")}
+X, Y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
+
+
+class Model:
+    """A compiled model whose bodies, joints, variables and sites have names; collects what is left out.
+
+    Parameters
+    ----------
+    mujoco : module
+    compiled : mujoco.MjModel
+    folder : path
+        Where meshes lie.
+    name : str
+    """
+
+    def __init__(self, mujoco: Any, compiled: Any, folder: Path, name: str):
+        self.mujoco, self.compiled, self.folder, self.name = mujoco, compiled, folder, name
+        self.unsupported: list[tuple[str, str]] = []
+        self.renamed: dict[str, str] = {}
+        self._frames: set[str] = {"world"}
+        self._quantities: set[str] = set()
+        m = compiled
+        self.bodies = ["world"] + [
+            self._unused(m.body(i).name or f"body{i}", self._frames) for i in range(1, m.nbody)
+        ]
+        self.joints = [self._joint_name(j) for j in range(m.njnt)]
+        self.variables = [self._variables(j) for j in range(m.njnt)]
+        self.sites = []
+        for i in range(m.nsite):
+            name = m.site(i).name or f"site{i}"
+            self.sites.append(self._unused(name, self._frames, "_site"))
+            if self.sites[i] != name:
+                self.renamed[f"site {name}"] = self.sites[i]
+
+    def leave(self, what: str, where: str) -> None:
+        self.unsupported.append((what, where))
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def _variable(self, name: str) -> str:
+        result = self._unused(cleaned(name), self._quantities)
+        if result != name:
+            self.renamed[name] = result
+        return result
+
+    @staticmethod
+    def _unused(name: str, used: set[str], ending: str = "_") -> str:
+        while name in used:
+            name += ending
+        used.add(name)
+        return name
+
+    def _joint_name(self, j: int) -> str:
+        m = self.compiled
+        body = int(m.jnt_bodyid[j])
+        return m.joint(j).name or f"{self.bodies[body]}_joint{j - int(m.body_jntadr[body]) + 1}"
+
+    def _variables(self, j: int) -> tuple[str, ...]:
+        """A ball is three angles, a free body a position and three angles, about the moving z, y, x."""
+        parts = PARTS.get(int(self.compiled.jnt_type[j]))
+        names = [self.joints[j]] if parts is None else [f"{self.joints[j]}_{part}" for part in parts]
+        return tuple(self._variable(name) for name in names)
+
+    def single(self, j: int) -> str | None:
+        """The variable of a hinge or slide."""
+        return self.variables[j][0] if len(self.variables[j]) == 1 else None
+
+    # -- poses ------------------------------------------------------------------------------------
+
+    def pose(self, position: Any, quaternion: Any = (1.0, 0.0, 0.0, 0.0)) -> Pose:
+        matrix = np.zeros(9)
+        unit = np.array(quaternion, float)
+        self.mujoco.mju_quat2Mat(matrix, unit / np.linalg.norm(unit))
+        return self._pose(matrix, np.array(position, float))
+
+    @staticmethod
+    def _pose(matrix: np.ndarray, position: np.ndarray) -> Pose:
+        rotation = np.array(matrix, float).ravel()
+        rotation[np.abs(rotation) < ROUNDING] = 0.0
+        return Pose(tuple((position + 0.0).tolist()), tuple(rotation.tolist()))
+
+    def times(self, a: Pose, b: Pose) -> Pose:
+        if b == IDENTITY:
+            return a
+        R, S = (np.reshape(p.rotation, (3, 3)) for p in (a, b))
+        return self._pose(R @ S, np.array(a.position, float) + R @ np.array(b.position, float))
+
+    def site(self, i: int) -> tuple[int, Pose]:
+        m = self.compiled
+        return int(m.site_bodyid[i]), self.pose(m.site_pos[i], m.site_quat[i])
+
+    def points(self) -> Iterable[tuple[str, int, Pose]]:
+        """Frames that equality constraints need on bodies."""
+        for frames in self._closures.values():
+            yield from frames
+
+    @cached_property
+    def closures(self) -> dict[int, tuple[str, str]]:
+        """The names of the two frames that each connect and weld joins."""
+        return {e: (frames[0][0], frames[1][0]) for e, frames in self._closures.items()}
+
+    @cached_property
+    def _closures(self) -> dict[int, list[tuple[str, int, Pose]]]:
+        """Of each two frames; of a weld then the ends of their x and y, a metre away."""
+        m, E = self.compiled, self.mujoco.mjtEq
+        found = {}
+        for e in range(m.neq):
+            kind, data = int(m.eq_type[e]), np.array(m.eq_data[e])
+            if kind not in (E.mjEQ_CONNECT, E.mjEQ_WELD):
+                continue
+            ids = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+            if int(m.eq_objtype[e]) == int(self.mujoco.mjtObj.mjOBJ_SITE):
+                places = [self.site(i) for i in ids]
+            elif kind == E.mjEQ_CONNECT:
+                places = [(ids[0], self.pose(data[:3])), (ids[1], self.pose(data[3:6]))]
+            else:
+                places = [(ids[0], self.pose(data[3:6], data[6:10])), (ids[1], self.pose(data[:3]))]
+            names = [f"{self.equality(e)}-{i}" for i in (1, 2)]
+            frames = [(name, b, p) for name, (b, p) in zip(names, places, strict=True)]
+            if kind == E.mjEQ_WELD:
+                frames += [
+                    (f"{name}{axis}", body, self.times(place, Pose(arm, IDENTITY.rotation)))
+                    for name, body, place in frames
+                    for axis, arm in (("x", X), ("y", Y))
+                ]
+            found[e] = [(self._unused(name, self._frames), b, p) for name, b, p in frames]
+        return found
+
+    def equality(self, e: int) -> str:
+        return cleaned(self.compiled.equality(e).name or f"equality{e + 1}")
+
+    # -- numbers ----------------------------------------------------------------------------------
+
+    def disabled(self, flag: str) -> bool:
+        return bool(
+            self.compiled.opt.disableflags & int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
+        )
+
+    @property
+    def gravity(self) -> Any:
+        return None if self.disabled("GRAVITY") else self.compiled.opt.gravity.tolist()
+
+    def effort(self, j: int) -> float:
+        """The largest force of a joint's actuators, N or N m; infinite where nothing bounds it."""
+        m = self.compiled
+        if m.jnt_actfrclimited[j]:
+            return float(np.abs(m.jnt_actfrcrange[j]).max())
+        total = 0.0
+        for a in range(m.nu):
+            if self.driven_joint(a) == j:
+                low, high = self.control_range(a)
+                gear, gain = abs(float(m.actuator_gear[a, 0])), float(m.actuator_gainprm[a, 0])
+                if m.actuator_forcelimited[a]:
+                    total += gear * float(np.abs(m.actuator_forcerange[a]).max())
+                elif int(m.actuator_biastype[a]) == 0:
+                    total += gear * abs(gain) * max(abs(low), abs(high))
+                else:
+                    total = math.inf
+        return total or math.inf
+
+    def driven_joint(self, a: int) -> int | None:
+        """The joint of an actuator, through a tendon of that joint alone too."""
+        m, T = self.compiled, self.mujoco.mjtTrn
+        kind, target = int(m.actuator_trntype[a]), int(m.actuator_trnid[a, 0])
+        return target if kind in (T.mjTRN_JOINT, T.mjTRN_JOINTINPARENT) else None
+
+    def control_range(self, a: int) -> tuple[float, float]:
+        """Of a control; what its force allows too, where that is proportional to it."""
+        m = self.compiled
+        clamped = m.actuator_ctrllimited[a] and not self.disabled("CLAMPCTRL")
+        low, high = map(float, m.actuator_ctrlrange[a] if clamped else (-math.inf, math.inf))
+        gain = float(m.actuator_gainprm[a, 0])
+        if m.actuator_forcelimited[a] and not int(m.actuator_biastype[a]) and gain:
+            least, most = sorted(float(force) / gain for force in m.actuator_forcerange[a])
+            low, high = max(low, least), min(high, most)
+        return low, high

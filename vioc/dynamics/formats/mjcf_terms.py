@@ -1,0 +1,204 @@
+"""Forces, constraints and actuators of a compiled MuJoCo model as components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.formats.mjcf_model import BALL, FREE, Model
+from vioc.dynamics.formats.robot import cleaned
+from vioc.dynamics.terms.constraints import PointConstraint, StringConstraint, coincident
+from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
+from vioc.dynamics.terms.pairs import GearConstraint
+from vioc.dynamics.terms.potentials import Gravity, LinearSpring, MassGravity, TorsionalSpring
+from vioc.dynamics.terms.rotors import RotorInertia
+from vioc.dynamics.terms.wrenches import WrenchInput
+
+Y, Z = (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+
+
+def terms(model: Model, gravity: Any, actuators: bool) -> tuple[list[Any], dict[str, tuple[float, float]]]:
+    """Everything but frames, and the ranges of controls by input."""
+    found: list[Any] = [] if gravity is None else [Gravity(*gravity)]
+    found += _relieved(model, gravity) + _joint_terms(model) + _equalities(model) + _tendons(model)
+    driven, controls = _actuators(model) if actuators else ([], {})
+    return found + driven, controls
+
+
+def _relieved(model: Model, gravity: Any) -> list[Any]:
+    """``gravcomp``: a force against gravity at a body's centre of mass."""
+    m = model.compiled
+    shares = [] if gravity is None else [(b, float(m.body_gravcomp[b])) for b in range(1, m.nbody)]
+    return [
+        MassGravity(model.bodies[b], *(-share * float(g) for g in gravity))
+        for b, share in shares
+        if share and m.body_mass[b] > 0
+    ]
+
+
+def _joint_terms(model: Model) -> list[Any]:
+    m = model.compiled
+    found: list[Any] = []
+    for j in range(m.njnt):
+        variable, where = model.single(j), f"joint {model.joints[j]!r}"
+        dofs = slice(
+            int(m.jnt_dofadr[j]), int(m.jnt_dofadr[j]) + {FREE: 6, BALL: 3}.get(int(m.jnt_type[j]), 1)
+        )
+        stiffness = 0.0 if model.disabled("SPRING") else float(m.jnt_stiffness[j])
+        damping = 0.0 if model.disabled("DAMPER") else float(m.dof_damping[dofs].max())
+        armature = float(m.dof_armature[dofs].max())
+        if m.dof_frictionloss[dofs].any():
+            model.leave("frictionloss", where)
+        for name, array in (("stiffness", "jnt_stiffnesspoly"), ("damping", "dof_dampingpoly")):
+            higher = getattr(m, array, np.zeros(1))
+            if np.any(higher[j if name == "stiffness" else dofs]):
+                model.leave(f"polynomial {name}", where)
+        if variable is None:
+            for what, value in (("stiffness", stiffness), ("damping", damping), ("armature", armature)):
+                if value:
+                    model.leave(f"{what} of a ball or free joint", where)
+            continue
+        if stiffness:
+            rest = float(m.qpos_spring[m.jnt_qposadr[j]])
+            found.append(TorsionalSpring(variable, stiffness, rest))
+        if damping:
+            found.append(JointDamping(variable, damping))
+        if armature:
+            found.append(RotorInertia(variable, armature))
+    return found
+
+
+def _equalities(model: Model) -> list[Any]:
+    m, E = model.compiled, model.mujoco.mjtEq
+    found: list[Any] = []
+    for e in range(m.neq):
+        kind, name = int(m.eq_type[e]), model.equality(e)
+        word = E(kind).name.removeprefix("mjEQ_").lower()
+        where = f"equality {name!r}"
+        if not m.eq_active0[e] or model.disabled("EQUALITY"):
+            model.leave(f"an inactive {word}", where)
+        elif kind == E.mjEQ_CONNECT:
+            found += coincident(*model.closures[e], name=name)
+        elif kind == E.mjEQ_WELD:
+            found += _weld(*model.closures[e], name)
+        elif kind == E.mjEQ_JOINT and _geared(model, e):
+            found.append(_geared(model, e))
+        else:
+            model.leave(
+                f"<{word}>" + " of other than two joints in proportion" * (kind == E.mjEQ_JOINT), where
+            )
+    return found
+
+
+def _weld(first: str, second: str, name: str) -> list[Any]:
+    """Six conditions: the origins meet, and the ends of x across it and of y along z, in the first's axes."""
+    arms = (("x", Y, "yaw"), ("x", Z, "pitch"), ("y", Z, "roll"))
+    return [
+        *coincident(first, second, direction_in=first, name=name),
+        *(
+            PointConstraint(f"{first}{arm}", f"{second}{arm}", n, first, name=f"{name}-{turn}")
+            for arm, n, turn in arms
+        ),
+    ]
+
+
+def _geared(model: Model, e: int) -> GearConstraint | None:
+    """q1 - q1_0 = c0 + c1 (q2 - q2_0), where the polynomial ends there."""
+    m = model.compiled
+    first, second = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
+    c = m.eq_data[e, :5]
+    pair = [model.single(j) for j in (first, second) if j >= 0]
+    if len(pair) < 2 or None in pair or c[2:].any() or not c[1]:
+        return None
+    q1, q2 = (float(m.qpos0[m.jnt_qposadr[j]]) for j in (first, second))
+    return GearConstraint(
+        str(pair[0]), str(pair[1]), float(c[1]), q1 + float(c[0]) - float(c[1]) * q2, name=model.equality(e)
+    )
+
+
+def _tendons(model: Model) -> list[Any]:
+    """Strings, springs and dampers of tendons that run straight from a site to another."""
+    m, wrap = model.compiled, model.mujoco.mjtWrap
+    found: list[Any] = []
+    for t in range(m.ntendon):
+        name = cleaned(m.tendon(t).name or f"tendon{t + 1}")
+        where = f"tendon {name!r}"
+        at = slice(int(m.tendon_adr[t]), int(m.tendon_adr[t]) + int(m.tendon_num[t]))
+        straight = m.wrap_type[at].tolist() == [wrap.mjWRAP_SITE] * 2
+        first, second = (model.sites[i] for i in m.wrap_objid[at]) if straight else ("", "")
+        low, high = map(float, m.tendon_range[t])
+        stiffness, damping = float(m.tendon_stiffness[t]), float(m.tendon_damping[t])
+        rest = tuple(map(float, m.tendon_lengthspring[t]))
+        plain = straight and not model.disabled("LIMIT")
+        if m.tendon_limited[t]:
+            if plain and high > 0:
+                found.append(StringConstraint(first, second, high, name=name))
+                if low > 0:
+                    model.leave("a least length", where)
+            else:
+                model.leave("limits", where)
+        if stiffness:
+            if straight and rest[0] == rest[1]:
+                found.append(LinearSpring(first, second, stiffness, rest[0]))
+            else:
+                model.leave("stiffness", where)
+        if damping:
+            if straight:
+                found.append(LinearDamper(first, second, damping))
+            else:
+                model.leave("damping", where)
+        for what in ("frictionloss", "armature"):
+            if np.any(getattr(m, f"tendon_{what}", np.zeros(m.ntendon))[t]):
+                model.leave(what, where)
+    return found
+
+
+def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]:
+    """F = gear (gain u + b0 + b1 gear q + b2 gear dq): an input, and a servo's spring and damper."""
+    m, mj = model.compiled, model.mujoco
+    found: list[Any] = []
+    controls: dict[str, tuple[float, float]] = {}
+    if model.disabled("ACTUATION"):
+        return [], {}
+    for a in range(m.nu):
+        name = cleaned(m.actuator(a).name or f"actuator{a + 1}")
+        j, where = model.driven_joint(a), f"actuator {name!r}"
+        variable = None if j is None else model.single(j)
+        site = int(m.actuator_trntype[a]) == mj.mjtTrn.mjTRN_SITE and int(m.actuator_trnid[a, 1]) < 0
+        static = int(m.actuator_dyntype[a]) == 0 and int(m.actuator_gaintype[a]) == 0
+        affine = int(m.actuator_biastype[a]) == 1
+        if not static or int(m.actuator_biastype[a]) > 1 or not (variable or (site and not affine)):
+            model.leave("an actuator that is not a gain on a joint or a site", where)
+            continue
+        gear, gain = np.array(m.actuator_gear[a], float), float(m.actuator_gainprm[a, 0])
+        if variable is None:
+            frame = model.sites[int(m.actuator_trnid[a, 0])]
+            force, moment = (tuple((gain * part).tolist()) for part in (gear[:3], gear[3:]))
+            found.append(WrenchInput(frame, name, force, moment))
+        else:
+            found.append(JointForce(variable, name, gain * float(gear[0])))
+            if affine:
+                found += _servo(model, where, variable, float(gear[0]), m.actuator_biasprm[a, :3])
+        if m.actuator_forcelimited[a] and affine:
+            model.leave("forcerange of a servo", where)
+        for what in ("armature", "damping"):
+            if np.any(getattr(m, f"actuator_{what}", np.zeros(m.nu))[a]):
+                model.leave(what, where)
+        controls[name] = model.control_range(a)
+    return found, controls
+
+
+def _servo(model: Model, where: str, variable: str, gear: float, bias: Any) -> list[Any]:
+    b0, b1, b2 = map(float, bias)
+    stiffness, damping = -b1 * gear**2, -b2 * gear**2
+    found: list[Any] = []
+    if stiffness > 0:
+        found.append(TorsionalSpring(variable, stiffness, gear * b0 / stiffness))
+    elif stiffness or b0:
+        model.leave("a bias that is no spring", where)
+    if damping > 0:
+        found.append(JointDamping(variable, damping))
+    elif damping:
+        model.leave("a bias that is no damper", where)
+    return found
