@@ -16,7 +16,8 @@ LINK = (
 )
 JOINT = (
     '<joint name="{0}" type="{1}"><parent link="{2}"/><child link="{3}"/>'
-    '<origin xyz="0.3 0 0.1" rpy="0.2 0.1 0"/><axis xyz="{4}"/><limit lower="-2" upper="1.5" velocity="3" effort="40"/>{5}</joint>'
+    '<origin xyz="0.3 0 0.1" rpy="0.2 0.1 0"/><axis xyz="{4}"/>'
+    '<limit lower="-2" upper="1.5" velocity="3" effort="40"/>{5}</joint>'
 )
 TEXT = (
     '<robot name="arm"><link name="base"/>'

@@ -364,12 +364,12 @@ def test_a_loop_is_closed_in_one_line():
 # -- files and the command line --------------------------------------------------------------------
 
 
-def test_read_goes_by_the_suffix(tmp_path):
+def test_read_goes_by_the_content(tmp_path):
     system = read_urdf(DATA / "four_bar.urdf", inputs=["a"]).system
     assert read(DATA / "four_bar.urdf", inputs=["a"]) == system
     vioc.write(system, tmp_path / "four_bar.sexp")
     assert read(tmp_path / "four_bar.sexp") == system
-    with pytest.raises(TypeError, match=r"options are for URDF files, got inputs"):
+    with pytest.raises(TypeError, match=r"options are for URDF and MJCF files, got inputs"):
         read(tmp_path / "four_bar.sexp", inputs="all")
     with pytest.raises(OSError):
         read(tmp_path / "missing.urdf")
