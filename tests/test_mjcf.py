@@ -105,6 +105,7 @@ def test_one_entry_reads_every_format(tmp_path):
     other.write_text("<?xml version='1.0'?><!-- a note --><note/>")
     with pytest.raises(ReadError, match=r"expected <robot> \(URDF\) or <mujoco> \(MJCF\), got <note>"):
         vioc.read(other)
+    other = tmp_path / "broken.xml"
     other.write_text("<mujoco><worldbody><body><joint axis='0 0'/></body></worldbody></mujoco>")
     with pytest.raises(ReadError, match="axis"):
         vioc.read(other)
