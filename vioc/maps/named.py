@@ -54,6 +54,14 @@ class Named:
     dt: float
 
     @property
+    def bodies(self) -> Mapping[str, ca.SX]:
+        """Of a mechanism, the ten numbers of each rigid body in `symbols.parameters`, by its frame's name.
+
+        Mass, centre of mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.
+        """
+        return {}
+
+    @property
     def theta(self) -> np.ndarray:
         """Values of the parameters (np,), as functions of `symbols` take them."""
         return np.array(list(self.parameters.values()), float)

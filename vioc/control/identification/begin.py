@@ -1,0 +1,104 @@
+"""Where a search begins: states at the starts of segments, and the noise of sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import make_smoothing_spline
+
+from vioc.control.identification.records import Grid, Record
+from vioc.control.identification.segments import Segments, Trial
+from vioc.errors import StepError
+from vioc.maps.protocol import OneStepMap
+
+FEWEST = 8  # samples that a spline is laid through
+
+
+def noise_of(records: Sequence[Record], name: str) -> float:
+    """Standard deviation of what is measured, from third differences, which a smooth motion hardly has."""
+    found = []
+    for record in records:
+        y = record.measured.get(name, np.zeros(0))
+        d = np.diff(y, 3)
+        found.append(d[np.isfinite(d)])
+    d = np.concatenate(found)
+    if not len(d):
+        raise ValueError(f"{name}: too few samples to tell its noise; give variances, noise={{{name!r}: ...}}")
+    size = max(float(np.abs(np.concatenate([r.measured[name] for r in records if name in r.measured])).max()), 1e-9)
+    return max(float(np.sqrt(np.mean(d**2) / 20)), 1e-9 * size)
+
+
+def beginning(segments: Segments) -> Trial:
+    """Unknown inputs at zero, parameters at the map's, starts from what was measured.
+
+    Where all configurations are measured, or follow from constraints, each segment starts at the state that
+    a smoothing spline through them tells; else where a rollout from the record's start comes by.
+    """
+    z, c = segments.unknowns.start, np.zeros(segments.nc)
+    trial = Trial(z, c, np.zeros((len(segments.pieces), segments.map.nx)))
+    f = segments.map_at(z)
+    for r, grid in enumerate(segments.grids):
+        own = [j for j, p in enumerate(segments.pieces) if p.record == r]
+        U = segments.inputs(trial, r)[0]
+        begins = [segments.pieces[j].first for j in own]
+        found = _from_configurations(f, grid, U, begins)
+        given = _start(f, grid.record)
+        if found is None:
+            found = _from_rollout(f, grid, U, begins, given)
+        if given is not None:
+            found[0] = given
+        trial.nodes[own] = found
+    return trial
+
+
+def _start(f: OneStepMap, record: Record) -> np.ndarray | None:
+    if record.start is None:
+        return None
+    if isinstance(record.start, Mapping):
+        named = dict(record.start)
+        rates = {n[2:]: named.pop(n) for n in list(named) if n.startswith("v.") and n not in f.state_names}
+        return f.initial_state(named, rates) if rates else f.state(named)
+    return f.check_state(record.start, f"{record.name}: start")
+
+
+def _from_configurations(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Sequence[int]) -> Any:
+    record, names = grid.record, f.configurations
+    seen = [n for n in names if np.isfinite(record.measured.get(n, np.nan)).sum() >= FEWEST]
+    if not names or (len(seen) < len(names) and not f.multiplier_names) or not seen:
+        return None
+    splines = {}
+    for n in seen:
+        y = record.measured[n]
+        good = np.isfinite(y)
+        y = np.unwrap(y[good]) if n in f.wrap else y[good]
+        splines[n] = make_smoothing_spline(record.t[good], y)
+
+    def at(t: float) -> np.ndarray:
+        x = f.state({n: float(s(t)) for n, s in splines.items()})
+        if len(seen) < len(names) or f.multiplier_names:
+            x = f.moved(x, np.zeros(len(f.coordinates)), fixed=[n for n in seen if len(seen) < len(names)])
+        return x[: len(names)]
+
+    found = []
+    for a in begins:
+        t = grid.ends[a]
+        q0, q1 = at(t - f.dt), at(t)
+        found.append(f.state_from_configurations(q0, q1, U[max(a - 1, 0)], max(a - 1, 0)))
+    return np.array(found)
+
+
+def _from_rollout(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Sequence[int], given: Any) -> np.ndarray:
+    record = grid.record
+    if given is None:
+        first = {n: v[0] for n, v in record.measured.items() if n in f.state_names and np.isfinite(v[0])}
+        given = f.state(first)
+    try:
+        run = f.rollout(given, U, dt=grid.lengths, warn=False)
+    except StepError as error:
+        raise ValueError(
+            f"{record.name}: not all configurations are measured, and a rollout from the start fails at step "
+            f"{error.k}; give start= near the truth"
+        ) from error
+    return run.x[list(begins)]

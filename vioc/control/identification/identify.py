@@ -1,0 +1,176 @@
+"""`identify`: parameters of a map from records of its motions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from vioc.control.feedback.measurement import Measurement
+from vioc.control.identification.begin import beginning, noise_of
+from vioc.control.identification.fit import fit, information
+from vioc.control.identification.records import Grid, Record
+from vioc.control.identification.result import Identification
+from vioc.control.identification.segments import Segments
+from vioc.control.identification.unknowns import DELAY, Unknowns
+from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS, by_name, quantity_name
+
+Method = Literal["multiple", "shooting"]
+AGAIN, SETTLED = 4, 0.01  # searches with noise found from residuals; its relative change that ends them
+SEGMENTS = 20  # of the longest record, by default
+
+
+def identify(
+    f: OneStepMap,
+    records: Record | Sequence[Record],
+    parameters: str | Sequence[str],
+    *,
+    noise: Measurement | Mapping[str, float] | None = None,
+    method: Method = "multiple",
+    segment: float | None = None,
+    dt: float | None = None,
+    bounds: Mapping[str, Any] | None = None,
+    values: Mapping[str, float] | None = None,
+    unknown_inputs: Mapping[str, int] | None = None,
+    iterations: int = 60,
+    tolerance: float = 1e-3,
+) -> Identification:
+    """The parameters under which the map's motions are nearest to what was measured.
+
+    Minimizes half the sum of squares of (predicted - measured) / standard deviation over parameters, the
+    starts of records and unknown inputs, with exact derivatives of the map (docs/maths/identification.md).
+
+    Parameters
+    ----------
+    f : OneStepMap
+        Its parameters are where the search begins.
+    records : Record, or several
+        Fitted at once.
+    parameters : names
+        Of the map's; ``delay.INPUT`` (s, of the input behind its signal) and ``bias.QUANTITY`` (a sensor's
+        constant error) likewise. Masses and inertias stay those of bodies.
+    noise : dict of str to float, or Measurement, optional
+        Variances by name, the weights; a quantity that is not named is not used. A `Measurement` brings
+        encoders' counts and angles modulo a turn. Default: found from the residuals, search by search.
+    method : {"multiple", "shooting"}
+        Multiple shooting in segments whose ends meet, or one segment for each record. Both have the same
+        minimum; multiple shooting finds it from farther off, and of unstable motions.
+    segment : float, optional
+        Length of segments, s; default a twentieth of the longest record.
+    dt : float, optional
+        Longest step, s; default the map's. Steps end at samples.
+    bounds : dict of str to (low, high), optional
+        That parameters stay within; either may be None.
+    values : dict of str to float, optional
+        Where the search begins instead.
+    unknown_inputs : dict of str to int, optional
+        Inputs that nobody knows, and the number of knots, equally spaced over each record, of the straight
+        lines that stand for them.
+    iterations : int
+        At most, of one search.
+    tolerance : float
+        Of the cost, in variances of one observation: what a search that has converged could still gain.
+
+    Returns
+    -------
+    Identification
+
+    Raises
+    ------
+    ModelError
+        Unknown names; a bound that the start is not inside of.
+    ValueError
+        Records that do not fit the map; fewer observations than unknowns.
+    StepError
+        Where the first trial has no motion.
+    """
+    began = time.perf_counter()
+    records = [records] if isinstance(records, Record) else list(records)
+    if not records:
+        raise ValueError("identify needs at least one record")
+    if method not in ("multiple", "shooting"):
+        raise ValueError(f'method: expected "multiple" or "shooting", got {method!r}')
+    unknown_inputs = by_name(unknown_inputs or {}, f.input_names, "unknown_inputs", prefix=INPUTS)
+    records = [_named(f, r) for r in records]
+    sensors, given = _sensors(f, records, noise)
+    unknowns = Unknowns(f, parameters, bounds or {}, sensors.names, values)
+    delayed = [n[len(DELAY) :] for n in unknowns.delays]
+    step = float(f.lengths(dt, 1)[0])
+    grids = [Grid(r, f, step, delayed) for r in records]
+    for grid in grids:
+        known = [n for n in unknown_inputs if n in grid.signals]
+        if known:
+            raise ValueError(f"{grid.record.name}: {known[0]} is an unknown input, and the record has it")
+    longest = max(float(g.ends[-1] - g.ends[0]) for g in grids)
+    length = longest / SEGMENTS if segment is None else float(segment)
+    steps = None if method == "shooting" else max(1, round(length / step))
+    costs: list[float] = []
+    trial, found, segments = None, None, None
+    for _ in range(1 if given else AGAIN):
+        segments = Segments(f, sensors, grids, unknowns, unknown_inputs, steps)
+        _enough(segments)
+        found = fit(segments, beginning(segments) if trial is None else trial, iterations, tolerance)
+        trial = found.trial
+        costs += found.costs
+        if given or not found.converged:
+            break
+        variances, free = _variances(segments, found.prediction), segments.count - _free(segments, found.prediction)
+        variances = {n: v * segments.count / max(free, 1) for n, v in variances.items()}
+        change = max(abs(v / s - 1) for v, s in zip(variances.values(), np.diag(sensors.V), strict=True))
+        if change < 2 * SETTLED:
+            break
+        sensors = Measurement(f, variances, wrap=_wrapped(sensors))
+    assert found is not None and segments is not None
+    I = information(found.prediction, segments.nz)
+    return Identification.of(f, segments, found, I, costs, given, method, time.perf_counter() - began)
+
+
+def _named(f: OneStepMap, record: Record) -> Record:
+    """With full names of quantities."""
+    measured = {quantity_name(f, n, f"{record.name}: measured"): v for n, v in record.measured.items()}
+    return Record(record.t, measured, record.inputs, record.start, record.known, record.name)
+
+
+def _sensors(f: OneStepMap, records: Sequence[Record], noise: Any) -> tuple[Measurement, bool]:
+    """What is measured and how well; whether that was told."""
+    names = tuple(dict.fromkeys(n for r in records for n in r.measured))
+    if noise is None:
+        return Measurement(f, {n: noise_of(records, n) ** 2 for n in names}), False
+    sensors = noise.on(f) if isinstance(noise, Measurement) else Measurement(f, noise)
+    lacking = [n for n in sensors.names if n not in names]
+    if lacking:
+        raise ValueError(f"noise: no record has measured {lacking[0]}; measured are {', '.join(names)}")
+    return sensors, True
+
+
+def _wrapped(sensors: Measurement) -> list[str]:
+    return [n for n, w in zip(sensors.names, sensors.wrapped, strict=True) if w]
+
+
+def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
+    """Mean squares of residuals by quantity, in its unit."""
+    present = np.concatenate([np.isfinite(y) for y in segments.y])
+    which = np.broadcast_to(np.arange(present.shape[1]), present.shape)[present]
+    found = {}
+    for i, name in enumerate(segments.sensors.names):
+        own = prediction.residuals[which == i]
+        found[name] = max(float(np.mean(own**2)) * segments.std[i] ** 2, 1e-30)
+    return found
+
+
+def _free(segments: Segments, prediction: Any) -> int:
+    """Unknowns that are not told by closed gaps."""
+    return prediction.J.shape[1] - prediction.E.shape[0]
+
+
+def _enough(segments: Segments) -> None:
+    records = len(segments.grids)
+    needed = segments.nz + segments.nc + records * segments.map.ndx
+    if segments.count < needed:
+        raise ValueError(
+            f"identify: {segments.count} values were measured for {needed} unknowns; measure more, or name "
+            "fewer parameters"
+        )

@@ -1,0 +1,66 @@
+"""Inertias of rigid bodies that are always physical: log-Cholesky coordinates of the pseudo-inertia.
+
+Ten numbers of a body: mass m, centre of mass c (3), inertia about it Ixx, Iyy, Izz, Ixy, Ixz, Iyz. Its second
+moments S = tr(I)/2 1 - I are positive definite exactly if I is and keeps the triangle inequality (ID-8).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+LEAST = 1e-9  # of the largest second moment: what a start's smallest ones are taken to be at least
+PAIRS = ((0, 1), (0, 2), (1, 2))
+
+
+def moments(numbers: np.ndarray) -> np.ndarray:
+    """Second moments S (3, 3) about the centre of mass of ten numbers (10,), kg m^2."""
+    inertia = np.diag(np.asarray(numbers[4:7], float))
+    for (i, j), value in zip(PAIRS, numbers[7:10], strict=True):
+        inertia[i, j] = inertia[j, i] = value
+    return np.trace(inertia) / 2 * np.eye(3) - inertia
+
+
+def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
+    """Whether ten numbers are those of a body: m >= 0, S >= 0, to `slack` of its largest moment.
+
+    A body without extent (a point mass), or in a plane or line, is one; so is a rotor without mass.
+    """
+    sizes = np.linalg.eigvalsh(moments(numbers))
+    return bool(numbers[0] >= 0 and sizes[0] >= -slack * np.abs(sizes).max())
+
+
+def body_numbers(z: ca.SX) -> ca.SX:
+    """Ten numbers (10,) of coordinates (log m, c, d1, d2, d3, s12, s13, s23): (ID-9)."""
+    m, d = ca.exp(z[0]), ca.exp(z[4:7])
+    L = ca.SX(3, 3)
+    for i in range(3):
+        L[i, i] = d[i]
+    for value, (i, j) in zip(ca.vertsplit(z[7:10]), PAIRS, strict=True):
+        L[j, i] = value * d[j]
+    S = m * L @ L.T
+    return ca.vertcat(m, z[1:4], S[1, 1] + S[2, 2], S[0, 0] + S[2, 2], S[0, 0] + S[1, 1], -S[0, 1], -S[0, 2], -S[1, 2])
+
+
+def body_coordinates(numbers: Any) -> np.ndarray:
+    """Inverse of `body_numbers` (10,); a body without extent is given a little of it."""
+    numbers = np.asarray(numbers, float)
+    if numbers[0] <= 0:
+        raise ValueError(f"a body whose inertia is estimated needs a mass > 0 to begin with, got {numbers[0]:g}")
+    S = moments(numbers) / numbers[0]
+    sizes, axes = np.linalg.eigh(S)
+    sizes = np.maximum(sizes, LEAST * max(sizes.max(), 1e-12))
+    L = np.linalg.cholesky((axes * sizes) @ axes.T)
+    d = np.diag(L)
+    below = [L[j, i] / d[j] for i, j in PAIRS]
+    return np.array([np.log(numbers[0]), *numbers[1:4], *np.log(d), *below])
+
+
+def size_of(numbers: np.ndarray) -> np.ndarray:
+    """What errors of the ten numbers are relative to (10,): mass, radius of gyration, largest moment."""
+    S = moments(numbers)
+    largest = max(np.trace(S), 1e-12)
+    radius = np.sqrt(largest / numbers[0])
+    return np.array([numbers[0], *[radius] * 3, *[largest] * 6])

@@ -1,0 +1,167 @@
+"""`Record`: what was measured of a motion, and what was put into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.signals import PRESCRIBED, sample
+from vioc.names import INPUTS, by_name
+
+FITS = 1e-9  # of a step: what a sample may be off the end of one by
+
+
+@dataclass(frozen=True)
+class Record:
+    """Samples of a motion, its inputs, and what is known of its start.
+
+    Parameters
+    ----------
+    t : (K,)
+        Times of the samples, s, rising; they need not be equally spaced.
+    measured : dict of str to (K,)
+        Quantities of the state by name; a value that is not a number (NaN) was not measured.
+    inputs : dict of str to number, (K-1,), (K,) or function of time, optional
+        K-1 values are held from sample to sample, K are joined by straight lines; a function is taken in the
+        middle of a step. Prescribed configurations (``rho.NAME``) are those at samples, K values or a function.
+        Inputs without a signal are zero.
+    start : dict of str to float, or (nx,), optional
+        The state at t[0]: where the search begins, or what it is where `known`. Default from what was measured.
+    known : bool
+        Whether the start is exact and not estimated.
+    name : str
+
+    Raises
+    ------
+    ValueError
+        Times that do not rise, shapes, infinite numbers, nothing measured.
+    """
+
+    t: np.ndarray
+    measured: Mapping[str, np.ndarray]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    start: Any = None
+    known: bool = False
+    name: str = "record"
+
+    def __post_init__(self) -> None:
+        t = np.asarray(self.t, float)
+        if t.ndim != 1 or len(t) < 2 or not (np.isfinite(t).all() and (np.diff(t) > 0).all()):
+            raise ValueError(f"{self.name}: t: expected at least 2 rising times, got shape {t.shape}")
+        found = {n: np.asarray(v, float) for n, v in self.measured.items()}
+        for n, v in found.items():
+            if v.shape != t.shape:
+                raise ValueError(f"{self.name}: {n}: expected shape {t.shape} as the times, got {v.shape}")
+            if np.isinf(v).any():
+                raise ValueError(f"{self.name}: {n}: infinite at sample {int(np.argmax(np.isinf(v)))}")
+        if not any(np.isfinite(v).any() for v in found.values()):
+            raise ValueError(f"{self.name}: nothing was measured; give measured={{name: values}}")
+        if self.known and self.start is None:
+            raise ValueError(f"{self.name}: known=True says that the start is exact; give start=")
+        object.__setattr__(self, "t", t)
+        object.__setattr__(self, "measured", found)
+
+    def __len__(self) -> int:
+        """Number of samples K."""
+        return len(self.t)
+
+    def part(self, first: float, last: float) -> Record:
+        """The samples from `first` to `last`, s; a start other than the first sample's is not known."""
+        keep = np.flatnonzero((self.t >= first) & (self.t <= last))
+        if len(keep) < 2:
+            raise ValueError(f"{self.name}: fewer than 2 samples from {first:g} to {last:g} s")
+        a, b = int(keep[0]), int(keep[-1]) + 1
+        K = len(self)
+
+        def cut(value: Any) -> Any:
+            if callable(value) or np.ndim(value) == 0:
+                return value
+            return np.asarray(value)[a : b - 1 if len(value) == K - 1 else b]
+
+        inputs = {n: cut(v) for n, v in self.inputs.items()}
+        measured = {n: v[a:b] for n, v in self.measured.items()}
+        start, known = (self.start, self.known) if a == 0 else (None, False)
+        return Record(self.t[a:b], measured, inputs, start, known, self.name)
+
+
+class Grid:
+    """The steps that a record is simulated in: equal between two samples, none longer than `dt`.
+
+    Attributes
+    ----------
+    lengths : (N,)
+        s.
+    ends : (N+1,)
+        Times of the states, from t[0] on, s.
+    at : (K,)
+        States of the samples.
+    """
+
+    def __init__(self, record: Record, f: OneStepMap, dt: float, delayed: Sequence[str]):
+        self.record, self.map = record, f
+        gaps = np.diff(record.t)
+        parts = np.array([max(1, math.ceil(g / dt - FITS)) for g in gaps])
+        even = np.allclose(gaps / parts, dt, rtol=FITS, atol=0.0)
+        self.lengths = np.full(parts.sum(), dt) if even else np.repeat(gaps / parts, parts)
+        self.at = np.concatenate([[0], np.cumsum(parts)])
+        self.ends = record.t[0] + np.concatenate([[0.0], np.cumsum(self.lengths)])
+        self.ends[self.at] = record.t
+        self.signals = by_name(record.inputs, f.input_names, f"{record.name}: inputs", prefix=INPUTS)
+        lacking = [n for n in f.input_names if n.startswith(PRESCRIBED) and n not in self.signals]
+        if lacking:
+            raise ValueError(f"{record.name}: the kinematic variable {lacking[0]} needs a signal")
+        self.delayed = tuple(delayed)
+        self._integrals = {n: self._integral(n) for n in self.delayed}
+        self._fixed = np.zeros((len(self.lengths), f.nu))
+        for n in self.signals:
+            if n not in self.delayed:
+                self._fixed[:, f.input_names.index(n)] = self._held(n)
+
+    def _held(self, name: str) -> np.ndarray:
+        """An input of every step (N,)."""
+        value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
+        ends = name.startswith(PRESCRIBED)
+        times = self.ends[1:] if ends else (self.ends[1:] + self.ends[:-1]) / 2
+        if callable(value) or np.ndim(value) == 0:
+            return sample(value, times, what)
+        values = np.asarray(value, float)
+        if values.shape == (len(t) - 1,) and not ends:
+            return np.repeat(sample(values, t[1:], what), np.diff(self.at))
+        if values.shape != t.shape:
+            wanted = f"({len(t)},)" if ends else f"({len(t)},) or ({len(t) - 1},)"
+            raise ValueError(f"{what}: expected a number, a function or shape {wanted}, got {values.shape}")
+        return np.interp(times, t, sample(values, t, what))
+
+    def _integral(self, name: str) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """The signal's integral from t[0] on and its slope at any times; it keeps its ends' values beyond."""
+        if name not in self.signals:
+            raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
+        u, knots = self._held(name), self.ends
+        total = np.concatenate([[0.0], np.cumsum(u * self.lengths)])
+
+        def at(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            i = np.clip(np.searchsorted(knots, t, side="right") - 1, 0, len(u) - 1)
+            return total[i] + u[i] * (t - knots[i]), u[i]
+
+        return at
+
+    def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """U (N, nu), and its derivative by the delays (N, nu, number of delays): (ID-6)."""
+        U, D = self._fixed.copy(), np.zeros((*self._fixed.shape, len(self.delayed)))
+        for j, name in enumerate(self.delayed):
+            i = self.map.input_names.index(name)
+            total, slope = self._integrals[name](self.ends - delays[j])
+            U[:, i] = np.diff(total) / self.lengths
+            D[:, i, j] = -np.diff(slope) / self.lengths
+        return U, D
+
+    def hats(self, knots: int) -> np.ndarray:
+        """(N, knots): straight lines between equally spaced values, in the middle of each step."""
+        middle = (self.ends[1:] + self.ends[:-1]) / 2
+        places = np.linspace(self.ends[0], self.ends[-1], knots) if knots > 1 else self.ends[:1]
+        return np.stack([np.interp(middle, places, e) for e in np.eye(knots)], axis=1)

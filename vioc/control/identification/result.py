@@ -1,0 +1,266 @@
+"""`Identification`: what `identify` found, how sure it is, and what the data do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import casadi as ca
+import numpy as np
+from scipy.stats import chi2, norm
+
+from vioc.control.feedback.measurement import Measurement
+from vioc.control.identification.begin import beginning
+from vioc.control.identification.fit import Fit, fit
+from vioc.control.identification.inertias import consistent
+from vioc.control.identification.records import Grid, Record
+from vioc.control.identification.segments import Segments
+from vioc.control.identification.unknowns import DELAY, Unknowns
+from vioc.control.identification.verdict import Direction, told
+from vioc.drawing import plots
+from vioc.errors import OptimizationError
+from vioc.maps.protocol import OneStepMap
+
+CORRELATED = 0.2  # of residuals one sample apart: from there on noise is not white, and intervals too short
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One record beside what is predicted of it.
+
+    Attributes
+    ----------
+    record : Record
+    names : tuple of str
+        What is measured.
+    measured, predicted : (K, ny)
+    states : (N+1, nx)
+        At `t`.
+    t : (N+1,)
+    std : (ny,)
+        Of the noise.
+    """
+
+    record: Record
+    names: tuple[str, ...]
+    measured: np.ndarray
+    predicted: np.ndarray
+    states: np.ndarray
+    t: np.ndarray
+    std: np.ndarray
+    errors: np.ndarray = field(repr=False)
+
+    @property
+    def rms(self) -> dict[str, float]:
+        """Of predicted - measured by name."""
+        return {n: float(np.sqrt(np.nanmean(e**2))) for n, e in zip(self.names, self.errors.T, strict=True)}
+
+    @property
+    def whiteness(self) -> dict[str, float]:
+        """Correlation of errors one sample apart by name; near 0 for white noise."""
+        found = {}
+        for n, e in zip(self.names, self.errors.T, strict=True):
+            pairs = np.stack([e[:-1], e[1:]])[:, np.isfinite(e[:-1]) & np.isfinite(e[1:])]
+            power = float(np.nanmean(e**2))
+            found[n] = float(np.mean(pairs[0] * pairs[1]) / power) if pairs.size and power > 0 else 0.0
+        return found
+
+    @property
+    def share(self) -> dict[str, float]:
+        """How much of the measured variance is explained, by name: 1 is all."""
+        spread = np.nanvar(self.measured, axis=0)
+        errors = np.nanmean(self.errors**2, axis=0)
+        return {n: float(1 - e / v) if v > 0 else np.nan for n, e, v in zip(self.names, errors, spread, strict=True)}
+
+    def plot(self, ax: Any = None) -> Any:
+        """Measured and predicted over time, and their difference below; returns the axes."""
+        return plots().plot_fitted(self, ax=ax)
+
+
+@dataclass(frozen=True, repr=False)
+class Identification:
+    """What `identify` found.
+
+    Attributes
+    ----------
+    map : OneStepMap
+        With the parameters found.
+    values : dict of str to float
+        Of parameters, delays (``delay.INPUT``, s) and biases (``bias.QUANTITY``).
+    covariance : (n, n)
+        In the order of `values`; infinite variances where the data do not tell.
+    unidentifiable : list of Direction
+        Combinations that the data do not tell, by name.
+    given : tuple of str
+        Parameters which, if known, would leave the others told.
+    inputs : list of dict of str to (k,)
+        Knots of unknown inputs, of each record.
+    fits : list of Fitted
+    noise : dict of str to float
+        Standard deviations that residuals were weighted with.
+    told : bool
+        Whether these were given, not found from the residuals.
+    costs : list of float
+        Half the sum of squares, iteration by iteration.
+    converged : bool
+    verdict : str
+    method : str
+    seconds : float
+    """
+
+    map: OneStepMap
+    values: dict[str, float]
+    covariance: np.ndarray
+    unidentifiable: list[Direction]
+    given: tuple[str, ...]
+    inputs: list[dict[str, np.ndarray]]
+    fits: list[Fitted]
+    noise: dict[str, float]
+    told: bool
+    freedom: int
+    costs: list[float]
+    converged: bool
+    verdict: str
+    method: str
+    seconds: float
+    sensors: Measurement = field(repr=False)
+    dt: float = 0.0
+
+    @staticmethod
+    def of(
+        f: OneStepMap, segments: Segments, found: Fit, information: np.ndarray, costs, given, method, seconds
+    ) -> Identification:
+        """Of a search that has ended."""
+        unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
+        theta, J = unknowns.at(trial.z)
+        inverse = np.linalg.inv(J) if len(theta) else J
+        knows = told(inverse.T @ information @ inverse, unknowns.names, _scales(unknowns, theta))
+        values = dict(zip(unknowns.names, map(float, theta), strict=True))
+        inputs, c, at = [], trial.c, 0
+        for _ in segments.grids:
+            inputs.append({})
+            for name, k in segments.unknown_inputs.items():
+                inputs[-1][name] = c[at : at + k].copy()
+                at += k
+        freedom = segments.count - (prediction.J.shape[1] - prediction.E.shape[0])
+        noise = dict(zip(segments.sensors.names, map(float, segments.std), strict=True))
+        result = segments.map_at(trial.z)
+        step = float(max(g.lengths.max() for g in segments.grids))
+        return Identification(
+            result, values, knows.covariance, knows.directions, knows.given, inputs, _fits(segments, prediction),
+            noise, given, freedom, costs, found.converged, found.verdict, method, seconds, segments.sensors, step,
+        )  # fmt: skip
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
+
+    @property
+    def std(self) -> dict[str, float]:
+        """Standard deviations by name; infinite where the data do not tell."""
+        return {n: float(s) for n, s in zip(self.values, np.sqrt(np.diag(self.covariance)), strict=True)}
+
+    def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
+        """Confidence intervals by name; right where residuals are white and of the noise's size."""
+        k = float(norm.ppf(0.5 + level / 2))
+        return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
+
+    @property
+    def correlation(self) -> np.ndarray:
+        """Of the parameters' errors (n, n); NaN where they are not told."""
+        s = np.sqrt(np.diag(self.covariance))
+        with np.errstate(invalid="ignore"):
+            return self.covariance / np.outer(s, s)
+
+    @property
+    def bodies(self) -> dict[str, bool]:
+        """Whether the ten numbers of each body are those of one, at the parameters found."""
+        f = self.map
+        if not f.bodies:
+            return {}
+        every = ca.Function("bodies", [f.symbols.parameters], list(f.bodies.values()))(f.theta)
+        every = every if isinstance(every, (tuple, list)) else (every,)
+        return {n: consistent(np.array(v).ravel()) for n, v in zip(f.bodies, every, strict=True)}
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why intervals may be too short, or values wrong; empty where nothing speaks against them."""
+        found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
+        if self.told and self.freedom > 0:
+            chi = 2 * self.costs[-1]
+            low, high = chi2.ppf([1e-4, 1 - 1e-4], self.freedom)
+            if not low <= chi <= high:
+                found.append(
+                    f"residuals are {np.sqrt(chi / self.freedom):.2f} times the noise that was given: the model "
+                    "lacks something, or the variances are wrong"
+                )
+        for fitted in self.fits:
+            for n, r in fitted.whiteness.items():
+                if abs(r) > CORRELATED:
+                    found.append(
+                        f"{fitted.record.name}: residuals of {n} are correlated ({r:+.2f} from sample to sample): "
+                        "intervals are too short"
+                    )
+        return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
+
+    def validate(self, records: Record | Sequence[Record]) -> list[Fitted]:
+        """What the map found predicts of records kept aside; only their starts are fitted.
+
+        Raises
+        ------
+        OptimizationError
+            If no start is found.
+        """
+        records = [records] if isinstance(records, Record) else list(records)
+        f = self.map
+        others = [n for n in self.values if n not in f.parameters]
+        unknowns = Unknowns(f, others, {}, self.sensors.names, self.values, held=True)
+        delays = [n[len(DELAY) :] for n in unknowns.delays]
+        grids = [Grid(r, f, self.dt, delays) for r in records]
+        segments = Segments(f, self.sensors, grids, unknowns, {}, None)
+        found = fit(segments, beginning(segments), 60, 1e-3)
+        if not found.converged:
+            raise OptimizationError(f"validate: no start fits the record: {found.verdict}")
+        return _fits(segments, found.prediction)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The first record, measured and predicted, and the residuals; returns the axes."""
+        return self.fits[0].plot(ax=ax)
+
+    def __str__(self) -> str:
+        lines = [f"{'':24}{'value':>14}{'deviation':>12}{'relative':>10}"]
+        for n, v in self.values.items():
+            s = self.std[n]
+            shown = f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%" if np.isfinite(s) else f"{'not told':>12}"
+            lines.append(f"{n:24}{v:14.7g}{shown}")
+        for d in self.unidentifiable:
+            lines.append(f"not told: {d}")
+        if self.given:
+            lines.append(f"told if known: {', '.join(self.given)}")
+        noise = ", ".join(f"{n} {s:.2g}" for n, s in self.noise.items())
+        lines.append(f"noise {'given' if self.told else 'found'}: {noise}")
+        lines += [f"doubt: {d}" for d in self.doubts]
+        ended = "" if self.verdict == "converged" else f" ({self.verdict})"
+        ends = f"{'converged' if self.converged else 'not converged'}{ended}"
+        lines.append(f"{ends}, {len(self.costs) - 1} iterations, {self.seconds:.2f} s")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _scales(unknowns: Unknowns, theta: np.ndarray) -> np.ndarray:
+    """What errors are relative to: values found, where they have a size of their own."""
+    whole = {n for numbers in unknowns.bodies.values() for n in numbers}
+    own = np.array([n not in whole and t != 0 and n in unknowns.parameters for n, t in zip(unknowns.names, theta, strict=True)])
+    return np.where(own, np.maximum(np.abs(theta), 1e-3 * unknowns.scale), unknowns.scale)
+
+
+def _fits(segments: Segments, prediction: Any) -> list[Fitted]:
+    found, at = [], 0
+    for grid, y, g, x in zip(segments.grids, segments.y, prediction.outputs, prediction.states, strict=True):
+        errors, good = np.full(y.shape, np.nan), np.isfinite(y)
+        errors[good] = prediction.residuals[at : at + good.sum()]
+        at += int(good.sum())
+        names = segments.sensors.names
+        found.append(Fitted(grid.record, names, y, g, x, grid.ends, segments.std, errors * segments.std))
+    return found

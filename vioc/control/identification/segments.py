@@ -1,0 +1,285 @@
+"""What a trial of unknowns predicts of records: residuals, gaps between segments, and their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import casadi as ca
+import numpy as np
+from scipy import sparse
+
+from vioc.compile.evaluate import Evaluator
+from vioc.control.feedback.measurement import Measurement
+from vioc.control.identification.records import Grid
+from vioc.control.identification.unknowns import DELAY, Unknowns
+from vioc.control.linear.manifold import tangent_basis
+from vioc.control.linear.tangent import error_jacobian
+from vioc.maps.derivatives import Steps
+from vioc.maps.extended import BIAS
+from vioc.maps.protocol import TURN, OneStepMap
+
+
+class Segment(NamedTuple):
+    """Steps [first, last) of a record, whose start is an unknown of its own."""
+
+    record: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Values of all unknowns.
+
+    Attributes
+    ----------
+    z : (nz,)
+        Coordinates of the parameters.
+    c : (nc,)
+        Knots of unknown inputs, record by record.
+    nodes : (M, nx)
+        Starts of the segments.
+    """
+
+    z: np.ndarray
+    c: np.ndarray
+    nodes: np.ndarray
+
+
+@dataclass
+class Prediction:
+    """What a trial predicts.
+
+    Attributes
+    ----------
+    residuals : (m,)
+        (predicted - measured) / standard deviation, of what was measured: (ID-2).
+    gaps : (g,)
+        Ends of segments less the next ones' starts, in the coordinates of bases: (ID-4).
+    J, E : sparse (m, n), (g, n)
+        By (z, c, starts in the coordinates of `bases`).
+    bases : list of (ndx, r)
+    outputs : list of (K, ny)
+        Per record.
+    states : list of (N+1, nx)
+    """
+
+    residuals: np.ndarray
+    gaps: np.ndarray
+    outputs: list[np.ndarray]
+    states: list[np.ndarray]
+    J: sparse.csr_matrix | None = None
+    E: sparse.csr_matrix | None = None
+    bases: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def cost(self) -> float:
+        """Half the sum of squares."""
+        return 0.5 * float(self.residuals @ self.residuals)
+
+
+class Segments:
+    """Records in segments, of which trials are evaluated.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    sensors : Measurement
+    grids : sequence of Grid
+    unknowns : Unknowns
+    unknown_inputs : dict of str to int
+        Inputs that no record has, and the number of their knots.
+    steps : int or None
+        Of a segment; None is one segment for each record.
+    """
+
+    def __init__(
+        self,
+        f: OneStepMap,
+        sensors: Measurement,
+        grids: Sequence[Grid],
+        unknowns: Unknowns,
+        unknown_inputs: Mapping[str, int],
+        steps: int | None,
+    ):
+        self.map, self.sensors, self.grids, self.unknowns = f, sensors, list(grids), unknowns
+        self.unknown_inputs = dict(unknown_inputs)
+        self.pieces = [
+            Segment(r, a, min(a + (steps or len(g.lengths)), len(g.lengths)))
+            for r, g in enumerate(grids)
+            for a in range(0, len(g.lengths), steps or len(g.lengths))
+        ]
+        self.hats = [{n: g.hats(k) for n, k in self.unknown_inputs.items()} for g in grids]
+        self.per_record = sum(self.unknown_inputs.values())
+        self.nz, self.nc = len(unknowns), self.per_record * len(grids)
+        self.y = [self._measured(g) for g in grids]
+        self.std = np.sqrt(np.diag(sensors.V))
+        s = f.symbols
+        g = sensors.expression
+        by = error_jacobian(f, g, s.parameters)
+        self._outputs = Evaluator(ca.Function("y", [s.x, s.parameters], [g, ca.densify(by)]))
+        names = list(f.parameters)
+        self._own = [(names.index(n), unknowns.names.index(n)) for n in unknowns.parameters]
+        self._biases = [(sensors.names.index(n[len(BIAS) :]), unknowns.names.index(n)) for n in unknowns.biases]
+        self._delays = [unknowns.names.index(DELAY + n) for n in (d[len(DELAY) :] for d in unknowns.delays)]
+
+    def _measured(self, grid: Grid) -> np.ndarray:
+        none = np.full(len(grid.record), np.nan)
+        return np.stack([grid.record.measured.get(n, none) for n in self.sensors.names], axis=1)
+
+    @property
+    def count(self) -> int:
+        """Of residuals."""
+        return int(sum(np.isfinite(y).sum() for y in self.y))
+
+    def map_at(self, z: np.ndarray) -> OneStepMap:
+        """The map at the parameters of z."""
+        return self.map.with_parameters(**self.unknowns.of(self.unknowns.at(z)[0]))
+
+    def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
+        """U (N, nu) of a record, and its derivative by (z, c) (N, nu, nz + nc)."""
+        grid = self.grids[record]
+        theta, J = self.unknowns.at(trial.z)
+        U, by_delays = grid.inputs(theta[self._delays])
+        D = np.zeros((*U.shape, self.nz + self.nc))
+        if self._delays:
+            D[:, :, : self.nz] = by_delays @ J[self._delays]
+        at = self.nz + record * self.per_record
+        for name, hats in self.hats[record].items():
+            i, some = self.map.input_names.index(name), slice(at, at + hats.shape[1])
+            U[:, i] = hats @ trial.c[some.start - self.nz : some.stop - self.nz]
+            D[:, i, some] = hats
+            at = some.stop
+        return U, D
+
+    def moved(self, trial: Trial, step: np.ndarray, bases: Sequence[np.ndarray]) -> Trial:
+        """The trial a step (n,) further; starts of mechanisms keep their constraints."""
+        z, c = trial.z + step[: self.nz], trial.c + step[self.nz : self.nz + self.nc]
+        nodes, at, f = trial.nodes.copy(), self.nz + self.nc, self.map_at(z)
+        for j, T in enumerate(bases):
+            nodes[j] = f.retract(nodes[j], T @ step[at : at + T.shape[1]])
+            if T.shape[1] and f.multiplier_names:
+                nodes[j] = f.moved(nodes[j], np.zeros(len(f.coordinates)))
+            at += T.shape[1]
+        return Trial(z, c, nodes)
+
+    def predict(self, trial: Trial, derivatives: bool = True) -> Prediction:
+        """Raises `StepError` where a segment has no motion."""
+        f = self.map_at(trial.z)
+        drives = [self.inputs(trial, r) for r in range(len(self.grids))]
+        runs = []
+        for (r, a, b), start in zip(self.pieces, trial.nodes, strict=True):
+            grid = self.grids[r]
+            k0 = round((grid.ends[a] - grid.ends[0] + grid.record.t[0]) / f.dt)
+            U = np.ascontiguousarray(drives[r][0][a:b])
+            runs.append(f.rollout(start, U, dt=grid.lengths[a:b], k0=k0, warn=False, rescue=True))
+        states = []
+        for r in range(len(self.grids)):
+            own = [run.x[:-1] for run, p in zip(runs, self.pieces, strict=True) if p.record == r]
+            last = [run.x[-1:] for run, p in zip(runs, self.pieces, strict=True) if p.record == r][-1]
+            states.append(np.concatenate([*own, last]))
+        theta = self.unknowns.at(trial.z)[0]
+        bias = np.zeros(len(self.sensors.names))
+        for i, j in self._biases:
+            bias[i] = theta[j]
+        outputs, slopes, errors = [], [], []
+        for grid, x, y in zip(self.grids, states, self.y, strict=True):
+            g, by = self._outputs(x[grid.at], f.theta)
+            outputs.append(g[..., 0] + bias)
+            slopes.append(by)
+            d = outputs[-1] - y
+            errors.append(np.where(self.sensors.wrapped, d - TURN * np.round(d / TURN), d) / self.std)
+        residuals = np.concatenate([e[np.isfinite(e)] for e in errors])
+        bases = self._bases(f, trial) if derivatives or len(self.pieces) > len(self.grids) else []
+        gaps = self._gaps(f, trial, [run.x[-1] for run in runs], bases)
+        found = Prediction(residuals, gaps, outputs, states)
+        if derivatives:
+            lin = f.linearize_steps(Steps.joined([Steps.along(run) for run in runs]))
+            found.bases = bases
+            found.J, found.E = self._jacobians(trial, lin, [d for _, d in drives], slopes, bases)
+        return found
+
+    def _bases(self, f: OneStepMap, trial: Trial) -> list[np.ndarray]:
+        """Directions in which starts may move: none of one that is known."""
+        found = []
+        for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
+            fixed = a == 0 and self.grids[r].record.known
+            T = np.eye(f.ndx) if not f.multiplier_names else tangent_basis(f, x)
+            found.append(T[:, :0] if fixed else T)
+        return found
+
+    def _joints(self) -> list[int]:
+        """Segments that go on where the one before ends."""
+        return [j for j in range(1, len(self.pieces)) if self.pieces[j].first > 0]
+
+    def _gaps(
+        self, f: OneStepMap, trial: Trial, ends: Sequence[np.ndarray], bases: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        found = [bases[j].T @ f.difference(trial.nodes[j], ends[j - 1]) for j in self._joints()]
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
+        """Of every segment, states by (its start's coordinates, z, c), (steps + 1, ndx, ...): (ID-3)."""
+        w, ndx = self.nz + self.nc, self.map.ndx
+        lengths = [p.last - p.first for p in self.pieces]
+        begins = np.concatenate([[0], np.cumsum(lengths)])
+        n, M = max(lengths), len(self.pieces)
+        widest = max(T.shape[1] for T in bases)
+        A, Q = np.zeros((n, M, ndx, ndx)), np.zeros((n, M, ndx, w))
+        for j, ((r, a, b), at) in enumerate(zip(self.pieces, begins, strict=False)):
+            some = slice(at, at + b - a)
+            A[: b - a, j] = lin.A[some]
+            Q[: b - a, j] = lin.B[some] @ drives[r][a:b]
+            for i, col in self._own:
+                Q[: b - a, j, :, : self.nz] += lin.P[some, :, i, None] * J[col]
+        S = np.zeros((n + 1, M, ndx, widest + w))
+        for j, T in enumerate(bases):
+            S[0, j, :, : T.shape[1]] = T
+        for k in range(n):
+            np.matmul(A[k], S[k], out=S[k + 1])
+            S[k + 1, :, :, widest:] += Q[k]
+        return [S[: lengths[j] + 1, j] for j in range(M)], widest
+
+    def _jacobians(self, trial: Trial, lin, drives, slopes, bases) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+        theta, J = self.unknowns.at(trial.z)
+        S, widest = self._sensitivities(lin, drives, J, bases)
+        w, ndx = self.nz + self.nc, self.map.ndx
+        columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
+        rows, blocks, gaps = [], [], []
+        for j, (r, a, b) in enumerate(self.pieces):
+            at = self.grids[r].at
+            last = b == len(self.grids[r].lengths)
+            mine = np.flatnonzero((at >= a) & ((at < b) | ((at == b) & last)))
+            size = bases[j].shape[1]
+            C, G = slopes[r][mine][:, :, :ndx], slopes[r][mine][:, :, ndx:]
+            D = C @ S[j][at[mine] - a]
+            for i, col in self._own:
+                D[:, :, widest : widest + self.nz] += G[:, :, i, None] * J[col]
+            for i, col in self._biases:
+                D[:, i, widest : widest + self.nz] += J[col]
+            keep = np.isfinite(self.y[r][mine])
+            D = (D / self.std[:, None])[keep]
+            blocks.append(D)
+            rows.append((size, columns[j]))
+        parts = []
+        for D, (size, col) in zip(blocks, rows, strict=True):
+            left = sparse.csr_matrix(D[:, widest:])
+            parts.append(_placed(left, sparse.csr_matrix(D[:, :size]), col, w, columns[-1]))
+        for j in self._joints():
+            end, T, size = S[j - 1][-1], bases[j], bases[j - 1].shape[1]
+            row = np.zeros((T.shape[1], columns[-1]))
+            row[:, :w] = T.T @ end[:, widest:]
+            row[:, columns[j - 1] : columns[j - 1] + size] = T.T @ end[:, :size]
+            row[:, columns[j] : columns[j + 1]] = -np.eye(T.shape[1])
+            gaps.append(sparse.csr_matrix(row))
+        E = sparse.vstack(gaps, format="csr") if gaps else sparse.csr_matrix((0, columns[-1]))
+        return sparse.vstack(parts, format="csr"), E
+
+
+def _placed(left: sparse.csr_matrix, own: sparse.csr_matrix, at: int, w: int, n: int) -> sparse.csr_matrix:
+    """Rows with columns [0, w) and those of one segment's start."""
+    m, size = own.shape
+    blank, after = sparse.csr_matrix((m, at - w)), sparse.csr_matrix((m, n - at - size))
+    return sparse.hstack([left, blank, own, after], format="csr")

@@ -1,0 +1,101 @@
+"""What information tells of parameters: covariance, and the directions that it does not tell, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import qr
+
+SEEN = 1.0  # relative standard deviation above which a direction counts as not told
+NULL = 1e-12  # of the largest eigenvalue of relative information: what rounding leaves of none
+SMALL = 1e-3  # of a direction's largest entry: what is not named
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Parameters that can change together, and the data do not tell by how much.
+
+    Attributes
+    ----------
+    parts : dict of str to float
+        Changes by name, in the parameters' own units; the largest relative change is 1.
+    deviation : float
+        Relative standard deviation along it; infinite where nothing at all is told.
+    """
+
+    parts: dict[str, float]
+    deviation: float
+
+    def __str__(self) -> str:
+        text = ", ".join(f"{n} {v:+.3g}" for n, v in self.parts.items())
+        return f"{text} (relative deviation {self.deviation:.2g})"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What relative information tells.
+
+    Attributes
+    ----------
+    covariance : (n, n)
+        In the parameters' units; infinite variances for what is not told.
+    directions : list of Direction
+        Not told, the least first.
+    given : tuple of str
+        Parameters that would have to be known for the others to be told.
+    """
+
+    covariance: np.ndarray
+    directions: list[Direction]
+    given: tuple[str, ...]
+
+
+def told(information: np.ndarray, names: Sequence[str], scale: np.ndarray) -> Told:
+    """Of the information in the parameters' units and what their errors are relative to: (ID-11)."""
+    n = len(names)
+    if not n:
+        return Told(np.zeros((0, 0)), [], ())
+    relative = information * np.outer(scale, scale)
+    values, vectors = np.linalg.eigh((relative + relative.T) / 2)
+    least = max(NULL * values[-1], 0.0)
+    none = values <= least
+    lost = none | (values < 1 / SEEN**2)
+    deviations = np.where(none, np.inf, 1 / np.sqrt(np.where(none, 1.0, values)))
+    good = vectors[:, ~lost]
+    covariance = (good / values[~lost]) @ good.T
+    N = vectors[:, lost]
+    touched = np.abs(N).max(axis=1, initial=0.0) > SMALL
+    covariance = covariance * np.outer(scale, scale)
+    covariance[touched, touched] = np.inf
+    return Told(covariance, _directions(N, deviations[lost], names, scale, relative), _pivots(N, names))
+
+
+def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
+    """Parameters that fix every direction of N (n, k)."""
+    if not N.shape[1]:
+        return ()
+    pivots = qr(N.T, mode="r", pivoting=True)[1]
+    return tuple(names[i] for i in pivots[: N.shape[1]])
+
+
+def _directions(
+    N: np.ndarray, deviations: np.ndarray, names: Sequence[str], scale: np.ndarray, information: np.ndarray
+) -> list[Direction]:
+    """A basis of N in which few parameters change at once: each pivot in one of them alone."""
+    k = N.shape[1]
+    if not k:
+        return []
+    pivots = qr(N.T, mode="r", pivoting=True)[1][:k]
+    basis = N @ np.linalg.inv(N[pivots])
+    found = []
+    for d in basis.T:
+        d = d / np.abs(d).max()
+        along = d @ information @ d / (d @ d)
+        largest = float(np.abs(information).max())
+        deviation = np.inf if along <= NULL * largest else 1 / np.sqrt(along)
+        order = np.argsort(-np.abs(d))
+        parts = {names[i]: float(d[i] * scale[i]) for i in order if abs(d[i]) > SMALL}
+        found.append(Direction(parts, float(deviation)))
+    return sorted(found, key=lambda d: -d.deviation)
