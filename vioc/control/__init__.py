@@ -38,6 +38,8 @@ from vioc.control.feedback import (
     equilibrium,
     kalman,
 )
+from vioc.control.identification.identify import identify
+from vioc.control.identification.records import Record
 from vioc.control.optimizing import optimize, optimize_constrained
 from vioc.control.polishing import polish
 from vioc.control.problem.result import Result
@@ -56,6 +58,7 @@ __all__ = [
     "Measurement",
     "NonlinearMPC",
     "Problem",
+    "Record",
     "Regulator",
     "Result",
     "RobustRegulator",
@@ -75,6 +78,7 @@ __all__ = [
     "feedback",
     "floquet",
     "frequency_response",
+    "identify",
     "interop",
     "kalman",
     "lyapunov_level",

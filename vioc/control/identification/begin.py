@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import make_smoothing_spline
 
 from vioc.control.identification.records import Grid, Record
 from vioc.control.identification.segments import Segments, Trial
 from vioc.errors import StepError
 from vioc.maps.protocol import OneStepMap
 
-FEWEST = 8  # samples that a spline is laid through
+DEGREE = 3  # of the polynomials that are laid through samples
+WIDTHS = 4, 8, 16, 32, 64  # samples to either side
+FITS = 1.5  # times the noise: residuals of a polynomial that is no longer the motion
 
 
 def noise_of(records: Sequence[Record], name: str) -> float:
@@ -25,8 +26,12 @@ def noise_of(records: Sequence[Record], name: str) -> float:
         found.append(d[np.isfinite(d)])
     d = np.concatenate(found)
     if not len(d):
-        raise ValueError(f"{name}: too few samples to tell its noise; give variances, noise={{{name!r}: ...}}")
-    size = max(float(np.abs(np.concatenate([r.measured[name] for r in records if name in r.measured])).max()), 1e-9)
+        raise ValueError(
+            f"{name}: too few samples to tell its noise; give variances, noise={{{name!r}: ...}}"
+        )
+    size = max(
+        float(np.abs(np.concatenate([r.measured[name] for r in records if name in r.measured])).max()), 1e-9
+    )
     return max(float(np.sqrt(np.mean(d**2) / 20)), 1e-9 * size)
 
 
@@ -34,7 +39,7 @@ def beginning(segments: Segments) -> Trial:
     """Unknown inputs at zero, parameters at the map's, starts from what was measured.
 
     Where all configurations are measured, or follow from constraints, each segment starts at the state that
-    a smoothing spline through them tells; else where a rollout from the record's start comes by.
+    polynomials through them tell; else where a rollout from the record's start comes by.
     """
     z, c = segments.unknowns.start, np.zeros(segments.nc)
     trial = Trial(z, c, np.zeros((len(segments.pieces), segments.map.nx)))
@@ -65,26 +70,22 @@ def _start(f: OneStepMap, record: Record) -> np.ndarray | None:
 
 def _from_configurations(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Sequence[int]) -> Any:
     record, names = grid.record, f.configurations
-    seen = [n for n in names if np.isfinite(record.measured.get(n, np.nan)).sum() >= FEWEST]
+    seen = [n for n in names if np.isfinite(record.measured.get(n, np.nan)).sum() > 2 * WIDTHS[0]]
     if not names or (len(seen) < len(names) and not f.multiplier_names) or not seen:
         return None
-    splines = {}
-    for n in seen:
-        y = record.measured[n]
-        good = np.isfinite(y)
-        y = np.unwrap(y[good]) if n in f.wrap else y[good]
-        splines[n] = make_smoothing_spline(record.t[good], y)
+    smooth = {n: Smooth(record, n, n in f.wrap) for n in seen}
 
-    def at(t: float) -> np.ndarray:
-        x = f.state({n: float(s(t)) for n, s in splines.items()})
-        if len(seen) < len(names) or f.multiplier_names:
-            x = f.moved(x, np.zeros(len(f.coordinates)), fixed=[n for n in seen if len(seen) < len(names)])
+    def at(values: Mapping[str, float]) -> np.ndarray:
+        x = f.state(values)
+        if f.multiplier_names:
+            fixed = seen if len(seen) < len(names) else ()
+            x = f.moved(x, np.zeros(len(f.coordinates)), fixed=fixed)
         return x[: len(names)]
 
     found = []
     for a in begins:
-        t = grid.ends[a]
-        q0, q1 = at(t - f.dt), at(t)
+        polynomials = {n: s.near(grid.ends[a]) for n, s in smooth.items()}
+        q0, q1 = (at({n: float(np.polyval(p, t)) for n, p in polynomials.items()}) for t in (-f.dt, 0.0))
         found.append(f.state_from_configurations(q0, q1, U[max(a - 1, 0)], max(a - 1, 0)))
     return np.array(found)
 
@@ -102,3 +103,27 @@ def _from_rollout(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Sequence[int
             f"{error.k}; give start= near the truth"
         ) from error
     return run.x[list(begins)]
+
+
+class Smooth:
+    """Polynomials through the samples of a record near any time, as wide as its noise lets them be."""
+
+    def __init__(self, record: Record, name: str, wrapped: bool):
+        y = record.measured[name]
+        good = np.isfinite(y)
+        self.t, self.y = record.t[good], np.unwrap(y[good]) if wrapped else y[good]
+        d = np.diff(self.y, 3)
+        self.noise = float(np.sqrt(np.mean(d**2) / 20))
+
+    def near(self, t: float) -> np.ndarray:
+        """Coefficients, highest first, of time since t."""
+        middle, found = int(np.searchsorted(self.t, t)), np.zeros(DEGREE + 1)
+        for m in WIDTHS:
+            some = slice(max(middle - m, 0), middle + m + 1)
+            times, y = self.t[some] - t, self.y[some]
+            p = np.polyfit(times, y, DEGREE)
+            rms = np.sqrt(np.sum((np.polyval(p, times) - y) ** 2) / (len(y) - DEGREE - 1))
+            if m > WIDTHS[0] and not rms <= FITS * self.noise:
+                break
+            found = p
+        return found

@@ -14,7 +14,8 @@ from vioc.progress import Progress
 
 FIRST, LEAST, MOST = 1e-3, 1e-12, 1e8  # damping
 TINY = 1e-14  # of the largest diagonal entry: what none falls below
-REFUSED = 12  # trials in a row after which there is no descent
+SHARES = 1.0, 0.5, 0.25, 0.1  # of a step, that are tried: no damping shortens what closes gaps
+REFUSED = 8  # steps in a row after which there is no descent
 ROUNDING = 1e-11  # of the cost: what no step can be told to gain
 
 
@@ -52,36 +53,45 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
         Where the first trial has no motion.
     """
     now = segments.predict(trial)
-    damping, weight, costs = FIRST, 0.0, [now.cost]
+    damping, costs = FIRST, [now.cost]
     with Progress("identify", iterations, 1) as progress:
         for k in range(iterations):
             progress.advance()
             refused = 0
             while True:
                 step, multipliers, gain = _step(now, damping)
-                weight = max(weight, 1.5 * float(np.abs(multipliers).max(initial=0.0)))
-                promised = gain + weight * float(np.abs(now.gaps).sum())
-                if promised <= tolerance + ROUNDING * now.cost and damping <= FIRST:
+                weight = 1.5 * float(np.abs(multipliers).max(initial=0.0))
+                apart = weight * float(np.abs(now.gaps).sum())
+                promised = gain + apart
+                if max(abs(gain), apart) <= tolerance + ROUNDING * now.cost and damping <= FIRST:
                     return Fit(trial, now, k, costs, True, "converged")
-                there = segments.moved(trial, step, now.bases)
-                try:
-                    new = segments.predict(there, derivatives=False)
-                    lower = _merit(now, weight) - _merit(new, weight)
-                except StepError:
-                    lower = -np.inf
-                if lower > 1e-4 * promised and np.isfinite(lower):
+                for share in SHARES:
+                    there = segments.moved(trial, share * step, now.bases)
+                    try:
+                        new = segments.predict(there, derivatives=False)
+                        lower = _merit(now, weight) - _merit(new, weight)
+                    except StepError:
+                        lower = -np.inf
+                    if lower > 1e-4 * share * promised and np.isfinite(lower):
+                        break
+                else:
+                    share = 0.0
+                if share:
                     break
                 refused += 1
-                damping = min(max(4.0 * damping, 1e-6), MOST)
+                damping = min(max(10.0 * damping, 1e-6), MOST)
                 if refused == REFUSED:
                     small = promised <= 1e-6 * max(now.cost, 1.0)
                     why = "converged to rounding" if small else "no descent: no trial step lowers the cost"
                     return Fit(trial, now, k, costs, small, why)
-            damping = max(damping / (10.0 if lower > 0.75 * promised else 2.0), LEAST)
+            if share == 1.0:
+                damping = max(damping / (10.0 if lower > 0.75 * promised else 2.0), LEAST)
             trial = there
             now = segments.predict(trial)
             costs.append(now.cost)
-    return Fit(trial, now, iterations, costs, False, f"not finished in {iterations} iterations; raise iterations=")
+    return Fit(
+        trial, now, iterations, costs, False, f"not finished in {iterations} iterations; raise iterations="
+    )
 
 
 def _merit(found: Prediction, weight: float) -> float:

@@ -117,7 +117,10 @@ def identify(
         costs += found.costs
         if given or not found.converged:
             break
-        variances, free = _variances(segments, found.prediction), segments.count - _free(segments, found.prediction)
+        variances, free = (
+            _variances(segments, found.prediction),
+            segments.count - _free(segments, found.prediction),
+        )
         variances = {n: v * segments.count / max(free, 1) for n, v in variances.items()}
         change = max(abs(v / s - 1) for v, s in zip(variances.values(), np.diag(sensors.V), strict=True))
         if change < 2 * SETTLED:

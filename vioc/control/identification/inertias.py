@@ -41,14 +41,18 @@ def body_numbers(z: ca.SX) -> ca.SX:
     for value, (i, j) in zip(ca.vertsplit(z[7:10]), PAIRS, strict=True):
         L[j, i] = value * d[j]
     S = m * L @ L.T
-    return ca.vertcat(m, z[1:4], S[1, 1] + S[2, 2], S[0, 0] + S[2, 2], S[0, 0] + S[1, 1], -S[0, 1], -S[0, 2], -S[1, 2])
+    return ca.vertcat(
+        m, z[1:4], S[1, 1] + S[2, 2], S[0, 0] + S[2, 2], S[0, 0] + S[1, 1], -S[0, 1], -S[0, 2], -S[1, 2]
+    )
 
 
 def body_coordinates(numbers: Any) -> np.ndarray:
     """Inverse of `body_numbers` (10,); a body without extent is given a little of it."""
     numbers = np.asarray(numbers, float)
     if numbers[0] <= 0:
-        raise ValueError(f"a body whose inertia is estimated needs a mass > 0 to begin with, got {numbers[0]:g}")
+        raise ValueError(
+            f"a body whose inertia is estimated needs a mass > 0 to begin with, got {numbers[0]:g}"
+        )
     S = moments(numbers) / numbers[0]
     sizes, axes = np.linalg.eigh(S)
     sizes = np.maximum(sizes, LEAST * max(sizes.max(), 1e-12))

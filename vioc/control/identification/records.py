@@ -27,11 +27,12 @@ class Record:
     measured : dict of str to (K,)
         Quantities of the state by name; a value that is not a number (NaN) was not measured.
     inputs : dict of str to number, (K-1,), (K,) or function of time, optional
-        K-1 values are held from sample to sample, K are joined by straight lines; a function is taken in the
-        middle of a step. Prescribed configurations (``rho.NAME``) are those at samples, K values or a function.
-        Inputs without a signal are zero.
+        K-1 values are held from sample to sample, K are joined by straight lines; a function is taken in
+        the middle of a step. Prescribed configurations (``rho.NAME``) are those at samples, K values or a
+        function. Inputs without a signal are zero.
     start : dict of str to float, or (nx,), optional
-        The state at t[0]: where the search begins, or what it is where `known`. Default from what was measured.
+        The state at t[0]: where the search begins, or what it is where `known`. Default from what was
+        measured.
     known : bool
         Whether the start is exact and not estimated.
     name : str

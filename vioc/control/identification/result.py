@@ -40,6 +40,9 @@ class Fitted:
     t : (N+1,)
     std : (ny,)
         Of the noise.
+    errors : (K, ny)
+        Predicted - measured, angles the short way; NaN where nothing was measured.
+    units : dict of str to str
     """
 
     record: Record
@@ -50,6 +53,7 @@ class Fitted:
     t: np.ndarray
     std: np.ndarray
     errors: np.ndarray = field(repr=False)
+    units: dict[str, str] = field(default_factory=dict)
 
     @property
     def rms(self) -> dict[str, float]:
@@ -71,7 +75,10 @@ class Fitted:
         """How much of the measured variance is explained, by name: 1 is all."""
         spread = np.nanvar(self.measured, axis=0)
         errors = np.nanmean(self.errors**2, axis=0)
-        return {n: float(1 - e / v) if v > 0 else np.nan for n, e, v in zip(self.names, errors, spread, strict=True)}
+        return {
+            n: float(1 - e / v) if v > 0 else np.nan
+            for n, e, v in zip(self.names, errors, spread, strict=True)
+        }
 
     def plot(self, ax: Any = None) -> Any:
         """Measured and predicted over time, and their difference below; returns the axes."""
@@ -101,12 +108,17 @@ class Identification:
         Standard deviations that residuals were weighted with.
     told : bool
         Whether these were given, not found from the residuals.
+    freedom : int
+        Observations less unknowns.
     costs : list of float
         Half the sum of squares, iteration by iteration.
     converged : bool
     verdict : str
     method : str
     seconds : float
+    sensors : Measurement
+    dt : float
+        Longest step, s.
     """
 
     map: OneStepMap
@@ -148,9 +160,24 @@ class Identification:
         result = segments.map_at(trial.z)
         step = float(max(g.lengths.max() for g in segments.grids))
         return Identification(
-            result, values, knows.covariance, knows.directions, knows.given, inputs, _fits(segments, prediction),
-            noise, given, freedom, costs, found.converged, found.verdict, method, seconds, segments.sensors, step,
-        )  # fmt: skip
+            map=result,
+            values=values,
+            covariance=knows.covariance,
+            unidentifiable=knows.directions,
+            given=knows.given,
+            inputs=inputs,
+            fits=_fits(segments, prediction),
+            noise=noise,
+            told=given,
+            freedom=freedom,
+            costs=costs,
+            converged=found.converged,
+            verdict=found.verdict,
+            method=method,
+            seconds=seconds,
+            sensors=segments.sensors,
+            dt=step,
+        )
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]
@@ -191,15 +218,15 @@ class Identification:
             low, high = chi2.ppf([1e-4, 1 - 1e-4], self.freedom)
             if not low <= chi <= high:
                 found.append(
-                    f"residuals are {np.sqrt(chi / self.freedom):.2f} times the noise that was given: the model "
-                    "lacks something, or the variances are wrong"
+                    f"residuals are {np.sqrt(chi / self.freedom):.2f} times the noise that was given: the "
+                    "model lacks something, or the variances are wrong"
                 )
         for fitted in self.fits:
             for n, r in fitted.whiteness.items():
                 if abs(r) > CORRELATED:
                     found.append(
-                        f"{fitted.record.name}: residuals of {n} are correlated ({r:+.2f} from sample to sample): "
-                        "intervals are too short"
+                        f"{fitted.record.name}: residuals of {n} are correlated ({r:+.2f} from sample to "
+                        "sample): intervals are too short"
                     )
         return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
 
@@ -231,7 +258,11 @@ class Identification:
         lines = [f"{'':24}{'value':>14}{'deviation':>12}{'relative':>10}"]
         for n, v in self.values.items():
             s = self.std[n]
-            shown = f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%" if np.isfinite(s) else f"{'not told':>12}"
+            shown = (
+                f"{s:12.2g}{100 * s / abs(v) if v else np.inf:9.2g}%"
+                if np.isfinite(s)
+                else f"{'not told':>12}"
+            )
             lines.append(f"{n:24}{v:14.7g}{shown}")
         for d in self.unidentifiable:
             lines.append(f"not told: {d}")
@@ -251,7 +282,12 @@ class Identification:
 def _scales(unknowns: Unknowns, theta: np.ndarray) -> np.ndarray:
     """What errors are relative to: values found, where they have a size of their own."""
     whole = {n for numbers in unknowns.bodies.values() for n in numbers}
-    own = np.array([n not in whole and t != 0 and n in unknowns.parameters for n, t in zip(unknowns.names, theta, strict=True)])
+    own = np.array(
+        [
+            n not in whole and t != 0 and n in unknowns.parameters
+            for n, t in zip(unknowns.names, theta, strict=True)
+        ]
+    )
     return np.where(own, np.maximum(np.abs(theta), 1e-3 * unknowns.scale), unknowns.scale)
 
 
@@ -261,6 +297,7 @@ def _fits(segments: Segments, prediction: Any) -> list[Fitted]:
         errors, good = np.full(y.shape, np.nan), np.isfinite(y)
         errors[good] = prediction.residuals[at : at + good.sum()]
         at += int(good.sum())
-        names = segments.sensors.names
-        found.append(Fitted(grid.record, names, y, g, x, grid.ends, segments.std, errors * segments.std))
+        names, std = segments.sensors.names, segments.std
+        units = {n: segments.map.unit(n) for n in names}
+        found.append(Fitted(grid.record, names, y, g, x, grid.ends, std, errors * std, units))
     return found

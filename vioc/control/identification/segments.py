@@ -122,7 +122,9 @@ class Segments:
         self._outputs = Evaluator(ca.Function("y", [s.x, s.parameters], [g, ca.densify(by)]))
         names = list(f.parameters)
         self._own = [(names.index(n), unknowns.names.index(n)) for n in unknowns.parameters]
-        self._biases = [(sensors.names.index(n[len(BIAS) :]), unknowns.names.index(n)) for n in unknowns.biases]
+        self._biases = [
+            (sensors.names.index(n[len(BIAS) :]), unknowns.names.index(n)) for n in unknowns.biases
+        ]
         self._delays = [unknowns.names.index(DELAY + n) for n in (d[len(DELAY) :] for d in unknowns.delays)]
 
     def _measured(self, grid: Grid) -> np.ndarray:
@@ -242,8 +244,10 @@ class Segments:
             S[k + 1, :, :, widest:] += Q[k]
         return [S[: lengths[j] + 1, j] for j in range(M)], widest
 
-    def _jacobians(self, trial: Trial, lin, drives, slopes, bases) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-        theta, J = self.unknowns.at(trial.z)
+    def _jacobians(
+        self, trial: Trial, lin, drives, slopes, bases
+    ) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+        J = self.unknowns.at(trial.z)[1]
         S, widest = self._sensitivities(lin, drives, J, bases)
         w, ndx = self.nz + self.nc, self.map.ndx
         columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])

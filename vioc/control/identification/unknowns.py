@@ -65,7 +65,9 @@ class Unknowns:
         bounds = {self._full(f, n, self.names): b for n, b in bounds.items()}
         strange = [n for n in bounds if n not in self.names]
         if strange:
-            raise ModelError(f"bounds: {strange[0]!r} is not estimated; {near_misses(strange[0], self.names)}")
+            raise ModelError(
+                f"bounds: {strange[0]!r} is not estimated; {near_misses(strange[0], self.names)}"
+            )
         self.parameters = tuple(n for n in self.names if n in f.parameters)
         self.delays = tuple(n for n in self.names if n.startswith(DELAY))
         self.biases = tuple(n for n in self.names if n.startswith(BIAS))
@@ -102,7 +104,9 @@ class Unknowns:
         for name, i in index.items():
             if columns[i] is not None:
                 if name in bounds:
-                    raise ModelError(f"bounds: {name} belongs to a body whose inertia is kept physical as a whole")
+                    raise ModelError(
+                        f"bounds: {name} belongs to a body whose inertia is kept physical as a whole"
+                    )
                 continue
             low, high = bounds.get(name, (0.0, None) if name in positive else (None, None))
             if (low is not None and theta[i] <= low) or (high is not None and theta[i] >= high):
@@ -112,7 +116,9 @@ class Unknowns:
                 )
             columns[i], start[i] = _between(z[i], theta[i], low, high)
         whole = ca.vertcat(*columns) if n else ca.SX(0, 1)
-        self._evaluate = Evaluator(ca.Function("theta", [z], [ca.densify(whole), ca.densify(ca.jacobian(whole, z))]))
+        self._evaluate = Evaluator(
+            ca.Function("theta", [z], [ca.densify(whole), ca.densify(ca.jacobian(whole, z))])
+        )
         self.start = start if self.held is None else np.zeros(0)
 
     def __len__(self) -> int:

@@ -15,6 +15,7 @@ from vioc.checks import as_names
 from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.bodies import body_numbers
 from vioc.dynamics.charts import Chart, charts, warn_near_singularity
 from vioc.dynamics.consistency import (
     ConstraintReport,
@@ -257,6 +258,10 @@ class MechanicalMap(KernelMap):
         g = self.lagrangian.graph
         R = vec.matrix(g.node_pose(self.system.frame_index(frame))[0])
         return ca.Function("rotation", [g.q_vector, g.parameters], [R])(*self._q_and_parameters)
+
+    @property
+    def bodies(self) -> dict[str, ca.SX]:
+        return body_numbers(self.system, self.symbols.parameters)
 
     def _more_quantities(self) -> list[str]:
         system = self.system

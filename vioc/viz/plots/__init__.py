@@ -7,6 +7,7 @@ from vioc.viz.plots.comparison import plot_comparison, plot_phase
 from vioc.viz.plots.convergence import plot_convergence, plot_orders
 from vioc.viz.plots.ellipses import plot_gramian, plot_level
 from vioc.viz.plots.energy import plot_constraints, plot_energy
+from vioc.viz.plots.fitted import plot_fitted
 from vioc.viz.plots.frequency import plot_frequency_response
 from vioc.viz.plots.gains import plot_gains
 from vioc.viz.plots.maps import plot_attraction, plot_sweep
@@ -23,6 +24,7 @@ __all__ = [
     "plot_convergence",
     "plot_covariance",
     "plot_energy",
+    "plot_fitted",
     "plot_frequency_response",
     "plot_gains",
     "plot_gramian",

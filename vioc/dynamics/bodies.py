@@ -1,0 +1,44 @@
+"""The ten numbers of each rigid body of a mechanism, as expressions of its declared parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+
+from vioc.dynamics.description.numbers import Parameter
+from vioc.dynamics.description.system import System
+
+
+def body_numbers(system: System, theta: ca.SX) -> dict[str, ca.SX]:
+    """Mass, centre of mass (3), inertia about it (6) by the name of the frame that carries it: (10,) each.
+
+    A frame without a name goes by the variable that moves it, or the nearest one above it that does.
+    `theta` are symbols of the system's parameters, in their order.
+    """
+    names = list(system.parameters)
+
+    def number(value: Any) -> Any:
+        return value.of(theta[names.index(value.name)]) if isinstance(value, Parameter) else value
+
+    found: dict[str, ca.SX] = {}
+    for i, node in enumerate(system.nodes):
+        mass = node.frame.mass
+        if mass is None:
+            continue
+        name = node.frame.name or _moved_by(system, i)
+        while name in found:
+            name += "'"
+        numbers = (mass.mass, *mass.com, *mass.inertia)
+        found[name] = ca.vertcat(*(ca.SX(number(n)) for n in numbers))
+    return found
+
+
+def _moved_by(system: System, i: int) -> str:
+    """The variable of the node, or of the nearest one above it that has one."""
+    while i >= 0:
+        variable = system.nodes[i].frame.transform.variable
+        if variable is not None:
+            return str(variable.name)
+        i = system.nodes[i].parent
+    return "world"
