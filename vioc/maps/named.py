@@ -54,7 +54,7 @@ class Named:
     dt: float
 
     @property
-    def bodies(self) -> Mapping[str, ca.SX]:
+    def inertias(self) -> Mapping[str, ca.SX]:
         """Of a mechanism, the ten numbers of each rigid body in `symbols.parameters`, by its frame's name.
 
         Mass, centre of mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.

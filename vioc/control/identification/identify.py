@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.begin import beginning, noise_of
-from vioc.control.identification.fit import fit, information
+from vioc.control.identification.fit import fit, half_step, information
 from vioc.control.identification.records import Grid, Record
 from vioc.control.identification.result import Identification
 from vioc.control.identification.segments import Segments
@@ -127,8 +127,12 @@ def identify(
             break
         sensors = Measurement(f, variances, wrap=_wrapped(sensors))
     assert found is not None and segments is not None
-    I = information(found.prediction, segments.nz)
-    return Identification.of(f, segments, found, I, costs, given, method, time.perf_counter() - began)
+    halves = [Grid(r, f, step, delayed, parts=2) for r in records]
+    twice = None if steps is None else 2 * steps
+    finer = half_step(Segments(f, sensors, halves, unknowns, unknown_inputs, twice), found.trial)
+    told_of = information(found.prediction, segments.nz)
+    seconds = time.perf_counter() - began
+    return Identification.of(segments, found, told_of, finer, costs, given, method, seconds)
 
 
 def _named(f: OneStepMap, record: Record) -> Record:

@@ -91,7 +91,8 @@ class Record:
 
 
 class Grid:
-    """The steps that a record is simulated in: equal between two samples, none longer than `dt`.
+    """The steps that a record is simulated in: equal between two samples, none longer than `dt`; each in
+    as many as `parts`.
 
     Attributes
     ----------
@@ -103,13 +104,13 @@ class Grid:
         States of the samples.
     """
 
-    def __init__(self, record: Record, f: OneStepMap, dt: float, delayed: Sequence[str]):
+    def __init__(self, record: Record, f: OneStepMap, dt: float, delayed: Sequence[str], parts: int = 1):
         self.record, self.map = record, f
         gaps = np.diff(record.t)
-        parts = np.array([max(1, math.ceil(g / dt - FITS)) for g in gaps])
-        even = np.allclose(gaps / parts, dt, rtol=FITS, atol=0.0)
-        self.lengths = np.full(parts.sum(), dt) if even else np.repeat(gaps / parts, parts)
-        self.at = np.concatenate([[0], np.cumsum(parts)])
+        counts = np.array([parts * max(1, math.ceil(g / dt - FITS)) for g in gaps])
+        even = np.allclose(gaps / counts, dt / parts, rtol=FITS, atol=0.0)
+        self.lengths = np.full(counts.sum(), dt / parts) if even else np.repeat(gaps / counts, counts)
+        self.at = np.concatenate([[0], np.cumsum(counts)])
         self.ends = record.t[0] + np.concatenate([[0.0], np.cumsum(self.lengths)])
         self.ends[self.at] = record.t
         self.signals = by_name(record.inputs, f.input_names, f"{record.name}: inputs", prefix=INPUTS)

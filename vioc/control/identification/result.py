@@ -22,6 +22,7 @@ from vioc.drawing import plots
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
+FELT = 0.5  # deviations that half the step may change a value by
 CORRELATED = 0.2  # of residuals one sample apart: from there on noise is not white, and intervals too short
 
 
@@ -97,6 +98,9 @@ class Identification:
         Of parameters, delays (``delay.INPUT``, s) and biases (``bias.QUANTITY``).
     covariance : (n, n)
         In the order of `values`; infinite variances where the data do not tell.
+    halving : dict of str to float
+        What half the step changes of each value, to first order: the error of the steps is 4/3 of that where
+        it is of second order. No interval knows of it.
     unidentifiable : list of Direction
         Combinations that the data do not tell, by name.
     given : tuple of str
@@ -124,6 +128,7 @@ class Identification:
     map: OneStepMap
     values: dict[str, float]
     covariance: np.ndarray
+    halving: dict[str, float]
     unidentifiable: list[Direction]
     given: tuple[str, ...]
     inputs: list[dict[str, np.ndarray]]
@@ -141,7 +146,14 @@ class Identification:
 
     @staticmethod
     def of(
-        f: OneStepMap, segments: Segments, found: Fit, information: np.ndarray, costs, given, method, seconds
+        segments: Segments,
+        found: Fit,
+        information: np.ndarray,
+        finer: np.ndarray,
+        costs: list[float],
+        given: bool,
+        method: str,
+        seconds: float,
     ) -> Identification:
         """Of a search that has ended."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
@@ -149,12 +161,14 @@ class Identification:
         inverse = np.linalg.inv(J) if len(theta) else J
         knows = told(inverse.T @ information @ inverse, unknowns.names, _scales(unknowns, theta))
         values = dict(zip(unknowns.names, map(float, theta), strict=True))
-        inputs, c, at = [], trial.c, 0
+        inputs: list[dict[str, np.ndarray]] = []
+        c, at = trial.c, 0
         for _ in segments.grids:
             inputs.append({})
             for name, k in segments.unknown_inputs.items():
                 inputs[-1][name] = c[at : at + k].copy()
                 at += k
+        assert prediction.J is not None and prediction.E is not None
         freedom = segments.count - (prediction.J.shape[1] - prediction.E.shape[0])
         noise = dict(zip(segments.sensors.names, map(float, segments.std), strict=True))
         result = segments.map_at(trial.z)
@@ -163,6 +177,7 @@ class Identification:
             map=result,
             values=values,
             covariance=knows.covariance,
+            halving=dict(zip(unknowns.names, map(float, unknowns.at(finer)[0] - theta), strict=True)),
             unidentifiable=knows.directions,
             given=knows.given,
             inputs=inputs,
@@ -203,11 +218,11 @@ class Identification:
     def bodies(self) -> dict[str, bool]:
         """Whether the ten numbers of each body are those of one, at the parameters found."""
         f = self.map
-        if not f.bodies:
+        if not f.inertias:
             return {}
-        every = ca.Function("bodies", [f.symbols.parameters], list(f.bodies.values()))(f.theta)
+        every = ca.Function("bodies", [f.symbols.parameters], list(f.inertias.values()))(f.theta)
         every = every if isinstance(every, (tuple, list)) else (every,)
-        return {n: consistent(np.array(v).ravel()) for n, v in zip(f.bodies, every, strict=True)}
+        return {n: consistent(np.array(v).ravel()) for n, v in zip(f.inertias, every, strict=True)}
 
     @property
     def doubts(self) -> list[str]:
@@ -228,6 +243,13 @@ class Identification:
                         f"{fitted.record.name}: residuals of {n} are correlated ({r:+.2f} from sample to "
                         "sample): intervals are too short"
                     )
+        shifts = {n: abs(self.halving[n]) / s for n, s in self.std.items() if np.isfinite(s) and s > 0}
+        worst = max(shifts, key=shifts.__getitem__, default="")
+        if worst and shifts[worst] > FELT:
+            found.append(
+                f"half the step changes {worst} by {shifts[worst]:.1f} deviations: steps are too long for "
+                "these intervals; lower dt="
+            )
         return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Record]) -> list[Fitted]:

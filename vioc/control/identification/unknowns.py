@@ -148,16 +148,17 @@ def _between(z: ca.SX, value: float, low: float | None, high: float | None) -> t
     if low is not None and high is not None:
         share = (value - low) / (high - low)
         return low + (high - low) / (1 + ca.exp(-z)), float(np.log(share / (1 - share)))
-    if low is not None:
-        return low + ca.exp(z), float(np.log(value - low))
-    return high - ca.exp(z), float(np.log(high - value))
+    if high is not None:
+        return high - ca.exp(z), float(np.log(high - value))
+    assert low is not None
+    return low + ca.exp(z), float(np.log(value - low))
 
 
 def _entries(f: OneStepMap) -> dict[str, list[list[str]]]:
     """Of each body the parameters that its ten numbers depend on."""
     theta, names = f.symbols.parameters, list(f.parameters)
     found = {}
-    for body, numbers in f.bodies.items():
+    for body, numbers in f.inertias.items():
         depends = ca.jacobian_sparsity(numbers, theta) if names else None
         rows: list[list[str]] = [[] for _ in range(10)]
         if depends is not None:
@@ -179,7 +180,7 @@ def _whole_bodies(f: OneStepMap, estimated: Sequence[str]) -> dict[str, tuple[st
         if all(len(row) == 1 and row[0] in estimated and uses[row[0]] == 1 for row in rows):
             own = tuple(row[0] for row in rows)
             plain = ca.vertcat(*(theta[names.index(n)] for n in own))
-            if ca.is_equal(f.bodies[body], plain, 1):
+            if ca.is_equal(f.inertias[body], plain, 1):
                 found[body] = own
     return found
 

@@ -260,7 +260,7 @@ class MechanicalMap(KernelMap):
         return ca.Function("rotation", [g.q_vector, g.parameters], [R])(*self._q_and_parameters)
 
     @property
-    def bodies(self) -> dict[str, ca.SX]:
+    def inertias(self) -> dict[str, ca.SX]:
         return body_numbers(self.system, self.symbols.parameters)
 
     def _more_quantities(self) -> list[str]:
