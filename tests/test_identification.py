@@ -1,5 +1,8 @@
 """Identification: derivatives, intervals that hold, what is not told, delays, biases, unknown inputs."""
 
+from itertools import pairwise
+
+import casadi as ca
 import numpy as np
 import pytest
 
@@ -31,7 +34,7 @@ def truth(t, torque, start=(0.5, 0.0)):
         return np.array([x[1], pull / (SPIN + MASS * LENGTH**2)])
 
     x, rows = np.array(start, float), [np.array(start, float)]
-    for a, b in zip(t[:-1], t[1:], strict=True):
+    for a, b in pairwise(t):
         n = int(np.ceil((b - a) / 2e-3))
         h = (b - a) / n
         for i in range(n):
@@ -66,8 +69,6 @@ def measured():
 
 
 def test_inertias_are_those_of_bodies_and_come_back():
-    import casadi as ca
-
     z = ca.SX.sym("z", 10)
     numbers = ca.Function("numbers", [z], [body_numbers(z)])
     rng = np.random.default_rng(0)
@@ -138,8 +139,8 @@ def test_parameters_within_their_deviations(f, measured, method):
 
 
 def test_both_methods_have_one_minimum(f, measured):
-    one, other = (identify(f, measured, ["mass", "spin", "rub"], method=m, noise={"theta": NOISE**2}, tolerance=1e-8)
-                  for m in ("multiple", "shooting"))  # fmt: skip
+    names, options = ["mass", "spin", "rub"], dict(noise={"theta": NOISE**2}, tolerance=1e-8)
+    one, other = (identify(f, measured, names, method=m, **options) for m in ("multiple", "shooting"))
     assert one.costs[-1] == pytest.approx(other.costs[-1], rel=1e-9)
     for name in one.values:
         assert one[name] == pytest.approx(other[name], abs=1e-2 * one.std[name])
@@ -153,8 +154,8 @@ def test_intervals_hold():
     t, ratios = np.arange(101) * 0.01, []
     for seed in range(20):
         y = clean + NOISE * np.random.default_rng(seed).standard_normal(len(t))
-        found = identify(f, Record(t, {"theta": y}, {"u": drive}), ["mass", "spin", "rub"], noise={"theta": NOISE**2},
-                         method="shooting")  # fmt: skip
+        one, names = Record(t, {"theta": y}, {"u": drive}), ["mass", "spin", "rub"]
+        found = identify(f, one, names, noise={"theta": NOISE**2}, method="shooting")
         error = np.array([found["mass"] - MASS, found["spin"] - SPIN, found["rub"] - RUB])
         ratios.append(error @ np.linalg.solve(found.covariance, error))
     expected, spread = 3.0, np.sqrt(2 * 3 / 20)
