@@ -25,7 +25,7 @@ from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.terms.constraints import PointConstraint
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity, PolynomialSpring
-from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepError
 
 seeds = st.integers(0, 2**32 - 1)
 FLOOR = 1e-11  # of a difference relative to the value, below which rounding would be measured
@@ -386,7 +386,10 @@ def test_redundant_constraints_are_named():
         PointConstraint("p", "world", (1, 0, 0), name="one"),
         PointConstraint("p", "world", (2, 0, 0), name="two"),
     )
-    f = MidpointVI(system, 0.01)
+    with pytest.warns(RedundancyWarning, match="imply it: two"):
+        f = MidpointVI(system, 0.01)
+    assert f.redundant == ("two",) and f.multiplier_names == ("one",)
+    f = MidpointVI(system, 0.01, redundant=())
     with pytest.raises(StepError, match="two follows from the other constraints") as caught:
         f.step(f.state())
     assert caught.value.cause == "singular constraints" and caught.value.k == 0

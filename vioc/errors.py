@@ -70,6 +70,10 @@ class ChartWarning(UserWarning):
     """A rollout comes near the singularity of a chart of rotations."""
 
 
+class RedundancyWarning(UserWarning):
+    """Constraints follow from the others and are not imposed again; forces of all are of least norm."""
+
+
 class SlackWarning(UserWarning):
     """A string would have to push in a rollout, or a contact that is held to pull: a real one lets go."""
 

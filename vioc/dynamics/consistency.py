@@ -113,7 +113,7 @@ def consistent_configuration(
         else:
             damping *= 8
     if np.abs(h).max(initial=0.0) > tolerance:
-        names = [description.constraint_names[i] for i in kept_by_place]
+        names = [lag.constraint_names[i] for i in kept_by_place]
         bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if abs(v) > tolerance]
         kept = f", with {', '.join(sorted(as_names(fixed)))} fixed" if held else ""
         raise ConstraintError(
@@ -127,7 +127,7 @@ def consistent_configuration(
 
 def constraint_rank(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
     """Rank of Dh(q) by the dynamic variables, and the names of the constraints beyond it."""
-    names = lag.system.constraint_names
+    names = lag.constraint_names
     if not names:
         return 0, ()
     J = lag.constraint_jacobian(q, **parameters)[:, : lag.nd]
@@ -178,7 +178,7 @@ def project_velocity(system: System | Lagrangian, q: Any, v: Any, **parameters: 
 
 def check_constraints(lag: Lagrangian, q: np.ndarray, v: np.ndarray, parameters: dict[str, float]) -> None:
     """Raise `ConstraintError` unless h(q) = 0 and Dh(q) v = 0 to 1e-8."""
-    names = lag.system.constraint_names
+    names = lag.constraint_names
     if not names:
         return
     h = lag.constraints(q, **parameters)

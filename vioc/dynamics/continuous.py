@@ -72,7 +72,7 @@ class Continuous:
         if lag.nd == 0:
             raise ModelError(f"{self.system.name}: every variable is kinematic, there are no dynamics")
         self.parameters = {**self.system.parameters, **parameters}
-        self.nm = len(self.system.constraints)
+        self.nm = len(lag.constraint_names)
         self.a_vector = ca.SX.sym("a", lag.nq)
         self.multipliers = ca.SX.sym("lambda_c", self.nm)
         self._functions: dict[tuple[str, str], Evaluator] = {}
@@ -186,7 +186,7 @@ class Continuous:
             _named(u, self.system.inputs, "input"),
             np.asarray(t, float),
             _rows(as_configuration, self.system, a, "acceleration"),
-            _named(multipliers, self.system.constraint_names, "multiplier"),
+            _named(multipliers, self.lagrangian.constraint_names, "multiplier"),
         ]
         symbols = [g.q_vector, g.v_vector, g.u_vector, g.t, self.a_vector, self.multipliers]
         return self._evaluate("inverse", by, symbols, numbers, "qvuap")
@@ -214,7 +214,7 @@ class Continuous:
         for i, (m, J) in enumerate(zip(M, Dh, strict=True)):
             where = f"{name}: " if q.ndim == 1 else f"{name}: sample {i}: "
             if self.nm:
-                rank, redundant = rank_of_rows(J, lag.system.constraint_names)
+                rank, redundant = rank_of_rows(J, lag.constraint_names)
                 if redundant:
                     raise ConstraintError(
                         f"{where}Dh(q) has rank {rank} of {self.nm}: {', '.join(redundant)} follows from the "

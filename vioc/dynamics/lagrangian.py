@@ -6,6 +6,7 @@ them on numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -39,9 +40,13 @@ class Lagrangian:
     Parameters
     ----------
     system : System
+    redundant : sequence of str
+        Constraints that follow from the others and are left out of h and Dh (`vioc.dynamics.redundancy`).
 
     Attributes
     ----------
+    constraint_names : tuple of str
+        Of the rows of h and Dh.
     graph : FrameGraph
         Symbols q, v (nq), u (nu), t and parameters.
     nq, nd : int
@@ -53,8 +58,11 @@ class Lagrangian:
     ``L``, ``L_q``, ``L_v`` (nq,), ``F`` (nq,), ``h`` (m,), ``Dh`` (m, nq), ``M`` (nq, nq).
     """
 
-    def __init__(self, system: System):
+    def __init__(self, system: System, redundant: Sequence[str] = ()):
         self.system = system
+        named = zip(system.constraint_names, system.constraints, strict=True)
+        self._kept = {name: constraint for name, constraint in named if name not in redundant}
+        self.constraint_names = tuple(self._kept)
         self.graph = FrameGraph(system)
         self.nq = len(system.variables)
         self.nd = len(system.dynamic)
@@ -124,27 +132,26 @@ class Lagrangian:
     @cached_property
     def nonholonomic(self) -> list[bool]:
         """Which of the constraints are on velocities, A(q) dq = 0."""
-        return [isinstance(c, VelocityConstraint) for c in self.system.constraints]
+        return [isinstance(c, VelocityConstraint) for c in self._kept.values()]
 
     @cached_property
     def h(self) -> ca.SX:
         """Of the constraints (m,); 0 for those on velocities, which no configuration violates."""
-        g = self.graph
-        values = [
-            ca.SX(1, 1) if on_rates else c.value(g)
-            for c, on_rates in zip(self.system.constraints, self.nonholonomic, strict=True)
-        ]
-        for name, value in zip(self.system.constraint_names, values, strict=True):
-            self._refuse(name, value, "velocities", g.v_vector, VELOCITIES)
-            self._refuse(name, value, "inputs", g.u_vector)
-        return vec.column(values)
+        g, rows = self.graph, []
+        for name, c in self._kept.items():
+            rows.append(ca.SX(1, 1) if isinstance(c, VelocityConstraint) else ca.SX(c.value(g)))
+            self._refuse(name, rows[-1], "velocities", g.v_vector, VELOCITIES)
+            self._refuse(name, rows[-1], "inputs", g.u_vector)
+        return vec.column(rows)
 
     @cached_property
     def slips(self) -> ca.SX:
         """A(q) v of the constraints on velocities (m,), 0 for the others."""
-        own = zip(self.system.constraint_names, self.system.constraints, strict=True)
         return vec.column(
-            [self._slip(name, c) if isinstance(c, VelocityConstraint) else ca.SX(1, 1) for name, c in own]
+            [
+                self._slip(name, c) if isinstance(c, VelocityConstraint) else ca.SX(1, 1)
+                for name, c in self._kept.items()
+            ]
         )
 
     def _slip(self, name: str, constraint: VelocityConstraint) -> ca.SX:

@@ -30,6 +30,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.redundancy import least_norm
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
 from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
@@ -76,6 +77,8 @@ class MechanicalMap(KernelMap):
     contacts: ClassVar[bool] = False  # whether it has a system's contacts and limits of joints
     slipless: ClassVar[bool] = False  # whether it has constraints on velocities
 
+    redundant: tuple[str, ...] = ()
+
     def __init__(
         self, system: System, dt: float, wrap: Sequence[str], tolerance: float, backend: str = "virtual"
     ):
@@ -90,14 +93,15 @@ class MechanicalMap(KernelMap):
             check_holonomic(system, type(self).__name__)
         self.system = system
         named = zip(system.constraint_names, system.constraints, strict=True)
-        self.velocity_constraints = tuple(n for n, c in named if isinstance(c, VelocityConstraint))
+        velocities = [n for n, c in named if isinstance(c, VelocityConstraint)]
+        self.velocity_constraints = tuple(n for n in velocities if n not in self.redundant)
         self.dt = dt
         self.dt = float(self.lengths(None, 1)[0])
         self.tolerance = float(tolerance)
-        self.lagrangian = Lagrangian(system)
+        self.lagrangian = Lagrangian(system, self.redundant)
         self.nq, self.nd = self.lagrangian.nq, self.lagrangian.nd
         self.nk = self.nq - self.nd
-        self.nm = len(system.constraints)
+        self.nm = len(self.lagrangian.constraint_names)
         if self.nd == 0:
             raise ModelError(f"{system.name}: every variable is kinematic, there are no dynamics")
         self.state_names = (
@@ -106,7 +110,7 @@ class MechanicalMap(KernelMap):
             *(f"v.{n}" for n in system.kinematic),
         )
         self.input_names = (*system.inputs, *(f"rho.{n}" for n in system.kinematic))
-        self.multiplier_names = system.constraint_names
+        self.multiplier_names = self.lagrangian.constraint_names
         self.nx = self.ndx = len(self.state_names)
         self.nu = len(self.input_names)
         self.parameters = dict(system.parameters)
@@ -121,10 +125,7 @@ class MechanicalMap(KernelMap):
         )
         self.backend = Backend(backend, self.blueprint())
         check_mass_matrix(self.lagrangian)
-        _ = (
-            self.lagrangian.h,
-            self.lagrangian.slips,
-        )  # refuses what is no constraint now, not at the first step
+        _ = self.lagrangian.h, self.lagrangian.slips  # refuses what is no constraint now
 
     def __reduce__(self):
         return rebuilt, (type(self), self.system, self.dt, self._options, self.parameters)
@@ -148,7 +149,7 @@ class MechanicalMap(KernelMap):
 
     def consistent_configuration(self, guess: Any, fixed: Sequence[str] = ()) -> ConstraintReport:
         """`vioc.consistent_configuration` of the system at the map's parameters."""
-        return consistent_configuration(self.lagrangian, guess, fixed=fixed, **self.parameters)
+        return consistent_configuration(self.whole, guess, fixed=fixed, **self.parameters)
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -168,7 +169,7 @@ class MechanicalMap(KernelMap):
         J = self._constraint_numbers(X[:, : self.nq], self.theta)[1][:, :, : self.nd]
         for i in map(int, np.flatnonzero(may_be_dependent(J))):
             where = f"step {k + i}: Dh(q_k)"
-            error = dependent_constraints(J[i], self.system.constraint_names, where, k + i, 0.0)
+            error = dependent_constraints(J[i], self.lagrangian.constraint_names, where, k + i, 0.0)
             if error is not None:
                 raise error
 
@@ -176,7 +177,7 @@ class MechanicalMap(KernelMap):
         """A start's configuration and velocity (nq,), which fulfil the constraints."""
         q = as_configuration(self.system, q, "configuration", named)
         v = as_configuration(self.system, v, "velocity")
-        check_constraints(self.lagrangian, q, v, self.parameters)
+        check_constraints(self.whole, q, v, self.parameters)
         return q, v
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
@@ -236,9 +237,9 @@ class MechanicalMap(KernelMap):
         if kind == "v" and rest in system.dynamic:
             return self._velocity_expression[system.dynamic.index(rest)]
         if kind == "h" and rest in self._holonomic:
-            return self.constraint(*self._q_and_parameters)[0][system.constraint_names.index(rest)]
+            return self._all_constraints(*self._q_and_parameters)[0][system.constraint_names.index(rest)]
         if kind == "force" and rest in system.constraint_names:
-            return -self.symbols.multipliers[system.constraint_names.index(rest)] / self.symbols.dt
+            return -self._impulse_of(rest) / self.symbols.dt
         if kind == "tension" and rest in self._distances:
             return self._tension(rest)
         if name in ("kinetic", "potential", "energy"):
@@ -311,7 +312,8 @@ class MechanicalMap(KernelMap):
 
     @property
     def _holonomic(self) -> list[str]:
-        return [n for n in self.system.constraint_names if n not in self.velocity_constraints]
+        named = zip(self.system.constraint_names, self.system.constraints, strict=True)
+        return [n for n, c in named if not isinstance(c, VelocityConstraint)]
 
     @shared
     def strings(self) -> tuple[str, ...]:
@@ -327,13 +329,44 @@ class MechanicalMap(KernelMap):
         impulse, dt = ca.SX.sym("impulse"), ca.SX.sym("dt")
         tension = self._distances[name].tension(g, impulse, dt)
         f = ca.Function("tension", [g.q_vector, g.parameters, impulse, dt], [tension], OPTIONS)
-        return f(*self._q_and_parameters, s.multipliers[self.system.constraint_names.index(name)], s.dt)
+        return f(*self._q_and_parameters, self._impulse_of(name), s.dt)
 
     @shared
     def constraint(self) -> ca.Function:
         """h and Dh of a configuration and parameters."""
         lag, g = self.lagrangian, self.lagrangian.graph
         return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
+
+    @property
+    def whole(self) -> Lagrangian:
+        """With every constraint of the system, redundant ones too."""
+        return self._whole if self.redundant else self.lagrangian
+
+    @shared
+    def _whole(self) -> Lagrangian:
+        return Lagrangian(self.system)
+
+    @shared
+    def _all_constraints(self) -> ca.Function:
+        """h and Dh of all."""
+        lag, g = self.whole, self.whole.graph
+        return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
+
+    def _impulse_of(self, name: str) -> ca.SX:
+        """Of a constraint, of least norm where some are redundant."""
+        known = list(self.lagrangian.constraint_names)
+        if not self.redundant:
+            return self.symbols.multipliers[known.index(name)]
+        return self._shared_impulses[[*known, *self.redundant].index(name)]
+
+    @shared
+    def _shared_impulses(self) -> ca.SX:
+        """Those of the constraints that are kept, then of the others."""
+        names, Dh = self.system.constraint_names, self._all_constraints(*self._q_and_parameters)[1]
+        kept, rest = (
+            Dh[[names.index(n) for n in some], : self.nd] for some in (self.multiplier_names, self.redundant)
+        )
+        return ca.vertcat(*least_norm(kept, rest, self.symbols.multipliers))
 
     @shared
     def _constraint_numbers(self) -> Evaluator:

@@ -10,13 +10,14 @@ docs/maths/midpoint.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
@@ -25,12 +26,14 @@ from vioc.dynamics.integrators.conditions import warn_singular
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import LONG, OPTIONS
-from vioc.errors import ModelError
+from vioc.dynamics.redundancy import chosen
+from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import Solved, Step, shared
 from vioc.maps.protocol import Kernel
 
 FORCING = ("symmetric", "left")
+FOLLOWS = 1e-9  # |h| of a redundant constraint, over |Dh| (1 + |q|), up to which it follows from the others
 FEW = 8  # variables for each constraint, whose column takes a sweep of its own
 
 
@@ -64,6 +67,10 @@ class MidpointVI(VariationalMap):
         What runs the map's functions: CasADi's virtual machine, which starts at once; compiled C, kept on
         disk; or the one, and the other where it pays. Rollouts are the same to the bit (`Backend`).
 
+    redundant : names, optional
+        Constraints that follow from the others and are not imposed again; by default they are found, and a
+        `RedundancyWarning` names them. A motion in which they do not follow is an error.
+
     Raises
     ------
     ModelError
@@ -74,10 +81,11 @@ class MidpointVI(VariationalMap):
     State x = [q_d, q_k, p, v_k]: dynamic and kinematic configurations, discrete momenta, rates of the
     kinematic configurations; names ``theta``, ``p.theta``, ``v.trolley``. Input [u, rho] with rho the
     next values of the kinematic configurations (``rho.trolley``). Without kinematic variables x is
-    [q, p]. Multipliers are impulses with the sign of [S] (28a).
+    [q, p]. Multipliers are impulses with the sign of [S] (28a), of all constraints but the redundant; the
+    quantities ``force.NAME`` are of all, of least norm.
     """
 
-    choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing")
+    choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing", "redundant")
     slipless = True
     past = len(EXTRAPOLATION) - 1
 
@@ -91,6 +99,7 @@ class MidpointVI(VariationalMap):
         wrap: Sequence[str] = (),
         tolerance: float = 1e-11,
         backend: str = "virtual",
+        redundant: str | Iterable[str] | None = None,
     ):
         if not 0 <= alpha <= 1:
             raise ModelError(f"alpha: expected a number in [0, 1], got {alpha!r}")
@@ -98,6 +107,8 @@ class MidpointVI(VariationalMap):
             raise ModelError(f"forcing: expected one of {', '.join(FORCING)}, got {forcing!r}")
         self.alpha = float(alpha)
         self.forcing = forcing
+        if isinstance(system, System) and "redundant" in self.choices:
+            self.redundant = chosen(system, None if redundant is None else as_names(redundant))
         super().__init__(system, dt, wrap, tolerance, backend)
 
     @property
@@ -185,12 +196,30 @@ class MidpointVI(VariationalMap):
     @shared
     def solved_step(self) -> ca.Function:
         """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error); see `chord.solved_step`."""
-        return solved_step(self, self._articulated)
+        return self._checked(solved_step(self, self._articulated))
 
     @shared
     def robust_step(self) -> ca.Function:
         """The same, which tries harder."""
-        return solved_step(self, False, continued=True)
+        return self._checked(solved_step(self, False, continued=True))
+
+    def _checked(self, solved: ca.Function) -> ca.Function:
+        """A step that does not count as solved where what is redundant contradicts the rest."""
+        if not self.redundant:
+            return solved
+        args = solved.mx_in()
+        x_next, multipliers, error = solved(*args)
+        off = self._contradiction(x_next[: self.nq], args[-1])
+        return ca.Function("checked_step", args, [x_next, multipliers, error + off])
+
+    @shared
+    def _contradiction(self) -> ca.Function:
+        """(q, parameters) -> 0, or infinity where a redundant h(q) is not 0 up to rounding."""
+        q, theta = ca.SX.sym("q", self.nq), self.symbols.parameters
+        at = [self.system.constraint_names.index(n) for n in self.redundant]
+        h, Dh = (e[at, :] for e in self._all_constraints(q, theta))
+        kept = ca.fabs(h) <= FOLLOWS * (ca.fabs(Dh) @ (1 + ca.fabs(q)))
+        return ca.Function("contradiction", [q, theta], [ca.if_else(ca.sum1(kept) == len(at), 0.0, ca.inf)])
 
     @shared
     def _kernel(self) -> ca.Function:
@@ -206,6 +235,19 @@ class MidpointVI(VariationalMap):
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         x_next, multipliers = super().rescued(x, u, k, t, dt)
+        if self.redundant and float(self._contradiction(x_next[: self.nq], self.theta)) != 0.0:
+            h = self.whole.constraints(x_next[: self.nq], **self.parameters)
+            off = {n: h[self.system.constraint_names.index(n)] for n in self.redundant}
+            worst = max(off, key=lambda n: abs(off[n]))
+            raise StepError(
+                f"step {k} (t = {t:.6g} s): {worst} was left out as redundant, but does not follow from the "
+                f"other constraints there: h = {off[worst]:.3g}, expected 0. They contradict each other, or "
+                "another one is redundant: MidpointVI(..., redundant=...), see "
+                "consistent_configuration(...).redundant",
+                k,
+                abs(off[worst]),
+                "singular constraints",
+            )
         warn_singular(self, x, u, t, dt, x_next)
         return x_next, multipliers
 

@@ -45,10 +45,10 @@ def quantity_unit(f: Any, name: str) -> str:
 
 
 def _constraint_unit(f: Any, name: str) -> str:
-    constraints = () if f.system is None else f.system.constraints
-    if len(constraints) != len(f.multiplier_names) or name not in f.multiplier_names:
+    known = () if f.system is None else f.system.constraint_names
+    if name not in known:
         return ""  # maps with more multipliers than the description has constraints: joints
-    constraint = constraints[f.multiplier_names.index(name)]
+    constraint = f.system.constraints[known.index(name)]
     for owner in OWNERS:
         if hasattr(constraint, owner):
             return f.unit(getattr(constraint, owner))

@@ -22,7 +22,6 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import bounces
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.touching import Touches, Touching
-from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
 from vioc.maps.kernel import shared
@@ -120,7 +119,7 @@ class ModeVI(TouchingMap):
     that has not met the contact yet is an inelastic impact, whose impulse is part of the step's.
     """
 
-    choices = (*MidpointVI.choices, "held", "sliding")
+    choices = (*TouchingMap.choices, "held", "sliding")
 
     def __init__(
         self,

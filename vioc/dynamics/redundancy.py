@@ -1,0 +1,104 @@
+"""Constraints that follow from the others: which, kept along the motion, and how impulses are shared.
+
+Maths: docs/maths/midpoint.md, "Redundant constraints".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from functools import lru_cache
+
+import casadi as ca
+import numpy as np
+import scipy.linalg
+
+from vioc.checks import near_misses
+from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
+from vioc.dynamics.consistency import RANK_TOLERANCE, consistent_configuration
+from vioc.dynamics.description.system import System
+from vioc.dynamics.lagrangian import Lagrangian
+from vioc.errors import ConstraintError, ModelError, RedundancyWarning
+
+GUESSES = 2  # besides zeros, for a configuration that fulfils the constraints
+AWAY = 0.1  # rad or m, how far from the first a second configuration is looked for
+
+
+def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The constraints that a step leaves out: those named, else those found, with a warning.
+
+    Raises
+    ------
+    ModelError
+        If a name is that of no constraint.
+    """
+    for name in named or ():
+        if name not in system.constraint_names:
+            known = system.constraint_names
+            raise ModelError(f"redundant: unknown constraint {name!r}; {near_misses(name, known)}")
+    if named is not None:
+        return named
+    found = redundant_constraints(system)
+    if found:
+        warnings.warn(
+            f"{system.name}: not imposed again, because the other constraints imply it: {', '.join(found)}. "
+            f"Forces of all are those of least norm. redundant={found!r} says so without a warning",
+            RedundancyWarning,
+            stacklevel=3,
+        )
+    return found
+
+
+@lru_cache(maxsize=64)
+def redundant_constraints(system: System) -> tuple[str, ...]:
+    """The constraints that follow from the others, by QR with pivots on Dh with rows of length one.
+
+    Looked at where the configuration of zeros leads, else one of a few others, and some way from there along
+    the motion, so that a singular position is not taken for redundancy. Those that are left make Dh as
+    well-conditioned as pivots can. Empty where no configuration is found: an integrator then says what is
+    wrong where a motion starts.
+    """
+    if not system.constraints:
+        return ()
+    lag, names = Lagrangian(system), system.constraint_names
+    rng = np.random.default_rng(0)
+    q = _fulfilling(lag, np.zeros(lag.nq), *rng.uniform(-0.7, 0.7, (GUESSES, lag.nq)))
+    best: tuple[int, tuple[str, ...]] = (-1, ())
+    for _ in range(2):
+        if q is None:
+            break
+        J = lag.constraint_jacobian(q)[:, : lag.nd]
+        if not np.isfinite(J).all():
+            return ()
+        length = np.linalg.norm(J, axis=1)
+        _, R, order = scipy.linalg.qr((J / np.where(length > 0, length, 1.0)[:, None]).T, pivoting=True)
+        rank = int((np.abs(np.diag(R)) > RANK_TOLERANCE).sum())
+        if rank == len(names):
+            return ()
+        if rank > best[0]:
+            best = rank, tuple(names[i] for i in sorted(order[rank:]))
+        free = scipy.linalg.null_space(J)
+        q[: lag.nd] += AWAY * (free @ (free.T @ rng.uniform(-1, 1, lag.nd)))
+        q = _fulfilling(lag, q)
+    return best[1]
+
+
+def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
+    """A configuration that fulfils the constraints, from the first of the guesses that leads to one."""
+    for guess in guesses:
+        with contextlib.suppress(ConstraintError, np.linalg.LinAlgError):
+            return consistent_configuration(lag, guess).q
+    return None
+
+
+def least_norm(kept: ca.SX, left_out: ca.SX, impulses: ca.SX) -> tuple[ca.SX, ca.SX]:
+    """The impulses of kept (r, n) and left-out (d, n) constraints of least norm that act as `impulses` (r,).
+
+    With J_d = T J_s they are lambda_d = (1 + T T')^-1 T lambda and lambda_s = lambda - T' lambda_d.
+    """
+    gram = SparseLU(scalars(kept @ kept.T))
+    sides = (scalars(kept @ left_out[i, :].T) for i in range(left_out.shape[0]))
+    T = ca.vertcat(*(ca.horzcat(*gram.solve([row[0] for row in side])) for side in sides))
+    inner = SparseLU(scalars(ca.SX.eye(T.shape[0]) + T @ T.T))
+    shared = ca.vertcat(*inner.solve([row[0] for row in scalars(T @ impulses)]))
+    return impulses - T.T @ shared, shared
