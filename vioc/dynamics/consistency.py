@@ -112,9 +112,9 @@ def consistent_configuration(
             q, h, damping = trial, new, max(damping / 4, 1e-12)
         else:
             damping *= 8
-    if np.abs(h).max(initial=0.0) > tolerance:
+    if not np.abs(h).max(initial=0.0) <= tolerance:  # nor what is not a number
         names = [lag.constraint_names[i] for i in kept_by_place]
-        bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if abs(v) > tolerance]
+        bad = [f"{n} ({v:.3g})" for n, v in zip(names, h, strict=True) if not abs(v) <= tolerance]
         kept = f", with {', '.join(sorted(as_names(fixed)))} fixed" if held else ""
         raise ConstraintError(
             f"{description.name}: no configuration satisfies the constraints from this guess{kept}; "

@@ -18,7 +18,7 @@ from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
 from vioc.dynamics.consistency import RANK_TOLERANCE, consistent_configuration
 from vioc.dynamics.description.system import System
 from vioc.dynamics.lagrangian import Lagrangian
-from vioc.errors import ConstraintError, ModelError, RedundancyWarning
+from vioc.errors import ModelError, RedundancyWarning
 
 GUESSES = 2  # besides zeros, for a configuration that fulfils the constraints
 AWAY = 0.1  # rad or m, how far from the first a second configuration is looked for
@@ -86,7 +86,7 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:
     """A configuration that fulfils the constraints, from the first of the guesses that leads to one."""
     for guess in guesses:
-        with contextlib.suppress(ConstraintError, np.linalg.LinAlgError):
+        with contextlib.suppress(ValueError, np.linalg.LinAlgError):  # or where h is no number
             return consistent_configuration(lag, guess).q
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import casadi as ca
 
@@ -49,6 +49,27 @@ class BendingSpring(Potential):
         return 0.5 * ca.dot(ca.vertcat(*map(k.number, self.stiffness)), phi**2)
 
 
+class Way(NamedTuple):
+    """Of a string over a sheave: its straight parts, m, and the arc between them, rad."""
+
+    first: ca.SX
+    last: ca.SX
+    wrap: ca.SX
+
+
+def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2: str) -> Way:
+    """Of a string counter-clockwise about a sheave's axis from one point to another."""
+    a = in_world(k, axis, sheave)
+    a = a / ca.sqrt(ca.sumsqr(a))
+    center, r = k.position(sheave), k.number(radius)
+    first, last = (d - a * ca.dot(a, d) for d in (k.position(f) - center for f in (frame1, frame2)))
+    far = [ca.sqrt(ca.sumsqr(d)) for d in (first, last)]
+    # pi + atan2(-s, -c) is the angle in (0, 2 pi): its cut lies where the string leaves the sheave
+    angle = ca.pi + ca.atan2(-ca.dot(a, ca.cross(first, last)), -ca.dot(first, last))
+    wrap = angle - ca.acos(r / far[0]) - ca.acos(r / far[1])
+    return Way(ca.sqrt(far[0] ** 2 - r**2), ca.sqrt(far[1] ** 2 - r**2), wrap)
+
+
 @dataclass(frozen=True, repr=False)
 class SheaveString(StringConstraint):
     """A taut string from one point over a sheave to another: h = s(q) - L.
@@ -82,18 +103,11 @@ class SheaveString(StringConstraint):
 
     def path(self, k: Any) -> ca.SX:
         """Length of the string from point to point, m."""
-        a = in_world(k, self.axis, self.sheave)
-        a = a / ca.sqrt(ca.sumsqr(a))
-        center, r = k.position(self.sheave), k.number(self.radius)
-        arms = [k.position(f) - center for f in (self.frame1, self.frame2)]
         if self.radius == 0.0:
-            return sum(ca.sqrt(ca.sumsqr(d)) for d in arms)
-        first, last = (d - a * ca.dot(a, d) for d in arms)
-        far = [ca.sqrt(ca.sumsqr(d)) for d in (first, last)]
-        # pi + atan2(-s, -c) is the angle in (0, 2 pi): its cut lies where the string leaves the sheave
-        angle = ca.pi + ca.atan2(-ca.dot(a, ca.cross(first, last)), -ca.dot(first, last))
-        wrap = angle - ca.acos(r / far[0]) - ca.acos(r / far[1])
-        return ca.sqrt(far[0] ** 2 - r**2) + ca.sqrt(far[1] ** 2 - r**2) + r * wrap
+            center = k.position(self.sheave)
+            return sum(ca.sqrt(ca.sumsqr(k.position(f) - center)) for f in (self.frame1, self.frame2))
+        way = way_over(k, self.sheave, self.radius, self.axis, self.frame1, self.frame2)
+        return way.first + way.last + k.number(self.radius) * way.wrap
 
     def tension(self, k: Any, impulse: Any, dt: Any) -> ca.SX:
         return impulse / dt

@@ -1,0 +1,132 @@
+"""An elastic rope over a drum that rubs: its two spans, and the capstan's friction. docs/components.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+
+from vioc.dynamics.description.component import Force, Potential, frame, number, variable, vector
+from vioc.dynamics.description.numbers import Number
+from vioc.dynamics.terms.cables import Way, way_over
+from vioc.errors import ModelError
+
+_Y = (0.0, 1.0, 0.0)
+
+
+class _Rope:
+    """What both share: fields frame1, frame2, sheave, radius, axis, slip, length and stiffness."""
+
+    def tensions(self, k: Any) -> tuple[ca.SX, ca.SX, Way]:
+        """Pull of the two spans, N: k (l_1 - L/2 - s) and k (l_2 - L/2 + s), and the rope's way.
+
+        Half of the arc belongs to each span.
+        """
+        way = way_over(k, self.sheave, self.radius, self.axis, self.frame1, self.frame2)  # type: ignore[attr-defined]
+        half, s = k.number(self.length) / 2, k.q(self.slip)  # type: ignore[attr-defined]
+        arc, stiffness = k.number(self.radius) * way.wrap / 2, k.number(self.stiffness)  # type: ignore[attr-defined]
+        return stiffness * (way.first + arc - half - s), stiffness * (way.last + arc - half + s), way
+
+
+@dataclass(frozen=True, repr=False)
+class DrumRope(_Rope, Potential):
+    """An elastic rope from one point over a drum to another: V = (T_1^2 + T_2^2)/(2 k) of its two spans.
+
+    The slip s is a variable, how much rope has gone over to the first span. Without `CapstanFriction`
+    both tensions are equal but for the inertia that moves with s. The rope goes counter-clockwise about the
+    axis from frame1 to frame2, as a `SheaveString` does, and has to be taut.
+
+    Parameters
+    ----------
+    frame1, frame2 : str
+    sheave : str
+        The frame at the drum's centre.
+    slip : str
+        The variable s, m; of a frame with the rope's mass (`tx("slip", mass=...)`).
+    length : number
+        L > 0, m, without pull.
+    stiffness : number
+        k of each span, N/m.
+    radius : number
+        m, > 0.
+    axis : 3 numbers
+        In the axes of the drum's frame.
+    """
+
+    keyword: ClassVar[str] = "DRUM-ROPE"
+
+    frame1: str = frame()
+    frame2: str = frame()
+    sheave: str = frame()
+    slip: str = variable()
+    length: Number = number(minimum=0.0)
+    stiffness: Number = number(minimum=0.0)
+    radius: Number = number(minimum=0.0)
+    axis: tuple[Number, Number, Number] = vector(_Y)
+
+    def energy(self, k: Any) -> ca.SX:
+        first, last, _ = self.tensions(k)
+        return (first**2 + last**2) / (2 * k.number(self.stiffness))
+
+
+@dataclass(frozen=True, repr=False)
+class CapstanFriction(_Rope, Force):
+    """Friction of a `DrumRope` on its drum by Euler and Eytelwein: T_1/T_2 = exp(mu phi) where it slides.
+
+    The difference of tensions is then (T_1 + T_2) tanh(mu phi/2), and so the force on s is
+
+        F = -(T_1 + T_2) tanh(mu phi/2) tanh(ds/v_0),
+
+    with the arc phi of the rope on the drum. Below that ratio it creeps, at about v_0 times what is asked.
+
+    Parameters
+    ----------
+    frame1, frame2, sheave, slip, length, stiffness, radius, axis
+        Of the rope.
+    friction : number
+        mu >= 0.
+    smoothing : number
+        v_0 > 0, m/s.
+    """
+
+    keyword: ClassVar[str] = "CAPSTAN-FRICTION"
+
+    frame1: str = frame()
+    frame2: str = frame()
+    sheave: str = frame()
+    slip: str = variable()
+    length: Number = number(minimum=0.0)
+    stiffness: Number = number(minimum=0.0)
+    radius: Number = number(minimum=0.0)
+    friction: Number = number(minimum=0.0)
+    axis: tuple[Number, Number, Number] = vector(_Y)
+    smoothing: Number = number(1e-3, minimum=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if float(self.smoothing) == 0:
+            raise ModelError(f"{self.label()}: smoothing: expected a speed > 0, got 0")
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        first, last, way = self.tensions(k)
+        most = (first + last) * ca.tanh(k.number(self.friction) * way.wrap / 2)
+        return {self.slip: -most * ca.tanh(k.v(self.slip) / k.number(self.smoothing))}
+
+
+def capstan_rope(
+    frame1: str,
+    frame2: str,
+    sheave: str,
+    slip: str,
+    *,
+    length: Number,
+    stiffness: Number,
+    radius: Number,
+    friction: Number,
+    axis: tuple[Number, Number, Number] = _Y,
+    smoothing: Number = 1e-3,
+) -> tuple[DrumRope, CapstanFriction]:
+    """An elastic rope over a drum with friction: a `DrumRope` and its `CapstanFriction`."""
+    rope = frame1, frame2, sheave, slip, length, stiffness, radius
+    return DrumRope(*rope, axis), CapstanFriction(*rope, friction, axis, smoothing)

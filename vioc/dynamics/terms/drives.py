@@ -1,0 +1,128 @@
+"""What drives: an electric motor behind a gear, and a propeller on a body. Maths: docs/components.md."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+
+from vioc.dynamics.description.component import Force, direction, frame, input_name, number, variable
+from vioc.dynamics.description.numbers import Number
+from vioc.dynamics.terms.forces import by_variable
+from vioc.dynamics.terms.rotors import RotorInertia
+from vioc.errors import ModelError
+
+Vector3 = tuple[Number, Number, Number]
+
+
+@dataclass(frozen=True, repr=False)
+class Motor(Force):
+    """A direct-current motor behind a gear, driven by its voltage; without inductance.
+
+    i = (u - k n dq) / R, and the joint feels n k i. With a limit i_max > 0 the current is
+    i_max tanh(i / i_max): smooth, and never above it.
+
+    Parameters
+    ----------
+    variable : str
+        The joint: an angle, or a travel with n in 1/m.
+    input : str
+        Name of the voltage u, V.
+    constant : number
+        k, N m/A and V s/rad: torque per current and back-EMF per speed are one number in SI units.
+    resistance : number
+        R > 0, Ohm.
+    gear : number
+        n, turns of the rotor per turn of the joint; 1 without a gear.
+    current_limit : number
+        i_max, A; 0 for none.
+    """
+
+    keyword: ClassVar[str] = "MOTOR"
+
+    variable: str = variable()
+    input: str = input_name()
+    constant: Number = number(minimum=0.0)
+    resistance: Number = number(minimum=0.0)
+    gear: Number = number(1.0)
+    current_limit: Number = number(0.0, minimum=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if float(self.resistance) == 0:
+            raise ModelError(f"{self.label()}: resistance: expected a number > 0 (Ohm), got 0")
+
+    def current(self, k: Any) -> ca.SX:
+        """i, A."""
+        constant, n = k.number(self.constant), k.number(self.gear)
+        free = (k.u(self.input) - constant * n * k.v(self.variable)) / k.number(self.resistance)
+        if self.current_limit == 0.0:
+            return free
+        most = k.number(self.current_limit)
+        return most * ca.tanh(free / most)
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        return {self.variable: k.number(self.gear) * k.number(self.constant) * self.current(k)}
+
+    def input_unit(self, rotational: Collection[str]) -> str:
+        return "V"
+
+
+def motor(
+    variable: str,
+    input: str,
+    constant: Number,
+    resistance: Number,
+    *,
+    rotor: Number,
+    gear: float = 1.0,
+    current_limit: Number = 0.0,
+    name: str | None = None,
+) -> tuple[Motor, RotorInertia]:
+    """A `Motor` and the inertia of its rotor (kg m^2) behind the gear, n^2 J at the joint."""
+    drive = Motor(variable, input, constant, resistance, gear, current_limit, name=name)
+    return drive, RotorInertia(variable, rotor * gear**2)
+
+
+@dataclass(frozen=True, repr=False)
+class Propeller(Force):
+    """A propeller driven by its speed u: thrust c u sqrt(u^2 + w^2) along its axis, and the drag's moment.
+
+    For |u| far above w that is c u |u|, with a slope and a curvature at u = 0.
+
+    Parameters
+    ----------
+    frame : str
+        At its hub.
+    input : str
+        Name of the speed u, rad/s.
+    axis : 3 numbers
+        Of thrust, in the frame's axes; its length is taken as 1.
+    thrust : number
+        c, N s^2/rad^2.
+    torque : number
+        The moment about the axis over u sqrt(u^2 + w^2), N m s^2/rad^2; its sign says which way it turns.
+    rounding : number
+        w > 0, rad/s.
+    """
+
+    keyword: ClassVar[str] = "PROPELLER"
+
+    frame: str = frame()
+    input: str = input_name()
+    axis: Vector3 = direction()
+    thrust: Number = number(minimum=0.0)
+    torque: Number = number(0.0)
+    rounding: Number = number(1.0, minimum=0.0)
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        u, axis = k.u(self.input), ca.vertcat(*map(k.number, self.axis))
+        size = u * ca.sqrt(u**2 + k.number(self.rounding) ** 2) / ca.sqrt(ca.sumsqr(axis))
+        wrench = ca.vertcat(k.number(self.thrust) * axis, k.number(self.torque) * axis) * size
+        jacobian = ca.jacobian(k.body_velocity(self.frame), k.v_vector)
+        return by_variable(k, ca.mtimes(jacobian.T, wrench))
+
+    def input_unit(self, rotational: Collection[str]) -> str:
+        return "rad/s"

@@ -1,0 +1,57 @@
+"""Friction of a joint, smooth: Coulomb, Stribeck, viscous. Maths: docs/components.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+
+from vioc.dynamics.description.component import Force, number, variable
+from vioc.dynamics.description.numbers import Number
+from vioc.errors import ModelError
+
+
+@dataclass(frozen=True, repr=False)
+class JointFriction(Force):
+    """F = -(F_c + (F_s - F_c) exp(-(v/v_s)^2)) tanh(v/v_0) - c v, of one variable's rate v.
+
+    It never sticks: under a force below F_s a joint creeps at about v_0 times the ratio. Exact sticking is
+    `DryFriction`, on `ContactVI`.
+
+    Parameters
+    ----------
+    variable : str
+    coulomb : number
+        F_c >= 0, N or N m.
+    viscous : number
+        c >= 0, N s/m or N m s/rad.
+    breakaway : number
+        F_s, N or N m; 0 for F_c, without Stribeck's hump.
+    stribeck : number
+        v_s > 0, m/s or rad/s: where the hump has fallen to 1/e.
+    smoothing : number
+        v_0 > 0, m/s or rad/s: where tanh is 0.76.
+    """
+
+    keyword: ClassVar[str] = "JOINT-FRICTION"
+
+    variable: str = variable()
+    coulomb: Number = number(minimum=0.0)
+    viscous: Number = number(0.0, minimum=0.0)
+    breakaway: Number = number(0.0, minimum=0.0)
+    stribeck: Number = number(0.1, minimum=0.0)
+    smoothing: Number = number(0.01, minimum=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("stribeck", "smoothing"):
+            if float(getattr(self, name)) == 0:
+                raise ModelError(f"{self.label()}: {name}: expected a speed > 0, got 0")
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        v, level = k.v(self.variable), k.number(self.coulomb)
+        if self.breakaway != 0.0:
+            hump = ca.exp(-((v / k.number(self.stribeck)) ** 2))
+            level = level + (k.number(self.breakaway) - level) * hump
+        return {self.variable: -level * ca.tanh(v / k.number(self.smoothing)) - k.number(self.viscous) * v}

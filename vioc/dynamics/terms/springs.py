@@ -1,0 +1,146 @@
+"""Springs that are not linear: backlash, and springs from tables. Maths: docs/components.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+import numpy as np
+import scipy.interpolate
+
+from vioc.dynamics.description.component import Potential, frame, number, numbers, variable
+from vioc.dynamics.description.numbers import Number, Parameter
+from vioc.errors import ModelError
+
+
+@dataclass(frozen=True, repr=False)
+class Backlash(Potential):
+    """A gear, or a coupling, with play: a spring between two variables that is slack over a gap.
+
+    With x = q1 - r q2 and the corners rounded over s the force on q1 is
+
+        F = -k (x + (sqrt((x - b)^2 + s^2) - sqrt((x + b)^2 + s^2)) / 2),
+
+    which is -k (x - b) far above b, -k (x + b) far below -b, and nearly 0 between.
+
+    Parameters
+    ----------
+    variable1, variable2 : str
+    ratio : number
+        r = dq1/dq2 where there is no play.
+    gap : number
+        b >= 0, half the play, rad or m at q1.
+    stiffness : number
+        k >= 0, N m/rad or N/m at q1.
+    rounding : number
+        s > 0, rad or m.
+    """
+
+    keyword: ClassVar[str] = "BACKLASH"
+
+    variable1: str = variable()
+    variable2: str = variable()
+    ratio: Number = number()
+    gap: Number = number(minimum=0.0)
+    stiffness: Number = number(minimum=0.0)
+    rounding: Number = number(1e-3, minimum=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variable1 == self.variable2:
+            raise ModelError(
+                f"{self.label()}: expected two different variables, got {self.variable1!r} twice"
+            )
+        if float(self.rounding) == 0:
+            raise ModelError(f"{self.label()}: rounding: expected a number > 0, got 0")
+
+    def energy(self, k: Any) -> ca.SX:
+        x = k.q(self.variable1) - k.number(self.ratio) * k.q(self.variable2)
+        b, s = k.number(self.gap), k.number(self.rounding)
+
+        def rounded(y: Any) -> Any:  # the integral of sqrt(y^2 + s^2)
+            return (y * ca.sqrt(y**2 + s**2) + s**2 * ca.asinh(y / s)) / 2
+
+        return k.number(self.stiffness) / 2 * (x**2 + rounded(x - b) - rounded(x + b) + 2 * rounded(b))
+
+
+class _Table(Potential):
+    """A spring whose force is the natural cubic spline through a table: straight beyond its ends."""
+
+    at: tuple[Number, ...]
+    forces: tuple[Number, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(isinstance(v, Parameter) for v in (*self.at, *self.forces)):
+            raise ModelError(f"{self.label()}: a table holds numbers, not parameters")
+        if len(self.at) != len(self.forces) or len(self.at) < 2:
+            raise ModelError(
+                f"{self.label()}: expected as many forces as places, two or more, got {len(self.forces)} "
+                f"forces at {len(self.at)} places"
+            )
+        if not (np.diff(np.array(self.at, float)) > 0).all():
+            raise ModelError(f"{self.label()}: at: expected places that grow, got {self.at}")
+
+    def work(self, x: ca.SX) -> ca.SX:
+        """The integral of the force from the first place to x.
+
+        f = f_0 + s (x - x_0) + sum_i j_i/6 max(x - x_i, 0)^3, j_i the steps of the third derivative.
+        """
+        places, forces = np.array(self.at, float), np.array(self.forces, float)
+        spline = scipy.interpolate.CubicSpline(places, forces, bc_type="natural")
+        third = np.concatenate([[0.0], 6 * spline.c[0], [0.0]])
+        y = x - places[0]
+        total = forces[0] * y + float(spline(places[0], 1)) / 2 * y**2
+        for place, step in zip(places, np.diff(third), strict=True):
+            total = total + step / 24 * ca.fmax(x - place, 0) ** 4
+        return total
+
+
+@dataclass(frozen=True, repr=False)
+class TableSpring(_Table):
+    """A spring on one variable from a table: the force -f(q), f the natural cubic spline through it.
+
+    Parameters
+    ----------
+    variable : str
+    at : numbers
+        Where f is known, growing; rad or m.
+    forces : numbers
+        f there, N m or N; positive pulls towards smaller q.
+    """
+
+    keyword: ClassVar[str] = "TABLE-SPRING"
+
+    variable: str = variable()
+    at: tuple[Number, ...] = numbers(least=2)
+    forces: tuple[Number, ...] = numbers(least=2)
+
+    def energy(self, k: Any) -> ca.SX:
+        return self.work(k.q(self.variable))
+
+
+@dataclass(frozen=True, repr=False)
+class TableStrut(_Table):
+    """A spring between the origins of two frames from a table of its pull over its length.
+
+    Parameters
+    ----------
+    frame1, frame2 : str
+        May not meet.
+    at : numbers
+        Lengths, growing, m.
+    forces : numbers
+        Pull there, N; negative pushes.
+    """
+
+    keyword: ClassVar[str] = "TABLE-STRUT"
+
+    frame1: str = frame()
+    frame2: str = frame()
+    at: tuple[Number, ...] = numbers(least=2)
+    forces: tuple[Number, ...] = numbers(least=2)
+
+    def energy(self, k: Any) -> ca.SX:
+        return self.work(ca.sqrt(ca.sumsqr(k.position(self.frame1) - k.position(self.frame2))))
