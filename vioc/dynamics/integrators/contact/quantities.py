@@ -24,7 +24,7 @@ class TouchingMap(MidpointVI):
     friction, N), ``force.NAME:x`` (y, z; all of it, in the world, on the second body).
     """
 
-    choices = ("alpha", "forcing")
+    choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing")
     contacts = True
     kinds: ClassVar[tuple[str, ...]] = ("gap", "force", "friction", "grip")
 
