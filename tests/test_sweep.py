@@ -217,7 +217,7 @@ def test_one_writer_at_a_time(tmp_path):
     with Store(path, {"name": "a"}), pytest.raises(BlockingIOError, match="another sweep is writing"):
         Store(path, {"name": "a"})
     header = json.loads(path.read_text())
-    assert header["format"] == "vioc-sweep-1"
+    assert header["format"] == "vioc-sweep-2"
 
 
 def test_progress_line(capsys):

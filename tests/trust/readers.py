@@ -254,8 +254,8 @@ def _sweep_seeds() -> list[bytes]:
         whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
     other = {"value": np.ones(2), "error": None, "traceback": "", "seconds": 0}
-    array = store.dumps({"index": 2, "outcome": other})
-    failed = store.dumps({"index": 1, "outcome": {**other, "value": None, "error": "E: e"}})
+    array = store.dumps({"index": 2, "point": 2, "outcome": other})
+    failed = store.dumps({"index": 1, "point": 1, "outcome": {**other, "value": None, "error": "E: e"}})
     return [whole, b"".join(lines[:2]), lines[0] + f"{failed}\n{array}\n".encode()]
 
 
@@ -277,7 +277,7 @@ _URDF = tuple(
     b"<!DOCTYPE <!ENTITY &a; &#0; <![CDATA[ ]]> <!-- --> <?x xmlns:a= package:// file:///etc/passwd".split()
 )
 _JSON = tuple(
-    b'null true {} [] "index": "outcome": "value": "__array__": "<f8" "|O" "format": 1e999 NaN -1 "A"'.split()
+    b'null true {} [] "index": "outcome": "value": "__array__": "int8" "|O" "format": 1e999 NaN -1'.split()
 )
 _NPY = tuple(
     b"descr fortran_order shape (9999999999,) (-1,) <f8 |O <U9 <M8 True \x93NUMPY PK\x03\x04".split()

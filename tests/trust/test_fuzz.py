@@ -211,14 +211,15 @@ RESULT = {"value": None, "error": None, "traceback": "", "seconds": 0.0}
     [
         {},
         {"index": 1},
-        {"index": 4, "outcome": RESULT},
-        {"index": -1, "outcome": RESULT},
-        {"index": True, "outcome": RESULT},
-        {"index": 10**30, "outcome": RESULT},
-        {"index": 1, "outcome": {**RESULT, "more": 1}},
-        {"index": 1, "outcome": {**RESULT, "error": 3}},
-        {"index": 1, "outcome": {**RESULT, "seconds": 10**400}},
-        {"index": 1, "outcome": {**RESULT, "seconds": float("nan")}},
+        {"index": 1, "outcome": RESULT},
+        {"index": 4, "point": 0, "outcome": RESULT},
+        {"index": -1, "point": 0, "outcome": RESULT},
+        {"index": True, "point": 0, "outcome": RESULT},
+        {"index": 10**30, "point": 0, "outcome": RESULT},
+        {"index": 1, "point": 0, "outcome": {**RESULT, "more": 1}},
+        {"index": 1, "point": 0, "outcome": {**RESULT, "error": 3}},
+        {"index": 1, "point": 0, "outcome": {**RESULT, "seconds": 10**400}},
+        {"index": 1, "point": 0, "outcome": {**RESULT, "seconds": float("nan")}},
     ],
 )
 def test_records_that_are_no_results_are_refused(tmp_path, record):

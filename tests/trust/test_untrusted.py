@@ -295,7 +295,7 @@ def test_a_sweeps_file_is_plain_data(tmp_path, owned):
         {"py/object": "os.mkdir", "pickle": evil},
     ):
         result = {"value": value, "error": None, "traceback": "", "seconds": 0.0}
-        path.write_text(header + "\n" + json.dumps({"index": 0, "outcome": result}) + "\n")
+        path.write_text(header + "\n" + json.dumps({"index": 0, "point": 0, "outcome": result}) + "\n")
         with watched(path), contextlib.suppress(FileFormatError):
             _, records = read_store(path)
             assert records[0]["outcome"]["value"] == value  # what it says, and no more

@@ -48,6 +48,7 @@ from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
 from vioc.control.regulators.riccati import riccati
 from vioc.control.regulators.sampled import RobustRegulator, draw_parameters, robust_dlqr
 from vioc.control.shooting.problem import Problem
+from vioc.maps.joining import join
 
 __all__ = [
     "Armijo",
@@ -80,6 +81,7 @@ __all__ = [
     "frequency_response",
     "identify",
     "interop",
+    "join",
     "kalman",
     "lyapunov_level",
     "modes",

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.drawing import plots
-from vioc.errors import StepError
+from vioc.errors import ModelError, StepError
+from vioc.maps.columns import RUN
+from vioc.maps.tables import Table
 from vioc.maps.trajectory import Split, Trajectory
 
 if TYPE_CHECKING:
@@ -50,9 +52,15 @@ class Batch:
         """Number of rollouts M."""
         return len(self.x)
 
-    def __getitem__(self, key: int | str):
+    def __getitem__(self, key: int | slice | str):
         if isinstance(key, str):
             return np.stack([self._trajectory(i)[key] for i in range(len(self))])
+        if isinstance(key, slice):
+            rows = range(len(self))[key]
+            errors = {j: self.errors[i] for j, i in enumerate(rows) if i in self.errors}
+            splits = {j: self.splits[i] for j, i in enumerate(rows) if i in self.splits}
+            arrays = self.x[key], self.u[key], self.multipliers[key]
+            return Batch(self.map, self.t, *arrays, errors, self.k0, splits)
         i = range(len(self))[key]  # as a sequence does: negative ones, IndexError
         if i in self.errors:
             raise self.errors[i]
@@ -67,6 +75,23 @@ class Batch:
 
     def __iter__(self) -> Iterator[Trajectory]:
         return (self[i] for i in range(len(self)))
+
+    def table(self, *names: str) -> Table:
+        """`Trajectory.table` of all rollouts, one under the other, told apart by a column ``run``.
+
+        A rollout that failed has no numbers where it had not come.
+        """
+        tables = [self._trajectory(i).table(*names) for i in range(len(self))]
+        if not tables:
+            raise ValueError("table: the batch has no rollout")
+        columns = dict.fromkeys(n for table in tables for n in table)
+        every = {RUN: np.repeat(np.arange(len(self)), len(self.t))}
+        for name in columns:
+            if name == RUN:
+                raise ModelError(f"a table has a column {name!r} already; leave this quantity out")
+            whole = np.ones(len(self.t))  # of steps in parts: rollouts that have none took whole ones
+            every[name] = np.concatenate([table.columns.get(name, whole) for table in tables])
+        return Table(every, tables[0].units, (RUN, *tables[0].index), "batch")
 
     def plot(self, *names: str, ax: Any = None) -> Any:
         """Plot named quantities of all rollouts over time (all states without names); returns the axes."""

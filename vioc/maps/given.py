@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import casadi as ca
 import numpy as np
 
+from vioc.maps.tables import Table
 from vioc.maps.trajectory import Slack, Trajectory
 
 if TYPE_CHECKING:
@@ -67,7 +68,13 @@ class AsTrajectory:
     def __bool__(self) -> bool:
         return True
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    @overload
+    def __getitem__(self, name: str) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, name: slice) -> Trajectory: ...
+
+    def __getitem__(self, name):
         return self.trajectory[name]
 
     def evaluate(self, expression: ca.SX) -> np.ndarray:
@@ -77,6 +84,14 @@ class AsTrajectory:
     def slack(self, tolerance: float | None = None) -> list[Slack]:
         """`Trajectory.slack`."""
         return self.trajectory.slack(tolerance)
+
+    def resample(self, dt: Any, *, by: str) -> Trajectory:
+        """`Trajectory.resample`."""
+        return self.trajectory.resample(dt, by=by)
+
+    def table(self, *names: str) -> Table:
+        """`Trajectory.table`."""
+        return self.trajectory.table(*names)
 
     def save(self, path: str | os.PathLike) -> Path:
         """`Trajectory.save`."""

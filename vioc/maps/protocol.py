@@ -432,6 +432,10 @@ class OneStepMap(Named, ABC):
             "not finite",
         )
 
+    def resampled(self, run: Trajectory, lengths: np.ndarray) -> OneStepMap:
+        """This map with steps of other `lengths` (M,), s, on which a run of it is to be taken again."""
+        return self.with_dt(float(lengths[0])) if (lengths == lengths[0]).all() else self
+
     def along(self, run: Trajectory, name: str) -> np.ndarray:
         """A named quantity along a run of this map: ``run[name]``."""
         return run.evaluate(self.quantity(name))

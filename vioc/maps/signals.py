@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.errors import ModelError
+from vioc.errors import FileFormatError, ModelError
+from vioc.maps.columns import check_units, known_columns
 from vioc.maps.steps import times_of
+from vioc.maps.tables import TIME, Table
 from vioc.names import INPUTS, by_name, meaning
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ PRESCRIBED = "rho."  # prefix of the inputs that are next values of kinematic va
 def inputs(
     f: Named,
     steps: int,
-    signals: Mapping[str, Any] | None = None,
+    signals: Any = None,
     *,
     k0: int = 0,
     dt: float | Sequence[float] | np.ndarray | None = None,
@@ -37,9 +39,12 @@ def inputs(
     f : OneStepMap
     steps : int
         N >= 1.
-    signals : dict by input name (``NAME`` or ``u.NAME``)
+    signals : dict by input name (``NAME`` or ``u.NAME``), or a record
         Each is a number (held), an array, or a function of time in s: any callable of a float, or one of
         scipy's (`CubicSpline`, `PPoly`, `BSpline`, `interp1d`, ...).
+        A record is a CSV file, a `Table`, DataFrame or Dataset with a column ``t``: forces (``NAME`` or
+        ``u.NAME``) hold their sample until the next, kinematic variables (``NAME``) are linear between
+        samples; names and units are checked. ``Table.read(path).signal(name, "line")`` reads otherwise.
     k0, dt
         Index of the first step, and step lengths, as for ``f.rollout``.
     **named
@@ -68,7 +73,10 @@ def inputs(
     if int(steps) != steps or steps < 1:
         raise ValueError(f"steps: expected an integer of at least 1, got {steps!r}")
     steps = int(steps)
-    given = _collect(f, signals or {}, named)
+    plain = signals is None or (isinstance(signals, Mapping) and not isinstance(signals, Table))
+    if plain and TIME in (signals or {}) and TIME not in f.input_names:
+        signals, plain = Table.read(signals), False  # a dict of columns over time
+    given = _collect(f, (signals or {}) if plain else _recorded(f, Table.read(signals)), named)
     lacking = [n for n in f.input_names if n.startswith(PRESCRIBED) and n not in given]
     if lacking:
         raise ValueError(
@@ -108,6 +116,30 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
             f"{what}: expected finite numbers, got {values[bad[0]]} at step {bad[0]} (t = {t[bad[0]]:g} s)"
         )
     return values
+
+
+def _recorded(f: Named, table: Table) -> dict[str, Any]:
+    """Signals of the inputs that a record has columns of; FileFormatError where it has none."""
+    names = known_columns(table, f)
+    check_units(table, f, names)
+    found: dict[str, Any] = {}
+    for name in f.input_names:
+        own, position = names.get(INPUTS + name), names.get(name.removeprefix(PRESCRIBED))
+        if not name.startswith(PRESCRIBED):
+            if own is not None:
+                found[name] = table.signal(own)
+        elif position is not None:
+            found[name] = table.signal(position, "line")
+        elif own is not None:
+            raise FileFormatError(
+                f"{table.source}: {own!r} are next values; give the variable itself, a column "
+                f"{name.removeprefix(PRESCRIBED)!r} with its value at t"
+            )
+    if not found:
+        raise FileFormatError(
+            f"{table.source}: has none of the inputs {', '.join(f.input_names) or '(there are none)'}"
+        )
+    return found
 
 
 def _collect(f: Named, signals: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:

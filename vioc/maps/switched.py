@@ -379,6 +379,26 @@ class SwitchedMap(OneStepMap):
     def with_parameters(self, **values: float) -> SwitchedMap:
         return self._with([g.with_parameters(**values) for g in self.maps])
 
+    def resampled(self, run: Trajectory, lengths: np.ndarray) -> SwitchedMap:
+        """With as many steps of each map as it took time in the run; ValueError where joints lie in one."""
+        parts, ends = self.parts_of(run), run.t[0] + np.cumsum(lengths)
+        counts, maps, before = [], [], 0
+        for part in parts:
+            count = int(np.searchsorted(ends, part.t[-1] + 1e-9 * run.duration, side="right"))
+            off = abs(ends[count - 1] - part.t[-1]) if count > before else run.duration
+            if off > 1e-9 * run.duration:
+                raise ValueError(
+                    f"dt: the phases join at t = {part.t[-1]:.9g} s, within a step; give lengths "
+                    "(M,) of which some end there"
+                )
+            counts.append(count - before)
+            maps.append(part.map.with_dt(float(lengths[before])))
+            before = count
+        first = self.turn(run.k0)[0]
+        if self.periodic or run.k0:
+            raise ValueError("resample: of phases only motions that begin at step 0 and are not periodic")
+        return SwitchedMap(maps, counts, self.jumps[first : first + len(maps) - 1])
+
     def __reduce__(self):
         return _rebuilt, (self.maps, self.steps_of, self.jumps, self.periodic)
 

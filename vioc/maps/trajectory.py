@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import os
-import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import casadi as ca
 import numpy as np
@@ -21,12 +18,15 @@ from vioc.checks import few
 from vioc.compile.evaluate import Evaluator
 from vioc.drawing import viz
 from vioc.errors import FileFormatError, SlackWarning
+from vioc.maps.columns import quantities_table, trajectory_columns
+from vioc.maps.files import FORMAT, read_file, replace_file, whole_file
+from vioc.maps.resampling import by_map, first_step, interpolated, new_lengths, sample_times
 from vioc.maps.steps import lengths_of, same_steps
+from vioc.maps.tables import Table
+from vioc.names import quantity_name
 
 if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
-
-FORMAT = "vioc-trajectory-1"
 
 
 class Slack(NamedTuple):
@@ -113,9 +113,22 @@ class Trajectory:
         """Number of steps N."""
         return len(self.u)
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    @overload
+    def __getitem__(self, name: str) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, name: slice) -> Trajectory: ...
+
+    def __getitem__(self, name):
+        if isinstance(name, slice):
+            start, end, stride = name.indices(len(self))
+            if stride != 1:
+                raise ValueError(f"expected every step of a slice, got a stride of {stride}; see `resample`")
+            return self.part(start, max(start, end))
         if not isinstance(name, str):
-            raise TypeError(f"a trajectory is indexed by the name of a quantity, got {name!r}")
+            raise TypeError(
+                f"a trajectory is indexed by steps a:b or by the name of a quantity, got {name!r}"
+            )
         return self.map.along(self, name)
 
     @cached_property
@@ -220,16 +233,63 @@ class Trajectory:
         )
 
     def part(self, start: int, end: int) -> Trajectory:
-        """The steps from `start` to before `end`."""
+        """The steps from `start` to before `end`; ``run[start:end]`` counts from the end, too."""
         splits = {k - start: split for k, split in self.splits.items() if start <= k < end}
         arrays = self.t[start : end + 1], self.x[start : end + 1], self.u[start:end]
         multipliers = self.multipliers[start:end]
         return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, splits=splits)
 
+    def resample(self, dt: Any, *, by: str) -> Trajectory:
+        """This run on other steps.
+
+        Parameters
+        ----------
+        dt : float or (M,)
+            s; they fill the run's duration, and hit the joints of phases.
+        by : {"map", "line"}
+            ``"map"``: the rollout of x_0 under the same inputs, a motion of the map with the new step.
+            ``"line"``: straight lines between the samples, along the map's own differences; through its
+            samples, but no motion of the map: momenta and constraints are kept to second order only.
+
+        Returns
+        -------
+        Trajectory
+            Inputs keep their integral: a step that spans several has the mean of what they held.
+
+        Raises
+        ------
+        ValueError
+            If steps do not fill the run, or states jump between phases (``"line"``).
+        StepError
+            If a step of the rollout has no solution.
+        """
+        lengths = new_lengths(self, dt)
+        k0 = first_step(self, lengths)
+        times = sample_times(self, lengths, k0)
+        if by == "map":
+            return by_map(self, lengths, times, k0)
+        if by == "line":
+            return Trajectory(*interpolated(self, lengths, times), k0=k0).on_its_step()
+        raise ValueError(f'by: expected "map" or "line", got {by!r}')
+
+    def table(self, *names: str) -> Table:
+        """Quantities by name as columns, with units, for CSV, pandas and xarray: see `Table`.
+
+        Without names all states, inputs and multipliers, of which `load` makes the trajectory again. What
+        belongs to a step stands in the row of its start.
+        """
+        f = self.map
+        every = (
+            *f.state_names,
+            *(f"u.{n}" for n in f.input_names),
+            *(f"lambda.{n}" for n in f.multiplier_names),
+        )
+        return quantities_table(self, [quantity_name(f, n, "table") for n in names] or every)
+
     # -- file -----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike) -> Path:
-        """Write the trajectory with its names as npz.
+        """Write the trajectory with its names as npz, or as CSV (``table().write``) to a path ``NAME.csv``.
 
         The file appears whole or not at all: an interrupted save leaves what was there before. A path
         without a suffix gets ``.npz``.
@@ -239,10 +299,9 @@ class Trajectory:
         FileNotFoundError
             If the path's folder does not exist.
         """
-        path = Path(path)
-        path = path if path.suffix else path.with_suffix(".npz")
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"{path}: no such folder {path.parent}; make it first")
+        path = whole_file(path)
+        if path.suffix == ".csv":
+            return self.table().write(path)
         header = {
             "format": FORMAT,
             "identity": self.map.identity(),
@@ -264,25 +323,18 @@ class Trajectory:
             arrays["split_steps"] = np.repeat(list(self.splits), [len(s) for s in own]).astype(float)
             for name in Split._fields:
                 arrays[f"split_{name}"] = np.concatenate([getattr(s, name) for s in own])
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        try:
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(scratch, 0o666 & ~mask)  # mkstemp's own mode keeps everybody else out
-            with os.fdopen(handle, "wb") as stream:
-                np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(scratch, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(scratch)
-            raise
-        return path
+        return replace_file(path, lambda stream: np.savez_compressed(stream, **arrays))  # type: ignore[arg-type]
 
     @staticmethod
-    def load(path: str | os.PathLike, map: OneStepMap) -> Trajectory:
+    def load(path: Any, map: OneStepMap) -> Trajectory:
         """Read a trajectory of `map`; columns are matched by name, whatever their order in the file.
+
+        Parameters
+        ----------
+        path : path, Table, pandas.DataFrame or xarray.Dataset
+            An npz file knows its map. Tables (``.csv`` among paths) know names and units only: whether they
+            hold a motion of this very map, step and parameters, ``f.rollout(run.x[0], run.u)`` tells.
+        map : OneStepMap
 
         Raises
         ------
@@ -290,6 +342,8 @@ class Trajectory:
             If the file is not a trajectory, is damaged, or is of another map: other names, another
             model, time step or integrator.
         """
+        if not isinstance(path, (str, os.PathLike)) or Path(path).suffix == ".csv":
+            return Trajectory(map, **trajectory_columns(Table.read(path), map)).on_its_step()
         data, header = read_file(path)
         columns = {}
         for key, names_key, names in (
@@ -361,94 +415,3 @@ def warn_slack(trajectory: Trajectory) -> None:
         SlackWarning,
         stacklevel=4,
     )
-
-
-_AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_names": 1, "multiplier_names": 1}
-_SPLIT_AXES = {"split_steps": 1, "split_lengths": 1, "split_x": 2, "split_multipliers": 2}  # if there are any
-
-
-def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and header of a saved trajectory of any map, checked for kind, shape and finiteness.
-
-    Returns
-    -------
-    dict of arrays
-        ``t``, ``x``, ``u``, ``multipliers``, and the names ``state_names``, ``input_names``,
-        ``multiplier_names``; of steps that were taken in parts ``split_steps``, the row of each part, and
-        ``split_lengths``, ``split_x``, ``split_multipliers``.
-    dict
-        ``identity`` of the map, ``parameters``, ``k0``.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is not a trajectory, or is damaged.
-    FileNotFoundError, IsADirectoryError
-        If there is no such file.
-    """
-    path = Path(path)
-    keys = (*_AXES, "header")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: a folder, expected a trajectory file (.npz)")
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such trajectory file")
-    with open(path, "rb") as stream:
-        archive = stream.read(2) == b"PK"
-        stream.seek(0)
-        try:
-            if not archive:
-                raise ValueError("not an .npz archive; Trajectory.save and `vioc simulate --save` write one")
-            stored = np.load(stream, allow_pickle=False)
-            entries = set(stored) if isinstance(stored, np.lib.npyio.NpzFile) else set()
-            data = {k: stored[k] for k in (*keys, *_SPLIT_AXES) if k in entries}
-            for key, value in data.items():
-                if not isinstance(value, np.ndarray):
-                    raise ValueError(f"{key} is no array")
-                if key.endswith("_names"):
-                    data[key] = np.array([str(n) for n in value.ravel()], dtype=str).reshape(value.shape)
-            header = json.loads(str(data["header"])) if "header" in data else None
-        except Exception as error:  # damage inside an archive raises whatever its readers trip over
-            reason = "it holds pickled objects" if "pickle" in str(error) else " ".join(str(error).split())
-            raise FileFormatError(f"{path}: not a readable trajectory file ({reason})") from None
-    missing = [k for k in keys if k not in data]
-    if missing:
-        raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise FileFormatError(f"{path}: expected format {FORMAT!r}, got {header!r:.80}")
-    for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
-        if not isinstance(header.get(key), kind):
-            raise FileFormatError(f"{path}: the header lacks {key}")
-    for name, value in (("k0", header["k0"]), *header["parameters"].items()):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
-            raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
-    split = [k for k in _SPLIT_AXES if k in data]
-    if split and len(split) < len(_SPLIT_AXES):
-        raise FileFormatError(f"{path}: of steps in parts it has {', '.join(split)} only")
-    for key, axes in (*_AXES.items(), *((k, _SPLIT_AXES[k]) for k in split)):
-        if data[key].ndim != axes:
-            raise FileFormatError(
-                f"{path}: expected an array {key} with {axes} axes, got shape {data[key].shape}"
-            )
-    n = len(data["u"])
-    expected = {
-        "t": (n + 1,),
-        "x": (n + 1, len(data["state_names"])),
-        "u": (n, len(data["input_names"])),
-        "multipliers": (n, len(data["multiplier_names"])),
-    }
-    if split:
-        parts, steps = len(data["split_steps"]), data["split_steps"]
-        expected["split_steps"] = expected["split_lengths"] = (parts,)
-        expected["split_x"] = (parts, len(data["state_names"]))
-        expected["split_multipliers"] = (parts, len(data["multiplier_names"]))
-        if not np.isin(steps, np.arange(n)).all():
-            raise FileFormatError(f"{path}: split_steps should be rows of steps, 0 to {n - 1}, got {steps}")
-    for key, shape in expected.items():
-        if data[key].shape != shape or data[key].dtype != np.float64:
-            raise FileFormatError(
-                f"{path}: expected {key} of shape {shape} and type float64, got "
-                f"{data[key].shape}, {data[key].dtype}"
-            )
-        if not np.isfinite(data[key]).all():
-            raise FileFormatError(f"{path}: {key} holds numbers that are not finite")
-    return data, header

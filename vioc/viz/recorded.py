@@ -12,7 +12,7 @@ import numpy as np
 
 from vioc.dynamics.description.system import System
 from vioc.errors import FileFormatError
-from vioc.maps.trajectory import read_file
+from vioc.maps.files import read_file
 
 
 @dataclass(frozen=True)

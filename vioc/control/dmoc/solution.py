@@ -20,6 +20,7 @@ from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.errors import StepError
 from vioc.maps.given import AsTrajectory
+from vioc.maps.joining import join
 from vioc.maps.switched import SwitchedMap
 from vioc.maps.trajectory import Trajectory
 
@@ -328,18 +329,7 @@ def _joined(problem: Problem, phases: list[PhaseSolution]) -> Trajectory | None:
     if len(runs) == 1 or len(names) > 2 or free:
         return None
     joints = problem.jumps[: len(runs) - 1]
-    jumps = [leap(run.map, jump) for run, jump in zip(runs, joints, strict=False)]
-    f = SwitchedMap([run.map for run in runs], [len(run) for run in runs], jumps)
-    multipliers = np.zeros((sum(map(len, runs)), len(f.multiplier_names)))
-    at = 0
-    for run in runs:
-        own = [f.multiplier_names.index(n) for n in run.map.multiplier_names]
-        multipliers[at : at + len(run), own] = run.multipliers
-        at += len(run)
-    t, x = ([getattr(runs[0], a), *(getattr(run, a)[1:] for run in runs[1:])] for a in "tx")
-    u = np.concatenate([run.u for run in runs])
-    whole = Trajectory(f, np.concatenate(t), np.concatenate(x), u, multipliers, k0=runs[0].k0)
-    return whole.on_its_step()
+    return join(*runs, jumps=[leap(run.map, jump) for run, jump in zip(runs, joints, strict=False)])
 
 
 def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -> np.ndarray:

@@ -19,10 +19,13 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.control.sweep.executors import results
-from vioc.control.sweep.store import Store, dumps
+from vioc.control.sweep.store import Store, dumps, outcomes, read_store
 from vioc.drawing import plots
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.tables import Table
 from vioc.progress import Progress as Bar
+
+ENDS = "error", "seconds"  # the last columns of a table
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,51 @@ class Sweep(Sequence):
             column.append(np.nan if source is None else source[name])
         return np.array(column)
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each task: ``task``, the names of its point and of its value, ``error``, ``seconds``.
+
+        A point or value that is no dict is ``point`` or ``value``; a name that both have is ``value.NAME``
+        of the value. Arrays are a column for each entry, ``x[0]``.
+        """
+        rows = []
+        for o in self.outcomes:
+            row: dict[str, Any] = {"task": o.index}
+            for what, given in (("point", o.point), ("value", o.value)):
+                found: dict[str, Any] = {}
+                named = given if isinstance(given, Mapping) else {} if given is None else {what: given}
+                for name, value in named.items():
+                    found |= _flat(str(name), value)
+                row |= {f"{what}.{n}" if n in row or n in ENDS else n: v for n, v in found.items()}
+            rows.append({**row, "error": o.error or "", "seconds": o.seconds})
+        return rows
+
+    def table(self) -> Table:
+        """`rows` as a `Table` for CSV, pandas and xarray; nan (of text "") where a task has no such entry."""
+        rows = self.rows
+        names = dict.fromkeys(n for row in rows for n in row if n not in ENDS)
+        columns = {}
+        for name in (*names, *ENDS):
+            values = [row.get(name) for row in rows]
+            texts = any(isinstance(v, str) for v in values)
+            columns[name] = np.array(
+                [("" if v is None else str(v)) if texts else np.nan if v is None else v for v in values]
+            )
+        return Table(columns, index=("task",), source="sweep")
+
+    @staticmethod
+    def read(path: str | os.PathLike) -> Sweep:
+        """What a store has: the outcomes that are there, of a sweep that may still be running.
+
+        Raises
+        ------
+        FileFormatError
+            If it is no store, or damaged.
+        """
+        header, records = read_store(path)
+        found = {i: Outcome(i, point, **result) for i, point, result in outcomes(records, header, path)}
+        return Sweep([found[i] for i in sorted(found)])
+
     def best(self, key: Callable[[Any], float]) -> Outcome:
         """The outcome whose value has the least `key`; RuntimeError if every task failed."""
         good = [o for o in self.outcomes if o.ok and not np.isnan(key(o.value))]
@@ -120,6 +168,17 @@ class Sweep(Sequence):
     def __repr__(self) -> str:
         seconds = sum(o.seconds for o in self.outcomes)
         return f"Sweep({len(self)} tasks, {len(self.failures)} failed, {seconds:.3g} s of work)"
+
+
+def _flat(name: str, value: Any) -> dict[str, Any]:
+    """A value by the name of its column, entries of arrays, lists and dicts by theirs."""
+    if isinstance(value, Mapping):
+        return {k: v for key, item in value.items() for k, v in _flat(f"{name}.{key}", item).items()}
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        return {k: v for i, item in enumerate(value) for k, v in _flat(f"{name}[{i}]", item).items()}
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.item()
+    return {name: value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)}
 
 
 class Progress(NamedTuple):
@@ -226,7 +285,7 @@ def sweep(
         for i, result in results(call, tasks, executor, workers):
             outcome = Outcome(i, points[i], **result)
             if kept is not None:
-                kept.append({"index": i, "outcome": result})
+                kept.append({"index": i, "point": points[i], "outcome": result})
             done[i] = outcome
             tell(outcome)
     except KeyboardInterrupt as stop:

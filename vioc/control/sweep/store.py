@@ -6,7 +6,6 @@ behind the last newline is cut off when the file is opened again.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Mapping
@@ -17,9 +16,12 @@ import numpy as np
 
 from vioc.errors import FileFormatError
 
-FORMAT = "vioc-sweep-1"
+FORMAT = "vioc-sweep-2"  # 1 had no points and arrays in base64
 ARRAY = "__array__"
-NUMBERS = "biufc"  # kinds of arrays that are kept
+KINDS = (  # of arrays that are kept: numbers that JSON holds to the bit
+    *("bool", "float16", "float32", "float64", "complex64", "complex128"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
 
 
 class Store:
@@ -78,15 +80,11 @@ class Store:
         FileFormatError
             If a record is something else; the file is closed then.
         """
-        found = []
-        for line, record in enumerate(self.records, 2):
-            if not _is_result(record, count):
-                self.close()
-                raise FileFormatError(
-                    f"{self.path}: line {line} is no result of this sweep; restore the file"
-                )
-            found.append((record["index"], record["outcome"]))
-        return found
+        try:
+            return [(i, result) for i, _, result in outcomes(self.records, {"tasks": count}, self.path)]
+        except FileFormatError:
+            self.close()
+            raise
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write a record; it is on the disk when this returns.
@@ -124,6 +122,17 @@ def read_store(path: str | os.PathLike) -> tuple[dict[str, Any], list[dict[str, 
     return header, records
 
 
+def outcomes(
+    records: list[dict[str, Any]], header: Mapping[str, Any], path: str | os.PathLike
+) -> list[tuple[int, Any, dict[str, Any]]]:
+    """Records as (index, point, result); FileFormatError if one is something else."""
+    count = header.get("tasks")
+    for line, record in enumerate(records, 2):
+        if type(count) is not int or not _is_result(record, count):
+            raise FileFormatError(f"{path}: line {line} is no result of this sweep; restore the file")
+    return [(record["index"], record["point"], record["outcome"]) for record in records]
+
+
 def dumps(value: Any) -> str:
     """One line of JSON; floats and arrays come back to the bit."""
     return json.dumps(_plain(value, "value"), separators=(",", ":"))
@@ -139,10 +148,10 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, np.generic):
         return _plain(value.item(), where)
     if isinstance(value, np.ndarray):
-        if value.dtype.kind not in NUMBERS:
+        if value.dtype.name not in KINDS:
             raise TypeError(f"{where}: arrays of {value.dtype} are not kept in files; give arrays of numbers")
-        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-        return {ARRAY: [value.dtype.str, list(value.shape), data]}
+        parts = np.stack([value.real, value.imag], axis=-1) if value.dtype.kind == "c" else value
+        return {ARRAY: [value.dtype.name, list(value.shape), parts.tolist()]}
     if isinstance(value, (list, tuple)):
         return [_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, Mapping):
@@ -160,9 +169,12 @@ def _array(item: dict[str, Any]) -> Any:
     if set(item) != {ARRAY}:
         return item
     dtype, shape, data = item[ARRAY]
-    if np.dtype(dtype).kind not in NUMBERS:
+    if dtype not in KINDS:
         raise ValueError(f"an array of {dtype}")
-    return np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()
+    if not dtype.startswith("complex"):
+        return np.array(data, dtype).reshape(shape)
+    parts = np.array(data, "float32" if dtype == "complex64" else "float64").reshape(*shape, 2)
+    return parts.view(dtype).reshape(shape)
 
 
 def _parse(lines: list[str], path: Path) -> list[dict[str, Any]]:
@@ -170,7 +182,7 @@ def _parse(lines: list[str], path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             record = loads(line)
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             record = None
         if not isinstance(record, dict) or (number == 1 and record.get("format") != FORMAT):
             what = "not the results of a sweep" if number == 1 else "damaged"
@@ -188,7 +200,7 @@ def _is_result(record: dict[str, Any], count: int) -> bool:
         return False
     error, trace, seconds = (result[name] for name in ("error", "traceback", "seconds"))
     texts = (error is None or isinstance(error, str)) and isinstance(trace, str)
-    return texts and type(seconds) in (int, float) and 0 <= seconds < 1e18
+    return "point" in record and texts and type(seconds) in (int, float) and 0 <= seconds < 1e18
 
 
 def _compare(found: dict[str, Any], ours: dict[str, Any], path: Path) -> None:

@@ -1,0 +1,128 @@
+"""Which columns of a table are which quantities of a map, and in which units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vioc.checks import few
+from vioc.errors import FileFormatError, ModelError
+from vioc.maps.tables import TIME, Table
+from vioc.names import quantity_name
+
+STEP, RUN, PARTS = "k", "run", "parts"
+OWN = (TIME, STEP, RUN, PARTS)  # columns that are no quantities
+
+
+def quantities_table(run: Any, names: Sequence[str]) -> Table:
+    """Quantities of a trajectory by their full names, with ``t`` and the step's number ``k``.
+
+    A quantity of steps stands in the row of the step's start; the last row has none.
+    """
+    f, n = run.map, len(run)
+    columns: dict[str, np.ndarray] = {TIME: run.t, STEP: run.k0 + np.arange(n + 1)}
+    units = {TIME: "s"}
+    for name in names:
+        values = run[name]
+        parts = {name: values}
+        if values.ndim > 1:
+            parts = {f"{name}[{i}]": column for i, column in enumerate(values.T)}
+        for part, column in parts.items():
+            if part in columns:
+                raise ModelError(f"a table has a column {part!r} already; leave this quantity out")
+            columns[part] = column if len(column) > n else np.append(column, np.nan)
+            units[part] = f.unit(name)
+    if run.splits:
+        parts_of = [len(run.splits[k]) if k in run.splits else 1 for k in range(n)]
+        columns[PARTS] = np.append(np.array(parts_of, float), np.nan)
+    return Table(columns, {n: u for n, u in units.items() if u}, (TIME,), "trajectory")
+
+
+def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
+    """What makes a trajectory of a map `f`: t, x, u, multipliers, k0, by the names in a table.
+
+    Raises
+    ------
+    FileFormatError
+        If a column is missing, unknown, of another unit, or lacks a number.
+    """
+    names = known_columns(table, f)
+    check_units(table, f, names)
+    found: dict[str, Any] = {}
+    groups = (
+        ("x", "", f.state_names),
+        ("u", "u.", f.input_names),
+        ("multipliers", "lambda.", f.multiplier_names),
+    )
+    lacking = [p + n for _, p, group in groups for n in group if p + n not in names]
+    lacking += [] if TIME in table else [TIME]
+    if lacking:
+        raise FileFormatError(
+            f"{table.source}: a trajectory of this map needs the columns {few(lacking)}, too"
+        )
+    if PARTS in table and (table.numbers(PARTS)[:-1] > 1).any():
+        raise FileFormatError(
+            f"{table.source}: has steps that were taken in parts, which only .npz files keep; save it as one"
+        )
+    rows = table.rows
+    if rows < 2:
+        raise FileFormatError(f"{table.source}: expected two rows or more, got {rows}")
+    found["t"] = table.numbers(TIME)
+    if not (np.diff(found["t"]) > 0).all():
+        raise FileFormatError(f"{table.source}: times t should be rising numbers")
+    for key, prefix, group in groups:
+        n = rows if key == "x" else rows - 1
+        found[key] = np.zeros((n, len(group)))
+        for i, name in enumerate(group):
+            found[key][:, i] = table.numbers(names[prefix + name])[:n]
+        bad = np.argwhere(~np.isfinite(found[key]))
+        if len(bad):
+            row, column = bad[0]
+            raise FileFormatError(
+                f"{table.source}: {prefix}{group[column]} has no number at t = {found['t'][row]:g} s"
+            )
+    first = table.numbers(STEP)[0] if STEP in table else found["t"][0] / f.dt
+    if abs(first - round(first)) > 1e-6:
+        raise FileFormatError(
+            f"{table.source}: begins at t = {found['t'][0]:g} s, between two steps of {f.dt:g} s; give "
+            "a column k with the numbers of the steps, or times that begin elsewhere"
+        )
+    found["k0"] = round(float(first))
+    return found
+
+
+def known_columns(table: Table, f: Any) -> dict[str, str]:
+    """Columns by the full name of the quantity of `f` that each is; FileFormatError for unknown ones."""
+    found: dict[str, str] = {}
+    for column in table:
+        if column in OWN:
+            continue
+        try:
+            full = quantity_name(f, column, table.source)
+        except ModelError as error:
+            raise FileFormatError(
+                f"{error}. Columns that are none of the map's: leave them out by table.only(...), or rename "
+                "them by table.renamed(...)"
+            ) from None
+        if full in found:
+            raise FileFormatError(f"{table.source}: {found[full]!r} and {column!r} are the same quantity")
+        found[full] = column
+    return found
+
+
+def check_units(table: Table, f: Any, names: Mapping[str, str]) -> None:
+    """FileFormatError unless units, where both sides have one, are the map's (SI)."""
+    own = {TIME: (TIME, "s")} | {full: (column, f.unit(full)) for full, column in names.items()}
+    for column, wanted in own.values():
+        got = table.units.get(column, "")
+        if got and wanted and _plain(got) != _plain(wanted):
+            raise FileFormatError(
+                f"{table.source}: {column!r} is in {got}, expected {wanted}; convert it, and name it "
+                f"{column} [{wanted}]"
+            )
+
+
+def _plain(unit: str) -> str:
+    return unit.replace("²", "^2").replace("³", "^3").replace("*", " ").replace("·", " ").strip()

@@ -1,0 +1,137 @@
+"""The file of a trajectory: arrays with their names, whole or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vioc.errors import FileFormatError
+
+FORMAT = "vioc-trajectory-1"
+
+
+def whole_file(path: str | os.PathLike, suffix: str = ".npz") -> Path:
+    """The path with `suffix` where it has none; FileNotFoundError where its folder does not exist."""
+    path = Path(path)
+    path = path if path.suffix else path.with_suffix(suffix)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: no such folder {path.parent}; make it first")
+    return path
+
+
+def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
+    """Let `write` fill a stream of bytes that takes the place of `path` once it is whole."""
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(scratch, 0o666 & ~mask)  # mkstemp's own mode keeps everybody else out
+        with os.fdopen(handle, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(scratch)
+        raise
+    return path
+
+
+_AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_names": 1, "multiplier_names": 1}
+_SPLIT_AXES = {"split_steps": 1, "split_lengths": 1, "split_x": 2, "split_multipliers": 2}  # if there are any
+
+
+def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and header of a saved trajectory of any map, checked for kind, shape and finiteness.
+
+    Returns
+    -------
+    dict of arrays
+        ``t``, ``x``, ``u``, ``multipliers``, and the names ``state_names``, ``input_names``,
+        ``multiplier_names``; of steps that were taken in parts ``split_steps``, the row of each part, and
+        ``split_lengths``, ``split_x``, ``split_multipliers``.
+    dict
+        ``identity`` of the map, ``parameters``, ``k0``.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is not a trajectory, or is damaged.
+    FileNotFoundError, IsADirectoryError
+        If there is no such file.
+    """
+    path = Path(path)
+    keys = (*_AXES, "header")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder, expected a trajectory file (.npz)")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such trajectory file")
+    with open(path, "rb") as stream:
+        archive = stream.read(2) == b"PK"
+        stream.seek(0)
+        try:
+            if not archive:
+                raise ValueError("not an .npz archive; Trajectory.save and `vioc simulate --save` write one")
+            stored = np.load(stream, allow_pickle=False)
+            entries = set(stored) if isinstance(stored, np.lib.npyio.NpzFile) else set()
+            data = {k: stored[k] for k in (*keys, *_SPLIT_AXES) if k in entries}
+            for key, value in data.items():
+                if not isinstance(value, np.ndarray):
+                    raise ValueError(f"{key} is no array")
+                if key.endswith("_names"):
+                    data[key] = np.array([str(n) for n in value.ravel()], dtype=str).reshape(value.shape)
+            header = json.loads(str(data["header"])) if "header" in data else None
+        except Exception as error:  # damage inside an archive raises whatever its readers trip over
+            reason = "it holds pickled objects" if "pickle" in str(error) else " ".join(str(error).split())
+            raise FileFormatError(f"{path}: not a readable trajectory file ({reason})") from None
+    missing = [k for k in keys if k not in data]
+    if missing:
+        raise FileFormatError(f"{path}: not a saved trajectory: it lacks {', '.join(missing)}")
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FileFormatError(f"{path}: expected format {FORMAT!r}, got {header!r:.80}")
+    for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
+        if not isinstance(header.get(key), kind):
+            raise FileFormatError(f"{path}: the header lacks {key}")
+    for name, value in (("k0", header["k0"]), *header["parameters"].items()):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
+            raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
+    split = [k for k in _SPLIT_AXES if k in data]
+    if split and len(split) < len(_SPLIT_AXES):
+        raise FileFormatError(f"{path}: of steps in parts it has {', '.join(split)} only")
+    for key, axes in (*_AXES.items(), *((k, _SPLIT_AXES[k]) for k in split)):
+        if data[key].ndim != axes:
+            raise FileFormatError(
+                f"{path}: expected an array {key} with {axes} axes, got shape {data[key].shape}"
+            )
+    n = len(data["u"])
+    expected = {
+        "t": (n + 1,),
+        "x": (n + 1, len(data["state_names"])),
+        "u": (n, len(data["input_names"])),
+        "multipliers": (n, len(data["multiplier_names"])),
+    }
+    if split:
+        parts, steps = len(data["split_steps"]), data["split_steps"]
+        expected["split_steps"] = expected["split_lengths"] = (parts,)
+        expected["split_x"] = (parts, len(data["state_names"]))
+        expected["split_multipliers"] = (parts, len(data["multiplier_names"]))
+        if not np.isin(steps, np.arange(n)).all():
+            raise FileFormatError(f"{path}: split_steps should be rows of steps, 0 to {n - 1}, got {steps}")
+    for key, shape in expected.items():
+        if data[key].shape != shape or data[key].dtype != np.float64:
+            raise FileFormatError(
+                f"{path}: expected {key} of shape {shape} and type float64, got "
+                f"{data[key].shape}, {data[key].dtype}"
+            )
+        if not np.isfinite(data[key]).all():
+            raise FileFormatError(f"{path}: {key} holds numbers that are not finite")
+    return data, header

@@ -1,0 +1,124 @@
+"""`join`: runs one behind the other as one trajectory, of one map or of phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vioc.maps.given import trajectory_of
+from vioc.maps.switched import SwitchedMap
+from vioc.maps.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    import casadi as ca
+
+    from vioc.maps.protocol import OneStepMap
+
+GAP = 1e-9  # relative to 1 + |x|: ends and starts nearer than this are one state
+
+
+def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Trajectory:
+    """Runs one behind the other as one trajectory.
+
+    Parameters
+    ----------
+    *runs : Trajectory, or what has one
+        Each begins where the one before ends. Their times follow that of the first.
+    jumps : sequence of (casadi.Function or None), optional
+        Of each joint, as `SwitchedMap` takes them; what jumps need not begin where the one before ends.
+
+    Returns
+    -------
+    Trajectory
+        Of their map, where it is the same but for the length of steps; else of a `SwitchedMap` of theirs.
+
+    Raises
+    ------
+    ValueError
+        If one begins elsewhere, the maps have other states or inputs, or a map that depends on time would
+        take its steps at another time.
+    """
+    found = [trajectory_of(run) for run in runs]
+    for i, run in enumerate(found):
+        if not isinstance(run, Trajectory):
+            raise TypeError(f"join: entry {i} is {type(run).__name__}, expected a trajectory")
+    if not found:
+        raise ValueError("join: expected runs, got none")
+    if jumps is not None and len(jumps) != len(found) - 1:
+        raise ValueError(f"jumps: expected {len(found) - 1}, one for each joint, got {len(jumps)}")
+    joints: list[Any] = [None] * (len(found) - 1) if jumps is None else list(jumps)
+    step = found[0].k0
+    for i, run in enumerate(found):
+        if run.k0 != step and _is_timed(run.map):
+            raise ValueError(
+                f"join: run {i} begins at step {run.k0}, here it would at {step}, and its map depends "
+                f"on time; roll it out with k0={step}"
+            )
+        step += len(run)
+    for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
+        if a.map.state_names != b.map.state_names:
+            raise ValueError(f"join: runs {i} and {i + 1} have other states")
+        off = np.abs(a.map.difference(a.x[-1], b.x[0]))
+        if jump is None and not off.max(initial=0.0) <= GAP * (1 + np.abs(a.x[-1]).max(initial=0.0)):
+            worst = a.map.error_names[int(np.argmax(off))]
+            raise ValueError(
+                f"join: run {i + 1} does not begin where run {i} ends: {worst} is off by {off.max():.3g}; "
+                "roll it out from there, f.rollout(run.x[-1], U)"
+            )
+    first = found[0]
+    alike = _what(first.map)
+    if len(found) == 1:
+        return first
+    if jumps is None and all(_what(run.map) == alike for run in found):
+        return _one_behind_another(found, first.map)
+    parts, leaps = [], []
+    for run, jump in zip(found, [*joints, None], strict=True):
+        f, pieces = run.map, [run]
+        if isinstance(f, SwitchedMap):
+            if run.k0 or f.periodic or len(run) < sum(f.steps_of[:-1]) + 1:
+                raise ValueError(
+                    "join: of phases only whole motions are joined, begun at step 0, not periodic"
+                )
+            pieces, inner = f.parts_of(run), list(f.jumps)
+            leaps += inner
+        parts += pieces
+        leaps.append(jump)
+    switched = SwitchedMap([p.map for p in parts], [len(p) for p in parts], leaps[:-1])
+    return _one_behind_another(parts, switched)
+
+
+def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory:
+    names, multipliers, splits, times, at = f.multiplier_names, [], {}, [runs[0].t], 0
+    for run in runs:
+        columns = [names.index(n) for n in run.map.multiplier_names]
+        own = np.zeros((len(run), len(names)))
+        own[:, columns] = run.multipliers
+        multipliers.append(own)
+        for k, split in run.splits.items():
+            wide = np.zeros((len(split), len(names)))
+            wide[:, columns] = split.multipliers
+            splits[at + k] = split._replace(multipliers=wide)
+        if at:
+            behind = times[-1][-1]
+            times.append(run.t[1:] if run.t[0] == behind else behind + (run.t[1:] - run.t[0]))
+        at += len(run)
+    x = np.concatenate([runs[0].x, *(run.x[1:] for run in runs[1:])])
+    u, t = np.concatenate([run.u for run in runs]), np.concatenate(times)
+    whole = Trajectory(f, t, x, u, np.concatenate(multipliers), k0=runs[0].k0, splits=splits)
+    return whole.on_its_step()
+
+
+def _what(f: OneStepMap) -> Any:
+    """What two maps must have alike for one trajectory: all but the length of steps."""
+    return {k: v for k, v in f.identity().items() if k != "dt"}, f.parameters
+
+
+def _is_timed(f: OneStepMap) -> bool:
+    """Whether a map's steps depend on their number, as far as it tells."""
+    if isinstance(f, SwitchedMap):
+        return any(map(_is_timed, f.maps))
+    if f.explicit is not None:
+        return bool(f.explicit.jac_sparsity(0, 2).nnz())
+    return f.residual is None or bool(f.residual.jac_sparsity(0, 4).nnz())
