@@ -127,7 +127,7 @@ class Trajectory:
             return self.part(start, max(start, end))
         if not isinstance(name, str):
             raise TypeError(
-                f"a trajectory is indexed by steps a:b or by the name of a quantity, got {name!r}"
+                f"a trajectory is indexed by the name of a quantity, got {name!r}; steps are a slice, a:b"
             )
         return self.map.along(self, name)
 
