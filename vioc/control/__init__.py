@@ -42,6 +42,7 @@ from vioc.control.identification.identify import identify
 from vioc.control.identification.records import Record
 from vioc.control.optimizing import optimize, optimize_constrained
 from vioc.control.polishing import polish
+from vioc.control.problem.pose import pose, pose_error
 from vioc.control.problem.result import Result
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator, dlqr
@@ -93,6 +94,8 @@ __all__ = [
     "optimize_constrained",
     "optimize_ddp",
     "polish",
+    "pose",
+    "pose_error",
     "project",
     "projection_gains",
     "quadratic",

@@ -7,19 +7,21 @@ shared by everything that asks for it. `Kinematics` evaluates it on numbers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_value, check_array, near_misses
+from vioc.checks import as_names, as_value, check_array, near_misses
+from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.tree_recursions import local_pose
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.description.system import System
+from vioc.dynamics.inverse import WIDE, Found, InverseKinematics, targets_of
 from vioc.errors import ModelError
 
 
@@ -160,6 +162,8 @@ class Kinematics:
     Parameters
     ----------
     system : System
+    backend : {"virtual", "compiled", "auto"}
+        What runs `inverse`.
     **parameters : float
         Values of declared parameters other than their defaults.
 
@@ -169,14 +173,15 @@ class Kinematics:
     are zero). Each derivative is an exact CasADi function, built at its first use and kept.
     """
 
-    def __init__(self, system: System, **parameters: float):
-        self.system = system
+    def __init__(self, system: System, *, backend: str = "virtual", **parameters: float):
+        self.system, self.backend = system, Backend(backend)
         self.graph = FrameGraph(system)
         self._theta = np.array(list({**system.parameters, **parameters}.values()), float)
         if len(self._theta) != len(system.parameters):
             unknown = sorted(set(parameters) - set(system.parameters))
             raise ValueError(f"unknown parameters {unknown}; known are {list(system.parameters)}")
         self._functions: dict[tuple, Evaluator] = {}
+        self._solvers: dict[tuple, InverseKinematics] = {}
 
     def __repr__(self) -> str:
         system = self.system
@@ -210,6 +215,142 @@ class Kinematics:
     def jacobian(self, frame: str, q: Any) -> np.ndarray:
         """Body Jacobian J^b (6, nq), rows (linear, angular) ([T] IV-E)."""
         return self.body_velocity(frame, q, None, by="v")
+
+    # -- the other way round ------------------------------------------------------------------------
+
+    def inverse(
+        self,
+        targets: Mapping[str, Any],
+        guess: Any = None,
+        *,
+        bounds: Mapping[str, Any] | None = None,
+        fixed: Iterable[str] = (),
+        tries: int = 50,
+        tolerance: float = 1e-10,
+        seed: int = 0,
+    ) -> Found:
+        """Configurations at which frames are at poses or points, within limits; constraints hold, too.
+
+        Damped Gauss-Newton from the guess, then from random configurations within the limits
+        (docs/maths/arms.md).
+
+        Parameters
+        ----------
+        targets : dict of frame to (4, 4) pose, (3,) position, or N of either
+            In the world, m. What is left free of a redundant arm is as the guess leads there.
+        guess : (nq,), (N, nq) or dict by name, optional
+            Default the middle of the limits, and 0 where there are none.
+        bounds : dict of str to (lower, upper), optional
+            Of variables; such as ``robot.bounds("position")``. Others in it are passed over.
+        fixed : names
+            Variables that stay as guessed. Kinematic ones move.
+        tries : int
+            Guesses at most, of each target.
+        tolerance : float
+            Largest error of positions (m), turns (rad) and constraints.
+        seed : int
+            Of the random guesses.
+
+        Returns
+        -------
+        Found
+            Not converged where no try arrives: out of reach, or more tries are needed.
+        """
+        frames, rows, single = targets_of(targets)
+        low, high, free, q0 = self._limits(bounds, guess, fixed)
+        starts = np.array(np.broadcast_to(q0, (len(rows), len(low))), float)
+        found = self._inverse(frames).solve(
+            *(rows, np.clip(starts, low, high), low, high, free, self._theta),
+            tries=int(tries),
+            tolerance=float(tolerance),
+            rng=np.random.default_rng(seed),
+        )
+        one = single and len(q0) == 1
+        q, error, converged, attempts = (a[0] if one else a for a in found)
+        return Found(q, error, converged, attempts, self.system.variables)
+
+    def inverses(
+        self,
+        targets: Mapping[str, Any],
+        seeds: Any = 100,
+        *,
+        apart: float = 1e-3,
+        seed: int = 0,
+        **options: Any,
+    ) -> np.ndarray:
+        """Configurations (k, nq) that attempts from many seeds arrive at, those near the first seed first.
+
+        Parameters
+        ----------
+        targets : as for `inverse`, one
+        seeds : int or (S, nq)
+            Configurations to begin from; a number of them is drawn within the limits.
+        apart : float
+            Two whose variables differ by less, angles without limits modulo a turn, are one, rad and m.
+        **options
+            ``bounds``, ``fixed``, ``tolerance`` as for `inverse`.
+        """
+        low, high, _, middle = self._limits(options.get("bounds"), options.get("guess"), ())
+        if np.ndim(seeds) == 0:
+            span = np.maximum(low, -WIDE), np.minimum(high, WIDE)
+            drawn = np.random.default_rng(seed).uniform(*span, (int(seeds) - 1, len(low)))
+            seeds = np.concatenate([middle, drawn])
+        seeds = np.atleast_2d(np.asarray(seeds, float))
+        many = {
+            name: np.broadcast_to(value, (len(seeds), *np.shape(value))) for name, value in targets.items()
+        }
+        found = self.inverse(many, seeds, tries=1, **options)
+        q = found.q[found.converged]
+        endless = np.array(
+            [n in self._angles and np.isinf(b - a) for n, a, b in zip(found.names, low, high, strict=True)]
+        )
+        q[:, endless] -= 2 * np.pi * np.round((q[:, endless] - seeds[0][endless]) / (2 * np.pi))
+        result: list[np.ndarray] = []
+        for one in q[np.argsort(np.linalg.norm(q - seeds[0], axis=1), kind="stable")]:
+            if all(np.abs(one - other).max() > apart for other in result):
+                result.append(one)
+        return np.array(result).reshape(-1, len(low))
+
+    @property
+    def _angles(self) -> set[str]:
+        transforms = (node.frame.transform for node in self.system.nodes)
+        return {t.variable.name for t in transforms if t.variable and t.rotational}
+
+    def _limits(self, bounds: Any, guess: Any, fixed: Iterable[str]) -> tuple[np.ndarray, ...]:
+        """Lower and upper limits (nq,), 1 for variables that move, and guesses (1 or N, nq)."""
+        names = self.system.variables
+        low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
+        for name, value in (bounds or {}).items():
+            if name in names:
+                pair = value if isinstance(value, (tuple, list)) else (-value, value)
+                low[names.index(name)], high[names.index(name)] = (
+                    default if b is None else float(b)
+                    for b, default in zip(pair, (-np.inf, np.inf), strict=True)
+                )
+        if (low > high).any():
+            raise ValueError(
+                f"bounds: {names[int(np.argmax(low > high))]}: the lower limit is above the upper one"
+            )
+        free = np.ones(len(names))
+        free[[self.system.variable_index(n) for n in as_names(fixed)]] = 0.0
+        if np.ndim(guess) == 2:
+            q0 = check_array(guess, np.shape(guess)[:1] + (len(names),), "guess", names)
+        elif guess is None:
+            with np.errstate(invalid="ignore"):
+                q0 = np.nan_to_num(0.5 * (low + high), nan=0.0, posinf=0.0, neginf=0.0)[None]
+        else:
+            q0 = self.configuration(guess)[None]
+        still = free == 0
+        low[still], high[still] = -np.inf, np.inf
+        return low, high, free, q0
+
+    def _inverse(self, frames: list[tuple[str, bool]]) -> InverseKinematics:
+        key = ("inverse", *frames)
+        if key not in self._solvers:
+            g = self.graph
+            h = vec.column(c.value(g) for c in self.system.constraints)
+            self._solvers[key] = InverseKinematics(g, h, frames, self.backend)
+        return self._solvers[key]
 
     def _evaluate(self, what: str, frame: str, by: str, q: Any, v: Any) -> np.ndarray:
         if set(by) - set("qv"):

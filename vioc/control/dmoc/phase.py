@@ -223,7 +223,7 @@ class Phase:
         bounds = (self.bounds or {}).items()
         rows += [bound(f, name, value, self.steps) for name, value in bounds if name not in unknowns]
         for where, end in zip(("start", "end"), self._ends, strict=True):
-            rows += [end_condition(f, n, v, where) for n, v in end.items() if n not in f.state_names]
+            rows += [end_condition(f, n, v, where, end) for n, v in end.items() if n not in f.state_names]
         for c in rows:
             self.row_limits(c)
         return tuple(rows)

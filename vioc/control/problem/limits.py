@@ -10,6 +10,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names, check_array
+from vioc.control.problem.pose import turn
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity, in_order
 
@@ -152,11 +153,17 @@ def bound(f: OneStepMap, name: str, value: Any, steps: int) -> Constraint:
     return replace(c, lower=low, upper=high)
 
 
-def end_condition(f: OneStepMap, name: str, value: Any, where: str) -> Constraint:
-    """The constraint that a value or a range of a quantity is for the first or the last state."""
+def end_condition(f: OneStepMap, name: str, value: Any, where: str, among: Mapping[str, Any]) -> Constraint:
+    """The constraint that a value or a range of a quantity is for the first or the last state.
+
+    Of an orientation whose three numbers are all `among` the conditions it is the turn from there: it holds
+    at half a turn, too, where rotation vectors jump.
+    """
+    turned = turn(f, name, among)
+    value, expression = (value, f.quantity(name)) if turned is None else (0.0, turned)
     what = f"{'initial' if where == 'start' else 'final'} {name}"
     low, high = limits(value, 1, what, number="equal")
-    c = Constraint(what, f.quantity(name), low, high, where)
+    c = Constraint(what, expression, low, high, where)
     c.check(f)
     return c
 

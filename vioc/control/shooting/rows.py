@@ -56,7 +56,8 @@ def collected(
             )
         c.check(f)
         found.append(c)
-    found += [end_condition(f, n, v, "end") for n, v in end_values(f, final, "final").items()]
+    ends = end_values(f, final, "final")
+    found += [end_condition(f, n, v, "end", ends) for n, v in ends.items()]
     check_distinct(found)
     return found
 

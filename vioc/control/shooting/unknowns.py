@@ -97,7 +97,7 @@ class Unknowns:
             if name in names and low[0] == high[0] and f.ndx == f.nx:
                 given[names.index(name)] = True
             else:
-                self._rows.append(end_condition(f, name, value, "start"))
+                self._rows.append(end_condition(f, name, value, "start", self.known))
         if self.free_start:
             settled = {n for n, known in zip(names, given, strict=True) if known}
             loose = loose_start(f, settled | {names[j] for j in self.shifts})

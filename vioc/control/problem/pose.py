@@ -1,0 +1,110 @@
+"""Poses of frames as goals, ends and constraints; of an orientation log(R_d' R) (docs/maths/arms.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.errors import ModelError
+from vioc.maps.orientation import AXES, component, rotation_vector
+from vioc.maps.protocol import OneStepMap
+
+
+def pose(frame: str, position: Any = None, rotation: Any = None) -> dict[str, float]:
+    """A pose by the names of quantities: for `goal=`, ``final=``, ``initial=`` and weights' names.
+
+    Parameters
+    ----------
+    frame : str
+    position : (3,) or (4, 4), optional
+        m, in the world; a (4, 4) pose is both.
+    rotation : (3, 3), (3,) or an object with ``as_matrix()``, optional
+        A matrix, a rotation vector (rad), or scipy's `Rotation`.
+
+    Returns
+    -------
+    dict
+        ``{"FRAME:x": ..., "FRAME:rx": ...}`` of what is given.
+
+    Examples
+    --------
+    >>> final = pose("hand", [0.5, 0, 0.4], Rotation.from_euler("x", 180, degrees=True)) | at_rest
+    """
+    position, R = _given(frame, position, rotation)
+    found = (
+        {} if position is None else {f"{frame}:{a}": float(c) for a, c in zip("xyz", position, strict=True)}
+    )
+    if R is not None:
+        from scipy.spatial.transform import Rotation  # here, because importing it takes a while
+
+        vector = Rotation.from_matrix(R).as_rotvec()
+        found |= {f"{frame}:{a}": float(c) for a, c in zip(AXES, vector, strict=True)}
+    return found
+
+
+def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = None) -> ca.SX:
+    """p - p_d (m, in the world) above log(R_d' R) (rad, in the axes of R_d), in ``f.symbols``.
+
+    For costs and constraints along the path: ``Constraint("upright", pose_error(f, "cup", rotation=R)[:2],
+    -0.1, 0.1)``. Arguments as for `pose`; what is not given has no rows.
+    """
+    position, R = _given(frame, position, rotation)
+    rows = []
+    if position is not None:
+        there = ca.vertcat(*(f.quantity(f"{frame}:{axis}") for axis in "xyz"))
+        rows.append(there - ca.DM(position))
+    if R is not None:
+        now = f.rotation(frame)
+        if now is None:
+            raise ModelError(f"{type(f).__name__} has no orientation of {frame!r}")
+        rows.append(rotation_vector(ca.DM(R).T @ now))
+    return ca.vertcat(*rows)
+
+
+def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
+    """The entry ``FRAME:rx`` of log(R_d' R), where all three of R_d are numbers `among` what is asked for.
+
+    None otherwise: then the quantity itself is meant.
+    """
+    owner = component(name)
+    R = None if owner is None else f.rotation(owner[0])
+    if owner is None or R is None:
+        return None
+    values = [among.get(f"{owner[0]}:{axis}") for axis in AXES]
+    if any(v is None or np.ndim(v) for v in values):
+        return None
+    from scipy.spatial.transform import Rotation
+
+    wanted = Rotation.from_rotvec(np.array(values, float)).as_matrix()
+    return rotation_vector(ca.DM(wanted).T @ R)[owner[1]]
+
+
+def _given(frame: str, position: Any, rotation: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Position (3,) and matrix (3, 3), checked."""
+    if np.shape(position) == (4, 4):
+        if rotation is not None:
+            raise ModelError(f"pose of {frame!r}: a (4, 4) pose has its rotation, got one beside it")
+        whole = np.asarray(position, float)
+        position, rotation = whole[:3, 3], whole[:3, :3]
+    if position is None and rotation is None:
+        raise ModelError(f"pose of {frame!r}: expected a position, a rotation, or both")
+    if position is not None:
+        position = np.asarray(position, float)
+        if position.shape != (3,) or not np.isfinite(position).all():
+            raise ModelError(f"pose of {frame!r}: position: expected 3 numbers (m), got {position.tolist()}")
+    if rotation is None:
+        return position, None
+    R = np.asarray(rotation.as_matrix() if hasattr(rotation, "as_matrix") else rotation, float)
+    if R.shape == (3,) and np.isfinite(R).all():
+        from scipy.spatial.transform import Rotation
+
+        R = Rotation.from_rotvec(R).as_matrix()
+    if R.shape != (3, 3) or not np.abs(R @ R.T - np.eye(3)).max() < 1e-9 or np.linalg.det(R) < 0:
+        raise ModelError(
+            f"pose of {frame!r}: rotation: expected a matrix, a rotation vector or scipy's Rotation, got "
+            f"{R.tolist()}"
+        )
+    return position, R
