@@ -7,8 +7,8 @@ from scipy.spatial.transform import Rotation
 
 import vioc
 from studies.arm_reaching import START, arm
-from vioc import Mass, MidpointVI, System
-from vioc.control import check_derivatives, quadratic
+from vioc import Mass, MidpointVI, ModelError, System
+from vioc.control import check_derivatives, optimize, pose, pose_error, quadratic
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.maps.delay import DelayedMap
 from vioc.maps.orientation import AXES, rotation_vector
@@ -60,6 +60,70 @@ def test_quantities_of_an_arm(kind):
     np.testing.assert_allclose(got, arm_rotation(q).as_rotvec(), atol=1e-13)
     assert {f.unit(name) for name in NAMES} == {"rad"} and set(NAMES) <= set(f.quantity_names())
     assert f.rotation("nobody") is None
+
+
+@pytest.mark.parametrize("kind", ["midpoint", "runge-kutta", "maximal"])
+def test_velocities_of_frames(kind):
+    """Against complex-step rates of the place and the orientation along a straight line in the joints."""
+    make = {"midpoint": MidpointVI, "runge-kutta": vioc.RungeKutta, "maximal": MaximalVI}[kind]
+    f = make(arm(), 0.01)
+    q, v = RNG.uniform(-0.4, 0.4, 7), RNG.standard_normal(7)
+    names = f.system.variables
+    x = f.initial_state(dict(zip(names, q, strict=True)), dict(zip(names, v, strict=True)))
+    wanted = [f"{kind}.tool:{axis}" for kind in ("v", "w", "vb", "wb") for axis in "xyz"]
+    s = f.symbols
+    got = ca.Function("v", [s.x, s.parameters], [ca.vertcat(*map(f.quantity, wanted))])(x, f.theta).full()[
+        :, 0
+    ]
+    kinematics, R = vioc.Kinematics(f.system), arm_rotation(q).as_matrix()
+    body = kinematics.jacobian("tool", q) @ v
+    rate = np.tensordot(kinematics.position("tool", q, order=1), v, 1)
+    turned = np.tensordot(kinematics.pose("tool", q, order=1)[:3, :3], v, 1) @ R.T
+    world = np.array([turned[2, 1], turned[0, 2], turned[1, 0]])
+    expected = np.concatenate([rate, world, body])
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(R @ body[3:], world, rtol=0, atol=1e-13)
+    assert f.unit("v.tool:x") == "m/s" and f.unit("wb.tool:z") == "rad/s"
+    assert set(wanted) <= set(f.quantity_names())
+
+
+POINTING_DOWN = Rotation.from_euler("xyz", [np.pi, 0, 0.4])  # half a turn, where rotation vectors jump
+
+
+def test_a_pose_is_an_end():
+    f = MidpointVI(arm(), 0.05)
+    still = {f"v.{n}": 0.0 for n in f.system.variables}
+    goal = pose("tool", [0.3, -0.2, 0.4], POINTING_DOWN)
+    assert np.linalg.norm([goal[n] for n in NAMES]) == pytest.approx(np.pi, abs=1e-12)
+    cost = quadratic(f, R=1e-4, Q={n: 1.0 for n in still})
+    run = optimize(f, cost, x0=f.initial_state(START), steps=12, final=goal | still)
+    T = vioc.Kinematics(f.system).pose("tool", run.x[-1][:7])
+    np.testing.assert_allclose(T[:3, 3], [0.3, -0.2, 0.4], rtol=0, atol=1e-8)
+    turn = POINTING_DOWN.inv() * Rotation.from_matrix(T[:3, :3])
+    assert turn.magnitude() < 1e-8
+    # nearly there, a constraint along the path asks for the same by the same error
+    error = pose_error(f, "tool", rotation=POINTING_DOWN)
+    at = ca.Function("e", [f.symbols.x, f.symbols.parameters], [error])(run.x[-1], f.theta)
+    assert np.abs(at.full()).max() < 1e-8
+
+
+def test_poses_that_are_none():
+    with pytest.raises(ModelError, match="expected a position, a rotation, or both"):
+        pose("tool")
+    with pytest.raises(ModelError, match="rotation: expected a matrix"):
+        pose("tool", rotation=2 * np.eye(3))
+    with pytest.raises(ModelError, match=r"position: expected 3 numbers \(m\), got \[1.0, 2.0\]"):
+        pose("tool", [1, 2])
+    T = np.eye(4)
+    T[:3, 3] = 1, 2, 3
+    assert pose("tool", T) == {
+        "tool:x": 1,
+        "tool:y": 2,
+        "tool:z": 3,
+        "tool:rx": 0,
+        "tool:ry": 0,
+        "tool:rz": 0,
+    }
 
 
 def test_errors_are_turns_from_the_goal():

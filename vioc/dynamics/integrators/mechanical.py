@@ -34,6 +34,7 @@ from vioc.dynamics.redundancy import least_norm
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
 from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
+from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.implicit import Equations, Implicit
 from vioc.maps.kernel import KernelMap, shared
@@ -65,7 +66,8 @@ class MechanicalMap(KernelMap):
     -----
     Quantities (`quantity`) beside the protocol's: ``v.NAME`` velocities by the Legendre transform,
     ``kinetic``, ``potential``, ``energy``, ``FRAME:x`` (y, z) positions of named frames, ``FRAME:rx`` (ry,
-    rz) their rotation vectors, ``h.NAME`` values of holonomic constraints, ``force.NAME`` the constraint
+    rz) their rotation vectors, ``v.FRAME:x``, ``w.FRAME:x`` their velocities (`vioc.dynamics.velocities`),
+    ``h.NAME`` values of holonomic constraints, ``force.NAME`` the constraint
     force -lambda/dt with [T] (36a)'s sign, dt the time for which a step's impulse stands (its length, where
     all are equal),
     ``tension.NAME`` the pull of a string or rod, N, at the start of each step. Both are half as large at
@@ -244,6 +246,9 @@ class MechanicalMap(KernelMap):
             return self._tension(rest)
         if name in ("kinetic", "potential", "energy"):
             return self._energies[("kinetic", "potential", "energy").index(name)]
+        moving = velocity(name, system.frame_names)
+        if moving is not None:
+            return self._at_rates(moving.of(self.lagrangian.graph))
         frame, _, axis = name.rpartition(":")
         if frame in system.frame_names and axis in ("x", "y", "z"):
             q, theta = self._q_and_parameters
@@ -272,6 +277,7 @@ class MechanicalMap(KernelMap):
             "potential",
             "energy",
             *(f"{frame}:{axis}" for frame in system.frame_names for axis in ("x", "y", "z", *AXES)),
+            *velocity_names(system.frame_names),
             *(f"h.{n}" for n in self._holonomic),
             *(f"force.{n}" for n in system.constraint_names),
             *(f"tension.{n}" for n in self._distances),
@@ -293,6 +299,9 @@ class MechanicalMap(KernelMap):
             return "N"
         if name in ("kinetic", "potential", "energy"):
             return "J"
+        moving = velocity(name, self.system.frame_names)
+        if moving is not None:
+            return moving.unit
         if ":" in name:
             return "rad" if component(name) else "m"
         name = rest if base == "u" else name
@@ -422,12 +431,15 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _energies(self) -> tuple[ca.SX, ca.SX, ca.SX]:
-        lag, g = self.lagrangian, self.lagrangian.graph
-        f = ca.Function("energies", [g.q_vector, g.v_vector, g.parameters], [lag.T, lag.V], OPTIONS)
-        q, theta = self._q_and_parameters
-        v = ca.vertcat(self._velocity_expression, vec.part(self.symbols.x, self.nq + self.nd))
-        T, V = f(q, v, theta)
+        T, V = ca.vertsplit(self._at_rates(ca.vertcat(self.lagrangian.T, self.lagrangian.V)))
         return T, V, T + V
+
+    def _at_rates(self, expression: ca.SX) -> ca.SX:
+        """What is written in configurations and rates, in the symbols of the map."""
+        g = self.lagrangian.graph
+        f = ca.Function("at_rates", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
+        q, theta = self._q_and_parameters
+        return f(q, ca.vertcat(self._velocity_expression, vec.part(self.symbols.x, self.nq + self.nd)), theta)
 
     def frame_positions(self, X: Any) -> np.ndarray:
         """World positions of every frame's origin, m, in the order of ``system.nodes``.

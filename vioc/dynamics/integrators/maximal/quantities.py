@@ -12,6 +12,7 @@ from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.maps.orientation import AXES, component, rotation_vector
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Quantities:
             nu = self.velocities
             kinetic = 0.5 * ca.dot(nu, self.still.momenta(nu))
             return kinetic if name == "kinetic" else kinetic + self._at(terms.potential)
+        moving = velocity(name, f.system.frame_names)
+        if moving is not None:
+            return self._at(moving.of(terms))
         owner, _, axis = name.rpartition(":")
         if axis in ("x", "y", "z") and owner in TOTALS:
             return self._totals[3 * TOTALS.index(owner) + "xyz".index(axis)]
@@ -77,6 +81,7 @@ class Quantities:
             *ENERGIES,
             *(f"{owner}:{axis}" for owner in (*TOTALS, *f.system.frame_names) for axis in "xyz"),
             *(f"{frame}:{axis}" for frame in f.system.frame_names for axis in AXES),
+            *velocity_names(f.system.frame_names),
             *(f"{kind}.{n}" for kind in ("h", "force") for n in f.graph.names),
             *(
                 f"{k}.{n}"
@@ -101,6 +106,9 @@ class Quantities:
         if kind in TOUCHES and rest.partition(":")[0] in self.touches:
             linear = self._linear(rest.partition(":")[0])
             return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
+        moving = velocity(name, self.f.system.frame_names)
+        if moving is not None:
+            return moving.unit
         if ":" in name:
             return "rad" if component(name) else "m"
         if dot and rest in self.f.bodies and name in self.f.state_names:
