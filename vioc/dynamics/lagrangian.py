@@ -332,6 +332,63 @@ class Lagrangian:
         """M(q) (nq, nq) ([T] (27))."""
         return self._value("M", q, None, parameters)
 
+    def holding(self, q: Any, v: Any = None, a: Any = None, **parameters: float) -> np.ndarray:
+        """Inputs (nu,) under which a configuration stays: gravity, springs and damping are compensated.
+
+        With velocities `v` and accelerations `a` the inputs of that motion: inverse dynamics in
+        continuous time, M a + bias = F(u) - Dh' lambda (docs/maths/arms.md, (5)). Of several the
+        smallest; ModelError names the variable and the force that is missing where no input does.
+        """
+        values = [self._value(n, q, v, parameters) for n in ("bias", "F", "F_u", "Dh", "M")]
+        bias, F, F_u, Dh, M = (e[: self.nd] if n != 3 else e[:, : self.nd] for n, e in enumerate(values))
+        a = as_configuration(self.system, a, "acceleration")
+        right = M @ a + bias[:, 0] - F[:, 0]
+        A = np.concatenate([F_u, -Dh.T], axis=1)
+        x = np.linalg.lstsq(A, right, rcond=1e-12)[0] if A.shape[1] else np.zeros(0)
+        lost = right - A @ x
+        worst = int(np.argmax(np.abs(lost)))
+        if np.abs(lost[worst]) > 1e-9 * max(np.abs(right).max(), 1e-12):
+            raise ModelError(
+                f"{self.system.name}: no input holds this: {self.system.dynamic[worst]!r} lacks "
+                f"{lost[worst]:.3g} (N, N m); see vioc.control.equilibrium for configurations that stay"
+            )
+        return x[: F_u.shape[1]]
+
+    def task_inertia(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
+        """Operational-space inertia (J M^-1 J')^-1 (6, 6) in the frame's axes; or pseudo-inverse."""
+        return np.linalg.pinv(self.mobility(frame, q, **parameters), rcond=1e-13, hermitian=True)
+
+    def mobility(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
+        """J M^-1 J' (6, 6): how a frame gives way to a wrench, in its axes; regular everywhere."""
+        J, Dh = self._jacobian(frame, q, parameters), self.constraint_jacobian(q, **parameters)
+        M, Dh = self.mass_matrix(q, **parameters)[: self.nd, : self.nd], Dh[:, : self.nd]
+        _, sizes, V = np.linalg.svd(Dh)
+        Z = V[int((sizes > 1e-10).sum()) :].T  # motions that constraints allow
+        JZ = J[:, : self.nd] @ Z
+        return JZ @ np.linalg.solve(Z.T @ M @ Z, JZ.T)
+
+    def manipulability(self, frame: str, q: Any, rows: str = "xyz", **parameters: float) -> float:
+        """Yoshikawa's measure sqrt(det(J J')) of a frame's Jacobian; 0 where a direction is lost.
+
+        `rows`: which of x, y, z (linear, m per unit of q) and a, b, c (angular about them, rad) count.
+        """
+        if not rows or set(rows) - set("xyzabc"):
+            raise ModelError(f"manipulability: rows: expected letters of xyzabc, got {rows!r}")
+        J = self._jacobian(frame, q, parameters)[["xyzabc".index(r) for r in rows], : self.nd]
+        return float(np.prod(np.linalg.svd(J, compute_uv=False))) if len(J) <= self.nd else 0.0
+
+    def _jacobian(self, frame: str, q: Any, parameters: dict[str, float]) -> np.ndarray:
+        """Body Jacobian (6, nq)."""
+        if (name := f"jacobian of {frame}") not in self._evaluators:
+            J = ca.densify(ca.jacobian(self.graph.body_velocity(frame), self.graph.v_vector))
+            self._evaluators[name] = Evaluator(self.function("jacobian", [J]))
+        return self._value(name, q, None, parameters)
+
+    @cached_property
+    def bias(self) -> ca.SX:
+        """Of M a + bias = F - Dh' lambda: Coriolis and centrifugal forces, and those of potentials (nq,)."""
+        return self.second[1] @ self.graph.v_vector - self.L_q
+
     def constraints(self, q: Any, **parameters: float) -> np.ndarray:
         """h(q) (m,)."""
         return self._value("h", q, None, parameters)[:, 0]

@@ -20,6 +20,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
 from vioc.dynamics.integrators.divisible import DivisibleMap
+from vioc.dynamics.integrators.following import equations, inverse_dynamics
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
 from vioc.dynamics.integrators.step_equations import BlockEvaluator, StepEquations
@@ -140,6 +141,32 @@ class VariationalMap(DivisibleMap, MechanicalMap):
         forces, h = self.check_input(u)[: len(self.system.inputs)], self.dt
         p = self._momentum(q0, q1, forces, np.array([k * h]), np.array([h]), self.theta)[0][:, 0]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / h])
+
+    def inverse_dynamics(self, q: Any, x0: Any = None, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """(x0, U): a start and inputs (N, nu) whose steps pass through configurations q (N+1, nq) exactly.
+
+        Parameters
+        ----------
+        q : (N+1, nq)
+            In the order of ``system.variables``, a sample per step; constraints hold in every row.
+        x0 : (nx,), optional
+            The start's momentum. By default it follows from the motion, so that inputs are as even as can be:
+            where half of each force acts at either end of a step, one that the motion does not have
+            starts inputs that alternate.
+        k : int
+            Number of the first step.
+
+        Raises
+        ------
+        ModelError
+            If no input makes that motion: sample, variable and the force that is missing are named. Forces
+            must be linear in the inputs.
+        """
+        return inverse_dynamics(self, q, x0, k, self._following)
+
+    @shared
+    def _following(self) -> Evaluator:
+        return equations(self)
 
     # -- how well steps are determined --------------------------------------------------------------
 

@@ -1,0 +1,99 @@
+"""Inverse dynamics on the discrete map: inputs whose steps pass through given configurations.
+
+docs/maths/arms.md, (9) to (11). With b_k = D1 L_d + F- and m_k = D2 L_d + F+ at no input, and B-, B+ the
+slopes of F-, F+ by the input, the sample q_k is passed where
+
+    B-_k u_k + B+_{k-1} u_{k-1} - Dh(q_k)' lambda_k = -(m_{k-1} + b_k)
+
+Half of each force acts at either end of its step, so u_k + u_{k-1} is what the motion tells, and u_0 is free:
+it comes from the momentum at the start, or makes the inputs as even as can be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_rows
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ModelError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.variational import VariationalMap
+
+ENOUGH = 1e-8  # of the largest force: what may be missing
+
+
+def equations(f: VariationalMap) -> Evaluator:
+    """(q_k, q_k+1, u, t, dt, parameters) -> b, B-, m, B+ at u, Dh(q_k) of the dynamic variables."""
+    sizes = f.nq, f.nq, len(f.system.inputs), 1, 1
+    q0, q1, u, t, dt = (ca.SX.sym(n, m) for n, m in zip(("q0", "q1", "u", "t", "dt"), sizes, strict=True))
+    theta = f.symbols.parameters
+    done = f.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
+    Dh = f.constraint(q0, theta)[1][:, : f.nd]
+    slopes = (ca.jacobian(e, u) for e in (done.balance, done.momentum))
+    before, after = (ca.densify(e) for e in slopes)
+    outputs = [done.balance, before, done.momentum, after, ca.densify(Dh)]
+    return Evaluator(ca.Function("following", [q0, q1, u, t, dt, theta], outputs, OPTIONS))
+
+
+def inverse_dynamics(f: VariationalMap, q: Any, x0: Any, k0: int, evaluator: Evaluator) -> tuple[Any, Any]:
+    """See `VariationalMap.inverse_dynamics`."""
+    q = check_rows(np.asarray(q, float), "q", f.system.variables)
+    N, nf, nm, h = len(q) - 1, len(f.system.inputs), f.nm, f.dt
+    if N < 1:
+        raise ValueError(f"q: expected two rows or more, got {len(q)}")
+    t = (k0 + np.arange(N))[:, None] * h
+    none, steps, theta = np.zeros((N, nf)), np.full((N, 1), h), f.theta
+
+    def at(u: np.ndarray) -> list[np.ndarray]:
+        return evaluator(q[:-1], q[1:], u, t, steps, theta)
+
+    b, before, m, after, Dh = at(none)
+    _, again, *_ = at(none + 1.0)
+    if np.abs(again - before).max(initial=0.0) > 1e-9 * np.abs(before).max(initial=0.0):
+        raise ModelError(f"{f.system.name}: inverse dynamics needs forces that are linear in the inputs")
+    b, m = b[:, :, 0], m[:, :, 0]
+    # u_k = a_k + C_k u_0
+    a, C = np.zeros((N, nf)), np.zeros((N, nf, nf))
+    missing, scale = np.zeros((N, f.nd)), max(np.abs(b).max(), np.abs(m).max(), 1e-300)
+    C[0] = np.eye(nf)
+    if x0 is not None:
+        a[0], missing[0] = _solved(before[0], Dh[0], -(f.check_state(x0)[f.nq : f.nq + f.nd] + b[0]))
+        C[0] = 0.0
+    for k in range(1, N):
+        a[k], missing[k] = _solved(before[k], Dh[k], -(m[k - 1] + b[k] + after[k - 1] @ a[k - 1]))
+        for j in range(nf):
+            C[k, :, j], rest = _solved(before[k], Dh[k], -after[k - 1] @ C[k - 1, :, j])
+            if np.abs(rest).max(initial=0.0) > ENOUGH * np.abs(after[k - 1]).max(initial=1e-300):
+                C[k, :, j] = 0.0
+    lost = np.abs(missing) > ENOUGH * scale
+    if lost.any():
+        k, i = (int(n) for n in np.argwhere(lost)[0])
+        raise ModelError(
+            f"{f.system.name}: no input follows this motion: at sample {k0 + k} "
+            f"{f.system.dynamic[i]!r} lacks {missing[k, i] / h:.3g} (N, N m); give a motion that the "
+            "mechanism can make, or more inputs"
+        )
+    u0: np.ndarray = np.zeros(nf)
+    if x0 is None and N > 1 and nf:
+        # as even as can be: least sum of |u_k+1 - u_k|^2
+        rows, right = (np.diff(e, axis=0).reshape((N - 1) * nf, -1) for e in (C, a[:, :, None]))
+        u0 = np.linalg.lstsq(rows, -right[:, 0], rcond=None)[0]
+    U = a + np.einsum("kij,j->ki", C, u0)
+    if x0 is None:
+        p = -(b[0] + before[0] @ U[0])
+        if nm:  # a start is tangent to the constraints: half the impulse there is its own
+            p = p + Dh[0].T @ np.linalg.lstsq(Dh[0].T, -p + m[0] + after[0] @ U[0], rcond=None)[0]
+        x0 = np.concatenate([q[0], p, (q[1] - q[0])[f.nd :] / h])
+    return np.asarray(x0, float), np.concatenate([U, q[1:, f.nd :]], axis=1)
+
+
+def _solved(B: np.ndarray, Dh: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """u of B u - Dh' lambda = right, by least squares, and what is missing."""
+    A = np.concatenate([B, -Dh.T], axis=1)
+    x = np.linalg.lstsq(A, right, rcond=None)[0] if A.shape[1] else np.zeros(0)
+    return x[: B.shape[1]], right - A @ x
