@@ -76,6 +76,37 @@ def test_a_sled_slides_as_far_as_coulomb_says():
         assert words in text
 
 
+def test_a_sled_in_least_time_with_a_limit_of_the_rate():
+    """Force and its rate are bounded, the time is open: the limits are met, and none is passed."""
+    f, m, mu = sled(), 2.0, 0.4
+    stands = {"x": 0.0, "z": 1e-9, "p.x": 0.0, "p.z": -0.5 * f.dt * m * G}
+    task = dict(steps=20, initial=stands, final={"x": 0.5, "v.x": (-1e-6, 1e-6)}, duration=(0.3, 3.0))
+    cost = Cost(f, 1.0 + 1e-4 * ca.sumsqr(f.symbols.u))
+    free, bounded = (
+        dmoc.solve(f, cost, bounds={"u.push": 20.0}, rates=rates, **task) for rates in (None, {"push": 100.0})
+    )
+    for best in (free, bounded):
+        assert best.rollout().gap < 1e-6 and not best.rollout().feedback
+    rate = np.abs(np.diff(bounded.u[:, 0])).max() / bounded.map.dt
+    assert rate == pytest.approx(100.0, rel=1e-6)
+    assert rate < np.abs(np.diff(free.u[:, 0])).max() / free.map.dt
+    # forward at 20 N less friction, back at 20 N and friction: no faster than that
+    least = np.sqrt(2 * 0.5 * m * (1 / (20 - mu * m * G) + 1 / (20 + mu * m * G)))
+    assert 0.97 * least < free.t[-1] < 1.05 * least < bounded.t[-1]
+
+
+@pytest.mark.parametrize("solver", ["ipopt", "fatrop"])
+def test_engines_find_the_same(solver):
+    """Of the same program either engine has the optimum."""
+    f = sled()
+    stands = {"x": 0.0, "z": 1e-9, "p.x": 0.0, "p.z": -0.5 * f.dt * 2.0 * G}
+    cost = Cost(f, 1e-3 * ca.sumsqr(f.symbols.u))
+    best = dmoc.solve(
+        f, cost, steps=20, initial=stands, final={"x": 0.3, "v.x": (-1e-6, 1e-6)}, solver=solver
+    )
+    assert best.cost == pytest.approx(0.0588517, rel=1e-4) and best.rollout().gap < 1e-9
+
+
 def test_an_end_at_a_wider_smoothing_is_said():
     """A body is to stand where its smoothing holds it above: the verdict says how far it came."""
     f = sled()

@@ -49,6 +49,7 @@ WARM = {
 }
 NEAR = {"ipopt.mu_init": 1e-3, "ipopt.bound_push": 1e-8, "ipopt.bound_frac": 1e-8}  # equations keep cones
 BETWEEN = {"ipopt.mu_init": 1e-4}
+OF_FATROP = ("mu_init", "bound_push", "bound_frac")
 CENTERED = 1e-4  # of the smoothing, what equations of contacts may leave
 
 
@@ -171,7 +172,7 @@ class Problem:
 
         def one(p: np.ndarray, w: np.ndarray, duals: Any, tolerance: float, count: int, more: Any) -> Found:
             warm = WARM if solver == "ipopt" and duals is not None else {}
-            settings = {**warm, **(more if solver == "ipopt" else {}), **(options or {})}
+            settings = {**warm, **translated(more, solver), **(options or {})}
             key = (solver, t.form, tolerance, count, str(sorted(settings.items())))
             if key not in self._solvers:
                 self._solvers[key] = Solver(t, solver, tolerance, count, settings)
@@ -363,6 +364,12 @@ def _first_bad(block: Block, w: np.ndarray, p: np.ndarray) -> tuple[str, int] | 
     if len(wrong):
         return block.names[wrong[0][1]], int(block.samples[wrong[0][0]])
     return None
+
+
+def translated(settings: Mapping[str, Any], solver: str) -> dict[str, Any]:
+    """IPOPT's options for a solver: FATROP has those of its start, the SQP none."""
+    names = [n for n in settings if solver == "ipopt" or n.partition(".")[2] in OF_FATROP]
+    return {f"{solver}.{n.partition('.')[2]}": settings[n] for n in names} if solver != "sqp" else {}
 
 
 def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **options: Any) -> Solution:
