@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import vioc
+from studies.rolling_disc import WOBBLE, euler
 from vioc import K, ModelError, System, rx, ry, rz, tx, ty, tz
 from vioc.components import NonholonomicConstraint, Rolling, Skate, wheel
 from vioc.control.linear.manifold import tangent_basis
 from vioc.dynamics.continuous import Continuous
+from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.contact.modes import ModeVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.maps.suite import check_map
@@ -138,7 +140,7 @@ def random_skates(seed: int) -> System:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 3, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2, 4, 5))])
 def test_random_chains_with_blades(seed):
     system = random_skates(seed)
     f = vioc.MidpointVI(system, 0.01)
@@ -211,3 +213,15 @@ def test_modes_of_contact_have_them_beside_what_holds():
     assert np.abs(run["z"]).max() < 1e-13
     np.testing.assert_allclose(run["x"], np.sin(run.t), atol=1e-4)
     check_map(f, run.x[50])
+
+
+@pytest.mark.slow
+def test_a_composition_has_order_four():
+    disc, exact, errors = rolling_disc(), euler(0.3, WOBBLE, 2.0), []
+    v = vioc.project_velocity(disc, {"lean": 0.3}, WOBBLE)
+    for h in (0.04, 0.02):
+        f = Composition(vioc.MidpointVI(disc, h), 4)
+        run = f.rollout(f.initial_state({"lean": 0.3}, v), steps=round(2 / h))
+        names = ("lean", "v.lean", "v.yaw", "v.spin")
+        errors.append(max(abs(run[n][-1] - e) for n, e in zip(names, exact, strict=True)))
+    assert slopes(errors)[0] == pytest.approx(4, abs=0.2)

@@ -145,6 +145,7 @@ def test_what_contradicts_stays_an_error():
         MidpointVI(pair, 0.01, redundant="tow")
 
 
+@pytest.mark.slow
 def test_compiled_steps_are_the_same():
     f = quiet(bricard(), backend="virtual")
     run = f.rollout(f.initial_state(), steps=50)
