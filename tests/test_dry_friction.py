@@ -198,3 +198,34 @@ def test_it_has_a_model_text():
     f = ContactVI(system, 0.01)
     assert f.unit("force.rub") == "N m" and f.unit("slip.rub") == "rad/s" and f.unit("slip.floor") == "m/s"
     assert "gap.rub" not in f.quantity_names() and "force.floor:x" in f.quantity_names()
+
+
+def arm(dt, **options):
+    """Seven links on joints along z and y by turns, each of which rubs."""
+    below = ()
+    for i in reversed(range(7)):
+        mass = Mass.box(3.0 - 0.3 * i, (0.08, 0.08, 0.3), com=(0, 0, 0.12))
+        link = (rz, ry)[i % 2](f"q{i}", mass=mass)
+        below = (link[tz(0.25)[below]] if below else link,)
+    rubs = [DryFriction(f"q{i}", P(f"f{i}", 5.0 - 0.6 * i), name=f"rub{i}") for i in range(7)]
+    return ContactVI(System(below, Gravity(0, 0, -G), rubs, name="arm that rubs"), dt, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::vioc.errors.StepWarning")  # of limp arms that whip around
+@pytest.mark.skipif(not find_compiler(), reason="no cc")
+def test_arms_of_seven_joints_with_any_friction_lose_energy():
+    f, random = arm(0.005, backend="compiled"), np.random.default_rng(0)
+    for _ in range(30):
+        q = {f"q{i}": random.uniform(-1.5, 1.5) for i in range(7)}
+        v = {f"q{i}": 2 * random.standard_normal() for i in range(7)}
+        limits = np.exp(random.uniform(np.log(0.05), np.log(100.0), 7))
+        g = f.with_parameters(**{f"f{i}": limit for i, limit in enumerate(limits)})
+        run = g.rollout(g.initial_state(q, v), steps=300)
+        assert run.energy.max() <= run.energy[0] * (1 + 1e-12)
+        # a force is the mean over both halves beside a sample, an impulse is bounded by its own step's length
+        impulses = run.multipliers[:, [f.multiplier_names.index(f"rub{i}") for i in range(7)]]
+        assert (np.abs(impulses) <= 0.005 * limits * (1 + 1e-9)).all()
+    x = f.initial_state({f"q{i}": 0.3 for i in range(7)}, {f"q{i}": 1.0 for i in range(7)})
+    a, b = arm(0.005).rollout(x, steps=50), f.rollout(x, steps=50)
+    assert np.abs(a.x - b.x).max() < 1e-9
