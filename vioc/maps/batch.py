@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.drawing import plots
 from vioc.errors import ModelError, StepError
-from vioc.maps.columns import RUN
+from vioc.maps.columns import RUN, quantities_html
 from vioc.maps.tables import Table
 from vioc.maps.trajectory import Split, Trajectory
 
@@ -96,6 +96,10 @@ class Batch:
     def plot(self, *names: str, ax: Any = None) -> Any:
         """Plot named quantities of all rollouts over time (all states without names); returns the axes."""
         return plots().plot_batch(self, *names, ax=ax)
+
+    def _repr_html_(self) -> str:
+        good = [i for i in range(len(self)) if i not in self.errors]
+        return quantities_html(self[good[0]], f"{self!r}; the run {good[0]}:") if good else repr(self)
 
     def _trajectory(self, i: int) -> Trajectory:
         arrays = self.t, self.x[i], self.u[i], self.multipliers[i]

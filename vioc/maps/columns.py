@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from vioc.maps.tables import TIME, Table
 from vioc.names import quantity_name
 
 STEP, RUN, PARTS = "k", "run", "parts"
+SHOWN = 16  # quantities in a notebook
 OWN = (TIME, STEP, RUN, PARTS)  # columns that are no quantities
 
 
@@ -38,6 +40,20 @@ def quantities_table(run: Any, names: Sequence[str]) -> Table:
         parts_of = [len(run.splits[k]) if k in run.splits else 1 for k in range(n)]
         columns[PARTS] = np.append(np.array(parts_of, float), np.nan)
     return Table(columns, {n: u for n, u in units.items() if u}, (TIME,), "trajectory")
+
+
+def quantities_html(run: Any, title: str) -> str:
+    """What a notebook shows of a trajectory: where states and inputs begin and end, and how far they go."""
+    f, shown = run.map, (*run.map.state_names, *(f"u.{n}" for n in run.map.input_names))
+    columns: list[tuple[str, ...]] = []
+    for name in shown[:SHOWN]:
+        values, unit = run[name], f.unit(name)
+        ends = (values[0], values[-1], values.min(), values.max()) if len(values) else ()
+        columns.append((f"{name} [{unit}]" if unit else name, *(f"{v:.4g}" for v in ends)))
+    rows = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in columns)
+    heads = "".join(f"<th>{h}</th>" for h in ("", "first", "last", "least", "most"))
+    more = f"<p>and {len(shown) - SHOWN} more</p>" if len(shown) > SHOWN else ""
+    return f"<p>{escape(title)}</p><table><tr>{heads}</tr>{rows}</table>{more}"
 
 
 def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:

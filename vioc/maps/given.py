@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import casadi as ca
 import numpy as np
 
+from vioc.maps.columns import quantities_html
 from vioc.maps.tables import Table
 from vioc.maps.trajectory import Slack, Trajectory
 
@@ -77,6 +78,9 @@ class AsTrajectory:
     def __getitem__(self, name):
         return self.trajectory[name]
 
+    def _repr_html_(self) -> str:
+        return quantities_html(self.trajectory, repr(self))
+
     def evaluate(self, expression: ca.SX) -> np.ndarray:
         """`Trajectory.evaluate`."""
         return self.trajectory.evaluate(expression)
@@ -97,9 +101,9 @@ class AsTrajectory:
         """`Trajectory.save`."""
         return self.trajectory.save(path)
 
-    def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot named quantities over time (all states without names); returns the axes."""
-        return self.trajectory.plot(*names, ax=ax)
+    def plot(self, *names: str, **options: Any) -> Any:
+        """Plot named quantities over time (all states without names): `vioc.viz.plot_trajectory`."""
+        return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
         """`Trajectory.animate`."""

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -203,9 +204,8 @@ class Table(Mapping):
     def __repr__(self) -> str:
         return f"Table({self.rows} rows of {few(self, what='columns')})"
 
-    def _repr_html_(self) -> str:
-        from html import escape
-
+    def to_html(self) -> str:
+        """The first and last rows, as a notebook shows them."""
         heads = (f"{n} [{self.units[n]}]" if self.units.get(n) else n for n in self)
         shown = [0, 1, 2, 3, 4] if self.rows <= 10 else [0, 1, 2, -2, -1]
         body = "".join(
@@ -219,6 +219,8 @@ class Table(Mapping):
         )
         head = "".join(f"<th>{escape(h)}</th>" for h in heads)
         return f"<table><tr>{head}</tr>{body}</table><p>{self.rows} rows</p>"
+
+    _repr_html_ = to_html
 
 
 class Signal:

@@ -18,7 +18,7 @@ from vioc.checks import few
 from vioc.compile.evaluate import Evaluator
 from vioc.drawing import viz
 from vioc.errors import FileFormatError, SlackWarning
-from vioc.maps.columns import quantities_table, trajectory_columns
+from vioc.maps.columns import quantities_html, quantities_table, trajectory_columns
 from vioc.maps.files import FORMAT, read_file, replace_file, whole_file
 from vioc.maps.resampling import by_map, first_step, interpolated, new_lengths, sample_times
 from vioc.maps.steps import lengths_of, same_steps
@@ -213,9 +213,9 @@ class Trajectory:
                 found.append(Slack(name, float(self.t[first]), float(self.t[end]), lowest))
         return sorted(found, key=lambda s: s.start)
 
-    def plot(self, *names: str, ax: Any = None) -> Any:
-        """Plot named quantities over time (all states without names); returns the axes."""
-        return viz().plot_trajectory(self, *names, ax=ax)
+    def plot(self, *names: str, **options: Any) -> Any:
+        """Plot named quantities over time (all states without names): `vioc.viz.plot_trajectory`."""
+        return viz().plot_trajectory(self, *names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
         """Animate the mechanism, to the screen or a file: `vioc.viz.animate`."""
@@ -231,6 +231,9 @@ class Trajectory:
             f"states {few(self.map.state_names, what='states')}; "
             f"inputs {few(self.map.input_names, what='inputs')}{said_of_splits(self.splits)})"
         )
+
+    def _repr_html_(self) -> str:
+        return quantities_html(self, repr(self))
 
     def part(self, start: int, end: int) -> Trajectory:
         """The steps from `start` to before `end`; ``run[start:end]`` counts from the end, too."""

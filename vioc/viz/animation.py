@@ -13,6 +13,7 @@ import numpy as np
 from vioc.viz import film
 from vioc.viz.lines import Line
 from vioc.viz.looks import COLORS, STANDS, run_colors
+from vioc.viz.marks import Marks
 from vioc.viz.scene import Body, Runs, Scene, labelled, scene_of
 from vioc.viz.solids import Solid, outline
 
@@ -27,12 +28,15 @@ STYLES: dict[str, dict[str, Any]] = {
     "shape": {"lw": 1.0, "zorder": 1.5},
     "sheave": {"lw": 1.5, "zorder": 1.5},
     "inertia": {"lw": 0.8, "zorder": 1.5},
+    "obstacle": {"lw": 1.5, "zorder": 1.5},
     "rod": {"lw": 1.2, "zorder": 2},
     "string": {"lw": 1.0, "zorder": 2},
     "spring": {"lw": 1.2, "zorder": 2},
     "damper": {"lw": 1.2, "zorder": 2},
     "link": {"lw": 2.5, "zorder": 3},
     "cable": {"lw": 2.5, "zorder": 3},
+    "contact": {"ls": "", "marker": "o", "ms": 3.5, "zorder": 4.5},
+    "target": {"lw": 2.0, "zorder": 6},
     "pin": {"lw": 0.8, "ls": ":", "marker": "o", "mfc": "none", "ms": 5, "zorder": 5},
 }
 
@@ -46,6 +50,7 @@ def animate(
     view: str | None = None,
     ax: Any = None,
     inertia: bool = False,
+    marks: Marks = (),
 ) -> Any:
     """Animate a mechanism, or several runs in one picture; write it to a file if a path is given.
 
@@ -66,6 +71,8 @@ def animate(
         Where to draw; its projection must fit the view. The title is left to you.
     inertia : bool
         Whether masses with inertia are also drawn as homogeneous boxes that have it.
+    marks : what `obstacle` returns, dict of points (3,) by label, or a sequence of these
+        Obstacles, drawn as circles, and targets in the world, drawn as crosses.
 
     Returns
     -------
@@ -101,6 +108,8 @@ def animate(
     first, last = min(r.t[0] for r in found.values()), max(r.t[-1] for r in found.values())
     times = first + np.arange(int((last - first) * fps / speed + 1.5)) * speed / fps
     scenes = {label: scene_of(run, times) for label, run in found.items()}
+    for label in list(scenes)[:1]:
+        scenes[label] = scenes[label].with_marks(marks, found[label])
     view = view or _view_of(ax) or common_plane(list(scenes.values()))
     if ax is not None and (view == "3d") != (ax.name == "3d"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Lines of a scene: links, rails, rods, strings, springs, dampers, cables, pins, planes, sheaves."""
+"""Lines of a scene: links, rails, rods, strings, springs, cables, pins, planes, sheaves, contact points."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from vioc.dynamics.terms.constraints import (
     PointOnPlane,
     StringConstraint,
 )
+from vioc.dynamics.terms.contacts import Contact
 from vioc.dynamics.terms.forces import LinearDamper
 from vioc.dynamics.terms.potentials import LinearSpring
 from vioc.viz.poses import Places, aligned, number, numbers
@@ -171,6 +172,19 @@ def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Lin
         else:
             n = numbers(items[0].direction, parameters)
             lines.append(_plane(places, one, two, items[0].direction_in, n, np.zeros(3), items[0].name or ""))
+    return [*lines, *_contact_points(places, parameters)]
+
+
+def _contact_points(places: Places, parameters: Mapping[str, float]) -> list[Line]:
+    """Where a contact touches its ground if it does: the point of its sphere nearest to it."""
+    lines = []
+    for item in places.system.inequalities:
+        if isinstance(item, Contact):
+            n = numbers(item.normal, parameters)
+            up = places.rotation(item.plane) @ (n / np.linalg.norm(n))
+            centre = places.place(item.frame, numbers(item.center, parameters)[None])
+            points = centre - number(item.radius, parameters) * up[:, None]
+            lines.append(Line("contact", item.name or "", points))
     return lines
 
 

@@ -17,8 +17,17 @@ COLORS = {
     "shape": "#7d8aa5",
     "mass": "#ff7f0e",
     "inertia": "#c59a6d",
+    "contact": "#222222",
+    "obstacle": "#c0392b",
+    "target": "#0b8043",
 }
-STANDS = ("rail", "plane", "ground")  # these keep their colour where several runs are shown
+STANDS = (
+    "rail",
+    "plane",
+    "ground",
+    "obstacle",
+    "target",
+)  # keep their colour where several runs are shown
 RUNS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
 REFERENCE = "#8a8a8a"
 

@@ -7,7 +7,7 @@ the browser viewer draw the same scene.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from vioc.dynamics.description.system import System
 from vioc.maps.batch import Batch
 from vioc.maps.given import trajectory_of
 from vioc.viz.lines import Line, carriages, component_lines, tree_lines
+from vioc.viz.marks import Marks, mark_lines
 from vioc.viz.poses import Places, frame_poses, number, numbers, trajectory_poses
 from vioc.viz.solids import Solid, Visuals, contact_solids, outline, visual_solids
 
@@ -105,6 +106,11 @@ class Scene(Places):
         points = np.concatenate(clouds)
         return points.min(axis=0), points.max(axis=0)
 
+    def with_marks(self, marks: Marks, run: Any) -> Scene:
+        """This scene of a run with obstacles and targets; see `mark_lines`."""
+        rows = nearest(np.asarray(run.t, float), self.t)
+        return replace(self, lines=(*self.lines, *mark_lines(marks, rows, self.extent)))
+
     @property
     def extent(self) -> float:
         """The longest edge of `limits`, m; 1 where everything is in one point."""
@@ -155,9 +161,14 @@ def scene_of(
     if times is None:
         rows, times = np.arange(len(t)), t
     else:
-        rows = np.searchsorted((t[1:] + t[:-1]) / 2, times)  # between samples links would shrink
+        rows = nearest(t, times)
     positions, rotations = trajectory_poses(run, rows)
     return _assemble(run.map.system, times, positions, rotations, run.map.parameters, visuals, meshes)
+
+
+def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """The sample at t (T,) nearest to each of `times`: between samples links would shrink."""
+    return np.searchsorted((t[1:] + t[:-1]) / 2, times)
 
 
 def scene_at(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import casadi as ca
@@ -74,6 +74,8 @@ class Constraint:
     where : {"path", "start", "end"}
     references : sequence of (symbol, values)
         Time-varying data, as in `Cost`: an SX column of s symbols with values (N+1, s).
+    ball : (centre, radius, axes), optional
+        What `obstacle` keeps out, for pictures.
 
     Examples
     --------
@@ -86,6 +88,7 @@ class Constraint:
     upper: Any = np.inf
     where: str = "path"
     references: Sequence[tuple[ca.SX, Any]] = ()
+    ball: tuple[np.ndarray, float, str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.where not in WHERE:
@@ -243,11 +246,11 @@ def obstacle(
         raise ValueError(f"obstacle: expected a centre of {len(axes)} numbers along {axes}, got {centre!r}")
     if not radius > 0:
         raise ValueError(f"obstacle: expected a radius > 0, got {radius!r}")
-    label = name or f"clearance.{frame}"
+    label, ball = name or f"clearance.{frame}", (centre, float(radius), axes)
     if centre.ndim == 1:
-        return Constraint(label, ca.sumsqr(where - ca.DM(centre)), lower=radius**2)
+        return Constraint(label, ca.sumsqr(where - ca.DM(centre)), lower=radius**2, ball=ball)
     c = ca.SX.sym("centre", len(axes))
-    return Constraint(label, ca.sumsqr(where - c), lower=radius**2, references=((c, centre),))
+    return Constraint(label, ca.sumsqr(where - c), lower=radius**2, references=((c, centre),), ball=ball)
 
 
 def as_constraints(value: Any) -> tuple[Constraint, ...]:

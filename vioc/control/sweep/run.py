@@ -153,6 +153,9 @@ class Sweep(Sequence):
         found = {i: Outcome(i, point, **result) for i, point, result in outcomes(records, header, path)}
         return Sweep([found[i] for i in sorted(found)])
 
+    def _repr_html_(self) -> str:
+        return self.table().to_html()
+
     def best(self, key: Callable[[Any], float]) -> Outcome:
         """The outcome whose value has the least `key`; RuntimeError if every task failed."""
         good = [o for o in self.outcomes if o.ok and not np.isnan(key(o.value))]

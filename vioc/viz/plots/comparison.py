@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from vioc.viz.plots.bounds import Marked
 from vioc.viz.plots.style import REFERENCE, curve, full_names, legend, named_runs, over_time, panels, returned
 from vioc.viz.plots.units import label, quantity_unit
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 TOLD_APART = 8  # runs with a colour each
 
 
-def plot_comparison(runs: Mapping[str, Trajectory], *names: str, ax: Any = None) -> Any:
+def plot_comparison(
+    runs: Mapping[str, Trajectory], *names: str, ax: Any = None, limits: Any = None, targets: Any = None
+) -> Any:
     """Named quantities of several runs over time, one panel per quantity; the first run is dashed.
 
     Parameters
@@ -24,6 +27,8 @@ def plot_comparison(runs: Mapping[str, Trajectory], *names: str, ax: Any = None)
     *names : str
         Quantities that all of them know; default the states of the first.
     ax : one matplotlib Axes per quantity, optional
+    limits, targets : dict, optional
+        As `plot_trajectory` takes them, for the first run's times.
 
     Returns
     -------
@@ -42,11 +47,12 @@ def plot_comparison(runs: Mapping[str, Trajectory], *names: str, ax: Any = None)
     first = next(iter(found.values()))
     names = full_names(first.map, names)
     values = {n: {r: run[n] for r, run in found.items()} for n in names}
-    axes = over_time(first.map, names, ax, list(found))
+    axes, marked = over_time(first.map, names, ax, list(found)), Marked(first, limits, targets)
     for panel, name in zip(axes, names, strict=True):
         for i, (r, run) in enumerate(found.items()):
             look = {"color": f"C{(i - 1) % 10}"} if i else REFERENCE
             curve(panel, run.t, values[name][r], r, **look)
+        marked.draw(panel, name, "0.3")
     legend(axes[0], least=1)
     return returned(axes)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from vioc.errors import ModelError
 from vioc.maps.given import trajectory_of
+from vioc.viz.plots.bounds import Marked
 from vioc.viz.plots.style import curve, full_names, legend, panels, returned
 from vioc.viz.plots.units import KINDS, label, quantity_unit
 
@@ -20,7 +21,9 @@ T = TypeVar("T")
 ROUNDING = 1e-9  # of the run's largest state: an axis of states shows no less
 
 
-def plot_trajectory(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
+def plot_trajectory(
+    trajectory: Trajectory, *names: str, ax: Any = None, limits: Any = None, targets: Any = None
+) -> Any:
     """Named quantities over time; all states without names.
 
     Parameters
@@ -31,6 +34,10 @@ def plot_trajectory(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
         is drawn as steps.
     ax : matplotlib Axes, or one per unit, optional
         Where to draw; everything into one Axes. Without it there is one panel per unit.
+    limits : dict, optional
+        ``bounds`` as optimizers take them, by the name of a quantity: dotted, where it is drawn.
+    targets : dict of str to float, optional
+        Values at the end, likewise: a cross.
 
     Returns
     -------
@@ -42,7 +49,8 @@ def plot_trajectory(trajectory: Trajectory, *names: str, ax: Any = None) -> Any:
         If a name is unknown.
     """
     run = trajectory_of(trajectory)
-    return _draw(run, {n: run[n] for n in full_names(run.map, names)}, ax)
+    marked = Marked(run, limits, targets)
+    return _draw(run, {n: run[n] for n in full_names(run.map, names)}, ax, marked)
 
 
 def plot_inputs(trajectory: Trajectory, *, ax: Any = None) -> Any:
@@ -98,7 +106,7 @@ def _forces(run: Any, name: str) -> list[str]:
     return [f"force.{name}"]
 
 
-def _draw(run: Any, values: dict[str, np.ndarray], ax: Any) -> Any:
+def _draw(run: Any, values: dict[str, np.ndarray], ax: Any, marked: Marked) -> Any:
     units = {n: quantity_unit(run.map, n) for n in values}
     if ax is not None and np.ndim(np.asarray(ax, object)) == 0:
         groups = [list(values)]
@@ -107,9 +115,12 @@ def _draw(run: Any, values: dict[str, np.ndarray], ax: Any) -> Any:
     labels = [[n for name in group for n in _columns(name, values[name])] for group in groups]
     axes = panels(len(groups), ax, names=[", ".join(g) for g in groups], labels=labels)
     for panel, group in zip(axes, groups, strict=True):
-        mixed = len(unique(units[n] for n in group)) > 1
+        mixed, colors = len(unique(units[n] for n in group)) > 1, {}
         for name in group:
             curve(panel, run.t, values[name], label(name, units[name]) if mixed else name)
+            colors[name] = panel.lines[-1].get_color()
+        for name, color in colors.items():
+            marked.draw(panel, name, color)
         name_axis(panel, group, "" if mixed else units[group[0]])
         if all(n in run.map.state_names for n in group):  # of an error the last digits are of interest
             _widen(panel, values, group, float(np.abs(run.x).max(initial=0.0)))

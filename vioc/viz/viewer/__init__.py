@@ -10,6 +10,7 @@ import numpy as np
 
 from vioc.dynamics.description.system import System
 from vioc.dynamics.formats.robot import Robot
+from vioc.viz.marks import Marks
 from vioc.viz.scene import Runs, Scene, labelled, scene_of
 from vioc.viz.solids import Visuals
 from vioc.viz.viewer.page import check, write_page
@@ -35,6 +36,7 @@ def view(
     host: str = "127.0.0.1",
     port: int = 8080,
     play: bool = True,
+    marks: Marks = (),
 ) -> Any:
     """Show runs of a mechanism, or a mechanism that is posed by hand, in the browser.
 
@@ -65,6 +67,8 @@ def view(
         The first of the ports that are tried.
     play : bool
         Whether to start the clock.
+    marks : what `obstacle` returns, dict of points (3,) by label, or a sequence of these
+        Obstacles and targets beside runs, as `vioc.viz.animate` takes them.
 
     Returns
     -------
@@ -95,7 +99,10 @@ def view(
     else:
         if q is not None:
             raise ValueError("q: a trajectory says where the mechanism is; q is for a system")
-        scenes = {label: _sampled(run, visuals, meshes) for label, run in labelled(runs).items()}
+        found = labelled(runs)
+        scenes = {label: _sampled(run, visuals, meshes) for label, run in found.items()}
+        for label in list(scenes)[:1]:
+            scenes[label] = scenes[label].with_marks(marks, found[label])
         viewer = Viewer(scenes, **options)
     try:
         viewer.speed = speed

@@ -122,7 +122,7 @@ class Drawing:
         for index, line in enumerate(self.scene.lines):
             name = f"{line.kind}-{index}"
             straight = line.points.shape[1] == 2 and line.kind != "spring"
-            if line.kind == "pin":
+            if line.kind in ("pin", "contact"):
                 self._pin(name, index)
             elif straight and line.group is not None:
                 self._fixed_stick(name, line)

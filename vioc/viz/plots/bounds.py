@@ -1,0 +1,47 @@
+"""Limits and targets of quantities in plots over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vioc.control.problem.limits import limits as both_sides
+from vioc.names import by_quantity
+
+
+class Marked:
+    """What is said of a run's quantities: limits over time, and values at the end.
+
+    Parameters
+    ----------
+    run : Trajectory
+    limits : dict or None
+        As ``bounds`` of an optimizer, see `vioc.control.optimize`.
+    targets : dict of str to float or None
+    """
+
+    def __init__(self, run: Any, limits: Mapping[str, Any] | None, targets: Mapping[str, Any] | None):
+        self.run = run
+        self.limits = by_quantity(run.map, limits or {}, "limits")
+        self.targets = by_quantity(run.map, targets or {}, "targets")
+
+    def draw(self, axes: Any, name: str, color: Any) -> None:
+        """Into the axes of a quantity."""
+        if name in self.limits:
+            value = self.limits[name]
+            sides = value if isinstance(value, (tuple, list)) else (value,)
+            lengths = [len(side) for side in sides if np.ndim(side)]
+            count = lengths[0] if lengths else len(self.run.t)
+            for side in both_sides(value, count, f"limits: {name}", number="symmetric"):
+                if np.isfinite(side).any():
+                    axes.plot(
+                        self.run.t[:count],
+                        np.where(np.isfinite(side), side, np.nan),
+                        ls=":",
+                        lw=1.2,
+                        color=color,
+                    )
+        if name in self.targets:
+            axes.plot(self.run.t[-1], float(self.targets[name]), "x", ms=8, mew=2, color=color, clip_on=False)
