@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import casadi as ca
 import numpy as np
-import scipy.linalg
 
 from vioc.checks import near_misses
 from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
@@ -70,17 +69,31 @@ def redundant_constraints(system: System) -> tuple[str, ...]:
         J = lag.constraint_jacobian(q)[:, : lag.nd]
         if not np.isfinite(J).all():
             return ()
-        length = np.linalg.norm(J, axis=1)
-        _, R, order = scipy.linalg.qr((J / np.where(length > 0, length, 1.0)[:, None]).T, pivoting=True)
-        rank = int((np.abs(np.diag(R)) > RANK_TOLERANCE).sum())
-        if rank == len(names):
+        kept = _independent(J)
+        if len(kept) == len(names):
             return ()
-        if rank > best[0]:
-            best = rank, tuple(names[i] for i in sorted(order[rank:]))
-        free = scipy.linalg.null_space(J)
-        q[: lag.nd] += AWAY * (free @ (free.T @ rng.uniform(-1, 1, lag.nd)))
+        if len(kept) > best[0]:
+            best = len(kept), tuple(n for i, n in enumerate(names) if i not in kept)
+        free = np.linalg.svd(J)[2][len(kept) :]
+        q[: lag.nd] += AWAY * (free.T @ (free @ rng.uniform(-1, 1, lag.nd)))
         q = _fulfilling(lag, q)
     return best[1]
+
+
+def _independent(J: np.ndarray) -> list[int]:
+    """Rows that span all rows: each the one farthest from the span of those before, of length one."""
+    length = np.linalg.norm(J, axis=1, keepdims=True)
+    rest, kept = J / np.where(length > 0, length, 1.0), []
+    for _ in range(min(J.shape)):
+        size = np.linalg.norm(rest, axis=1)
+        i = int(np.argmax(size))
+        if size[i] <= RANK_TOLERANCE:
+            break
+        kept.append(i)
+        along = rest[i] / size[i]
+        for _ in range(2):  # twice stays orthogonal
+            rest = rest - np.outer(rest @ along, along)
+    return kept
 
 
 def _fulfilling(lag: Lagrangian, *guesses: np.ndarray) -> np.ndarray | None:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import casadi as ca
 import numpy as np
-import scipy.interpolate
 
 from vioc.dynamics.description.component import Potential, frame, number, numbers, variable
 from vioc.dynamics.description.numbers import Number, Parameter
@@ -89,10 +88,14 @@ class _Table(Potential):
         f = f_0 + s (x - x_0) + sum_i j_i/6 max(x - x_i, 0)^3, j_i the steps of the third derivative.
         """
         places, forces = np.array(self.at, float), np.array(self.forces, float)
-        spline = scipy.interpolate.CubicSpline(places, forces, bc_type="natural")
-        third = np.concatenate([[0.0], 6 * spline.c[0], [0.0]])
+        width, rise = np.diff(places), np.diff(forces) / np.diff(places)
+        bends = np.zeros(len(places))  # second derivatives: 0 at the ends
+        if len(places) > 2:
+            inner = np.diag(2 * (width[:-1] + width[1:])) + np.diag(width[1:-1], 1) + np.diag(width[1:-1], -1)
+            bends[1:-1] = np.linalg.solve(inner, 6 * np.diff(rise))
+        third = np.concatenate([[0.0], np.diff(bends) / width, [0.0]])
         y = x - places[0]
-        total = forces[0] * y + float(spline(places[0], 1)) / 2 * y**2
+        total = forces[0] * y + (rise[0] - width[0] * bends[1] / 6) / 2 * y**2
         for place, step in zip(places, np.diff(third), strict=True):
             total = total + step / 24 * ca.fmax(x - place, 0) ** 4
         return total
