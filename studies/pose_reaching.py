@@ -77,9 +77,9 @@ def run(report: Report) -> None:
 
 
 def motion(f: Any, start: np.ndarray, goal: dict[str, float], steps: int, bounds: Any) -> Any:
-    """To a pose and to rest there, by little torque and little speed."""
+    """To a pose and to rest there, by little torque and little momentum."""
     still = {f"v.{name}": 0.0 for name in f.system.variables}
-    cost = quadratic(f, R=1e-4, Q=dict.fromkeys(still, 1.0))
+    cost = quadratic(f, R=1e-3, Q={f"p.{name}": 1.0 for name in f.system.variables})
     return optimize(f, cost, x0=start, steps=steps, final=goal | still, bounds=bounds)
 
 

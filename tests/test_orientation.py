@@ -9,6 +9,7 @@ import vioc
 from studies.arm_reaching import START, arm
 from vioc import Mass, MidpointVI, ModelError, System
 from vioc.control import check_derivatives, optimize, pose, pose_error, quadratic
+from vioc.control.problem.limits import end_condition
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.maps.delay import DelayedMap
 from vioc.maps.orientation import AXES, rotation_vector
@@ -105,6 +106,24 @@ def test_a_pose_is_an_end():
     error = pose_error(f, "tool", rotation=POINTING_DOWN)
     at = ca.Function("e", [f.symbols.x, f.symbols.parameters], [error])(run.x[-1], f.theta)
     assert np.abs(at.full()).max() < 1e-8
+
+
+def test_ends_half_a_turn_off_are_near_from_both_sides():
+    """1e-3 rad before and past half a turn: rotation vectors are far apart, the condition's rows are not."""
+    f = MidpointVI(arm(), 0.05)
+    goal = pose("tool", rotation=Rotation.from_euler("x", np.pi))
+    conditions = [end_condition(f, name, value, "end", goal) for name, value in goal.items()]
+    error = ca.Function(
+        "e", [f.symbols.x, f.symbols.parameters], [ca.vertcat(*(c.expression for c in conditions))]
+    )
+    T = np.eye(4)
+    for beyond in (1e-3, -1e-3):
+        T[:3, :3] = Rotation.from_euler("x", np.pi + beyond).as_matrix()
+        T[:3, 3] = 0.3, -0.2, 0.4
+        found = vioc.Kinematics(f.system).inverse({"tool": T})
+        at = error(f.initial_state(found.q), f.theta).full()[:, 0]
+        np.testing.assert_allclose(at, [beyond, 0, 0], rtol=0, atol=1e-9)
+    assert all(c.lower == c.upper == 0 for c in conditions)
 
 
 def test_poses_that_are_none():
