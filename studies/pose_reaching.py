@@ -55,7 +55,9 @@ STUDY = Study(
         "s",
         full_only=True,
     ),
-    panda_first=Claim("likewise the first call, wall clock, what is compiled on disk", unit="s", full_only=True),
+    panda_first=Claim(
+        "likewise the first call, wall clock, what is compiled on disk", unit="s", full_only=True
+    ),
     panda_miss=Claim("its error at the end", at_most(1e-8), unit="m, rad", full_only=True),
     panda_limits=Claim("largest share of its limits", at_most(1 + 1e-6), full_only=True),
 )

@@ -23,6 +23,7 @@ from vioc.cli.options import Commands
 LIBRARIES = ("numpy", "scipy", "casadi", "matplotlib")
 EXTRAS = {
     "urdfdom-py": "robots from URDF files: pip install 'vioc[urdf]'",
+    "mujoco": "robots from MJCF files: pip install 'vioc[mjcf]'",
     "control": "python-control: pip install 'vioc[interop]'",
     "crocoddyl": "its solvers on vioc's maps",
     "distributed": "sweeps over a Dask cluster",

@@ -26,7 +26,7 @@ def load(name: str) -> System:
     if not path_like and (name in models.names() or not file.is_dir()):
         return models.load(name)
     if file.is_dir():
-        held = sorted(p.name for p in file.iterdir() if p.suffix.lower() in (".sexp", ".urdf"))
+        held = sorted(p.name for p in file.iterdir() if p.suffix.lower() in (".sexp", ".urdf", ".xml"))
         raise ModelError(f"{name!r} is a folder; model files in it: {', '.join(held) or 'none'}")
     if not file.exists():
         raise ModelError(f"no such model file: {name!r}; built-in models are {', '.join(models.names())}")
@@ -41,4 +41,5 @@ def without_contacts(system: System) -> System:
 
     if not system.inequalities:
         return system
-    return System(system.frames, system.potentials, system.forces, system.constraints, name=system.name)
+    kept = [c for c in system.components if c not in system.inequalities]
+    return System(system.frames, kept, name=system.name)

@@ -14,8 +14,8 @@ import numpy as np
 from vioc.checks import near_misses
 
 MODEL_HELP = """\
-MODEL is the path of a model file (.sexp, or .urdf: fixed base, an input at every joint), or the name of
-a built-in model: {names}.
+MODEL is the path of a model file (.sexp; .urdf: fixed base, an input at every joint; MJCF: its actuators),
+or the name of a built-in model: {names}.
 Families take a size: n_link_pendulum:3, scissor_lift:5."""
 
 SET_HELP = (
