@@ -109,7 +109,7 @@ class Bounces:
             s = f.system
             names = [s.inequality_names[i] for i in owners]
             items = [_still(s.inequalities[i], name) for i, name in zip(owners, names, strict=True)]
-            parts = (*s.frames, *s.potentials, *s.forces, *s.constraints, *items)
+            parts = (*s.frames, *s.potentials, *s.kinetic, *s.forces, *s.constraints, *items)
             options: dict[str, Any] = dict(tolerance=f.tolerance, wrap=f.wrap, backend=f.backend.name)
             system = System(*parts, name=s.name)
             plain = type(f)(system, f.dt, smoothing=f.smoothing, **options) if items else None
