@@ -5,20 +5,23 @@ Maths: docs/maths/contact_gradients.md, "Restitution".
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import vioc
+from studies import peer_mujoco
 from studies.harness import Claim, Report, Study, at_least, at_most
 from vioc import Contact, ContactVI, Gravity, Mass, PairContact, System
+from vioc.compile.compiler import find_compiler
 from vioc.shapes import Sphere
 
 DT, G, E = 0.01, 9.81, 0.9
 DOWN = Gravity(0, 0, -G)
 IMPACTS = 50
-RANDOM = 12, 5_000
+RANDOM = 12, 100_020
 
 STUDY = Study(
     __file__,
@@ -34,10 +37,18 @@ STUDY = Study(
         unit="m/s",
     ),
     together_energy=Claim("touching: energy after over before", at_most(1 + 1e-6)),
-    random=Claim("random impacts", at_least(5_000), full_only=True),
+    random=Claim("random impacts", at_least(100_000), full_only=True),
+    lost=Claim("impacts beside them that are not solved", at_most(20)),
+    cost=Claim("time of one, states and checks included", at_most(10.0), unit="ms", full_only=True),
     gained=Claim("largest energy after over before", at_most(1 + 1e-9)),
     entered=Claim("fastest that a contact closes after, over the fastest before", at_most(1e-6)),
     coned=Claim("friction beyond mu times the normal impulse, over the largest impulse", at_most(1e-6)),
+    mujoco_ball=Claim(
+        "MuJoCo, ball: heights off the closed form, solref of this e, 0.1 ms", unit="m", full_only=True
+    ),
+    mujoco_coarse=Claim("the same with 1 ms", unit="m", full_only=True),
+    mujoco_cradle=Claim("MuJoCo, cradle: speeds after, off (0, 0, 0, 0, 1)", unit="m/s", full_only=True),
+    mujoco_energy=Claim("its energy after over before", full_only=True),
     arm=Claim("7-joint arm on its hand and elbow: energy won, over that at the start", at_most(0.0)),
     arm_impacts=Claim("its impacts", at_least(2)),
     slopes=Claim("derivatives of its steps with impacts against differences, relative", at_most(1e-5)),
@@ -97,6 +108,8 @@ def run(report: Report) -> None:
     swing(report)
     shots(report, rng)
     hand(report)
+    if not report.quick:
+        beside(report)
     figure, axis = plt.subplots()
     axis.plot(bounced.t, bounced["z"] - 0.1)
     axis.set(xlabel="t (s)", ylabel="height of the ball (m)")
@@ -142,32 +155,81 @@ def swing(report: Report) -> None:
     )
 
 
+def beside(report: Report) -> None:
+    """Contacts of MuJoCo are springs and dampers: solref = (-stiffness, -damping) of this restitution."""
+    keys = "mujoco_ball", "mujoco_coarse", "mujoco_cradle", "mujoco_energy"
+    mujoco = peer_mujoco.package()
+    if mujoco is None:
+        report.skip(peer_mujoco.INSTALL, *keys)
+        return
+    decay, stiffness = -np.log(E), 1e5  # 1/s^2: 3 mm deep at 1 m/s, as soft as 1 ms allows
+    damping = 2 * np.sqrt(stiffness) * decay / np.hypot(np.pi, decay)
+
+    def world(bodies: str, dt: float, gravity: float, damping: float) -> tuple[Any, Any]:
+        own = f'solref="-{stiffness} -{damping}" solimp="0.99 0.99 0.001" condim="1"'
+        text = f'<mujoco><option timestep="{dt}" gravity="0 0 -{gravity}"/><default><geom {own}/></default>'
+        model = mujoco.MjModel.from_xml_string(f"{text}<worldbody>{bodies}</worldbody></mujoco>")
+        return model, mujoco.MjData(model)
+
+    dropped = (
+        '<geom type="plane" size="5 5 1"/><body pos="0 0 1.1"><joint type="slide" axis="0 0 1"/>'
+        '<geom type="sphere" size="0.1" mass="2"/></body>'
+    )
+    off = []
+    for dt in (1e-4, 1e-3):
+        model, data = world(dropped, dt, G, damping)
+        path = np.empty((round(8.0 / dt), 2))
+        for row in path:
+            mujoco.mj_step(model, data)
+            row[:] = data.qpos[0] + 1.0, data.qvel[0]
+        tops = path[:-1, 0][(path[:-1, 1] > 0) & (path[1:, 1] <= 0)][:10]
+        off.append(np.abs(tops - E ** (2 * np.arange(1, len(tops) + 1))).max())
+    balls = (
+        f'<body pos="{(0.2 + 1e-6) * i - 0.1 * (i == 0)} 0 0"><joint type="slide" axis="1 0 0"/>'
+        '<geom type="sphere" size="0.1" mass="1"/></body>'
+        for i in range(5)
+    )
+    model, data = world("".join(balls), 1e-4, 0.0, 0.0)
+    data.qvel[0] = 1.0
+    for _ in range(3000):
+        mujoco.mj_step(model, data)
+    v = data.qvel
+    report.measure(mujoco_ball=off[0], mujoco_coarse=off[1])
+    report.measure(mujoco_cradle=np.abs(v - [0, 0, 0, 0, 1]).max(), mujoco_energy=v @ v)
+
+
 def shots(report: Report, rng: np.random.Generator) -> None:
     """Impacts of random states, of a random choice of contacts, of any law."""
     count = RANDOM[0 if report.quick else 1]
     gained = entered = coned = 0.0
+    lost = 0
     makes = (arm, chain, box)[: 1 if report.quick else 3]
-    maps = [ContactVI(m(), DT, impacts=law) for m in makes for law in ("newton", "poisson")]
+    backend = "compiled" if find_compiler() and not report.quick else "virtual"
+    maps = [ContactVI(m(), DT, impacts=law, backend=backend) for m in makes for law in ("newton", "poisson")]
+    each, began = -(-count // len(maps)), time.process_time()
     for f in maps:
-        for _ in range(-(-count // len(maps))):
-            q, v = rng.uniform(-1.2, 1.2, f.nq), rng.standard_normal(f.nd) * 3.0
-            some = (rng.random(len(f.touches.all)) < 0.6).astype(float)
-            x = f.initial_state(q, v)
-            hit = f.bounces.impact.struck(q, x[f.nq :], 0 * some, some, some, f.theta)
-            after = np.concatenate([q, hit.momenta])
-            T = [0.5 * y[f.nq :] @ f.velocities(y) for y in (x, after)]
-            gained = max(gained, T[1] / T[0])
-            before, now = (f.bounces.closing(f, y) for y in (x, after))
-            fast = np.abs(before).max()
-            entered = max(entered, (-(now[some > 0])).max(initial=0.0) / fast)
-            p = dict(zip(f.multiplier_names, hit.multipliers, strict=True))
-            for t in f.touches.all:
-                size = np.hypot(p[f"{t.name}.t1"], p[f"{t.name}.t2"])
-                mu = float(np.ravel(f.touches.friction(f.theta))[0])
-                coned = max(coned, (size - mu * p[t.name]) / np.abs(hit.multipliers).max())
-    report.measure(gained=gained, entered=entered, coned=coned)
+        q, v = rng.uniform(-1.2, 1.2, (each, f.nq)), rng.standard_normal((each, f.nd)) * 3.0
+        some = (rng.random((each, len(f.touches.all))) < 0.6).astype(float)
+        x = np.array([f.initial_state(*row) for row in zip(q, v, strict=True)])
+        hit = f.bounces.impact.struck(q, x[:, f.nq :], 0 * some, some, some, f.theta)
+        lost, good = lost + int((~hit.solved).sum()), hit.solved
+        q, x, some, momenta, multipliers = (a[good] for a in (q, x, some, hit.momenta, hit.multipliers))
+        after = np.hstack([q, momenta])
+        T = [0.5 * np.sum(y[:, f.nq :] * f.velocities(y), axis=1) for y in (x, after)]
+        gained = max(gained, (T[1] / T[0]).max())
+        before, now = (f.bounces.closing(f, y) for y in (x, after))
+        fast = np.abs(before).max(axis=1, keepdims=True)
+        entered = max(entered, (-now / fast)[some > 0].max(initial=0.0))
+        p = dict(zip(f.multiplier_names, multipliers.T, strict=True))
+        largest = np.abs(multipliers).max(axis=1)
+        mu = np.ravel(f.touches.friction(f.theta))
+        for t, own in zip(f.touches.all, mu, strict=True):
+            beyond = np.hypot(p[f"{t.name}.t1"], p[f"{t.name}.t2"]) - own * p[t.name]
+            coned = max(coned, (beyond[largest > 0] / largest[largest > 0]).max(initial=0.0))
+    report.measure(gained=gained, entered=entered, coned=coned, lost=lost)
     if not report.quick:
-        report.measure(random=count)
+        each_time = (time.process_time() - began) / (each * len(maps))
+        report.measure(random=each * len(maps) - lost, cost=1e3 * each_time)
 
 
 def hand(report: Report) -> None:

@@ -7,6 +7,7 @@ docs/maths/contact_gradients.md, "Restitution".
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 CLOSED = 1e-7  # m or rad
 MOST = 1000  # impacts of a step
+FIRST, MOST_AHEAD = 2, 256  # steps flown at once behind an impact, and at most
 LOOKS = np.linspace(0.0, 1.0, 17)[1:]  # at a flight, as a cubic, for gaps that close and open again
 SHARE = 0.6  # of the speed that a step's forces make: what a contact at rest closes with at a sample
 
@@ -123,13 +125,13 @@ class Bounces:
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
         """The flights and impacts of a step."""
         records: list[Record] = []
-        held, left = self._held(f, x, u, t, h), h
+        held, left = self._held(f, x[None], u[None], t, h)[0], h
         for _ in range(MOST):
             struck = self._closing(f, x, held)
             if struck.any():
                 hit = self._hit(f, x, struck)
                 records.append(hit)
-                x = np.concatenate([x[: f.nq], hit.momenta])
+                x = np.concatenate([x[: f.nq], hit.momenta[0]])
                 gap, speed = self._now(f, x)
                 held = self.bouncing & (gap <= CLOSED) & (np.abs(speed) <= f.slow)
                 continue
@@ -152,14 +154,17 @@ class Bounces:
         )
 
     def _now(self, f: ContactVI, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gaps and their rates of momenta that hold no contact back."""
+        """Gaps and their rates in states (..., nx) of momenta that hold no contact back."""
         M, N = self._rates(x, f.theta)
-        phi = self._gaps(x[: f.nq], f.theta)[0][:, 0]
-        v = f.velocities(x) if len(f.system.constraints) else np.linalg.solve(M, x[f.nq :])
-        return phi, N @ v
+        phi = self._gaps(np.ascontiguousarray(x[..., : f.nq]), f.theta)[0][..., 0]
+        if len(f.system.constraints):
+            v = f.velocities(x)[..., None]
+        else:
+            v = np.linalg.solve(M, x[..., f.nq :, None])
+        return phi, (N @ v)[..., 0]
 
     def closing(self, f: ContactVI, x: np.ndarray) -> np.ndarray:
-        """Rates of all gaps, m/s or rad/s."""
+        """Rates of all gaps in states (..., nx), m/s or rad/s."""
         return self._now(f, x)[1]
 
     def _closing(self, f: ContactVI, x: np.ndarray, held: np.ndarray) -> np.ndarray:
@@ -168,19 +173,62 @@ class Bounces:
 
     def _hit(self, f: ContactVI, x: np.ndarray, struck: np.ndarray) -> Struck:
         closed = self._now(f, x)[0] <= CLOSED
-        others, near, hit = (m.astype(float) for m in (closed & ~struck, closed, struck))
-        return self.impact.struck(x[: f.nq], x[f.nq :], others, near, hit, f.theta)
+        masks = (m.astype(float)[None] for m in (closed & ~struck, closed, struck))
+        hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], *masks, f.theta)
+        if hit.solved.all():
+            return hit
+        names, error = (
+            ", ".join(t.name for t, on in zip(f.touches.all, struck, strict=True) if on),
+            hit.errors[0],
+        )
+        raise StepError(
+            f"an impact of {names} was not solved: residual {error:.2g}", 0, error, "no convergence"
+        )
 
-    def _held(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> np.ndarray:
-        """Contacts at rest where a step starts: its momentum holds half of what the ground will undo."""
-        gap, speed = self._now(f, x)
+    def _held(self, f: ContactVI, X: np.ndarray, U: np.ndarray, t: float, h: float) -> np.ndarray:
+        """Contacts at rest where steps of h from t on start: momenta hold half of what the ground undoes."""
+        gap, speed = self._now(f, X)
         held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)
         if held.any():
-            free, _ = self.without(f, np.zeros(len(held), bool))
-            after = free.steps_at(x[None], u[None], k0=t / h, dt=h).x1[0]
+            free, _ = self.without(f, np.zeros(held.shape[1], bool))
+            after = free.steps_at(X, U, k0=t / h, dt=h).x1
             gained = np.maximum(speed - self._now(f, after)[1], 0.0)
             held &= -speed <= f.slow + SHARE * gained
         return held
+
+    def flights(
+        self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """States and multipliers of the whole steps of h from t on up to the first that may have an impact."""
+        held = self._held(f, x[None], U[:1], t, h)[0]
+        free, at = self.without(f, held)
+        nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))
+        if (self.bouncing & self._closing(f, x, held)).any():
+            return nothing
+        try:
+            with (
+                warnings.catch_warnings()
+            ):  # it may go where the ground is; steps in parts are not taken here
+                warnings.simplefilter("ignore")
+                run = free.run(x, U, t / h, np.full(len(U), h))
+        except StepError as error:
+            if error.trajectory is None or not len(error.trajectory.u):
+                return nothing
+            run = error.trajectory
+        X, apart = run.x, self.bouncing & ~held
+        gap, speed = self._now(f, X)
+        lowest = np.minimum(_cubic(gap[:-1], speed[:-1], gap[1:], speed[1:], h).min(axis=0), gap[1:])
+        done = (lowest[:, apart] > 0).all(axis=1)
+        done &= [k not in run.splits for k in range(len(done))]
+        count = len(done) if done.all() else int(np.argmin(done))
+        near = ((gap <= CLOSED) & self.bouncing)[:count]
+        if near.any():
+            rests = (self._held(f, X[:count], run.u[:count], t, h) == held).all(axis=1)
+            rests &= ~(near & ~held & (speed[:count] < -f.slow)).any(axis=1)
+            count = count if rests.all() else int(np.argmin(rests))
+        multipliers = np.zeros((count, len(f.multiplier_names)))
+        multipliers[:, at] = run.multipliers[:count]
+        return X[1 : count + 1], multipliers
 
     def _flight(self, f, x, u, t: float, left: float, held: np.ndarray) -> tuple[Flight, int | None]:
         from scipy.optimize import brentq  # late: a map without restitution needs no scipy
@@ -199,13 +247,7 @@ class Bounces:
         steps = fly(end)
         for _ in range(len(apart) + 1):
             before, after = self._now(f, x), self._now(f, steps.x1[0])
-            s = LOOKS[:, None] * np.ones(len(before[0]))
-            cubic = (
-                (1 + 2 * s) * (1 - s) ** 2 * before[0]
-                + s * (1 - s) ** 2 * end * before[1]
-                + s * s * (3 - 2 * s) * after[0]
-                - s * s * (1 - s) * end * after[1]
-            )
+            cubic = _cubic(*before, *after, end)
             found = []
             for i in map(int, apart):
                 if i == touch:
@@ -256,10 +298,10 @@ class Bounces:
                 ends.append(record.steps.x1[0])
                 lengths.append(float(record.steps.h[0]))
             elif rows:
-                rows[-1] = rows[-1] + np.where(slips, 0.0, record.multipliers)
-                ends[-1] = np.concatenate([ends[-1][: f.nq], record.momenta])
+                rows[-1] = rows[-1] + np.where(slips, 0.0, record.multipliers[0])
+                ends[-1] = np.concatenate([ends[-1][: f.nq], record.momenta[0]])
             else:
-                early = early + np.where(slips, 0.0, record.multipliers)
+                early = early + np.where(slips, 0.0, record.multipliers[0])
         total = np.where(slips, rows[-1], np.sum(rows, axis=0))
         split = Split(np.array(lengths), np.array(ends), np.array(rows)) if len(records) > 1 else None
         return ends[-1], total, split
@@ -285,7 +327,7 @@ class Bounces:
         total = np.zeros((len(slips), ns))
         for record in records:
             if isinstance(record, Struck):
-                J = self.impact.derivatives(record.solution) @ np.vstack([D, by])
+                J = self.impact.derivatives(record.solution)[0] @ np.vstack([D, by])
                 D = np.vstack([D[: f.nq], J[: f.nd]])
                 total += np.where(slips[:, None], 0.0, J[f.nd :])
                 continue
@@ -310,13 +352,20 @@ class Bounces:
         return D, total
 
 
+def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
+    """A flight's gaps (looks, ...) between its ends."""
+    s = LOOKS.reshape(-1, *[1] * gap.ndim)
+    start = (1 + 2 * s) * (1 - s) ** 2 * gap + s * (1 - s) ** 2 * h * speed
+    return start + s * s * (3 - 2 * s) * gap1 - s * s * (1 - s) * h * speed1
+
+
 def _still(item: Any, name: str) -> Any:
     """A contact without restitution, under its name."""
     return replace(item, restitution=0.0, name=name) if hasattr(item, "restitution") else item
 
 
 class BounceProgram(Rollouts):
-    """Steps one after another up to the first impact, which the map takes in parts."""
+    """Whole steps up to the first that may have an impact, which the map takes in parts."""
 
     def __init__(self, f: ContactVI, bounces: Bounces):
         self._f, self._bounces = f, bounces
@@ -324,16 +373,21 @@ class BounceProgram(Rollouts):
     def rollout(self, carry, U, tracked, t, h, theta, tolerance):
         f, x = self._f, carry[: self._f.nx]
         found: list[tuple] = []
-        for k, u in enumerate(U):
+        k, ahead = 0, FIRST
+        while k < len(U):
             if tracked:
-                u = u - tracked[1][k].reshape(f.ndx, f.nu).T @ f.difference(tracked[0][k], x)
+                applied = U[k] - tracked[1][k].reshape(f.ndx, f.nu).T @ f.difference(tracked[0][k], x)
+                given = applied[None]
+            else:
+                given = U[k : k + (ahead if (h[k : k + ahead] == h[k]).all() else 1)]
             try:
-                x, multipliers, split = self._bounces.split(f, x, u, k, float(t[k]), float(h[k]))
+                X, impulses = self._bounces.flights(f, x, given, float(t[k]), float(h[k]))
             except StepError:
                 break
-            if split is not None:
-                break
-            found.append((x, multipliers, [0.0], u))
+            found += [(*row, [0.0], u) for *row, u in zip(X, impulses, given, strict=False)]
+            if len(X) < len(given):
+                break  # what may have an impact is taken by itself
+            k, x, ahead = k + len(X), X[-1], min(2 * ahead, MOST_AHEAD)
         sizes = f.nx, len(f.multiplier_names), 1, f.nu
         columns = zip(*found, strict=True) if found else [()] * 4
         error = 0.0 if len(found) == len(U) else np.inf

@@ -7,7 +7,7 @@ With the momenta b = M v before and the masks of contacts that are closed,
     M ve = M v0 + Pe      0 <= N ve + e min(N v0, 0) perp gamma_e >= 0, friction by ve      Newton
     M ve = M vc + N' e gamma_c + Pe,  0 <= N ve perp gamma_e >= 0,                           Poisson
                           |tau_e| <= mu (e gamma_c + gamma_e)
-    v+ = vc + s (ve - vc) with the largest s <= 1 for which T(v+) <= T(v0)
+    v+ = v0 + r (vc + s (ve - vc) - v0) with the largest s, then r <= 1 for which T(v+) <= T(v0)
 
 docs/maths/contact_gradients.md, "Restitution".
 """
@@ -20,82 +20,199 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import casadi as ca
 import numpy as np
 
+from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.contact.cones import Variables
-from vioc.dynamics.integrators.contact.interior import End, InteriorPoint, Problem, Solution
+from vioc.dynamics.integrators.contact.core import Core, Layout
+from vioc.dynamics.integrators.contact.interior import End, InteriorPoint, Problem
 from vioc.dynamics.integrators.contact.step import condensed
+from vioc.dynamics.integrators.contact.tape import Tape
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.errors import StepError
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
 
-SHARP, RUBBED = (1e-14, 1e-12), (1e-10, 1e-8, 1e-6)  # m^2/s^2, smoothing of impacts, tried in this order
+SHARP, RUBBED = (
+    (1e-14, 1e-12),
+    (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5),
+)  # m^2/s^2, smoothing of impacts, tried in this order
 AWAY = 1e3  # m/s or rad/s, added to gaps that are open
 STAGES = 3
+STOP, SOLVED = 1e-11, 1e-9  # scaled residuals: where iterations end, and what is taken
 
 
 class Struck(NamedTuple):
-    """What an impact leads to.
+    """What N impacts lead to.
 
     Attributes
     ----------
-    momenta : (nd,)
-    multipliers : (nm,)
+    momenta : (N, nd)
+    multipliers : (N, nm)
     solution : tuple
-        What its derivatives are taken at.
+        What their derivatives are taken at.
+    errors : (N,)
+        Scaled residuals.
     """
 
     momenta: np.ndarray
     multipliers: np.ndarray
     solution: tuple
+    errors: np.ndarray
+
+    @property
+    def solved(self) -> np.ndarray:
+        return self.errors <= SOLVED
 
 
-class ImpactEnd(End):
-    """A stage of an impact: velocities V, impulses, cones; given (q, b, offsets, preloads, parameters)."""
+class ImpactPieces:
+    """A stage of an impact as functions that hand numbers on to each other, matrices by their entries.
+
+    Unknowns are velocities V, impulses of constraints, y of the cones; given are M, J, Dh, mu, the momenta b,
+    and of each touch an offset of its gap's velocity and a preload, a normal impulse that acts anyhow.
+
+    Attributes
+    ----------
+    held : (q, parameters) -> M, J, Dh, mu
+    leave : (V, M, J, Dh, b, offset, preload) -> balance, Dh V, gaps, slips
+    fresh : (gaps, slips, mu, preload, speed, goal) -> y
+    rest : (balance, J, Dh, mu, preload, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
+    newton : (M, J, Dh, mu, preload, Dh V, left, y, gaps, slips, goal) -> matrix, right-hand side
+    solve : the same -> dV, dlambda, dy
+    expand : the same and dV -> dy
+    """
 
     def __init__(self, f: ContactVI):
-        touches, nd, count = f.touches.all, f.nd, len(f.touches.all)
-        self.rows = len(f.system.constraints)
-        goal, speed, dV = ca.SX.sym("goal", 2), ca.SX.sym("speed"), ca.SX.sym("dV", nd)
-        q, b, offset, preload = (
-            ca.SX.sym(n, size) for n, size in (("q", f.nq), ("b", nd), ("offset", count), ("preload", count))
+        touches, nd, count, nm = f.touches.all, f.nd, len(f.touches.all), len(f.system.constraints)
+        goal, speed, dV, left = (
+            ca.SX.sym(n, k) for n, k in (("goal", 2), ("speed", 1), ("dV", nd), ("left", nd))
         )
-        theta, V, lam = f.symbols.parameters, ca.SX.sym("V", nd), ca.SX.sym("lambda", self.rows)
+        preload = ca.SX.sym("preload", count)
         cones = [t.cone.preloaded(preload[i]) for i, t in enumerate(touches)]
         self.variables = Variables(cones)
         own = self.variables.parts.tolist()
-        y = ca.SX.sym("y", own[-1])
-        M, J, Dh = mechanics(f, q, theta)
-        mu, ys = ca.vertsplit(f.touches.friction(theta)), ca.vertsplit(y, own)
-        speeds = [gap_and_slip(j, V, offset[i]) for i, j in enumerate(J)]
-        each = list(zip(cones, ys, speeds, J, mu, strict=True))
-        left = b - M @ V - Dh.T @ lam
-        for i, (cone, z, _, j, _) in enumerate(each):
-            left = left + j.T @ cone.impulse(z) + j[0, :].T * preload[i]
-        found = [condensed(cone, z, w, j, j[0, :], m, goal) for cone, z, w, j, m in each]
-        matrix, right = M, left
-        for c in found:
-            matrix, right = matrix + c.matrix, right + c.right
-        zero = ca.SX(self.rows, self.rows)
-        whole = ca.vertcat(ca.horzcat(matrix, Dh.T), ca.horzcat(Dh, zero))
-        mismatch = [cone.mismatch(z, w, m, goal[1]) for cone, z, w, _, m in each]
-        given = [V, lam, y, q, b, offset, preload, theta]
+        V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", own[-1])
+        q, theta, b = ca.SX.sym("q", f.nq), f.symbols.parameters, ca.SX.sym("b", nd)
+        mass, slopes, Dh_q = mechanics(f, q, theta)
+        matrices = mass, ca.vertcat(*slopes), Dh_q
+        entries = [ca.vertcat(ca.SX(0, 1), *ca.SX(m).nonzeros()) for m in matrices]
+        given = [ca.SX.sym("entries", e.numel()) for e in entries]
+        M, whole, Dh = (ca.SX(ca.SX(m).sparsity(), g) for m, g in zip(matrices, given, strict=True))
+        J = f.touches.rows(whole)
+        mu, offset = ca.SX.sym("mu", count), ca.SX.sym("offset", count)
+        gaps, h = ca.SX.sym("gaps", count), ca.SX.sym("h", nm)
+        sizes = [j.shape[0] - 1 for j in J]
+        slips = ca.SX.sym("slips", sum(sizes))
+        parts = ca.vertsplit(slips, np.cumsum([0, *sizes]).tolist())
+        speeds = [ca.vertcat(gaps[i], part(s, 0)) for i, s in enumerate(parts)]
+        each = list(zip(cones, ca.vertsplit(y, own), speeds, J, ca.vertsplit(mu), strict=True))
 
-        def function(name: str, more: list, *outputs: Any) -> Evaluator:
-            dense = [ca.densify(ca.SX(o)) for o in outputs]
-            return Evaluator(ca.Function(name, [*given, *more], dense, OPTIONS))
+        def function(name: str, args: list, *outputs: Any) -> ca.Function:
+            return ca.Function(name, args, [ca.densify(ca.SX(o)) for o in outputs], OPTIONS)
 
         stack = ca.vertcat
-        self.newton = function("newton", [goal], whole, stack(right, -Dh @ V))
-        self.expand = function("expand", [goal, dV], stack(*(c.expand(dV) for c in found)))
-        products = (cone.products(z) for cone, z, *_ in each)
-        self.residuals = function("residuals", [goal], left, Dh @ V, stack(*mismatch), stack(*products))
-        fresh = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
-        self.begin = function("begin", [speed, goal], stack(*fresh))
-        self.multipliers = function("multipliers", [], stack(*(c.multipliers(z) for c, z, *_ in each)))
-        self.gaps = function("gaps", [], stack(*(w[0] for w in speeds)))
+        self.held = function("held", [q, theta], *entries, f.touches.friction(theta))
+        loaded = sum((j[0, :].T * preload[i] for i, j in enumerate(J)), b - M @ V)
+        leave = (
+            loaded,
+            Dh @ V,
+            stack(*(j[0, :] @ V for j in J)) + offset,
+            stack(ca.SX(0, 1), *(j[1:, :] @ V for j in J)),
+        )
+        self.leave = function("leave", [V, *given, b, offset, preload], *leave)
+        begun = (cone.begin(w, speed, goal[0], m) for cone, _, w, _, m in each)
+        self.fresh = function("fresh", [gaps, slips, mu, preload, speed, goal], stack(*begun))
+        push = sum((j.T @ cone.impulse(z) for cone, z, _, j, _ in each), -Dh.T @ lam)
+        made = [
+            (cone.mismatch(z, w, m, goal[1]), cone.products(z), cone.multipliers(z))
+            for cone, z, w, _, m in each
+        ]
+        outputs = [left + push, *(stack(*column) for column in zip(*made, strict=True))]
+        self.rest = function("rest", [left, *given[1:], mu, preload, lam, y, gaps, slips, goal], *outputs)
+
+        found = [condensed(cone, z, w, j, j[0, :], m, goal) for cone, z, w, j, m in each]
+        D, right = sum((c.matrix for c in found), M), sum((c.right for c in found), left)
+        args = [*given, mu, preload, h, left, y, gaps, slips, goal]
+        self.newton = function(
+            "newton", args, ca.blockcat([[D, Dh.T], [Dh, ca.SX(nm, nm)]]), stack(right, -h)
+        )
+        self.expand = function("expand", [*args, dV], stack(*(c.expand(dV) for c in found)))
+        saddle = Saddle(SparseLU(scalars(D)), scalars(Dh), scalars(-Dh))
+        solved = (
+            stack(ca.SX(0, 1), *map(ca.SX, c)) for c in saddle.solve(ca.vertsplit(right), ca.vertsplit(-h))
+        )
+        change, multipliers = solved
+        self.solve = function("solve", args, change, multipliers, stack(*(c.expand(change) for c in found)))
+
+
+class ImpactEnd(End):
+    """A stage of an impact at numbers, for the interior point in numpy."""
+
+    def __init__(self, p: ImpactPieces):
+        self.variables, self.rows = p.variables, p.leave.nnz_out(1)
+        V, lam, y = (
+            ca.SX.sym(n, k)
+            for n, k in (("V", p.leave.nnz_in(0)), ("lambda", self.rows), ("y", p.fresh.nnz_out(0)))
+        )
+        given = [ca.SX.sym("given", p.leave.nnz_in(i)) for i in range(1, p.leave.n_in())]
+        goal, speed, dV, mu = (
+            ca.SX.sym(n, k)
+            for n, k in (("goal", 2), ("speed", 1), ("dV", V.numel()), ("mu", p.held.nnz_out(3)))
+        )
+        M, J, Dh, _, _, preload = given
+        balance, h, gaps, slips = p.leave(V, *given)
+        left, mismatch, products, impulses = p.rest(balance, J, Dh, mu, preload, lam, y, gaps, slips, goal)
+        system = M, J, Dh, mu, preload, h, left, y, gaps, slips, goal
+
+        def function(name: str, more: list, outputs: Any) -> Evaluator:
+            return Evaluator(ca.Function(name, [V, lam, y, *given, mu, *more], outputs, OPTIONS))
+
+        self.newton = function("newton", [goal], p.newton(*system))
+        self.expand = function("expand", [goal, dV], [p.expand(*system, dV)])
+        self.residuals = function("residuals", [goal], [left, h, mismatch, products])
+        self.begin = function("begin", [speed, goal], [p.fresh(gaps, slips, mu, preload, speed, goal)])
+        self.multipliers = function("multipliers", [], [ca.substitute(impulses, goal, ca.SX.zeros(2))])
+        self.gaps = function("gaps", [], [gaps])
+
+
+class ImpactTape(Tape):
+    """The tables of a stage of an impact. The carry is [q, b, offset, preload, first V]; it leads to [V, 0]."""
+
+    def __init__(self, f: ContactVI, p: ImpactPieces):
+        self._f, self._p = f, p
+        super().__init__()
+
+    def _write(self) -> None:
+        f, p, count = self._f, self._p, len(self._f.touches.all)
+        sizes = [f.nq, f.nd, count, count, f.nd]
+        lengths = dict(carry=sum(sizes), u=0, t=1, dt=1, theta=len(f.parameters), V=f.nd)
+        lengths |= dict(multipliers=p.leave.nnz_out(1), y=p.fresh.nnz_out(0), kappa=2, speed=1, work=0)
+        self.places = {name: self.column(length) for name, length in lengths.items()}
+        carry, theta, V, lam, y, kappa, speed = (
+            self.places[n] for n in ("carry", "theta", "V", "multipliers", "y", "kappa", "speed")
+        )
+        q, b, offset, preload, guess = self.split(carry, sizes)
+        put = self.places.__setitem__
+        put("guess", guess)
+        put("extent", guess)
+        M, J, Dh, mu = self.call(p.held, [q, theta])
+        self.begin("leave")
+        balance, h, gaps, slips = self.call(p.leave, [V, M, J, Dh, b, offset, preload])
+        put("values", h)
+        put("gaps", gaps)
+        self.begin("begin")
+        put("fresh", self.call(p.fresh, [gaps, slips, mu, preload, speed, kappa])[0])
+        self.begin("rest")
+        made = self.call(p.rest, [balance, J, Dh, mu, preload, lam, y, gaps, slips, kappa])
+        for name, block in zip(("left", "mismatch", "products", "impulses"), made, strict=True):
+            put(name, block)
+        self.begin("solve")
+        system = [M, J, Dh, mu, preload, h, made[0], y, gaps, slips, kappa]
+        for name, block in zip(("dV", "found", "dy"), self.call(p.solve, system), strict=True):
+            put(name, block)
+        self.begin("after")
+        put("after", self.stack([V, self.constant(np.zeros(f.nq + 2 * count))]))
 
 
 def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
@@ -123,70 +240,118 @@ class Impact:
 
     def __init__(self, f: ContactVI, restitution: ca.SX):
         self._f, self._restitution = f, restitution
-        scales, rubs = f.lagrangian.mass_scale, any(t.cone.friction for t in f.touches.all)
-        self._solvers = {
-            level * f.mass: InteriorPoint(f.ends, scales, f.mass, level * f.mass, 1e-11, polish=True)
-            for level in (RUBBED if rubs else SHARP)
-        }
+        rubs = any(t.cone.friction for t in f.touches.all)
+        self._levels = [level * f.mass for level in (RUBBED if rubs else SHARP)]
 
     @cached_property
-    def _end(self) -> ImpactEnd:
-        return ImpactEnd(self._f)
+    def _pieces(self) -> ImpactPieces:
+        return ImpactPieces(self._f)
+
+    @cached_property
+    def _end(self) -> tuple[ImpactEnd, Evaluator]:
+        """What the interior point in numpy takes, and M, J, Dh, mu at numbers."""
+        return ImpactEnd(self._pieces), Evaluator(self._pieces.held)
+
+    @cached_property
+    def _core(self) -> Core:
+        f, nd = self._f, self._f.nd
+        size = f.nq + nd + 2 * len(f.touches.all)
+        layout = Layout(
+            nx=size,
+            nv=nd,
+            nu=0,
+            rows=self._pieces.leave.nnz_out(1),
+            bodies=0,
+            past=1,
+            scales=f.lagrangian.mass_scale,
+            mass=f.mass,
+            stop=STOP,
+            limit=0,
+            sample=0.0,
+            polish=True,
+            whole=lambda multipliers: multipliers,
+            wrap=np.zeros(size),
+        )
+        tapes = [ImpactTape(f, self._pieces)]
+        return Core(tapes, self._pieces.variables, layout, f"impacts of {f.system.name}")
 
     @cached_property
     def _numbers(self) -> Evaluator:
-        """(q, b, parameters) -> M^-1 b, N; and coefficients."""
+        """(q, parameters) -> M, N; and coefficients."""
         f = self._f
-        q, b, theta = ca.SX.sym("q", f.nq), ca.SX.sym("b", f.nd), f.symbols.parameters
+        q, theta = ca.SX.sym("q", f.nq), f.symbols.parameters
         M, J, _ = mechanics(f, q, theta)
         N = ca.vertcat(*(j[0, :] for j in J))
         outputs = [ca.densify(ca.SX(o)) for o in (M, N, self._restitution)]
-        return Evaluator(ca.Function("numbers", [q, b, theta], outputs, OPTIONS))
+        return Evaluator(ca.Function("numbers", [q, theta], outputs, OPTIONS))
 
     def struck(self, q, b, others, closed, struck, theta) -> Struck:
-        """At a configuration, of momenta b.
+        """At configurations (N, nq), of momenta b (N, nd).
 
-        Masks (n,), 0 or 1: closed contacts that are not in the impact, those and these, these.
+        Masks (N, n), 0 or 1: closed contacts that are not in the impact, those and these, these.
         """
-        error = np.inf
-        for kappa, solver in self._solvers.items():
-            z, error = self._stages(solver, q, b, others, closed, struck, theta)
-            if error <= 1e-9:
-                given = q, b, others, closed, struck, np.array([kappa]), theta, z
-                momenta, multipliers = (a[:, 0] for a in self._results(*given))
-                return Struck(momenta, multipliers, given)
-        names = ", ".join(t.name for t, on in zip(self._f.touches.all, struck, strict=True) if on)
-        raise StepError(
-            f"an impact of {names} was not solved: residual {error:.2g}", 0, error, "no convergence"
-        )
+        given = q, b, others, closed, struck
+        z, errors = self._stages(self._levels[0], *given, theta)
+        kappa = np.full(len(q), self._levels[0])
+        for level in self._levels[1:]:
+            rows = np.flatnonzero(~(errors <= SOLVED))
+            if len(rows):
+                z[rows], errors[rows] = self._stages(level, *(a[rows] for a in given), theta)
+                kappa[rows] = level
+        solution = *given, kappa[:, None], theta, z
+        momenta, multipliers = (a[..., 0] for a in self._results(*solution))
+        return Struck(momenta, multipliers, solution, errors)
 
-    def _stages(self, solver, q, b, others, closed, struck, theta) -> tuple[np.ndarray, float]:
-        """Unknowns of all stages, and the largest error."""
-        M, N, e = self._numbers(q, b, theta)
-        e = e[:, 0] * struck
-        found: list[Solution] = []
-        none = np.zeros(len(e))
+    def _stages(self, kappa: float, q, b, others, closed, struck, theta) -> tuple[np.ndarray, np.ndarray]:
+        """Unknowns of all stages, and the largest error, by rows."""
+        M, N, e = self._numbers(q, theta)
+        e, none, nd = e[..., 0] * struck, np.zeros_like(struck), self._f.nd
 
-        def solve(b: np.ndarray, offset: np.ndarray, preload: np.ndarray, guess: np.ndarray) -> Solution:
-            size = 1 + float(np.abs(guess).max(initial=0.0))
-            with np.errstate(all="ignore"):
-                given = q, b, offset, preload, theta
-                found.append(solver.solve_end(Problem(self._end, given, guess, 1.0, size)))
-            return found[-1]
+        def times(A: np.ndarray, v: np.ndarray) -> np.ndarray:
+            return (A @ v[..., None])[..., 0]
 
-        first = solve(b, AWAY * (1 - others), none, np.linalg.solve(M, b))
-        second = solve(M @ first.V, AWAY * (1 - closed), none, first.V)
+        found: list[np.ndarray] = []
+        errors = np.zeros(len(q))
+
+        def solve(b: np.ndarray, offset: np.ndarray, preload: np.ndarray, guess: np.ndarray) -> np.ndarray:
+            unknowns, error = self._solved(kappa, q, b, offset, preload, guess, theta)
+            found.append(unknowns)
+            np.maximum(errors, error, out=errors)  # not a number where one is
+            return unknowns[:, :nd]
+
+        first = solve(b, AWAY * (1 - others), none, np.linalg.solve(M, b[..., None])[..., 0])
+        Mv, closed_away = times(M, first), AWAY * (1 - closed)
+        second = solve(Mv, closed_away, none, first)
         if self._f.impacts == "newton":
-            before = np.minimum(N @ first.V, 0.0)
-            solve(M @ first.V, AWAY * (1 - closed) + e * before, none, first.V)
+            solve(Mv, closed_away + e * np.minimum(times(N, first), 0.0), none, first)
         else:
-            solve(M @ second.V, AWAY * (1 - closed), e * second.impulses[self._places], second.V)
-        return np.concatenate([s.unknowns for s in found]), max(s.error for s in found)
+            pressed = found[1][:, nd + self._pieces.leave.nnz_out(1) + self._places]
+            solve(times(M, second), closed_away, e * pressed, second)
+        return np.hstack(found), errors
+
+    def _solved(self, kappa: float, q, b, offset, preload, guess, theta) -> tuple[np.ndarray, np.ndarray]:
+        """Unknowns and errors of a stage, by rows."""
+        f, n = self._f, len(q)
+        if f.backend.name != "virtual" and find_compiler() is not None:
+            carry = np.hstack([q, b, offset, preload, guess])
+            given = theta, carry, np.empty((n, 0)), np.zeros(n), np.ones(n), SOLVED
+            states, multipliers, _, errors, _ = self._core.rollout(*given, floor=kappa)
+            return np.hstack([states[:, : f.nd], multipliers]), errors[:n]
+        end, held = self._end
+        solver = InteriorPoint(f.ends, f.lagrangian.mass_scale, f.mass, kappa, STOP, polish=True)
+        M, J, Dh, mu = (a[..., 0] for a in held(q, theta))
+        rows = []
+        with np.errstate(all="ignore"):
+            for i in range(n):
+                own = M[i], J[i], Dh[i], b[i], offset[i], preload[i], mu[i]
+                size = 1 + float(np.abs(guess[i]).max(initial=0.0))
+                rows.append(solver.solve_end(Problem(end, own, guess[i], 1.0, size)))
+        return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:
-        """Of (momenta, multipliers), by (q, momenta before, parameters)."""
+        """Of (momenta, multipliers) by (q, momenta before, parameters), of N impacts."""
         G_y, G_z, X_y, X_z = self._slopes(*solution)
-        scale = 1 / np.abs(G_z).max(axis=1, keepdims=True)
+        scale = 1 / np.abs(G_z).max(axis=2, keepdims=True)
         return X_y - X_z @ np.linalg.solve(scale * G_z, scale * G_y)
 
     @cached_property
@@ -240,9 +405,13 @@ class Impact:
         s = ca.if_else(half + a <= slack * (1 + 1e-12), 1.0, root)
         change = ends[2] - ends[1] if law == "newton" else ends[2]
         slips = np.array([name.endswith(".slip") for name in f.multiplier_names])
-        sums = ends[0] + ends[1] + s * change
-        kept = [ends[2][i] if slip else sums[i] for i, slip in enumerate(slips)]
-        X = ca.vertcat(M @ (Vs[1] + s * d), *kept)
+        change = ends[1] + s * change
+        # where nothing closes, the smoothing alone has pushed: it brings no energy either
+        way = Vs[1] + s * d - Vs[0]
+        gained, square = ca.dot(Vs[0], M @ way), ca.dot(way, M @ way)
+        r = ca.if_else(square + 2 * gained <= 0, 1.0, ca.fmax(-2 * gained, 0) / (square + 1e-300))
+        kept = [ends[2][i] if slip else ends[0][i] + r * change[i] for i, slip in enumerate(slips)]
+        X = ca.vertcat(M @ (Vs[0] + r * way), *kept)
         return [q, b, others, closed, struck, kappa, theta, z], ca.vertcat(*G), X
 
     @cached_property

@@ -8,6 +8,7 @@ Maths: docs/maths/contact.md.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,10 @@ CENTERED, POLISHED = 1e-6, 1e-9  # how far from kappa, relative, a product may e
 ROUNDS, SAME = 100, 1e-6  # of friction bounded by the solution before
 GAIN = 0.2  # of the energy with which a step leaves: more than impulses bring where they follow its motion
 SLOW = 0.1  # m/s, whose energy is always granted: a start may be a little too deep
+HIGH, DOWN = (
+    1.0,
+    10**-0.5,
+)  # m^2/s^2, where kappa over the mass begins to be followed, and by how much it falls
 SHORT, FAR, NEAR = 0.1, 0.5, 0.9  # step lengths that tell how much the barrier may fall
 
 
@@ -181,8 +186,10 @@ class InteriorPoint:
                 break
             found = self._true(problem, self._try(problem, None, start))
             count += found.iterations
-        if not found.error <= self.tolerance:
-            found = self._true(problem, self._relax(problem, found))
+        for other in (self._relax, self._follow):
+            if found.error <= self.tolerance:
+                break
+            found = self._true(problem, other(problem, found))
             count += found.iterations
         return found._replace(iterations=count)
 
@@ -211,6 +218,24 @@ class InteriorPoint:
             bound = np.maximum(bound + stride * (found.y[gamma] - bound), CLIP * found.y[gamma])
         found = self._try(problem, found, 1, resume=True)
         return found._replace(iterations=count + found.iterations)
+
+    def _follow(self, problem: Problem, found: Solution) -> Solution:
+        """Solutions of ever lower kappa, each from the one before, or cold where that path turns back."""
+        high, level, count = copy(self), HIGH * self._mass, 0
+        found = found._replace(error=np.inf)
+        while True:
+            high._floor = max(level, self._floor)
+            for start in (None, *range(len(COLD))):
+                if start is not None:
+                    found = high._try(problem, None, start)
+                elif found.error <= self.tolerance:
+                    found = high._try(problem, found, 1, resume=True)
+                count += found.iterations
+                if found.error <= self.tolerance:
+                    break
+            if not found.error <= self.tolerance or level <= self._floor:
+                return found._replace(iterations=count)
+            level *= DOWN
 
     def _try(
         self,

@@ -54,6 +54,7 @@ typedef struct {
     Int *iw;
     double *saved, *bounds;       /* V, multipliers of constraints, y before a line search; and bounds of friction */
     const double *guess;          /* of V, where an interior point begins */
+    double floor;                 /* kappa where it ends; that of the model, or on the way to it */
 } Work;
 
 static void run(const Model *m, int which, Work *k) {
@@ -161,6 +162,7 @@ static double arrive(const Model *m, Work *k) {
 static const double COLD[] = {0.1, 10, 1e-3, 1e2, 1e3}, WARM = 0.01, TINY = 1e-12, LEAST = 1e-3, BOUNDARY = 0.99;
 static const double CENTERED = 1e-6, POLISHED = 1e-9, SHORT = 0.1, FAR = 0.5, NEAR = 0.9, CLIP = 0.1, SAME = 1e-6;
 static const double GAIN = 0.2, SLOW = 0.1;
+static const double HIGH = 1, DOWN = 0.31622776601683794;
 enum { STEPS = 100, PATIENCE = 20, STUCK = 2, JUMP = 2, LAND = 6, JAMMED = 8, HALVINGS = 12, STARTS = 5, ROUNDS = 100 };
 
 static double off_center(const Model *m, const double *w, double kappa) {
@@ -243,7 +245,7 @@ static void begin(const Model *m, Work *k, int warm, double cold) {
     double speed = LEAST;
     for (Int i = 0; i < m->touches; i++) speed = fmax(speed, -w[m->gaps + i]);
     w[m->speed] = speed;
-    w[m->kappa] = fmax(m->floor, (warm ? WARM : cold) * m->mass * speed * speed);
+    w[m->kappa] = fmax(k->floor, (warm ? WARM : cold) * m->mass * speed * speed);
     run(m, BEGIN, k);
     for (Int i = 0; i < m->touches; i++) {
         Int at = m->parts[i];
@@ -259,19 +261,19 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
     double weight = 0, *saved = k->saved, *kappa = w + m->kappa;
     Int size = m->nv, rows = m->rows, bytes = sizeof(double), count = 0, stuck = 0;
     for (Int i = 0; i < m->complementary; i++) weight += m->centers[i];
-    double left = left_there(m, k), off = off_center(m, w, m->floor), length = 0, dt = w[m->dt];
+    double left = left_there(m, k), off = off_center(m, w, k->floor), length = 0, dt = w[m->dt];
     double extent = 1 + largest(w + m->extent, m->extents);
     int polished = 0;
     while (count < STEPS) {
-        if (left * dt <= m->stop * extent && off <= CENTERED * m->floor) {
-            if (polished || !m->polish || off <= POLISHED * m->floor) break;
+        if (left * dt <= m->stop * extent && off <= CENTERED * k->floor) {
+            if (polished || !m->polish || off <= POLISHED * k->floor) break;
             polished = 1;
         }
         double mean = 0;
         for (Int i = 0; i < m->complementary; i++) mean += w[m->products + i] * m->centers[i] / weight;
         *kappa = fall(count ? length : FAR) * mean;
         if (length >= NEAR) *kappa = fmin(*kappa, m->mass * pow(mean / m->mass, 1.5));
-        *kappa = fmax(m->floor, *kappa);
+        *kappa = fmax(k->floor, *kappa);
         if (count > 6 || !warm) run(m, MATRIX, k); /* it is that of the start so far */
         run(m, SOLVE, k);
         count++;
@@ -297,12 +299,12 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
             factor /= 2;
         }
         left = now;
-        off = off_center(m, w, m->floor);
+        off = off_center(m, w, k->floor);
         stuck = factor < SHORT || clip ? stuck + 1 : 0;
         if (!isfinite(now) || stuck >= (warm ? STUCK : JAMMED) || (warm && count >= PATIENCE)) break;
     }
     *iterations += count;
-    return off <= CENTERED * m->floor ? dt * left / extent : INFINITY;
+    return off <= CENTERED * k->floor ? dt * left / extent : INFINITY;
 }
 
 /* Friction bounded by the normal impulses of the solution before, until both are the same. */
@@ -339,6 +341,22 @@ static double true_error(const Model *m, Work *k, double error) {
     return work[0] <= 0.5 * GAIN * fmax(work[1], m->mass * SLOW * SLOW) ? error : INFINITY;
 }
 
+/* Solutions of ever lower kappa, each from the one before, or cold where that path turns back. */
+static double follow(const Model *m, Work *k, double tolerance, Int *iterations) {
+    double error = INFINITY, level = HIGH * m->mass;
+    for (;; level *= DOWN) {
+        k->floor = fmax(level, m->floor);
+        error = error <= tolerance ? iterate(m, k, 0, 1, iterations) : error;
+        for (int i = 0; i < STARTS && !(error <= tolerance); i++) {
+            begin(m, k, 0, COLD[i]);
+            error = iterate(m, k, 0, i > 0, iterations);
+        }
+        if (!(error <= tolerance) || level <= m->floor) break;
+    }
+    k->floor = m->floor;
+    return error;
+}
+
 /* One end of a step with contact: its scaled residual. */
 static double touching(const Model *m, Work *k, int warm, double tolerance, Int *iterations) {
     double error = INFINITY;
@@ -351,7 +369,8 @@ static double touching(const Model *m, Work *k, int warm, double tolerance, Int 
         begin(m, k, 0, COLD[i]);
         error = true_error(m, k, iterate(m, k, 0, i > 0, iterations));
     }
-    return error <= tolerance ? error : true_error(m, k, relax(m, k, tolerance, iterations));
+    if (!(error <= tolerance)) error = true_error(m, k, relax(m, k, tolerance, iterations));
+    return error <= tolerance ? error : true_error(m, k, follow(m, k, tolerance, iterations));
 }
 
 /* u = u_d - K difference(x_d, x), K by columns */
@@ -401,7 +420,7 @@ API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart
     Work k = {m->image, malloc((m->n_w + 1) * bytes),
               malloc((m->n_arg + 1) * sizeof(double *)), malloc((m->n_res + 1) * sizeof(double *)),
               malloc((m->n_iw + 1) * sizeof(Int)),
-              malloc((size + m->rows + m->size_y + 1) * bytes), malloc((m->rubbing + 1) * bytes), NULL};
+              malloc((size + m->rows + m->size_y + 1) * bytes), malloc((m->rubbing + 1) * bytes), NULL, m->floor};
     Int rows = m->rows, half = rows + m->pushes, warm = !carry || apart == 2;
     apart = apart == 1;
     if (!k.kw || !k.arg || !k.res || !k.iw || !k.saved || !k.bounds) done = -1;
