@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from target_folders import needs_compiler
 
 import vioc
 from studies.impact_restitution import DT, STUDY, E, G, arm, ball, box, chain, impact_times
@@ -104,6 +105,23 @@ def test_stops_bounce_and_other_contacts_hold():
     assert len(run.splits) >= 1 and run["a"].min() > -0.3 - 1e-9
     assert np.abs(run["z"] - 0.1).max() < 1e-7
     assert run["a"][60:].max() > 0.88  # it comes back where it was let go
+
+
+@needs_compiler
+@pytest.mark.parametrize("impacts", ["newton", "poisson"])
+def test_impacts_in_rows_are_those_of_numpy_and_bring_nothing_where_nothing_closes(impacts):
+    f, g = (ContactVI(chain(count=2), DT, impacts=impacts, backend=b) for b in ("compiled", "virtual"))
+    rng = np.random.default_rng(3)
+    q, v = rng.uniform(-1, 1, (12, f.nq)), 3 * rng.standard_normal((12, f.nd))
+    some = (rng.random((12, 2)) < 0.6).astype(float)
+    x = np.array([f.initial_state(*row) for row in zip(q, v, strict=True)])
+    given = q, x[:, f.nq :], 0 * some, some, some, f.theta
+    found, known = (m.bounces.impact.struck(*given) for m in (f, g))
+    assert found.solved.all() and np.abs(found.momenta - known.momenta).max() < 1e-6
+    T = [0.5 * np.sum(p * f.velocities(np.hstack([q, p])), axis=1) for p in (x[:, f.nq :], found.momenta)]
+    assert (T[1] <= T[0] * (1 + 1e-12)).all()
+    apart = (some * (f.bounces.closing(f, x) < 0)).sum(axis=1) == 0
+    assert apart.any() and np.abs(found.momenta - x[:, f.nq :])[apart].max() < 1e-6
 
 
 def test_it_is_written_kept_and_loaded(tmp_path):

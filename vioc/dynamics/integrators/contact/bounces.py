@@ -199,7 +199,7 @@ class Bounces:
     def flights(
         self, f: ContactVI, x: np.ndarray, U: np.ndarray, t: float, h: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """States and multipliers of the whole steps of h from t on up to the first that may have an impact."""
+        """States and multipliers of whole steps of h from t on, up to one that may have an impact."""
         held = self._held(f, x[None], U[:1], t, h)[0]
         free, at = self.without(f, held)
         nothing = np.empty((0, f.nx)), np.empty((0, len(f.multiplier_names)))

@@ -7,8 +7,6 @@ the smoothed step; docs/maths/contact.md, "Derivatives".
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,34 +15,23 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.contact.implicit import (
+    First,
+    Normals,
+    along,
+    check_solved,
+    solved,
+    solved_back,
+)
 from vioc.dynamics.integrators.contact.step import balance
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
 
 
-@dataclass(frozen=True)
-class First:
-    """First derivatives along N steps, and what the second ones need of them.
-
-    Attributes
-    ----------
-    arguments : tuple of arrays
-        Of the equations' functions.
-    solved : (N, nz, ns)
-        dz/ds.
-    R_z, X_z : arrays
-    linearization : Linearization
-    """
-
-    arguments: tuple
-    solved: np.ndarray
-    R_z: np.ndarray
-    X_z: np.ndarray
-    linearization: Linearization
+POLISH = 2  # Newton steps: V is a difference of places, whose rounding contacts magnify
 
 
 class ContactDerivatives:
@@ -97,48 +84,39 @@ class ContactDerivatives:
 
         return Evaluator(self._f.backend.program(build, "contact_second"))
 
+    @cached_property
+    def _normals(self) -> Normals:
+        return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
+
     def first(self, steps: Steps, theta: np.ndarray, kappa: float) -> First:
         """Along N solved steps."""
-        f, nd = self._f, self._f.nd
-        V = (steps.x1[:, :nd] - steps.x0[:, :nd]) / steps.h[:, None]
-        z = np.hstack([V, steps.multipliers])
-        given = steps.t[:, None], steps.h[:, None], theta, np.array([kappa])
-        _, R_z, _, _ = self._first(steps.x0, steps.u, z, *given)
-        scale = 1 / np.abs(R_z).max(axis=2, keepdims=True, initial=1e-300)  # laws of speeds and of energies
-        with suppress(np.linalg.LinAlgError):  # V is a difference of places; contacts magnify its rounding
-            left = self._residual(steps.x0, steps.u, z, *given)[0]
-            z = z - np.linalg.solve(scale * R_z, scale * left)[..., 0]
+        f, nd, dt = self._f, self._f.nd, steps.h[:, None]
+        q0 = steps.x0[:, :nd]
+        z = np.hstack([(steps.x1[:, :nd] - q0) / dt, steps.multipliers])
+        given = steps.t[:, None], dt, theta, np.array([kappa])
+        R_z = self._normals.sharp(self._first(steps.x0, steps.u, z, *given)[1], z, kappa)
+        for _ in range(POLISH):
+            left = self._residual(steps.x0, steps.u, z, *given)[0][..., 0]
+            left = self._normals.unrounded(left, R_z, q0, z, dt)
+            change = solved(R_z, left[..., None])[..., 0]
+            if not np.isfinite(change).all():
+                break
+            z = z - change
         arguments = steps.x0, steps.u, z, *given
         R_s, R_z, X_s, X_z = self._first(*arguments)
-        R_s, R_z = scale * R_s, scale * R_z
-        try:
-            solved = -np.linalg.solve(R_z, R_s)
-        except np.linalg.LinAlgError:
-            solved = np.full(R_s.shape, np.nan)
-        if not np.isfinite(solved).all():
-            k = int(steps.k[np.argmin(np.isfinite(solved).all(axis=(1, 2)))])
-            raise StepError(
-                f"step {k} cannot be linearized: the constraints are dependent there; change the motion, or "
-                "remove redundant constraints",
-                k,
-                np.inf,
-                "singular constraints",
-            )
-        lin = Linearization.of(X_s + X_z @ solved, solved[:, nd:], f.nu)
-        return First((*arguments, scale[..., 0]), solved, R_z, X_z, lin)
+        R_z = self._normals.sharp(R_z, z, kappa)
+        z_s = -solved(R_z, R_s)
+        check_solved(z_s, steps)
+        lin = Linearization.of(X_s + X_z @ z_s, z_s[:, nd:], f.nu)
+        return First(arguments, z_s, [R_z, X_z], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Z- and zeta-contracted Hessians along the steps of `first`."""
-        f, nd = self._f, self._f.nd
-        along = (np.swapaxes(first.X_z, 1, 2) @ Z[..., None])[..., 0]
-        along[:, nd:] += zeta
-        r = np.linalg.solve(np.swapaxes(first.R_z, 1, 2), along[..., None])[..., 0]
-        *arguments, scale = first.arguments
-        H = self._second(*arguments, scale * r, Z)[0]
-        T, ns = first.solved, first.solved.shape[2]
-        mixed = H[:, :ns, ns:] @ T
-        full = H[:, :ns, :ns] + mixed + np.swapaxes(mixed, 1, 2) + np.swapaxes(T, 1, 2) @ H[:, ns:, ns:] @ T
-        return SecondOrder.of(full, f.ndx, f.nu)
+        f, (R_z, X_z) = self._f, first.slopes
+        weight = (np.swapaxes(X_z, 1, 2) @ Z[..., None])[..., 0]
+        weight[:, f.nd :] += zeta
+        H = self._second(*first.arguments, solved_back(R_z, weight), Z)[0]
+        return SecondOrder.of(along(H, first.solved), f.ndx, f.nu)
 
 
 def equations(

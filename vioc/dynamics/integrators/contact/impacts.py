@@ -177,7 +177,7 @@ class ImpactEnd(End):
 
 
 class ImpactTape(Tape):
-    """The tables of a stage of an impact. The carry is [q, b, offset, preload, first V]; it leads to [V, 0]."""
+    """The tables of a stage of an impact: from [q, b, offset, preload, V to begin with] to [V, 0]."""
 
     def __init__(self, f: ContactVI, p: ImpactPieces):
         self._f, self._p = f, p

@@ -8,7 +8,6 @@ Maths: docs/maths/contact.md.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -221,15 +220,15 @@ class InteriorPoint:
 
     def _follow(self, problem: Problem, found: Solution) -> Solution:
         """Solutions of ever lower kappa, each from the one before, or cold where that path turns back."""
-        high, level, count = copy(self), HIGH * self._mass, 0
+        level, count = HIGH * self._mass, 0
         found = found._replace(error=np.inf)
         while True:
-            high._floor = max(level, self._floor)
+            floor = max(level, self._floor)
             for start in (None, *range(len(COLD))):
                 if start is not None:
-                    found = high._try(problem, None, start)
+                    found = self._try(problem, None, start, floor=floor)
                 elif found.error <= self.tolerance:
-                    found = high._try(problem, found, 1, resume=True)
+                    found = self._try(problem, found, 1, resume=True, floor=floor)
                 count += found.iterations
                 if found.error <= self.tolerance:
                     break
@@ -244,11 +243,16 @@ class InteriorPoint:
         start: int,
         bound: np.ndarray | None = None,
         resume: bool = False,
+        floor: float | None = None,
     ) -> Solution:
-        """Iterations from a start or a solution; `bound` has normal impulses that friction goes by."""
+        """Iterations from a start or a solution; `bound` has normal impulses that friction goes by.
+
+        They end at the barrier, or at another `floor`.
+        """
         lag = 1.0 if bound is None else 0.0
         E, given, guess, dt, size = problem
-        scales, mass, floor, variables = self._scales, self._mass, self._floor, E.variables
+        scales, mass, variables = self._scales, self._mass, E.variables
+        floor = self._floor if floor is None else floor
         parts, weights = variables.parts, variables.centers
 
         def left_of(V, lam, y) -> tuple[float, np.ndarray]:

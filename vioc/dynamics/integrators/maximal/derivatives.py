@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,19 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.integrators.contact.implicit import (
+    First,
+    Normals,
+    along,
+    check_solved,
+    solved,
+    solved_back,
+)
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.equations import Assembly, Balance, Held
 from vioc.dynamics.integrators.maximal.features import NUMBERS
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
@@ -26,36 +32,6 @@ if TYPE_CHECKING:
 
 POLISH = 3  # Newton steps
 SAME = 1e-4  # of the largest impulse: what sums of both ends may be off those of the step
-
-
-def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """matrix^-1 right, rows scaled to each other: laws are of speeds and of energies."""
-    scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
-    try:
-        return np.linalg.solve(scale * matrix, scale * right)
-    except np.linalg.LinAlgError:
-        return np.full(right.shape, np.nan)
-
-
-@dataclass(frozen=True)
-class First:
-    """First derivatives along N steps, and what the second ones need of them.
-
-    Attributes
-    ----------
-    arguments : tuple of arrays
-        Of the equations' functions.
-    solved : (N, 2 nw, ny)
-        d(V, multipliers; velocities, multipliers of the end) by y = (errors, inputs, parameters).
-    slopes : list of arrays
-        Of both ends' equations and of the next error, by both ends' unknowns: R_w, S_w, S_n, X_w, X_n.
-    linearization : Linearization
-    """
-
-    arguments: tuple
-    solved: np.ndarray
-    slopes: list[np.ndarray]
-    linearization: Linearization
 
 
 class StepDerivatives:
@@ -206,18 +182,26 @@ class StepDerivatives:
             w[i], m[i] = solved.ends[0].unknowns, solved.ends[-1].unknowns
         return w, m, places
 
+    @cached_property
+    def _normals(self) -> Normals:
+        graph = self.f.graph
+        moved = (TWIST * np.arange(graph.n)[:, None] + np.arange(3)).ravel()
+        return Normals(TWIST * graph.n + len(graph.names), graph.touches, moved)
+
     def _solved_anew(self, steps: Steps, i: int, theta: np.ndarray) -> ContactStep:
         return self.f.interior.solve(steps.x0[i], steps.u[i], float(steps.t[i]), float(steps.h[i]), theta)
 
     def _polish(self, steps: Steps, w: np.ndarray, m: np.ndarray, theta: np.ndarray) -> None:
         """Newton's method on each end: twists of states are rounded, and products are not quite kappa."""
         t, dt = steps.t[:, None], steps.h[:, None]
+        x0 = space.split(self.f.graph.n, steps.x0)[0].reshape(len(w), -1)
         for _ in range(POLISH):
             R, R_w, S, S_m = self._ends(
                 steps.x0, steps.x1, steps.u, w, m, t, dt, theta, np.empty((len(w), 0))
             )
-            w -= _solved(R_w, R)[..., 0]
-            m -= _solved(S_m, S)[..., 0]
+            R, S = (self._normals.unrounded(r[..., 0], J, x0, w, dt) for r, J in ((R, R_w), (S, S_m)))
+            w -= solved(R_w, R[..., None])[..., 0]
+            m -= solved(S_m, S[..., None])[..., 0]
 
     def first(self, steps: Steps, theta: np.ndarray) -> First:
         """Along N solved steps."""
@@ -227,36 +211,25 @@ class StepDerivatives:
             w, m, places = self._unknowns(steps, theta)
         arguments = (X0, X1, U, w, m, t, dt, theta, places)
         R_y, R_w, S_y, S_w, S_m, X_y, X_w, X_m = self._first(*arguments)
-        leaving = -_solved(R_w, R_y)
-        arriving = -_solved(S_m, S_y + S_w @ leaving)
-        solved = np.concatenate([leaving, arriving], axis=1)
-        if not np.isfinite(solved).all():
-            k = int(steps.k[np.argmin(np.isfinite(solved).all(axis=(1, 2)))])
-            raise StepError(
-                f"step {k} cannot be linearized: the constraints are dependent there; change the "
-                "motion, or remove redundant constraints",
-                k,
-                np.inf,
-                "singular constraints",
-            )
+        R_w, S_m = (self._normals.sharp(J, own, f.barrier) for J, own in ((R_w, w), (S_m, m)))
+        leaving = -solved(R_w, R_y)
+        arriving = -solved(S_m, S_y + S_w @ leaving)
+        both = np.concatenate([leaving, arriving], axis=1)
+        check_solved(both, steps)
         whole = X_y + X_w @ leaving + X_m @ arriving
         first = np.where(f.slips[:, None], 0.0, leaving[:, TWIST * n :])
         impulses = first + arriving[:, TWIST * n :]
         lin = Linearization.of(whole, impulses, f.nu)
-        return First(arguments, solved, [R_w, S_w, S_m, X_w, X_m], lin)
+        return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
 
     def second(self, first: First, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """z- and zeta-contracted Hessians along the steps of `first`."""
-        R_w, S_w, S_m, X_w, X_m = (np.swapaxes(a, 1, 2) for a in first.slopes)
+        R_w, S_w, S_m, X_w, X_m = first.slopes
         n = TWIST * self.f.graph.n
-        leaving, arriving = X_w @ Z[..., None], X_m @ Z[..., None]
-        leaving[:, n:] += np.where(self.f.slips, 0.0, zeta)[..., None]
-        arriving[:, n:] += zeta[..., None]
-        s = np.linalg.solve(S_m, arriving)
-        r = np.linalg.solve(R_w, leaving - S_w @ s)
-        H = self._second(*first.arguments, r[..., 0], s[..., 0], Z)[0]
-        ny = sum(self.sizes)
-        T = first.solved
-        mixed = H[:, :ny, ny:] @ T
-        full = H[:, :ny, :ny] + mixed + np.swapaxes(mixed, 1, 2) + np.swapaxes(T, 1, 2) @ H[:, ny:, ny:] @ T
-        return SecondOrder.of(full, self.f.ndx, self.f.nu)
+        leaving, arriving = (np.einsum("nij,ni->nj", X, Z) for X in (X_w, X_m))
+        leaving[:, n:] += np.where(self.f.slips, 0.0, zeta)
+        arriving[:, n:] += zeta
+        s = solved_back(S_m, arriving)
+        r = solved_back(R_w, leaving - np.einsum("nij,ni->nj", S_w, s))
+        H = self._second(*first.arguments, r, s, Z)[0]
+        return SecondOrder.of(along(H, first.solved), self.f.ndx, self.f.nu)
