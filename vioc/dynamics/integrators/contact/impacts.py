@@ -296,7 +296,7 @@ class Impact:
         for level in self._levels[1:]:
             rows = np.flatnonzero(~(errors <= SOLVED))
             if len(rows):
-                z[rows], errors[rows] = self._stages(level, *(a[rows] for a in given), theta)
+                z[rows], errors[rows] = self._stages(level, *(a[rows] for a in given), theta=theta)
                 kappa[rows] = level
         solution = *given, kappa[:, None], theta, z
         momenta, multipliers = (a[..., 0] for a in self._results(*solution))
