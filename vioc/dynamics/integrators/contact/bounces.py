@@ -173,8 +173,8 @@ class Bounces:
 
     def _hit(self, f: ContactVI, x: np.ndarray, struck: np.ndarray) -> Struck:
         closed = self._now(f, x)[0] <= CLOSED
-        masks = (m.astype(float)[None] for m in (closed & ~struck, closed, struck))
-        hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], *masks, theta=f.theta)
+        others, near, hits = (m.astype(float)[None] for m in (closed & ~struck, closed, struck))
+        hit = self.impact.struck(x[None, : f.nq], x[None, f.nq :], others, near, hits, f.theta)
         if hit.solved.all():
             return hit
         names, error = (

@@ -291,18 +291,19 @@ class Impact:
         Masks (N, n), 0 or 1: closed contacts that are not in the impact, those and these, these.
         """
         given = q, b, others, closed, struck
-        z, errors = self._stages(self._levels[0], *given, theta)
+        z, errors = self._stages(self._levels[0], *given, theta=theta)
         kappa = np.full(len(q), self._levels[0])
         for level in self._levels[1:]:
             rows = np.flatnonzero(~(errors <= SOLVED))
             if len(rows):
-                z[rows], errors[rows] = self._stages(level, *(a[rows] for a in given), theta=theta)
+                some = (a[rows] for a in given)
+                z[rows], errors[rows] = self._stages(level, *some, theta=theta)
                 kappa[rows] = level
         solution = *given, kappa[:, None], theta, z
         momenta, multipliers = (a[..., 0] for a in self._results(*solution))
         return Struck(momenta, multipliers, solution, errors)
 
-    def _stages(self, kappa: float, q, b, others, closed, struck, theta) -> tuple[np.ndarray, np.ndarray]:
+    def _stages(self, kappa: float, q, b, others, closed, struck, *, theta) -> tuple[np.ndarray, np.ndarray]:
         """Unknowns of all stages, and the largest error, by rows."""
         M, N, e = self._numbers(q, theta)
         e, none, nd = e[..., 0] * struck, np.zeros_like(struck), self._f.nd
