@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import GearConstraint, Gravity, JointForce, Mass, ModelError, P, System, rx, ry, rz, tz
+from vioc import Contact, GearConstraint, Gravity, JointForce, Mass, ModelError, P, System, rx, ry, rz, tz
 from vioc.components import RotorInertia
 from vioc.maps.suite import check_map
 
@@ -57,3 +57,16 @@ def test_what_cannot_have_one_says_so():
     with pytest.raises(ModelError, match="unknown configuration variable 'c'"):
         arm(RotorInertia("c", 1.0))
     assert vioc.read_text(vioc.write_text(rotors())) == rotors()
+
+
+def test_a_ball_that_bounces_keeps_its_rotor():
+    """Half of gravity's acceleration before and after the bounce: back at its height in time."""
+    contact = Contact.sphere("ball", 0.1, friction=0.0, restitution=1.0)
+    ball = System(tz("z", name="ball", mass=1.0), Gravity(0, 0, -9.81), RotorInertia("z", 1.0), contact)
+    f = vioc.ContactVI(ball, 0.01)
+    back = 2 * np.sqrt(2 * 0.4 / (9.81 / 2))
+    run = f.rollout(f.initial_state(z=0.5), steps=int(np.ceil(back / 0.01)))
+    k = len(run) - 1
+    expected = 0.5 - 0.5 * 9.81 / 2 * (run.t[k] - back) ** 2
+    assert run["z"][k] == pytest.approx(expected, abs=1e-3)
+    assert run["z"].min() > 0.1 - 1e-6 and run["z"].min() < 0.15
