@@ -26,8 +26,16 @@ extensions = [
     "plain_docstrings",
     "public_names",
     "study_gallery",
+    "tutorial_notebooks",
 ]
-exclude_patterns = ["_ext", "README.md", "img", "generated/gallery/*.ipynb", "generated/gallery/*.py"]
+exclude_patterns = [
+    "_ext",
+    "README.md",
+    "img",
+    "generated/gallery/*.ipynb",
+    "generated/notebooks",
+    "generated/gallery/*.py",
+]
 highlight_language = "text"  # formulas and diagrams are indented; code says its language
 nitpicky = False  # signatures name types of CasADi and numpy, whose pages are elsewhere
 

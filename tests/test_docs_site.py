@@ -91,6 +91,23 @@ def test_a_notebook_runs(gallery, tmp_path, monkeypatch, capsys):
     )
 
 
+def test_notebooks_of_the_tutorials_hold_what_was_run(monkeypatch, tmp_path):
+    from test_docs import BLOCK  # whose blocks test_snippets_run runs
+
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    notebooks = importlib.import_module("tutorial_notebooks")
+    paths = notebooks.write(ROOT / "docs" / "tutorials", tmp_path)
+    assert [path.stem for path in paths] == ["feedback", "trajectories", "controllability"]
+    for path in paths:
+        page = (ROOT / "docs" / "tutorials" / f"{path.stem}.md").read_text()
+        assert f"notebooks/{path.stem}.ipynb" in page
+        cells = json.loads(path.read_text())["cells"]
+        run = [b.group(2).rstrip() for b in BLOCK.finditer(page) if "no-run" not in b.group(1).split()]
+        assert [c["source"] for c in cells if c["cell_type"] == "code"] == run and len(run) > 4
+        told = "".join(c["source"] for c in cells if c["cell_type"] == "markdown")
+        assert "## " in told and "```text" not in told and "](" not in told
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_are_pages(example):
     """They run when the site is made; here that they have a title, and assert what they say."""
