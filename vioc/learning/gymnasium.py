@@ -1,0 +1,248 @@
+"""Maps as environments of Gymnasium, controllers as policies, optima as data.
+
+import vioc.learning.gymnasium                       # registers vioc/Pendulum-v0 and the others of MODELS
+env = gymnasium.make("vioc/CartPole-v0")
+envs = gymnasium.make_vec("vioc/CartPole-v0", num_envs=8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+try:
+    import gymnasium
+    from gymnasium.spaces import Box
+except ImportError:
+    raise ImportError("this needs Gymnasium: pip install 'vioc[gymnasium]'") from None
+
+from vioc import models
+from vioc.control.costs.cost import Cost
+from vioc.control.costs.quadratic import quadratic
+from vioc.control.regulators.law import as_law
+from vioc.dynamics.integrators.midpoint import MidpointVI
+from vioc.errors import StepError
+from vioc.maps.given import trajectory_of
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
+
+
+class Environment(gymnasium.Env):
+    """A map under a cost, from a start that is drawn.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    cost : Cost
+        On `f`.
+    start : (nx,)
+        The state to start from; in ``reset(options={"state": x})`` another.
+    steps : int
+        N, at which an episode is truncated.
+    bounds : float or (nu,)
+        Largest size of inputs, in their units; inputs beyond are clipped, and ``info["clipped"]`` says so.
+    spread : dict by name, optional
+        Half-widths of the box around `start` that states are drawn from, uniformly; others are as in `start`.
+    failure : float
+        What a step without a solution costs; the episode ends there, ``info["error"]`` says why.
+    render_mode : None
+        Draw runs with ``Environment.trajectory().plot()``, or animate them.
+
+    Notes
+    -----
+    Observations are states (nx,), float64, without bounds: a map has none. A step's reward is its running
+    cost, times -dt where that is per second; the last one's has the terminal cost, too. So the undiscounted
+    return of a whole episode is ``-cost.value`` of the trajectory.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's
+
+    def __init__(
+        self,
+        f: OneStepMap,
+        cost: Cost,
+        start: Any,
+        *,
+        steps: int,
+        bounds: Any,
+        spread: Mapping[str, float] | None = None,
+        failure: float = 1e3,
+        render_mode: None = None,
+    ):
+        cost.check_map(f)
+        if not f.nu:
+            raise ValueError("an environment needs a map with inputs, got one without")
+        if steps != int(steps) or steps < 1:
+            raise ValueError(f"steps: expected a whole number >= 1, got {steps!r}")
+        if render_mode is not None:
+            raise ValueError(f"render_mode: expected None, got {render_mode!r}; plot env.trajectory()")
+        self.map, self.cost, self.steps, self.failure = f, cost, int(steps), float(failure)
+        self.start = f.check_state(start, "start")
+        high = np.broadcast_to(np.asarray(bounds, float), (f.nu,)).copy()
+        if not (np.isfinite(high).all() and (high > 0).all()):
+            raise ValueError(f"bounds: expected sizes > 0 of {f.nu} inputs, got {bounds!r}")
+        self.spread = np.abs(f.state(spread or {}))
+        self.render_mode = render_mode
+        self.action_space = Box(-high, high, dtype=np.float64)
+        self.observation_space = Box(-np.inf, np.inf, (f.nx,), np.float64)
+        self._references = cost.reference_rows(self.steps)
+        self._begin(self.start)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """A state drawn around the start, or ``options["state"]``."""
+        super().reset(seed=seed)
+        if options and "state" in options:
+            self._begin(self.map.check_state(options["state"], "state"))
+        else:
+            drawn = self.spread * self.np_random.uniform(-1.0, 1.0, self.map.nx)
+            self._begin(self.map.retract(self.start, drawn))
+        return self._x[-1].copy(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Next state, reward, whether a step had no solution, whether the time is up, information."""
+        f, k, x = self.map, len(self._u), self._x[-1]
+        if k >= self.steps:
+            raise RuntimeError(f"the episode of {self.steps} steps is over: call reset()")
+        asked = f.check_input(action, what="action")
+        u = np.clip(asked, self.action_space.low, self.action_space.high)
+        info: dict[str, Any] = {"clipped": bool((u != asked).any())}
+        try:
+            run = f.rollout(x, u[None], k0=k, warn=False)
+        except StepError as error:
+            return x.copy(), -self.failure, True, False, {**info, "error": str(error)}
+        self._x.append(run.x[1])
+        self._u.append(u)
+        self._multipliers.append(run.multipliers[0])
+        weight = f.dt if self.cost.per_time else 1.0
+        step = run.multipliers[0], f.theta, np.full(1, f.dt), self._references[k]
+        reward = -weight * self.cost.running(x, u, *step)[0].item()
+        last = k + 1 == self.steps
+        if last:
+            zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
+            end = run.x[1], *zeros, f.theta, np.zeros(1), self._references[-1]
+            reward -= self.cost.terminal(*end)[0].item()
+        return run.x[1].copy(), float(reward), False, last, info
+
+    def trajectory(self) -> Trajectory:
+        """The episode so far, which plots, is saved and linearized like any run."""
+        f, n = self.map, len(self._u)
+        u, multipliers = np.array(self._u).reshape(n, f.nu), np.array(self._multipliers).reshape(n, -1)
+        return Trajectory(f, f.dt * np.arange(n + 1), np.array(self._x), u, multipliers)
+
+    def _begin(self, x: np.ndarray) -> None:
+        self._x = [np.array(x)]
+        self._u: list[np.ndarray] = []
+        self._multipliers: list[np.ndarray] = []
+
+
+def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
+    """A regulator or a law without memory as a function (observation, k=0) -> action.
+
+    Parameters
+    ----------
+    regulator
+        What `vioc.control.dlqr` and the like make.
+    bounds : float or (nu,)
+        Of the environment: actions are clipped to them.
+    """
+    law = as_law(regulator)
+
+    def act(observation: Any, k: int = 0) -> np.ndarray:
+        return np.clip(law(k, np.asarray(observation, float)), -np.asarray(bounds), bounds)
+
+    return act
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """What an expert did, as rows for imitation.
+
+    Attributes
+    ----------
+    observations, next_observations : (N, nx)
+    actions : (N, nu)
+    rewards : (N,)
+    terminals, truncations : (N,) bool
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_observations: np.ndarray
+    terminals: np.ndarray
+    truncations: np.ndarray
+
+
+def expert(env: Any, optimum: Any) -> Transitions:
+    """An optimum, or any run, played in an environment.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+        An `Environment`, wrapped or not.
+    optimum : Result or Trajectory
+        Of N steps, at most as many as an episode has, with inputs within the environment's bounds.
+
+    Raises
+    ------
+    ValueError
+        If the environment clips an input, or a state is not the optimum's: its map is another.
+    """
+    own: Environment = env.unwrapped
+    run = trajectory_of(optimum)
+    observation, _ = own.reset(options={"state": run.x[0]})
+    rows: list[tuple[Any, ...]] = []
+    for k, u in enumerate(run.u):
+        after, reward, terminated, truncated, info = own.step(u)
+        if info["clipped"]:
+            raise ValueError(f"expert: the input {u} of step {k} is beyond the environment's bounds")
+        if terminated or not np.allclose(after, run.x[k + 1], rtol=1e-6, atol=1e-6):
+            why = info.get("error", f"the environment went to {after}, the optimum to {run.x[k + 1]}")
+            raise ValueError(f"expert: at step {k} the environment does not follow the optimum: {why}")
+        rows.append((observation, u, reward, after, terminated, truncated))
+        observation = after
+    return Transitions(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+# -- the models -----------------------------------------------------------------------------------------
+
+
+def pendulum(**options: Any) -> Environment:
+    """Swing the pendulum of [S] VIII-A up: theta = pi is upright; 4 s, 6 N m."""
+    f = MidpointVI(models.load("pendulum"), 0.02)
+    cost = quadratic(
+        f, Q={"theta": 1.0, "v.theta": 0.1}, R=0.01, Qf={"theta": 50.0, "v.theta": 5.0}, goal={"theta": np.pi}
+    )
+    return Environment(
+        f, cost, f.state(), steps=200, bounds=6.0, spread={"theta": 0.1, "p.theta": 0.1}, **options
+    )
+
+
+def cart_pole(**options: Any) -> Environment:
+    """Balance the pole upright, theta = 0, over the middle of the rail; 4 s, 12 N."""
+    f = MidpointVI(models.load("cart_pole"), 0.02)
+    weights = {"x": 1.0, "theta": 10.0, "v.x": 0.1, "v.theta": 0.1}
+    cost = quadratic(f, Q=weights, R=0.01, Qf=weights)
+    spread = {"x": 0.2, "theta": 0.2, "p.theta": 0.02}
+    return Environment(f, cost, f.state(), steps=200, bounds=12.0, spread=spread, **options)
+
+
+def acrobot(**options: Any) -> Environment:
+    """Swing the acrobot up from hanging, q1 = pi, to upright, q1 = q2 = 0; 6 s, 25 N m at the elbow."""
+    f = MidpointVI(models.load("acrobot"), 0.02)
+    last = {"q1": 100.0, "q2": 100.0, "v.q1": 10.0, "v.q2": 10.0}
+    cost = quadratic(f, Q={"q1": 1.0, "q2": 1.0, "v.q1": 0.1, "v.q2": 0.1}, R=0.01, Qf=last)
+    start = f.state(q1=np.pi)
+    return Environment(f, cost, start, steps=300, bounds=25.0, spread={"q1": 0.05, "q2": 0.05}, **options)
+
+
+MODELS = {"Pendulum": pendulum, "CartPole": cart_pole, "Acrobot": acrobot}
+
+for _name in MODELS:
+    if f"vioc/{_name}-v0" not in gymnasium.registry:
+        gymnasium.register(f"vioc/{_name}-v0", entry_point=MODELS[_name])

@@ -1,0 +1,155 @@
+"""Steps from many states at once, with what frameworks differentiate them by: see docs/learning.md.
+
+A step is y = (x', multipliers) of s = (x, u, parameters). With J = dy/ds of `Linearization` and the Hessian
+of w . y of `SecondOrder`,
+
+    dy = J ds,    s_bar = J' w,    d(J' w) = (w . y'') ds + J' dw.                                 (1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vioc.errors import StepError
+from vioc.maps.derivatives import Steps
+from vioc.maps.protocol import OneStepMap
+
+
+def check_framework_map(f: OneStepMap) -> None:
+    """ValueError of a map whose errors are not differences of states: frameworks know no manifolds."""
+    if f.ndx != f.nx:
+        raise ValueError(
+            f"{type(f).__name__}: its errors ({f.ndx}) are not differences of states ({f.nx}), which is what "
+            "frameworks differentiate by; use a map in generalized coordinates, MidpointVI or ContactVI"
+        )
+
+
+def autonomous(f: OneStepMap) -> bool:
+    """Whether steps are known not to depend on when they start."""
+    relaxed = None if f.relaxed is None else f.relaxed.function  # contacts have no equations without it
+    for function, at in ((relaxed, 4), (f.residual, 4), (f.explicit, 2)):
+        if function is not None:
+            return all(function.jac_sparsity(i, at).nnz() == 0 for i in range(function.n_out()))
+    return False
+
+
+@dataclass(frozen=True)
+class Solved:
+    """N solved steps, in parts that share parameters and, where it matters, their number.
+
+    Attributes
+    ----------
+    parts : list of (rows, map, Steps)
+    sizes : (nx, nm, nu, np)
+    count : int
+        N.
+    """
+
+    parts: list[tuple[np.ndarray, OneStepMap, Steps]]
+    sizes: tuple[int, int, int, int]
+    count: int
+
+    @property
+    def values(self) -> np.ndarray:
+        """y (N, nx + nm)."""
+        nx, nm, *_ = self.sizes
+        y = np.empty((self.count, nx + nm))
+        for rows, _, steps in self.parts:
+            y[rows] = np.concatenate([steps.x1, steps.multipliers], axis=1)
+        return y
+
+    @property
+    def jacobians(self) -> np.ndarray:
+        """J (N, nx + nm, nx + nu + np)."""
+        nx, nm, nu, np_ = self.sizes
+        J = np.empty((self.count, nx + nm, nx + nu + np_))
+        for rows, f, steps in self.parts:
+            lin = f.linearize_steps(steps)
+            J[rows] = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+        return self._finite(J, "first")
+
+    def hessians(self, W: np.ndarray) -> np.ndarray:
+        """w . y'' (N, ns, ns) with a row of weights W (N, nx + nm) for each step."""
+        nx, _, nu, np_ = self.sizes
+        ns = nx + nu + np_
+        H = np.empty((self.count, ns, ns))
+        for rows, f, steps in self.parts:
+            w = np.asarray(W, float)[rows]
+            second = f.second(steps, np.ascontiguousarray(w[:, :nx]), np.ascontiguousarray(w[:, nx:]))
+            H[rows] = second.matrix
+        return self._finite(H, "second")
+
+    @property
+    def tensors(self) -> np.ndarray:
+        """y'' (N, nx + nm, ns, ns)."""
+        nx, nm, nu, np_ = self.sizes
+        ns = nx + nu + np_
+        T = np.empty((self.count, nx + nm, ns, ns))
+        for rows, f, steps in self.parts:
+            states, multipliers = f.tensor(steps)
+            T[rows] = np.concatenate([states.matrix, multipliers.matrix], axis=1)
+        return self._finite(T, "second")
+
+    def _finite(self, values: np.ndarray, which: str) -> np.ndarray:
+        bad = np.flatnonzero(~np.isfinite(values).reshape(self.count, -1).all(axis=1))
+        if len(bad):
+            raise StepError(
+                f"row {bad[0]}: its {which} derivatives are not finite; the step is not differentiable there",
+                int(bad[0]),
+                float("nan"),
+                "not finite",
+            )
+        return values
+
+
+def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> Solved:
+    """Steps from rows of states, inputs, parameters and step numbers.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    x, u, theta : (N, nx), (N, nu), (N, np)
+    k : (N,) int
+        Matters to maps that know the time.
+    timeless : bool
+        `autonomous` of the map; the steps of others are solved a row at a time, over the cores.
+
+    Raises
+    ------
+    ValueError
+        Numbers that are not finite.
+    StepError
+        Of the first row that has no step.
+    """
+    x, u, theta = (np.ascontiguousarray(a, float) for a in (x, u, theta))
+    k = np.asarray(k, int)
+    for name, rows in (("state", x), ("input", u), ("parameters", theta)):
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise ValueError(f"{name}: expected finite numbers, got {rows[bad[0]]} in row {bad[0]}")
+    sizes = f.nx, len(f.multiplier_names), f.nu, len(f.parameters)
+    keys = theta if timeless else np.column_stack([theta, k])
+    if keys.shape[1] == 0 or (keys == keys[:1]).all():
+        groups = [np.arange(len(x))] if len(x) else []
+    else:
+        _, which = np.unique(keys, axis=0, return_inverse=True)
+        groups = [np.flatnonzero(which.ravel() == i) for i in range(int(which.max()) + 1)]
+    parts = []
+    for rows in groups:
+        values = theta[rows[0]]
+        own = f
+        if not np.array_equal(values, f.theta):
+            own = f.with_parameters(**dict(zip(f.parameters, map(float, values), strict=True)))
+        start = int(k[rows[0]])
+        parts.append((rows, own, _solve(own, x[rows], u[rows], start, timeless)))
+    return Solved(parts, sizes, len(x))
+
+
+def _solve(f: OneStepMap, x: np.ndarray, u: np.ndarray, k: int, timeless: bool) -> Steps:
+    if timeless:
+        return f.steps_at(x, u, k)
+    batch = f.rollouts(x, u[:, None], k0=k)
+    return Steps.joined([Steps.along(run) for run in batch])

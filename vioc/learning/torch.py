@@ -1,0 +1,165 @@
+"""Any map as a function of PyTorch, differentiable forwards and backwards, and backwards twice.
+
+step = vioc.learning.torch.step(f)
+x_next = step(x, u)                      # (..., nx), double precision
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    raise ImportError("this needs PyTorch: pip install 'vioc[torch]'") from None
+
+from vioc.learning.solved import autonomous, check_framework_map, solve
+from vioc.maps.protocol import OneStepMap
+
+
+def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
+    """The step of a map as a function of PyTorch.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        In generalized coordinates; contact included.
+    multipliers : bool
+        Whether they are returned, too.
+
+    Returns
+    -------
+    callable
+        (x, u, theta=None, k=0) -> x_next (..., nx), or (x_next, multipliers (..., nm)). `x` (..., nx), `u`
+        (..., nu) and the values `theta` (..., np) of the declared parameters, by default the map's own, are
+        tensors of float64 on the CPU whose leading axes are broadcast; `k` is the number of the steps, an int
+        or integers like them, by which nothing is differentiated.
+
+    Raises
+    ------
+    TypeError
+        Of tensors that are not float64.
+    ValueError
+        Of a map on a manifold; of shapes and numbers.
+    StepError
+        Where a step has no solution.
+
+    Notes
+    -----
+    Derivatives are the map's exact ones, (1) of `vioc.learning.solved`: backwards twice costs one contracted
+    second derivative a step, never the tensor. A third derivative is an error.
+    """
+    check_framework_map(f)
+    timeless = autonomous(f)
+    nx, nu, np_ = f.nx, f.nu, len(f.parameters)
+
+    def call(x: Any, u: Any, theta: Any = None, k: Any = 0) -> Any:
+        given = [(x, nx, "state"), (u, nu, "input")]
+        given.append((torch.from_numpy(f.theta) if theta is None else theta, np_, "theta"))
+        for got, size, what in given:
+            if not isinstance(got, torch.Tensor) or got.dtype != torch.float64:
+                kind = got.dtype if isinstance(got, torch.Tensor) else type(got).__name__
+                raise TypeError(f"{what}: expected a tensor of torch.float64, got {kind}")
+            if not got.ndim or got.shape[-1] != size:
+                raise ValueError(f"{what}: expected shape (..., {size}), got {tuple(got.shape)}")
+        lead = torch.broadcast_shapes(*(got.shape[:-1] for got, *_ in given))
+        s = torch.cat([got.expand(*lead, size) for got, size, _ in given], dim=-1)
+        numbers = np.broadcast_to(np.asarray(k, int), tuple(lead)).reshape(-1)
+        y = _Step.apply(s.reshape(-1, nx + nu + np_), f, numbers, timeless).reshape(*lead, -1)
+        return (y[..., :nx], y[..., nx:]) if multipliers else y[..., :nx]
+
+    return call
+
+
+class _Step(torch.autograd.Function):
+    """Rows s -> y."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Any, f: OneStepMap, k: np.ndarray, timeless: bool) -> Any:
+        x, u, theta = np.split(s.detach().numpy(), [f.nx, f.nx + f.nu], axis=1)
+        ctx.solved = solve(f, x, u, theta, k, timeless)
+        ctx.save_for_backward(s)
+        ctx.save_for_forward(s)
+        return torch.from_numpy(ctx.solved.values)
+
+    @staticmethod
+    def backward(ctx: Any, w: Any) -> Any:
+        (s,) = ctx.saved_tensors
+        return _Pullback.apply(s, w, ctx.solved), None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, ds: Any, *_: Any) -> Any:
+        (s,) = ctx.saved_tensors
+        return _Pushforward.apply(s, ds, ctx.solved)
+
+
+class _Pushforward(torch.autograd.Function):
+    """Rows (s, ds) -> J(s) ds."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Any, ds: Any, solved: Any) -> Any:
+        J = torch.from_numpy(solved.jacobians)
+        ctx.solved = solved
+        ctx.save_for_backward(s, ds, J)
+        return torch.einsum("nij,nj->ni", J, ds)
+
+    @staticmethod
+    def backward(ctx: Any, w: Any) -> Any:
+        s, ds, J = ctx.saved_tensors
+        H = torch.from_numpy(ctx.solved.hessians(w.detach().numpy()))
+        by_s, by_ds = torch.einsum("nij,nj->ni", H, ds), torch.einsum("nij,ni->nj", J, w)
+        return _Last.apply(by_s, s, ds, w), _Last.apply(by_ds, s, ds, w), None
+
+
+class _Pullback(torch.autograd.Function):
+    """Rows (s, w) -> J(s)' w."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Any, w: Any, solved: Any) -> Any:
+        J = torch.from_numpy(solved.jacobians)
+        ctx.solved = solved
+        ctx.save_for_backward(s, w, J)
+        ctx.save_for_forward(s, w, J)
+        return torch.einsum("nij,ni->nj", J, w)
+
+    @staticmethod
+    def backward(ctx: Any, v: Any) -> Any:
+        s, w, J = ctx.saved_tensors
+        H = torch.from_numpy(ctx.solved.hessians(w.detach().numpy()))
+        by_s, by_w = torch.einsum("nij,nj->ni", H, v), torch.einsum("nij,nj->ni", J, v)
+        return _Last.apply(by_s, s, w, v), _Last.apply(by_w, s, w, v), None
+
+    @staticmethod
+    def jvp(ctx: Any, ds: Any, dw: Any, *_: Any) -> Any:
+        s, w, J = ctx.saved_tensors
+        found = torch.zeros(len(J), J.shape[2], dtype=J.dtype)
+        if dw is not None:
+            found = found + torch.einsum("nij,ni->nj", J, dw)
+        if ds is not None:
+            H = torch.from_numpy(ctx.solved.hessians(w.detach().numpy()))
+            found = found + torch.einsum("nij,nj->ni", H, ds)
+        return _Last.apply(found, s, w)
+
+
+class _Last(torch.autograd.Function):
+    """What is not differentiated again: without it autograd would take H for a constant.
+
+    Backwards it is an error; forwards, where tangents are taken of all that is computed, not a number.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, found: Any, *of: Any) -> Any:
+        ctx.save_for_forward(found)
+        return found.clone()
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        (found,) = ctx.saved_tensors
+        return torch.full_like(found, torch.nan)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError("steps of vioc have first and second derivatives, no third ones")
