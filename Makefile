@@ -39,9 +39,10 @@ bench: $(VENV)/.installed ## Run the benchmarks
 studies: $(VENV)/.installed ## Run every study on a small problem
 	$(RUN) -m vioc study run --all --quick --jobs 2 --out $(OUT)/studies
 
-wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and try the wheel in an environment of its own
+wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and twice and the same to the bit; try the wheel in an environment of its own
 	rm -rf $(DIST) $(VENV)-wheel
-	$(RUN) -m build --outdir $(DIST) .
+	$(RUN) tests/build_twice.py $(DIST)
+	$(RUN) -m twine check --strict $(DIST)/*
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $(DIST)/*.whl
 	cd / && env -u PYTHONPATH $(abspath $(VENV)-wheel)/bin/python $(abspath tests/installed_smoke.py)

@@ -6,7 +6,6 @@ See docs/choosing.md, "Which optimizer".
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from vioc.control.dmoc.problem import solve
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import Record, Result, finished
 from vioc.control.shooting.problem import Problem, distance
+from vioc.deprecation import deprecated
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -249,10 +249,9 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     return stated.result(found.status, found.history, end, duals, **more)
 
 
+@deprecated(since="0.1", until="0.3", instead='optimize(..., method="shooting")')
 def optimize_constrained(f: OneStepMap, cost: Cost, guess: Any = None, **options: Any) -> Result:
     """Deprecated: ``optimize(..., method="shooting")``, whose arguments these are."""
-    instead = 'optimize_constrained is optimize(..., method="shooting") now'
-    warnings.warn(instead, DeprecationWarning, stacklevel=2)
     return optimize(f, cost, guess, method="shooting", **options)
 
 

@@ -206,7 +206,7 @@ class Model:
             n for (i, _, _), n in zip(cluster.members, names, strict=True) if self.system.nodes[i].frame.mass
         ]
         named = [n for n in (*massive, *names) if n]
-        return named[0] if named else self.system.nodes[cluster.root].frame.transform.variable.name  # type: ignore
+        return named[0] if named else self.system.nodes[cluster.root].frame.transform.variable.name  # type: ignore[union-attr]
 
     def _check_massless(self, cluster: _Cluster, index: int) -> None:
         if index == 0 or cluster.children == 1:

@@ -1,0 +1,66 @@
+"""Wheel and source of this checkout, built twice and the same to the bit: `build_twice.py DIST`.
+
+Times within them are SOURCE_DATE_EPOCH: as given, or of the last commit.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+WITHOUT_GIT = "1767225600"  # 2026-01-01
+
+
+def epoch() -> int:
+    asked = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or done.stdout.strip() or WITHOUT_GIT)
+
+
+def settled(path: Path, when: int) -> None:
+    """Write a source archive again with the same members, in order, of no owner and one time."""
+    out = io.BytesIO()
+    with (
+        tarfile.open(path) as old,
+        gzip.GzipFile(fileobj=out, mode="wb", filename="", mtime=when) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for member in sorted(old.getmembers(), key=lambda member: member.name):
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mtime, member.pax_headers = when, {}
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            new.addfile(member, old.extractfile(member))
+    path.write_bytes(out.getvalue())
+
+
+def build(into: Path, when: int) -> dict[str, str]:
+    """sha256 of what is built, by its name."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(when)}
+    command = [sys.executable, "-m", "build", "--outdir", str(into), str(ROOT)]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    for archive in into.glob("*.tar.gz"):
+        settled(archive, when)
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(into.iterdir())}
+
+
+def main(into: Path) -> None:
+    when = epoch()
+    with tempfile.TemporaryDirectory() as again:
+        first, second = build(into, when), build(Path(again), when)
+    for name, digest in first.items():
+        print(f"{digest}  {name}" + ("" if second.get(name) == digest else f"  but {second.get(name)} again"))
+    if first != second:
+        sys.exit("two builds of the same source differ")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
