@@ -35,6 +35,7 @@ from vioc.dynamics.formats.urdf import read_urdf, read_urdf_text
 from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.contact.map import ContactVI
 from vioc.dynamics.integrators.contact.modes import ModeVI
+from vioc.dynamics.integrators.galerkin import GalerkinVI
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.maximal import MaximalVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -82,6 +83,7 @@ __all__ = [
     "D",
     "DistanceConstraint",
     "Frame",
+    "GalerkinVI",
     "GearConstraint",
     "Gravitation",
     "Gravity",

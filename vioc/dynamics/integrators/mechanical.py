@@ -221,7 +221,8 @@ class MechanicalMap(KernelMap):
         return by_x, by_u
 
     def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "model": repr(self.system)}
+        own = {name: getattr(self, name) for name in self.choices}
+        return {**super().identity(), "model": repr(self.system), **own}
 
     def blueprint(self) -> dict[str, Any] | None:
         """None where a user's own code has a part in them."""

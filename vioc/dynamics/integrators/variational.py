@@ -72,9 +72,6 @@ class VariationalMap(DivisibleMap, MechanicalMap):
         """What constraints make zero at a step's end, (nm,), and its derivative by q1: h and Dh there."""
         return self.constraint(q1, theta)
 
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), **{name: getattr(self, name) for name in self.choices}}
-
     # -- steps --------------------------------------------------------------------------------------
 
     def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
