@@ -29,7 +29,7 @@ from vioc.maps.kernel import shared
 
 # The last correction of q relative to 1 + |q_k|, for up to ten variables and in proportion for more. The step
 # that it is made of is better by the rate of the iteration, some tenfold.
-CONVERGED = 3e-13
+CONVERGED = 1e-12
 ITERATIONS = 40
 MOST = 8  # stages
 
