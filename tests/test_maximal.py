@@ -324,7 +324,7 @@ def test_constraints_between_variables_and_distances():
         ry("a", mass=Mass(1, (0.1, 0.1, 0.1), (0, 0, -0.5))),
         tx(1.0)[ry("b", name="other", mass=Mass(1, (0.1, 0.1, 0.1), (0, 0, -0.4)))[tz(-0.7, name="end")]],
         tx(1.5)[vioc.free("c", frame="bob", mass=Mass(0.5, (0.01, 0.01, 0.01)))],
-        vioc.GearConstraint("a", "b", -2.0),
+        vioc.components.GearConstraint("a", "b", -2.0),
         vioc.DistanceConstraint("end", "bob", 0.6, name="rod"),
         Gravity(0, 0, -9.81),
     )

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc import Contact, GearConstraint, Gravity, JointForce, Mass, ModelError, P, System, rx, ry, rz, tz
-from vioc.components import RotorInertia
+from vioc import Contact, Gravity, JointForce, Mass, ModelError, P, System, rx, ry, rz, tz
+from vioc.components import GearConstraint, RotorInertia
 from vioc.maps.suite import check_map
 
 ANGLES, RATES = {"a": 0.5, "b": 0.3}, {"a": 1.0, "b": -1.0}

@@ -53,7 +53,6 @@ from vioc.dynamics.terms.constraints import (
 from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.terms.pairs import GearConstraint
 from vioc.dynamics.terms.potentials import (
     Gravitation,
     Gravity,
@@ -84,7 +83,6 @@ __all__ = [
     "DistanceConstraint",
     "Frame",
     "GalerkinVI",
-    "GearConstraint",
     "Gravitation",
     "Gravity",
     "Joint",

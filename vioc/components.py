@@ -5,7 +5,7 @@ from vioc.dynamics.terms.drives import Motor, Propeller, motor
 from vioc.dynamics.terms.dry import DryFriction, FloorFriction
 from vioc.dynamics.terms.friction import JointFriction
 from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint, Rolling, Skate, wheel
-from vioc.dynamics.terms.pairs import cam, screw
+from vioc.dynamics.terms.pairs import GearConstraint, cam, screw
 from vioc.dynamics.terms.potentials import PolynomialSpring
 from vioc.dynamics.terms.rotors import RotorInertia
 from vioc.dynamics.terms.springs import Backlash, TableSpring, TableStrut
@@ -16,6 +16,7 @@ __all__ = [
     "DrumRope",
     "DryFriction",
     "FloorFriction",
+    "GearConstraint",
     "JointFriction",
     "Motor",
     "NonholonomicConstraint",
