@@ -50,7 +50,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python="3.10", name="oldest", default=False)
 def with_oldest(session: nox.Session) -> None:
     # Newer pyparsing deprecates what Matplotlib 3.7 calls, and warnings are errors in the tests
-    session.install("-e", ".", *oldest(), "pyparsing<3.1", "pytest>=8", "hypothesis>=6.100")
+    session.install("-e", ".[urdf]", *oldest(), "pyparsing<3.1", "pytest>=8", "hypothesis>=6.100")
     session.run("pytest", *FAST, *(f"tests/test_{name}.py" for name in CORE), *session.posargs)
 
 
