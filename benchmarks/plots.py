@@ -12,6 +12,8 @@ COLORS = {
     "midpoint, order 2": "tab:blue",
     "composition, order 4": "k",
     "composition, order 6": "tab:green",
+    "Galerkin, order 6": "tab:pink",
+    "Galerkin, order 8": "tab:purple",
     "explicit Runge-Kutta 4": "tab:cyan",
 }
 
