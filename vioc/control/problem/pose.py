@@ -65,9 +65,11 @@ def pose_error(f: OneStepMap, frame: str, position: Any = None, rotation: Any = 
 
 
 def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
-    """The entry ``FRAME:rx`` of log(R_d' R), where all three of R_d are numbers `among` what is asked for.
+    """How far ``FRAME:rx`` is from its goal, where all three of R_d are numbers `among` what is asked for.
 
-    None otherwise: then the quantity itself is meant.
+    The entry of J_r(r_d)^-1 log(R_d' R), which to first order is r - r_d, so that multipliers are the
+    derivatives by the numbers that were asked for, and is smooth where r jumps. None otherwise: then the
+    quantity itself is meant.
     """
     owner = component(name)
     R = None if owner is None else f.rotation(owner[0])
@@ -78,8 +80,17 @@ def turn(f: OneStepMap, name: str, among: Mapping[str, Any]) -> ca.SX | None:
         return None
     from scipy.spatial.transform import Rotation
 
-    wanted = Rotation.from_rotvec(np.array(values, float)).as_matrix()
-    return rotation_vector(ca.DM(wanted).T @ R)[owner[1]]
+    wanted = Rotation.from_rotvec(np.array(values, float))
+    away = rotation_vector(ca.DM(wanted.as_matrix()).T @ R)
+    return (ca.DM(_inverse_right_jacobian(wanted.as_rotvec())) @ away)[owner[1]]
+
+
+def _inverse_right_jacobian(r: np.ndarray) -> np.ndarray:
+    """J (3, 3) of log(exp(r) exp(e)) = r + J e + O(e^2), for |r| <= pi."""
+    x, y, z = r
+    K, half = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]), 0.5 * float(np.linalg.norm(r))
+    share = 1 / 12 if half < 1e-4 else (1 - half / np.tan(half)) / (4 * half**2)
+    return np.eye(3) + 0.5 * K + share * K @ K
 
 
 def _given(frame: str, position: Any, rotation: Any) -> tuple[np.ndarray | None, np.ndarray | None]:

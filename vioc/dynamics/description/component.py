@@ -130,6 +130,16 @@ class Component:
         """Its fields without the name, in the order of the model text."""
         return tuple(f for f in dataclasses.fields(cls) if f.name != "name")
 
+    def given(self) -> list[dataclasses.Field]:
+        """Its arguments, but the last numbers that are defaults: they may be left out."""
+        given = list(self.arguments())
+        while given and given[-1].metadata.get("kind") == "number" and self._default(given[-1]):
+            given.pop()
+        return given
+
+    def _default(self, f: dataclasses.Field) -> bool:
+        return bool(getattr(self, f.name) == f.default)
+
     def __post_init__(self) -> None:
         where = self.label()
         if self.name is not None:
@@ -144,7 +154,7 @@ class Component:
         return f"{self.keyword_of()} {self.name!r}" if self.name else self.keyword_of()
 
     def __repr__(self) -> str:
-        parts = [shown(getattr(self, f.name)) for f in self.arguments()]
+        parts = [shown(getattr(self, f.name)) for f in self.given()]
         parts += [f"name={self.name!r}"] if self.name is not None else []
         return f"{type(self).__name__}({', '.join(parts)})"
 

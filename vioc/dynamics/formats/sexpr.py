@@ -6,7 +6,6 @@ and written from their fields alone, so a new `Component` with a `keyword` has a
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import uuid
 from collections.abc import Iterable
@@ -97,10 +96,6 @@ def write(system: System, path: str | os.PathLike) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _default(component: Component, f: dataclasses.Field) -> bool:
-    return getattr(component, f.name) == f.default
-
-
 def _value(value: Number | Variable) -> str:
     if isinstance(value, Variable):
         return f"(K {quoted(value.name)})" if value.kinematic else quoted(value.name)
@@ -151,10 +146,7 @@ def _component(component: Component) -> str:
     if component_types().get(cls.keyword.upper()) is not cls:
         raise ModelError(f"{component.label()}: {cls.__name__} has no keyword of its own, so no text form")
     parts = [cls.keyword.upper()]
-    given = list(cls.arguments())
-    while given and given[-1].metadata.get("kind") == "number" and _default(component, given[-1]):
-        given.pop()  # the last ones may be left out
-    for f in given:
+    for f in component.given():
         kind, value = field_kind(cls, f), getattr(component, f.name)
         if kind in ("direction", "vector", "numbers"):
             parts.append(f"({_values(value)})")
