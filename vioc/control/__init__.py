@@ -40,6 +40,7 @@ from vioc.control.feedback import (
 )
 from vioc.control.identification.identify import identify
 from vioc.control.identification.records import Record
+from vioc.control.identification.regression import base_parameters
 from vioc.control.optimizing import optimize, optimize_constrained
 from vioc.control.polishing import polish
 from vioc.control.problem.pose import pose, pose_error
@@ -68,6 +69,7 @@ __all__ = [
     "SteadyRegulator",
     "accessibility",
     "analysis",
+    "base_parameters",
     "check_derivatives",
     "controllability",
     "controllability_gramian",

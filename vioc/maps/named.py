@@ -9,6 +9,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_value, check_array, check_rows, few
+from vioc.errors import ModelError
 from vioc.maps.given import state_of
 from vioc.maps.implicit import Implicit
 from vioc.maps.signals import inputs
@@ -60,6 +61,16 @@ class Named:
         Mass, centre of mass (3) and inertia about it, Ixx, Iyy, Izz, Ixy, Ixz, Iyz, in the frame's axes.
         """
         return {}
+
+    def regressor(self, linear: Sequence[str] = ()) -> Any:
+        """Of a mechanism, its equations as a linear function of inertias, and of parameters `linear`.
+
+        Raises
+        ------
+        ModelError
+            Of a map that is no mechanism's.
+        """
+        raise ModelError(f"{type(self).__name__} is no mechanism's map, it has no regressor; use identify")
 
     @property
     def theta(self) -> np.ndarray:

@@ -22,6 +22,7 @@ from vioc.drawing import plots
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
+SEGMENTS = 20  # that a record kept aside is cut into
 FELT = 0.5  # deviations that half the step may change a value by
 CORRELATED = 0.2  # of residuals one sample apart: from there on noise is not white, and intervals too short
 
@@ -266,7 +267,8 @@ class Identification:
         unknowns = Unknowns(f, others, {}, self.sensors.names, self.values, held=True)
         delays = [n[len(DELAY) :] for n in unknowns.delays]
         grids = [Grid(r, f, self.dt, delays) for r in records]
-        segments = Segments(f, self.sensors, grids, unknowns, {}, None)
+        steps = max(len(g.lengths) for g in grids) // SEGMENTS + 1
+        segments = Segments(f, self.sensors, grids, unknowns, {}, steps)
         found = fit(segments, beginning(segments), 60, 1e-3)
         if not found.converged:
             raise OptimizationError(f"validate: no start fits the record: {found.verdict}")

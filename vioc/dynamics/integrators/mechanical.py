@@ -31,6 +31,7 @@ from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.dynamics.redundancy import least_norm
+from vioc.dynamics.regressor import Regressor
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
 from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
@@ -269,6 +270,9 @@ class MechanicalMap(KernelMap):
     @property
     def inertias(self) -> dict[str, ca.SX]:
         return body_numbers(self.system, self.symbols.parameters)
+
+    def regressor(self, linear: Sequence[str] = ()) -> Regressor:
+        return Regressor(self.lagrangian, linear, **self.parameters)
 
     def _more_quantities(self) -> list[str]:
         system = self.system

@@ -1,0 +1,138 @@
+"""The equations of motion as a linear function of inertias: Y(q, v, a) pi + rest = forces.
+
+Docs: docs/maths/identification.md, "The linear regressor".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import near_misses
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.bodies import body_numbers
+from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.terms.potentials import Gravity
+from vioc.errors import ModelError
+
+TEN = ("m", "mx", "my", "mz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
+
+
+class Regressor:
+    """Y(q, v, a) and what does not depend on the numbers that are looked for.
+
+    The numbers of a body are its mass, first moments m c and moments of inertia J about its frame's origin,
+    in the frame's axes (Jxy the entry of the matrix); behind them parameters that forces are linear in.
+
+    Parameters
+    ----------
+    lagrangian : Lagrangian
+    linear : sequence of str
+        Parameters of forces and potentials in which they are linear: friction, stiffness, gains.
+    **parameters : float
+        Values of the other declared parameters other than their defaults.
+
+    Attributes
+    ----------
+    names : tuple of str
+        ``"BODY.m"``, ..., then `linear`.
+    bodies : tuple of str
+    linear : tuple of str
+    numbers : (bodies, 10)
+        Of the description: mass, centre of mass, inertia about it.
+    start : (n,)
+        The same as the regressor has them, and values of `linear`.
+
+    Raises
+    ------
+    ModelError
+        Unknown parameters, or such in which forces are not linear, or that are in the kinematics.
+    """
+
+    def __init__(self, lagrangian: Lagrangian, linear: Sequence[str] = (), **parameters: float):
+        self.lagrangian = lagrangian
+        self.system = system = lagrangian.system
+        known = list(system.parameters)
+        self.linear = tuple(linear)
+        for n in (*linear, *parameters):
+            if n not in known:
+                raise ModelError(f"unknown parameter {n!r}; {near_misses(n, known)}")
+        self.theta = np.array(list({**system.parameters, **parameters}.values()), float)
+        numbers = body_numbers(system, lagrangian.graph.parameters)
+        self.bodies = tuple(numbers)
+        self.names = (*(f"{b}.{n}" for b in self.bodies for n in TEN), *self.linear)
+        self._function = Evaluator(self._build)
+        values = ca.Function(
+            "numbers", [lagrangian.graph.parameters], [ca.vertcat(*numbers.values(), ca.SX(0, 1))]
+        )
+        self.numbers = np.array(values(self.theta)).reshape(-1, 10)
+        own = [self.theta[known.index(n)] for n in self.linear]
+        self.start = np.concatenate([*(standard(b) for b in self.numbers), own])
+        if any(lagrangian.nonholonomic):
+            raise ModelError(f"{system.name}: the regressor has no constraints on velocities; use identify")
+
+    def _build(self) -> ca.Function:
+        lag, g = self.lagrangian, self.lagrangian.graph
+        a = ca.SX.sym("a", lag.nq)
+        nodes = [i for i, node in enumerate(self.system.nodes) if node.frame.mass is not None]
+        terms = ca.vertcat(*(self._terms(i) for i in nodes), ca.SX(0, 1))  # of L, by the numbers
+        momenta = ca.jacobian(terms, g.v_vector)
+        flat = ca.vec(momenta)
+        where = ca.vertcat(g.q_vector, g.v_vector)
+        rate = ca.jtimes(flat, where, ca.vertcat(g.v_vector, a))
+        Y = (ca.reshape(rate, momenta.shape) - ca.jacobian(terms, g.q_vector)).T
+        rest = lag.potential_gradient - lag.F
+        for kinetic in self.system.kinetic:
+            i = self.system.variable_index(kinetic.variable)
+            rest[i] += g.number(kinetic.inertia) * a[i]
+        index = [list(self.system.parameters).index(n) for n in self.linear]
+        own = ca.vertcat(*(g.parameters[i] for i in index), ca.SX(0, 1))
+        more = ca.jacobian(rest, own)
+        for i, n in enumerate(self.linear):
+            if ca.depends_on(more, own[i]):
+                raise ModelError(
+                    f"forces are not linear in the parameter {n!r}; estimate it by shooting, identify"
+                )
+            if ca.depends_on(Y, own[i]) or ca.depends_on(lag.Dh, own[i]):
+                raise ModelError(
+                    f"the parameter {n!r} is in the kinematics; estimate it by shooting, identify"
+                )
+        rest = ca.substitute(rest, own, ca.SX.zeros(len(index))) if index else rest
+        outputs = [ca.densify(e) for e in (ca.horzcat(Y, more), rest, lag.Dh)]
+        args = [g.q_vector, g.v_vector, a, g.u_vector, g.t, g.parameters]
+        return ca.Function("regressor", args, outputs, OPTIONS)
+
+    def _terms(self, i: int) -> ca.SX:
+        """The Lagrangian of node i's body by its ten numbers (10,)."""
+        g = self.lagrangian.graph
+        v, w = (vec.column(e) for e in g.node_velocity(i))
+        R, p = g.node_pose(i)
+        gravity = ca.SX.zeros(3)
+        for potential in self.system.potentials:
+            if isinstance(potential, Gravity):
+                gravity += ca.vertcat(*(g.number(c) for c in (potential.x, potential.y, potential.z)))
+        first = ca.cross(v, w) + vec.matrix(R).T @ gravity
+        second = ca.vertcat(w**2 / 2, w[0] * w[1], w[0] * w[2], w[1] * w[2])
+        return ca.vertcat(ca.sumsqr(v) / 2 + ca.dot(gravity, vec.column(p)), first, second)
+
+    def __call__(
+        self, q: np.ndarray, v: np.ndarray, a: np.ndarray, u: np.ndarray, t: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Y (N, nq, n), the rest (N, nq) without what is looked for, and Dh (N, m, nq), at N samples.
+
+        Y pi + rest = Dh' lambda: the rest has the forces with minus their sign, inputs among them.
+        """
+        t = np.asarray(t, float)[:, None]
+        Y, rest, Dh = self._function(q, v, a, np.asarray(u, float), t, self.theta)
+        return Y, rest[..., 0], Dh
+
+
+def standard(numbers: np.ndarray) -> np.ndarray:
+    """Mass, first moments, moments about the frame's origin of mass, centre, moments about it; (10,) each."""
+    m, c = numbers[0], numbers[1:4]
+    about = m * (c @ c * np.eye(3) - np.outer(c, c))
+    (xx, yy, zz), (xy, xz, yz) = np.diag(about), (about[0, 1], about[0, 2], about[1, 2])
+    return np.concatenate([[m], m * c, numbers[4:] + [xx, yy, zz, xy, xz, yz]])
