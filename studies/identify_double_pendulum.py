@@ -120,7 +120,7 @@ def double_pendulum(p: dict[str, float]) -> vioc.System:
     return vioc.System(
         link1,
         vioc.Gravity(0, 0, -GRAVITY),
-        vioc.GearConstraint("rotor2", "q2", -GEAR),
+        vioc.components.GearConstraint("rotor2", "q2", -GEAR),
         vioc.JointForce("q1", "u1"),
         vioc.JointForce("q2", "u2"),
         vioc.UserForce(rubs, (), tuple(P[n] for n in ("b1", "b2", "cf1", "cf2"))),

@@ -17,6 +17,8 @@ TINY = 1e-14  # of the largest diagonal entry: what none falls below
 SHARES = 1.0, 0.5, 0.25, 0.1  # of a step, that are tried: no damping shortens what closes gaps
 REFUSED = 8  # steps in a row after which there is no descent
 SETTLED = 1e-9  # damping of a last step: what nothing is told of does not run away
+NOTHING, STILL = 1e-6, 4  # of the cost: what chaos makes of rounding; steps in a row that gain no more
+ROUNDED = "converged to what rounding lets be told"
 ROUNDING = 1e-11  # of the cost: what no step can be told to gain
 
 
@@ -54,7 +56,7 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
         Where the first trial has no motion.
     """
     now = segments.predict(trial)
-    damping, costs = FIRST, [now.cost]
+    damping, costs, still = FIRST, [now.cost], 0
     with Progress("identify", iterations, 1) as progress:
         for k in range(iterations):
             progress.advance()
@@ -66,6 +68,9 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
                 promised = gain + apart
                 if max(abs(gain), apart) <= tolerance + ROUNDING * now.cost and damping <= FIRST:
                     return Fit(trial, now, k, costs, True, "converged")
+                still = still + 1 if max(abs(gain), apart) <= NOTHING * now.cost else 0
+                if still > STILL:
+                    return Fit(trial, now, k, costs, True, ROUNDED)
                 for share in SHARES:
                     there = segments.moved(trial, share * step, now.bases)
                     try:
@@ -82,8 +87,8 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
                 refused += 1
                 damping = min(max(10.0 * damping, 1e-6), MOST)
                 if refused == REFUSED:
-                    small = promised <= 1e-6 * max(now.cost, 1.0)
-                    why = "converged to rounding" if small else "no descent: no trial step lowers the cost"
+                    small = promised <= NOTHING * max(now.cost, 1.0)
+                    why = ROUNDED if small else "no descent: no trial step lowers the cost"
                     return Fit(trial, now, k, costs, small, why)
             if share == 1.0:
                 damping = max(damping / (10.0 if lower > 0.75 * promised else 2.0), LEAST)
