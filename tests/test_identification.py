@@ -220,6 +220,11 @@ def test_an_input_that_nobody_knows(f):
     assert np.abs(found.inputs[0]["u"][2:-2] - 0.8 * np.sin(2.0 * places)).max() < 0.1
 
 
+def test_a_record_prints_what_is_in_it_not_its_samples(measured):
+    assert repr(measured).startswith(f"Record({measured.name!r}: {len(measured)} samples, t = 0 .. ")
+    assert "measured theta" in repr(measured) and "\n" not in repr(measured)
+
+
 def test_messages(f, measured):
     with pytest.raises(ModelError, match="unknown 'masss'"):
         identify(f, measured, ["masss"])

@@ -348,9 +348,13 @@ class Lagrangian:
         lost = right - A @ x
         worst = int(np.argmax(np.abs(lost)))
         if np.abs(lost[worst]) > 1e-9 * max(np.abs(right).max(), 1e-12):
+            name = self.system.dynamic[worst]
+            own = (node.frame.transform for node in self.system.nodes)
+            angle = any(t.variable and t.variable.name == name and t.rotational for t in own)
+            unit = "N m" if angle else "N"
             raise ModelError(
-                f"{self.system.name}: no input holds this: {self.system.dynamic[worst]!r} lacks "
-                f"{lost[worst]:.3g} (N, N m); see vioc.control.equilibrium for configurations that stay"
+                f"{self.system.name}: no input holds this: {name!r} lacks "
+                f"{lost[worst]:.3g} {unit}; see vioc.control.equilibrium for configurations that stay"
             )
         return x[: F_u.shape[1]]
 

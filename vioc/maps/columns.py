@@ -118,9 +118,10 @@ def known_columns(table: Table, f: Any) -> dict[str, str]:
         try:
             full = quantity_name(f, column, table.source)
         except ModelError as error:
+            end = "" if str(error).endswith("?") else "."
             raise FileFormatError(
-                f"{error}. Columns that are none of the map's: leave them out by table.only(...), or rename "
-                "them by table.renamed(...)"
+                f"{error}{end} Columns that are none of the map's: leave them out by table.only(...), or "
+                "rename them by table.renamed(...)"
             ) from None
         if full in found:
             raise FileFormatError(f"{table.source}: {found[full]!r} and {column!r} are the same quantity")

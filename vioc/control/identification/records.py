@@ -71,6 +71,11 @@ class Record:
         """Number of samples K."""
         return len(self.t)
 
+    def __repr__(self) -> str:
+        measured, inputs = ", ".join(self.measured), ", ".join(self.inputs) or "none"
+        span = f"t = {self.t[0]:g} .. {self.t[-1]:g} s"
+        return f"Record({self.name!r}: {len(self)} samples, {span}, measured {measured}; inputs {inputs})"
+
     def part(self, first: float, last: float) -> Record:
         """The samples from `first` to `last`, s; a start other than the first sample's is not known."""
         keep = np.flatnonzero((self.t >= first) & (self.t <= last))

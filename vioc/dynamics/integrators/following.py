@@ -73,9 +73,11 @@ def inverse_dynamics(f: VariationalMap, q: Any, x0: Any, k0: int, evaluator: Eva
     lost = np.abs(missing) > ENOUGH * scale
     if lost.any():
         k, i = (int(n) for n in np.argwhere(lost)[0])
+        name = f.system.dynamic[i]
+        unit = "N m" if f.unit(name) == "rad" else "N"
         raise ModelError(
             f"{f.system.name}: no input follows this motion: at sample {k0 + k} "
-            f"{f.system.dynamic[i]!r} lacks {missing[k, i] / h:.3g} (N, N m); give a motion that the "
+            f"{name!r} lacks {missing[k, i] / h:.3g} {unit}; give a motion that the "
             "mechanism can make, or more inputs"
         )
     u0: np.ndarray = np.zeros(nf)
