@@ -67,7 +67,7 @@ def slopes() -> tuple[float, dict[str, tuple[np.ndarray, np.ndarray]]]:
     worst, curves = 0.0, {}
     for points, s in RULES:
         f = vioc.GalerkinVI(system, 0.05, stages=s, points=points)
-        counts = np.array({4: [40, 60, 80], 6: [30, 40, 50], 8: [20, 24, 30]}[f.order])
+        counts = np.array({4: [40, 60, 80], 6: [20, 30, 40], 8: [12, 16, 20]}[f.order])
         errors = []
         for n in counts:
             run = f.rollout(f.initial_state(q0), np.repeat(u, n // 2, axis=0), dt=duration / n)
