@@ -99,6 +99,12 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
             raise FileFormatError(
                 f"{table.source}: {prefix}{group[column]} has no number at t = {found['t'][row]:g} s"
             )
+    if STEP in table and len(missing := np.flatnonzero(np.diff(table.numbers(STEP)) != 1)):
+        k = table.numbers(STEP)[missing[0] : missing[0] + 2]
+        raise FileFormatError(
+            f"{table.source}: {STEP}: {k[0]:g} is followed by {k[1]:g}; rows are missing, or not in order. What is no run of "
+            f"single steps has no column {STEP}"
+        )
     first = table.numbers(STEP)[0] if STEP in table else found["t"][0] / f.dt
     if abs(first - round(first)) > 1e-6:
         raise FileFormatError(

@@ -301,10 +301,16 @@ class Trajectory:
         ------
         FileNotFoundError
             If the path's folder does not exist.
+        ValueError
+            Of another suffix.
         """
         path = whole_file(path)
         if path.suffix == ".csv":
             return self.table().write(path)
+        if path.suffix != ".npz":
+            raise ValueError(
+                f"{path.name}: a trajectory is written as .npz or .csv; others are table()'s to write"
+            )
         header = {
             "format": FORMAT,
             "identity": self.map.identity(),
