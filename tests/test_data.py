@@ -71,7 +71,7 @@ def test_rows_that_are_missing_are_not_passed_over(run, tmp_path):
     path = run.save(tmp_path / "run.csv")
     rows = path.read_text().splitlines()
     path.write_text("\n".join([*rows[:3], *rows[4:]]))
-    with pytest.raises(FileFormatError, match="k: 1 is followed by 3; rows are missing"):
+    with pytest.raises(FileFormatError, match="k: 6 is followed by 8; rows are missing"):
         vioc.Trajectory.load(path, run.map)
     with pytest.raises(ValueError, match="written as .npz or .csv"):
         run.save(tmp_path / "run.xlsx")

@@ -102,8 +102,8 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
     if STEP in table and len(missing := np.flatnonzero(np.diff(table.numbers(STEP)) != 1)):
         k = table.numbers(STEP)[missing[0] : missing[0] + 2]
         raise FileFormatError(
-            f"{table.source}: {STEP}: {k[0]:g} is followed by {k[1]:g}; rows are missing, or not in order. What is no run of "
-            f"single steps has no column {STEP}"
+            f"{table.source}: {STEP}: {k[0]:g} is followed by {k[1]:g}; rows are missing, or not in order. "
+            f"Leave out the column {STEP} of what is no run of single steps"
         )
     first = table.numbers(STEP)[0] if STEP in table else found["t"][0] / f.dt
     if abs(first - round(first)) > 1e-6:
