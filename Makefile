@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test kernels lint types bench studies docs wheel clean
+.PHONY: help demo test kernels versions lint types bench studies docs wheel clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: $(VENV)/.installed ## Run the tests, but for slow ones and whole studies: 
 kernels: $(VENV)/.installed ## Run the numerical tests with the sums of other processors
 	$(RUN) tests/trust/kernels.py
 
+versions: ## Run a numerical selection of the tests on the oldest and the newest versions
+	$(PYTHON) tests/trust/versions.py
+
 lint: $(VENV)/.installed-dev ## Check style, formatting and the layers
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -31,13 +34,14 @@ lint: $(VENV)/.installed-dev ## Check style, formatting and the layers
 
 types: $(VENV)/.installed-dev ## Check the types
 	$(RUN) -m mypy
-	$(RUN) -m mypy tests/editor_types.py
+	$(RUN) -m mypy --strict --follow-imports=silent tests/editor_types.py
 
 bench: $(VENV)/.installed ## Run the benchmarks
 	$(RUN) -m benchmarks
 
-studies: $(VENV)/.installed ## Run every study on a small problem
+studies: $(VENV)/.installed-studies ## Run every study on a small problem
 	$(RUN) -m vioc study run --all --quick --jobs 2 --out $(OUT)/studies
+	@touch $(OUT)/studies/.run
 
 wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and twice and the same to the bit; try the wheel in an environment of its own
 	rm -rf $(DIST) $(VENV)-wheel
@@ -47,10 +51,14 @@ wheel: $(VENV)/.installed-dev ## Build wheel and sdist, and twice and the same t
 	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $(DIST)/*.whl
 	cd / && env -u PYTHONPATH $(abspath $(VENV)-wheel)/bin/python $(abspath tests/installed_smoke.py)
 
-docs: $(VENV)/.installed-docs ## Build the documentation site in out/docs, with the gallery and what studies left
+docs: $(VENV)/.installed-docs $(OUT)/studies/.run ## Build the documentation site in out/docs, with the gallery and what studies left, and look whether it is whole
 	rm -rf docs/generated $(OUT)/docs
 	VIOC_STUDIES=$(abspath $(OUT)/studies) $(RUN) -m sphinx --quiet --fail-on-warning docs $(OUT)/docs
+	$(RUN) tests/whole_site.py $(OUT)/docs
 	@echo "open $(OUT)/docs/index.html"
+
+$(OUT)/studies/.run:
+	$(MAKE) studies
 
 clean: ## Remove the environment, outputs and caches
 	rm -rf $(VENV) $(VENV)-wheel out build docs/generated $(DIST) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -66,6 +74,10 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-studies: $(VENV)/.installed
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[studies]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import vioc
 from benchmarks.batches import batches
 from benchmarks.compile_times import compile_times
+from benchmarks.contact import contact
 from benchmarks.derivatives import derivatives
-from benchmarks.harness import Bench, Group, Row, machine, markdown, one_core, plain, table
+from benchmarks.harness import Bench, Group, Row, losses, machine, markdown, one_core, plain, table
 from benchmarks.mpc import mpc
 from benchmarks.ocp import ocp, ocp_scaling
 from benchmarks.optimizers import optimizers
@@ -26,6 +29,7 @@ from benchmarks.work_precision import work_precision
 
 GROUPS: dict[str, Group] = {
     "steps": steps,
+    "contact": contact,
     "derivatives": derivatives,
     "optimizers": optimizers,
     "ocp": ocp,
@@ -34,6 +38,12 @@ GROUPS: dict[str, Group] = {
     "work-precision": work_precision,
     "batches": batches,
     "compile-times": compile_times,
+}
+PROBLEMS = dict.fromkeys(GROUPS, "benchmarks/problems.py") | {
+    "ocp": "benchmarks/robots.py",
+    "ocp-scaling": "benchmarks/robots.py",
+    "mpc": "benchmarks/mpc.py",
+    "work-precision": "benchmarks/work_precision.py",
 }
 ALL_CORES = ("batches",)
 OUT = Path("out") / "benchmarks"
@@ -76,24 +86,55 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(text)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "benchmarks.json").write_text(text + "\n")
-    pictures = draw(bench.curves, args.out)
+    page = args.out / "benchmarks.md"
+    page.write_text(f"# Benchmarks\n\n{body(rows)}\n", "utf-8")
+    written = (args.out / "benchmarks.json", page, *draw(bench.curves, args.out))
     if not args.json:
-        print("\nwrote " + ", ".join(str(p) for p in (args.out / "benchmarks.json", *pictures)))
+        print("\nwrote " + ", ".join(str(p) for p in written))
     if args.publish:
         publish(rows, bench.curves)
     return 0
 
 
+def body(rows: dict[str, list[Row]]) -> str:
+    """The measured part of a page: where it ran, what others do faster, a table for each group."""
+    groups = "\n\n".join(
+        f"### {name.replace('-', ' ').capitalize()}\n\n{markdown(r, PROBLEMS[name])}"
+        for name, r in rows.items()
+    )
+    return f"{machine()}\n\n### Losses\n\n{losses(rows)}\n\n{groups}"
+
+
 def publish(rows: dict[str, list[Row]], curves: dict[str, Any]) -> None:
-    """Renew the measured part of docs/benchmarks.md and its pictures."""
+    """Renew the measured part of docs/benchmarks.md and its pictures, and add a line to the history."""
     draw(curves, DOCS / "img")
     page = DOCS / "benchmarks.md"
     head, _, rest = page.read_text("utf-8").partition(MARKS[0])
     _, _, tail = rest.partition(MARKS[1])
-    groups = "\n\n".join(
-        f"### {name.replace('-', ' ').capitalize()}\n\n{markdown(r)}" for name, r in rows.items()
-    )
-    page.write_text(f"{head}{MARKS[0]}\n\n{machine()}\n\n{groups}\n\n{MARKS[1]}{tail}", "utf-8")
+    page.write_text(f"{head}{MARKS[0]}\n\n{body(rows)}\n\n{MARKS[1]}{tail}", "utf-8")
+    history = DOCS / "benchmark_history.md"
+    history.write_text(history.read_text("utf-8").rstrip() + "\n" + line(rows) + "\n", "utf-8")
+
+
+HISTORY = (  # group, work, peer whose ratio is told beside vioc's time
+    ("steps", "step, 10-link pendulum", "MuJoCo Euler"),
+    ("steps", "step, 40-link pendulum", "MuJoCo Euler"),
+    ("derivatives", "A, B, 40-link chain, 40 torques", "pinocchio"),
+    ("optimizers", "cart-pole swing-up", "IPOPT"),
+    ("ocp", "7-DOF arm to a point", "IPOPT"),
+    ("ocp", "UR5 to a pose", "IPOPT"),
+)
+
+
+def line(rows: dict[str, list[Row]]) -> str:
+    """A line of the history: version, day, and of each work the best time and another program's over it."""
+    cells = [vioc.__version__, f"{datetime.date.today()}"]
+    for group, work, peer in HISTORY:
+        row = next((r for r in rows.get(group, ()) if r.name == work), None)
+        value = row.peers.get(peer) if row else None
+        ratio = f" ({value / row.best:.2f}x)" if row and row.figures and isinstance(value, float) else ""
+        cells.append(f"{row.best:.3g}{ratio}" if row and row.figures else "")
+    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

@@ -9,19 +9,70 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import problems
-from benchmarks.harness import Bench, Row
+from benchmarks import problems, simulators
+from benchmarks.harness import ABSENT, COMPILED, Bench, Row
+
+LINKS = (1, 3, 10, 40)
+THREADS = 10  # links of the batch on all cores
+COMPILES = 3  # links up to which MJX compiles in a minute
 
 
 def batches(bench: Bench) -> Iterator[Row]:
-    """`rollouts`: threads, which compiled code and the virtual machine both let run side by side."""
-    count, steps = (4, 20) if bench.quick else (64, 500)
-    for workers in (1, os.cpu_count() or 1):
+    """`rollouts`: samples side by side in compiled code, and threads."""
+    count, steps = (8, 20) if bench.quick else (64, 500)
+    for n in LINKS[:2] if bench.quick else LINKS:
+        yield _row(bench, n, count, steps, 1)
+        if n == THREADS and (os.cpu_count() or 1) > 1:
+            yield _row(bench, n, count, steps, os.cpu_count() or 1)
+    for n in LINKS[:1] if bench.quick else LINKS[:2]:
+        yield _slopes(bench, n, 64 if bench.quick else 4096)
 
-        def batch(backend: str, workers: int = workers) -> Callable[[], Any]:
-            f, x0 = problems.pendulum(10, backend)
-            starts = x0 + 0.1 * np.random.default_rng(0).standard_normal((count, f.nx))
-            return lambda: f.rollouts(starts, steps=steps, workers=workers)
 
-        name = f"{count} rollouts of {steps} steps, 10 links, {workers} thread{'s' * (workers > 1)}"
-        yield Row(name, "us a step", bench.each(batch, 1e6 / count / steps, time.perf_counter))
+def _row(bench: Bench, n: int, count: int, steps: int, workers: int) -> Row:
+    scale, clock = 1e6 / count / steps, time.process_time if workers == 1 else time.perf_counter
+    spread = np.random.default_rng(0).standard_normal((count, 2 * n)) * 0.1 / max(1.0, n / 10) ** 2
+
+    def batch(backend: str, lanes: bool = True) -> Callable[[], Any]:
+        f, x0 = problems.pendulum(n, backend)
+        return lambda: f.rollouts(x0 + spread, steps=steps, workers=workers, lanes=lanes)
+
+    figures = bench.each(batch, scale, clock)
+    peers: dict[str, float | str] = dict.fromkeys(("MuJoCo Euler", "MuJoCo RK4"), ABSENT)
+    if COMPILED in figures:
+        peers = {"one by one": bench.best(batch(COMPILED, False), scale, clock), **peers}
+    if simulators.mujoco() is not None:
+        f, x0 = problems.pendulum(n)
+        X0 = x0 + spread
+        for rule in ("Euler", "RK4"):
+            run = simulators.MujocoRollout(f.system, x0[:n], f.dt, rule)
+            ready = run.many(X0[:, :n], f.velocities(X0), steps, workers)
+            peers[f"MuJoCo {rule}"] = bench.best(ready, scale, clock)
+            if rule == "Euler" and workers == 1 and n <= COMPILES and simulators.mjx() is not None:
+                ready = run.many_by_mjx(X0[:, :n], f.velocities(X0), steps)
+                peers["MJX Euler, single precision"] = bench.best(ready, scale, clock)
+    name = (
+        f"{count} rollouts of {steps} steps, {n} link{'s' * (n > 1)}, {workers} thread{'s' * (workers > 1)}"
+    )
+    note = f"{1e6 / min(figures.values()):,.0f} steps/s"
+    return Row(name, "us a step", figures, {}, peers, note)
+
+
+def _slopes(bench: Bench, n: int, count: int) -> Row:
+    """A step of many states with A, B."""
+    scale = 1e6 / count
+    spread = np.random.default_rng(0).standard_normal((count, 2 * n)) * 0.1
+
+    def both(backend: str) -> Callable[[], Any]:
+        f, x0 = problems.pendulum(n, backend)
+        return lambda: f.linearize_steps(f.steps_at(x0 + spread, np.zeros((count, f.nu)), 0))
+
+    peers: dict[str, float | str] = {"MJX Euler, single precision": ABSENT}
+    if simulators.mjx() is not None:
+        f, x0 = problems.pendulum(n)
+        run = simulators.MujocoRollout(f.system, x0[:n], f.dt, "Euler")
+        ready = run.slopes_by_mjx((x0 + spread)[:, :n], f.velocities(x0 + spread))
+        peers["MJX Euler, single precision"] = bench.best(ready, scale, time.process_time)
+    figures = bench.each(both, scale, time.process_time)
+    return Row(
+        f"a step of {count} states with A, B, {n} link{'s' * (n > 1)}", "us a step", figures, {}, peers
+    )

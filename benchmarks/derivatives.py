@@ -27,6 +27,7 @@ def derivatives(bench: Bench) -> Iterator[Row]:
         yield Row(f"A, B, {n}-link pendulum", "us", _first(bench, motion))
         yield Row(f"second order, {n}-link pendulum", "us", _second(bench, motion))
     yield from chain(bench)
+    yield from quadruped(bench)
     if bench.quick:
         return
 
@@ -72,6 +73,23 @@ def chain(bench: Bench) -> Iterator[Row]:
         "others: of a semi-implicit Euler step",
     )
     yield Row("the same, one step in a call", "us", _first(bench, lambda backend: motion(backend, 1)))
+    name, note = f"second order, {n}-link chain, {n} torques", "one costate; A, B included"
+    yield Row(name, "us", _second(bench, motion), note=note)
+
+
+def quadruped(bench: Bench) -> Iterator[Row]:
+    """A, B and second order of 18 degrees of freedom."""
+    count = 10 if bench.quick else 200
+
+    def motion(backend: str) -> vioc.Trajectory:
+        f, x0 = problems.quadruped(backend)
+        return f.rollout(x0, 0.1 * np.random.default_rng(0).standard_normal((count, f.nu)), warn=False)
+
+    yield Row("A, B, quadruped in flight, 18 DOF", "us", _first(bench, motion))
+    note = "one costate; A, B included; published of analytic second derivatives 51"
+    yield Row(
+        "second order, quadruped in flight", "us", _second(bench, motion), {"compiled": 51.0}, note=note
+    )
 
 
 def _first(bench: Bench, motion: Motion) -> dict[str, float]:

@@ -18,8 +18,9 @@ import vioc
 from vioc.compile import find_compiler
 
 ABSENT = "not installed"
-PACKAGES = ("casadi", "numpy", "scipy", "mujoco", "pin", "dartpy", "crocoddyl")
+PACKAGES = ("casadi", "numpy", "scipy", "mujoco", "pin", "dartpy", "drake", "crocoddyl")
 COMPILED = "compiled"
+LOSS = " (loss)"  # of vioc
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Row:
         Figures of other programs in the same unit and run, or why there is none.
     note : str
         What else should be known: a figure published elsewhere, iterations.
+    problem : str
+        File of the problem and the name in it, "studies/heap.py:heap"; empty: the group's own.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Row:
     targets: Mapping[str, float] = field(default_factory=dict)
     peers: Mapping[str, float | str] = field(default_factory=dict)
     note: str = ""
+    problem: str = ""
 
     @property
     def best(self) -> float:
@@ -54,7 +58,15 @@ class Row:
         return min(self.figures.values(), default=math.nan)
 
     def _ratio(self, value: float) -> str:
-        return f" = {_short(value / self.best)}x" if self.figures else ""
+        if not self.figures:
+            return ""
+        return f" = {_short(value / self.best)}x" + LOSS * bool(value < self.best)
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Peers that are faster, with vioc's time over theirs."""
+        found = {name: self.best / v for name, v in self.peers.items() if not isinstance(v, str)}
+        return {name: ratio for name, ratio in found.items() if ratio > 1}
 
     def cells(self) -> tuple[str, ...]:
         """The row as text: work, figures with their targets, peers with their ratio to the best."""
@@ -169,11 +181,38 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """Rows as a Markdown table."""
-    lines = ["| " + " | ".join(HEADER) + " |", "| " + " | ".join("---" for _ in HEADER) + " |"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |" for row in rows]
-    return "\n".join(lines)
+def markdown(rows: Sequence[Row], problem: str) -> str:
+    """Rows as a Markdown table, with the file of each problem: `problem` where a row has none of its own."""
+    return _lines((*HEADER, "problem"), [(*row.cells(), f"`{row.problem or problem}`") for row in rows])
+
+
+def losses(rows: Mapping[str, Sequence[Row]]) -> str:
+    """What others do faster, the worst first, as Markdown, and of how many comparisons."""
+    ratios = sorted(
+        (
+            (ratio, group, row, name)
+            for group, own in rows.items()
+            for row in own
+            for name, ratio in row.losses.items()
+        ),
+        key=lambda loss: -loss[0],
+    )
+    count = sum(
+        not isinstance(v, str) and bool(row.figures)
+        for own in rows.values()
+        for row in own
+        for v in row.peers.values()
+    )
+    text = f"Others are faster in {len(ratios)} of {count} comparisons of this run."
+    cells = [(group, row.name, name, f"{_short(ratio)}x") for ratio, group, row, name in ratios]
+    return text + (
+        "\n\n" + _lines(("group", "work", "faster", "vioc's time over it"), cells) if cells else ""
+    )
+
+
+def _lines(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    rows = [header, ["---"] * len(header), *([c.replace("|", "\\|") for c in line] for line in cells)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in rows)
 
 
 def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -30,6 +30,27 @@ def driven_chain(n: int, backend: str = "virtual") -> vioc.MidpointVI:
     return vioc.MidpointVI(system.with_components(*torques), DT, backend=backend)
 
 
+def quadruped(backend: str = "virtual") -> tuple[vioc.MidpointVI, np.ndarray]:
+    """A free trunk and four legs of three joints with a motor each, 18 degrees of freedom, in flight."""
+    legs, joints = [], []
+    for i, (x, y) in enumerate(((0.18, 0.05), (0.18, -0.05), (-0.18, 0.05), (-0.18, -0.05))):
+        calf = vioc.tz(-0.1, mass=(0.2, 1e-3, 1e-3, 1e-4))
+        thigh = vioc.tz(-0.1, mass=(1.0, 5e-3, 5e-3, 1e-3))
+        knee = vioc.tz(-0.2)[vioc.ry(f"knee-{i}")[calf]]
+        hip = vioc.rx(f"roll-{i}")[
+            vioc.ty(0.08 if y > 0 else -0.08, mass=0.7)[vioc.ry(f"hip-{i}")[thigh, knee]]
+        ]
+        legs.append(vioc.tx(x)[vioc.ty(y)[hip]])
+        joints += [f"roll-{i}", f"hip-{i}", f"knee-{i}"]
+    trunk = vioc.rz("yaw")[vioc.ry("pitch")[vioc.rx("roll", mass=(6.0, 0.02, 0.06, 0.07))[tuple(legs)]]]
+    free = vioc.tx("x")[vioc.ty("y")[vioc.tz("z")[trunk]]]
+    motors = [vioc.JointForce(name, f"motor-{name}") for name in joints]
+    f = vioc.MidpointVI(vioc.System(vioc.Gravity(0, 0, -9.81), *motors, free), DT, backend=backend)
+    return f, f.initial_state(
+        {name: 0.5 if name.startswith("hip") else -1.0 for name in joints if "roll" not in name}
+    )
+
+
 def closed_chain(backend: str = "virtual") -> tuple[vioc.MidpointVI, np.ndarray]:
     """The planar device of [T] with three loops, released at rest."""
     f = vioc.MidpointVI(vioc.models.load("closed_chain"), DT, backend=backend)

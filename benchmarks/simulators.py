@@ -1,4 +1,4 @@
-"""MuJoCo, pinocchio and DART, where installed, on vioc's own descriptions of trees of joints.
+"""MuJoCo, pinocchio, DART and Drake, where installed, on vioc's own descriptions of trees of joints.
 
 Each is told the links that `studies.peer_links` reads off a system. They step in maximal speed that
 their Python packages allow: MuJoCo by its rollout in C++, the others by one call per step.
@@ -6,7 +6,10 @@ their Python packages allow: MuJoCo by its rollout in C++, the others by one cal
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,12 +30,21 @@ def mujoco() -> Any:
     return _package("mujoco")
 
 
+def mjx() -> Any:
+    with contextlib.redirect_stdout(io.StringIO()):  # it tells of GPU backends that it does not find
+        return _package("mujoco.mjx")
+
+
 def pinocchio() -> Any:
     return _package("pinocchio")
 
 
 def dart() -> Any:
     return _package("dartpy")
+
+
+def drake() -> Any:
+    return _package("pydrake.all")
 
 
 class MujocoRollout:
@@ -77,6 +89,49 @@ class MujocoRollout:
         n = self.model.nq
         q, v = rows[:, 1 : 1 + n], rows[:, 1 + n : 1 + 2 * n]  # after the time
         return q[:, self._order], v[:, self._order]
+
+    def many(self, q: np.ndarray, v: np.ndarray, steps: int, threads: int) -> Callable[[], Any]:
+        """Rollouts from configurations and velocities (M, nq), ready to be made on so many threads."""
+        package, data = mujoco(), [self.data]
+        starts, n, o = np.repeat(self._start, len(q), axis=0), self.model.nq, self._order
+        starts[:, 1 : 1 + n][:, o], starts[:, 1 + n : 1 + 2 * n][:, o] = q, v
+        data += [package.MjData(self.model) for _ in range(threads - 1)]
+        return lambda: self._rollout(self.model, data if threads > 1 else self.data, starts, nstep=steps)
+
+    def many_by_mjx(self, q: np.ndarray, v: np.ndarray, steps: int) -> Callable[[], Any]:
+        """The same by MJX, compiled for the CPU; in single precision, as it comes."""
+        import jax
+
+        one = self._mjx_step()
+        fly = jax.jit(
+            jax.vmap(lambda q, v: jax.lax.scan(lambda z, _: (one(*z),) * 2, (q, v), None, steps)[1])
+        )
+        return self._ready(fly, q, v)
+
+    def slopes_by_mjx(self, q: np.ndarray, v: np.ndarray) -> Callable[[], Any]:
+        """MJX's steps from these states with their derivatives by the state."""
+        import jax
+
+        one = self._mjx_step()
+        return self._ready(jax.jit(jax.vmap(jax.jacfwd(lambda q, v: (one(q, v),) * 2, (0, 1), True))), q, v)
+
+    def _mjx_step(self) -> Callable[[Any, Any], Any]:
+        package = mjx()
+        model = package.put_model(self.model)
+        start = package.make_data(self.model)
+
+        def step(q: Any, v: Any) -> Any:
+            end = package.step(model, start.replace(qpos=q, qvel=v))
+            return end.qpos, end.qvel
+
+        return step
+
+    def _ready(self, function: Any, q: np.ndarray, v: np.ndarray) -> Callable[[], Any]:
+        import jax
+
+        back = np.argsort(self._order)
+        at = [jax.numpy.asarray(a[:, back]) for a in (q, v)]
+        return lambda: jax.block_until_ready(function(*at))
 
     def linearize(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A, B of a step at the start and velocities v, by MuJoCo's centred finite differences."""
@@ -182,3 +237,49 @@ class DartWorld:
         for _ in range(steps):
             step()
         return np.asarray(self.skeleton.getPositions())[self.order]
+
+
+class DrakePlant:
+    """A system of hinges as a discrete `MultibodyPlant`, released at rest at q."""
+
+    def __init__(self, system: System, q: np.ndarray, dt: float):
+        self.package = package = drake()
+        self.plant = plant = package.MultibodyPlant(dt)
+        links, _ = links_of(system, np.zeros(len(system.variables)))
+        bodies: list[Any] = []
+        for i, link in enumerate(links):
+            base = links[link.parent].pose if link.parent >= 0 else np.eye(4)
+            I = np.asarray(inertia_of_a_body(link), float)
+            moments = package.RotationalInertia(I[0, 0], I[1, 1], I[2, 2], I[0, 1], I[0, 2], I[1, 2])
+            inertia = package.SpatialInertia.MakeFromCentralInertia(
+                float(link.mass), np.asarray(link.com, float), moments
+            )
+            parent = bodies[link.parent] if link.parent >= 0 else plant.world_body()
+            place = package.RigidTransform(np.linalg.solve(base, link.before))
+            frame = plant.AddFrame(package.FixedOffsetFrame(f"joint{i}", parent.body_frame(), place))
+            bodies.append(plant.AddRigidBody(f"body{i}", inertia))
+            axis = np.asarray(link.axis, float)
+            plant.AddJoint(package.RevoluteJoint(link.variable, frame, bodies[-1].body_frame(), axis))
+        plant.mutable_gravity_field().set_gravity_vector(np.asarray(gravity(system), float))
+        plant.Finalize()
+        self.order = [plant.GetJointByName(name).position_start() for name in system.variables]
+        self._start = self._state(q, np.zeros(len(q)))
+
+    def _state(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        x = np.empty(2 * len(q))
+        x[self.order], x[[len(q) + i for i in self.order]] = q, v
+        return x
+
+    def acceleration(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        plant, context = self.plant, self.plant.CreateDefaultContext()
+        plant.SetPositionsAndVelocities(context, self._state(q, v))
+        force = plant.CalcGravityGeneralizedForces(context) - plant.CalcBiasTerm(context)
+        return np.linalg.solve(plant.CalcMassMatrix(context), force)[self.order]
+
+    def run(self, steps: int) -> np.ndarray:
+        """From the start; the configuration at the end."""
+        simulator = self.package.Simulator(self.plant)
+        context = simulator.get_mutable_context()
+        self.plant.SetPositionsAndVelocities(context, self._start)
+        simulator.AdvanceTo(steps * self.plant.time_step())
+        return self.plant.GetPositions(context)[self.order]

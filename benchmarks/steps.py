@@ -10,7 +10,6 @@ import numpy as np
 import vioc
 from benchmarks import problems, simulators
 from benchmarks.harness import ABSENT, Bench, Row
-from studies import quadruped_learning, quadruped_mujoco, quadruped_robot
 
 LINKS = (1, 3, 10, 20, 40)
 TARGETS = {1: (1.5, 0.25), 10: (12, 2.5), 40: (70, 18)}
@@ -52,7 +51,6 @@ def steps(bench: Bench) -> Iterator[Row]:
     )
     if bench.quick:
         return
-    yield from _walking(bench)
     count = 500
 
     def pull(backend: str) -> Callable[[], Any]:
@@ -66,45 +64,6 @@ def steps(bench: Bench) -> Iterator[Row]:
         _targets(250, 40),
         note="reference implementation 990",
     )
-
-
-def _walking(bench: Bench, count: int = 2000, dt: float = 1e-3) -> Iterator[Row]:
-    """A quadruped with 12 servos on its feet, a trot of 2 s, if its description is installed."""
-    path = quadruped_robot.description()
-    if path is None:
-        return
-    gait = quadruped_learning.Gait(frequency=2.0, swing=0.2, lift=0.4)
-    angles, rates = gait.references(dt * np.arange(count))
-    robot = quadruped_robot.Quadruped(path, dt)
-    U, start = robot.inputs(angles, rates), robot.standing(angles[0])
-    found: dict[str, float | str] = {"MuJoCo": ABSENT}
-    if simulators.mujoco() is not None:
-        run = quadruped_mujoco.Servoed(path, dt, start["base_z"], angles, rates)
-        found["MuJoCo"] = bench.best(run, 1e6 / count)
-    for cone in ("linear", "second-order"):
-        system = robot.on_feet(cone)
-
-        def walk(backend: str, system: vioc.System = system) -> Callable[[], Any]:
-            f = vioc.ContactVI(system, dt, backend=backend)
-            x0, own = f.initial_state(start), U if backend == "compiled" else U[:200]
-            return lambda: [f.rollout(x0, own, warn=False) for _ in range(count // len(own))]
-
-        f = vioc.MaximalVI(system, dt, backend=bench.backends[-1])
-        x0 = f.initial_state(start, None, U[0])
-        peers = {
-            "MaximalVI": bench.best(lambda f=f, x0=x0: f.rollout(x0, U, warn=False), 1e6 / count),
-            **found,
-        }
-        figures = bench.each(walk, 1e6 / count)
-        times = 1e6 * dt / figures[bench.backends[-1]]
-        yield Row(
-            f"step, walking quadruped, {cone} cone",
-            "us",
-            figures,
-            {"compiled": 1e6 * dt / 60},
-            peers,
-            f"{times:.0f} times real time; the aim is 60",
-        )
 
 
 def _targets(*figures: float) -> dict[str, float]:
@@ -122,7 +81,7 @@ def _rollouts(bench: Bench, make: Make, steps: int = problems.STEPS) -> dict[str
 
 
 def _simulators(bench: Bench, n: int) -> dict[str, float | str]:
-    """A step by MuJoCo, DART, and forward dynamics by pinocchio."""
+    """A step by MuJoCo, DART, Drake, and forward dynamics by pinocchio."""
     system = vioc.models.load("n_link_pendulum", n)
     q = np.zeros(n)
     q[0] = problems.START
@@ -145,6 +104,11 @@ def _simulators(bench: Bench, n: int) -> dict[str, float | str]:
     else:
         world = simulators.DartWorld(system, q, problems.DT)
         found["DART"] = bench.best(lambda: world.run(min(count, 500)), 1e6 / min(count, 500))
+    if simulators.drake() is None:
+        found["Drake"] = ABSENT
+    else:
+        plant = simulators.DrakePlant(system, q, problems.DT)
+        found["Drake"] = bench.best(lambda: plant.run(min(count, 500)), 1e6 / min(count, 500))
     return found
 
 

@@ -6,7 +6,12 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "_ext")]
-os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(DOCS.parent), os.environ.get("PYTHONPATH"))))
+os.environ.pop("MPLBACKEND", None)  # notebooks draw into their pages
+
+import matplotlib  # noqa: E402
+
+matplotlib.use("Agg")
 
 import vioc  # noqa: E402
 
@@ -15,7 +20,7 @@ author = copyright = "the vioc authors"
 version = release = vioc.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
@@ -33,14 +38,19 @@ exclude_patterns = [
     "README.md",
     "img",
     "generated/gallery/*.ipynb",
-    "generated/notebooks",
     "generated/gallery/*.py",
+    "generated/studies/*.ipynb",
 ]
 highlight_language = "text"  # formulas and diagrams are indented; code says its language
 nitpicky = False  # signatures name types of CasADi and numpy, whose pages are elsewhere
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 4
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 default_role = "py:obj"  # `name` in a docstring: a link where it is one
 suppress_warnings = ["ref.python"]  # `x` may be an attribute of several classes
 

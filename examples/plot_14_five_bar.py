@@ -26,14 +26,12 @@ right = vioc.consistent_configuration(system, {"l1": -0.1, "l2": 0.6, "r1": 1.0,
 # %%
 goal = dict(zip(system.variables, right, strict=True))
 cost = quadratic(f, Q=dict.fromkeys(goal, 0.1), R=0.01, Qf=dict.fromkeys(goal, 10.0), goal=goal)
-post, bounds = (
-    dmoc.obstacle(f, "tip-l", (0.0, 0.72), 0.12, axes="xz", name="post"),
-    {"left": 8.0, "right": 8.0},
-)
+post = dmoc.obstacle(f, "tip-l", (0.0, 0.72), 0.12, axes="xz", name="post")
+bounds = {"left": 8.0, "right": 8.0}
 best = optimize(f, cost, x0=f.initial_state(left), steps=50, bounds=bounds, constraints=[post])
 print(best)
 best.plot("l1", "r1", "u.left", "u.right", limits=bounds, targets={"l1": goal["l1"], "r1": goal["r1"]})
+assert best.feasible and abs(best["tip-l:x"] - best["tip-r:x"]).max() < 1e-9
 
 # %%
 best.animate(fps=10, marks=post)
-assert best.feasible and abs(best["tip-l:x"] - best["tip-r:x"]).max() < 1e-9

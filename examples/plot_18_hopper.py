@@ -30,7 +30,7 @@ problem = dmoc.Problem([phase(stance, initial=start), phase(flight), phase(stanc
 best = problem.solve([(way[[0] * 17], weight), (way, 0 * weight), (way[[-1] * 17], weight)])
 print(best)
 best.plot("z", "gap.toe", "force.toe", "u.push", limits=bounds, targets={"z": 0.45})
+assert best["gap.toe"].max() > 0.1 and abs(best["x"][-1] - 0.5) < 1e-6
 
 # %%
 best.animate(fps=20, marks={"rest": (0.5, 0, 0.45)})
-assert best["gap.toe"].max() > 0.1 and abs(best["x"][-1] - 0.5) < 1e-6

@@ -82,6 +82,7 @@ def run(report: Report) -> None:
     if player.model is None:
         missing = "lands", "tilt", "stands", "open_loop", "pushed"
         report.skip(peer_mujoco.INSTALL, *missing)
+        draw(report, best, None)
         return
     played = player.play(np.zeros(4))
     plan, n = best.trajectory.x, 3 * STEPS
@@ -181,26 +182,32 @@ XML = f"""
 """
 
 
-def draw(report: Report, best: dmoc.Solution, played: np.ndarray) -> None:
+def draw(report: Report, best: dmoc.Solution, played: np.ndarray | None) -> None:
     import matplotlib.pyplot as plt
 
     run, n = best.trajectory, 3 * STEPS
     figure, axes = plt.subplots(2, 2, figsize=(11, 7), layout="constrained")
     for i, name in enumerate(("x", "z", "tilt")):
         axes[0, 0].plot(run.t, run.x[:, i], f"C{i}", label=name)
-        axes[0, 0].plot(run.t, played[: n + 1, i], "k--", lw=1)
-    axes[0, 0].set(title="the hop, MuJoCo dashed", xlabel="t (s)", ylabel="m, rad")
+        if played is not None:
+            axes[0, 0].plot(run.t, played[: n + 1, i], "k--", lw=1)
+    axes[0, 0].set(
+        title="the hop" if played is None else "the hop, MuJoCo dashed", xlabel="t (s)", ylabel="m, rad"
+    )
     axes[0, 0].legend(frameon=False)
     axes[0, 1].plot(run["foot:x"], run["gap.toe"])
     axes[0, 1].set(title="path of the foot", xlabel="m", ylabel="gap (m)")
     axes[1, 0].step(run.t[:-1], run.u, where="post", label=("push (N)", "hip (N m)"))
     axes[1, 0].set(title="inputs", xlabel="t (s)")
     axes[1, 0].legend(frameon=False)
-    t = run.t[-1] + 0.01 * np.arange(len(played) - n)
-    axes[1, 1].plot(t, played[n:, 2], label="tilt (rad)")
-    axes[1, 1].plot(t, played[n:, 0] - WAY, label="x off the goal (m)")
-    axes[1, 1].set(title="standing, MuJoCo", xlabel="t (s)")
-    axes[1, 1].legend(frameon=False)
+    if played is None:
+        axes[1, 1].set_axis_off()
+    else:
+        t = run.t[-1] + 0.01 * np.arange(len(played) - n)
+        axes[1, 1].plot(t, played[n:, 2], label="tilt (rad)")
+        axes[1, 1].plot(t, played[n:, 0] - WAY, label="x off the goal (m)")
+        axes[1, 1].set(title="standing, MuJoCo", xlabel="t (s)")
+        axes[1, 1].legend(frameon=False)
     report.save(figure)
 
 

@@ -35,6 +35,7 @@ STUDY = Study(
     slips=Claim("steps in which the finger slips along the block, of 50", at_least(1)),
     finger_starts=Claim("random starts of the finger that converge, %", at_least(90.0), full_only=True),
     box_starts=Claim("random starts of Dojo's box push that converge, %", at_least(90.0), full_only=True),
+    untrue=Claim('of all these, verdicts "converged" that the replay denies', at_most(0), full_only=True),
     box_cost=Claim("Dojo's box push, a box of 1 kg: cost", full_only=True),
     lift_cost=Claim("lifted by 1 m: cost", full_only=True),
 )
@@ -68,12 +69,9 @@ def run(report: Report) -> None:
             dmoc.solve(made, **carry(made, goal)) for goal in ((0.0, 0.0, 1.25), (1.0, 0.0, 0.25))
         )
         report.measure(box_cost=moved.cost, lift_cost=lifted.cost)
-        report.measure(
-            finger_starts=converged(
-                problem(f, "rotate"), lambda random: finger_start(f, "rotate", random), wide=1e-2
-            ),
-            box_starts=converged(dmoc.Problem(dmoc.Phase(made, **carry(made))), lambda r: box_start(made, r)),
-        )
+        fingers = converged(problem(f, "rotate"), lambda r: finger_start(f, "rotate", r), wide=1e-2)
+        boxes = converged(dmoc.Problem(dmoc.Phase(made, **carry(made))), lambda r: box_start(made, r))
+        report.measure(finger_starts=fingers[0], box_starts=boxes[0], untrue=fingers[1] + boxes[1])
     draw(report, found)
 
 
@@ -141,13 +139,17 @@ def box_start(f: Any, random: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     return X, 5.0 * random.standard_normal((10, 3))
 
 
-def converged(stated: dmoc.Problem, start: Callable, count: int = 20, wide: float | None = None) -> float:
-    """Per cent of random starts that converge at the map's own smoothing, and are replayed within 1e-6."""
-    good = 0
-    for seed in range(count):
-        best = stated.solve(start(np.random.default_rng(seed)), smoothing=wide, raise_on_failure=False)
-        good += best.converged and best.rollout().gap <= 1e-6
-    return 100.0 * good / count
+def converged(stated: dmoc.Problem, start: Callable, count: int = 20, wide: float | None = None):
+    """Per cent of random starts that converge at the map's own smoothing and are replayed within 1e-6.
+
+    And how many are called converged though their replay is not.
+    """
+    found = [
+        stated.solve(start(np.random.default_rng(seed)), smoothing=wide, raise_on_failure=False)
+        for seed in range(count)
+    ]
+    gaps = np.array([best.rollout().gap for best in found if best.converged])
+    return 100.0 * float((gaps <= 1e-6).sum()) / count, int((~(gaps <= 1e-6)).sum())
 
 
 def draw(report: Report, found: dict[str, dmoc.Solution]) -> None:

@@ -162,6 +162,7 @@ def standing(report: Report, robot: Legged) -> None:
         return np.array([np.abs(end[2:6] - q[2:6]).max() for end in ends])
 
     if report.quick:
+        report.frame(f.rollout(still.x, still.u, steps=1), 0.0, title="standing")
         return
     report.measure(returns=(away(ours, 0.3) < BACK).sum())
     harder = away(ours, 0.6)

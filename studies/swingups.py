@@ -74,7 +74,7 @@ def swing_up_claims(name: str, text: str) -> dict[str, Claim]:
 
 STUDY = Study(
     __file__,
-    "bounded swing-ups by DMOC, stabilized by the time-varying DLQR",
+    "swinging up within bounds by DMOC, stabilized by the time-varying DLQR",
     **swing_up_claims("cartpole", "cart-pole"),
     **swing_up_claims("acrobot", "acrobot"),
     **swing_up_claims("double", "double pendulum on a cart"),

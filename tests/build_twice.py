@@ -1,6 +1,7 @@
 """Wheel and source of this checkout, built twice and the same to the bit: `build_twice.py DIST`.
 
-Times within them are SOURCE_DATE_EPOCH: as given, or of the last commit.
+The wheel has the package, the studies that `vioc study` runs with their data, and nothing else. Times within
+them are SOURCE_DATE_EPOCH: as given, or of the last commit.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +55,16 @@ def build(into: Path, when: int) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(into.iterdir())}
 
 
+def amiss(wheel: Path) -> list[str]:
+    """Files that a wheel lacks or has too many."""
+    with zipfile.ZipFile(wheel) as archive:
+        got = {n for n in archive.namelist() if not re.match(r"vioc-[^/]*\.dist-info/", n)}
+    bundled = {n for n in got if re.match(r"vioc/bundled/(studies/.*\.(py|c)|tests/data/.*\.(npz|json))$", n)}
+    package = (p for p in (ROOT / "vioc").rglob("*") if p.is_file() and p.suffix not in (".pyc", ".pyo"))
+    wanted = {str(path.relative_to(ROOT)) for path in package}
+    return [f"lacks {n}" for n in sorted(wanted - got)] + [f"has {n}" for n in sorted(got - bundled - wanted)]
+
+
 def main(into: Path) -> None:
     when = epoch()
     with tempfile.TemporaryDirectory() as again:
@@ -60,6 +73,9 @@ def main(into: Path) -> None:
         print(f"{digest}  {name}" + ("" if second.get(name) == digest else f"  but {second.get(name)} again"))
     if first != second:
         sys.exit("two builds of the same source differ")
+    for wheel in into.glob("*.whl"):
+        if wrong := amiss(wheel):
+            sys.exit(f"{wheel.name} " + ", ".join(wrong))
 
 
 if __name__ == "__main__":

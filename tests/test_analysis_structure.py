@@ -23,6 +23,22 @@ def two_carts():
     return CasadiMap(ca.Function("carts", [x, u], [step]), dt=0.1, **names)
 
 
+@pytest.mark.parametrize("dt", [0.1, 0.02, 0.01, 0.003])
+def test_momentum_that_rounding_may_count_is_said_to_be_doubtful(dt):
+    """A motor between two bodies that nothing holds cannot change their momentum: 2 of 4 directions."""
+    system = System(vioc.tx("x", mass=3.0)[vioc.tx("d", mass=1.0)], JointForce("d", "F"))
+    f = MidpointVI(system, dt)
+    report = controllability(f, (f.initial_state({"d": 0.3}), None))
+    assert report.felt == 2
+    assert report.rank == 2 or "doubtful" in str(report)
+
+
+def test_what_inputs_move_is_not_doubtful():
+    f = cart_pole(0.01)
+    report = controllability(f, (f.initial_state(), None))
+    assert report.felt == report.rank == 4 and "doubtful" not in str(report)
+
+
 def rod():
     """A point mass on a rod of length 1 as a constraint, and a force along x: [S] VII's pendulum."""
     mass = vioc.ty("y", name="bob", mass=Mass(1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 
@@ -10,7 +11,7 @@ import pytest
 
 import vioc
 from benchmarks import __main__ as command
-from benchmarks import harness, ocp_peers, problems, simulators, work_precision
+from benchmarks import alone, contact_peers, harness, ocp_peers, problems, simulators, work_precision
 from benchmarks.harness import Row
 
 CHAIN = vioc.models.load("n_link_pendulum", 4)
@@ -23,6 +24,7 @@ def virtual(monkeypatch):
 
 
 GROUPS = [
+    "contact",
     "derivatives",
     "optimizers",
     "ocp",
@@ -36,7 +38,7 @@ GROUPS = [
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_runs(group, tmp_path, capsys, monkeypatch):
-    for package in ("mujoco", "pinocchio", "dart"):
+    for package in ("mujoco", "pinocchio", "dart", "drake"):
         monkeypatch.setattr(simulators, package, lambda: None)
     command.main(["--quick", "--group", group, "--out", str(tmp_path)])
     text = capsys.readouterr().out
@@ -52,7 +54,7 @@ def test_a_group_runs(group, tmp_path, capsys, monkeypatch):
 
 
 def test_steps_name_absent_programs(tmp_path, capsys, monkeypatch):
-    for package in ("mujoco", "pinocchio", "dart"):
+    for package in ("mujoco", "pinocchio", "dart", "drake"):
         monkeypatch.setattr(simulators, package, lambda: None)
     monkeypatch.setattr("studies.peers.available", dict)
     command.main(["--quick", "--json", "--group", "steps", "--out", str(tmp_path)])
@@ -66,19 +68,53 @@ def test_a_row_as_text():
     assert row.cells() == ("step", "us", "12.0", "2.00 (2.50)", "A 5.00 = 2.50x; B: absent", "")
     lines = harness.table([row]).splitlines()
     assert lines[0].index("compiled") == lines[2].index("2.00 (2.50)")
-    assert harness.markdown([row]).splitlines()[2].startswith("| step | us | 12.0 | 2.00 (2.50) |")
+    assert harness.markdown([row], "a.py").splitlines()[2].startswith("| step | us | 12.0 | 2.00 (2.50) |")
     nothing = Row("x", "ms", {}, {}, {"A": math.nan})
     assert nothing.cells()[2:4] == ("-", "-") and harness.plain([nothing])[0]["peers"]["A"] == "nan"
+
+
+def test_losses_are_shown_as_losses():
+    rows = {
+        "steps": [
+            Row("step", "us", {"virtual": 8.0, "compiled": 2.0}, {}, {"A": 1.0, "B": 4.0, "C": "absent"})
+        ]
+    }
+    assert rows["steps"][0].cells()[4] == "A 1.00 = 0.50x (loss); B 4.00 = 2.00x; C: absent"
+    text = harness.losses(rows)
+    assert (
+        text.startswith("Others are faster in 1 of 2 comparisons") and "| steps | step | A | 2.00x |" in text
+    )
+    assert command.line(
+        {"steps": [Row("step, 10-link pendulum", "us", {"virtual": 2.0}, {}, {"MuJoCo Euler": 3.0})]}
+    ) == (f"| {vioc.__version__} | {datetime.date.today()} | 2 (1.50x) |  |  |  |  |  |")
+
+
+def test_every_figure_has_the_file_of_its_problem():
+    assert set(command.PROBLEMS) == set(command.GROUPS)
+    for path in {*command.PROBLEMS.values(), "studies/heap.py", "studies/quadruped_robot.py"}:
+        assert (alone.ROOT / path).exists()
+
+
+def test_the_command_installs_what_is_declared():
+    together, *others = alone.programs()
+    assert {"crocoddyl", "libpinocchio", "pin"} == {p.split(">")[0].split("=")[0] for p in together}
+    assert {"dartpy", "drake", "mujoco", "mujoco-mjx"} == {p.split(">")[0] for (p,) in others}
+    assert set(alone.QUICK) <= set(command.GROUPS)
 
 
 def test_the_page_is_renewed_between_its_marks(tmp_path, monkeypatch):
     page = tmp_path / "benchmarks.md"
     page.write_text(f"before\n{command.MARKS[0]}\nold\n{command.MARKS[1]}\nafter\n")
+    history = tmp_path / "benchmark_history.md"
+    history.write_text("| version |\n")
     monkeypatch.setattr(command, "DOCS", tmp_path)
     command.publish({"compile-times": [Row("first use", "s", {"virtual": 1.0})]}, {})
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     assert "### Compile times" in text and "| first use | s | 1.00 |" in text
+    assert (
+        history.read_text().splitlines()[1] == f"| {vioc.__version__} | {datetime.date.today()} |" + "  |" * 6
+    )
     with pytest.raises(SystemExit):
         command.main(["--publish", "--quick"])
 
@@ -167,6 +203,29 @@ def test_dart():
     world = simulators.DartWorld(CHAIN, q, 0.01)
     np.testing.assert_allclose(world.acceleration(q, v), a, rtol=1e-4)
     assert world.run(3).shape == (4,)
+
+
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")
+def test_drake():
+    pytest.importorskip("pydrake")
+    q, v, a = state()
+    plant = simulators.DrakePlant(CHAIN, q, 1e-3)
+    np.testing.assert_allclose(plant.acceleration(q, v), a, rtol=1e-4)
+    ours = vioc.MidpointVI(CHAIN, 1e-3)
+    expected = ours.rollout(ours.initial_state(q), steps=50).x[-1, :4]
+    np.testing.assert_allclose(plant.run(50), expected, atol=5e-2 * np.abs(expected - q).max())
+
+
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", contact_peers.ENGINES)
+def test_a_box_comes_to_rest_on_the_floor(name):
+    engine = contact_peers.ENGINES[name](np.array([[0.1, 0.0, 0.15, 1.0, 0.0, 0.0, 0.0]]))
+    if engine is None:
+        pytest.skip("not installed")
+    np.testing.assert_allclose(engine(200), [[0.1, 0.0, 0.1]], atol=5e-3)  # floors give: DART's by 2 mm
+    np.testing.assert_allclose(engine(200), engine(200), atol=1e-12)  # from the start again
 
 
 @pytest.mark.peer

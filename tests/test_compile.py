@@ -175,12 +175,17 @@ def test_both_backends_agree_to_the_bit(model):
         np.testing.assert_array_equal(run.multipliers, runs[0].multipliers)
     runs = [f.rollout(x0, steps=40, warn=False) for f in (virtual, native)]
     Z = np.random.default_rng(0).standard_normal((40, virtual.nx))
+    # A is what products of the size M/dt leave of each other; numpy's take the inverse of M_k+1, C's do not.
+    # An inverse of n rows has an error of n eps cond(M) relative to its norm, with any order of its sums
+    lost = len(system.variables) * np.finfo(float).eps * virtual.conditions(runs[0]).mass.max()
+    rounding = lost * virtual.lagrangian.mass_scale.max() / virtual.dt
     for derivative in (
         lambda f, run: [*f.linearize_trajectory(run)],
         lambda f, run: [*f.second_order_trajectory(run, Z)],
     ):
         for a, b in zip(derivative(virtual, runs[0]), derivative(native, runs[1]), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * (1 + np.abs(a).max(initial=0.0)))
+            atol = 1e-12 * (1 + np.abs(a).max(initial=0.0)) + rounding
+            np.testing.assert_allclose(a, b, rtol=0, atol=atol)
 
 
 @compiler
@@ -385,14 +390,14 @@ class TestBatches:
         f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01, backend=backend)
         random = np.random.default_rng(0)
         X0, U = random.normal(0, 0.3, (6, 4)), random.normal(0, 1, (6, 50, 1))
-        batch = f.rollouts(X0, U, workers=3)
-        alone = f.rollouts(X0, U, workers=1)
+        batch = f.rollouts(X0, U, workers=3, lanes=False)  # side by side: test_batches.py
+        alone = f.rollouts(X0, U, workers=1, lanes=False)
         np.testing.assert_array_equal(batch.x, alone.x)
         for i, run in enumerate(batch):
             np.testing.assert_array_equal(run.x, f.rollout(X0[i], U[i]).x)
         assert batch["theta"].shape == (6, 51)
         np.testing.assert_array_equal(batch["theta"][2], batch[2]["theta"])
-        shared = f.rollouts(X0[0], U)
+        shared = f.rollouts(X0[0], U, lanes=False)
         np.testing.assert_array_equal(shared.x[3], f.rollout(X0[0], U[3]).x)
         assert f.rollouts(X0, steps=5).u.shape == (6, 5, 1)
 

@@ -138,6 +138,8 @@ def test_steps_in_parts_need_their_own_file(run):
         ("", "an empty file"),
         ("1,2\n3,4\n", "line 1 has numbers"),
         ("t,x\n1\n", "row 1 has 1 cells, expected 2"),
+        ("t,x\n0,1,1,5\n", "numbers with commas need ; between columns"),
+        ("t;x\n0,1;1,5;2\n", "row 1 has 3 cells, expected 2"),
         ('t,x\n"1,2\n', "not a CSV file"),
     ],
 )
@@ -146,6 +148,17 @@ def test_files_that_are_no_tables_are_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(FileFormatError, match=message):
         Table.read(path)
+
+
+@pytest.mark.parametrize(("between", "comma"), [(";", ","), (";", "."), ("\t", ","), ("\t", ".")])
+def test_semicolons_tabs_and_decimal_commas(tmp_path, between, comma):
+    path = tmp_path / "log.csv"
+    rows = ["t [s]", "F [N]", "note"], ["0", "-1.5e2", "a,b"], ["0.01", ".25", ""]
+    numbers = [[c.replace(".", comma) for c in row] for row in rows]
+    path.write_text("\n".join(between.join(row) for row in numbers))
+    table = Table.read(path)
+    assert list(table["t"]) == [0.0, 0.01] and list(table["F"]) == [-150.0, 0.25]
+    assert table.units["F"] == "N" and table["note"][0] == "a,b"
 
 
 def test_heads_of_columns(tmp_path):
@@ -219,6 +232,11 @@ def test_slices_and_joints(run):
         join(first, run[16:])
     with pytest.raises(ValueError, match="stride of 2"):
         run[::2]
+    a, b = run.t[5], run.t[12] + 0.1 * run.map.dt
+    with pytest.raises(TypeError, match=r"steps, not seconds; for these times it is run\[5:12\]"):
+        run[a:b]
+    with pytest.raises(TypeError, match=r"run\[:12\]"):
+        run[:b]
 
 
 def test_resampled_by_the_map_is_a_rollout(run):

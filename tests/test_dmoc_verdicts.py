@@ -13,7 +13,7 @@ from mechanisms import pendulum
 
 import vioc
 from vioc.control import Cost, dmoc, quadratic
-from vioc.control.dmoc.solution import solution
+from vioc.control.dmoc.solution import joined, solution
 from vioc.control.dmoc.solvers import Found
 from vioc.control.problem.result import HEADER
 from vioc.control.problem.status import Status
@@ -116,6 +116,45 @@ def test_time_of_later_phases():
     one = dmoc.solve(f, effort(f), steps=10, initial=[0.0], final=[1.0])
     assert two.cost == pytest.approx(one.cost, rel=1e-8)
     assert two.rollout(1).gap < 1e-9
+    g = f.with_dt(0.05)
+    parts[1] = dmoc.Phase(g, 10, effort(g), final=[1.0])
+    found = dmoc.Problem(parts).solve()  # steps are counted from 0 s in either's lengths
+    assert found.converged and "begins at step 10, here it would at 5" in found.apart
+
+
+def test_phases_of_a_search_that_ends_early_need_not_meet():
+    f = vioc.MidpointVI(pendulum(), 0.05)
+    end = {"theta": 1.0, "p.theta": 0.0}
+    parts = [dmoc.Phase(f, 12, effort(f), initial=f.state()), dmoc.Phase(f, 18, effort(f), final=end)]
+    best = dmoc.Problem(parts).solve(max_iterations=2, raise_on_failure=False)
+    one, two = best.phases
+    off = abs(one.x[-1] - two.x[0])
+    assert best.status == "max_iterations" and off.max() > 1e-5 and best.violations
+    for said in (best, pickle.loads(pickle.dumps(best))):
+        assert f"phase 1 begins {off.max():.2g} off where phase 0 ends, in p.theta" in said.apart
+        assert said.joined is None and said.apart in said.describe()
+        shown = said._repr_html_()
+        assert said.apart in shown and "phases[1]" in shown and "max iterations" in shown
+        with pytest.raises(ValueError, match="no one trajectory; ask one of them"):
+            _ = said["theta"]
+    assert "replay" in best.describe(0)
+    with pytest.raises(OptimizationError, match="max iterations"):
+        best.raise_for_status()
+    done = dmoc.Problem(parts).solve()
+    assert done.apart == "" and len(done) == 30 and "theta" in done._repr_html_()
+
+
+@pytest.mark.parametrize("jump", [None, {"v": 0.5}])
+@pytest.mark.parametrize("off", [0.9e-6, 1.1e-6])
+def test_phases_that_nearly_meet_are_one(off, jump):
+    f = double_integrator()
+    one = f.rollout([0.0, 0.0], np.ones((3, 1)))
+    after = one.x[-1] if jump is None else np.array([one["x"][-1], 0.5])
+    two = f.rollout(after + [off * (1 + after.max()), 0.0], np.zeros((2, 1)))
+    run, apart = joined([jump], [one, two])
+    assert (run is None) == bool(apart) == (off > 1e-6)
+    if run is not None:
+        np.testing.assert_array_equal(run.x, [*one.x, *two.x[1:]])
 
 
 def test_a_map_without_equations():

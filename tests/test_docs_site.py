@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -105,7 +106,38 @@ def test_notebooks_of_the_tutorials_hold_what_was_run(monkeypatch, tmp_path):
         run = [b.group(2).rstrip() for b in BLOCK.finditer(page) if "no-run" not in b.group(1).split()]
         assert [c["source"] for c in cells if c["cell_type"] == "code"] == run and len(run) > 4
         told = "".join(c["source"] for c in cells if c["cell_type"] == "markdown")
-        assert "## " in told and "```text" not in told and "](" not in told
+        assert "## " in told and "```text" not in told and "](" not in told and "{download}" not in told
+
+
+@pytest.mark.parametrize("sought", ["Identification", "Inverse kinematics", "Gravity compensation"])
+def test_what_is_sought_is_a_title(sought):
+    """The site's search puts titles first; the contents beside every page have the words too."""
+    docs = ROOT / "docs"
+    titles = [path.read_text().partition("\n")[0] for path in docs.glob("*.md")]
+    assert sum(title.startswith(f"# {sought}") for title in titles) == 1
+    assert f"\n{sought} <" in (docs / "index.md").read_text()
+    assert f"[{sought}](" in (docs / "README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["feedback", "trajectories", "controllability"])
+def test_notebooks_of_the_tutorials_run(monkeypatch, tmp_path, name):
+    """Cell by cell, with the display of each cell's last expression, as a notebook does."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    monkeypatch.chdir(tmp_path)
+    notebooks = importlib.import_module("tutorial_notebooks")
+    text = (ROOT / "docs" / "tutorials" / f"{name}.md").read_text()
+    cells = notebooks.notebook(text)["cells"]
+    namespace = {"__name__": "__main__"}
+    for cell in (c for c in cells if c["cell_type"] == "code"):
+        tree = ast.parse(cell["source"])
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, cell["id"], "exec"), namespace)
+        if last is not None:
+            shown = eval(compile(ast.Expression(last.value), cell["id"], "eval"), namespace)
+            rich = getattr(shown, "_repr_html_", None)
+            assert (rich() if rich else repr(shown)) is not None
+    plt.close("all")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
@@ -116,3 +148,46 @@ def test_examples_are_pages(example):
     assert re.fullmatch("=+", line) and len(line) == len(title)
     assert any(isinstance(node, ast.Assert) for node in ast.walk(tree))
     assert example.name.startswith("plot_")
+
+
+def test_tutorials_tell_how_long_they_take():
+    """At their top; within a factor of two of 150 words a minute and 6 lines of code."""
+    docs = ROOT / "docs"
+    for page in (docs / "start.md", docs / "tutorial.md", *sorted((docs / "tutorials").glob("*.md"))):
+        text = page.read_text()
+        told = re.match(r"# [^\n]+\n\n\*About (\d+) minutes\.\*\n", text)
+        assert told, f"{page.name}: expected *About N minutes.* under its title"
+        code = sum(
+            b.count("\n") for b in re.findall(r"^```(?:python|sh)[^\n]*\n(.*?)^```$", text, re.M | re.S)
+        )
+        words = len(re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S).split())
+        assert 0.5 < int(told[1]) / (words / 150 + code / 6) < 2, page.name
+
+
+def test_the_search_is_tried_for_every_page_and_pictures_are_looked_for(tmp_path):
+    from whole_site import not_found, read_index, without_picture
+
+    index = {
+        "docnames": ["a", "b"],
+        "titles": ["The <em>Steps</em>", "Ropes and 12 masts"],
+        "terms": {"rope": [0, 1]},
+        "titleterms": {"step": 0, "mast": [1]},
+    }
+    (tmp_path / "searchindex.js").write_text(f"Search.setIndex({json.dumps(index)})")
+    found = read_index(tmp_path)
+    stem, stopwords = (lambda word: word.removesuffix("s")), frozenset({"the", "and"})
+    assert not_found(found, stem, stopwords) == []
+    del found["titleterms"]["mast"]
+    assert not_found(found, stem, stopwords) == ["b: masts"]
+    for folder in ("studies", "gallery"):
+        (tmp_path / "generated" / folder).mkdir(parents=True)
+    (tmp_path / "generated/studies/heap.html").write_text('<img alt="" src="../../_images/heap.png" />')
+    (tmp_path / "generated/gallery/plot_1.html").write_text('<img src="../../_static/no_image.png" />')
+    assert without_picture(tmp_path, ["plot_1"]) == ["generated/gallery/plot_1.html"]
+
+
+def test_reference_pages_say_what_to_see_besides():
+    for page in (ROOT / "docs" / "api").glob("*.md"):
+        last = page.read_text().rstrip().splitlines()[-1]
+        if page.stem != "index":
+            assert last.startswith("**See also**: ") and last.count("](../") >= 2, page.name

@@ -1,5 +1,6 @@
 """Galerkin integrators: coefficients, orders, what they keep, derivatives, and every way to take a step."""
 
+import casadi as ca
 import numpy as np
 import pytest
 
@@ -179,9 +180,6 @@ def test_hard_steps_are_solved_by_newton_and_impossible_ones_say_so():
 
 
 def test_what_it_has_not_is_refused_by_name():
-    loop = vioc.models.load("closed_chain")
-    with pytest.raises(vioc.ModelError, match="GalerkinVI has no constraints"):
-        vioc.GalerkinVI(loop, 0.01)
     with pytest.raises(vioc.ModelError, match="gauss, lobatto"):
         vioc.GalerkinVI(cart(), 0.01, points="radau")
     with pytest.raises(vioc.ModelError, match="2 to 8 of lobatto's points, got 1"):
@@ -202,9 +200,34 @@ def test_control_runs_on_it_unchanged():
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
-def test_both_backends_take_the_same_steps():
+@pytest.mark.parametrize(("points", "s"), [("gauss", 1), ("gauss", 3), ("lobatto", 4), ("gauss", 6)])
+def test_both_backends_take_the_same_steps(points, s):
+    """The compiled one all stages side by side."""
+    options = dict(stages=s, points=points)
+    rng = np.random.default_rng(s)
+    for make in (lambda **o: vioc.GalerkinVI(cart(damped=True), 0.02, **o), lambda **o: carried(**o)):
+        virtual, compiled = (make(**options, backend=b) for b in ("virtual", "compiled"))
+        x, U = (
+            virtual.initial_state([1.0, 0.5, -0.3][: virtual.nq]),
+            0.1 * rng.uniform(-1, 1, (50, virtual.nu)),
+        )
+        run = virtual.rollout(x, U).x
+        bound = virtual.tolerance * (1 + np.abs(run).max())  # with which steps are taken
+        assert (
+            np.abs(compiled.rollout(x, U[:3]).x - run[:4]).max() <= bound / 10
+        )  # errors of steps grow later
+        assert np.abs(compiled.steps_at(run[:-1], U).x1 - run[1:]).max() <= bound
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+def test_forces_without_a_form_in_vectors_run_all_the_same():
+    system = vioc.System(
+        vioc.rx("a", mass=vioc.Mass(1.0, (1.0, 1.0, 1.0))),
+        vioc.UserPotential(lambda g: g.q("a") * ca.erf(g.q("a"))),
+    )
     runs = []
     for backend in ("virtual", "compiled"):
-        f = vioc.GalerkinVI(cart(), 0.05, stages=4, backend=backend)
-        runs.append(f.rollout(f.initial_state({"first": 1.0}), steps=50).x)
-    assert np.abs(runs[0] - runs[1]).max() <= 1e-11
+        f = vioc.GalerkinVI(system, 0.1, backend=backend)
+        runs.append(f.rollout(f.initial_state({"a": 0.5}), steps=20).x)
+    assert f._source() is None
+    assert np.abs(runs[0] - runs[1]).max() <= 1e-12

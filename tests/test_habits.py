@@ -72,3 +72,12 @@ def test_what_is_declared_twice_agrees():
     for tool in ("ruff", "mypy"):
         pinned = re.search(rf'"{tool}==([\d.]+)"', project)[1]
         assert f"rev: v{pinned} " in hooks, tool
+
+
+def test_every_dependency_is_listed_with_its_licence():
+    project = (ROOT / "pyproject.toml").read_text()
+    named = re.findall(r'"([a-z0-9_-]+)(?:[<>=]=?[^"]*)"', project.split("[dependency-groups]")[0])
+    listed = re.findall(
+        r"^\| [^|]+ \| ([a-z][\w-]+) \| \S", (ROOT / "docs/dependencies.md").read_text(), re.M
+    )
+    assert {"numpy", "sphinx", "twine"} <= set(named) == set(listed) - {"package"}

@@ -55,6 +55,16 @@ def test_all_solutions_of_two_links():
     np.testing.assert_allclose(one, [[0.4, 0.9]], rtol=0, atol=1e-9)
 
 
+def test_misspelt_limits_are_refused():
+    arm = vioc.System(ry("elbow", mass=1.0)[tz(1.0, name="tip")], vioc.JointForce("elbow", "motor"))
+    kinematics = vioc.Kinematics(arm)
+    target = {"tip": kinematics.pose("tip", [0.4])}
+    with pytest.raises(ModelError, match="bounds: 'elbw' is no variable; did you mean 'elbow'"):
+        kinematics.inverse(target, bounds={"elbw": (-1, 1)})
+    others = {"v.elbow": 2.0, "u.motor": 3.0, "motor": 3.0}  # a robot's other limits
+    assert kinematics.inverse(target, bounds={"elbow": (0, 1), **others}).converged
+
+
 def test_out_of_reach_says_so(seven):
     found = seven.inverse({"tool": [5.0, 0, 0]}, tries=3)
     assert not found.converged and found.attempts == 3 and found.error > 3

@@ -1,11 +1,15 @@
 """Maps as operators of JAX and PyTorch, checked by their own tools to second order."""
 
+from types import SimpleNamespace
+
 import casadi as ca
 import numpy as np
 import pytest
 
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointForce, JointLimits, Mass, P, System
+from vioc.dynamics.integrators.groups import GroupVI
+from vioc.learning import ambient
 from vioc.learning.solved import autonomous, check_framework_map, solve
 
 DT = 0.01
@@ -41,7 +45,26 @@ def leg():
     return f, run.x[-1], np.array([0.2, -0.1])
 
 
-CASES = [pendulum, closed_chain, leg]
+def maximal():
+    """Two links in maximal coordinates, the lower one's ball on the ground with friction, and a torque."""
+    link = Mass(1.0, (0.02, 0.02, 0.01), (0, 0, -0.2))
+    lower = vioc.ry("b", name="lower", mass=link)[vioc.tz(-0.4, name="tip")]
+    arm = vioc.tz(0.8)[vioc.ry("a", name="upper", mass=link)[vioc.tz(-0.4)[lower]]]
+    ball = Contact.sphere("tip", 0.05, friction=0.5, name="ball")
+    system = System(arm, Gravity(0, 0, -9.81), ball, JointForce("b", "elbow"), name="arm")
+    f = vioc.MaximalVI(system, DT, smoothing=1e-2)
+    run = f.rollout(f.initial_state({"a": 0.5, "b": -0.6}), np.full((10, 1), 0.2))
+    assert run["force.ball"][-1] > 1.0  # it stands on it
+    return f, run.x[-1], np.array([0.2])
+
+
+def spinning():
+    """A free body as a unit quaternion."""
+    f = GroupVI(System(vioc.free("b", frame="body", mass=(1.0, 1.0, 2.0, 2.5))), DT)
+    return f, f.rollout(f.initial_state(v={"b-ry": 3.0, "b-rx": 0.2}), steps=20).x[-1], np.zeros(0)
+
+
+CASES = [pendulum, closed_chain, leg, maximal, spinning]
 
 
 @pytest.mark.parametrize("make", CASES)
@@ -60,10 +83,42 @@ def test_steps_of_many_states_and_parameters_are_the_maps(make):
         run, lin = own.rollout(X[i], U[i : i + 1]), own.linearize(X[i], U[i])
         np.testing.assert_allclose(solved.values[i], np.r_[run.x[1], run.multipliers[0]], atol=1e-9)
         J = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
-        np.testing.assert_allclose(solved.jacobians[i], J, rtol=1e-6, atol=1e-6)
+        found = solved.jacobians[i]
+        if f.quaternions:  # in errors again
+            found = np.vstack([ambient.inward(f, run.x[1:])[0] @ found[: f.nx], found[f.nx :]])
+            found = np.hstack([found[:, : f.nx] @ ambient.outward(f, X[i : i + 1])[0], found[:, f.nx :]])
+        np.testing.assert_allclose(found, J, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(
         solved.hessians(W), contracted, rtol=1e-9, atol=1e-9 * np.abs(contracted).max()
     )
+
+
+@pytest.mark.parametrize("make", [maximal, spinning])
+def test_states_with_quaternions_are_differentiated_by_all_their_entries(make):
+    """Quaternions that are no units, against differences: of values first, of first derivatives then."""
+    f, x, u = make()
+    for i in f.quaternions:
+        x[i : i + 4] *= 1.3
+    at, n = np.r_[x, u], f.nx
+    w = np.random.default_rng(3).standard_normal((1, n + len(f.multiplier_names)))
+
+    def solved(*rows):
+        rows = np.array(rows)
+        return solve(f, rows[:, :n], rows[:, n:], np.zeros((len(rows), 0)), np.zeros(len(rows), int), True)
+
+    one, size = solved(at), 1e-6  # curvature times size^2, and what steps leave over size
+    np.testing.assert_allclose(f.difference(one.parts[0][2].x0, x[None]), 0.0, atol=1e-15)
+    ends = solved(*(at + size * np.eye(len(at))), *(at - size * np.eye(len(at))))
+    first, second = (
+        np.split(a, 2)
+        for a in (ends.values, np.einsum("ni,nij->nj", w.repeat(2 * len(at), 0), ends.jacobians))
+    )
+    near = (first[0] - first[1]).T / (2 * size)
+    J, H = one.jacobians[0], one.hessians(w)[0]
+    np.testing.assert_allclose(J, near, atol=1e-6 * (1 + np.abs(J).max()))
+    np.testing.assert_allclose(H, (second[0] - second[1]) / (2 * size), atol=1e-6 * (1 + np.abs(H).max()))
+    for i in f.quaternions:  # nothing changes along them
+        np.testing.assert_allclose(J[:, i : i + 4] @ x[i : i + 4], 0.0, atol=1e-12 * (1 + np.abs(J).max()))
 
 
 @pytest.mark.peer
@@ -156,8 +211,12 @@ def test_what_cannot_be_said_is_refused():
     f, x, u = pendulum()
     with pytest.raises(ValueError, match="state: expected finite numbers.*row 0"):
         solve(f, [x * np.nan], [u], np.zeros((1, 0)), [0], True)
-    with pytest.raises(ValueError, match="not differences of states.*MidpointVI or ContactVI"):
-        check_framework_map(vioc.MaximalVI(vioc.models.load("pendulum"), DT))
+    g, x, u = spinning()
+    x[g.quaternions[0] :][:4] = 0.0
+    with pytest.raises(ValueError, match="quaternions with a direction.*row 0"):
+        solve(g, [x], [u], np.zeros((1, 0)), [0], True)
+    with pytest.raises(ValueError, match="neither differences of states"):
+        check_framework_map(SimpleNamespace(nx=7, ndx=6, quaternions=()))
 
 
 @pytest.mark.peer

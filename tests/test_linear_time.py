@@ -18,7 +18,8 @@ from studies.linear_time_chain import chain, start
 from vioc import Gravity, JointDamping, JointForce, MidpointVI, StepError, System
 from vioc.compile.compiler import find_compiler
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.integrators.linear_time import derivatives, step
+from vioc.dynamics.integrators import step_derivatives as derivatives
+from vioc.dynamics.integrators.linear_time import step
 from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, Core
 from vioc.dynamics.integrators.linear_time.drnea import Bodies, momentum
 from vioc.dynamics.integrators.linear_time.map import LinearTimeVI

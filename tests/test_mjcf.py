@@ -97,6 +97,27 @@ def test_what_is_not_supported_is_listed():
     assert robot.renamed == {"flap.1": "flap_1", "site arm": "arm_site"}
 
 
+def test_tendons_that_drive_and_couple_are_listed(tmp_path):
+    """Not one of them is passed over: the robot would be another one."""
+    path = tmp_path / "rope.xml"
+    path.write_text("""<mujoco><worldbody><site name="a" pos="0 0 1"/><body><joint name="q" type="slide"/>
+    <geom size=".1"/><site name="b"/><body pos=".3 0 0"><joint name="r"/><geom size=".1"/></body></body>
+    </worldbody>
+    <tendon><spatial name="rope"><site site="a"/><site site="b"/></spatial>
+    <fixed name="sum" limited="true" range="-1 1" stiffness="3"><joint joint="q" coef="1"/></fixed>
+    <fixed name="other"><joint joint="r" coef="1"/></fixed></tendon>
+    <actuator><motor name="pull" tendon="rope"/><position name="servo" tendon="sum"/>
+    <motor name="crank" cranksite="b" slidersite="a" cranklength="0.1"/></actuator>
+    <equality><tendon name="same" tendon1="sum" tendon2="other"/><joint name="held" joint1="q"/></equality>
+    </mujoco>""")
+    with pytest.warns(RobotWarning):
+        robot = read_mjcf(path)
+    where = {u.where for u in robot.unsupported}
+    assert where >= {f"actuator {n!r}" for n in ("pull", "servo", "crank")}
+    assert where >= {"equality 'same'", "equality 'held'", "tendon 'sum'"}
+    assert not robot.system.inputs and not robot.system.constraints
+
+
 @pytest.mark.filterwarnings("ignore::vioc.errors.RobotWarning")
 def test_one_entry_reads_every_format(tmp_path):
     system = vioc.read(EVERYTHING, inputs=["slide"], gravity=None)
@@ -104,6 +125,9 @@ def test_one_entry_reads_every_format(tmp_path):
     other = tmp_path / "note.txt"
     other.write_text("<?xml version='1.0'?><!-- a note --><note/>")
     with pytest.raises(ReadError, match=r"expected <robot> \(URDF\) or <mujoco> \(MJCF\), got <note>"):
+        vioc.read(other)
+    other.write_text("<sdf version='1.9'><model name='m'/></sdf>")
+    with pytest.raises(ReadError, match=r"got <sdf>; docs/urdf.md says how to convert SDF"):
         vioc.read(other)
     other = tmp_path / "broken.xml"
     other.write_text("<mujoco><worldbody><body><joint axis='0 0'/></body></worldbody></mujoco>")

@@ -12,7 +12,7 @@ from test_dmoc_features import four_bar
 from test_kkt import active_set
 
 import vioc
-from studies import arm_reaching
+from studies import arm_reaching, ladder
 from studies.kkt import kkt
 from vioc import Gravity, Mass, System
 from vioc.control import Cost, Problem, optimize, quadratic
@@ -292,6 +292,23 @@ def test_an_interrupt_leaves_what_is_there(cart_pole):
     returned = problem.solve(None, guess, monitor=stop, raise_on_failure=False)
     np.testing.assert_array_equal(returned.u, kept.u)
     assert problem.solve(None, kept).converged
+
+
+def test_hard_gaps_along_motions_that_fall():
+    """Two poles swing up along the plan of one; with elastic gaps the search takes hundreds of iterations."""
+    steps = 250
+    one, two = (vioc.MidpointVI(ladder.cart(n), ladder.DURATION / steps) for n in (1, 2))
+    options = dict(tolerance=1e-4, max_iterations=40, softness=1e-8, raise_on_failure=False)
+    line = vioc.control.straight_line(ladder.hanging(one), one.initial_state(), steps), np.zeros((steps, 1))
+    first = ladder.problem(one, 1).solve(ladder.hanging(one), line, **options)
+    X, U = ladder.curve(first)
+    guess = ladder.states(two, np.hstack([X[:, :2], np.zeros((steps + 1, 1))]), one.dt), U
+    problem = ladder.problem(two, 2)
+    best = problem.solve(ladder.hanging(two), guess, **options)
+    assert first.error <= 1e-4 and best.error <= 1e-4
+    assert best.history.gap[-1] < 1e-6
+    with pytest.raises(ValueError, match="softness"):
+        problem.solve(ladder.hanging(two), guess, softness=0.0)
 
 
 def test_an_arm_from_the_start_held():

@@ -19,11 +19,11 @@ from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.formats.files import read
 from vioc.dynamics.formats.robot import Limit, RobotJoint, Unsupported
 from vioc.dynamics.formats.sexpr import read_text, write_text
-from vioc.dynamics.formats.urdf import FLOATING, RobotWarning, read_urdf, read_urdf_text
+from vioc.dynamics.formats.urdf import FLOATING, read_urdf, read_urdf_text
 from vioc.dynamics.kinematics import Kinematics
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.dynamics.terms.pairs import GearConstraint
-from vioc.errors import ModelError, ReadError
+from vioc.errors import ModelError, ReadError, RobotWarning
 
 DATA = Path(__file__).parent / "data"
 STEP = 1e-30

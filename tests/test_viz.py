@@ -265,6 +265,17 @@ def test_what_ffmpeg_says_is_told(run, tmp_path, monkeypatch):
         animate(run, tmp_path / "run.mp4", fps=5)
 
 
+def test_a_still_of_an_animation_shows_its_beginning(run, tmp_path):
+    animation = animate(run, fps=5)
+    animation.axes.figure.savefig(tmp_path / "still.png")
+    still = np.asarray(Image.open(tmp_path / "still.png"))
+    for line in animation.axes.lines:
+        line.set_visible(False)
+    animation.axes.figure.savefig(tmp_path / "empty.png")
+    assert np.abs(still - np.asarray(Image.open(tmp_path / "empty.png")).astype(float)).max() > 50
+    animation._draw_was_started = True  # it was looked at
+
+
 def test_without_a_file_it_goes_to_the_screen_and_to_notebooks(run):
     animation = animate(run, fps=5)
     assert len(plt.get_fignums()) == 1

@@ -185,6 +185,16 @@ def test_rails_go_as_far_as_the_motion_and_move_with_what_carries_them():
     assert rail.group == 0  # the arm carries it
 
 
+def test_a_rail_begins_at_the_body_that_has_it():
+    """A leg that slides in a body is seen to hang on it; that of a bare frame begins where the leg is."""
+    lengths = np.array([[-0.6], [-0.4]])
+    heavy, bare = (
+        scene_at(System(tz(1.0, name="hip", mass=mass)[tz("r", name="foot", mass=0.1)]), lengths).kind("rail")
+        for mass in (1.0, None)
+    )
+    assert heavy[0].points[0, :, 2].max() == 1.0 and 0.5 < bare[0].points[0, :, 2].max() < 0.7
+
+
 def test_free_motion_has_no_rails():
     loose = scene_at(System(tx("x")[tz("z", name="bob", mass=1.0)]), np.ones((2, 2)))
     crane = scene_at(System(tx("x", mass=2.0)[tz("z", mass=1.0)]), np.ones((2, 2)))

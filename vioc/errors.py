@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vioc.maps.trajectory import Trajectory
@@ -50,7 +50,7 @@ class ReadError(ModelError):
         self.column = column
         self.source = source
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.reason, self.line, self.column, self.source)
 
 
@@ -112,7 +112,7 @@ class StepError(RuntimeError):
         self.cause = cause
         self.trajectory = trajectory
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.k, self.residual, self.cause, self.trajectory)
 
 

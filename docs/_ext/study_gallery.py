@@ -1,7 +1,7 @@
 """Pages of the studies: picture, claims with verdicts, source, and a notebook to download.
 
-The figures are those of the last run that left its files in out/studies (or in ``$VIOC_STUDIES``);
-a study that was not run there is listed with its claims.
+The figures are those of the last run that left its files in out/studies (or in ``$VIOC_STUDIES``).
+A study without a run or a picture there is a warning, with which `make docs` fails.
 """
 
 from __future__ import annotations
@@ -156,5 +156,13 @@ def write(target: Path, source: Path) -> list[str]:
 
 def setup(app: Any) -> dict[str, bool]:
     source = Path(os.environ.get("VIOC_STUDIES", ROOT / "out" / "studies"))
-    app.connect("builder-inited", lambda app: write(Path(app.srcdir) / "generated" / "studies", source))
+
+    def build(app: Any) -> None:
+        from sphinx.util import logging
+
+        names = write(Path(app.srcdir) / "generated" / "studies", source)
+        if bare := [name for name in names if not results(source, name).get("pictures")]:
+            logging.getLogger(__name__).warning(f"studies without a picture in {source}: {', '.join(bare)}")
+
+    app.connect("builder-inited", build)
     return {"parallel_read_safe": True}

@@ -1,6 +1,7 @@
-"""Notebooks of pages: what a page of docs/ tells and runs, cell by cell, to download.
+"""Notebooks of pages: what a page of docs/ tells and runs, cell by cell, to look at and to download.
 
-The Python blocks of a page are run by tests/test_docs.py, so its notebook holds what was run.
+The Python blocks of a page are run by tests/test_docs.py, so its notebook holds what was run; MyST-NB runs it
+once more for the site.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Any
 
 PAGES = ("feedback", "trajectories", "controllability")  # of docs/tutorials: stabilize, optimize, analyze
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
+OWN = re.compile(r"^As a notebook: \{download\}.*\n", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
 
 
 def notebook(text: str) -> dict[str, Any]:
     """The notebook of a page in Markdown: Python blocks are cells; what they print is left to be run."""
     cells: list[tuple[str, str]] = []
-    end, prose = 0, ""
+    text, end, prose = OWN.sub("", text), 0, ""
     for block in BLOCK.finditer(text):
         language, flags, source = block.groups()
         prose += text[end : block.start()]

@@ -13,6 +13,7 @@ from vioc.checks import near_misses
 from vioc.compile.cache import Cache
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import require_compiler
+from vioc.compile.many import ManyProgram
 from vioc.compile.native import NativeProgram, sources_digest
 from vioc.compile.programs import CHUNK, Program
 from vioc.compile.virtual import VirtualProgram
@@ -58,18 +59,42 @@ class Backend:
         """A function of anybody's as a program."""
         return self._program(lambda: function, function.name(), None)
 
-    def program(self, build: Callable[[], ca.Function], name: str) -> Program:
-        """A function of the map whose identity this backend knows, by its name in the map."""
-        key = None
-        if self._identity is not None and self.name != "virtual":
-            key = json.dumps([self._identity, name, sources_digest()], sort_keys=True)
-        return self._program(build, name, key)
+    def program(
+        self, build: Callable[[], ca.Function], name: str, written: Callable[[], str | None] = lambda: None
+    ) -> Program:
+        """A function of the map whose identity this backend knows, by its name in the map.
 
-    def _program(self, build: Callable[[], ca.Function], name: str, key: str | None) -> Program:
+        `written` makes C of its own for it, None where there is none (`vioc.compile.native`).
+        """
+        return self._program(build, name, self._key(name), written)
+
+    def many(self, written: Callable[[], str | None], name: str) -> ManyProgram | None:
+        """A step of the map as a program of many rollouts; None where they are not asked to be compiled, or
+        `written`, a `vioc.compile.many.source`, is None.
+        """
+        if self.name != "compiled":
+            return None
+        program = ManyProgram(written, self._title(name), self._key(name))
+        return program if program.available else None
+
+    def _key(self, name: str) -> str | None:
+        if self._identity is None or self.name == "virtual":
+            return None
+        return json.dumps([self._identity, name, sources_digest()], sort_keys=True)
+
+    def _title(self, name: str) -> str:
+        return f"{self._identity['title']}: {name}" if self._identity else name
+
+    def _program(
+        self,
+        build: Callable[[], ca.Function],
+        name: str,
+        key: str | None,
+        written: Callable[[], str | None] = lambda: None,
+    ) -> Program:
         if self.name == "virtual":
             return VirtualProgram(build)
-        title = f"{self._identity['title']}: {name}" if self._identity else name
-        native = NativeProgram(build, title, key)
+        native = NativeProgram(build, self._title(name), key, written)
         if self.name == "compiled" or find_compiler() is None:
             return native if self.name == "compiled" else VirtualProgram(build)
         return AutoProgram(build, native)

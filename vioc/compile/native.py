@@ -45,12 +45,21 @@ class NativeProgram(Program):
     key : str, optional
         Stands for everything that the function is made of, so that a compiled one is found without
         building it; by default its source does.
+    written : callable, optional
+        Makes C of its own for the same function, as `source`; None where it has none.
     """
 
-    def __init__(self, build: Callable[[], ca.Function], title: str, key: str | None = None):
+    def __init__(
+        self,
+        build: Callable[[], ca.Function],
+        title: str,
+        key: str | None = None,
+        written: Callable[[], str | None] = lambda: None,
+    ):
         self._build = build
         self._title = title
         self._chosen = key
+        self._written = written
 
     @property
     def keyed(self) -> bool:
@@ -61,6 +70,9 @@ class NativeProgram(Program):
     def source(self) -> str:
         """C code of the function, named f."""
         with Progress("building functions"):
+            written = self._written()
+            if written is not None:
+                return written
             function = dense(self._build())
         generator = ca.CodeGenerator("f", {"casadi_int": "long long"})
         args = function.mx_in()
@@ -177,6 +189,27 @@ class NativeProgram(Program):
         return Bound(call, outputs)
 
 
+def signature(sizes_in: Sequence[int], sizes_out: Sequence[int], work: int) -> str:
+    """C that says of a written function f of vectors what CasADi says of those that it generates."""
+    lines = ['#define PUBLIC __attribute__((visibility("default")))']
+    for kind, sizes in (("in", sizes_in), ("out", sizes_out)):
+        shapes = ", ".join(f"{{{size}, 1}}" for size in sizes)
+        lines += [
+            f"static const long long shapes_{kind}[][2] = {{{shapes}}};",
+            f"PUBLIC long long f_n_{kind}(void) {{ return {len(sizes)}; }}",
+            f"PUBLIC const long long *f_sparsity_{kind}(long long i) {{ return shapes_{kind}[i]; }}",
+        ]
+    sizes = (len(sizes_in), len(sizes_out), 0, work)
+    names = [f"n{i}" for i in range(4)]
+    filled = " ".join(f"*{name} = {size};" for name, size in zip(names, sizes, strict=True))
+    arguments = ", ".join(f"long long *{name}" for name in names)
+    lines += [
+        f"PUBLIC int f_work({arguments}) {{ {filled} return 0; }}",
+        "PUBLIC int f(const double **arg, double **res, long long *iw, double *w, int mem);\n",
+    ]
+    return "\n".join(lines)
+
+
 def _shape(sparsity) -> tuple[int, int]:
     return sparsity[0], sparsity[1]
 
@@ -225,6 +258,6 @@ def sources_digest() -> str:
     """Hash of the code that builds functions: a key by description holds for one version of it."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.c")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()

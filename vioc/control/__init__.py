@@ -38,6 +38,7 @@ from vioc.control.feedback import (
     equilibrium,
     kalman,
 )
+from vioc.control.identification.design import design
 from vioc.control.identification.identify import identify
 from vioc.control.identification.records import Record
 from vioc.control.identification.regression import base_parameters
@@ -75,6 +76,7 @@ __all__ = [
     "controllability_gramian",
     "controllability_matrix",
     "controllability_rank",
+    "design",
     "dlqr",
     "dmoc",
     "draw_parameters",

@@ -151,13 +151,8 @@ class Continuous:
             If the mass matrix is singular at q.
         """
         g, nd = self.lagrangian.graph, self.lagrangian.nd
-        numbers = [
-            _rows(as_configuration, self.system, q, "configuration"),
-            _rows(as_configuration, self.system, v, "velocity"),
-            _named(u, self.system.inputs, "input"),
-            np.asarray(t, float),
-            _named(kinematic, self.system.kinematic, "kinematic acceleration"),
-        ]
+        moved = _named(kinematic, self.system.kinematic, "kinematic acceleration")
+        numbers = [*self._state(q, v, u, t), moved]
         self.check_regular(numbers[0])
         symbols = [g.q_vector, g.v_vector, g.u_vector, g.t, part(self.a_vector, nd)]
         a = self._evaluate("accelerations", by, symbols, numbers, "qvup")
@@ -180,16 +175,17 @@ class Continuous:
         (nq,), N or N m; with `by` its derivatives (nq, ...).
         """
         g = self.lagrangian.graph
-        numbers = [
-            _rows(as_configuration, self.system, q, "configuration"),
-            _rows(as_configuration, self.system, v, "velocity"),
-            _named(u, self.system.inputs, "input"),
-            np.asarray(t, float),
-            _rows(as_configuration, self.system, a, "acceleration"),
-            _named(multipliers, self.lagrangian.constraint_names, "multiplier"),
-        ]
+        a = _rows(as_configuration, self.system, a, "acceleration")
+        pushed = _named(multipliers, self.lagrangian.constraint_names, "multiplier")
+        numbers = [*self._state(q, v, u, t), a, pushed]
         symbols = [g.q_vector, g.v_vector, g.u_vector, g.t, self.a_vector, self.multipliers]
         return self._evaluate("inverse", by, symbols, numbers, "qvuap")
+
+    def _state(self, q: Any, v: Any, u: Any, t: Any) -> list[np.ndarray]:
+        """Configurations, velocities, inputs and times as arrays."""
+        q = _rows(as_configuration, self.system, q, "configuration")
+        v = _rows(as_configuration, self.system, v, "velocity")
+        return [q, v, _named(u, self.system.inputs, "input"), np.asarray(t, float)]
 
     def dynamic_accelerations(
         self, q: np.ndarray, v: np.ndarray, u: np.ndarray, t: float, kinematic: np.ndarray

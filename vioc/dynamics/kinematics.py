@@ -241,7 +241,7 @@ class Kinematics:
         guess : (nq,), (N, nq) or dict by name, optional
             Default the middle of the limits, and 0 where there are none.
         bounds : dict of str to (lower, upper), optional
-            Of variables; such as ``robot.bounds("position")``. Others in it are passed over.
+            Of variables; of all of ``robot.bounds()`` those of velocities and inputs are passed over.
         fixed : names
             Variables that stay as guessed. Kinematic ones move.
         tries : int
@@ -320,7 +320,10 @@ class Kinematics:
         """Lower and upper limits (nq,), 1 for variables that move, and guesses (1 or N, nq)."""
         names = self.system.variables
         low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
+        others = {f"v.{n}" for n in names} | {p + n for n in self.system.inputs for p in ("", "u.")}
         for name, value in (bounds or {}).items():
+            if name not in names and name not in others:
+                raise ModelError(f"bounds: {name!r} is no variable; {near_misses(name, names)}")
             if name in names:
                 pair = value if isinstance(value, (tuple, list)) else (-value, value)
                 low[names.index(name)], high[names.index(name)] = (

@@ -224,7 +224,7 @@ class Lagrangian:
         a = p - (self.M[:nd, nd:] @ v_k if self.nq > nd else 0.0)
         Dh = self.Dh
         b = -(Dh[:, nd:] @ v_k) if self.nq > nd else ca.SX.zeros(Dh.shape[0], 1)
-        x, y = self._saddle.solve(ca.vertsplit(a), ca.vertsplit(b))
+        x, y = self.saddle.solve(ca.vertsplit(a), ca.vertsplit(b))
         return vec.column(x), vec.column(y)
 
     def legendre(self, p: ca.SX, mu: ca.SX) -> ca.SX:
@@ -238,11 +238,12 @@ class Lagrangian:
         solved = []
         for column in ca.horzsplit(B):
             entries = [row[0] for row in scalars(column)]
-            solved.append(self._saddle.solve(entries[: self.nd], entries[self.nd :]))
+            solved.append(self.saddle.solve(entries[: self.nd], entries[self.nd :]))
         return ca.sparsify(ca.horzcat(*(vec.column([*x, *y]) for x, y in solved)))
 
     @cached_property
-    def _saddle(self) -> Saddle:
+    def saddle(self) -> Saddle:
+        """Solver of M x + Dh' y = a, Dh x = b of the dynamic variables, on expressions."""
         J = scalars(self.Dh[:, : self.nd])
         return Saddle(self.mass_inverse, J, [[vec.minus(0.0, e) for e in row] for row in J])
 

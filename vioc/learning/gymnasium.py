@@ -153,7 +153,9 @@ def policy(regulator: Any, bounds: Any = np.inf) -> Callable[..., np.ndarray]:
     law = as_law(regulator)
 
     def act(observation: Any, k: int = 0) -> np.ndarray:
-        return np.clip(law(k, np.asarray(observation, float)), -np.asarray(bounds), bounds)
+        asked = law(k, np.asarray(observation, float))
+        clipped: np.ndarray = np.clip(asked, -np.asarray(bounds), bounds)
+        return clipped
 
     return act
 

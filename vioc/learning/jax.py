@@ -33,7 +33,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     Parameters
     ----------
     f : OneStepMap
-        In generalized coordinates; contact included.
+        Contact included. Quaternions of states may have any size: the step is that from the unit one.
     multipliers : bool
         Whether they are returned, too.
 
@@ -49,7 +49,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     RuntimeError
         Without JAX's double precision.
     ValueError
-        Of a map on a manifold; of shapes.
+        Of shapes.
 
     Notes
     -----

@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 
 from vioc.errors import StepError
+from vioc.learning import ambient
 from vioc.maps.derivatives import Steps
 from vioc.maps.protocol import OneStepMap
 
 
 def check_framework_map(f: OneStepMap) -> None:
-    """ValueError of a map whose errors are not differences of states: frameworks know no manifolds."""
-    if f.ndx != f.nx:
+    """ValueError of a map whose errors are neither differences of states nor turns of quaternions."""
+    if f.nx - f.ndx != len(f.quaternions):
         raise ValueError(
-            f"{type(f).__name__}: its errors ({f.ndx}) are not differences of states ({f.nx}), which is what "
-            "frameworks differentiate by; use a map in generalized coordinates, MidpointVI or ContactVI"
+            f"{type(f).__name__}: its errors ({f.ndx}) are neither differences of states ({f.nx}) nor turns "
+            "of its `quaternions`: frameworks have nothing to differentiate by"
         )
 
 
@@ -42,13 +43,14 @@ class Solved:
 
     Attributes
     ----------
-    parts : list of (rows, map, Steps)
+    parts : list of (rows, map, Steps, x)
+        With the states x (rows, nx) as they were given: quaternions of any size.
     sizes : (nx, nm, nu, np)
     count : int
         N.
     """
 
-    parts: list[tuple[np.ndarray, OneStepMap, Steps]]
+    parts: list[tuple[np.ndarray, OneStepMap, Steps, np.ndarray]]
     sizes: tuple[int, int, int, int]
     count: int
 
@@ -57,7 +59,7 @@ class Solved:
         """y (N, nx + nm)."""
         nx, nm, *_ = self.sizes
         y = np.empty((self.count, nx + nm))
-        for rows, _, steps in self.parts:
+        for rows, _, steps, _ in self.parts:
             y[rows] = np.concatenate([steps.x1, steps.multipliers], axis=1)
         return y
 
@@ -66,9 +68,10 @@ class Solved:
         """J (N, nx + nm, nx + nu + np)."""
         nx, nm, nu, np_ = self.sizes
         J = np.empty((self.count, nx + nm, nx + nu + np_))
-        for rows, f, steps in self.parts:
+        for rows, f, steps, x in self.parts:
             lin = f.linearize_steps(steps)
-            J[rows] = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+            own = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+            J[rows] = _Errors(f, steps, x).first(own) if f.quaternions else own
         return self._finite(J, "first")
 
     def hessians(self, W: np.ndarray) -> np.ndarray:
@@ -76,10 +79,15 @@ class Solved:
         nx, _, nu, np_ = self.sizes
         ns = nx + nu + np_
         H = np.empty((self.count, ns, ns))
-        for rows, f, steps in self.parts:
+        for rows, f, steps, x in self.parts:
             w = np.asarray(W, float)[rows]
-            second = f.second(steps, np.ascontiguousarray(w[:, :nx]), np.ascontiguousarray(w[:, nx:]))
-            H[rows] = second.matrix
+            chart = _Errors(f, steps, x) if f.quaternions else None
+            inner = w if chart is None else chart.weights(w)
+            ndx = inner.shape[1] - len(f.multiplier_names)
+            second = f.second(
+                steps, np.ascontiguousarray(inner[:, :ndx]), np.ascontiguousarray(inner[:, ndx:])
+            )
+            H[rows] = second.matrix if chart is None else chart.second(second.matrix, w)
         return self._finite(H, "second")
 
     @property
@@ -88,9 +96,15 @@ class Solved:
         nx, nm, nu, np_ = self.sizes
         ns = nx + nu + np_
         T = np.empty((self.count, nx + nm, ns, ns))
-        for rows, f, steps in self.parts:
+        for rows, f, steps, x in self.parts:
             states, multipliers = f.tensor(steps)
-            T[rows] = np.concatenate([states.matrix, multipliers.matrix], axis=1)
+            own = np.concatenate([states.matrix, multipliers.matrix], axis=1)
+            if f.quaternions:
+                chart = _Errors(f, steps, x)
+                units = np.eye(nx + nm)[:, None].repeat(len(rows), axis=1)
+                parts = (np.einsum("ni,nijk->njk", chart.weights(w), own) for w in units)
+                own = np.stack([chart.second(H, w) for H, w in zip(parts, units, strict=True)], axis=1)
+            T[rows] = own
         return self._finite(T, "second")
 
     def _finite(self, values: np.ndarray, which: str) -> np.ndarray:
@@ -103,6 +117,37 @@ class Solved:
                 "not finite",
             )
         return values
+
+
+class _Errors:
+    """Derivatives by errors and in errors, as those by states and in states (`vioc.learning.ambient`)."""
+
+    def __init__(self, f: OneStepMap, steps: Steps, x: np.ndarray):
+        self.map, self.steps, self.x = f, steps, x
+        self.into, self.out = ambient.inward(f, x), ambient.outward(f, steps.x1)
+        lin = f.linearize_steps(steps)
+        self.own = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+
+    def weights(self, w: np.ndarray) -> np.ndarray:
+        """Those of (error at the end, multipliers) for those of (state, multipliers)."""
+        nx = self.map.nx
+        return np.concatenate([np.einsum("nij,ni->nj", self.out, w[:, :nx]), w[:, nx:]], axis=1)
+
+    def first(self, J: np.ndarray) -> np.ndarray:
+        ndx = self.map.ndx
+        J = np.concatenate([self.out @ J[:, :ndx], J[:, ndx:]], axis=1)
+        return np.concatenate([J[:, :, :ndx] @ self.into, J[:, :, ndx:]], axis=2)
+
+    def second(self, H: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Of w . y, from that of `weights(w)` times (error at the end, multipliers) by (error, u, ...)."""
+        f, ndx, nx, ends = self.map, self.map.ndx, self.map.nx, self.own[:, : self.map.ndx]
+        H = H + ends.transpose(0, 2, 1) @ ambient.outward_curvature(f, self.steps.x1, w[:, :nx]) @ ends
+        slope = np.einsum("ni,nij->nj", self.weights(w), self.own[:, :, :ndx])
+        G = np.zeros((len(H), H.shape[1], H.shape[2] + nx - ndx))
+        G[:, :ndx, :nx], G[:, ndx:, nx:] = self.into, np.eye(H.shape[1] - ndx)
+        H = G.transpose(0, 2, 1) @ H @ G
+        H[:, :nx, :nx] += ambient.inward_curvature(f, self.x, slope)
+        return H
 
 
 def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> Solved:
@@ -120,7 +165,7 @@ def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> 
     Raises
     ------
     ValueError
-        Numbers that are not finite.
+        Numbers that are not finite; quaternions of zeros.
     StepError
         Of the first row that has no step.
     """
@@ -130,6 +175,7 @@ def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> 
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(bad):
             raise ValueError(f"{name}: expected finite numbers, got {rows[bad[0]]} in row {bad[0]}")
+    at = ambient.normalized(f, x)
     sizes = f.nx, len(f.multiplier_names), f.nu, len(f.parameters)
     keys = theta if timeless else np.column_stack([theta, k])
     if keys.shape[1] == 0 or (keys == keys[:1]).all():
@@ -144,7 +190,7 @@ def solve(f: OneStepMap, x: Any, u: Any, theta: Any, k: Any, timeless: bool) -> 
         if not np.array_equal(values, f.theta):
             own = f.with_parameters(**dict(zip(f.parameters, map(float, values), strict=True)))
         start = int(k[rows[0]])
-        parts.append((rows, own, _solve(own, x[rows], u[rows], start, timeless)))
+        parts.append((rows, own, _solve(own, at[rows], u[rows], start, timeless), x[rows]))
     return Solved(parts, sizes, len(x))
 
 

@@ -26,7 +26,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     Parameters
     ----------
     f : OneStepMap
-        In generalized coordinates; contact included.
+        Contact included. Quaternions of states may have any size: the step is that from the unit one.
     multipliers : bool
         Whether they are returned, too.
 
@@ -43,7 +43,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     TypeError
         Of tensors that are not float64.
     ValueError
-        Of a map on a manifold; of shapes and numbers.
+        Of shapes and numbers.
     StepError
         Where a step has no solution.
 

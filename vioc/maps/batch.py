@@ -18,6 +18,42 @@ if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
 
 
+@dataclass
+class Runs:
+    """Rollouts under way, M of N steps each.
+
+    Attributes
+    ----------
+    X, U, multipliers : (M, N+1, nx), (M, N, nu), (M, N, nm)
+        X begins with the starts; the rest of it and the multipliers are written.
+    k0 : int
+    lengths : (N,)
+        Of the steps, s.
+    parameters : dict of str to (M,)
+        Values that differ from run to run.
+    errors, splits, t, map
+        As of `Batch`; written.
+    """
+
+    X: np.ndarray
+    U: np.ndarray
+    multipliers: np.ndarray
+    k0: int
+    lengths: np.ndarray
+    parameters: Mapping[str, np.ndarray]
+    errors: dict[int, StepError] = field(default_factory=dict)
+    splits: dict[int, Any] = field(default_factory=dict)
+    t: np.ndarray = field(init=False)
+    map: OneStepMap | None = None
+
+    def __post_init__(self):
+        self.t = np.zeros(len(self.lengths) + 1)
+
+    def parameters_of(self, i: int) -> dict[str, float]:
+        """Of one run."""
+        return {name: float(values[i]) for name, values in self.parameters.items()}
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rollouts over the same times.
@@ -37,6 +73,8 @@ class Batch:
     k0 : int
     splits : dict of int to dict of int to Split
         The rollouts that took steps in parts: their ``Trajectory.splits``.
+    parameters : dict of str to (M,)
+        Values of parameters that differ from rollout to rollout.
     """
 
     map: OneStepMap
@@ -47,6 +85,7 @@ class Batch:
     errors: dict[int, StepError] = field(default_factory=dict)
     k0: int = 0
     splits: Mapping[int, Mapping[int, Split]] = field(default_factory=dict)
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Number of rollouts M."""
@@ -60,7 +99,8 @@ class Batch:
             errors = {j: self.errors[i] for j, i in enumerate(rows) if i in self.errors}
             splits = {j: self.splits[i] for j, i in enumerate(rows) if i in self.splits}
             arrays = self.x[key], self.u[key], self.multipliers[key]
-            return Batch(self.map, self.t, *arrays, errors, self.k0, splits)
+            parameters = {name: values[key] for name, values in self.parameters.items()}
+            return Batch(self.map, self.t, *arrays, errors, self.k0, splits, parameters)
         i = range(len(self))[key]  # as a sequence does: negative ones, IndexError
         if i in self.errors:
             raise self.errors[i]
@@ -103,7 +143,9 @@ class Batch:
 
     def _trajectory(self, i: int) -> Trajectory:
         arrays = self.t, self.x[i], self.u[i], self.multipliers[i]
-        return Trajectory(self.map, *arrays, k0=self.k0, splits=self.splits.get(i, {}))
+        own = {name: float(values[i]) for name, values in self.parameters.items()}
+        f = self.map.with_parameters(**own) if own else self.map
+        return Trajectory(f, *arrays, k0=self.k0, splits=self.splits.get(i, {}))
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} failed" if self.errors else ""

@@ -85,13 +85,7 @@ class CasadiMap(ExplicitMap):
         self.wrap = as_names(wrap)
         self._check_wrap()
         self.function = function
-        self.symbols = Symbols(
-            ca.SX.sym("x", self.nx),
-            ca.SX.sym("u", self.nu),
-            ca.SX.sym("multipliers", 0),
-            ca.SX.sym("theta", len(self.parameters)),
-            ca.SX.sym("dt"),
-        )
+        self.symbols = Symbols.sized(self.nx, self.nu, parameters=len(self.parameters))
         _ = self.explicit  # refuses what symbols cannot go through now, not at the first step
 
     @shared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.maps.around import MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.named import Symbols
@@ -17,12 +18,11 @@ from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.steps import check_steps
 from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
-from vioc.names import meaning
 
 PENDING = "pending."  # prefix of the states that are inputs under way
 
 
-class DelayedMap(OneStepMap):
+class DelayedMap(MapAround):
     """(x, w) -> (f(x, w), u): the command u of step k acts in step k + 1.
 
     Every tool for maps works on it: `dlqr` about its equilibria is a regulator that reckons with the delay.
@@ -40,35 +40,13 @@ class DelayedMap(OneStepMap):
         if not isinstance(inner, OneStepMap):
             raise TypeError(f"expected a one-step map, got {type(inner).__name__}")
         self.inner = inner
-        self.nx, self.ndx, self.nu = inner.nx + inner.nu, inner.ndx + inner.nu, inner.nu
-        self.dt = inner.dt
-        self.input_names = inner.input_names
         self._prefix = PENDING
         while any(self._prefix + n in inner.state_names for n in inner.input_names):
             self._prefix += PENDING  # of a command that is under way for several steps
-        self.state_names = (*inner.state_names, *(self._prefix + n for n in inner.input_names))
-        self.multiplier_names = inner.multiplier_names
-        self.parameters = inner.parameters
-        self.wrap, self.strings = inner.wrap, inner.strings
-        self.system, self.impulse_behind = inner.system, inner.impulse_behind
-        self.backend = inner.backend
-        x, dt = ca.SX.sym("x", self.nx), ca.SX.sym("dt")
-        u, lam, theta = (
-            ca.SX.sym(name, count)
-            for name, count in (
-                ("u", self.nu),
-                ("multipliers", len(self.multiplier_names)),
-                ("theta", len(self.parameters)),
-            )
-        )
-        self.symbols = Symbols(x, u, lam, theta, dt)
+        self._around(inner, tuple(self._prefix + n for n in inner.input_names))
+        self.symbols = Symbols.sized(self.nx, self.nu, len(self.multiplier_names), len(self.parameters))
 
     # -- the state space ------------------------------------------------------------------------
-
-    def split(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The inner state and the command under way; (..., nx) -> (..., inner nx), (..., nu)."""
-        x = np.asarray(x, float)
-        return x[..., : self.inner.nx], x[..., self.inner.nx :]
 
     def join(self, x: Any, pending: Any = None) -> np.ndarray:
         """A state from the inner one and the command under way, which is `rest_input` if None."""
@@ -85,39 +63,6 @@ class DelayedMap(OneStepMap):
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """The inner map's, with the command u under way, or `rest_input`."""
         return self.join(self.inner.initial_state(q, v, u, **named), u)
-
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.inner.coordinates
-
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        inner, pending = self.split(x)
-        return np.concatenate([self.inner.moved(inner, by, fixed), pending])
-
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        (a, v), (b, w) = self.split(x0), self.split(x1)
-        return np.concatenate([self.inner.difference(a, b), w - v], axis=-1)
-
-    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        (a, w), dx = self.split(x), np.asarray(dx, float)
-        n = self.inner.ndx
-        return np.concatenate([self.inner.retract(a, dx[..., :n]), w + dx[..., n:]], axis=-1)
-
-    def retract_expression(self, x: Any, dx: Any) -> Any:
-        n, e = self.inner.nx, self.inner.ndx
-        return ca.vertcat(self.inner.retract_expression(x[:n], dx[:e]), x[n:] + dx[e:])
-
-    def difference_expression(self, x0: Any, x1: Any) -> Any:
-        n = self.inner.nx
-        return ca.vertcat(self.inner.difference_expression(x0[:n], x1[:n]), x1[n:] - x0[n:])
-
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        """Names of the state's error, (ndx,): the inner map's, then ``pending.INPUT``."""
-        return (*self.inner.error_names, *self.state_names[self.inner.nx :])
-
-    def rest_input(self, x: np.ndarray) -> np.ndarray:
-        return self.inner.rest_input(self.split(x)[0])
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -172,11 +117,8 @@ class DelayedMap(OneStepMap):
         (x0, w), (x1, _) = self.split(steps.x0), self.split(steps.x1)
         return replace(steps, x0=x0, x1=x1, u=w)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._outer_first(self.inner.first(self._inner(steps)))
-
-    def first_with_times(self, steps: Steps) -> Linearization:
-        return self._outer_first(self.inner.first_with_times(self._inner(steps)))
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        return self._outer_first(derivatives_of(self.inner, timed)[0](self._inner(steps)))
 
     def _outer_first(self, lin: Linearization) -> Linearization:
         n, nm, m = lin.C.shape[0], lin.C.shape[1], self.nu
@@ -187,13 +129,9 @@ class DelayedMap(OneStepMap):
         P = np.concatenate([lin.P, np.zeros((n, m, lin.P.shape[2]))], axis=1)
         return Linearization(A, B, P, np.concatenate([lin.C, lin.D], axis=2), np.zeros((n, nm, m)), lin.E)
 
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
-        return self._outer_second(self.inner.second(self._inner(steps), Z, zeta))
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        Z = np.ascontiguousarray(Z[:, : self.inner.ndx])
-        return self._outer_second(self.inner.second_with_times(self._inner(steps), Z, zeta))
+        return self._outer_second(derivatives_of(self.inner, timed)[1](self._inner(steps), Z, zeta))
 
     def _outer_second(self, H: SecondOrder) -> SecondOrder:
         """The inner input is a state here, and the input enters linearly."""
@@ -216,48 +154,17 @@ class DelayedMap(OneStepMap):
 
     # -- names ----------------------------------------------------------------------------------
 
-    def quantity(self, name: str) -> ca.SX:
-        """Quantities of the inner map, whose ``u.NAME`` is what acts; ``pending.NAME`` likewise."""
-        known = self.quantity_names()
-        if name not in known and "." not in name:
-            name = meaning(name, known)
-        if name in self.state_names:
-            return super().quantity(name)
-        return self._of_inner(self.inner.quantity(name))
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        R = self.inner.rotation(frame)
-        return None if R is None else self._of_inner(R)
-
-    def _of_inner(self, expression: ca.SX) -> ca.SX:
+    def expression(self, of_inner: ca.SX) -> ca.SX:
+        """An expression of the inner map's symbols in those of this one: what acts is under way here."""
         x, _, lam, theta, dt = self.symbols
         n = self.inner.nx
-        f = ca.Function("quantity", list(self.inner.symbols), [expression])
+        f = ca.Function("quantity", list(self.inner.symbols), [of_inner])
         return f(x[:n], x[n:], lam, theta, dt)
 
     def unit(self, name: str) -> str:
         return self.inner.unit(
             f"u.{name.removeprefix(self._prefix)}" if name.startswith(self._prefix) else name
         )
-
-    def force_rounding(self, dt: float) -> float:
-        return self.inner.force_rounding(dt)
-
-    def _more_quantities(self) -> list[str]:
-        return list(self.inner.quantity_names())
-
-    def identity(self) -> dict[str, Any]:
-        return {"map": "DelayedMap", "inner": self.inner.identity(), "dt": self.dt}
-
-    def with_dt(self, dt: float) -> DelayedMap:
-        """The same with another step, by which the input is then late."""
-        return DelayedMap(self.inner.with_dt(dt))
-
-    def with_parameters(self, **values: float) -> DelayedMap:
-        return DelayedMap(self.inner.with_parameters(**values))
-
-    def __reduce__(self):
-        return DelayedMap, (self.inner,)
 
     def __repr__(self) -> str:
         return f"DelayedMap({self.inner!r})"

@@ -171,6 +171,12 @@ class SecondOrder(Rows):
         pairs = (x, x), (x, u), (u, u), (x, p), (u, p), (p, p)
         return SecondOrder(*(np.ascontiguousarray(H[..., i, j]) for i, j in pairs))
 
+    @staticmethod
+    def room(n: int, ndx: int, nu: int, np_: int) -> SecondOrder:
+        """Of N steps, to be written."""
+        sizes = (ndx, ndx), (ndx, nu), (nu, nu), (ndx, np_), (nu, np_), (np_, np_)
+        return SecondOrder(*(np.empty((n, *size)) for size in sizes))
+
     @property
     def matrix(self) -> np.ndarray:
         """The Hessians whole, (..., ns, ns)."""

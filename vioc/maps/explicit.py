@@ -9,11 +9,21 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.compile.many import source
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import KernelMap, shared
 
 OPTIONS = {"cse": True}
+STEP = """
+static marks step(const lanes *carry, const lanes *const *of, lanes *next, lanes *multipliers, lanes *error,
+                  lanes *work) {
+  const lanes *in[] = {carry, of[0], of[1], of[2], of[3]};
+  lanes *out[] = {next, multipliers, error};
+  kernel(in, out);
+  return (marks){0};
+}
+"""
 
 
 class ExplicitMap(KernelMap):
@@ -36,6 +46,17 @@ class ExplicitMap(KernelMap):
 
     def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
         return x
+
+    def _lanes(self) -> str | None:
+        kernel = self.explicit
+        if not kernel.is_a("SXFunction"):
+            return None
+        args = kernel.sx_in()
+        kernel = ca.Function("kernel", args, [ca.densify(o) for o in kernel.call(args)], OPTIONS)
+        sizes = zip(
+            ("NC", "NU", "NP", "NM"), (self.nx, self.nu, args[4].numel(), kernel.numel_out(1)), strict=True
+        )
+        return source({"kernel": kernel}, STEP, **dict(sizes), NX=self.nx, NWORK=0)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))

@@ -11,6 +11,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.errors import ModelError, StepError
+from vioc.maps.around import TIMES, MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.implicit import Implicit, entries
 from vioc.maps.named import Symbols
@@ -24,10 +25,9 @@ DURATION = "duration"
 PARAMETER = "param."
 DISTURBANCE = "disturbance."
 BIAS = "bias."
-TIMES = 2  # dt and t, the last of what steps have derivatives by
 
 
-class ExtendedMap(OneStepMap):
+class ExtendedMap(MapAround):
     """(x, c) -> (f(x, u; c), c): what a problem leaves open besides states and inputs is a state.
 
     Parameters
@@ -91,15 +91,9 @@ class ExtendedMap(OneStepMap):
                 if unknown
                 else f"{taken[0]!r} is a state already"
             )
-        extra = len(self.constants)
-        self.nx, self.ndx, self.nu = inner.nx + extra, inner.ndx + extra, inner.nu
+        self._around(inner, self.constants)
         self.dt = 1.0 / steps if steps else inner.dt
-        self.state_names = (*inner.state_names, *self.constants)
-        self.input_names, self.multiplier_names = inner.input_names, inner.multiplier_names
         self.parameters = {n: v for n, v in inner.parameters.items() if n not in self.freed}
-        self.wrap, self.strings = inner.wrap, inner.strings
-        self.system, self.impulse_behind = inner.system, inner.impulse_behind
-        self.backend = inner.backend
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
         self.symbols, self.inner_dt, self.implicit = self._make_symbols()
 
@@ -137,11 +131,6 @@ class ExtendedMap(OneStepMap):
 
     # -- the state space ------------------------------------------------------------------------
 
-    def split(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The inner state and the constants; (..., nx) -> (..., inner nx), (..., number of constants)."""
-        x = np.asarray(x, float)
-        return x[..., : self.inner.nx], x[..., self.inner.nx :]
-
     def join(self, x: Any, constants: Mapping[str, float] | None = None) -> np.ndarray:
         """A state from the inner one and constants by name, by default as the inner map is."""
         x = self.inner.check_state(x)
@@ -164,39 +153,6 @@ class ExtendedMap(OneStepMap):
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """The inner map's, with constants as in `join`."""
         return self.join(self.inner.initial_state(q, v, u, **named))
-
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.inner.coordinates
-
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        inner, constants = self.split(x)
-        return np.concatenate([self.inner.moved(inner, by, fixed), constants])
-
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        (a, c), (b, d) = self.split(x0), self.split(x1)
-        return np.concatenate([self.inner.difference(a, b), d - c], axis=-1)
-
-    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        (a, c), dx = self.split(x), np.asarray(dx, float)
-        n = self.inner.ndx
-        return np.concatenate([self.inner.retract(a, dx[..., :n]), c + dx[..., n:]], axis=-1)
-
-    def retract_expression(self, x: Any, dx: Any) -> Any:
-        n, e = self.inner.nx, self.inner.ndx
-        return ca.vertcat(self.inner.retract_expression(x[:n], dx[:e]), x[n:] + dx[e:])
-
-    def difference_expression(self, x0: Any, x1: Any) -> Any:
-        n = self.inner.nx
-        return ca.vertcat(self.inner.difference_expression(x0[:n], x1[:n]), x1[n:] - x0[n:])
-
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        """Names of the state's error, (ndx,): the inner map's, then the constants."""
-        return (*self.inner.error_names, *self.constants)
-
-    def rest_input(self, x: np.ndarray) -> np.ndarray:
-        return self.inner.rest_input(self.split(x)[0])
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -323,19 +279,13 @@ class ExtendedMap(OneStepMap):
         inner = replace(steps, x0=x0, x1=x1, u=steps.u + self.input_disturbance(constants))
         return self.owner(c), replace(inner, t=unit * steps.t, h=unit * steps.h), unit
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._first(steps, timed=False)
-
-    def first_with_times(self, steps: Steps) -> Linearization:
-        return self._first(steps, timed=True)
-
     def _first(self, steps: Steps, timed: bool) -> Linearization:
         pieces = self._pieces(self.split(steps.x0)[1])
         if len(pieces) > 1:
             return Linearization.joined([self._first(steps.piece(r), timed) for r in pieces])
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
-        lin = f.first_with_times(inner) if by_times else f.first(inner)
+        lin = derivatives_of(f, by_times)[0](inner)
         J = self._chain(steps, unit, by_times, timed)
         states = np.concatenate([lin.A, lin.B, lin.P], axis=2) @ J
         multipliers = np.concatenate([lin.C, lin.D, lin.E], axis=2) @ J
@@ -350,12 +300,6 @@ class ExtendedMap(OneStepMap):
         same[:, :, n : n + extra] = np.eye(extra)
         return Linearization.of(np.concatenate([states, same], axis=1), multipliers, self.nu)
 
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, Z, zeta, timed=False)
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, Z, zeta, timed=True)
-
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         pieces = self._pieces(self.split(steps.x0)[1])
         if len(pieces) > 1:
@@ -364,7 +308,7 @@ class ExtendedMap(OneStepMap):
         f, inner, unit = self._inner(steps)
         by_times = timed or bool(self.steps)
         Z = np.ascontiguousarray(Z[:, : f.ndx])
-        H = (f.second_with_times if by_times else f.second)(inner, Z, zeta)
+        H = derivatives_of(f, by_times)[1](inner, Z, zeta)
         J = self._chain(steps, unit, by_times, timed)
         whole = np.swapaxes(J, 1, 2) @ H.matrix @ J
         if timed and self.steps:  # T h and T t
@@ -409,18 +353,9 @@ class ExtendedMap(OneStepMap):
             e = ca.substitute(e, u, u + ca.DM(self._to_inputs) @ d)
         return ca.substitute(e, dt, self.inner_dt) if self.steps and ca.depends_on(e, dt) else e
 
-    def quantity(self, name: str) -> ca.SX:
-        """Quantities of the inner map, and the constants."""
-        known = self.quantity_names()
-        if name not in known and "." not in name:
-            name = meaning(name, known)
-        if name in self.state_names or name.removeprefix(INPUTS) in self.input_names:
-            return super().quantity(name)
-        return self.expression(self.inner.quantity(name))
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        R = self.inner.rotation(frame)
-        return None if R is None else self.expression(R)
+    def _of_inner(self, name: str) -> ca.SX:
+        own = name.removeprefix(INPUTS) in self.input_names  # the command, not what acts
+        return OneStepMap.quantity(self, name) if own else super()._of_inner(name)
 
     def unit(self, name: str) -> str:
         if name in self.constants:
@@ -433,16 +368,8 @@ class ExtendedMap(OneStepMap):
     def force_rounding(self, dt: float) -> float:
         return self.inner.force_rounding(dt * (self.inner.dt / self.dt))
 
-    def _more_quantities(self) -> list[str]:
-        return list(self.inner.quantity_names())
-
     def identity(self) -> dict[str, Any]:
-        return {
-            "map": "ExtendedMap",
-            "inner": self.inner.identity(),
-            "constants": list(self.constants),
-            "dt": self.dt,
-        }
+        return {**super().identity(), "constants": list(self.constants)}
 
     def with_dt(self, dt: float) -> ExtendedMap:
         if not self.steps:
@@ -459,14 +386,11 @@ class ExtendedMap(OneStepMap):
         return twin
 
     def __reduce__(self):
-        return _rebuilt, (*self._made_of, self.dt)
+        return _rebuilt, (self.inner, *self._made_of, self.dt)
 
     @property
     def _made_of(self) -> tuple:
-        return self.inner, self.steps, self.freed, self.kept, self.disturbances, self.biases
-
-    def _again(self, inner: OneStepMap) -> ExtendedMap:
-        return ExtendedMap(inner, *self._made_of[1:])
+        return self.steps, self.freed, self.kept, self.disturbances, self.biases
 
     def __repr__(self) -> str:
         return f"ExtendedMap({self.inner!r}, with {', '.join(self.constants)})"

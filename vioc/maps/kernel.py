@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Generic, TypeVar, overload
 
@@ -25,21 +23,19 @@ import numpy as np
 
 from vioc.checks import check_array, near_misses
 from vioc.compile.cores import over_cores, shares
-from vioc.compile.programs import CHUNK, Program
-from vioc.errors import ChartWarning, ModelError, StepError, trying
+from vioc.compile.many import ManyProgram
+from vioc.compile.programs import Program
+from vioc.errors import ChartWarning, ModelError
 from vioc.maps.derivatives import Steps
-from vioc.maps.protocol import Kernel, OneStepMap, Rescue
+from vioc.maps.protocol import Kernel, Rescue
+from vioc.maps.rolling import RollingMap
 from vioc.maps.steps import times_of
 from vioc.maps.times import StepTimes
-from vioc.maps.trajectory import Split, Trajectory
+from vioc.maps.trajectory import Trajectory
 
-AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
-HISTORY = 3  # states before the first one that a carry may be made of
 WORTH = 5e-4  # s of a thread's work, at least: two cost some 0.1 ms to set going
 
 Self = TypeVar("Self", bound="KernelMap")
-Step = tuple[np.ndarray, np.ndarray, int, float, float]  # x, u, k, t, dt
-Solved = tuple[np.ndarray, np.ndarray]  # x_next, multipliers
 T = TypeVar("T")
 
 
@@ -81,7 +77,7 @@ class shared_by_step(shared[T]):
         return self if map is None else self._found(map, (self._name, map.dt))
 
 
-class KernelMap(OneStepMap):
+class KernelMap(RollingMap):
     """A one-step map on a kernel; see the module's text.
 
     Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `_kernel`, `carry` and
@@ -99,59 +95,19 @@ class KernelMap(OneStepMap):
     """
 
     _kernel: ca.Function
-    _robust_kernel: ca.Function | None = None
     symmetric: bool | None = None
     solved_step: ca.Function | None = None
     robust_step: ca.Function | None = None
-    tolerance: float
-
-    @abstractmethod
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        """The carry that starts at state x, whose predecessors are the rows `before`, perhaps none.
-
-        Shapes (nx,), (m, nx), and a number; or, of N starts at once, (N, nx), (m, N, nx), (N,).
-        """
 
     def blueprint(self) -> dict[str, Any] | None:
         """Plain data that determines the map's functions, where there are such; for the cache."""
         return None
-
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
-        """Raise `StepError` where no rollout may start, of states X (N, nx) at the steps from k on."""
 
     def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
         the first times x_k + the second times u_k. Inputs are constant over a step.
         """
         return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
-
-    @property
-    def _divisible(self) -> bool:
-        """Whether parts lead where the step does: states must not depend on the steps beside them."""
-        return True
-
-    def _doubts(
-        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
-    ) -> np.ndarray:
-        """Which solved steps (..., N) have solutions that are to be settled: those through X (..., N+1, nx)
-        from `carry` (..., nc) with `multipliers` (..., N, nm); `lengths` (..., N+1) begins with that of the
-        step before.
-        """
-        return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
-
-    def _settled(self, step: Step, found: Solved | None, error: StepError | None):
-        """(x_next, multipliers, `Split` or None) of a step that was hard to solve, or that `_doubts` named.
-
-        Raises `error` where nothing was found, if the map knows no better.
-        """
-        if found is None:
-            assert error is not None
-            raise error
-        return *found, None
-
-    @abstractmethod
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve step k, at time t, by every means: (x_next, multipliers), or raise `StepError`."""
 
     def _check_wrap(self) -> None:
         for name in self.wrap:
@@ -210,7 +166,6 @@ class KernelMap(OneStepMap):
         return result
 
     def _twin(self: Self) -> Self:
-        """Another map that shares everything that was or will be built; copy.copy would build it again."""
         _ = self.built, self._programs
         result = object.__new__(type(self))
         result.__dict__.update(self.__dict__)
@@ -231,117 +186,6 @@ class KernelMap(OneStepMap):
     @shared
     def _times(self) -> StepTimes:
         return StepTimes(self)
-
-    def _trajectory(self, solved: tuple, k0: int, lengths: np.ndarray) -> Trajectory:
-        """Of what `_steps` returns."""
-        X, multipliers, U, splits = solved
-        run = Trajectory(self, times_of(lengths, k0, self.dt), X, U, multipliers, k0=k0, splits=splits)
-        return run.on_its_step()
-
-    def _steps(
-        self,
-        x0,
-        U,
-        k0: int,
-        lengths: np.ndarray,
-        reference=None,
-        gains=None,
-        *,
-        rescue: Rescue,
-        t: np.ndarray | None = None,
-    ):
-        """States (N+1, nx), multipliers (N, nm), applied inputs (N, nu), and steps in parts by row.
-
-        The kernel goes as far as its errors are small; a step where they are not is tried by the robust
-        kernel, if there is one, then handed to `rescued` and `_settled`. Steps begin at `t` (N,) if given.
-        """
-        rescue = self._means(rescue)
-        n = len(U)
-        X = np.empty((n + 1, self.nx))
-        multipliers = np.empty((n, len(self.multiplier_names)))
-        applied = U if gains is None else np.empty_like(U)
-        t = times_of(lengths, k0, self.dt)[:-1] if t is None else t
-        rows = [U] if gains is None else [U, reference, np.swapaxes(gains, 1, 2).reshape(n, -1)]
-        rows = [np.ascontiguousarray(a) for a in (*rows, t, lengths)]
-        rows = [a if a.ndim == 2 else a[:, None] for a in rows]
-        splits: dict[int, Split] = {}
-        X[0] = x0
-
-        def failed(error: StepError, k: int) -> StepError:
-            until = X[: k + 1], multipliers[:k], applied[:k], splits
-            error.trajectory = self._trajectory(until, k0, lengths[:k])
-            return error
-
-        try:
-            self.check_beginnings(X[:1], k0)
-        except StepError as error:
-            raise failed(error, 0) from None
-
-        def advance(program: Program, k: int, last: int, first: int) -> tuple[int, float | None]:
-            """Steps from k by a program: where to go on, and the error where it stopped before `last`."""
-            carry = self.carry(X[k], X[max(k - HISTORY, 0) : k], float(lengths[k]))
-            args = [*(a[k:last] for a in rows), self.theta]
-            outputs, done, error = program.accumulate(carry, args, last - k, self.nx, self.tolerance, first)
-            X[k + 1 : k + 1 + done] = outputs[0]
-            multipliers[k : k + done] = outputs[1]
-            if gains is not None:
-                applied[k : k + done] = outputs[3]
-            if rescue == "split":
-                h = np.concatenate([lengths[max(k - 1, 0) :][:1], lengths[k : k + done]])
-                for i in k + np.flatnonzero(self._doubts(carry, X[k : k + done + 1], h, outputs[1])):
-                    if settle(int(i), (X[i + 1].copy(), multipliers[i].copy()), None):
-                        return int(i) + 1, None
-            return k + done, error if k + done < last else None
-
-        def settle(k: int, found: Solved | None, error: StepError | None) -> bool:
-            """Whether step k ends elsewhere than where it was found to end."""
-            step = X[k], applied[k], k0 + k, float(t[k]), float(lengths[k])
-            try:
-                X[k + 1], multipliers[k], split = self._settled(step, found, error)
-            except StepError as none:
-                raise failed(none, k) from None
-            if split is not None:
-                splits[k] = split
-            return split is not None
-
-        k, first = 0, CHUNK
-        while k < n:
-            ahead = n if first == CHUNK else min(n, k + first)
-            stopped, left = advance(self._program(gains is not None), k, ahead, first)
-            first = min(2 * first, CHUNK) if stopped == ahead else AFTER_RESCUE
-            k = stopped
-            if left is None:
-                continue
-            if self._robust_kernel is not None:
-                stuck = k
-                k, left = advance(self._program(gains is not None, True), k, min(k + first, n), first)
-                if left is None or k > stuck:
-                    continue
-            if gains is not None:
-                applied[k] = U[k] - gains[k] @ self.difference(reference[k], X[k])
-            found, why = None, None
-            try:
-                if not rescue:
-                    text = f"step {k0 + k} did not converge: scaled residual {left:.2g}"
-                    raise StepError(text, k0 + k, left, "no convergence")
-                with trying() if rescue == "split" else nullcontext():  # it may not be what is taken
-                    found = self.rescued(X[k], applied[k], k0 + k, float(t[k]), float(lengths[k]))
-            except StepError as whole:
-                if rescue != "split":
-                    raise failed(whole, k) from None
-                why = whole
-            if rescue == "split":
-                settle(k, found, why)
-            elif found is not None:
-                X[k + 1], multipliers[k] = found
-            k += 1
-        return X, multipliers, applied, splits
-
-    def _means(self, rescue: Rescue) -> Rescue:
-        """What is done about hard steps, of what this map can do."""
-        if not (rescue == "split" or isinstance(rescue, bool)):
-            raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
-        return True if rescue == "split" and not self._divisible else rescue
 
     def steps_at(
         self,
@@ -411,6 +255,17 @@ class KernelMap(OneStepMap):
 
             programs[name] = self.backend.program(build, name)
         return programs[name]
+
+    @property
+    def _many(self) -> ManyProgram | None:
+        programs = self._programs
+        if "many" not in programs:
+            programs["many"] = self.backend.many(self._lanes, "many")
+        return programs["many"]
+
+    def _lanes(self) -> str | None:
+        """C of the kernel for samples side by side, a `vioc.compile.many.source`."""
+        return None
 
     def _with_feedback(self, kernel: ca.Function) -> ca.Function:
         """(carry, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""

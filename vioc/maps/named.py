@@ -36,6 +36,12 @@ class Symbols(NamedTuple):
     parameters: ca.SX
     dt: ca.SX
 
+    @staticmethod
+    def sized(nx: int, nu: int, multipliers: int = 0, parameters: int = 0) -> Symbols:
+        """New ones."""
+        names = ("x", nx), ("u", nu), ("multipliers", multipliers), ("theta", parameters), ("dt", 1)
+        return Symbols(*(ca.SX.sym(*name) for name in names))
+
 
 class Named:
     """Names, sizes and symbols of a map (see `OneStepMap`); its quantities, states and inputs by name."""
@@ -75,7 +81,7 @@ class Named:
     @property
     def theta(self) -> np.ndarray:
         """Values of the parameters (np,), as functions of `symbols` take them."""
-        return np.array(list(self.parameters.values()), float)
+        return np.array(list(self.parameters.values()), float).T  # a row for each of many samples
 
     @property
     def error_names(self) -> tuple[str, ...]:

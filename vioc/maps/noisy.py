@@ -10,8 +10,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.errors import ModelError
+from vioc.maps.around import TIMES, MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.extended import TIMES
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.steps import times_of
@@ -20,7 +20,7 @@ from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS
 
 
-class NoisyMap(OneStepMap):
+class NoisyMap(MapAround):
     """(x, w) -> f(x, u_k + G_k w) + S_k w, with u_k, G_k, S_k known; or x + S_k w where time stands still.
 
     Parameters
@@ -48,18 +48,10 @@ class NoisyMap(OneStepMap):
                 f"{type(inner).__name__}: its errors ({inner.ndx}) are not its states ({inner.nx}), to which "
                 "noise is added; use an integrator in generalized coordinates, or an ExtendedKalmanFilter"
             )
+        self._around(inner)
         self.inner, self.nu, self.k0 = inner, int(size), int(k0)
-        self.nx = self.ndx = inner.nx
-        self.dt, self.parameters, self.wrap, self.strings = (
-            inner.dt,
-            inner.parameters,
-            inner.wrap,
-            inner.strings,
-        )
-        self.state_names, self.multiplier_names = inner.state_names, inner.multiplier_names
         self.input_names = tuple(f"noise.{i}" for i in range(self.nu))
-        self.system, self.impulse_behind = inner.system, inner.impulse_behind
-        self.backend, self.implicit = inner.backend, inner.implicit
+        self.implicit = inner.implicit
         s = inner.symbols
         self.symbols = Symbols(s.x, ca.SX.sym("w", self.nu), s.multipliers, s.parameters, s.dt)
         self.U: np.ndarray
@@ -81,11 +73,8 @@ class NoisyMap(OneStepMap):
         """Which of what is known belongs to steps; the last one stays."""
         return np.minimum(k, len(self.U) - 1)
 
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        return self.inner.difference(x0, x1)
-
-    def difference_expression(self, x0: Any, x1: Any) -> Any:
-        return self.inner.difference_expression(x0, x1)
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        return np.zeros(self.nu)
 
     def run(
         self,
@@ -146,15 +135,9 @@ class NoisyMap(OneStepMap):
         J[:, n : n + nu, n : n + m] = self.G[self._rows(steps.k)]
         return J
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._first(steps, self.inner.first)
-
-    def first_with_times(self, steps: Steps) -> Linearization:
-        return self._first(steps, self.inner.first_with_times)
-
-    def _first(self, steps: Steps, of_inner: Any) -> Linearization:
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
         some, inner = self._inner(steps)
-        lin = of_inner(inner)
+        lin = derivatives_of(self.inner, timed)[0](inner)
         n, m, more, nm = self.nx, self.nu, lin.P.shape[2], len(self.multiplier_names)
         states, multipliers = (
             np.zeros((len(steps), n, n + m + more)),
@@ -167,20 +150,13 @@ class NoisyMap(OneStepMap):
         states[:, :, n : n + m] += self.S[self._rows(steps.k)]
         return Linearization.of(states, multipliers, m)
 
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, Z, zeta, self.inner.second, 0)
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, Z, zeta, self.inner.second_with_times, TIMES)
-
-    def _second(
-        self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, of_inner: Any, timed: int
-    ) -> SecondOrder:
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         some, inner = self._inner(steps)
         if not len(inner):
-            size = self.nx + self.nu + len(self.parameters) + timed
+            size = self.nx + self.nu + len(self.parameters) + TIMES * timed
             return SecondOrder.of(np.zeros((len(steps), size, size)), self.nx, self.nu)
-        H = of_inner(inner, np.ascontiguousarray(Z[some]), np.ascontiguousarray(zeta[some]))
+        second = derivatives_of(self.inner, timed)[1]
+        H = second(inner, np.ascontiguousarray(Z[some]), np.ascontiguousarray(zeta[some]))
         more = H.pp.shape[2]
         size = self.nx + self.nu + more
         whole = np.zeros((len(steps), size, size))
@@ -189,10 +165,6 @@ class NoisyMap(OneStepMap):
         return SecondOrder.of(whole, self.nx, self.nu)
 
     # -- names ----------------------------------------------------------------------------------
-
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.inner.coordinates
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         return self.inner.initial_state(q, v, u, **named)
@@ -203,14 +175,11 @@ class NoisyMap(OneStepMap):
     def quantity(self, name: str) -> ca.SX:
         """Noise, and quantities of the inner map's state."""
         if name in self.state_names or name.removeprefix("u.") in self.input_names:
-            return super().quantity(name)
+            return OneStepMap.quantity(self, name)
         found = self.inner.quantity(name)
         if ca.depends_on(found, self.inner.symbols.u):
             raise ModelError(f"{name}: it depends on the input, which is known here; name the state's")
         return found
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        return self.inner.rotation(frame)
 
     def unit(self, name: str) -> str:
         return "" if name.removeprefix("u.") in self.input_names else self.inner.unit(name)
@@ -220,17 +189,11 @@ class NoisyMap(OneStepMap):
         return [n for n in self.inner.quantity_names() if n not in own]
 
     def identity(self) -> dict[str, Any]:
-        return {"map": "NoisyMap", "inner": self.inner.identity(), "size": self.nu, "dt": self.dt}
+        return {**super().identity(), "size": self.nu}
 
-    def with_dt(self, dt: float) -> NoisyMap:
-        return NoisyMap(self.inner.with_dt(dt), self.nu, (self.U, self.G, self.S, self.taken), self.k0)
-
-    def with_parameters(self, **values: float) -> NoisyMap:
-        inner = self.inner.with_parameters(**values)
-        return NoisyMap(inner, self.nu, (self.U, self.G, self.S, self.taken), self.k0)
-
-    def __reduce__(self):
-        return NoisyMap, (self.inner, self.nu, (self.U, self.G, self.S, self.taken), self.k0)
+    @property
+    def _made_of(self) -> tuple:
+        return self.nu, (self.U, self.G, self.S, self.taken), self.k0
 
     def __repr__(self) -> str:
         return f"NoisyMap({self.inner!r}, {self.nu} of noise)"

@@ -21,16 +21,17 @@ from vioc.checks import check_array
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import StepError, trying
-from vioc.maps.batch import Batch
+from vioc.maps.batch import Batch, Runs
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import state_of, trajectory_of
 from vioc.maps.named import Named
+from vioc.maps.steps import times_of
 from vioc.maps.times import StepTimes
+from vioc.maps.trajectory import Trajectory
 from vioc.progress import Progress
 
 if TYPE_CHECKING:
     from vioc.maps.relaxed import RelaxedStep
-    from vioc.maps.trajectory import Split, Trajectory
 
 Rescue = bool | Literal["split"]
 
@@ -102,6 +103,14 @@ class OneStepMap(Named, ABC):
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """The state that lies the error `dx` away from `x`; inverse of `difference`."""
         return np.asarray(x, float) + np.asarray(dx, float)
+
+    @property
+    def quaternions(self) -> tuple[int, ...]:
+        """Where unit quaternions begin in the state, in order; each has three entries of the error for four.
+
+        Empty where errors are differences of states.
+        """
+        return ()
 
     def difference_expression(self, x0: Any, x1: Any) -> Any:
         """`difference` on columns of CasADi symbols, SX or MX."""
@@ -191,6 +200,8 @@ class OneStepMap(Named, ABC):
         workers: int | None = None,
         raise_on_failure: bool = True,
         rescue: Rescue = "split",
+        parameters: Mapping[str, Any] | None = None,
+        lanes: bool = True,
     ) -> Batch:
         """Many rollouts, over the cores.
 
@@ -209,6 +220,12 @@ class OneStepMap(Named, ABC):
             not depend on it.
         raise_on_failure : bool
             False keeps a rollout that fails as NaN, and its error in ``errors``.
+        parameters : dict of str to (M,), optional
+            Values of declared parameters that differ from rollout to rollout.
+        lanes : bool
+            Whether compiled maps that can take steps of several rollouts side by side (docs/maths/speed.md):
+            each is the step of `rollout` but for sines and cosines, which may differ by an ulp. False makes
+            every rollout by itself, the same to the bit as `rollout` does.
 
         Returns
         -------
@@ -225,43 +242,63 @@ class OneStepMap(Named, ABC):
         each = np.ndim(U) == 3
         if X0.ndim != 2 or X0.shape[1] != self.nx:
             raise ValueError(f"initial states: expected shape (M, {self.nx}), got {X0.shape}")
-        count = max(len(X0), len(U) if each else 1)
+        own = {name: np.asarray(v, float) for name, v in (parameters or {}).items()}
+        count = max(len(X0), len(U) if each else 1, *(v.size for v in own.values()))
         if len(X0) not in (1, count) or (each and len(U) not in (1, count)):
             raise ValueError(f"got {len(X0)} initial states and {len(U)} sequences of inputs")
-        first = self.check_inputs(U[0] if each else U, steps, X0[0])
-        shape = count, len(first)
-        x = np.full((shape[0], shape[1] + 1, self.nx), np.nan)
-        u = np.zeros((*shape, self.nu))
-        multipliers = np.full((*shape, len(self.multiplier_names)), np.nan)
+        for name, values in own.items():
+            check_array(values, (count,), f"parameters {name!r}")
+            self.with_parameters(**{name: values[0]})  # raises where there is none
+        n = len(self.check_inputs(U[0] if each else U, steps, X0[0]))
+        x, u = np.empty((count, n + 1, self.nx)), np.empty((count, n, self.nu))
+        multipliers = np.empty((count, n, len(self.multiplier_names)))
+        if np.isfinite(X0).all() and (np.shape(U)[1:] == (self.nu,) or not (self.nu or each)):
+            x[:, 0], u[:] = X0, self.check_inputs(U, steps, X0[0])
+        else:
+            for i in range(count):
+                inputs = U[min(i, len(U) - 1)] if each else U
+                x[i, 0], u[i] = self.check_start(X0[min(i, len(X0) - 1)], inputs, steps)
+        runs = Runs(x, u, multipliers, k0, self.lengths(dt, n), own)
+        if lanes and count > 1 and self.run_many(runs, rescue, workers):
+            run = Trajectory(self, times_of(runs.lengths, k0, self.dt), x[0], u[0], multipliers[0])
+            runs.map, runs.t = run.on_its_step().map, run.t
+        else:
+            self._run_each(runs, rescue, workers)
         errors: dict[int, StepError] = {}
-        owners: list[OneStepMap] = [self]
-        splits: dict[int, Mapping[int, Split]] = {}
-        t = np.zeros(shape[1] + 1)
-
-        def work(i: int) -> None:
-            inputs = U[min(i, len(U) - 1)] if each else U
-            x0 = X0[min(i, len(X0) - 1)]
-            try:
-                run = self.rollout(x0, inputs, steps, k0=k0, dt=dt, warn=False, rescue=rescue)
-            except StepError as error:
-                errors[i] = StepError(
-                    f"rollout {i}: {error}", error.k, error.residual, error.cause, error.trajectory
-                )
-                u[i] = self.check_inputs(inputs, steps, x0)
-                return
-            x[i], u[i], multipliers[i], t[:] = run.x, run.u, run.multipliers, run.t
-            owners[0] = run.map  # of all, the same step
-            if run.splits:
-                splits[i] = run.splits
-
-        work(0)  # builds what all share
-        with Progress("rollouts", count, 1) as progress:
-            for _ in over_cores(work, range(1, count), workers):
-                progress.advance()
+        for i, error in sorted(runs.errors.items()):
+            text = f"rollout {i}: {error}"
+            errors[i] = StepError(text, error.k, error.residual, error.cause, error.trajectory)
+            x[i] = multipliers[i] = np.nan
         if errors and raise_on_failure:
             raise errors[min(errors)]
-        errors, splits = dict(sorted(errors.items())), dict(sorted(splits.items()))
-        return Batch(owners[0], t, x, u, multipliers, errors, k0, splits)
+        splits = {i: found for i, found in sorted(runs.splits.items()) if found and i not in errors}
+        return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, splits, own)
+
+    def run_many(self, runs: Runs, rescue: Rescue, threads: int | None) -> bool:
+        """Make rollouts side by side; False where this map does not."""
+        return False
+
+    def _run_each(self, runs: Runs, rescue: Rescue, threads: int | None) -> None:
+        how: dict[str, Any] = dict(k0=runs.k0, dt=runs.lengths, warn=False, rescue=rescue)
+
+        def work(i: int) -> None:
+            f = self.with_parameters(**runs.parameters_of(i)) if runs.parameters else self
+            try:
+                run = f.rollout(runs.X[i, 0], runs.U[i], **how)
+            except StepError as error:
+                runs.errors[i] = error
+                return
+            runs.X[i], runs.U[i], runs.multipliers[i] = run.x, run.u, run.multipliers
+            runs.t = run.t
+            owner = run.map  # of all, the same step
+            runs.map = owner.with_parameters(**self.parameters) if runs.parameters else owner
+            if run.splits:
+                runs.splits[i] = run.splits
+
+        work(0)  # builds what all share
+        with Progress("rollouts", len(runs.X), 1) as progress:
+            for _ in over_cores(work, range(1, len(runs.X)), threads):
+                progress.advance()
 
     def track(
         self,

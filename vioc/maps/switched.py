@@ -15,6 +15,7 @@ import numpy as np
 
 from vioc.checks import few
 from vioc.compile.evaluate import Evaluator
+from vioc.maps.around import TIMES, MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.named import Symbols
@@ -25,7 +26,7 @@ from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Split, Trajectory
 
 
-class SwitchedMap(OneStepMap):
+class SwitchedMap(MapAround):
     """x[k+1] = f_i(x[k], u[k]) with f_i the map whose turn step k is: phases of a motion as one map.
 
     Parameters
@@ -75,12 +76,9 @@ class SwitchedMap(OneStepMap):
         timed = [g for g in self.maps if g.residual is not None and g.residual.jac_sparsity(0, 4).nnz()]
         if timed and len({g.dt for g in self.maps}) > 1:
             raise ValueError(f"maps: {timed[0]!r} depends on time, and the maps' steps differ")
-        self.nx, self.ndx, self.nu, self.dt = f.nx, f.ndx, f.nu, f.dt
-        self.state_names, self.input_names = f.state_names, f.input_names
+        self._around(f)
         self.multiplier_names = tuple(dict.fromkeys(n for g in self.maps for n in g.multiplier_names))
-        self.parameters, self.wrap, self.system = f.parameters, f.wrap, f.system
         self.strings = tuple(dict.fromkeys(n for g in self.maps for n in g.strings))
-        self.impulse_behind, self.backend = f.impulse_behind, f.backend
         count = ca.SX.sym("multipliers", len(self.multiplier_names))
         self.symbols = Symbols(f.symbols.x, f.symbols.u, count, f.symbols.parameters, f.symbols.dt)
 
@@ -137,41 +135,16 @@ class SwitchedMap(OneStepMap):
     # -- the state space ------------------------------------------------------------------------
 
     @property
-    def _freest(self) -> OneStepMap:
+    def inner(self) -> OneStepMap:  # type: ignore[override]
+        """The freest of the maps, whose words hold for all."""
         return min(self.maps, key=_constraints)
-
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        return self._freest.difference(x0, x1)
-
-    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        return self._freest.retract(x, dx)
-
-    def difference_expression(self, x0: Any, x1: Any) -> Any:
-        return self._freest.difference_expression(x0, x1)
-
-    def retract_expression(self, x: Any, dx: Any) -> Any:
-        return self._freest.retract_expression(x, dx)
-
-    @property
-    def error_names(self) -> tuple[str, ...]:
-        return self._freest.error_names
-
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self._freest.coordinates
-
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        return self._freest.moved(x, by, fixed)
-
-    def rest_input(self, x: np.ndarray) -> np.ndarray:
-        return self._freest.rest_input(x)
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         """That of the first map."""
         return self.maps[0].initial_state(q, v, u, **named)
 
     def frame_positions(self, X: Any) -> np.ndarray:
-        return self._freest.frame_positions(X)  # type: ignore[attr-defined]
+        return self.inner.frame_positions(X)  # type: ignore[attr-defined]
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -254,12 +227,12 @@ class SwitchedMap(OneStepMap):
             times = steps.t[rows], steps.h[rows], steps.k[rows]
             yield rows, i, bool(first), Steps(x0, x1, u, multipliers, *times, splits=splits)
 
-    def _gathered(self, steps: Steps, of: str, np_: int) -> Linearization:
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
         n, nm = len(steps), len(self.multiplier_names)
-        columns = self.ndx, self.nu, np_
+        columns = self.ndx, self.nu, len(self.parameters) + TIMES * timed
         whole = Linearization(*(np.zeros((n, rows, c)) for rows in (self.ndx, nm) for c in columns))
         for rows, i, first, own in self._by_map(steps):
-            lin = getattr(self.maps[i], of)(own)
+            lin = derivatives_of(self.maps[i], timed)[0](own)
             A, C = lin.A, lin.C
             if first and i in self._leaps:
                 J = np.stack([self._leaps[i](x, self.theta)[1] for x in steps.x0[rows]])
@@ -269,25 +242,13 @@ class SwitchedMap(OneStepMap):
             whole.C[at], whole.D[at], whole.E[at] = C, lin.D, lin.E
         return whole
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._gathered(steps, "first", len(self.parameters))
-
-    def first_with_times(self, steps: Steps) -> Linearization:
-        return self._gathered(steps, "first_with_times", len(self.parameters) + 2)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, "second", Z, zeta)
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._second(steps, "second_with_times", Z, zeta)
-
-    def _second(self, steps: Steps, of: str, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         found: dict[str, np.ndarray] = {}
         for rows, i, first, own in self._by_map(steps):
             if first and i in self._leaps:
                 raise NotImplementedError("a step behind a jump: its second derivatives are not known")
             weights = np.ascontiguousarray(zeta[rows][:, self._columns(i)])
-            H = getattr(self.maps[i], of)(own, Z[rows], weights)
+            H = derivatives_of(self.maps[i], timed)[1](own, Z[rows], weights)
             for name, block in H.blocks.items():
                 found.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
         return SecondOrder(**found)
@@ -311,17 +272,17 @@ class SwitchedMap(OneStepMap):
             if gaps and self.ndx == self.nx:
                 about = steps.piece(slice(k - 1, k + 1))
                 drift = self.first_with_times(about).P[:, :, -2]  # of each step's end, by its length
-                lin.A[k] = saltated(self._freest, about.x1[0], lin.A[k - 1 : k + 1], drift, gaps)
+                lin.A[k] = saltated(self.inner, about.x1[0], lin.A[k - 1 : k + 1], drift, gaps)
         return lin
 
     # -- names ----------------------------------------------------------------------------------
 
     def quantity(self, name: str) -> ca.SX:
         if name.startswith("lambda.") or name in self.state_names:
-            return super().quantity(name)
+            return OneStepMap.quantity(self, name)
         known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
         if not known:
-            return super().quantity(name)
+            return OneStepMap.quantity(self, name)
         found = [(g, g.quantity(name)) for g in known]
         forces = [pair for pair in found if ca.depends_on(ca.vec(pair[1]), pair[0].symbols.multipliers)]
         return self._of(*(forces or found)[-1 if forces else 0])
@@ -354,21 +315,15 @@ class SwitchedMap(OneStepMap):
         return found
 
     def rotation(self, frame: str) -> ca.SX | None:
-        R = self._freest.rotation(frame)
-        return None if R is None else self._of(self._freest, R)
+        R = self.inner.rotation(frame)
+        return None if R is None else self._of(self.inner, R)
 
     def _more_quantities(self) -> list[str]:
         return [n for g in self.maps for n in g.quantity_names()]
 
-    def unit(self, name: str) -> str:
-        return self._freest.unit(name)
-
-    def force_rounding(self, dt: float) -> float:
-        return self._freest.force_rounding(dt)
-
     def identity(self) -> dict[str, Any]:
         own = {"steps": list(self.steps_of), "periodic": self.periodic}
-        return {**super().identity(), "maps": [g.identity() for g in self.maps], **own}
+        return {**OneStepMap.identity(self), "maps": [g.identity() for g in self.maps], **own}
 
     def _with(self, maps: Sequence[OneStepMap]) -> SwitchedMap:
         return SwitchedMap(maps, self.steps_of, self.jumps, periodic=self.periodic)

@@ -24,6 +24,7 @@ from vioc.errors import FileFormatError, ModelError
 from vioc.maps.files import replace_file, whole_file
 
 HEAD = re.compile(r"\s*(.*?)(?:\s+\[([^\[\]]*)\]|\s+\(([^()]*)\))?\s*")  # name [unit] or name (unit)
+DECIMAL = re.compile(r"^\s*([-+]?\d*),(\d*(?:[eE][-+]?\d+)?)\s*$")  # a number with a comma
 TIME = "t"
 BETWEEN = ("hold", "line")
 
@@ -176,7 +177,8 @@ class Table(Mapping):
         Parameters
         ----------
         source : path, pandas.DataFrame, xarray.Dataset, dict of str to array, or Table
-            Heads of columns may have units, ``"force [N]"``; so may ``frame.attrs["units"]``.
+            Heads of columns may have units, ``"force [N]"``; so may ``frame.attrs["units"]``. Columns of a
+            file are apart by commas, or semicolons or tabs, where numbers may have decimal commas.
 
         Raises
         ------
@@ -274,7 +276,9 @@ def _read_csv(path: Path) -> Table:
         raise FileNotFoundError(f"{path}: no such file")
     try:
         text = path.read_bytes().decode("utf-8-sig")
-        lines = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+        between = _delimiter(text)
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True)
+        lines = [row for row in rows if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileFormatError(f"{path}: not a CSV file ({error})") from None
     if not lines:
@@ -286,9 +290,18 @@ def _read_csv(path: Path) -> Table:
         )
     for i, row in enumerate(body):
         if len(row) != len(heads):
-            raise FileFormatError(f"{path}: row {i + 1} has {len(row)} cells, expected {len(heads)}")
+            hint = "; numbers with commas need ; between columns" if len(row) == 2 * len(heads) else ""
+            raise FileFormatError(f"{path}: row {i + 1} has {len(row)} cells, expected {len(heads)}{hint}")
+    if between != ",":
+        body = [[DECIMAL.sub(r"\1.\2", cell) for cell in row] for row in body]
     columns = list(zip(*body, strict=True)) if body else [()] * len(heads)
     return _headed(heads, columns, str(path), {}, ())
+
+
+def _delimiter(text: str) -> str:
+    """Of a CSV file: of the heads' line, a comma where there is one outside of quotes."""
+    heads = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
+    return next((c for c in ",;\t" if c in heads), ",")
 
 
 def _headed(

@@ -121,6 +121,11 @@ class Trajectory:
 
     def __getitem__(self, name):
         if isinstance(name, slice):
+            if any(isinstance(at, float) for at in (name.start, name.stop)):
+                a, b = (
+                    "" if at is None else int(np.abs(self.t - at).argmin()) for at in (name.start, name.stop)
+                )
+                raise TypeError(f"a slice counts steps, not seconds; for these times it is run[{a}:{b}]")
             start, end, stride = name.indices(len(self))
             if stride != 1:
                 raise ValueError(f"expected every step of a slice, got a stride of {stride}; see `resample`")

@@ -142,6 +142,7 @@ def _playable(axes: Any, update: Callable[[int], list[Any]], count: int, fps: fl
         def __init__(self) -> None:
             super().__init__(axes.figure, update, frames=count, interval=1000 / fps, blit=False)
             self.axes = axes
+            update(0)  # else the figure saved as a still shows empty axes
 
         def _repr_html_(self) -> str:
             import matplotlib.pyplot as plt

@@ -129,14 +129,17 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
 
 
 def _rail(places: Places, i: int) -> Line:
-    """Where a carriage is at the extremes of its motion, and a little beyond."""
+    """Where a carriage is at its extremes, and a little beyond; from the body that has it, if one has."""
     node = places.system.nodes[i]
     R, origin = places.rotation(node.parent), places.position(node.parent)
     direction = np.array(node.frame.transform.twist[0])
     direction = direction / np.linalg.norm(direction)
     along = np.einsum("tj,tjk,k->t", places.positions[:, i] - origin, R, direction)
     margin = MARGIN * places.span
-    ends = np.array([along.min() - margin, along.max() + margin])[:, None] * direction
+    ends = np.array([along.min() - margin, along.max() + margin])
+    if node.parent >= 0 and places.system.nodes[node.parent].frame.mass is not None:
+        ends = np.array([min(ends[0], 0.0), max(ends[1], 0.0)])
+    ends = ends[:, None] * direction
     return Line("rail", node.frame.name or "", places.place(node.parent, ends), places.group(node.parent))
 
 

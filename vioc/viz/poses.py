@@ -156,6 +156,8 @@ def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
             f"{type(f).__name__} has no frames to draw; it takes a trajectory of a mechanism's map"
         )
     x, names = np.asarray(run.x)[rows], tuple(f.state_names)
+    if hasattr(f, "frame_poses"):  # states without angles
+        return f.frame_poses(x)
     known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     wanted = list(system.variables)
     if not set(wanted) <= set(names):

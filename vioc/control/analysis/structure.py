@@ -23,6 +23,7 @@ from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, in_order
 
 SHOWN = 6  # names in a line of a report
+ROUNDING = 1e-11  # of the largest gain: what rounding in A, B and products of many can make
 SMALL = 1e-6  # shares and weights below it are rounding
 
 
@@ -96,6 +97,17 @@ class Structure:
     def complete(self) -> bool:
         """Whether everything is reached, or seen."""
         return self.rank == self.size
+
+    @property
+    def felt(self) -> int:
+        """How many directions the Gramian over its steps tells from rounding, `ROUNDING` of the largest gain.
+
+        Fewer than `rank` where steps are few for slow motions, and where rounding in A and B has been counted
+        as a motion: a momentum that is conserved is a row of B that should be 0, and no decision by sizes
+        alone tells what is left of it from a weak input.
+        """
+        gains = np.array([d.gain for d in self.directions()])
+        return int(np.count_nonzero(gains > ROUNDING * gains.max(initial=0.0)))
 
     @property
     def gramian(self) -> np.ndarray:
@@ -225,6 +237,12 @@ class Structure:
             if self.lost is not None:
                 values = ", ".join(f"{s:.6g}" for s in self.lost[: 2 * SHOWN])
                 lines.append(f"their eigenvalues: {values}{', ...' if len(self.lost) > 2 * SHOWN else ''}")
+        if self.felt < self.rank:
+            lines.append(
+                f"doubtful: over {self.steps} steps only {self.felt} of {self.rank} directions stand out "
+                "from rounding, the rest may be rounding itself, as of a conserved momentum; look at more "
+                "steps, or longer ones"
+            )
         per = "per root of input energy" if self.what == "controllable" else "root of output energy"
         lines.append(f"over {self.steps} steps, {per}:")
         found = self.directions()

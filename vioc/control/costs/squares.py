@@ -113,12 +113,8 @@ class _Walk:
                 pending += [(e.dep(1), c), (e.dep(0), c)]
             elif e.is_op(ca.OP_SUB):
                 pending += [(e.dep(1), -c), (e.dep(0), c)]
-            elif e.is_op(ca.OP_NEG):
-                pending.append((e.dep(0), -c))
-            elif e.is_op(ca.OP_TWICE):
-                pending.append((e.dep(0), 2 * c))
-            elif e.is_op(ca.OP_DIV) and not self._depends(e.dep(1)):
-                pending.append((e.dep(0), c / e.dep(1)))
+            elif inner := self._multiple(e, c):
+                pending.append(inner)
             elif e.is_op(ca.OP_SQ) or (e.is_op(ca.OP_MUL) and _same(e.dep(0), e.dep(1))):
                 self._square(e.dep(0), c, e, pending)
             elif e.is_op(ca.OP_MUL):
@@ -128,6 +124,16 @@ class _Walk:
             else:
                 self.free.append(c * e)
 
+    def _multiple(self, e: ca.SX, c: Any) -> tuple[ca.SX, Any] | None:
+        """c e as a multiple of what it negates, doubles or divides by what is free of `by`, if it does."""
+        if e.is_op(ca.OP_NEG):
+            return e.dep(0), -c
+        if e.is_op(ca.OP_TWICE):
+            return e.dep(0), 2 * c
+        if e.is_op(ca.OP_DIV) and not self._depends(e.dep(1)):
+            return e.dep(0), c / e.dep(1)
+        return None
+
     def _product(self, e: ca.SX, c: ca.SX, pending: list) -> None:
         """A product of several factors: those that are free of `by` weigh the others."""
         factors, varying = [e], []
@@ -135,15 +141,9 @@ class _Walk:
             a = factors.pop()
             if a.is_op(ca.OP_MUL):
                 factors += [a.dep(1), a.dep(0)]
-            elif a.is_op(ca.OP_NEG):
-                c = -c
-                factors.append(a.dep(0))
-            elif a.is_op(ca.OP_TWICE):
-                c = 2 * c
-                factors.append(a.dep(0))
-            elif a.is_op(ca.OP_DIV) and not self._depends(a.dep(1)):
-                c = c / a.dep(1)
-                factors.append(a.dep(0))
+            elif inner := self._multiple(a, c):
+                factors.append(inner[0])
+                c = inner[1]
             elif self._depends(a):
                 varying.append(a)
             else:

@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.control.costs.cost import Cost
 from vioc.control.ddp.box_qp import box_qp
-from vioc.maps.derivatives import SecondOrder
+from vioc.control.descent.local_model import joined
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -56,8 +56,7 @@ class Model:
             f, run = self.f, self.run
             start = max(0, k + 1 - max(1, CHUNK // (f.ndx * (f.ndx + f.nu) ** 2)))
             part = run.part(start, k + 1)
-            each = [f.second_order_trajectory(part, np.tile(z, (len(part), 1))) for z in np.eye(f.ndx)]
-            tensor = np.stack([_blocks(second) for second in each], axis=1)
+            tensor = joined(*f.second_order_tensor_trajectory(part)[0])
             self._chunk = start, tensor
         return tensor[k - start]
 
@@ -67,7 +66,7 @@ class Model:
             return None
         if self._extra is None:
             none = np.zeros((len(self.run), self.f.ndx))
-            self._extra = _blocks(self.f.second_order_trajectory(self.run, none, self.e.zeta))
+            self._extra = joined(*self.f.second_order_trajectory(self.run, none, self.e.zeta))
         return self._extra
 
     def backward(self, r: float, box: Box | None, convex: bool = False) -> Pass | None:
@@ -109,10 +108,3 @@ class Model:
             return None
         method = "gauss-newton" if convex else self.method
         return Pass(k_all, K_all, linear, quadratic, convex, r, method)
-
-
-def _blocks(second: SecondOrder) -> np.ndarray:
-    """The z-contracted second derivatives by (x, u) as one matrix each."""
-    xx, xu, uu = second
-    below = np.concatenate([np.swapaxes(xu, 1, 2), uu], axis=2)
-    return np.concatenate([np.concatenate([xx, xu], axis=2), below], axis=1)

@@ -165,5 +165,5 @@ def convex_part(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:
 
 def joined(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> np.ndarray:
     """[[xx, xu], [xu', uu]] of stacks of blocks."""
-    below = np.concatenate([np.swapaxes(xu, 1, 2), uu], axis=2)
-    return np.concatenate([np.concatenate([xx, xu], axis=2), below], axis=1)
+    below = np.concatenate([np.swapaxes(xu, -1, -2), uu], axis=-1)
+    return np.concatenate([np.concatenate([xx, xu], axis=-1), below], axis=-2)

@@ -59,15 +59,7 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> Duals:
     named = {name: np.concatenate([mu for _, mu in found]) for name, found in parts.items()}
     for r, dual in zip(phase.equations.solved_rows, gone.T, strict=False):
         named[phase.equations.names[r]] = dual
-    for names, index, known in (
-        (f.state_names, at.X, at.unknown),
-        (tuple(f"u.{n}" for n in f.input_names), at.U, np.ones(at.U.shape, bool)),
-        (
-            phase.equations.unknowns,
-            at.L,
-            np.ones(at.L.shape, bool),
-        ),
-    ):
+    for names, index, known in t.unknowns_of(i):
         for name, column, is_unknown in zip(names, index.T, known.T, strict=True):
             limited = is_unknown & (np.isfinite(raw.lower[column]) | np.isfinite(raw.upper[column]))
             if limited.any() or states.get(name):
@@ -116,13 +108,8 @@ def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: floa
         if block.rows:
             values = g[t.program.rows_of(b)]
             collect(block.names, block.phase, block.samples, values, block.lower, block.upper)
-    for i, (phase, at) in enumerate(zip(t.phases, t.layouts, strict=True)):
-        f = phase.map
-        for names, index in (
-            (f.state_names, at.X),
-            (tuple(f"u.{n}" for n in f.input_names), at.U),
-            (phase.equations.unknowns, at.L),
-        ):
+    for i in range(len(t.phases)):
+        for names, index, _ in t.unknowns_of(i):
             low, high = (
                 np.where(index >= 0, side[index], s) for side, s in ((lower, -np.inf), (upper, np.inf))
             )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from vioc.control.problem.result import OPEN_LOOP, History, Outcome
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.errors import StepError
+from vioc.maps.columns import quantities_html
 from vioc.maps.given import AsTrajectory
 from vioc.maps.joining import join
 from vioc.maps.switched import SwitchedMap
@@ -27,6 +29,9 @@ from vioc.maps.trajectory import Trajectory
 if TYPE_CHECKING:
     from vioc.control.dmoc.problem import Problem
     from vioc.control.dmoc.solvers import Found
+
+
+MEET = 1e-6  # relative to 1 + |x|: phases that end and begin nearer than this are one motion
 
 
 class Rollout(NamedTuple):
@@ -108,7 +113,10 @@ class Solution(_Motion, Outcome):
     raw : Raw or None
         The vectors of the program; None in a solution that was pickled.
     joined : Trajectory or None
-        All phases one behind the other, of a `SwitchedMap`; None where their states differ.
+        All phases one behind the other, of a `SwitchedMap`; None of one phase, and where they are `apart`.
+    apart : str
+        Why several phases are no one trajectory: other states, a jump that leaves some free, or ends of an
+        unsuccessful search that do not meet within 1e-6 of the state. Empty where they are.
     stages : list of Stage
         Of maps with contact: the smoothings on the way to their own.
     """
@@ -125,6 +133,7 @@ class Solution(_Motion, Outcome):
     stats: dict[str, Any] = field(repr=False)
     raw: Any = field(repr=False, default=None)
     joined: Trajectory | None = field(repr=False, default=None)
+    apart: str = field(repr=False, default="")
     stages: list[Stage] = field(repr=False, default_factory=list)
 
     def only(self) -> PhaseSolution:
@@ -142,13 +151,10 @@ class Solution(_Motion, Outcome):
         Raises
         ------
         ValueError
-            Where their states differ.
+            Where they are `apart`.
         """
-        if len(self.phases) > 1 and self.joined is None:
-            raise ValueError(
-                "the phases have other states, or a joint leaves some free, so they are no one trajectory; "
-                "ask one of them: solution.phases[0]"
-            )
+        if self.apart:
+            raise ValueError(self.apart)
         return self.joined or self.only().trajectory
 
     @property
@@ -197,13 +203,17 @@ class Solution(_Motion, Outcome):
     def describe(self, phase: int | None = None) -> str:
         """How it ended, and how near the plan is to what the map makes of its inputs; text.
 
-        Of contacts: the largest product of gap and impulse, and the smoothings on the way.
+        Of phases that are `apart` why they are; each can be asked for. Of contacts the largest product of gap
+        and impulse, and the smoothings on the way.
 
         Examples
         --------
         >>> print(best.describe())
         """
-        run, lines = self._motion(phase), [self.message]
+        lines = [self.message]
+        if phase is None and self.apart:
+            return "\n".join([*lines, self.apart, *self._way()])
+        run = self._motion(phase)
         try:
             again = self.rollout(phase)
         except StepError as error:
@@ -217,10 +227,17 @@ class Solution(_Motion, Outcome):
         if products := self.products(phase):
             name = max(products, key=lambda n: np.abs(products[n]).max())
             lines.append(f"gap x impulse: at most {np.abs(products[name]).max():.1e}, of {name}")
-        if self.stages:
-            way = ", ".join(f"{s.smoothing:.0e} ({s.iterations})" for s in self.stages)
-            lines.append(f"smoothings, m^2/s^2 (iterations): {way}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._way()])
+
+    def _way(self) -> list[str]:
+        way = ", ".join(f"{s.smoothing:.0e} ({s.iterations})" for s in self.stages)
+        return [f"smoothings, m^2/s^2 (iterations): {way}"] if way else []
+
+    def _repr_html_(self) -> str:
+        if not self.apart:
+            return super()._repr_html_()
+        each = (quantities_html(p.trajectory, f"phases[{i}]") for i, p in enumerate(self.phases))
+        return f"<p>{escape(repr(self))}</p><p>{escape(self.apart)}</p>{''.join(each)}"
 
     def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
         """Of each contact and limit, the gap at the end of each step times its impulse (N,), m N s."""
@@ -269,7 +286,7 @@ class Solution(_Motion, Outcome):
         parts = tuple(PhaseSolution(None, q.trajectory, q.duals, q.defect) for q in self.phases)  # type: ignore[arg-type]
         ended = self.status, self.message, self.iterations, self.history
         fields = self.cost, *ended, self.seconds, self.violations
-        return Solution, (None, parts, *fields, {}, None, self.joined, self.stages)
+        return Solution, (None, parts, *fields, {}, None, self.joined, self.apart, self.stages)
 
     def __repr__(self) -> str:
         return f"Solution({self.message}; {', '.join(f'{len(p.trajectory)} steps' for p in self.phases)})"
@@ -318,18 +335,33 @@ def solution(
         advice = f"{wider if least < np.inf else 'no contacts were solved at any smoothing'}; {advice}"
     message = verdict(status, f"{iterations} iterations", float(cost[0]), advice, found=found)
     ended = status, message, iterations, history, outcome.seconds, found, outcome.stats, raw
-    return Solution(problem, tuple(phases), float(cost[0]), *ended, _joined(problem, phases), list(stages))
+    whole = joined(problem.jumps, [part.trajectory for part in phases])
+    return Solution(problem, tuple(phases), float(cost[0]), *ended, *whole, list(stages))
 
 
-def _joined(problem: Problem, phases: list[PhaseSolution]) -> Trajectory | None:
-    """All phases as one trajectory; None where there is one, or their states differ."""
-    runs = [part.trajectory for part in phases]
-    names = {run.map.state_names for run in runs} | {run.map.input_names for run in runs}
-    free = any(v is None for jump in problem.jumps for v in (jump or {}).values())
-    if len(runs) == 1 or len(names) > 2 or free:
-        return None
-    joints = problem.jumps[: len(runs) - 1]
-    return join(*runs, jumps=[leap(run.map, jump) for run, jump in zip(runs, joints, strict=False)])
+def joined(jumps: Sequence[Any], runs: list[Trajectory]) -> tuple[Trajectory | None, str]:
+    """The phases as one trajectory, None where there is one or they are none; and why they are none."""
+    if len(runs) == 1:
+        return None, ""
+    ask = "so they are no one trajectory; ask one of them: solution.phases[0]"
+    if len({(run.map.state_names, run.map.input_names) for run in runs}) > 1:
+        return None, f"the phases have other states or inputs, {ask}"
+    if any(v is None for jump in jumps for v in (jump or {}).values()):
+        return None, f"a jump leaves states free, {ask}"
+    leaps, whole = [], runs[:1]
+    for i, (run, jump) in enumerate(zip(runs[1:], jumps, strict=False), 1):
+        f, end = whole[-1].map, whole[-1].x[-1]
+        leaps.append(leap(f, jump))
+        after = end if leaps[-1] is None else np.asarray(leaps[-1](end, f.theta)).ravel()
+        off = np.abs(f.difference(after, run.x[0]))
+        if not off.max(initial=0.0) <= MEET * (1 + np.abs(after).max(initial=0.0)):
+            name = f.error_names[int(off.argmax())]
+            return None, f"phase {i} begins {off.max():.2g} off where phase {i - 1} ends, in {name}, {ask}"
+        whole.append(replace(run, x=np.vstack([after, run.x[1:]])))
+    try:
+        return join(*whole, jumps=leaps), ""
+    except ValueError as error:  # their steps are counted otherwise, and a map depends on them
+        return None, f"{error}, {ask}"
 
 
 def _step_multipliers(f: Any, x: np.ndarray, u: np.ndarray, k0: int, h: float) -> np.ndarray:

@@ -120,18 +120,24 @@ class Transcription:
         own = [s for i in range(len(self.phases)) for s in self.contacts(i)[:1]]
         return min(own, default=None)
 
+    def unknowns_of(self, i: int) -> list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]:
+        """Names, indices, and which are unknowns, by samples of phase i: states, inputs, and the rest."""
+        phase, at = self.phases[i], self.layouts[i]
+        f = phase.map
+        inputs, others = np.ones(at.U.shape, bool), np.ones(at.L.shape, bool)
+        return [
+            (f.state_names, at.X, at.unknown),
+            (tuple(f"u.{n}" for n in f.input_names), at.U, inputs),
+            (phase.equations.unknowns, at.L, others),
+        ]
+
     def names(self) -> tuple[list[str], list[str]]:
         """Of the unknowns and of the rows, each with its sample."""
         unknowns, rows = [""] * self.program.size, [""] * self.program.rows
-        for phase, at in zip(self.phases, self.layouts, strict=True):
-            f = phase.map
-            for labels, index in (
-                (f.state_names, at.W),
-                (f.state_names, at.X),
-                (tuple(f"u.{n}" for n in f.input_names), at.U),
-                (phase.equations.unknowns, at.L),
-                (tuple(f"implicit.{j}" for j in range(phase.quantities)), at.V),
-            ):
+        for p, (phase, at) in enumerate(zip(self.phases, self.layouts, strict=True)):
+            inner = tuple(f"implicit.{j}" for j in range(phase.quantities))
+            kinds = [kind[:2] for kind in self.unknowns_of(p)]
+            for labels, index in ((phase.map.state_names, at.W), *kinds, (inner, at.V)):
                 for (k, j), i in np.ndenumerate(index):
                     if i >= 0:
                         unknowns[i] = f"{labels[j]} at k = {k + (index is at.W)}"
@@ -158,12 +164,9 @@ class Transcription:
 
     def _bounds(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         low, high = np.full(size, -np.inf), np.full(size, np.inf)
-        for phase, at in zip(self.phases, self.layouts, strict=True):
-            for index, known, pair in (
-                (at.X, at.unknown, phase.state_limits),
-                (at.U, ..., phase.input_limits),
-                (at.L, ..., phase.unknown_limits),
-            ):
+        for i, (phase, at) in enumerate(zip(self.phases, self.layouts, strict=True)):
+            pairs = phase.state_limits, phase.input_limits, phase.unknown_limits
+            for (_, index, known), pair in zip(self.unknowns_of(i), pairs, strict=True):
                 low[index[known]], high[index[known]] = (side[known] for side in pair)
             if at.H is not None:
                 low[at.H], high[at.H] = phase.length_limits

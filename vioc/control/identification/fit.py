@@ -17,6 +17,7 @@ TINY = 1e-14  # of the largest diagonal entry: what none falls below
 SHARES = 1.0, 0.5, 0.25, 0.1  # of a step, that are tried: no damping shortens what closes gaps
 REFUSED = 8  # steps in a row after which there is no descent
 SETTLED = 1e-9  # damping of a last step: what nothing is told of does not run away
+NEAR = 1e-2  # of the merit: what a step must still promise while gaps are loose
 NOTHING, STILL = 1e-6, 4  # of the cost: what chaos makes of rounding; steps in a row that gain no more
 ROUNDED = "converged to what rounding lets be told"
 ROUNDING = 1e-11  # of the cost: what no step can be told to gain
@@ -47,8 +48,10 @@ class Fit:
 def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> Fit:
     """Minimize half the sum of squares subject to closed gaps.
 
-    A search has converged where the model promises to gain less than `tolerance`, in units of one
-    observation's variance, and gaps are closed to the square root of it in theirs.
+    Gaps are at first errors like those of sensors, as large as they are at the start (ID-5a), so that
+    parameters fit all segments before these are joined. A search has converged where the model promises to
+    gain less than `tolerance`, in units of one observation's variance, and gaps are closed to the square
+    root of it in theirs.
 
     Raises
     ------
@@ -56,42 +59,35 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
         Where the first trial has no motion.
     """
     now = segments.predict(trial)
+    loose = segments.spread(now)
     damping, costs, still = FIRST, [now.cost], 0
     with Progress("identify", iterations, 1) as progress:
         for k in range(iterations):
             progress.advance()
             refused = 0
             while True:
-                step, multipliers, gain = _step(now, damping)
-                weight = 1.5 * float(np.abs(multipliers).max(initial=0.0))
-                apart = weight * float(np.abs(now.gaps).sum())
-                promised = gain + apart
-                if max(abs(gain), apart) <= tolerance + ROUNDING * now.cost and damping <= FIRST:
-                    return Fit(trial, now, k, costs, True, "converged")
-                still = still + 1 if max(abs(gain), apart) <= NOTHING * now.cost else 0
-                if still > STILL:
-                    return Fit(trial, now, k, costs, True, ROUNDED)
-                for share in SHARES:
-                    there = segments.moved(trial, share * step, now.bases)
-                    try:
-                        new = segments.predict(there, derivatives=False)
-                        lower = _merit(now, weight) - _merit(new, weight)
-                    except StepError:
-                        lower = -np.inf
-                    if lower > 1e-4 * share * promised and np.isfinite(lower):
-                        break
-                else:
-                    share = 0.0
+                way = _Way(now, damping, loose)
+                if loose is not None and (refused == REFUSED or way.promised <= NEAR * way.merit(now)):
+                    loose, damping, refused = None, min(damping, FIRST), 0
+                    continue
+                if loose is None:
+                    left = max(abs(way.gain), way.apart)
+                    if left <= tolerance + ROUNDING * now.cost and damping <= FIRST:
+                        return Fit(trial, now, k, costs, True, "converged")
+                    still = still + 1 if left <= NOTHING * now.cost else 0
+                    if still > STILL:
+                        return Fit(trial, now, k, costs, True, ROUNDED)
+                share, lower, there = _taken(segments, trial, now, way)
                 if share:
                     break
                 refused += 1
                 damping = min(max(10.0 * damping, 1e-6), MOST)
-                if refused == REFUSED:
-                    small = promised <= NOTHING * max(now.cost, 1.0)
+                if refused == REFUSED and loose is None:
+                    small = way.promised <= NOTHING * max(now.cost, 1.0)
                     why = ROUNDED if small else "no descent: no trial step lowers the cost"
                     return Fit(trial, now, k, costs, small, why)
             if share == 1.0:
-                damping = max(damping / (10.0 if lower > 0.75 * promised else 2.0), LEAST)
+                damping = max(damping / (10.0 if lower > 0.75 * way.promised else 2.0), LEAST)
             trial = there
             now = segments.predict(trial)
             costs.append(now.cost)
@@ -100,33 +96,79 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
     )
 
 
+class _Way:
+    """A damped step from a trial, (ID-5); with `loose`, variances of gaps, (ID-5a).
+
+    Attributes
+    ----------
+    step : (n,)
+    gain, apart, promised : float
+        What the model gains of the cost, what closed gaps gain of the merit, and both.
+    """
+
+    def __init__(self, now: Prediction, damping: float, loose: np.ndarray | None = None):
+        assert now.J is not None and now.E is not None
+        self.loose, self._gaps = loose, now.gaps
+        H, gradient = (now.J.T @ now.J).tocsc(), now.J.T @ now.residuals
+        diagonal = np.maximum(H.diagonal(), TINY * max(H.diagonal().max(), 1e-300))
+        self._K = saddle(H + sparse.diags(damping * diagonal + TINY * diagonal.max()), now.E, loose)
+        solution = self._K.solve(-np.concatenate([gradient, now.gaps]))
+        self.step = solution[: len(diagonal)]
+        self.gain = -float(gradient @ self.step + 0.5 * self.step @ (H @ self.step))
+        if loose is None:
+            self._weight = 1.5 * float(np.abs(solution[len(diagonal) :]).max(initial=0.0))
+            self.apart = self._of_gaps(now.gaps)
+        else:
+            self.apart = self._of_gaps(now.gaps) - self._of_gaps(now.gaps + now.E @ self.step)
+        self.promised = self.gain + self.apart
+
+    def merit(self, found: Prediction) -> float:
+        return found.cost + self._of_gaps(found.gaps)
+
+    def corrected(self, there: Prediction) -> np.ndarray:
+        """The step, and the shortest one that closes what it left open: second order in its length."""
+        n = len(self.step)
+        return self.step + self._K.solve(np.concatenate([np.zeros(n), -there.gaps]))[:n]
+
+    def _of_gaps(self, gaps: np.ndarray) -> float:
+        if self.loose is None:
+            return self._weight * float(np.abs(gaps).sum())
+        return 0.5 * float(np.sum(gaps**2 / self.loose))
+
+
+def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tuple[float, float, Trial]:
+    """The share of a step that lowers the merit, by how much, and where it leads; share 0 where none does."""
+    before = way.merit(now)
+
+    def tried(step: np.ndarray) -> tuple[float, Trial, Prediction | None]:
+        there = segments.moved(trial, step, now.bases)
+        try:
+            found = segments.predict(there, derivatives=False)
+        except StepError:
+            return -np.inf, there, None
+        return before - way.merit(found), there, found
+
+    for share in SHARES:
+        lower, there, found = tried(share * way.step)
+        if share == 1.0 and way.loose is None and found is not None and not lower > 1e-4 * way.promised:
+            again = tried(way.corrected(found))
+            lower, there = again[:2] if again[0] > lower else (lower, there)
+        if lower > 1e-4 * share * way.promised and np.isfinite(lower):
+            return share, lower, there
+    return 0.0, 0.0, trial
+
+
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
     """Where one more step leads of the same records in half the steps: z (nz,), to first order."""
     found = segments.predict(trial)
-    return trial.z + _step(found, SETTLED)[0][: segments.nz]
+    return trial.z + _Way(found, SETTLED).step[: segments.nz]
 
 
-def _merit(found: Prediction, weight: float) -> float:
-    return found.cost + weight * float(np.abs(found.gaps).sum())
-
-
-def _step(now: Prediction, damping: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """The damped step, multipliers of the gaps, and what the model gains of the cost."""
-    assert now.J is not None and now.E is not None
-    J, E, g = now.J, now.E, now.gaps
-    H, gradient = (J.T @ J).tocsc(), J.T @ now.residuals
-    diagonal = np.maximum(H.diagonal(), TINY * max(H.diagonal().max(), 1e-300))
-    K = saddle(H + sparse.diags(damping * diagonal + TINY * diagonal.max()), E)
-    solution = K.solve(-np.concatenate([gradient, g]))
-    step, multipliers = solution[: len(diagonal)], solution[len(diagonal) :]
-    gain = -float(gradient @ step + 0.5 * step @ (H @ step))
-    return step, multipliers, gain
-
-
-def saddle(H: sparse.spmatrix, E: sparse.spmatrix):
-    """Factors of [[H, E'], [E, 0]]."""
-    m = E.shape[0]
-    return splu(sparse.bmat([[H, E.T], [E, None]], format="csc") if m else sparse.csc_matrix(H))
+def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
+    """Factors of [[H, E'], [E, -diag(loose)]], by default with 0."""
+    if not E.shape[0]:
+        return splu(sparse.csc_matrix(H))
+    return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))
 
 
 def information(now: Prediction, count: int) -> np.ndarray:

@@ -159,7 +159,10 @@ class Identification:
         """Of a search that has ended."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta, J = unknowns.at(trial.z)
-        inverse = np.linalg.inv(J) if len(theta) else J
+        try:
+            inverse = np.linalg.inv(J) if len(theta) else J
+        except np.linalg.LinAlgError:  # a search that failed ran to where a coordinate moves nothing
+            inverse = np.linalg.pinv(J)
         knows = told(inverse.T @ information @ inverse, unknowns.names, _scales(unknowns, theta))
         values = dict(zip(unknowns.names, map(float, theta), strict=True))
         inputs: list[dict[str, np.ndarray]] = []

@@ -222,6 +222,17 @@ class Segments:
         found = [bases[j].T @ f.difference(trial.nodes[j], ends[j - 1]) for j in self._joints()]
         return np.concatenate(found) if found else np.zeros(0)
 
+    def spread(self, found: Prediction) -> np.ndarray | None:
+        """Variances (g,) of gaps as large as they are in a prediction; None where there are none."""
+        joints = self._joints()
+        if not joints or not found.gaps.any():
+            return None
+        ends = np.cumsum([0, *(found.bases[j].shape[1] for j in joints)])
+        apart = [found.bases[j] @ found.gaps[a:b] for j, a, b in zip(joints, ends, ends[1:], strict=False)]
+        square = np.mean(np.square(apart), axis=0)
+        square = np.maximum(square, 1e-12 * square.max())
+        return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
+
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
         """Of every segment, states by (its start's coordinates, z, c), (steps + 1, ndx, ...): (ID-3)."""
         w, ndx = self.nz + self.nc, self.map.ndx

@@ -1,6 +1,6 @@
-"""To and from other packages: python-control, Crocoddyl, and plain CasADi. See docs/neighbours.md.
+"""To and from other packages: python-control, Crocoddyl, Drake, ROS 2, plain CasADi: docs/neighbours.md.
 
-`python_control` and `crocoddyl` need those packages; import them by name.
+`python_control`, `crocoddyl` and `drake` need those packages; import them by name.
 """
 
 from vioc.control.interop.export import (
@@ -9,5 +9,13 @@ from vioc.control.interop.export import (
     save_functions,
     step_functions,
 )
+from vioc.control.interop.ros import joint_trajectory, save_joint_trajectory
 
-__all__ = ["Exported", "load_functions", "save_functions", "step_functions"]
+__all__ = [
+    "Exported",
+    "joint_trajectory",
+    "load_functions",
+    "save_functions",
+    "save_joint_trajectory",
+    "step_functions",
+]

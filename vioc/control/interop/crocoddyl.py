@@ -1,8 +1,12 @@
-"""Any map and cost of vioc as Crocoddyl action models, so that its solvers run on them.
+"""Any map, cost and limits of vioc as Crocoddyl action models, so that its solvers run on them.
 
     problem = shooting_problem(f, cost, x0, steps)
     solver = crocoddyl.SolverFDDP(problem)
     solver.solve(xs, us)
+
+Limits are the models' constraints, lower <= g <= upper and h = 0. Of Crocoddyl's own solvers the Box ones
+keep bounds of inputs and SolverIntro equations of steps; mim_solvers' SolverCSQP keeps all g, equations as
+ranges without width (``equations="g"``).
 
 Needs the package ``crocoddyl`` with the Pinocchio that it was built for. Its 3.2 wheels want pin 4.0.0: with
 pin 4.1.0 they load and their numbers are wrong, so `shooting_problem` compares a sum of costs first.
@@ -10,8 +14,10 @@ pin 4.1.0 they load and their numbers are wrong, so `shooting_problem` compares 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import casadi as ca
 import numpy as np
 
 try:
@@ -22,6 +28,8 @@ except ImportError:
     ) from None
 
 from vioc.control.costs.cost import Cost
+from vioc.control.problem.limits import Constraint
+from vioc.control.shooting.rows import collected
 from vioc.errors import StepError
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -39,19 +47,40 @@ class ActionModel(crocoddyl.ActionModelAbstract):
         N.
     k : int
         0 .. N - 1 a running model, N the terminal one.
+    constraints : list of Constraint
+        On `f`; those that this sample has become g and h, in their order.
+    equations : {"h", "g"}
+        Where lower = upper: h = 0, or g in a range without width.
 
     Notes
     -----
-    Derivatives are exact: first ones of the step, second ones of the cost (that of multipliers included).
-    The curvature of the step is not Crocoddyl's business. A step without a solution gives numbers that are
-    not finite, from which its line search turns back.
+    Derivatives are exact: first ones of the step and of limits, also through multipliers; second ones of the
+    cost. The curvature of step and limits is not Crocoddyl's business. A step without a solution gives
+    numbers that are not finite, from which its line search turns back.
     """
 
-    def __init__(self, f: OneStepMap, cost: Cost, steps: int, k: int):
+    def __init__(
+        self,
+        f: OneStepMap,
+        cost: Cost,
+        steps: int,
+        k: int,
+        constraints: Sequence[Constraint] = (),
+        equations: str = "h",
+    ):
         if f.ndx != f.nx:
             raise ValueError(f"errors must be differences of states, got ndx = {f.ndx}, nx = {f.nx}")
+        if equations not in ("h", "g"):
+            raise ValueError(f'equations: expected "h" or "g", got {equations!r}')
         self.is_terminal = k == steps
-        super().__init__(crocoddyl.StateVector(f.nx), 0 if self.is_terminal else f.nu, 0)
+        self.limits = Limits(f, constraints, steps, k, equations)
+        ng, nh = self.limits.ng, self.limits.nh
+        at_end = (ng, nh) if self.is_terminal else (0, 0)
+        nu = 0 if self.is_terminal else f.nu
+        super().__init__(crocoddyl.StateVector(f.nx), nu, 0, ng, nh, *at_end)
+        self.g_lb, self.g_ub = self.limits.lower, self.limits.upper
+        if not self.is_terminal:
+            self.u_lb, self.u_ub = self.limits.inputs
         self.map, self.cost, self.k = f, cost, k
         self._reference = np.ascontiguousarray(cost.reference_rows(steps)[k])
         self._theta = np.array(list(f.parameters.values()), float)
@@ -66,11 +95,14 @@ class ActionModel(crocoddyl.ActionModelAbstract):
                 x,
                 self._last(x, self.cost.terminal)[0].item() if self.is_terminal else 0.0,
             )
+            if self.is_terminal:
+                data.g, data.h = self.limits.values(*self._end(x))
             return
         u = np.array(u, float)
         multipliers = self._step(data, x, u)
         args = [x, u, multipliers, self._theta, self._dt, self._reference]
         data.cost = self._weight * self.cost.running(*args)[0].item()
+        data.g, data.h = self.limits.values(*args[:-1])
 
     def calcDiff(self, data: Any, x: np.ndarray, u: np.ndarray | None = None) -> None:
         """Derivatives of both, at the point of the last `calc`."""
@@ -80,6 +112,8 @@ class ActionModel(crocoddyl.ActionModelAbstract):
             if self.is_terminal:
                 first, second = self._last(x, self.cost.terminal_derivatives)
                 data.Lx, data.Lxx = first[:, 0], second
+                G, H = self.limits.jacobians(*self._end(x))
+                data.Gx, data.Hx = G[:, : self.map.nx], H[:, : self.map.nx]
             return
         u, f = np.array(u, float), self.map
         lin = f.linearize(x, u, self.k)
@@ -93,6 +127,10 @@ class ActionModel(crocoddyl.ActionModelAbstract):
             zeta = first[n + m :]
             xx, xu, uu = f.second_order(x, u, np.zeros(n), self.k, zeta=zeta)
             first, second = T.T @ first, T.T @ second @ T + np.block([[xx, xu], [xu.T, uu]])
+        G, H = self.limits.jacobians(*args[:-1])
+        if len(f.multiplier_names):
+            G, H = G @ T, H @ T
+        data.Gx, data.Gu, data.Hx, data.Hu = G[:, :n], G[:, n:], H[:, :n], H[:, n:]
         data.Fx, data.Fu = lin.A, lin.B
         data.Lx, data.Lu = first[:n], first[n:]
         data.Lxx, data.Lxu, data.Luu = second[:n, :n], second[:n, n:], second[n:, n:]
@@ -105,15 +143,80 @@ class ActionModel(crocoddyl.ActionModelAbstract):
             data.xnext = np.full(f.nx, np.nan)
             return np.full(len(f.multiplier_names), np.nan)
         data.xnext = run.x[1]
-        return run.multipliers[0]
+        multipliers: np.ndarray = run.multipliers[0]
+        return multipliers
+
+    def _end(self, x: np.ndarray) -> list[np.ndarray]:
+        zeros = np.zeros(self.map.nu), np.zeros(len(self.map.multiplier_names))
+        return [x, *zeros, self._theta, np.zeros(1)]
 
     def _last(self, x: np.ndarray, function: Any) -> list[np.ndarray]:
-        f = self.map
-        zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
-        return function(x, *zeros, self._theta, np.zeros(1), self._reference)
+        values: list[np.ndarray] = function(*self._end(x), self._reference)
+        return values
 
 
-def shooting_problem(f: OneStepMap, cost: Cost, x0: Any, steps: int) -> Any:
+class Limits:
+    """The limits of one sample as g in [lower, upper] and h = 0.
+
+    Attributes
+    ----------
+    ng, nh : int
+    lower, upper : (ng,)
+    inputs : pair of (nu,)
+        What of them bounds single inputs; infinite where nothing does.
+    """
+
+    def __init__(self, f: OneStepMap, constraints: Sequence[Constraint], steps: int, k: int, equations: str):
+        args, u = list(f.symbols), f.symbols.u
+        g, h, sides = [ca.SX(0, 1)], [ca.SX(0, 1)], []
+        self.inputs = np.full(f.nu, -np.inf), np.full(f.nu, np.inf)
+        for c in constraints:
+            if (k < steps) if c.where == "end" else (k == steps and c.by_step(f)):
+                continue
+            expression = c.expression
+            if c.references:
+                expression = ca.substitute(expression, c.symbols(), ca.DM(c.data(steps)[k]))
+            if k == 0 and not ca.depends_on(expression, ca.vertcat(u, f.symbols.multipliers)):
+                continue  # the first state is given
+            low, high = (side[0 if c.where == "end" else k] for side in c.limits(f, steps))
+            if low == high and equations == "h":
+                h.append(expression - low)
+            elif np.isfinite(low) or np.isfinite(high):
+                g.append(expression)
+                sides += [(low, high)] * expression.numel()
+            if c.where == "path" and expression.is_symbolic() and k < steps:
+                for i in range(f.nu):
+                    if ca.is_equal(expression, u[i]):
+                        self.inputs[0][i], self.inputs[1][i] = low, high
+        both = [ca.densify(ca.vertcat(*rows)) for rows in (g, h)]
+        z = ca.vertcat(*args[:3])
+        first = [ca.densify(ca.jacobian(rows, z)) for rows in both]
+        self._values, self._first = ca.Function("limits", args, both), ca.Function("slopes", args, first)
+        self.ng, self.nh = (rows.numel() for rows in both)
+        self.lower, self.upper = np.array(sides).reshape(-1, 2).T.copy()
+
+    def values(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
+        """g and h at (x, u, multipliers, parameters, dt)."""
+        g, h = self._values(*args)
+        return g.full()[:, 0], h.full()[:, 0]
+
+    def jacobians(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Theirs by (x, u, multipliers)."""
+        G, H = self._first(*args)
+        return G.full(), H.full()
+
+
+def shooting_problem(
+    f: OneStepMap,
+    cost: Cost,
+    x0: Any,
+    steps: int,
+    *,
+    bounds: Mapping[str, Any] | None = None,
+    constraints: Sequence[Constraint] | Constraint | None = None,
+    final: Any = None,
+    equations: str = "h",
+) -> Any:
     """The problem of `vioc.control.optimize` as a ``crocoddyl.ShootingProblem``.
 
     Parameters
@@ -123,11 +226,15 @@ def shooting_problem(f: OneStepMap, cost: Cost, x0: Any, steps: int) -> Any:
         On `f`.
     x0 : (nx,)
     steps : int
+    bounds, constraints, final
+        As of `vioc.control.optimize`.
+    equations : {"h", "g"}
+        Where a lower limit is the upper one: h = 0, or g in a range without width, which mim_solvers take.
 
     Raises
     ------
     ValueError
-        Shapes; a cost of another map.
+        Shapes; a cost of another map; limits that `optimize` would refuse.
     RuntimeError
         If Crocoddyl's own arithmetic fails its check, as with a Pinocchio that it was not built for.
 
@@ -137,7 +244,8 @@ def shooting_problem(f: OneStepMap, cost: Cost, x0: Any, steps: int) -> Any:
     """
     cost.check_map(f)
     x0 = f.check_state(x0, "x0")
-    models = [ActionModel(f, cost, steps, k) for k in range(steps + 1)]
+    found = collected(f, steps, bounds, constraints, final)
+    models = [ActionModel(f, cost, steps, k, found, equations) for k in range(steps + 1)]
     problem = crocoddyl.ShootingProblem(x0, models[:-1], models[-1])
     _check(problem, f, cost, x0, steps)
     return problem

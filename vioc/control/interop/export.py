@@ -105,7 +105,7 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
     return found
 
 
-def save_functions(f: OneStepMap, path: str | os.PathLike, *, second_order: bool = False) -> Path:
+def save_functions(f: OneStepMap, path: str | os.PathLike[str], *, second_order: bool = False) -> Path:
     """Write `step_functions` and the names to one JSON file that `load_functions`, or CasADi alone, reads.
 
     ``casadi.Function.deserialize(json.load(open(path))["functions"]["step"])`` in Python, and alike in
@@ -118,7 +118,7 @@ def save_functions(f: OneStepMap, path: str | os.PathLike, *, second_order: bool
     return path
 
 
-def load_functions(path: str | os.PathLike) -> Exported:
+def load_functions(path: str | os.PathLike[str]) -> Exported:
     """Read what `save_functions` wrote. Raises FileFormatError where it is something else, or damaged."""
     try:
         content = json.loads(Path(path).read_text())

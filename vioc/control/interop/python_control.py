@@ -55,6 +55,48 @@ def state_space(f: OneStepMap, about: Any, outputs: Sequence[str] | None = None)
     return control.ss(system.A[0], system.B[0], C, D, f.dt, **labels)
 
 
+def nonlinear_system(f: OneStepMap, outputs: Sequence[str] | None = None) -> Any:
+    """A map as a discrete ``control.NonlinearIOSystem``: its own step, not a linearization.
+
+    Parameters
+    ----------
+    f : OneStepMap
+        Also one with a law inside.
+    outputs : names of quantities of the state, optional
+        Default: all states.
+
+    Returns
+    -------
+    control.NonlinearIOSystem
+        With dt and the map's names. Its parameters are those of `f`. Inputs are held over a step; the step
+        from time t is that of sample k = round(t / dt).
+
+    Raises
+    ------
+    ImportError
+        Without python-control.
+    ValueError
+        A quantity that depends on inputs.
+    """
+    control = _control()
+    names = f.state_names if outputs is None else tuple(outputs)
+    values = ca.vertcat(*(f.quantity(name) for name in names))
+    rest = ca.vertcat(f.symbols[1], f.symbols[2])
+    if rest.numel() and ca.depends_on(values, rest):
+        raise ValueError(f"nonlinear_system: expected quantities of the state, got {', '.join(names)}")
+    read = ca.Function("outputs", [f.symbols[0], f.symbols[3], f.symbols[4]], [ca.densify(values)])
+    theta = np.array(list(f.parameters.values()), float)
+
+    def update(t: float, x: Any, u: Any, params: Any) -> np.ndarray:
+        return f.step(np.array(x, float), np.array(u, float).reshape(f.nu), round(t / f.dt))
+
+    def output(t: float, x: Any, u: Any, params: Any) -> np.ndarray:
+        return np.array(read(np.array(x, float), theta, f.dt)).ravel()
+
+    labels = dict(states=_labels(f.state_names), inputs=_labels(f.input_names), outputs=_labels(names))
+    return control.nlsys(update, output, dt=f.dt, **labels)
+
+
 def gain_system(loop: Any) -> Any:
     """The feedback v = -K dx of a regulator as a static ``control.StateSpace`` from states to inputs.
 

@@ -90,7 +90,7 @@ def _inverse_right_jacobian(r: np.ndarray) -> np.ndarray:
     x, y, z = r
     K, half = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]), 0.5 * float(np.linalg.norm(r))
     share = 1 / 12 if half < 1e-4 else (1 - half / np.tan(half)) / (4 * half**2)
-    return np.eye(3) + 0.5 * K + share * K @ K
+    return np.asarray(np.eye(3) + 0.5 * K + share * K @ K)
 
 
 def _given(frame: str, position: Any, rotation: Any) -> tuple[np.ndarray | None, np.ndarray | None]:

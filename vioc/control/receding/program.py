@@ -49,6 +49,49 @@ class Prepared(NamedTuple):
     rows: np.ndarray
 
 
+class Order(NamedTuple):
+    """Rows of a step as a program has them: a factor times one entry of (error of x, u) first, then others.
+
+    Attributes
+    ----------
+    simple, general : arrays of int
+        Those, and the others, by their numbers in the problem.
+    at, factor : tuple of int, array
+        Entries and factors of the former.
+    """
+
+    simple: np.ndarray
+    general: np.ndarray
+    at: tuple[int, ...]
+    factor: np.ndarray
+
+    @staticmethod
+    def of(rows: Rows) -> Order:
+        f, found = rows.map, {}
+        s, q = f.symbols, f.ndx + f.nu
+        for p in rows.places:
+            if p.at_steps is None:
+                continue
+            e = p.constraint.expression / p.scale
+            J = ca.sparsify(ca.simplify(error_jacobian(f, e, s.u, s.multipliers)))
+            for i in range(J.size1()):
+                row = J[i, :]
+                columns = row.sparsity().get_col()
+                if len(columns) == 1 and columns[0] < q and not ca.symvar(row):
+                    found[p.at_steps.start + i] = columns[0], float(ca.DM(row).nonzeros()[0])
+        simple = np.array(sorted(found), int)
+        general = np.array([i for i in range(rows.m) if i not in found], int)
+        at = tuple(found[i][0] for i in simple.tolist())
+        return Order(simple, general, at, np.array([found[i][1] for i in simple], float))
+
+    def sides(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Limits (N, m) of a problem's rows as those of the program's."""
+        flip, scaled = self.factor < 0, [side[:, self.simple] / self.factor for side in (low, high)]
+        first = np.where(flip, *scaled[::-1]), np.where(flip, *scaled)
+        lower, upper = (np.hstack([a, b[:, self.general]]) for a, b in zip(first, (low, high), strict=True))
+        return lower, upper
+
+
 class Program:
     """Programs of a problem.
 
@@ -66,6 +109,7 @@ class Program:
     Attributes
     ----------
     layout : Layout
+    order : Order
     """
 
     def __init__(self, problem: Problem, soft: Mapping[str, Any] | None, exact: bool, **qp: Any):
@@ -76,24 +120,20 @@ class Program:
                 "problem: a receding horizon has a given start and no free duration or parameters"
             )
         self.problem, self.exact = problem, exact
-        entries = _entries(rows)
-        self._simple = np.array(sorted(entries), int)
-        self._general = np.array([i for i in range(rows.m) if i not in entries], int)
-        self._factor = np.array([entries[i][1] for i in self._simple], float)
-        at = tuple(entries[i][0] for i in self._simple.tolist())
+        self.order = Order.of(rows)
         prices = _prices(problem, soft or {})
         self.layout = Layout(
             problem.steps,
             f.ndx,
             f.nu,
-            at,
-            len(self._general),
+            self.order.at,
+            len(self.order.general),
             rows.m_end,
             any((p[0] >= 0).any() for p in prices),
         )
         self.qp = StageQP(self.layout, **qp)
-        d, order = self.qp.data, [*self._simple, *self._general]
-        size = np.concatenate([np.abs(self._factor), np.ones(len(self._general))])
+        d, order = self.qp.data, [*self.order.simple, *self.order.general]
+        size = np.concatenate([np.abs(self.order.factor), np.ones(len(self.order.general))])
         (linear, square), (d.linear_end[...], d.square_end[...]) = prices
         d.linear[...] = np.where(linear[order] >= 0, linear[order] * size, -1.0)
         d.square[...] = square[order] * size**2
@@ -104,7 +144,7 @@ class Program:
         rows, d, n = self.problem.rows, self.qp.data, self.problem.map.ndx
         at = np.array(self.layout.at, int)
         of_input = np.flatnonzero((at >= n) & (d.linear[: len(at)] < 0))
-        row, factor = self._simple[of_input], self._factor[of_input]
+        row, factor = self.order.simple[of_input], self.order.factor[of_input]
         sides = [side[step * rows.m + row] / factor for side in (rows.lower, rows.upper)]
         u = u.copy()
         for i, a, b in zip(at[of_input] - n, *sides, strict=True):
@@ -126,19 +166,15 @@ class Program:
 
     def _fill(self, prepared: Prepared) -> None:
         b, rows, d = prepared.blocks, prepared.stages.rows, self.qp.data
-        N, m, s, g = rows.steps, rows.m, self._simple, self._general
+        N, m = rows.steps, rows.m
         d.steps = N
         d.F[:N], d.c[:N], d.H[:N], d.g[:N] = b.F, prepared.gaps, b.H, b.g
         d.H_end[...], d.g_end[...], d.J_end[...] = b.H_end, b.g_end, b.J_end
-        d.J[:N] = b.J[:, g]
+        d.J[:N] = b.J[:, self.order.general]
         low, high = rows.lower - prepared.rows, rows.upper - prepared.rows
         d.lower_end[...], d.upper_end[...] = low[N * m :], high[N * m :]
-        low, high = low[: N * m].reshape(N, m), high[: N * m].reshape(N, m)
-        sides = low[:, s] / self._factor, high[:, s] / self._factor
-        flip = self._factor < 0
-        d.lower[:N, : len(s)] = np.where(flip, sides[1], sides[0])
-        d.upper[:N, : len(s)] = np.where(flip, sides[0], sides[1])
-        d.lower[:N, len(s) :], d.upper[:N, len(s) :] = low[:, g], high[:, g]
+        sides = low[: N * m].reshape(N, m), high[: N * m].reshape(N, m)
+        d.lower[:N], d.upper[:N] = self.order.sides(*sides)
         self.qp.prepare()
         self._filled = prepared
 
@@ -152,25 +188,9 @@ class Program:
         X[0] = x
         N, m = stages.rows.steps, stages.rows.m
         y = np.zeros((N, m))
-        y[:, self._simple] = found.y[:, : len(self._simple)] / self._factor
-        y[:, self._general] = found.y[:, len(self._simple) :]
+        y[:, self.order.simple] = found.y[:, : len(self.order.simple)] / self.order.factor
+        y[:, self.order.general] = found.y[:, len(self.order.simple) :]
         return Plan(X, plan.u + found.u, found.p, np.concatenate([y.ravel(), found.y_end])), found
-
-
-def _entries(rows: Rows) -> dict[int, tuple[int, float]]:
-    """Rows of the steps that are a factor times one entry of (error of x, u): entry and factor."""
-    f, found = rows.map, {}
-    s, q = f.symbols, f.ndx + f.nu
-    for p in rows.places:
-        if p.at_steps is None:
-            continue
-        J = ca.sparsify(ca.simplify(error_jacobian(f, p.constraint.expression / p.scale, s.u, s.multipliers)))
-        for i in range(J.size1()):
-            row = J[i, :]
-            columns = row.sparsity().get_col()
-            if len(columns) == 1 and columns[0] < q and not ca.symvar(row):
-                found[p.at_steps.start + i] = columns[0], float(ca.DM(row).nonzeros()[0])
-    return found
 
 
 def _prices(problem: Problem, soft: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -118,6 +118,7 @@ class Problem:
         multipliers: Mapping[str, Any] | None = None,
         tolerance: float = 1e-9,
         max_iterations: int = 300,
+        softness: float | None = None,
         monitor: bool | Callable[[Record], Any] | None = None,
         raise_on_failure: bool = True,
     ) -> Result:
@@ -135,6 +136,9 @@ class Problem:
             of the guess's inputs; where IPOPT ends on the map's own equations (`dmoc.solve`), if the start is
             given and steps are equal, of maps with contact first; with other regularizations of gaps and
             rows. Of fewer than 60 iterations there is but one search.
+        softness : float, optional
+            delta of (IP 3): how far gaps and rows give way at first, of a search that is then the only one.
+            Motions that fall far, such as poles swung up over seconds, want 1e-8, and a guess near them.
 
         Returns
         -------
@@ -143,9 +147,11 @@ class Problem:
         Raises
         ------
         ValueError, OptimizationError, KeyboardInterrupt
-            As `vioc.control.optimize`.
+            As `vioc.control.optimize`; a softness that is not above 0.
         """
         check_ending(tolerance, max_iterations)
+        if softness is not None and not 0 < softness < np.inf:
+            raise ValueError(f"softness: expected a finite number > 0, got {softness}")
         if self.cost.only_time and not self.unknowns.span:
             raise ValueError(
                 f"cost: it is the duration, which is given, {self.lengths.sum():g} s; make it free by "
@@ -164,14 +170,16 @@ class Problem:
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
             tried: list[tuple[Interior, str]] = []
-            for soft, start, said in self._starts(stages, X, U, duals, max_iterations):
+            only = softness is not None
+            one = [(softness, (X, U, duals), "")]
+            for soft, start, said in one if only else self._starts(stages, X, U, duals, max_iterations):
                 left = max_iterations - log.steps
                 if tried and left <= 0:
                     break
                 search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
                 self.rows.check_start(search.now.point.curve)
                 try:
-                    whole = max_iterations < FEW or soft == SOFTNESS[-1]
+                    whole = only or max_iterations < FEW or soft == SOFTNESS[-1]
                     search.iterate(left if whole else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
                         search = self._in_parts(stages, search, max_iterations - log.steps, log, far)

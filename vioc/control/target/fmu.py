@@ -143,27 +143,35 @@ def _variables(f: OneStepMap, x: np.ndarray, closed: bool) -> list[Variable]:
     return found
 
 
-def _attributes(v: Variable, reference: int) -> str:
-    initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}
-    text = f" description={quoteattr(v.text)}" if v.text else ""
-    return (
-        f'name={quoteattr(v.name)} valueReference="{reference}"{text} causality="{v.causality}" '
-        f'variability="continuous"{initial.get(v.causality, "")}'
-    )
+def _rows(variables: list[Variable], row: str) -> str:
+    """A line for each variable: `row` with its attributes and its start."""
+    found = []
+    for i, v in enumerate(variables):
+        initial = {"output": ' initial="exact"' if v.start is not None else ' initial="calculated"'}
+        text = f" description={quoteattr(v.text)}" if v.text else ""
+        attributes = (
+            f'name={quoteattr(v.name)} valueReference="{i}"{text} causality="{v.causality}" '
+            f'variability="continuous"{initial.get(v.causality, "")}'
+        )
+        found.append(row.format(attributes, "" if v.start is None else f' start="{v.start!r}"'))
+    return "\n".join(found)
+
+
+def _outputs(variables: list[Variable], output: str, unknown: str, first: int) -> tuple[str, str]:
+    """Outputs, and those without a start, by their numbers from `first` on."""
+    numbered = [(i, v) for i, v in enumerate(variables, first) if v.causality == "output"]
+    unset = (unknown.format(i) for i, v in numbered if v.start is None)
+    return "".join(output.format(i) for i, _ in numbered), "".join(unset)
 
 
 def _description2(
     name: str, token: str, f: OneStepMap, variables: list[Variable], files: Iterable[str]
 ) -> str:
-    rows, outputs, unknown = [], [], []
-    for i, v in enumerate(variables):
-        start = "" if v.start is None else f' start="{v.start!r}"'
-        rows.append(f"<ScalarVariable {_attributes(v, i)}><Real{start}/></ScalarVariable>")
-        if v.causality == "output":
-            outputs.append(f'<Unknown index="{i + 1}"/>')
-            unknown += [outputs[-1]] * (v.start is None)
+    rows = _rows(variables, "<ScalarVariable {}><Real{}/></ScalarVariable>")
+    row = '<Unknown index="{}"/>'
+    outputs, unknown = _outputs(variables, row, row, 1)
     listed = "".join(f"<File name={quoteattr(file)}/>" for file in files)
-    initial = f"<InitialUnknowns>{''.join(unknown)}</InitialUnknowns>" if unknown else ""
+    initial = f"<InitialUnknowns>{unknown}</InitialUnknowns>" if unknown else ""
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <fmiModelDescription fmiVersion="2.0" modelName="{name}" guid="{token}" generationTool="vioc"
  variableNamingConvention="flat" numberOfEventIndicators="0">
@@ -171,9 +179,9 @@ def _description2(
 <SourceFiles>{listed}</SourceFiles></CoSimulation>
 <DefaultExperiment startTime="0" stopTime="{100 * f.dt!r}" stepSize="{f.dt!r}"/>
 <ModelVariables>
-{chr(10).join(rows)}
+{rows}
 </ModelVariables>
-<ModelStructure><Outputs>{"".join(outputs)}</Outputs>{initial}</ModelStructure>
+<ModelStructure><Outputs>{outputs}</Outputs>{initial}</ModelStructure>
 </fmiModelDescription>
 """
 
@@ -181,13 +189,10 @@ def _description2(
 def _description3(
     name: str, token: str, f: OneStepMap, variables: list[Variable], files: Iterable[str]
 ) -> str:
-    rows, outputs, unknown = [], [], []
-    for i, v in enumerate(variables):
-        start = "" if v.start is None else f' start="{v.start!r}"'
-        rows.append(f"<Float64 {_attributes(v, i)}{start}/>")
-        if v.causality == "output":
-            outputs.append(f'<Output valueReference="{i}"/>')
-            unknown += [f'<InitialUnknown valueReference="{i}"/>'] * (v.start is None)
+    rows = _rows(variables, "<Float64 {}{}/>")
+    outputs, unknown = _outputs(
+        variables, '<Output valueReference="{}"/>', '<InitialUnknown valueReference="{}"/>', 0
+    )
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <fmiModelDescription fmiVersion="3.0" modelName="{name}" instantiationToken="{token}" generationTool="vioc"
  variableNamingConvention="flat">
@@ -195,9 +200,9 @@ def _description3(
  fixedInternalStepSize="{f.dt!r}"/>
 <DefaultExperiment startTime="0" stopTime="{100 * f.dt!r}" stepSize="{f.dt!r}"/>
 <ModelVariables>
-{chr(10).join(rows)}
+{rows}
 </ModelVariables>
-<ModelStructure>{"".join(outputs + unknown)}</ModelStructure>
+<ModelStructure>{outputs}{unknown}</ModelStructure>
 </fmiModelDescription>
 """
 

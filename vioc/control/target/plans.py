@@ -13,7 +13,7 @@ import numpy as np
 from vioc.control.costs.squares import Squares
 from vioc.control.linear.weights import absolute
 from vioc.control.receding.nonlinear import NonlinearMPC
-from vioc.control.receding.program import Plan
+from vioc.control.receding.program import Order, Plan
 from vioc.control.receding.stage_qp import LOOSE
 from vioc.control.shooting.problem import Problem
 from vioc.control.shooting.rows import Rows
@@ -59,7 +59,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
     if source.count(END_OF_TYPES) != 1:
         raise RuntimeError(f"the program's C has no {END_OF_TYPES.strip()!r} to be divided at")
     types, functions = source.split(END_OF_TYPES)
-    rows = _Rows(problem.rows, layout.at)
+    rows = _Rows(problem.rows, law.program.order)
     r = [np.asarray(a) for a in problem.cost.references]
     samples = max([1, *map(len, r)])
     held = [a[np.minimum(np.arange(samples), len(a) - 1)] for a in r]
@@ -120,29 +120,16 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
 class _Rows:
     """Rows of a step in the program's order, entries of (x, u) first, and their limits by step."""
 
-    def __init__(self, rows: Rows, at: tuple[int, ...]):
+    def __init__(self, rows: Rows, order: Order):
         f = rows.map
         z = ca.vertcat(f.symbols.x, f.symbols.u)
         places = [p for p in rows.places if p.at_steps is not None]
         h = ca.vertcat(ca.SX(0, 1), *(ca.SX(p.constraint.expression) / p.scale for p in places))
-        J = ca.simplify(ca.jacobian(h, z))
-        simple: dict[int, float] = {}
-        for i in range(rows.m):
-            entries = ca.sparsify(J[i, :])
-            if entries.nnz() == 1 and not ca.symvar(entries):
-                simple[i] = float(ca.DM(entries).nonzeros()[0])
-        kept = [*simple, *(i for i in range(rows.m) if i not in simple)]
-        found = tuple(int(ca.sparsify(J[i, :]).sparsity().get_col()[0]) for i in simple)
-        if found != at:
-            raise RuntimeError(f"rows of the program are entries {at}, those of the problem {found}")
-        factor = np.array([simple.get(i, 1.0) for i in kept])
-        self.h = ca.densify(h[kept] / ca.DM(factor)) if kept else ca.SX(0, 1)
-        self.J = J[kept[len(simple) :], :]
+        simple, general = order.simple.tolist(), order.general.tolist()
+        self.h = ca.densify(ca.vertcat(h[simple] / ca.DM(order.factor), h[general]))
+        self.J = ca.simplify(ca.jacobian(h[general], z))
         m, size = rows.m, rows.steps * rows.m
-        low, high = (
-            side[:size].reshape(rows.steps, m)[:, kept] / factor for side in (rows.lower, rows.upper)
-        )
-        self.sides = np.where(factor < 0, high, low), np.where(factor < 0, low, high)
+        self.sides = order.sides(*(side[:size].reshape(rows.steps, m) for side in (rows.lower, rows.upper)))
         self.ends = rows.lower[size:], rows.upper[size:]
 
 

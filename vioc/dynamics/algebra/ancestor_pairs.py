@@ -54,7 +54,7 @@ class AncestorPairs:
         self._variations = backend.program(self._varied, "pairs_along")
 
     @cached_property
-    def _masks(self) -> tuple[np.ndarray, np.ndarray]:
+    def masks(self) -> tuple[np.ndarray, np.ndarray]:
         """1 where the row's variable is an ancestor of the column's, or the same; without the same."""
         links = self._lagrangian.swept.links
         mask = np.zeros((self._lagrangian.nq, self._lagrangian.nq))
@@ -78,13 +78,30 @@ class AncestorPairs:
         """Derivatives of `blocks` along dq (N, nq), dv (N, nq): third derivatives of L_d, contracted."""
         return self._products(self._variations, [q, v, h[:, None], theta, dq, dv])
 
-    def _products(self, program: Program, args: list[np.ndarray]) -> StepBlocks:
+    def factors(
+        self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(N, nq, rank) and (N, 4 nq, rank): whose products are the blocks, where `masks` say so."""
+        return self._factors(self._vectors, [q, v, h[:, None], theta])
+
+    def factors_along(
+        self, q: np.ndarray, v: np.ndarray, h: np.ndarray, theta: np.ndarray, dq: np.ndarray, dv: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Those of `blocks_along`."""
+        return self._factors(self._variations, [q, v, h[:, None], theta, dq, dv])
+
+    def _factors(self, program: Program, args: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         n, nq = len(args[0]), self._lagrangian.nq
-        left, right = program.map([np.ascontiguousarray(a) for a in args], n)
-        left, right = left.reshape(n, nq, -1), right.reshape(n, 4 * nq, -1)  # transposed, as CasADi has them
+        left, right = program.map(
+            [np.ascontiguousarray(a) for a in args], n
+        )  # transposed, as CasADi has them
+        return left.reshape(n, nq, -1), right.reshape(n, 4 * nq, -1)
+
+    def _products(self, program: Program, args: list[np.ndarray]) -> StepBlocks:
+        nq, (left, right) = self._lagrangian.nq, self._factors(program, args)
         whole = left @ np.swapaxes(right, 1, 2)
         above, below, first, second = (whole[:, :, i * nq : (i + 1) * nq] for i in range(4))
-        mask, strict = self._masks
+        mask, strict = self.masks
 
         def symmetric(block: np.ndarray) -> np.ndarray:
             return block * mask + np.swapaxes(block * strict, 1, 2)

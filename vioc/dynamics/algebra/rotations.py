@@ -61,6 +61,29 @@ def turn(w: Vector, dt: Any) -> Quaternion:
     return (c, *vec.scale(g, w))
 
 
+def halfway(q: Quaternion) -> Quaternion:
+    """The turn of which two in a row are q, less than half a turn."""
+    size = ca.sqrt(2 * (1 + q[0]))
+    return ((1 + q[0]) / size, *(e / size for e in q[1:]))
+
+
+def advanced(a: Quaternion, b: Quaternion) -> Quaternion:
+    """a * b as a + what is added to it, and with its norm set right to second order: rounding of many small
+    turns b adds up less.
+    """
+    c, *v = b
+    off = (1 - sum(e * e for e in a)) / 2
+    added = multiply(a, (off - vec.dot(v, v) / (1 + c), *v))  # type: ignore[arg-type]
+    return tuple(vec.plus(e, d) for e, d in zip(a, added, strict=True))
+
+
+def turned(q: Quaternion, a: Vector) -> Vector:
+    """R(q) a as a + what is added to it: a vector along the axis stays itself to the last bit."""
+    s, *v = q
+    across = vec.cross(v, a)  # type: ignore[arg-type]
+    return vec.add(a, vec.scale(2, vec.add(vec.scale(s, across), vec.cross(v, across))))  # type: ignore[arg-type]
+
+
 def slope(w: Vector, dt: Any) -> Matrix:
     """T of phi = T dw: what a change of w turns the end of a step by, in its axes; dt J_r(dt w)."""
     s = dt * dt * vec.dot(w, w)
@@ -75,8 +98,12 @@ def slope(w: Vector, dt: Any) -> Matrix:
 
 def momentum(J: Matrix, w: Vector, dt: Any, sign: float) -> Vector:
     """pi- (sign 1) and pi+ (-1): the angular momenta that a step at w leaves with and arrives with."""
+    return straightened(vec.apply(J, w), w, dt, sign)
+
+
+def straightened(own: Vector, w: Vector, dt: Any, sign: float) -> Vector:
+    """J_r^-1(dt w) `own` (sign 1), J_l^-1(dt w) `own` (-1): from the middle of a step to its ends' axes."""
     s = dt * dt * vec.dot(w, w)
-    own = vec.apply(J, w)
     across = vec.cross(w, own)
     bend = dt * dt * series(BEND, s) / (2 * series(SIN, s))
     return vec.add(vec.add(own, vec.scale(0.5 * sign * dt, across)), vec.scale(bend, vec.cross(w, across)))

@@ -116,8 +116,8 @@ def gather_links(system: System, number: Any) -> tuple[list[Link], list[tuple[in
 def local_pose(transform: Transform, number: Any, q: Any = None) -> tuple[Matrix, Vector]:
     """Rotation and position of a frame in its parent, where its variable, if it has one, is q."""
     if isinstance(transform.value, Pose):
-        r = transform.value.rotation
-        return (r[0:3], r[3:6], r[6:9]), tuple(map(number, transform.value.position))  # type: ignore[return-value]
+        r = tuple(map(number, transform.value.rotation))
+        return (r[0:3], r[3:6], r[6:9]), tuple(map(number, transform.value.position))
     return vec.exponential(*transform.twist, number(transform.value) if q is None else q)  # type: ignore[arg-type]
 
 

@@ -34,9 +34,12 @@ def variable() -> Any:
     return field(metadata={"kind": "variable"})
 
 
-def number(default: Any = dataclasses.MISSING, *, minimum: float | None = None) -> Any:
-    """A finite number or `Parameter`, at least `minimum`."""
-    return field(default=default, metadata={"kind": "number", "minimum": minimum})
+def number(
+    default: Any = dataclasses.MISSING, *, minimum: float | None = None, positive: str | None = None
+) -> Any:
+    """A finite number or `Parameter`: at least `minimum`, or above 0, where `positive` says what it is."""
+    minimum = 0.0 if positive else minimum
+    return field(default=default, metadata={"kind": "number", "minimum": minimum, "positive": positive})
 
 
 def length() -> Any:
@@ -201,6 +204,9 @@ def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
         minimum = metadata["minimum"]
         if minimum is not None and float(value) < minimum:
             raise ModelError(f"{what}: expected at least {minimum:g}, got {float(value):g}")
+        if metadata["positive"] and float(value) == 0:
+            thing, _, unit = metadata["positive"].partition(" ")
+            raise ModelError(f"{what}: expected a {thing} > 0{unit and ' ' + unit}, got 0")
     elif kind == "direction":
         value = as_numbers(value, 3, what)
         if not any(isinstance(v, Parameter) or v != 0 for v in value):

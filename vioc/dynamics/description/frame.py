@@ -129,7 +129,7 @@ class Transform:
 
     def numbers(self) -> tuple[Number, ...]:
         if isinstance(self.value, Pose):
-            return self.value.position
+            return (*self.value.position, *self.value.rotation)
         return () if isinstance(self.value, (Variable, Twist)) else (self.value,)
 
 

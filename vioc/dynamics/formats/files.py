@@ -44,7 +44,8 @@ def read(path: str | os.PathLike, **options: Any) -> System:
             raise TypeError(f"{path}: options are for URDF and MJCF files, got {', '.join(options)}")
         return sexpr.read(path)
     if root not in ROBOTS:
-        raise ReadError(f"expected <robot> (URDF) or <mujoco> (MJCF), got <{root}>", 1, 1, str(path))
+        hint = "; docs/urdf.md says how to convert SDF" if root == "sdf" else ""
+        raise ReadError(f"expected <robot> (URDF) or <mujoco> (MJCF), got <{root}>{hint}", 1, 1, str(path))
     return ROBOTS[root](path, **options).system
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,18 @@ from vioc.dynamics.description.system import WORLD, System
 from vioc.dynamics.formats.mjcf_model import Model
 from vioc.dynamics.formats.mjcf_shapes import left_out, shapes
 from vioc.dynamics.formats.mjcf_terms import terms
-from vioc.dynamics.formats.robot import GivenMass, Limit, Robot, RobotJoint, Unsupported
+from vioc.dynamics.formats.robot import (
+    GivenMass,
+    Limit,
+    Robot,
+    RobotJoint,
+    Unsupported,
+    driven,
+    warn_unsupported,
+)
 from vioc.dynamics.formats.urdf_geometry import IDENTITY, move
 from vioc.dynamics.terms.forces import JointForce
-from vioc.errors import ModelError, ReadError, RobotWarning
+from vioc.errors import ModelError, ReadError
 
 FILE = "file"
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
@@ -92,35 +98,16 @@ def _build(model: Model, inputs: Any, gravity: Any) -> Robot:
     from_file = isinstance(inputs, str) and inputs == FILE
     components, controls = terms(model, acceleration, from_file)
     if not from_file:
-        components += [JointForce(v, v) for v in _driven(tree.joints, inputs)]
+        components += [JointForce(v, v) for v in driven(tree.joints, inputs, "'file', 'all'")]
     system = System(*nest(tree.nodes), *components, name=model.name)
     left_out(model, from_file)
     unsupported = tuple(Unsupported(what, where, 0) for what, where in model.unsupported)
-    if unsupported:
-        counts = Counter(u.what for u in unsupported)
-        listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())
-        message = f"{model.name}: not or not fully supported: {listed}; `unsupported` says where"
-        warnings.warn(message, RobotWarning, stacklevel=3)
+    warn_unsupported(model.name, unsupported)
     limits = {v: j.limit for j in tree.joints.values() if j.limit != Limit() for v in j.variables}
     visuals, collisions = shapes(model)
     return Robot(
         system, tree.joints, limits, visuals, collisions, unsupported, dict(model.renamed), dict(controls)
     )
-
-
-def _driven(joints: dict[str, RobotJoint], inputs: Any) -> list[str]:
-    single = {name: j.variables[0] for name, j in joints.items() if len(j.variables) == 1}
-    if inputs is None:
-        return []
-    if isinstance(inputs, str):
-        if inputs != "all":
-            raise ModelError(f"inputs: expected 'file', 'all', names of joints or None, got {inputs!r}")
-        return list(single.values())
-    for name in inputs:
-        if name not in single:
-            known = ", ".join(map(repr, list(single)[:12]))
-            raise ModelError(f"inputs: {name!r} is no joint that can be driven; there are {known}")
-    return [single[name] for name in inputs]
 
 
 class _Tree:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Mapping
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +20,7 @@ from vioc.dynamics.formats.meshes import mesh_corners, mesh_file, mesh_folders
 from vioc.dynamics.terms import shapes as contact
 from vioc.dynamics.terms.contacts import Contact, PairContact
 from vioc.dynamics.terms.forces import JointForce
-from vioc.errors import ModelError
+from vioc.errors import ModelError, RobotWarning
 
 KINDS = "position", "velocity", "effort"
 _FORBIDDEN = re.compile(r"[\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -360,3 +363,33 @@ class Robot:
             f"Robot({s.name}: {len(self.joints)} joints, {len(s.variables)} variables, "
             f"{len(s.inputs)} inputs, {len(s.constraints)} constraints, {len(self.unsupported)} unsupported)"
         )
+
+
+def driven(joints: Mapping[str, RobotJoint], inputs: Any, words: str = "'all'") -> list[str]:
+    """Variables that get an input: of all joints but mimics, of those with these names, or of none.
+
+    `words` are what `inputs` may be beside names and None.
+    """
+    single = {name: j.variables[0] for name, j in joints.items() if len(j.variables) == 1}
+    if inputs is None:
+        return []
+    if isinstance(inputs, str):
+        if inputs != "all":
+            raise ModelError(f"inputs: expected {words}, names of joints or None, got {inputs!r}")
+        return [v for n, v in single.items() if joints[n].mimic is None]
+    names = list(inputs)
+    for name in names:
+        if name not in single:
+            near = difflib.get_close_matches(str(name), single, 3) or list(single)[:12]
+            known = ", ".join(map(repr, near))
+            raise ModelError(f"inputs: {name!r} is no joint that can be driven; there are {known}")
+    return [single[name] for name in names]
+
+
+def warn_unsupported(source: str, unsupported: Sequence[Unsupported]) -> None:
+    """For the caller of whoever reads a file."""
+    if unsupported:
+        counts = Counter(u.what for u in unsupported)
+        listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())
+        message = f"{source}: not or not fully supported: {listed}; `unsupported` says where"
+        warnings.warn(message, RobotWarning, stacklevel=4)

@@ -10,8 +10,6 @@ import difflib
 import math
 import os
 import re
-import warnings
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,15 +25,16 @@ from vioc.dynamics.formats.robot import (
     Limit,
     Robot,
     RobotJoint,
-    Unsupported,
     cleaned,
+    driven,
+    warn_unsupported,
 )
 from vioc.dynamics.formats.urdf_geometry import IDENTITY, move, plane, pose, shapes
 from vioc.dynamics.formats.urdf_xml import Contents, parse
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.pairs import GearConstraint
 from vioc.dynamics.terms.potentials import Gravity
-from vioc.errors import ModelError, RobotWarning
+from vioc.errors import ModelError
 
 BASES = ("fixed", "floating")
 SINGLE = ("revolute", "continuous", "prismatic")
@@ -108,10 +107,10 @@ def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> Robot:
     tree.grow(base)
     components: list[Any] = [] if gravity is None else [Gravity(*as_numbers(gravity, 3, "gravity"))]
     components += tree.forces + tree.gears()
-    components += [JointForce(v, v) for v in tree.actuated(inputs)]
+    components += [JointForce(v, v) for v in driven(tree.joints, inputs)]
     system = System(*nest(tree.nodes), *components, name=contents.name)
     unsupported = tuple(sorted(contents.unsupported, key=lambda u: u.line))
-    _warn(contents.source, unsupported)
+    warn_unsupported(contents.source, unsupported)
     limits = {v: j.limit for j in tree.joints.values() if j.limit != Limit() for v in j.variables}
     visuals, collisions = (tuple(shapes(contents, tree.frames, k)) for k in ("visuals", "collisions"))
     return Robot(system, tree.joints, limits, visuals, collisions, unsupported, tree.renamed)
@@ -317,28 +316,3 @@ class _Tree:
             except ModelError as error:
                 raise self.contents.fail("joint", name, str(error)) from None
         return result
-
-    def actuated(self, inputs: str | Iterable[str] | None) -> list[str]:
-        """Variables that get an input."""
-        single = {n: j.variables[0] for n, j in self.joints.items() if len(j.variables) == 1}
-        if inputs is None:
-            return []
-        if inputs == "all":
-            return [v for n, v in single.items() if self.joints[n].mimic is None]
-        if isinstance(inputs, str):
-            raise ModelError(f"inputs: expected 'all', names of joints or None, got {inputs!r}")
-        names = list(inputs)
-        for name in names:
-            if name not in single:
-                near = difflib.get_close_matches(str(name), single, 3) or list(single)[:12]
-                known = ", ".join(map(repr, near))
-                raise ModelError(f"inputs: {name!r} is no joint that can be driven; there are {known}")
-        return [single[name] for name in names]
-
-
-def _warn(source: str, unsupported: tuple[Unsupported, ...]) -> None:
-    if unsupported:
-        counts = Counter(u.what for u in unsupported)
-        listed = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in counts.items())
-        message = f"{source}: not or not fully supported: {listed}; `unsupported` says where"
-        warnings.warn(message, RobotWarning, stacklevel=4)

@@ -8,10 +8,12 @@ tolerance, is also the step's result. Maths and operation counts: docs/maths/mid
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import casadi as ca
 
+from vioc.compile.many import source
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
@@ -19,7 +21,10 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
+    from vioc.dynamics.integrators.discrete import DiscreteLagrangianVI
     from vioc.dynamics.integrators.midpoint import MidpointVI
+
+    Rule: TypeAlias = MidpointVI | DiscreteLagrangianVI
 
 # Correction of q relative to 1 + |q_k|, for up to ten variables and in proportion for more: a little above
 # rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
@@ -30,7 +35,7 @@ SLOW = 1e-4  # correction below which as many were on the way; farther off, Newt
 EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2
 
 
-def solved_step(f: MidpointVI, articulated: bool, continued: bool = False) -> ca.Function:
+def solved_step(f: Rule, articulated: bool, continued: bool = False) -> ca.Function:
     """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error).
 
     `seed` (nd,) is a guess of the dynamic configurations; `error` the last correction of q relative to
@@ -42,7 +47,7 @@ def solved_step(f: MidpointVI, articulated: bool, continued: bool = False) -> ca
     factorize, iterate = _chord(f, articulated)
     context = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in factorize.sx_in()]
     start, numbers, singular = factorize(*context)
-    found = _root(nd, iterate)(start, *context, numbers)
+    found = root(nd, iterate)(start, *context, numbers)
     if continued:
         x, _, *rest = context
         y, seed = ca.MX.sym("y", nd), ca.MX.sym("seed", nd)
@@ -51,7 +56,7 @@ def solved_step(f: MidpointVI, articulated: bool, continued: bool = False) -> ca
             "exact", [y, x, seed, *rest], iterate.call([y, x, seed, *rest, factorize(x, y * size, *rest)[1]])
         )
         chord = [ca.MX.sym("found", o.numel()) for o in found]
-        go_on = ca.Function("newton", [*context, *chord], _root(nd, exact)(chord[0], *context))
+        go_on = ca.Function("newton", [*context, *chord], root(nd, exact)(chord[0], *context))
         keep = ca.Function("keep", [*context, *chord], chord)
         slow = ca.logic_and(found[-1] > f.tolerance, found[-1] < SLOW)
         found = ca.Function.if_else("either", go_on, keep)(slow, *context, *found)
@@ -59,7 +64,7 @@ def solved_step(f: MidpointVI, articulated: bool, continued: bool = False) -> ca
     return ca.Function("solved_step", context, [x_next, multipliers, error + singular])
 
 
-def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
+def _chord(f: Rule, articulated: bool) -> tuple[ca.Function, ca.Function]:
     """(x, seed, ...) -> (start y, factors, whether singular) and (y, x, seed, ..., factors) -> (g, x_next,
     multipliers, |g|), with q = y (1 + |q_k|) and g the correction with opposite sign.
     """
@@ -73,7 +78,7 @@ def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
 
     q_seed = ca.vertcat(seed, rho)
     ends = q0, q_seed, forces, t, dt, theta
-    D = _articulated(f, *ends) if articulated else SparseLU(scalars(f.slope(*ends)))
+    D = _articulated(cast("MidpointVI", f), *ends) if articulated else SparseLU(scalars(f.slope(*ends)))
     slopes = f.constraint(q0, theta)[1], f.closing(q0, q_seed, theta)[1]
     J0, J1 = (scalars(J[:, :nd]) for J in slopes)
     factored = Saddle(D, J1, J0)
@@ -104,34 +109,59 @@ def _chord(f: MidpointVI, articulated: bool) -> tuple[ca.Function, ca.Function]:
     return factorize, iterate
 
 
-def _root(nd: int, residual: ca.Function) -> ca.Function:
+def root(nd: int, residual: ca.Function, converged: float = CONVERGED) -> ca.Function:
     """y = y - g(y), ..., of `residual` (y, ...) -> (g, outputs): (y, ...) -> (y, outputs)."""
     plain = residual.is_a("SXFunction")  # then without a call within a call
     args, eye = (residual.sx_in(), ca.SX.eye(nd)) if plain else (residual.mx_in(), ca.MX.eye(nd))
     options = {
         "jacobian_function": ca.Function("identity", args, [eye, *residual.call(args)]),
-        "abstol": CONVERGED * max(1, nd / 10),
-        "abstolStep": CONVERGED * max(1, nd / 10),
+        "abstol": _converged(nd, converged),
+        "abstolStep": _converged(nd, converged),
         "max_iter": ITERATIONS,
         "error_on_fail": False,
     }
     return ca.rootfinder("solve", "fast_newton", residual, options)
 
 
-def extrapolated_step(f: MidpointVI, solved: ca.Function) -> ca.Function:
+def extrapolated_step(f: Rule, solved: ca.Function) -> ca.Function:
     """The kernel: `solved_step` with a carry [x, q_k-1, q_k-2] (dynamic parts) that makes the seed."""
-    nx, nd = f.nx, f.nd
-    past = len(EXTRAPOLATION) - 1
-    carry = ca.SX.sym("carry", nx + past * nd)
-    q = [part(carry, 0, nd), *(part(carry, nx + i * nd, nx + (i + 1) * nd) for i in range(past))]
-    guess = ca.Function(
-        "seed", [carry], [sum(c * qi for c, qi in zip(EXTRAPOLATION, q, strict=True))], OPTIONS
-    )
-    c = ca.MX.sym("carry", carry.numel())
+    nx, nd, past, guess = f.nx, f.nd, len(EXTRAPOLATION) - 1, _extrapolation(f)
+    c = ca.MX.sym("carry", nx + past * nd)
     _, _, *rest = solved.mx_in()
     x_next, multipliers, error = solved(c[:nx], guess(c), *rest)
     after = ca.vertcat(x_next, c[:nd], c[nx : nx + (past - 1) * nd])
     return ca.Function("step", [c, *rest], [after, multipliers, error])
+
+
+def _extrapolation(f: Rule) -> ca.Function:
+    """carry -> seed."""
+    nx, nd, past = f.nx, f.nd, len(EXTRAPOLATION) - 1
+    carry = ca.SX.sym("carry", nx + past * nd)
+    q = [part(carry, 0, nd), *(part(carry, nx + i * nd, nx + (i + 1) * nd) for i in range(past))]
+    return ca.Function(
+        "seed", [carry], [sum(c * qi for c, qi in zip(EXTRAPOLATION, q, strict=True))], OPTIONS
+    )
+
+
+def lanes(f: Rule, articulated: bool, check: ca.Function, doubt: float) -> str | None:
+    """C of `extrapolated_step` of many samples side by side (chord.c); None where it has no such form.
+
+    `check` (q_k+1, parameters) -> what is added to the error; a step is looked at if its end is more than
+    `doubt` off where the step before would have led.
+    """
+    factorize, iterate = _chord(f, articulated)
+    nx, nd, past = f.nx, f.nd, len(EXTRAPOLATION) - 1
+    functions = {"seed": _extrapolation(f), "factorize": factorize, "iterate": iterate, "check": check}
+    return source(
+        functions,
+        Path(__file__).with_name("chord.c").read_text("utf-8"),
+        **dict(NC=nx + past * nd, NX=nx, NU=f.nu, NP=len(f.parameters), NM=f.nm, ND=nd, PAST=past),
+        **dict(NWORK=3 * nd + factorize.numel_out(1), MOST=ITERATIONS, CONVERGED=_converged(nd), DOUBT=doubt),
+    )
+
+
+def _converged(nd: int, of_ten: float = CONVERGED) -> float:
+    return of_ten * max(1, nd / 10)
 
 
 def _articulated(f: MidpointVI, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:

@@ -17,6 +17,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
 from vioc.errors import ModelError, StepError
+from vioc.maps.around import MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.implicit import Implicit
 from vioc.maps.kernel import KernelMap, shared
@@ -25,7 +26,7 @@ from vioc.maps.protocol import Kernel
 from vioc.maps.trajectory import Trajectory
 
 
-class Composition(KernelMap):
+class Composition(MapAround, KernelMap):
     """A symmetric composition of a symmetric second-order map, as a one-step map.
 
     Parameters
@@ -73,11 +74,8 @@ class Composition(KernelMap):
         self.method, self.coefficients = coefficients_of(method)
         self.order = order_of(self.coefficients)
         self.base = base
-        self.nx, self.ndx, self.nu, self.dt = base.nx, base.ndx, base.nu, base.dt
-        self.state_names, self.input_names = base.state_names, base.input_names
-        self.multiplier_names, self.strings = base.multiplier_names, base.strings
-        self.parameters, self.symbols, self.system = dict(base.parameters), base.symbols, base.system
-        self.wrap, self.tolerance = base.wrap, base.tolerance
+        self._around(base)
+        self.parameters, self.symbols, self.tolerance = dict(base.parameters), base.symbols, base.tolerance
         self.velocity_constraints = base.velocity_constraints
         _check_composed(base)
         self.backend = Backend(base.backend.name, self.blueprint())
@@ -100,12 +98,12 @@ class Composition(KernelMap):
         return {**self.base.identity(), "composition": list(self.coefficients)}
 
     def with_parameters(self, **values: float) -> Composition:
-        result = super().with_parameters(**values)
+        result = KernelMap.with_parameters(self, **values)
         result.base = self.base.with_parameters(**values)
         return result
 
     def with_dt(self, dt: float) -> Composition:
-        result = super().with_dt(dt)
+        result = KernelMap.with_dt(self, dt)
         result.base = self.base.with_dt(dt)
         return result
 
@@ -115,44 +113,16 @@ class Composition(KernelMap):
 
     # -- what is the base's own -------------------------------------------------------------------
 
-    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
-        return self.base.difference(x0, x1)
-
-    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        return self.base.retract(x, dx)
-
-    def retract_expression(self, x: Any, dx: Any) -> Any:
-        return self.base.retract_expression(x, dx)
-
     @property
-    def error_names(self) -> tuple[str, ...]:
-        return self.base.error_names
-
-    def difference_expression(self, x0: ca.MX, x1: ca.MX) -> ca.MX:
-        return self.base.difference_expression(x0, x1)
-
-    def rest_input(self, x: np.ndarray) -> np.ndarray:
-        return self.base.rest_input(x)
+    def inner(self) -> KernelMap:  # type: ignore[override]
+        return self.base
 
     def initial_state(self, q: Any = None, v: Any = None, u: Any = None, **named: float) -> np.ndarray:
         return self.base.initial_state(q, v, u, **named)
 
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        return self.base.coordinates
-
-    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
-        return self.base.moved(x, by, fixed)
-
-    def unit(self, name: str) -> str:
-        return self.base.unit(name)
-
     def frame_positions(self, X: Any) -> np.ndarray:
         """Those of the base, which is an integrator of a mechanism."""
         return self.base.frame_positions(X)  # type: ignore[attr-defined]
-
-    def force_rounding(self, dt: float) -> float:
-        return self.base.force_rounding(dt)
 
     def quantity(self, name: str) -> ca.SX:
         return self.base.quantity(name)
@@ -160,12 +130,6 @@ class Composition(KernelMap):
     @property
     def implicit(self) -> Implicit | None:  # type: ignore[override]
         return self.base.implicit
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        return self.base.rotation(frame)
-
-    def _more_quantities(self) -> list[str]:
-        return list(self.base.quantity_names())
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         self.base.check_beginnings(X, k)
@@ -286,23 +250,15 @@ class Composition(KernelMap):
     def _chain_numbers(self) -> Evaluator:
         return Evaluator(self.backend.program(lambda: self._chain, "chain"))
 
-    def first(self, steps: Steps) -> Linearization:
-        stages = self._stages_of(steps)
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        stages = replace(self._stages_of(steps), timed=timed)
         return stages.first(self._linearize_stages(stages, steps))
 
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        stages = self._stages_of(steps)
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        stages = replace(self._stages_of(steps), timed=timed)
         lin = self._linearize_stages(stages, steps)
-        return stages.second(lin, self.base.second(stages.steps, *stages.weights(lin, Z, zeta)))
-
-    def first_with_times(self, steps: Steps) -> Linearization:
-        stages = replace(self._stages_of(steps), timed=True)
-        return stages.first(self._linearize_stages(stages, steps))
-
-    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        stages = replace(self._stages_of(steps), timed=True)
-        lin = self._linearize_stages(stages, steps)
-        return stages.second(lin, self.base.second_with_times(stages.steps, *stages.weights(lin, Z, zeta)))
+        second = derivatives_of(self.base, timed)[1]
+        return stages.second(lin, second(stages.steps, *stages.weights(lin, Z, zeta)))
 
     def _stages_of(self, steps: Steps) -> Parts:
         n, s, nx = len(steps), len(self.coefficients), self.nx
@@ -332,7 +288,7 @@ class Composition(KernelMap):
 
     def _linearize_stages(self, stages: Parts, steps: Steps) -> Linearization:
         try:
-            return (self.base.first_with_times if stages.timed else self.base.first)(stages.steps)
+            return derivatives_of(self.base, stages.timed)[0](stages.steps)
         except StepError as error:
             k, i = divmod(error.k, len(self.coefficients))
             raise self._of_stage(error, int(steps.k[k]), i) from None

@@ -19,12 +19,14 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.lagrangian import Lagrangian
 from vioc.errors import StepError, StepWarning, is_tried, trying
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import KernelMap, Solved, Step
+from vioc.maps.kernel import KernelMap
 from vioc.maps.parts import Parts
+from vioc.maps.rolling import Solved, Step
 from vioc.maps.trajectory import Split
 
 SMALLEST = 2.0**-6  # of a step: its shortest part; a hopeless step costs as many solves as it may have parts
 JUMP = 0.15  # rad or m by which a step may end elsewhere than its velocity leads without being looked at
+TURNED = JUMP / 2  # by which it ends elsewhere than the step before would lead, if it is to be looked at
 TOO_LONG = (
     f"a step is far too long for its motion: taken in parts, down to dt/{round(1 / SMALLEST)}, it ends "
     "elsewhere the shorter they are; use a smaller dt (run.splits tells which steps have many parts)"
@@ -68,9 +70,12 @@ class DivisibleMap(KernelMap):
         q = np.concatenate([before, X[..., : self.nd]], axis=-2)
         rates = np.diff(q, axis=-2) / lengths[..., None]
         turned = (np.abs(np.diff(rates, axis=-2)) * lengths[..., 1:, None]).max(axis=-1, initial=0.0)
-        doubtful = turned > JUMP / 2  # some of these: what decides is a function of the state
+        doubtful = turned > TURNED  # some of these: what decides is a function of the state
         if doubtful.any():
-            v = self._velocity(X[..., :-1, :][doubtful], self.theta)[0][..., 0]
+            theta = self.theta
+            if theta.ndim > 1:
+                theta = np.broadcast_to(theta[:, None], (*doubtful.shape, theta.shape[1]))[doubtful]
+            v = self._velocity(X[..., :-1, :][doubtful], theta)[0][..., 0]
             off = np.abs(rates[..., 1:, :][doubtful] - v).max(axis=-1) * lengths[..., 1:][doubtful]
             doubtful[doubtful] = off > JUMP
         return doubtful

@@ -5,6 +5,8 @@ f = L_q + F (docs/maths/galerkin.md):
 
     Q_i = q_k + h sum_j A_ij V_j,         L_v(Q_i, V_i) = p_k + h sum_j Ab_ij f_j,               (GA 4)
     q_k+1 = q_k + h sum_j b_j V_j,        p_k+1 = p_k + h sum_j b_j f_j.
+
+With constraints f has their impulses, h(Q_i) = 0, and p_k+1 a velocity along them (GA 10), (GA 11).
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ from typing import ClassVar
 import casadi as ca
 import numpy as np
 
+from vioc.compile.programs import Program
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.divisible import DivisibleMap
+from vioc.dynamics.integrators.galerkin_core import source
 from vioc.dynamics.integrators.galerkin_derivatives import GalerkinDerivatives, GalerkinEquations
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
-from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature
+from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature, values
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -30,18 +35,19 @@ from vioc.maps.kernel import shared
 # The last correction of q relative to 1 + |q_k|, over the root of how many there are: a bit above rounding.
 # What it leaves of momenta, which are of one evaluation before, is no drift; 1e-12 saves a tenth of the time.
 CONVERGED = 2e-14
-STALLED = 1e-11  # below it a correction that is not half of the one before is rounding
+STALLED = 1e-11  # below it a correction that is not smaller than the one before is rounding
 GROUPS = 5, 8  # iterations: so many, so often
 MOST = 8  # stages
+NEWTON = 60  # unknowns at most of a Newton method in symbols
 
 
-class GalerkinVI(MechanicalMap):
+class GalerkinVI(DivisibleMap, MechanicalMap):
     """A Galerkin variational integrator: polynomials of stage velocities, and a quadrature of the action.
 
     Parameters
     ----------
     system : System
-        Without constraints, contacts and limits of joints.
+        Without contacts and limits of joints; with holonomic constraints for Lobatto's points alone.
     dt : float
         Time step, s, > 0; several times that of an order-2 rule for the same error.
     stages : int
@@ -54,15 +60,17 @@ class GalerkinVI(MechanicalMap):
     Raises
     ------
     ModelError
-        If an option is wrong, the system has constraints, or the mass matrix is singular (the massless
-        variables are named).
+        If an option is wrong, points do not keep the system's constraints, or the mass matrix is singular
+        (the massless variables are named).
 
     Notes
     -----
     State and input as for `MidpointVI`, x = [q_d, q_k, p, v_k], u = [forces, rho]: inputs are constant over a
     step and kinematic variables move linearly. p is the momentum of the motion itself, without the
     correction of order dt^2 that the midpoint rule's has. One Gauss point is the midpoint rule, two of
-    Lobatto's are Störmer and Verlet's. Steps have no derivatives by their length, so durations are not free.
+    Lobatto's are Störmer and Verlet's, with constraints RATTLE. Constraints and their rates hold at every
+    sample; multipliers are the impulses of a whole step. Steps have no derivatives by their length, so
+    durations are not free.
 
     Examples
     --------
@@ -94,10 +102,10 @@ class GalerkinVI(MechanicalMap):
         self.stages, self.points = int(stages), points
         self.rule: Quadrature = quadrature(points, self.stages)
         super().__init__(system, dt, wrap, tolerance, backend)
-        if self.nm:
+        if self.nm and points != "lobatto":
             raise ModelError(
-                f"{system.name}: GalerkinVI has no constraints, got {system.constraint_names[0]}; use "
-                "MidpointVI, or Composition of it for order 4 and 6"
+                f"{system.name}: points within a step do not keep {system.constraint_names[0]} at its ends; "
+                'use GalerkinVI(..., points="lobatto"), whose order is 2 s - 2'
             )
 
     @property
@@ -114,35 +122,54 @@ class GalerkinVI(MechanicalMap):
 
     @shared
     def stage(self) -> ca.Function:
-        """(q, v, u, t, parameters) -> L_v and f = L_q + F, of the dynamic variables (nd,)."""
+        """(q, v, u, t, parameters, lambda) -> L_v, f = L_q + F - Dh' lambda of dynamic variables, and h."""
         lag, nd = self.lagrangian, self.nd
-        return lag.function("stage", [part(lag.L_v, 0, nd), part(lag.L_q + lag.F, 0, nd)])
+        lam, f = ca.SX.sym("lambda", self.nm), part(lag.L_q + lag.F, 0, nd)
+        if self.nm:
+            f -= lag.Dh[:, :nd].T @ lam
+        return lag.function("stage", [part(lag.L_v, 0, nd), f, ca.densify(lag.h)], [lam])
 
     @shared
-    def _masses(self) -> tuple[ca.Function, ca.Function]:
-        """(q, parameters) -> factors of M; (factors, b) -> M^-1 b."""
-        lag, g = self.lagrangian, self.lagrangian.graph
-        inverse = lag.mass_inverse
-        entries = ca.vertcat(*inverse.entries())
-        w, b = ca.SX.sym("w", entries.numel()), ca.SX.sym("b", self.nd)
-        solved = vec.column(inverse.with_entries(ca.vertsplit(w)).solve(ca.vertsplit(b)))
-        factors = ca.Function("factors", [g.q_vector, g.parameters], [entries], OPTIONS)
-        return factors, ca.Function("solve", [w, b], [solved], OPTIONS)
+    def _masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
+        """(q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y with some x
+        of M x + Dh' y = a, Dh x = b.
+        """
+        lag, g, nd = self.lagrangian, self.lagrangian.graph, self.nd
+        entries = ca.vertcat(*lag.saddle.entries())
+        w, a, y = ca.SX.sym("w", entries.numel()), ca.SX.sym("a", nd), ca.SX.sym("y", self.nm)
+        saddle = lag.saddle.with_entries(ca.vertsplit(w))
+        x = vec.column(saddle.D.solve(ca.vertsplit(a)))
+        for i, column in enumerate(saddle.Y):
+            x += y[i] * vec.column(column)
+        solved = saddle.solve(ca.vertsplit(a), ca.vertsplit(y) if self.nm else [])[1]
+        return (
+            ca.Function("factors", [g.q_vector, g.parameters], [entries], OPTIONS),
+            ca.Function("solve", [w, a, y], [x], OPTIONS),
+            ca.Function("pushes", [w, a, y], [vec.column(solved)], OPTIONS),
+        )
+
+    @property
+    def _unknowns(self) -> int:
+        """Of a step: the stages' velocities, and the multipliers of all but the last."""
+        return self.stages * self.nd + (self.stages - 1) * self.nm
 
     @shared
     def _iterate(self) -> ca.Function:
-        """(V, x, u, t, dt, parameters, factors) -> V, (x_next, V), last correction; V = (V_1, ..., V_s).
+        """(z, x, u, t, dt, parameters, factors) -> z, (x_next, z), last correction.
 
-        The mass matrix at one point stands for the derivative of all stages (GA 6).
+        z are V_1 to V_s and lambda_1 to lambda_s-1, whose impulses alone are in x_next.
+
+        The mass matrix and Dh at one point stand for the derivatives of all stages (GA 6), (GA 12).
         """
-        rule, nd, nq, nf, s = self.rule, self.nd, self.nq, len(self.system.inputs), self.stages
-        factorize, solve = self._masses
-        columns, x, u = ca.SX.sym("V", nd * s), ca.SX.sym("x", self.nx), ca.SX.sym("u", self.nu)
+        rule, nd, nq, nf, nm, s = self.rule, self.nd, self.nq, len(self.system.inputs), self.nm, self.stages
+        factorize, solve, pushes = self._masses
+        z, x, u = ca.SX.sym("z", self._unknowns), ca.SX.sym("x", self.nx), ca.SX.sym("u", self.nu)
         t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(self.parameters))
         factors = ca.SX.sym("factors", factorize.numel_out(0))
         q0, p = part(x, 0, nq), part(x, nq, nq + nd)
         q_d, q_k, rho, forces = part(q0, 0, nd), part(q0, nd), part(u, nf), part(u, 0, nf)
-        rates, V = (rho - q_k) / dt, ca.reshape(columns, nd, s)
+        rates, V = (rho - q_k) / dt, ca.reshape(z[: s * nd], nd, s)
+        lam = ca.reshape(z[s * nd :], nm, s - 1)
         Q = ca.repmat(q_d, 1, s) + dt * V @ ca.DM(rule.A).T
         found = [
             self.stage(
@@ -151,26 +178,53 @@ class GalerkinVI(MechanicalMap):
                 forces,
                 t + rule.c[i] * dt,
                 theta,
+                lam[:, i] if i < s - 1 else ca.SX.zeros(nm),
             )
             for i in range(s)
         ]
-        momenta, f = (ca.horzcat(*column) for column in zip(*found, strict=True))
-        left = momenta - ca.repmat(p, 1, s) - dt * f @ ca.DM(rule.Ab).T
-        by = ca.horzcat(*(solve(factors, left[:, i]) for i in range(s)))
+        momenta, f, h = (ca.horzcat(*column) for column in zip(*found, strict=True))
+        left, Ab = momenta - ca.repmat(p, 1, s) - dt * f @ ca.DM(rule.Ab).T, rule.Ab[:, :-1]
+        impulses = ca.SX.zeros(nm, s)  # by corrections of lambda
+        if nm:
+            along = left @ ca.DM(rule.A).T
+            y = ca.horzcat(*(pushes(factors, along[:, i], h[:, i] / dt) for i in range(1, s)))
+            impulses = y @ ca.DM(Ab @ np.linalg.inv(rule.A[1:] @ Ab)).T
+            lam = lam - y @ ca.DM(np.linalg.inv(rule.A[1:] @ Ab)).T / dt
+        by = ca.horzcat(*(solve(factors, left[:, i], impulses[:, i]) for i in range(s)))
         V = V - by
         q1 = ca.vertcat(q_d + dt * V @ ca.DM(rule.b), rho)
-        after = ca.vertcat(q1, p + dt * f @ ca.DM(rule.b), rates, ca.vec(V))
+        z_next = ca.vertcat(ca.vec(V), ca.vec(lam))
+        after = ca.vertcat(q1, p + dt * f @ ca.DM(rule.b), rates, z_next)
         error = ca.norm_2(ca.vec(dt * by / ca.repmat(1 + ca.fabs(q_d), 1, s)))
-        args = [columns, x, u, t, dt, theta, factors]
-        return ca.Function("iterate", args, [ca.vec(V), after, error], OPTIONS)
+        args = [z, x, u, t, dt, theta, factors]
+        return ca.Function("iterate", args, [z_next, after, error], OPTIONS)
 
     @shared
     def _kernel(self) -> ca.Function:
         return self._from(_repeated(self._iterate, CONVERGED * np.sqrt(self.stages * self.nd)))
 
+    def _program(self, feedback: bool, robust: bool = False) -> Program:
+        if feedback or robust or "step" in self._programs:
+            return super()._program(feedback, robust)
+        self._programs["step"] = self.backend.program(lambda: self._kernel, "step", self._source)
+        return self._programs["step"]
+
+    def _source(self) -> str | None:
+        tolerance = CONVERGED * np.sqrt(self.stages * self.nd)
+        if self.nm:
+            return None
+        factors, solve, _ = self._masses
+        most = int(np.prod(GROUPS))
+        return source(self, self.stage, factors, solve, CONVERGED=tolerance, STALLED=STALLED, MOST=most)
+
     @shared
-    def _robust_kernel(self) -> ca.Function:
-        """By Newton's method on all stages at once, for steps so fast that (GA 6) does not contract."""
+    def _robust_kernel(self) -> ca.Function | None:
+        """By Newton's method on all stages at once, for steps so fast that (GA 6) does not contract.
+
+        None where its matrix would take a compiler minutes: `rescued` does the same on numbers.
+        """
+        if self.stages * self.nd > NEWTON:
+            return None
         columns, *_ = args = self._iterate.sx_in()
         then, *rest = self._iterate(*args)
         residual = ca.Function("residual", args, [columns - then, *rest], OPTIONS)
@@ -181,29 +235,53 @@ class GalerkinVI(MechanicalMap):
         return self._from(ca.Function("newton", given, root(*given)[1:]))
 
     def _from(self, solved: ca.Function) -> ca.Function:
-        """The carry is x, then the stages' velocities of the step before: the polynomial through them goes on
-        as this step's first guess.
+        """The carry is x, then the stages' velocities and multipliers of the step before: the polynomials
+        through them go on as this step's first guess.
         """
-        rule, nd, nq, nf, s = self.rule, self.nd, self.nq, len(self.system.inputs), self.stages
-        carry, u = ca.MX.sym("carry", self.nx + s * nd), ca.MX.sym("u", self.nu)
+        rule, nd, nq, nf, s, nm = self.rule, self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
+        carry, u = ca.MX.sym("carry", self.nx + self._unknowns), ca.MX.sym("u", self.nu)
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(self.parameters))
-        x, before = carry[: self.nx], ca.reshape(carry[self.nx :], nd, s)
-        guess = before @ ca.DM(rule.values(1 + rule.c)).T
+        x, z = carry[: self.nx], carry[self.nx :]
+        guess = ca.reshape(z[: s * nd], nd, s) @ ca.DM(rule.values(1 + rule.c)).T
         half = ca.DM(rule.values(np.array([0.5]))) @ ca.DM(rule.A)  # of V in the middle's configuration
         middle = ca.vertcat(x[:nd] + dt * guess @ half.T, (part(x, nd, nq) + part(u, nf)) / 2)
         factors = self._masses[0](middle, theta)
+        if nm:
+            ahead = ca.DM(values(rule.c[:-1], 1 + rule.c[:-1]))
+            guess = ca.vertcat(ca.vec(guess), ca.vec(ca.reshape(z[s * nd :], nm, s - 1) @ ahead.T))
         after, error = solved(ca.vec(guess), x, u, t, dt, theta, factors)
-        return ca.Function("step", [carry, u, t, dt, theta], [after, ca.MX(0, 1), error])
+        if not nm:
+            return ca.Function("step", [carry, u, t, dt, theta], [after, ca.MX(0, 1), error])
+        p, impulse = ca.vertsplit(self._end(after[: self.nx], theta), [0, nd, nd + nm])
+        lam = ca.reshape(after[self.nx + s * nd :], nm, s - 1)
+        impulse += dt * lam @ ca.DM(rule.b[:-1])
+        after = ca.vertcat(after[:nq], p, after[nq + nd :])
+        return ca.Function("step", [carry, u, t, dt, theta], [after, impulse, error])
+
+    @shared
+    def _end(self) -> ca.Function:
+        """(x_next, parameters) -> p_k+1, with velocities along the constraints, and the impulse that made
+        them so (GA 11).
+        """
+        x, theta, nd, nq = self.symbols.x, self.symbols.parameters, self.nd, self.nq
+        impulse = vec.part(self._tangent_velocity, nd)
+        along = self.constraint(vec.part(x, 0, nq), theta)[1][:, :nd].T @ impulse
+        return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)], OPTIONS)
 
     def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
         v = self.velocities(x)
         v = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
-        return np.concatenate([x, *[v] * self.stages], axis=-1)
+        pushes = np.zeros((*x.shape[:-1], (self.stages - 1) * self.nm))
+        return np.concatenate([x, *[v] * self.stages, pushes], axis=-1)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         equations = GalerkinEquations(self._derivatives, x, u, t, self.theta)
         found = solve_step(equations, k, t, dt, self.tolerance)
-        return equations.end(found.z, dt), found.multipliers
+        return equations.end(found.z, dt)
+
+    def _doubts(self, carry, X, lengths, multipliers) -> np.ndarray:
+        """None: a step of high order may turn far. What has no solution is taken in parts."""
+        return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
 
     # -- derivatives ------------------------------------------------------------------------------
 
@@ -211,11 +289,11 @@ class GalerkinVI(MechanicalMap):
     def _derivatives(self) -> GalerkinDerivatives:
         return GalerkinDerivatives(self)
 
-    def first(self, steps: Steps) -> Linearization:
+    def _linearize_steps(self, steps: Steps) -> Linearization:
         return self._derivatives.first(steps, self.theta)
 
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(steps, self.theta, Z)
+    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.second(steps, self.theta, Z, zeta)
 
 
 def _repeated(iterate: ca.Function, tolerance: float) -> ca.Function:
@@ -230,7 +308,7 @@ def _repeated(iterate: ca.Function, tolerance: float) -> ca.Function:
     context = args[1:]
     keep = ca.Function("keep", [*state, *context], state)
     found = ca.Function("once", [*state, *context], [*iterate(y, *context), error])
-    goes = ca.logic_and(error > tolerance, ca.logic_or(error < 0.5 * before, error > STALLED))
+    goes = ca.logic_and(error > tolerance, ca.logic_or(error < 0.9 * before, error > STALLED))
     for count in GROUPS:  # what was found that many times, if at all
         either = ca.Function.if_else("either", found, keep)
         maybe = ca.Function("maybe", [*state, *context], either(goes, *state, *context))

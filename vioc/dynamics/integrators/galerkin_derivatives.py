@@ -1,9 +1,9 @@
 """Exact first and second derivatives of Galerkin steps, for whole trajectories at once.
 
-A stage's values m_i = L_v and f_i depend on y_i = (Q_i, V_i, forces, parameters), which is linear in what a
-step depends on, s = (x, u, parameters), and in the stages' velocities V. CasADi differentiates (m, f) once
-and twice; the rest runs on stacks of matrices, the second order by the adjoint of the stages' equations
-(docs/maths/galerkin.md).
+At a point of a step are evaluated o = (L_v, f, h, Dh v), functions of y = (Q, V, forces, parameters, lambda).
+y is linear in what a step depends on, s = (x, u, parameters), and in its unknowns w; a step's equations are
+linear in o, w and s, and so is what it leads to. CasADi differentiates o once and twice; the rest runs on
+stacks of matrices, the second order by the adjoint of the equations (docs/maths/galerkin.md).
 """
 
 from __future__ import annotations
@@ -24,80 +24,105 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.galerkin import GalerkinVI
 
 
-class Stages(NamedTuple):
-    """N steps at stage velocities V: stacks over steps, then stages.
+class Points(NamedTuple):
+    """What N steps evaluate, at P points each: their stages, and with constraints their end.
 
     Attributes
     ----------
-    args : list of arrays (N s, ...)
-        What stages are evaluated at.
-    m, f : (N, s, nd)
-    m_y, f_y : (N, s, nd, ny)
-        By y = (Q, V, forces, parameters).
-    y_s : (N, s, ny, ns)
-        At fixed V.
-    S : (N, s nd, s nd)
-        Of the stages' equations, by V.
+    args : list of arrays (N P, ...)
+        What points are evaluated at.
+    o : (N, P, no)
+    o_y : (N, P, no, ny)
+    o_w : (N, P, no, nw)
+        By all unknowns.
+    y_s : (N, P, ny, ns)
+        At fixed unknowns.
     """
 
     args: list[np.ndarray]
-    m: np.ndarray
-    f: np.ndarray
-    m_y: np.ndarray
-    f_y: np.ndarray
+    o: np.ndarray
+    o_y: np.ndarray
+    o_w: np.ndarray
     y_s: np.ndarray
-    S: np.ndarray
 
 
 class GalerkinDerivatives:
-    """Derivatives of the steps of a `GalerkinVI`."""
+    """Derivatives of the steps of a `GalerkinVI`.
+
+    Unknown are w = (V_1, ..., V_s; lambda_1, ..., lambda_s; v), the last two with constraints, v the velocity
+    at the step's end.
+    """
 
     def __init__(self, f: GalerkinVI):
         self.f, lag, g = f, f.lagrangian, f.lagrangian.graph
-        nd, ny = f.nd, 2 * f.nq + len(f.system.inputs) + len(f.parameters)
-        y = ca.vertcat(g.q_vector, g.v_vector, g.u_vector, g.parameters)
-        m, force = part(lag.L_v, 0, nd), part(lag.L_q + lag.F, 0, nd)
+        nd, nm, nq, s = f.nd, f.nm, f.nq, f.stages
+        self.ny = 2 * nq + len(f.system.inputs) + len(f.parameters) + nm
+        self.points = s + (nm > 0)
+        self.nw = s * nd + s * nm + nd * (nm > 0)
+        lam = ca.SX.sym("lambda", nm)
+        y = ca.vertcat(g.q_vector, g.v_vector, g.u_vector, g.parameters, lam)
+        m, force = part(lag.L_v, 0, nd), part(lag.F, 0, nd)
+        if nm:
+            force -= lag.Dh[:, :nd].T @ lam
         K, C, M = (ca.densify(block) for block in lag.second)
-        rest = ca.jacobian(lag.F, y)[:nd, :]
-        rest[:, : 2 * f.nq] += ca.horzcat(K, C.T)[:nd, :]
-        rest[:, 2 * f.nq :] += ca.jacobian(lag.L_q, y[2 * f.nq :])[:nd, :]
-        m_y = ca.horzcat(C[:nd, :], M[:nd, :], ca.jacobian(m, y[2 * f.nq :]))
-        outputs = [ca.densify(e) for e in (m, force, m_y, rest)]
-        self._first = Evaluator(f.backend.program(lambda: lag.function("stages", outputs), "stages"))
-        mu, nu = ca.SX.sym("mu", nd), ca.SX.sym("nu", nd)
+        f_y = ca.jacobian(force, y)
+        f_y[:, : 2 * nq] += ca.horzcat(K, C.T)[:nd, :]
+        f_y[:, 2 * nq :] += ca.jacobian(lag.L_q, y[2 * nq :])[:nd, :]
+        m_y = ca.horzcat(C[:nd, :], M[:nd, :], ca.jacobian(m, y[2 * nq :]))
+        kept = ca.vertcat(lag.h, lag.Dh @ g.v_vector)
+        o = ca.vertcat(m, force + part(lag.L_q, 0, nd), kept)
+        o_y = ca.vertcat(m_y, f_y, ca.jacobian(kept, y))
+        outputs = [ca.densify(e) for e in (o, o_y)]
+        self._first = Evaluator(f.backend.program(lambda: lag.function("points", outputs, [lam]), "points"))
+        weights = ca.SX.sym("weights", o.numel())
 
         def second() -> ca.Function:
-            H = ca.hessian(ca.dot(mu, m) + ca.dot(nu, force), y)[0]
-            return ca.Function("stages_second", [*lag.state_args, mu, nu], [ca.densify(H)], OPTIONS)
+            H = ca.hessian(ca.dot(weights, o), y)[0]
+            return ca.Function("points_second", [*lag.state_args, lam, weights], [ca.densify(H)], OPTIONS)
 
-        self._second, self.ny = Evaluator(f.backend.program(second, "stages_second")), ny
+        self._second = Evaluator(f.backend.program(second, "points_second"))
+
+    # -- unknowns -----------------------------------------------------------------------------------
+
+    def split(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """V (N, s, nd, ...), lambda (N, s, nm, ...), v (N, 0 or nd, ...) of w (N, nw, ...)."""
+        f, n, more = self.f, len(w), w.shape[2:]
+        a, b = f.stages * f.nd, f.stages * (f.nd + f.nm)
+        return (
+            w[:, :a].reshape(n, f.stages, f.nd, *more),
+            w[:, a:b].reshape(n, f.stages, f.nm, *more),
+            w[:, b:],
+        )
 
     def solved(self, steps: Steps, theta: np.ndarray) -> np.ndarray:
-        """Stage velocities (N, s, nd) of solved steps: Newton's method from the polynomial of slopes.
+        """Unknowns (N, nw) of solved steps: Newton's method from their slopes.
 
         Raises
         ------
         StepError
             Where it does not end.
         """
-        f, n, s = self.f, len(steps), self.f.stages
-        h = steps.h[:, None, None]
-        V = np.broadcast_to(((steps.x1 - steps.x0)[:, None, : f.nd]) / h, (n, s, f.nd)).copy()
-        scale = h[..., 0] / (1 + np.abs(steps.x0[:, : f.nd]).max(axis=1, initial=0.0))[:, None]
+        f, n = self.f, len(steps)
+        h = steps.h[:, None]
+        w = np.zeros((n, self.nw))
+        V, _, v = self.split(w)
+        V[:] = ((steps.x1 - steps.x0)[:, None, : f.nd]) / h[..., None]
+        v[:] = ((steps.x1 - steps.x0)[:, : f.nd])[:, : v.shape[1]] / h
+        scale = h / (1 + np.abs(steps.x0[:, : f.nd]).max(axis=1, initial=0.0))[:, None]
         last = np.inf
         for _ in range(30):
-            at = self.at(steps, theta, V)
+            at = self.at(steps, theta, w)
             left = self.residual(steps, at)
             try:
-                by = np.linalg.solve(at.S, left.reshape(n, -1, 1)).reshape(V.shape)
+                by = np.linalg.solve(self.left(steps.h, at.o_w), left[..., None])[..., 0]
             except np.linalg.LinAlgError:
                 break
-            V -= by
-            moved = (np.abs(by).max(axis=(1, 2), initial=0.0) * scale[:, 0]).max(initial=0.0)
+            w -= by
+            moved = (np.abs(by[:, : f.stages * f.nd]).max(axis=1, initial=0.0) * scale[:, 0]).max(initial=0.0)
             if moved <= 1e-13 or (moved <= 1e-9 and moved >= 0.5 * last):
-                return V
+                return w
             last = moved
-        i = int(np.argmax(np.abs(left).max(axis=(1, 2))))
+        i = int(np.argmax(np.abs(left).max(axis=1)))
         raise StepError(
             f"step {int(steps.k[i])}: the stages of a solved step were not found again; use a smaller dt",
             int(steps.k[i]),
@@ -105,78 +130,128 @@ class GalerkinDerivatives:
             "no convergence",
         )
 
-    def at(self, steps: Steps, theta: np.ndarray, V: np.ndarray) -> Stages:
-        """Values and derivatives of the stages."""
-        f, rule, n, s = self.f, self.f.rule, len(steps), self.f.stages
-        nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
+    # -- what a step evaluates ----------------------------------------------------------------------
+
+    def at(self, steps: Steps, theta: np.ndarray, w: np.ndarray) -> Points:
+        """Values and derivatives of the points."""
+        f, rule, n, s, P = self.f, self.f.rule, len(steps), self.f.stages, self.points
+        nq, nd, nf, nm = f.nq, f.nd, len(f.system.inputs), f.nm
+        V, lam, v = self.split(w)
         h = steps.h[:, None, None]
+        A = np.concatenate([rule.A, rule.b[None]])[:P]
+        c = np.append(rule.c, 1.0)[:P]
         q0, rho = steps.x0[:, :nq], steps.u[:, nf:]
-        Q, W = np.empty((n, s, nq)), np.empty((n, s, nq))
-        Q[:, :, :nd] = q0[:, None, :nd] + h * (rule.A @ V)
-        Q[:, :, nd:] = q0[:, None, nd:] + rule.c[:, None] * (rho - q0[:, nd:])[:, None]
-        W[:, :, :nd], W[:, :, nd:] = V, ((rho - q0[:, nd:]) / steps.h[:, None])[:, None]
-        t = steps.t[:, None] + rule.c * steps.h[:, None]
-        forces = np.repeat(steps.u[:, :nf], s, axis=0)
-        args = [Q.reshape(n * s, nq), W.reshape(n * s, nq), forces, t.reshape(-1, 1), theta]
-        m, force, m_y, f_y = self._first(*args)
-        m, force = m.reshape(n, s, nd), force.reshape(n, s, nd)
-        m_y, f_y = m_y.reshape(n, s, nd, -1), f_y.reshape(n, s, nd, -1)
+        Q, W, pushes = np.empty((n, P, nq)), np.empty((n, P, nq)), np.zeros((n, P, nm))
+        Q[:, :, :nd] = q0[:, None, :nd] + h * (A @ V)
+        Q[:, :, nd:] = q0[:, None, nd:] + c[:, None] * (rho - q0[:, nd:])[:, None]
+        W[:, :s, :nd], W[:, :, nd:] = V, ((rho - q0[:, nd:]) / steps.h[:, None])[:, None]
+        W[:, s:, :nd] = v.reshape(n, P - s, nd)
+        pushes[:, :s] = lam
+        t = steps.t[:, None] + c * steps.h[:, None]
+        forces = np.repeat(steps.u[:, :nf], P, axis=0)
+        args = [Q.reshape(n * P, nq), W.reshape(n * P, nq), forces, t.reshape(-1, 1), theta]
+        args.append(pushes.reshape(n * P, nm))
+        o, o_y = self._first(*args)
+        o, o_y = o.reshape(n, P, -1), o_y.reshape(n, P, -1, self.ny)
 
         ns = f.nx + f.nu + len(theta)
-        y_s, k = np.zeros((n, s, self.ny, ns)), np.arange(f.nk)
+        y_s, k = np.zeros((n, P, self.ny, ns)), np.arange(f.nk)
         y_s[:, :, np.arange(nd), np.arange(nd)] = 1.0
         of_k, of_rho = nd + k, f.nx + nf + k
-        y_s[:, :, nd + k[:, None], of_k[:, None]] = (1 - rule.c)[:, None, None]
-        y_s[:, :, nd + k[:, None], of_rho[:, None]] = rule.c[:, None, None]
+        y_s[:, :, nd + k[:, None], of_k[:, None]] = (1 - c)[:, None, None]
+        y_s[:, :, nd + k[:, None], of_rho[:, None]] = c[:, None, None]
         y_s[:, :, nq + nd + k, of_k] = -1 / h
         y_s[:, :, nq + nd + k, of_rho] = 1 / h
         y_s[:, :, 2 * nq + np.arange(nf), f.nx + np.arange(nf)] = 1.0
         tail = np.arange(len(theta))
         y_s[:, :, 2 * nq + nf + tail, f.nx + f.nu + tail] = 1.0
 
-        by_m, by_f = (self._by_velocities(e, h) for e in (m_y, f_y))  # (N, s, nd, s, nd)
-        S = by_m - h[..., None, None] * np.einsum("il,nlajb->niajb", rule.Ab, by_f)
-        return Stages(args, m, force, m_y, f_y, y_s, S.reshape(n, s * nd, s * nd))
+        by_V = h[..., None, None] * np.einsum("ij,niab->niajb", A, o_y[..., :nd])
+        by_lam, i = np.zeros((n, P, o.shape[2], s, nm)), np.arange(s)
+        by_V[:, i, :, i] += np.swapaxes(o_y[:, :s, :, nq : nq + nd], 0, 1)
+        by_lam[:, i, :, i] = np.swapaxes(o_y[:, :s, :, self.ny - nm :], 0, 1)
+        by_v = np.zeros((n, P, o.shape[2], v.shape[1]))
+        by_v[:, s:] = o_y[:, s:, :, nq : nq + v.shape[1]]
+        o_w = np.concatenate([e.reshape(n, P, o.shape[2], -1) for e in (by_V, by_lam, by_v)], axis=3)
+        return Points(args, o, o_y, o_w, y_s)
 
-    def _by_velocities(self, e_y: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """Derivatives of stages' values by all V, (N, s, nd, s, nd)."""
-        nq, nd, rule = self.f.nq, self.f.nd, self.f.rule
-        found = h[..., None, None] * np.einsum("ij,niab->niajb", rule.A, e_y[..., :nd])
-        i = np.arange(self.f.stages)
-        found[:, i, :, i] += np.swapaxes(e_y[..., nq : nq + nd], 0, 1)
+    def _parts(self, o: np.ndarray) -> list[np.ndarray]:
+        """m, f, h and Dh v of o (N, P, no, ...)."""
+        nd, nm = self.f.nd, self.f.nm
+        return np.split(o, np.cumsum([nd, nd, nm]), axis=2)
+
+    def left(self, h: np.ndarray, o: np.ndarray) -> np.ndarray:
+        """The share of o (N, P, no, ...) in a step's equations (N, nw, ...).
+
+        Those of the stages; h at all but the first; at the end the momentum's, and Dh v.
+        """
+        rule, s, n = self.f.rule, self.f.stages, len(o)
+        m, f, kept, along = self._parts(o)
+        by = h.reshape(-1, *[1] * (o.ndim - 1))
+        rows = [m[:, :s] - by * np.einsum("ij,nj...->ni...", rule.Ab, f[:, :s])]
+        if self.f.nm:
+            gained = by * np.einsum("j,nj...->n...", rule.b, f[:, :s])[:, None]
+            rows += [kept[:, 1:s], m[:, s:] - gained, along[:, s:]]
+        return np.concatenate([r.reshape(n, -1, *o.shape[3:]) for r in rows], axis=1)
+
+    def weights(self, h: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        """Weights of o (N, P, no) in mu . `left`, mu (N, nw)."""
+        rule, s, nd, nm, n = self.f.rule, self.f.stages, self.f.nd, self.f.nm, len(mu)
+        found = np.zeros((n, self.points, 2 * (nd + nm)))
+        m, f, kept, along = self._parts(found)
+        of_stages, of_kept, of_end, of_along = np.split(
+            mu, np.cumsum([s * nd, (s - 1) * nm, nd * (nm > 0)]), axis=1
+        )
+        m[:, :s] = of_stages.reshape(n, s, nd)
+        f[:, :s] = -h[:, None, None] * np.einsum("ij,nia->nja", rule.Ab, m[:, :s])
+        if nm:
+            kept[:, 1:s], along[:, s], m[:, s] = of_kept.reshape(n, s - 1, nm), of_along, of_end
+            f[:, :s] -= h[:, None, None] * rule.b[:, None] * of_end[:, None]
         return found
 
-    def residual(self, steps: Steps, at: Stages) -> np.ndarray:
-        """What the stages' equations leave (N, s, nd)."""
-        f = self.f
-        p = steps.x0[:, None, f.nq : f.nq + f.nd]
-        return at.m - p - steps.h[:, None, None] * (f.rule.Ab @ at.f)
+    def residual(self, steps: Steps, at: Points) -> np.ndarray:
+        """What the equations leave (N, nw)."""
+        f, left = self.f, self.left(steps.h, at.o)
+        p, s, nd = steps.x0[:, f.nq : f.nq + f.nd], f.stages, f.nd
+        left[:, : s * nd] -= np.tile(p, (1, s))
+        if f.nm:
+            left[:, -nd - f.nm : -f.nm] -= p
+        return left
 
-    def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Stages, np.ndarray, np.ndarray]:
-        """The stages, all of y by s (N, s, ny, ns) with V(s), and the derivative of x_next (N, nx, ns)."""
+    # -- derivatives --------------------------------------------------------------------------------
+
+    def _chained(self, steps: Steps, theta: np.ndarray) -> tuple[Points, np.ndarray, np.ndarray, np.ndarray]:
+        """The points, the equations' derivative by w (N, nw, nw), all of y by s (N, P, ny, ns), and x_next,
+        then the multipliers, by s (N, nx + nm, ns).
+        """
         f, rule = self.f, self.f.rule
-        n, s, nq, nd = len(steps), f.stages, f.nq, f.nd
+        n, s, nq, nd, nm, P = len(steps), f.stages, f.nq, f.nd, f.nm, self.points
         h = steps.h[:, None, None]
         at = self.at(steps, theta, self.solved(steps, theta))
         momentum = np.zeros((nd, at.y_s.shape[3]))
         momentum[:, nq : nq + nd] = np.eye(nd)
-        f_s = at.f_y @ at.y_s
-        right = at.m_y @ at.y_s - momentum - h[..., None] * np.einsum("ij,njas->nias", rule.Ab, f_s)
+        matrix, right = self.left(steps.h, at.o_w), self.left(steps.h, at.o_y @ at.y_s)
+        right[:, : s * nd] -= np.tile(momentum, (s, 1))
+        if nm:
+            right[:, -nd - nm : -nm] -= momentum
         try:
-            V_s = -np.linalg.solve(at.S, right.reshape(n, s * nd, -1)).reshape(n, s, nd, -1)
+            w_s = -np.linalg.solve(matrix, right)
         except np.linalg.LinAlgError:
-            i = int(np.argmax([np.linalg.cond(S) for S in at.S]))
+            i = int(np.argmax([np.linalg.cond(S) for S in matrix]))
             raise StepError(
                 f"step {int(steps.k[i])}: the stages' equations are singular; use a smaller dt",
                 int(steps.k[i]),
                 np.nan,
                 "singular M",
             ) from None
-        y = at.y_s.copy()
-        y[:, :, :nd] += h[..., None] * np.einsum("ij,njas->nias", rule.A, V_s)
-        y[:, :, nq : nq + nd] += V_s
-        f_s = at.f_y @ y
-        after, k = np.zeros((n, f.nx, y.shape[3])), np.arange(f.nk)
+        V_s, lam_s, v_s = self.split(w_s)
+        y, A = at.y_s.copy(), np.concatenate([rule.A, rule.b[None]])[:P]
+        y[:, :, :nd] += h[..., None] * np.einsum("ij,njas->nias", A, V_s)
+        y[:, :s, nq : nq + nd] += V_s
+        y[:, s:, nq : nq + nd] += v_s.reshape(n, P - s, nd, y.shape[3])
+        y[:, :s, self.ny - nm :] += lam_s
+        f_s = at.o_y[:, :s, nd : 2 * nd] @ y[:, :s]
+        after, k = np.zeros((n, f.nx + nm, y.shape[3])), np.arange(f.nk)
         rho = f.nx + len(f.system.inputs) + k
         after[:, np.arange(nd), np.arange(nd)] = 1.0
         after[:, :nd] += h * np.einsum("j,njas->nas", rule.b, V_s)
@@ -184,56 +259,66 @@ class GalerkinDerivatives:
         after[:, nq : nq + nd] = momentum + h * np.einsum("j,njas->nas", rule.b, f_s)
         after[:, nq + nd + k, rho] = 1 / h[:, 0]
         after[:, nq + nd + k, nd + k] = -1 / h[:, 0]
-        return at, y, after
+        after[:, f.nx :] = h * np.einsum("j,njas->nas", rule.b, lam_s)
+        return at, matrix, y, after
 
     def first(self, steps: Steps, theta: np.ndarray) -> Linearization:
-        after = self._chained(steps, theta)[2]
-        return Linearization.of(after, np.zeros((len(steps), 0, after.shape[2])), self.f.nu)
+        after, nx = self._chained(steps, theta)[-1], self.f.nx
+        return Linearization.of(after[:, :nx], after[:, nx:], self.f.nu)
 
-    def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray) -> SecondOrder:
-        """Hessian of Z . x_k+1: along dy/ds, that of mu . m + nu . f with the adjoint (GA 8)."""
+    def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        """Hessian of Z . x_k+1 + zeta . multipliers: that of o by the adjoint's weights, along y_s (GA 9)."""
         f, rule = self.f, self.f.rule
-        n, s, nq, nd = len(steps), f.stages, f.nq, f.nd
-        at, y, _ = self._chained(steps, theta)
-        h = steps.h[:, None, None]
-        of_f = h * rule.b[:, None] * Z[:, None, nq : nq + nd]  # (N, s, nd): weights of f in Z . x_next
-        direct = np.einsum("nia,niajb->njb", of_f, self._by_velocities(at.f_y, h))
-        direct += h * rule.b[:, None] * Z[:, None, :nd]
-        mu = -np.linalg.solve(np.swapaxes(at.S, 1, 2), direct.reshape(n, s * nd, 1)).reshape(n, s, nd)
-        nu = of_f - h * np.einsum("ij,nia->nja", rule.Ab, mu)
-        H = self._second(*at.args, mu.reshape(n * s, nd), nu.reshape(n * s, nd))[0]
-        H = H.reshape(n, s, self.ny, self.ny)
+        n, s, nq, nd, P = len(steps), f.stages, f.nq, f.nd, self.points
+        at, matrix, y, _ = self._chained(steps, theta)
+        by = steps.h[:, None, None] * rule.b[:, None]
+        weights = np.zeros(at.o.shape)
+        weights[:, :s, nd : 2 * nd] = by * Z[:, None, nq : nq + nd]
+        direct = np.einsum("npo,npow->nw", weights, at.o_w)
+        of_V, of_lam, _ = self.split(direct)
+        of_V += by * Z[:, None, :nd]
+        of_lam += by * zeta[:, None]
+        mu = -np.linalg.solve(np.swapaxes(matrix, 1, 2), direct[..., None])[..., 0]
+        weights += self.weights(steps.h, mu)
+        H = self._second(*at.args, weights.reshape(n * P, -1))[0].reshape(n, P, self.ny, self.ny)
         whole = (np.swapaxes(y, 2, 3) @ H @ y).sum(axis=1)
         return SecondOrder.of(whole, f.ndx, f.nu)
 
 
 class GalerkinEquations(Equations):
-    """The equations of the step of a `GalerkinVI` from x under u at time t, for h V (s nd,)."""
+    """The equations of the step of a `GalerkinVI` from x under u at time t, for h V, h^2 lambda and h v."""
 
     def __init__(self, of: GalerkinDerivatives, x: np.ndarray, u: np.ndarray, t: float, theta: np.ndarray):
         self.of, self.x, self.u, self.t, self.theta = of, x, u, t, theta
-        self.start = np.zeros(of.f.stages * of.f.nd)
+        self.start = np.zeros(of.nw)
 
-    def _at(self, z: np.ndarray, dt: float) -> tuple[Steps, Stages]:
+    def _at(self, z: np.ndarray, dt: float) -> tuple[Steps, Points, np.ndarray]:
         one = self.x[None], self.x[None], self.u[None], np.zeros((1, 0))
         steps = Steps(*one, np.array([self.t]), np.array([dt]), np.zeros(1, int))
-        return steps, self.of.at(steps, self.theta, z.reshape(1, self.of.f.stages, -1) / dt)
+        size = np.full((1, self.of.nw), 1 / dt)
+        self.of.split(size)[1][:] = 1 / dt**2
+        w = z * size
+        return steps, self.of.at(steps, self.theta, w), size[0]
 
     def __call__(self, z: np.ndarray, dt: float) -> Iterate:
-        steps, at = self._at(z, dt)
-        f, matrix = self.of.f, at.S[0] / dt
-        size = np.tile(1 + np.abs(self.x[: f.nd]), f.stages)
+        steps, at, by = self._at(z, dt)
+        f, matrix = self.of.f, self.of.left(steps.h, at.o_w)[0] * by
+        V, lam, v = (a[0] for a in self.of.split(np.ones((1, self.of.nw))))
+        V *= 1 + np.abs(self.x[: f.nd])
+        v *= (1 + np.abs(self.x[: f.nd]))[: len(v)]
+        size = np.concatenate([V.ravel(), lam.ravel(), v])
         scale = np.abs(np.diag(matrix)) * size
         scale = np.where(scale > 0, scale, np.abs(matrix) @ size + 1e-300)
-        return Iterate(self.of.residual(steps, at).ravel(), matrix, scale)
+        return Iterate(self.of.residual(steps, at)[0], matrix, scale)
 
-    def end(self, z: np.ndarray, dt: float) -> np.ndarray:
-        """x_k+1."""
-        f, (_, at) = self.of.f, self._at(z, dt)
-        V, rho = z.reshape(f.stages, -1) / dt, self.u[len(f.system.inputs) :]
-        q = self.x[: f.nd] + dt * f.rule.b @ V
-        p = self.x[f.nq : f.nq + f.nd] + dt * f.rule.b @ at.f[0]
-        return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / dt])
+    def end(self, z: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray]:
+        """x_k+1, and the multipliers."""
+        f, (_, at, size) = self.of.f, self._at(z, dt)
+        V, lam, _ = (a[0] for a in self.of.split((z * size)[None]))
+        rho, b = self.u[len(f.system.inputs) :], dt * f.rule.b
+        q = self.x[: f.nd] + b @ V
+        p = self.x[f.nq : f.nq + f.nd] + b @ at.o[0, : f.stages, f.nd : 2 * f.nd]
+        return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / dt]), b @ lam
 
     def failure(self, found: Solution, k: int, dt: float, where: str) -> StepError | None:
         if np.isfinite(found.error):

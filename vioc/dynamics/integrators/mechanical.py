@@ -119,13 +119,7 @@ class MechanicalMap(KernelMap):
         self.parameters = dict(system.parameters)
         self.wrap = as_names(wrap)
         self._check_wrap()
-        self.symbols = Symbols(
-            ca.SX.sym("x", self.nx),
-            ca.SX.sym("u", self.nu),
-            ca.SX.sym("multipliers", self.nm),
-            ca.SX.sym("theta", len(self.parameters)),
-            ca.SX.sym("dt"),
-        )
+        self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
         self.backend = Backend(backend, self.blueprint())
         check_mass_matrix(self.lagrangian)
         _ = self.lagrangian.h, self.lagrangian.slips  # refuses what is no constraint now
@@ -227,13 +221,7 @@ class MechanicalMap(KernelMap):
 
     def blueprint(self) -> dict[str, Any] | None:
         """None where a user's own code has a part in them."""
-        system = self.system
-        terms = (*system.potentials, *system.forces, *system.constraints)
-        ours = all(type(t).__module__.startswith("vioc.") and not isinstance(t, USER) for t in terms)
-        if not (ours and type(self).__module__.startswith("vioc.")):
-            return None
-        same = {k: v for k, v in self.identity().items() if k != "dt"}  # an argument of every function
-        return {**same, "wrap": self.wrap, "title": f"{type(self).__name__} of {system.name}"}
+        return generated(self)
 
     def quantity(self, name: str) -> ca.SX:
         kind, _, rest = name.partition(".")
@@ -461,6 +449,17 @@ class MechanicalMap(KernelMap):
         places = [vec.column(g.node_pose(i)[1]) for i in range(len(self.system.nodes))]
         args = [g.q_vector, g.parameters]
         return Evaluator(ca.Function("frames", args, [ca.densify(ca.vertcat(*places))], OPTIONS))
+
+
+def generated(f: KernelMap) -> dict[str, Any] | None:
+    """Plain data that determines the functions of a system's map; None where a user's own code has a part."""
+    system = f.system
+    terms = (*system.potentials, *system.forces, *system.constraints)
+    ours = all(type(t).__module__.startswith("vioc.") and not isinstance(t, USER) for t in terms)
+    if not (ours and type(f).__module__.startswith("vioc.")):
+        return None
+    same = {k: v for k, v in f.identity().items() if k != "dt"}  # an argument of every function
+    return {**same, "wrap": f.wrap, "title": f"{type(f).__name__} of {system.name}"}
 
 
 def rebuilt(kind: Any, system: System, dt: float, options: dict, parameters: dict[str, float]) -> Any:

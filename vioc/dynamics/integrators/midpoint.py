@@ -21,16 +21,18 @@ from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, solved_step
+from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, lanes, solved_step
 from vioc.dynamics.integrators.conditions import warn_singular
+from vioc.dynamics.integrators.divisible import TURNED
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.dynamics.redundancy import chosen
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import Solved, Step, shared
+from vioc.maps.kernel import shared
 from vioc.maps.protocol import Kernel
+from vioc.maps.rolling import Solved, Step
 
 FORCING = ("symmetric", "left")
 FOLLOWS = 1e-9  # |h| of a redundant constraint, over |Dh| (1 + |q|), up to which it follows from the others
@@ -228,6 +230,11 @@ class MidpointVI(VariationalMap):
     @shared
     def _robust_kernel(self) -> ca.Function:
         return extrapolated_step(self, self.robust_step)
+
+    def _lanes(self) -> str | None:
+        q, theta = self.symbols.x[: self.nq], self.symbols.parameters
+        off = self._contradiction(q, theta) if self.redundant else ca.SX(0)
+        return lanes(self, self._articulated, ca.Function("check", [q, theta], [off]), TURNED)
 
     @property
     def kernel(self) -> Kernel | None:

@@ -39,7 +39,12 @@ class Quadrature:
 
     def values(self, at: np.ndarray) -> np.ndarray:
         """(m, s): what the polynomial through the values at c is at other points."""
-        return np.array([[_lagrange(self.c, j)(t) for j in range(self.stages)] for t in at])
+        return values(self.c, at)
+
+
+def values(c: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """(m, len(c)): what the polynomial through values at c is at other points."""
+    return np.array([[_lagrange(c, j)(t) for j in range(len(c))] for t in at])
 
 
 @lru_cache

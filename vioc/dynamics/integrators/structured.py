@@ -23,6 +23,7 @@ import numpy as np
 from vioc.compile.cores import over_cores
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.ancestor_pairs import AncestorPairs
+from vioc.dynamics.integrators.at_once import AtOnce
 from vioc.dynamics.integrators.conditions import check_regular
 from vioc.dynamics.integrators.tensor import Tensor
 from vioc.dynamics.lagrangian import OPTIONS
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Segment = tuple[str, slice, slice]  # kind of variables, which of that kind, where in a Hessian
 
 CACHED = 160_000  # entries of state matrices that are worked on at once
+AT_ONCE = 4 * CACHED  # and where C takes one after the other, to share what a call costs
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class StructuredLinearization:
         def work(rows: slice) -> None:
             self.first(steps.piece(rows), theta, [w[rows] for w in whole])
 
-        pieces = self._pieces(len(steps))
+        pieces = self._pieces(len(steps), self._size)
         if len(pieces) == 1:  # so few that they may be kept for the second order
             found = self.first(steps, theta, whole)
             own = Linearization(*(w.copy() for w in whole))
@@ -230,15 +232,19 @@ class StructuredLinearization:
     def contract(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Second derivatives of every step, contracted with Z (N, nx) and zeta (N, nm)."""
 
-        kept = self._kept
+        kept, pieces = self._kept, self._pieces(len(steps), self._size)
         if kept and kept[0]() is steps and np.array_equal(kept[1], theta):
             return self.second(steps, kept[2], Z, zeta)
 
-        def work(rows: slice) -> SecondOrder:
-            piece = steps.piece(rows)
-            return self.second(piece, self.first(piece, theta), Z[rows], zeta[rows])
+        in_c = self._at_once is not None and not self.curved
+        whole = SecondOrder.room(len(steps), self.f.nx, self.f.nu, len(theta)) if in_c else None
 
-        return SecondOrder.joined(list(over_cores(work, self._pieces(len(steps)))))
+        def work(rows: slice) -> SecondOrder:
+            piece, out = steps.piece(rows), whole and whole.rows(rows)
+            return self.second(piece, self.first(piece, theta), Z[rows], zeta[rows], out)
+
+        found = list(over_cores(work, pieces))
+        return whole or SecondOrder.joined(found)
 
     def tensor(self, steps: Steps, theta: np.ndarray) -> tuple[SecondOrder, SecondOrder]:
         """Second derivatives of every step: of the next state and of the multipliers, (N, output, ...)."""
@@ -261,9 +267,13 @@ class StructuredLinearization:
     def _tensor(self) -> Tensor:
         return Tensor(self)
 
-    def _pieces(self, n: int, size: int = 0) -> list[slice]:
+    @cached_property
+    def _size(self) -> int:
+        """Of pieces."""
+        return max(4, (AT_ONCE if self._at_once else CACHED) // self.f.nx**2)
+
+    def _pieces(self, n: int, size: int) -> list[slice]:
         """Rows in pieces whose matrices stay in the processor's cache."""
-        size = size or max(4, CACHED // self.f.nx**2)
         return [slice(k, min(k + size, n)) for k in range(0, n, size)]
 
     # -- first order ------------------------------------------------------------------------------
@@ -280,9 +290,19 @@ class StructuredLinearization:
         nq, nd, nk, nm, nx = f.nq, f.nd, f.nk, f.nm, f.nx
         nf, np_ = len(f.system.inputs), len(theta)
         n, h = len(steps), steps.h
+        if out is None:
+            columns = nx, f.nu, np_
+            out = [np.empty((n, r, c)) for r in (nx, nm) for c in columns]
         q0, q1 = steps.x0[:, :nq], steps.x1[:, :nq]
         q_m, v = (1 - a) * q0 + a * q1, (q1 - q0) / h[:, None]
         args = [q_m, v, steps.u[:, :nf], (steps.t + a * h)[:, None], theta]
+        if self._at_once is not None:
+            terms = self._terms(*args, h[:, None]) if self._has_terms else None
+            momentum_z = self._at_once.first(
+                *self._pairs.factors(q_m, v, h, theta), h, theta, terms, *out[:2]
+            )
+            if momentum_z is not None:
+                return FirstOrder(Linearization(*out), args, out[0][:, :nd, nd:], momentum_z)
         blocks = self._pairs.blocks(q_m, v, h, theta)
         # balance r and momentum P by q_k and q_k+1  ([S] (10), (13))
         r_0, r_1, P_1 = blocks.D11[:, :nd], blocks.D12[:, :nd], blocks.D22[:, :nd]
@@ -317,9 +337,6 @@ class StructuredLinearization:
         G_r = G[:, :, :nd]
         check_regular(f, G_r, saddle, h, steps.k)
 
-        if out is None:
-            columns = nx, f.nu, np_
-            out = [np.empty((n, r, c)) for r in (nx, nm) for c in columns]
         A, B, P, C, D, E = out
         p = slice(nq, nq + nd)
         rows = ((A, B, P, slice(nd), slice(nd)), (C, D, E, slice(nm), slice(nd, nd + nm)))
@@ -352,6 +369,16 @@ class StructuredLinearization:
             A[:, vs, ks] = -1 / h[:, None]
         return FirstOrder(Linearization(*out), args, G, P_1d)
 
+    @cached_property
+    def _at_once(self) -> AtOnce | None:
+        """The same in C, where that can: by the compiler's leave, of trees with forces on joints."""
+        f, F_u = self.f, self._constant_F_u
+        if f.backend.name != "compiled" or f.nm or f.nk or f.parameters or F_u is None:
+            return None
+        if (np.count_nonzero(F_u, axis=0) != 1).any():
+            return None
+        return AtOnce(f, self._pairs.masks[0], F_u)
+
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
         """Columns of B and D by the forces' inputs."""
         f, constant = self.f, self._constant_F_u
@@ -371,12 +398,19 @@ class StructuredLinearization:
 
     # -- second order -----------------------------------------------------------------------------
 
-    def second(self, steps: Steps, first: FirstOrder, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(
+        self,
+        steps: Steps,
+        first: FirstOrder,
+        Z: np.ndarray,
+        zeta: np.ndarray,
+        out: SecondOrder | None = None,
+    ) -> SecondOrder:
         """Hessian of z . x_k+1 + zeta . lambda_k, without the third-order tensor ([S] (16)-(27), (31)).
 
         With (mu, nu) the adjoint of the implicit equations, the second derivatives of q_k+1 and lambda_k
         drop out of z . x_k+1 + zeta . lambda + mu . r + nu . h, and its Hessian is that of known
-        functions along the first derivatives.
+        functions along the first derivatives. Where C makes it, it is written to `out`, if given.
         """
         f, a = self.f, self.f.alpha
         nq, nd, nm, nx = f.nq, f.nd, f.nm, f.nx
@@ -387,6 +421,17 @@ class StructuredLinearization:
         weights = np.concatenate([z_q + (z_p[:, None] @ first.momentum_z)[:, 0], zeta], axis=1)
         adjoint = (weights[:, None] @ first.inverse)[:, 0]
         mu, nu = np.ascontiguousarray(adjoint[:, :nd]), np.ascontiguousarray(adjoint[:, nd:])
+
+        dq, dv = np.zeros((n, nq)), np.zeros((n, nq))
+        dq[:, :nd] = (1 - a) * mu + a * z_p
+        dv[:, :nd] = (z_p - mu) / h
+        along = first.args[0], first.args[1], steps.h, theta, dq, dv
+        if self._at_once is not None and not self.curved:
+            if out is None:
+                out = SecondOrder.room(n, f.nx, f.nu, np_)
+            A, factors = first.linearization.A, self._pairs.factors_along(*along)
+            self._at_once.second(*factors, steps.h, A, out.xx, out.xu, out.uu)
+            return out
 
         # by q_k, inputs, parameters | dynamic q_k+1, lambda: what is free, what follows
         free = nq + f.nu + np_
@@ -399,10 +444,7 @@ class StructuredLinearization:
                     down, right = begins[row], begins[column]
                     H[:, down + i.start : down + i.stop, right + j.start : right + j.stop] += matrix[:, r, c]
 
-        dq, dv = np.zeros((n, nq)), np.zeros((n, nq))
-        dq[:, :nd] = (1 - a) * mu + a * z_p
-        dv[:, :nd] = (z_p - mu) / h
-        tree = self._pairs.blocks_along(first.args[0], first.args[1], steps.h, theta, dq, dv)
+        tree = self._pairs.blocks_along(*along)
         add(self._of_q0, self._of_q0, tree.D11)
         add(self._of_q0, self._of_q1, tree.D12)
         add(self._of_q1, self._of_q0, np.swapaxes(tree.D12, 1, 2))

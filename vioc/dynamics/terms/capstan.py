@@ -10,7 +10,6 @@ import casadi as ca
 from vioc.dynamics.description.component import Force, Potential, frame, number, variable, vector
 from vioc.dynamics.description.numbers import Number
 from vioc.dynamics.terms.cables import Way, way_over
-from vioc.errors import ModelError
 
 _Y = (0.0, 1.0, 0.0)
 
@@ -101,12 +100,7 @@ class CapstanFriction(_Rope, Force):
     radius: Number = number(minimum=0.0)
     friction: Number = number(minimum=0.0)
     axis: tuple[Number, Number, Number] = vector(_Y)
-    smoothing: Number = number(1e-3, minimum=0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if float(self.smoothing) == 0:
-            raise ModelError(f"{self.label()}: smoothing: expected a speed > 0, got 0")
+    smoothing: Number = number(1e-3, positive="speed")
 
     def generalized(self, k: Any) -> dict[str, Any]:
         first, last, way = self.tensions(k)

@@ -32,7 +32,6 @@ from vioc.dynamics.terms.shapes import (
     Capsule,
     Ground,
     HalfSpace,
-    Hull,
     Shape,
     Sphere,
     Vector3,
@@ -235,7 +234,7 @@ class PairContact(FrictionContact):
 
     Notes
     -----
-    Where two shapes meet in one point its name is ``NAME``; a capsule and a box do in ``NAME-1`` to
+    Where two shapes meet in one point its name is ``NAME``; a capsule and a box or hull do in ``NAME-1`` to
     ``NAME-3``, two capsules in ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points), a shape on
     terrain in its corners, two boxes or hulls in up to eight places, which `MaximalVI` finds in every step.
     """
@@ -261,12 +260,6 @@ class PairContact(FrictionContact):
         balls = [s for s in (first, second) if isinstance(s, Sphere)]
         if len(balls) == 2 and sum(float(s.radius) for s in balls) <= 0:
             raise ModelError(f"{self.label()}: one of the two radii must be > 0")
-        hull, other = (first, second) if isinstance(first, Hull) else (second, first)
-        if isinstance(hull, Hull) and not (other.flat or isinstance(other, Terrain)):
-            raise ModelError(
-                f"{self.label()}: a hull meets boxes, hulls, half-spaces and terrain, got {other}: give the "
-                "hull as boxes, or the other as a hull"
-            )
 
     @classmethod
     def among(cls, shapes: Mapping[str, Shape], *, name: str = "", **options: Any) -> tuple[PairContact, ...]:
@@ -294,9 +287,9 @@ class PairContact(FrictionContact):
             pairs = [(first, (self.frame2, ball)) for ball in self.shape2.corners()]
             pairs += [((self.frame1, ball), second) for ball in self.shape1.corners()]
             pairs += [(first, second)]
-        elif isinstance(self.shape2, Box):
+        elif self.shape2.flat:
             pairs = [((self.frame1, part), second) for part in self.shape1.against_box()]
-        elif isinstance(self.shape1, Box):
+        elif self.shape1.flat:
             pairs = [(first, (self.frame2, part)) for part in self.shape2.against_box()]
         else:
             pairs = [(first, second)]

@@ -13,13 +13,13 @@ import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
-from vioc.dynamics.terms.shapes import Block, Plane, Round, Surface
+from vioc.dynamics.terms.facets import SOFT, facets, over, place_on_segment
+from vioc.dynamics.terms.shapes import Block, Plane, Round, Solid, Surface
 
 FEET = 3  # of the normal's foot on a terrain: each is nearer by the radius over that of the curvature
 TINY = 1e-300  # no slope is infinite where two centres coincide
 PARALLEL = 1e-4  # square of the angle below which capsules' nearest points tend to the middle
 LEVEL = 1e-9  # m
-SOFT = 0.05  # rad by which a capsule is off a face where its third sphere is at its nearest point
 
 Met = tuple[Any, Vector, Vector]
 
@@ -30,10 +30,10 @@ def meet(first: Any, second: Any) -> Met:
         return _on_plane(first, second)
     if isinstance(first, Surface):
         return _on_surface(first, second)
-    if isinstance(first, Block):
-        return _on_block(first, second)
-    if isinstance(second, Block):
-        gap, n, point = _on_block(second, first)
+    if isinstance(first, Block | Solid):
+        return _on_flat(first, second)
+    if isinstance(second, Block | Solid):
+        gap, n, point = _on_flat(second, first)
         return gap, vec.scale(-1.0, n), point
     return _rounds(first, second)
 
@@ -86,13 +86,14 @@ def _clamped(s: Any) -> Any:
     return ca.fmax(-1.0, ca.fmin(1.0, s))
 
 
-def _on_block(block: Block, ball: Round) -> Met:
-    """Of a box and a sphere, or one of the spheres by which a capsule meets it."""
+def _on_flat(body: Block | Solid, ball: Round) -> Met:
+    """Of a box or a hull and a sphere, or one of the spheres by which a capsule meets it."""
     q = ball.center
     if ball.half is not None:
-        q = vec.add(q, vec.scale(_place_on_segment(block, ball), ball.half))
-    gap, n = _over(block, _in_axes(block, vec.sub(q, block.center)))
-    gap, n = gap - ball.radius, vec.apply(block.R, n)
+        q = vec.add(q, vec.scale(_place_on_segment(body, ball), ball.half))
+    place = _in_axes(body, vec.sub(q, body.center))
+    gap, n = _over(body, place) if isinstance(body, Block) else over(facets(body.points), place)
+    gap, n = gap - ball.radius, vec.apply(body.R, n)
     return gap, n, vec.sub(q, vec.scale(ball.radius + 0.5 * gap, n))
 
 
@@ -124,14 +125,21 @@ def _over(block: Block, place: Vector) -> tuple[Any, Vector]:
     return ca.if_else(edge, size, most), normal
 
 
-def _in_axes(block: Block, d: Vector) -> Vector:
-    return vec.apply(vec.transpose(block.R), d)
+def _in_axes(body: Block | Solid, d: Vector) -> Vector:
+    return vec.apply(vec.transpose(body.R), d)
 
 
-def _place_on_segment(block: Block, rod: Round) -> Any:
-    """s in [-1, 1] of one of the three spheres by which a capsule meets a box; docs/maths/contact.md (P4)."""
+def _place_on_segment(body: Block | Solid, rod: Round) -> Any:
+    """s in [-1, 1] of one of the three spheres by which a capsule meets a body."""
     assert rod.half is not None
-    place, e = _in_axes(block, vec.sub(rod.center, block.center)), _in_axes(block, rod.half)
+    place, e = _in_axes(body, vec.sub(rod.center, body.center)), _in_axes(body, rod.half)
+    if isinstance(body, Solid):
+        return place_on_segment(facets(body.points), place, e, rod.place)
+    return _place_by_block(body, place, e, rod.place)
+
+
+def _place_by_block(block: Block, place: Vector, e: Vector, which: int) -> Any:
+    """That of a box; docs/maths/contact.md (P4)."""
     nearest = _nearest(block, place, e)
     at = vec.add(place, vec.scale(nearest, e))
     over, most, middle = _sorted_over(block, at)
@@ -147,8 +155,8 @@ def _place_on_segment(block: Block, rod: Round) -> Any:
         high = ca.fmin(high, ca.if_else(normal, 1.0, above))
     some = low < high
     low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)
-    if rod.place < 2:
-        return (low, high)[rod.place]
+    if which < 2:
+        return (low, high)[which]
     tilt = ca.fmax(middle, 0.0) / ca.fmax(most, LEVEL) + steepness / ca.sqrt(vec.dot(e, e))
     tilt = ca.if_else(some, ca.fmin(tilt / SOFT, 1.0), 1.0)
     return (low + high) / 2 + tilt * (nearest - (low + high) / 2)

@@ -12,7 +12,6 @@ from vioc.dynamics.description.component import Force, direction, frame, input_n
 from vioc.dynamics.description.numbers import Number
 from vioc.dynamics.terms.forces import by_variable
 from vioc.dynamics.terms.rotors import RotorInertia
-from vioc.errors import ModelError
 
 Vector3 = tuple[Number, Number, Number]
 
@@ -45,14 +44,9 @@ class Motor(Force):
     variable: str = variable()
     input: str = input_name()
     constant: Number = number(minimum=0.0)
-    resistance: Number = number(minimum=0.0)
+    resistance: Number = number(positive="number (Ohm)")
     gear: Number = number(1.0)
     current_limit: Number = number(0.0, minimum=0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if float(self.resistance) == 0:
-            raise ModelError(f"{self.label()}: resistance: expected a number > 0 (Ohm), got 0")
 
     def current(self, k: Any) -> ca.SX:
         """i, A."""

@@ -9,7 +9,6 @@ import casadi as ca
 
 from vioc.dynamics.description.component import Force, number, variable
 from vioc.dynamics.description.numbers import Number
-from vioc.errors import ModelError
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,14 +39,8 @@ class JointFriction(Force):
     coulomb: Number = number(minimum=0.0)
     viscous: Number = number(0.0, minimum=0.0)
     breakaway: Number = number(0.0, minimum=0.0)
-    stribeck: Number = number(0.1, minimum=0.0)
-    smoothing: Number = number(0.01, minimum=0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("stribeck", "smoothing"):
-            if float(getattr(self, name)) == 0:
-                raise ModelError(f"{self.label()}: {name}: expected a speed > 0, got 0")
+    stribeck: Number = number(0.1, positive="speed")
+    smoothing: Number = number(0.01, positive="speed")
 
     def generalized(self, k: Any) -> dict[str, Any]:
         v, level = k.v(self.variable), k.number(self.coulomb)

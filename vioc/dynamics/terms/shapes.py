@@ -27,7 +27,7 @@ STRAIGHT = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)  # a rotation by rows
 class Round(NamedTuple):
     """All points within a radius of a segment from center - half to center + half, or of its center alone.
 
-    `place` says which of the spheres by which a capsule meets a box: 0, 1, 2.
+    `place` says which of the spheres by which a capsule meets a box or a hull: 0, 1, 2.
     """
 
     center: Vector
@@ -42,6 +42,14 @@ class Block(NamedTuple):
     center: Vector
     R: Matrix
     half: Vector
+
+
+class Solid(NamedTuple):
+    """A convex hull, its corners in axes that are the columns of R."""
+
+    center: Vector
+    R: Matrix
+    points: tuple[tuple[float, float, float], ...]
 
 
 class Plane(NamedTuple):
@@ -93,7 +101,7 @@ class Shape:
         raise NotImplementedError
 
     def against_box(self) -> tuple[Shape, ...]:
-        """The parts that meet a box in one point each."""
+        """The parts that meet a box or a hull in one point each."""
         return (self,)
 
 
@@ -295,6 +303,12 @@ class Hull(Shape):
         if len(numbers) % 3:
             raise ModelError(f"hull: expected three numbers a point, got {len(numbers)}")
         return cls(tuple(zip(*[map(float, numbers)] * 3, strict=True)))
+
+    def placed(self, number: Callable, R: Matrix, p: Vector) -> tuple:
+        return (*p, *(e for row in R for e in row))
+
+    def at(self, row: tuple, R: Matrix, p: Vector) -> Solid:
+        return Solid(_moved(R, p, row[:3]), vec.matmul(R, _rows(row[3:12])), self.points)
 
     def corners(self) -> Iterator[Sphere]:
         for point in self.points:

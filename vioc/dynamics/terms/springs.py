@@ -43,7 +43,7 @@ class Backlash(Potential):
     ratio: Number = number()
     gap: Number = number(minimum=0.0)
     stiffness: Number = number(minimum=0.0)
-    rounding: Number = number(1e-3, minimum=0.0)
+    rounding: Number = number(1e-3, positive="number")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,8 +51,6 @@ class Backlash(Potential):
             raise ModelError(
                 f"{self.label()}: expected two different variables, got {self.variable1!r} twice"
             )
-        if float(self.rounding) == 0:
-            raise ModelError(f"{self.label()}: rounding: expected a number > 0, got 0")
 
     def energy(self, k: Any) -> ca.SX:
         x = k.q(self.variable1) - k.number(self.ratio) * k.q(self.variable2)

@@ -34,7 +34,7 @@ IMPULSES = {"m": "N s", "m^2": "N s/m", "rad": "N m s"}
 
 def quantity_unit(f: Any, name: str) -> str:
     """SI unit of any quantity that a map names, "" where it is not known."""
-    known = f.unit(name)
+    known: str = f.unit(name)
     if known:
         return known
     kind, _, rest = name.partition(".")
@@ -51,7 +51,7 @@ def _constraint_unit(f: Any, name: str) -> str:
     constraint = f.system.constraints[known.index(name)]
     for owner in OWNERS:
         if hasattr(constraint, owner):
-            return f.unit(getattr(constraint, owner))
+            return str(f.unit(getattr(constraint, owner)))
     return VALUES.get(type(constraint).__name__, "")
 
 

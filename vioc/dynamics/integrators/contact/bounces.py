@@ -19,7 +19,7 @@ from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck, mechanics
-from vioc.dynamics.integrators.contact.rollouts import Rollouts
+from vioc.dynamics.integrators.contact.rollouts import StepByStep
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError
@@ -364,11 +364,12 @@ def _still(item: Any, name: str) -> Any:
     return replace(item, restitution=0.0, name=name) if hasattr(item, "restitution") else item
 
 
-class BounceProgram(Rollouts):
+class BounceProgram(StepByStep):
     """Whole steps up to the first that may have an impact, which the map takes in parts."""
 
     def __init__(self, f: ContactVI, bounces: Bounces):
-        self._f, self._bounces = f, bounces
+        super().__init__(f)
+        self._bounces = bounces
 
     def rollout(self, carry, U, tracked, t, h, theta, tolerance):
         f, x = self._f, carry[: self._f.nx]
@@ -376,8 +377,7 @@ class BounceProgram(Rollouts):
         k, ahead = 0, FIRST
         while k < len(U):
             if tracked:
-                applied = U[k] - tracked[1][k].reshape(f.ndx, f.nu).T @ f.difference(tracked[0][k], x)
-                given = applied[None]
+                given = self.applied(U[k], x, tracked, k)[None]
             else:
                 given = U[k : k + (ahead if (h[k : k + ahead] == h[k]).all() else 1)]
             try:
@@ -388,18 +388,4 @@ class BounceProgram(Rollouts):
             if len(X) < len(given):
                 break  # what may have an impact is taken by itself
             k, x, ahead = k + len(X), X[-1], min(2 * ahead, MOST_AHEAD)
-        sizes = f.nx, len(f.multiplier_names), 1, f.nu
-        columns = zip(*found, strict=True) if found else [()] * 4
-        error = 0.0 if len(found) == len(U) else np.inf
-        return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)], error
-
-    def steps(self, carries, U, t, h, theta):
-        f, n = self._f, len(U)
-        states, impulses = np.full((n, f.nx), np.nan), np.full((n, len(f.multiplier_names)), np.nan)
-        errors = np.full(n, np.inf)
-        for i, carry in enumerate(carries):
-            one = slice(i, i + 1)
-            found, errors[i] = self.rollout(carry, U[one], [], t[one], h[one], theta, f.tolerance)
-            if len(found[0]):
-                states[i], impulses[i] = found[0][0], found[1][0]
-        return [states, impulses, errors]
+        return self.rows(found), 0.0 if len(found) == len(U) else np.inf

@@ -14,7 +14,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.contact.cones import BOUNDARY, CLIP, Variables
-from vioc.dynamics.integrators.contact.rollouts import Rollouts
+from vioc.dynamics.integrators.contact.rollouts import StepByStep
 from vioc.maps.kernel import KernelMap
 
 # the numbers of the C code
@@ -337,19 +337,19 @@ class InteriorPoint:
         return Solution(V, lam, y, impulses, error, count)
 
 
-class InteriorProgram(Rollouts):
+class InteriorProgram(StepByStep):
     """A map's rollouts by the interior point in numpy."""
 
     def __init__(self, f: KernelMap, solver: InteriorPoint):
-        self._f, self._solver = f, solver
+        super().__init__(f)
+        self._solver = solver
 
     def rollout(self, carry, U, tracked, t, h, theta, tolerance):
         f, solver = self._f, self._solver
         x, seed, error = carry[: f.nx], None, 0.0
         found: list[tuple] = []
         for k, u in enumerate(U):
-            if tracked:
-                u = u - tracked[1][k].reshape(f.ndx, f.nu).T @ f.difference(tracked[0][k], x)
+            u = self.applied(u, x, tracked, k)
             with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
                 seed = solver.solve(x, u, float(t[k]), float(h[k]), theta, seed)
             if not seed.error <= tolerance:
@@ -357,21 +357,7 @@ class InteriorProgram(Rollouts):
                 break
             x = seed.x
             found.append((x, seed.multipliers, [seed.error], u))
-        sizes = f.nx, len(f.multiplier_names), 1, f.nu
-        columns = zip(*found, strict=True) if found else [()] * 4
-        return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)], error
-
-    def steps(self, carries, U, t, h, theta):
-        f, n = self._f, len(U)
-        states, impulses = np.full((n, f.nx), np.nan), np.full((n, len(f.multiplier_names)), np.nan)
-        errors = np.full(n, np.nan)
-        for i, carry in enumerate(carries):
-            one = slice(i, i + 1)
-            found, error = self.rollout(carry, U[one], [], t[one], h[one], theta, f.tolerance)
-            errors[i] = error
-            if len(found[0]):
-                states[i], impulses[i], errors[i] = found[0][0], found[1][0], found[2][0, 0]
-        return [states, impulses, errors]
+        return self.rows(found), error
 
 
 def _largest(a: np.ndarray) -> float:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import casadi as ca
 
-from vioc.dynamics.integrators.contact.touching import Touches, Touching
+from vioc.dynamics.integrators.contact.touching import Touches, Touching, is_length
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
@@ -31,6 +31,9 @@ class TouchingMap(MidpointVI):
     @shared
     def touches(self) -> Touches:
         return Touches(self.lagrangian)
+
+    def _lanes(self) -> None:
+        return None  # a step is more than this kernel
 
     def _check_touches(self) -> None:
         if not self.system.inequalities:
@@ -87,13 +90,7 @@ class TouchingMap(MidpointVI):
         kind, _, rest = name.partition(".")
         touch = rest.partition(":")[0]
         if kind in self.kinds and touch in [t.name for t in self.touches.all]:
-            linear = self._linear(touch)
+            linear = is_length(self.system, touch, self._rotational)
             length = "m" if linear else "rad"
             return {"gap": length, "slip": f"{length}/s"}.get(kind, "N" if linear else "N m")
         return super().unit(name)
-
-    def _linear(self, touch: str) -> bool:
-        """Whether a gap or a slip is a length: all but those of angles are."""
-        items = zip(self.system.inequality_names, self.system.inequalities, strict=True)
-        angles = [n for n, item in items if set(item.variable_names()) & self._rotational]
-        return not any(touch == n or touch.startswith(f"{n}-") for n in angles)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from vioc.compile.programs import CHUNK, Program
+from vioc.maps.kernel import KernelMap
 
 
 class Rollouts(Program):
@@ -36,3 +39,40 @@ class Rollouts(Program):
         U, *tracked = (np.broadcast_to(a, (count, a.shape[-1])) for a in given)
         outputs, error = self.rollout(carry, U, tracked, t, h, np.ravel(theta), tolerance)
         return outputs if tracked else outputs[:3], len(outputs[0]), error
+
+
+class StepByStep(Rollouts):
+    """Rollouts of a map that take a step, or a few, at a time.
+
+    Parameters
+    ----------
+    f : KernelMap
+    """
+
+    _f: Any
+
+    def __init__(self, f: KernelMap):
+        self._f = f
+
+    def applied(self, u: np.ndarray, x: np.ndarray, tracked: Sequence[np.ndarray], k: int) -> np.ndarray:
+        """The input of step k at a state, with the feedback of what is `tracked`, if anything."""
+        if not tracked:
+            return u
+        return u - tracked[1][k].reshape(self._f.ndx, self._f.nu).T @ self._f.difference(tracked[0][k], x)
+
+    def rows(self, found: Sequence[tuple]) -> list[np.ndarray]:
+        """States, multipliers, errors, inputs of steps, perhaps none."""
+        sizes = self._f.nx, len(self._f.multiplier_names), 1, self._f.nu
+        columns = zip(*found, strict=True) if found else [()] * 4
+        return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)]
+
+    def steps(self, carries, U, t, h, theta):
+        f, n = self._f, len(U)
+        states, impulses = np.full((n, f.nx), np.nan), np.full((n, len(f.multiplier_names)), np.nan)
+        errors = np.full(n, np.nan)
+        for i, carry in enumerate(carries):
+            one = slice(i, i + 1)
+            found, errors[i] = self.rollout(carry, U[one], [], t[one], h[one], theta, f.tolerance)
+            if len(found[0]):
+                states[i], impulses[i], errors[i] = found[0][0], found[1][0], found[2][0, 0]
+        return [states, impulses, errors]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,3 +137,10 @@ def _velocity(g: FrameGraph, frame: str, point: Vector) -> Vector:
     R, origin = g.node_pose(index)
     v, w = g.node_velocity(index)
     return vec.add(vec.apply(R, v), vec.cross(vec.apply(R, w), vec.sub(point, origin)))
+
+
+def is_length(system: Any, touch: str, angles: Collection[str]) -> bool:
+    """Whether a touch's gap and slip are lengths: all but those of variables that are `angles` are."""
+    items = zip(system.inequality_names, system.inequalities, strict=True)
+    turning = [n for n, item in items if not set(angles).isdisjoint(item.variable_names())]
+    return not any(touch == n or touch.startswith(f"{n}-") for n in turning)

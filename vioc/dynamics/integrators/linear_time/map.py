@@ -21,8 +21,8 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
-from vioc.dynamics.integrators.linear_time.derivatives import StepDerivatives
 from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepGraphs
+from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.rotors import refuse_rotors

@@ -24,7 +24,7 @@ BIAS = 1e-3  # of the size: how much better an edge's plane must be than a face'
 SAME = 0.02  # of the size: places nearer than this are one
 BESIDE = 1e-6  # of the size: how far off a face a point may be that is on it
 AHEAD = 1.5  # how far to look, over what bodies travel in a step
-LOOKS = 4  # at the end of a step, of places that hold
+LOOKS = 8  # at the end of a step, of places that hold
 ENTERED = 1e-5  # of the size: how deep bodies may enter each other unseen
 KEPT = 0.9  # of a depth at the start, at the end
 FLAT = 1e-6  # of unit normals: faces in one plane
@@ -121,6 +121,10 @@ class Found(NamedTuple):
     counts: np.ndarray
     gaps: np.ndarray
 
+    def of(self, i: int) -> tuple[np.ndarray, int]:
+        """Rows (PLACES, NUMBERS) and their count, of pair i."""
+        return self.rows[i].copy(), int(self.counts[i])
+
 
 class Look:
     """The places of a step, looked for where it begins and, where bodies would enter, where it ends.
@@ -147,6 +151,7 @@ class Look:
         found = self.end = features.in_state(x, dt) if found is None else found
         self._depth = np.maximum(-found.gaps, 0.0)
         self.rows, self.counts = found.rows, found.counts
+        self._again = np.zeros(len(found.counts), bool)
         self._let(np.arange(len(self.counts)))
 
     def _let(self, some: np.ndarray) -> None:
@@ -155,14 +160,31 @@ class Look:
         self.rows[some, :, 10] = np.where(there, KEPT * self._depth[some, None], self.rows[some, :, 10])
 
     def deeper(self, x: np.ndarray) -> bool:
-        """Whether bodies enter each other in the state x at the end; there they are looked for again."""
+        """Whether bodies enter each other in the state x at the end; there they are looked for again.
+
+        Where they do so twice, what was held before is kept beside what is found: planes would take turns.
+        """
         found = self.end = self._features.in_state(x, self._dt)
         some = np.flatnonzero(found.gaps < -self._depth - ENTERED * self._features.sizes)
         if len(some):
             self.rows, self.counts = self.rows.copy(), self.counts.copy()
-            self.rows[some], self.counts[some] = found.rows[some], found.counts[some]
+            for i in map(int, some):
+                self.rows[i], self.counts[i] = (self._both if self._again[i] else found.of)(i)
+            self._again[some] = True
             self._let(some)
         return bool(len(some))
+
+    def _both(self, i: int) -> tuple[np.ndarray, int]:
+        """Places of pair i at the end, and behind them those it was held at that are none of them."""
+        rows, count = self.end.of(i)
+        size = self._features.sizes[i]
+        for old in self.rows[i, : self.counts[i]]:
+            off = np.abs(rows[:count, :9] - old[:9])
+            off[:, :6] /= size
+            known = (off.max(axis=1) < SAME) & (rows[:count, 9] == old[9])
+            if count < PLACES and not known.any():
+                rows[count], count = old, count + 1
+        return rows, count
 
 
 class _Stack:
@@ -252,22 +274,22 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
     length = np.linalg.norm(axes, axis=2)
     usable = length > 1e-4
     axes = axes / np.where(usable, length, 1.0)[..., None]
-    middle = corners[1].mean(axis=1) - corners[0].mean(axis=1)
-    axes *= np.where(np.einsum("pai,pi->pa", axes, middle) < 0, -1.0, 1.0)[..., None]
     reaches = [axes @ np.swapaxes(c, 1, 2) for c in corners]
-    between = np.where(usable, reaches[1].min(axis=2) - reaches[0].max(axis=2), -np.inf)
+    ways = [reaches[k].min(axis=2) - reaches[1 - k].max(axis=2) for k in (1, 0)]
+    axes *= np.where(ways[1] > ways[0], -1.0, 1.0)[..., None]
+    between = np.where(usable, np.maximum(*ways), -np.inf)
     axis = between.argmax(axis=1)
     pair = np.arange(count)
     by_edge = between[pair, axis] > best.max(axis=0) + BIAS * size
     owner = (best[1] > best[0] + 1e-9).astype(int)  # of the face
     rows, counts = np.tile(OFF, (count, PLACES, 1)), np.zeros(count, int)
-    gaps = np.where(by_edge, between[pair, axis], best.max(axis=0))
+    gaps = np.maximum(between[pair, axis], best.max(axis=0))
     open_ = gaps < reach
     for k in range(2):
         own = np.flatnonzero(open_ & ~by_edge & (owner == k))
         if len(own):
             rows[own], counts[own] = _on_face(
-                k, own, parts, corners, normals, face[k], size, reach, R, x, bodies
+                k, own, parts, corners, normals, face[k], gaps, size, reach, R, x, bodies
             )
     own = np.flatnonzero(open_ & by_edge)
     if len(own):
@@ -276,7 +298,7 @@ def _places(stack: _Stack, chosen: np.ndarray, x: np.ndarray, R: np.ndarray, rea
     return rows, counts, np.where(open_, gaps, np.inf)
 
 
-def _on_face(k, own, parts, corners, normals, face, size, reach, R, x, bodies):
+def _on_face(k, own, parts, corners, normals, face, gaps, size, reach, R, x, bodies):
     """Places on the faces `face` of side k, where the nearest face of the other side lies over them."""
     pair, count = np.arange(len(own)), len(own)
     f = face[own]
@@ -317,6 +339,14 @@ def _on_face(k, own, parts, corners, normals, face, size, reach, R, x, bodies):
     none = ~valid.any(axis=1)  # beside each other: the lowest corner
     lowest = gap[:, : inc.shape[1]].argmin(axis=1)
     valid[none, lowest[none]] = True
+    # overlap that none of these has: of hulls the deepest corner may be on another face, or beside this one
+    deepest = np.where(valid, gap, np.inf).min(axis=1)
+    unseen = (gaps[own] < 0) & (deepest > gaps[own] + BESIDE * size[own])
+    height = np.einsum("pvi,pi->pv", corners[1 - k][own] - origin[:, None], n)
+    last = height.argmin(axis=1)
+    points = np.concatenate([points, corners[1 - k][own, last][:, None]], axis=1)
+    gap = np.column_stack([gap, height[pair, last]])
+    valid = np.column_stack([valid, unseen])
     place = np.zeros((count, PLACES), int)
     counts, near = np.zeros(count, int), (SAME * size[own]) ** 2
     order = np.argsort(

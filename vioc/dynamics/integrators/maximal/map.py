@@ -46,10 +46,11 @@ from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.terms.rotors import refuse_rotors
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import Solved, Step, shared, shared_by_step
+from vioc.maps.kernel import shared, shared_by_step
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
+from vioc.maps.rolling import Solved, Step
 from vioc.maps.trajectory import Split, Trajectory
 
 UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
@@ -136,13 +137,8 @@ class MaximalVI(DivisibleMap):
         self.multiplier_names = (*self.graph.names, *(n for t in self.graph.touches for n in t.multipliers))
         self.nx, self.ndx, self.nu = (STATE + TWIST) * n, 2 * TWIST * n, len(system.inputs)
         self.parameters = dict(system.parameters)
-        self.symbols = Symbols(
-            ca.SX.sym("x", self.nx),
-            ca.SX.sym("u", self.nu),
-            ca.SX.sym("multipliers", len(self.multiplier_names)),
-            self.graph.terms.parameters,
-            ca.SX.sym("dt"),
-        )
+        own = Symbols.sized(self.nx, self.nu, len(self.multiplier_names))
+        self.symbols = own._replace(parameters=self.graph.terms.parameters)
         self.backend = Backend(backend)
         # Known modulo a turn: targets and measurements of them are taken the short way
         self.wrap = tuple(n for n, period in self.states.periods.items() if abs(period - 2 * np.pi) < 1e-12)
@@ -174,6 +170,10 @@ class MaximalVI(DivisibleMap):
         return rebuilt(type(self), self.system, self.dt, options, self.parameters)
 
     # -- the state space ------------------------------------------------------------------------------
+
+    @property
+    def quaternions(self) -> tuple[int, ...]:
+        return tuple(space.STATE * i + 3 for i in range(len(self.bodies)))
 
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         return space.difference(len(self.bodies), x0, x1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, Kernels, Layout
-from vioc.dynamics.integrators.contact.rollouts import Rollouts
+from vioc.dynamics.integrators.contact.rollouts import StepByStep
 from vioc.dynamics.integrators.maximal.features import AHEAD, LOOKS, PLACES, SAME, Look
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.integrators.maximal.tape import BodyTape
@@ -47,7 +47,7 @@ class Selection:
     columns: np.ndarray
 
 
-class NearProgram(Rollouts):
+class NearProgram(StepByStep):
     """A map's rollouts by the compiled core, of the touches that are near.
 
     Parameters
@@ -57,7 +57,8 @@ class NearProgram(Rollouts):
     """
 
     def __init__(self, f: MaximalVI, layout: Layout):
-        self._f, self._layout = f, layout
+        super().__init__(f)
+        self._layout = layout
         self._kernels = Kernels(f"MaximalVI of {f.system.name}")
         self._functions: list = []
         self._selections: OrderedDict[tuple, Selection] = OrderedDict()
@@ -147,8 +148,7 @@ class NearProgram(Rollouts):
         before, found, gaps = None, [], self._gaps(x)
         look: Look | None = None
         for k, u in enumerate(U):
-            if tracked:
-                u = u - tracked[1][k].reshape(f.ndx, f.nu).T @ f.difference(tracked[0][k], x)
+            u = self.applied(u, x, tracked, k)
             look = Look(f.graph.features, x, float(h[k]), None if look is None else look.end)
             near = self._near(x, float(h[k]), gaps, look)
             for _ in range(LOOKS):
@@ -173,9 +173,7 @@ class NearProgram(Rollouts):
             full = np.zeros(len(f.multiplier_names))
             full[new.columns] = multipliers[0]
             found.append((x, full, [errors[0]], u))
-        sizes = f.nx, len(f.multiplier_names), 1, f.nu
-        columns = zip(*found, strict=True) if found else [()] * 4
-        return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)], error
+        return self.rows(found), error
 
     def _step(self, new: Selection, look: Look, x, past, u, t, h, theta, tolerance, warm: bool):
         rows = look.rows.reshape(-1, look.rows.shape[2])
@@ -195,17 +193,6 @@ class NearProgram(Rollouts):
             warm=warm,
         )
         return states, multipliers, errors
-
-    def steps(self, carries, U, t, h, theta):
-        f, n = self._f, len(U)
-        states, impulses = np.full((n, f.nx), np.nan), np.full((n, len(f.multiplier_names)), np.nan)
-        errors = np.full(n, np.nan)
-        for i, carry in enumerate(carries):
-            one = slice(i, i + 1)
-            found, errors[i] = self.rollout(carry, U[one], [], t[one], h[one], theta, f.tolerance)
-            if len(found[0]):
-                states[i], impulses[i], errors[i] = found[0][0], found[1][0], found[2][0, 0]
-        return [states, impulses, errors]
 
 
 def _slips(touch: Any) -> list[bool]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.integrators.contact.touching import is_length
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch
@@ -104,7 +105,7 @@ class Quantities:
         if name.startswith("angular:"):
             return "kg m^2/s"
         if kind in TOUCHES and rest.partition(":")[0] in self.touches:
-            linear = self._linear(rest.partition(":")[0])
+            linear = is_length(self.f.system, rest.partition(":")[0], self.f.states.periods)
             return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
         moving = velocity(name, self.f.system.frame_names)
         if moving is not None:
@@ -118,12 +119,6 @@ class Quantities:
             f.input_unit(self.f.states.periods) for f in self.f.system.forces if driver in f.input_names()
         )
         return next(units, "")
-
-    def _linear(self, name: str) -> bool:
-        """Whether a gap is a length: all but those of angles are."""
-        items = zip(self.f.system.inequality_names, self.f.system.inequalities, strict=True)
-        angles = [n for n, item in items if set(item.variable_names()) & set(self.f.states.periods)]
-        return not any(name.startswith(f"{n}-") for n in angles)
 
     # -- expressions ------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from vioc.dynamics.terms.contacts import FrictionContact, PairContact, Part
 from vioc.dynamics.terms.distances import meet
 from vioc.dynamics.terms.dry import Dry
 from vioc.dynamics.terms.limits import JointLimits
-from vioc.dynamics.terms.shapes import Ground, Shape, Sphere
+from vioc.dynamics.terms.shapes import Ground, Hull, Shape, Sphere
 from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
 
@@ -261,7 +261,7 @@ def _contact(
         phi, n, point = meet(*placed)
         return phi, slip(n, point, poses, twists)
 
-    kinds = tuple(s if isinstance(s, Terrain) else type(s) for s in shapes)
+    kinds = tuple(s if isinstance(s, Hull | Terrain) else type(s) for s in shapes)  # by value
     data = (*first[1], *second[1])
     geometry = once((kinds, free, cone), lambda: Geometry(len(pair), gap, len(data), cone, smoothing))
     own = second[1]

@@ -1,10 +1,10 @@
-"""Exact first and second derivatives of a step of `LinearTimeVI`, for whole trajectories at once.
+"""Exact first and second derivatives of a step of any variational rule, for whole trajectories at once.
 
 With y = (q_k, q_k+1, u, parameters, lambda_k) a step is
 
     r(y) + p_k = 0,    h(q_k+1) = 0,    p_k+1 = P(y)
 
-and everything follows by the implicit function theorem ([S] (10)-(32)). The functions are O(n), so one
+and everything follows by the implicit function theorem ([S] (10)-(32)). Where the functions are O(n), one
 directional derivative of them is too: a Jacobian costs O(n^2), a Hessian of z . P + mu . r + nu . h as well,
 written out or, of long trees, one column at a time. Nothing n x n x n is ever formed. Maths:
 docs/maths/linear_time.md.
@@ -26,7 +26,7 @@ from vioc.dynamics.integrators.conditions import check_regular
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
+    from vioc.dynamics.integrators.variational import VariationalMap
 
 # Operations of all directions up to which a Jacobian is written out whole instead: a quarter of them, as it
 # shares what directions have in common. What is compiled is shorter, as compilers take minutes.
@@ -58,9 +58,9 @@ class FirstOrder:
 
 
 class StepDerivatives:
-    """Derivatives of a `LinearTimeVI`'s steps."""
+    """Derivatives of the steps of a `VariationalMap`."""
 
-    def __init__(self, f: LinearTimeVI):
+    def __init__(self, f: VariationalMap):
         self.f = f
         sizes = {"q0": f.nq, "q1": f.nq, "u": len(f.system.inputs), "theta": len(f.parameters), "lam": f.nm}
         parts = [ca.SX.sym(name, size) for name, size in sizes.items()]
@@ -68,7 +68,7 @@ class StepDerivatives:
         self.ny = sum(sizes.values())
         y, d = vec.column(parts), ca.SX.sym("d", self.ny)
         q0, q1, u, theta, lam = parts
-        step = f.graphs.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
+        step = f.parts(q0, q1, ca.SX.zeros(f.nd), u, t, dt, theta)
         h1, _ = f.constraint(q1, theta)
         balance = step.balance - ca.mtimes(f.constraint(q0, theta)[1][:, : f.nd].T, lam)
         rows = ca.vertcat(balance, step.momentum, h1)

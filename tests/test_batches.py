@@ -1,0 +1,147 @@
+"""Rollouts side by side: those of `rollout`, to the bit where no sine is taken, else to its ulp."""
+
+import warnings
+
+import casadi as ca
+import numpy as np
+import pytest
+
+import vioc
+from studies.random_family import mechanism
+from vioc.compile.compiler import find_compiler
+from vioc.dynamics.integrators.chord import CONVERGED
+from vioc.maps import rolling
+
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+EPS = np.finfo(float).eps
+
+
+def same(one, other):
+    for name in ("x", "u", "multipliers", "t"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+    assert one.splits.keys() == other.splits.keys() and one.map.dt == other.map.dt
+
+
+def springs():
+    """Sliders on rails that stretched springs couple: Newton's method iterates, no angle turns."""
+    a = vioc.tx("a", name="A", mass=1.0)
+    b = vioc.ty(0.7)[vioc.tx("b", name="B", mass=vioc.P("m", 2.0))]
+    more = [vioc.LinearSpring("A", "B", 40.0, 0.5), vioc.JointForce("a", "pull"), vioc.JointDamping("b", 0.3)]
+    return vioc.System(*more, a, b)
+
+
+def test_without_sines_the_same_to_the_bit():
+    f = vioc.MidpointVI(springs(), 0.02, backend="compiled")
+    rng = np.random.default_rng(0)
+    X0, U = rng.standard_normal((19, f.nx)), rng.standard_normal((19, 30, f.nu))
+    for how in (dict(), dict(dt=np.linspace(0.01, 0.03, 30), k0=3), dict(dt=0.03)):
+        one, many = (f.rollouts(X0, U, lanes=lanes, **how) for lanes in (False, True))
+        same(many, one)
+    for count in (1, 2, 8, 9):  # whatever the lanes beside it do
+        np.testing.assert_array_equal(f.rollouts(X0[:count], U[:count], dt=0.03).x, one.x[:count])
+    np.testing.assert_array_equal(f.rollouts(X0[2], U, dt=0.03).x[2], one.x[2])
+    shared = f.rollouts(X0, U[0])
+    same(shared, f.rollouts(X0, U[0], lanes=False))
+    same(f.rollouts(X0, steps=5), f.rollouts(X0, steps=5, lanes=False))
+
+
+def test_parameters_of_each_sample():
+    f = vioc.MidpointVI(springs(), 0.02, backend="compiled")
+    rng = np.random.default_rng(1)
+    X0, m = rng.standard_normal((11, f.nx)), rng.uniform(1, 3, 11)
+    many = f.rollouts(X0, steps=40, parameters={"m": m})
+    same(many, f.rollouts(X0, steps=40, parameters={"m": m}, lanes=False))
+    for i, run in enumerate(many):
+        assert run.map.parameters == {"m": m[i]}
+        np.testing.assert_array_equal(run.x, f.with_parameters(m=m[i]).rollout(X0[i], steps=40).x)
+    np.testing.assert_array_equal(many[3:5][1].energy, many[4].energy)
+    np.testing.assert_array_equal(f.rollouts(X0[4], steps=40, parameters={"m": m}).x[4], many.x[4])
+    with pytest.raises(ValueError, match="unknown parameter 'n'"):
+        f.rollouts(X0, steps=4, parameters={"n": m})
+    with pytest.raises(ValueError, match="parameters 'm': expected shape"):
+        f.rollouts(X0, steps=4, parameters={"m": m[:3]})
+    with pytest.raises(ValueError, match="parameters 'm': expected finite"):
+        f.rollouts(X0, steps=4, parameters={"m": np.where(m > 2, np.nan, m)})
+
+
+def test_a_map_of_a_users_own():
+    x, u, t, dt, p = (ca.SX.sym(n, m) for n, m in (("x", 2), ("u", 1), ("t", 1), ("dt", 1), ("p", 1)))
+    step = x + dt * ca.vertcat(x[1], u - p * x[0] ** 3 + t)
+    f = vioc.CasadiMap(
+        ca.Function("f", [x, u, t, dt, p], [step]), 0.1, parameters={"k": 1.0}, backend="compiled"
+    )
+    rng = np.random.default_rng(0)
+    X0, U, k = rng.standard_normal((10, 2)), rng.standard_normal((10, 25, 1)), rng.uniform(0, 2, 10)
+    X0[6], k[6] = 30.0, -8.0  # it grows beyond all numbers
+    how = dict(parameters={"k": k}, raise_on_failure=False)
+    one, many = (f.rollouts(X0, U, lanes=lanes, **how) for lanes in (False, True))
+    assert list(many.errors) == list(one.errors) == [6] and str(many.errors[6]) == str(one.errors[6])
+    np.testing.assert_array_equal(many.errors[6].trajectory.x, one.errors[6].trajectory.x)
+    np.testing.assert_array_equal(many.x, one.x)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_mechanisms_to_the_rounding_of_a_step(seed):
+    """From the batch's own states one step each; both end at corrections of CONVERGED (1 + |q|)."""
+    _, system, q, v = mechanism(seed, joints=(2, 4))
+    f = vioc.MidpointVI(system, 0.002, backend="compiled")
+    X0 = f.rollout(f.initial_state(q, v), steps=8).x  # consistent, and each another
+    U = 0.1 * np.random.default_rng(seed).standard_normal((9, 12, f.nu))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        many = f.rollouts(X0, U)
+        virtual = vioc.MidpointVI(system, 0.002).rollouts(X0, U)
+    assert not many.splits
+    for i in range(9):
+        after = f.steps_at(many.x[i, :-1], U[i]).x1
+        q, p = np.split(np.abs(after - many.x[i, 1:]).max(axis=0), [f.nd])
+        moved = 3 * CONVERGED * (1 + np.abs(many.x[i, :, : f.nd]).max())
+        stiff = np.abs(f.lagrangian.mass_scale).max() / f.dt  # p_k+1 by q_k+1, but for what is small with dt
+        assert q.max() <= moved
+        assert p.max() <= 4 * stiff * moved + 100 * EPS * np.abs(many.x[i, :, f.nd :]).max()
+    assert np.abs(many.x - virtual.x).max() <= 1e-10 * (1 + np.abs(virtual.x).max())
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_steps_in_parts_and_what_cannot_be_taken(pieces, monkeypatch):
+    if pieces:  # of a few steps each
+        monkeypatch.setattr(rolling, "LONG", 40)
+    f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 5), 0.05, backend="compiled")
+    rng = np.random.default_rng(2)
+    X0 = np.stack(
+        [f.initial_state(*(s * rng.standard_normal((2, 5)))) for s in (0.1, 2, 2, 0.1, 2, 0.1, 2, 2, 2)]
+    )
+    X0[5, 0] = 1e9
+    how = dict(steps=25, raise_on_failure=False, workers=1)
+    one, many = (f.rollouts(X0, lanes=lanes, **how) for lanes in (False, True))
+    assert len(one.splits) > 3 and {i: [*s] for i, s in many.splits.items()} == {
+        i: [*s] for i, s in one.splits.items()
+    }
+    assert many.errors.keys() == one.errors.keys()
+    first = min(min(s) for s in one.splits.values())
+    assert many.x[:, : first + 1] == pytest.approx(one.x[:, : first + 1], rel=1e-9, abs=1e-9, nan_ok=True)
+    for rescue in (True, False):
+        batches = [f.rollouts(X0, lanes=lanes, rescue=rescue, **how) for lanes in (False, True)]
+        assert batches[0].errors.keys() == batches[1].errors.keys() != set()
+        for i, error in batches[1].errors.items():
+            assert error.k == batches[0].errors[i].k == len(error.trajectory)
+            assert np.isnan(batches[1].x[i]).all() and np.isfinite(error.trajectory.x).all()
+    with pytest.raises(vioc.StepError, match="rollout 4: step"):
+        f.rollouts(X0, steps=25, rescue=False)
+
+
+def test_loops_of_constraints():
+    f = vioc.MidpointVI(vioc.models.scissor_lift(2), 0.01, backend="compiled")
+    x = f.initial_state(vioc.models.scissor_lift_configuration(2, 0.7))
+    X0 = f.rollout(x, steps=20).x[::2]
+    one, many = (f.rollouts(X0, steps=15, lanes=lanes) for lanes in (False, True))
+    assert many.x == pytest.approx(one.x, rel=1e-11, abs=1e-11)
+    assert many.multipliers == pytest.approx(one.multipliers, rel=1e-9, abs=1e-10)
+    q = many.x[..., : f.nq].reshape(-1, f.nq)
+    assert max(np.abs(f.whole.constraints(row)).max() for row in q) < 1e-12
+
+
+def test_a_step_with_no_form_in_vectors_is_taken_alone():
+    x, u = ca.SX.sym("x"), ca.SX.sym("u")
+    f = vioc.CasadiMap(ca.Function("f", [x, u], [x + 0.1 * ca.erf(x)]), 0.1, backend="compiled")
+    same(f.rollouts([[0.1], [0.2]], steps=3), f.rollouts([[0.1], [0.2]], steps=3, lanes=False))

@@ -1,0 +1,329 @@
+"""`GroupVI`: free rotations without charts (docs/maths/groups.md)."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.spatial.transform import Rotation
+from scipy.special import ellipj
+
+import vioc
+from vioc.dynamics.integrators.groups import GroupVI
+from vioc.errors import ConstraintError
+from vioc.maps.suite import check_map
+from vioc.viz.poses import trajectory_poses
+
+INERTIA = np.array([1.0, 2.0, 3.0])
+
+
+def body(*components):
+    return vioc.System(vioc.free("b", frame="body", mass=(1.0, *INERTIA)), *components)
+
+
+def branched(damping=0.1):
+    """A free trunk with a spherical and two turning joints, weight and a motor."""
+    limb = vioc.Mass(0.5, (0.01, 0.02, 0.015), (0.02, 0.01, -0.2))
+    hand = vioc.spherical("wrist", mass=limb)
+    trunk = vioc.free("trunk", "xyz", frame="trunk", mass=(3.0, 0.1, 0.2, 0.3))
+    return vioc.System(
+        vioc.chain(
+            trunk, vioc.ry("hip", mass=limb), vioc.tz(-0.4), hand, vioc.tz(-0.3), vioc.rx("tip", mass=limb)
+        ),
+        vioc.Gravity(0, 0, -9.81),
+        vioc.JointForce("hip", "torque"),
+        vioc.JointDamping("tip", damping),
+        name="branched",
+    )
+
+
+def spatial_momentum(f, X):
+    s, pi = X[:, f.nr : f.nr + 4], X[:, -3:]
+    return Rotation.from_quat(np.roll(s, -1, axis=1)).apply(pi)
+
+
+def test_torque_free_body_against_jacobi_functions():
+    f, (a, b, c) = GroupVI(body(), 0.01), INERTIA
+    w0 = np.array([0.6, 0.0, 0.9])  # L^2 > 2 E b: w3 = w30 dn, w1 = w10 cn, w2 = -.. sn
+    energy, size = INERTIA @ w0**2, (INERTIA * w0) @ (INERTIA * w0)
+    assert size > energy * b
+    rate = np.sqrt((c - b) * (size - energy * a) / (a * b * c))
+    m = (b - a) * (energy * c - size) / ((c - b) * (size - energy * a))
+    errors = []
+    for h in (0.04, 0.02, 0.01):
+        run = f.with_dt(h).rollout(f.initial_state(v={"b-wx": 0.6, "b-wz": 0.9}), steps=round(8 / h))
+        sn, cn, dn, _ = ellipj(rate * run.t, m)
+        w2 = np.sqrt((energy * c - size) / (b * (c - b))) * sn
+        exact = np.stack([w0[0] * cn, w2, w0[2] * dn], axis=1)
+        found = run.x[:, -3:] / INERTIA
+        exact[:, 1] *= np.sign(found[1, 1]) * np.sign(exact[1, 1])
+        errors.append(np.abs(found - exact).max())
+        L = spatial_momentum(f, run.x)
+        assert np.abs(L - L[0]).max() < 1e-12 * np.linalg.norm(L[0])
+        assert np.abs(np.linalg.norm(run.x[:, 3:7], axis=1) - 1).max() < 1e-14
+    slopes = np.log2(np.divide(errors[:-1], errors[1:]))
+    assert np.abs(slopes - 2).max() < 0.1
+
+
+def test_lagrange_top_nutates_as_quadrature_says():
+    """Period of nutation, 2 int dz / sqrt(P(z)), z = cos of the axis's angle to the vertical."""
+    m, g, arm, across, along = 1.0, 9.81, 0.5, 0.5, 0.2
+    top = vioc.System(
+        vioc.spherical(
+            "t", frame="top", mass=vioc.Mass(m, (across - m * arm**2,) * 2 + (along,), (0, 0, arm))
+        ),
+        vioc.Gravity(0, 0, -g),
+    )
+    spin, tilt = 20.0, 1.0
+    f = GroupVI(top, 1e-3)
+    x = f.initial_state({"t-ry": tilt}, {"t-wz": spin})
+    run = f.rollout(x, steps=4000)
+    z = 1 - 2 * (run["t-qx"] ** 2 + run["t-qy"] ** 2)
+    l3, z0 = along * spin, np.cos(tilt)
+
+    def square(z):  # (dz/dt)^2 of a start at rest but for the spin: the momentum about the vertical is l3 z0
+        return 2 * m * g * arm / across * (z0 - z) * (1 - z * z) - (l3 * (z0 - z) / across) ** 2
+
+    low = brentq(lambda z: square(z) / (z0 - z), -1 + 1e-12, z0 - 1e-9)
+    mid, half = (z0 + low) / 2, (z0 - low) / 2
+    period = (
+        2 * quad(lambda a: half * np.sin(a) / np.sqrt(square(mid - half * np.cos(a))), 1e-9, np.pi - 1e-9)[0]
+    )
+    turns = np.flatnonzero((z[1:-1] >= z[:-2]) & (z[1:-1] > z[2:])) + 1
+    parabola = [k + 0.5 * (z[k - 1] - z[k + 1]) / (z[k - 1] - 2 * z[k] + z[k + 1]) for k in turns]
+    found = np.polyfit(np.arange(len(turns)), parabola, 1)[0] * f.dt
+    assert abs(found / period - 1) < 1e-4
+    assert abs(z.min() - low) < 1e-4
+    s, pi = run.x[:, :4], run.x[:, 4:]
+    vertical = Rotation.from_quat(np.roll(s, -1, axis=1)).apply(pi)[:, 2]
+    assert np.abs(vertical - vertical[0]).max() < 1e-12 * np.linalg.norm(pi[0])
+    assert np.abs(pi[:, 2] - pi[0, 2]).max() < 1e-12 * abs(pi[0, 2])
+    assert np.ptp(run.energy) < 1e-4 * abs(run.energy[0])
+
+
+@pytest.mark.slow
+def test_keeps_the_protocol():
+    f = GroupVI(branched(), 0.01)
+    rng = np.random.default_rng(0)
+    x = f.retract(f.initial_state(), 0.3 * rng.standard_normal(f.ndx))
+    check_map(f, x, np.array([0.4]))
+
+
+def test_symplectic():
+    f = GroupVI(branched(damping=0.0), 0.01)
+    rng = np.random.default_rng(1)
+    x = f.retract(f.initial_state(), 0.5 * rng.standard_normal(f.ndx))
+    n = f.nd
+    A = f.linearize(x, np.zeros(f.nu)).A
+
+    def form(x):  # d(theta) in left-trivialised errors: dpi ^ phi - pi . [phi, phi]
+        J = np.zeros((2 * n, 2 * n))
+        J[:n, n:], J[n:, :n] = np.eye(n), -np.eye(n)
+        for i in range(f.nr, n, 3):
+            a, b, c = x[f.nq + i : f.nq + i + 3]
+            J[i : i + 3, i : i + 3] = -np.array([[0, -c, b], [c, 0, -a], [-b, a, 0]])
+        return J
+
+    assert np.abs(A.T @ form(f.step(x)) @ A - form(x)).max() < 1e-9
+
+
+def test_forces_act_alike_at_both_ends():
+    """With momenta turned round, and the same inputs, a run goes back to its start."""
+    f = GroupVI(quadrotor(), 0.01)
+    back = np.repeat([1.0, -1.0], [f.nq, f.nd])
+    x = f.retract(f.initial_state(), np.random.default_rng(2).uniform(-1, 1, f.ndx))
+    U = np.tile([300.0, 450.0, 500.0, 400.0], (20, 1))
+    end = f.rollout(f.rollout(x, U).x[-1] * back, U).x[-1] * back
+    assert np.abs(f.difference(x, end)).max() < 1e-11
+
+
+def test_beside_charts_where_they_are_regular():
+    system, errors = branched(), []
+    rng = np.random.default_rng(2)
+    q, v = rng.uniform(-0.4, 0.4, len(system.variables)), rng.uniform(-1, 1, len(system.variables))
+    named = (dict(zip(system.variables, a, strict=True)) for a in (q, v))
+    start = tuple(named)
+    for h in (0.01, 0.005):
+        f, chart = GroupVI(system, h), vioc.MidpointVI(system, h)
+        U = np.full((round(0.3 / h), 1), 0.5)
+        ours = f.rollout(f.initial_state(*start), U)
+        theirs = chart.rollout(chart.initial_state(*start), U)
+        apart = f.frame_positions(ours.x[-1]) - chart.frame_positions(theirs.x[-1])
+        errors.append(np.abs(apart).max())
+    assert errors[0] < 1e-3
+    assert abs(np.log2(errors[0] / errors[1]) - 2) < 0.2
+
+
+def test_long_trees_are_solved_by_sweeps():
+    """The step that they find fulfils the equations, to what rounding leaves of momenta of a few kg m^2/s."""
+    mass = vioc.Mass(1.0, (0.02, 0.02, 0.01), (0, 0, -0.1))
+    links = [e for i in range(5) for e in (vioc.spherical(f"q{i}", mass=mass), vioc.tz(-0.3))]
+    damping = vioc.JointDamping("tip", 0.1)
+    f = GroupVI(
+        vioc.System(vioc.chain(*links, vioc.rx("tip", mass=mass)), vioc.Gravity(0, 0, -9.81), damping), 0.01
+    )
+    assert f.group.long
+    rng = np.random.default_rng(3)
+    start = f.initial_state(v=dict(zip(f.rates, rng.uniform(-2, 2, f.nd), strict=True)))
+    run = f.rollout(start, steps=50)
+    for k in range(50):
+        left = f.residual(run.x[k], run.u[k], run.x[k + 1], [], run.t[k], f.dt, f.theta)
+        assert np.abs(left).max() < 1e-11
+
+
+def test_table_and_pickle(tmp_path):
+    f = GroupVI(branched(), 0.01)
+    run = f.rollout(f.initial_state({"hip": 0.3}), steps=5)
+    run.table().write(tmp_path / "run.csv")
+    assert "trunk-qw" in (tmp_path / "run.csv").read_text()
+    places, turned = trajectory_poses(run, np.arange(6))  # what pictures are made of
+    charted = vioc.MidpointVI(branched(), 0.01)
+    other = trajectory_poses(charted.rollout(charted.initial_state({"hip": 0.3}), steps=1), np.arange(1))
+    assert np.abs(places[0] - other[0][0]).max() < 1e-14
+    assert np.abs(turned[0] - other[1][0]).max() < 1e-14
+    g = pickle.loads(pickle.dumps(f))
+    assert (g.rollout(run.x[0], steps=5).x == run.x).all()
+
+
+def pair():
+    """Two free bodies with a rod between points of them, and one of the first at a height."""
+
+    def one(name, mass, at):
+        return vioc.free(name, "xyz", frame=name, mass=(mass, 0.1, 0.2, 0.25))[
+            vioc.se3(at, name=f"{name}tip")
+        ]
+
+    return vioc.System(
+        one("a", 1.0, (0.3, 0.1, 0.0)),
+        one("b", 2.0, (-0.2, 0.0, 0.3)),
+        vioc.DistanceConstraint("atip", "btip", 0.5, name="rod"),
+        name="pair",
+    )
+
+
+def pair_start(f):
+    """With the rod as long as it is, and rates that keep it: those of one rigid motion."""
+    w, shift = np.array([0.5, -1.0, 0.8]), np.array([0.3, 0.1, -0.2])
+    b = np.array([0.3, 0.1, 0.0]) + [0.5, 0, 0] - [-0.2, 0, 0.3]
+    v = {f"a-{n}": e for n, e in zip("xyz", shift, strict=True)}
+    v |= {f"b-{n}": e for n, e in zip("xyz", shift + np.cross(w, b), strict=True)}
+    v |= {f"{body}-w{n}": e for body in "ab" for n, e in zip("xyz", w, strict=True)}
+    return f.initial_state({f"b-{n}": e for n, e in zip("xyz", b, strict=True)}, v)
+
+
+def test_constraints_are_kept_and_take_no_momentum():
+    f = GroupVI(pair(), 0.01)
+    run = f.rollout(pair_start(f), steps=3000)
+    assert np.abs(run["h.rod"]).max() < 1e-12
+    p = run.x[:, f.nq :]
+    linear, moments = p[:, :3] + p[:, 3:6], 0.0
+    for i in range(2):
+        s, pi = run.x[:, 6 + 4 * i : 10 + 4 * i], p[:, 6 + 3 * i : 9 + 3 * i]
+        moments = moments + Rotation.from_quat(np.roll(s, -1, axis=1)).apply(pi)
+        moments = moments + np.cross(run.x[:, 3 * i : 3 * i + 3], p[:, 3 * i : 3 * i + 3])
+    for kept in (linear, moments):  # rounding of q x p, which grows with the way that the pair flies
+        assert np.abs(kept - kept[0]).max() < 1e-12 * (1 + np.abs(run.x).max())
+    assert np.abs(run["force.rod"][1:]).max() > 0.1
+    assert np.ptp(run.energy) < 1e-3 * run.energy[0]
+
+
+def test_a_pinned_body_is_a_spherical_joint():
+    mass = vioc.Mass(1.0, (0.1, 0.2, 0.15))
+    gravity = vioc.Gravity(0, 0, -9.81)
+    tree = vioc.System(
+        vioc.spherical("t", "xyz")[vioc.tz(-0.5)[vioc.tz(0.0, name="bob", mass=mass)]], gravity
+    )
+    pinned = vioc.System(
+        vioc.se3((0, 0, 0), name="pivot"),
+        vioc.free("b", "xyz", frame="bob", mass=mass)[vioc.tz(0.5, name="top")],
+        gravity,
+        *vioc.coincident("top", "pivot"),
+    )
+    errors = []
+    for h in (0.01, 0.005):
+        f, g = GroupVI(tree, h), GroupVI(pinned, h)
+        v = {"wx": 1.0, "wy": 0.5, "wz": 2.0}
+        start = f.initial_state(v={f"t-{n}": e for n, e in v.items()})
+        moving = {f"b-{n}": e for n, e in v.items()} | {"b-x": -0.25, "b-y": 0.5}  # w x (0, 0, -1/2)
+        other = g.initial_state({"b-z": -0.5}, moving)
+        ours, theirs = f.rollout(start, steps=round(1 / h)), g.rollout(other, steps=round(1 / h))
+        errors.append(max(abs(ours[f"bob:{a}"][-1] - theirs[f"bob:{a}"][-1]) for a in "xyz"))
+    assert errors[0] < 1e-3
+    assert abs(np.log2(errors[0] / errors[1]) - 2) < 0.2
+
+
+def test_a_loop_of_spherical_joints_beside_charts():
+    mass = vioc.Mass(0.5, (0.01, 0.02, 0.015), (0, 0, -0.2))
+    chain = [e for i in range(3) for e in (vioc.spherical(f"q{i}", "xyz", mass=mass), vioc.tz(-0.4))]
+    free = vioc.System(vioc.chain(*chain, vioc.tz(0.0, name="tip")))
+    q = {"q0-rx": 0.6, "q0-ry": 0.3, "q1-ry": -0.7, "q2-rx": -0.5}
+    anchor = vioc.se3(tuple(vioc.Kinematics(free).position("tip", q)), name="anchor")
+    gravity, pin = vioc.Gravity(0, 0, -9.81), vioc.coincident("tip", "anchor")
+    loop = vioc.System(anchor, vioc.chain(*chain, vioc.tz(0.0, name="tip")), gravity, *pin, name="loop")
+    errors = []
+    for h in (0.01, 0.005):
+        f, charted = GroupVI(loop, h), vioc.MidpointVI(loop, h)
+        run = f.rollout(f.initial_state(q), steps=round(0.4 / h))
+        other = charted.rollout(charted.initial_state(q), steps=round(0.4 / h))
+        apart = f.frame_positions(run.x[-1]) - charted.frame_positions(other.x[-1])
+        errors.append(np.abs(apart).max())
+        held = np.stack([run[f"h.{name}"] for name in f.multiplier_names])
+        assert np.abs(held).max() < 1e-12
+        forces = [(run[f"force.{n}"][-1], other[f"force.{n}"][-1]) for n in f.multiplier_names]
+    assert errors[0] < 2e-3
+    assert abs(np.log2(errors[0] / errors[1]) - 2) < 0.2
+    assert np.abs(np.subtract(*np.transpose(forces))).max() < 0.02 * np.abs(forces).max()
+
+
+@pytest.mark.slow
+def test_constraints_keep_the_protocol():
+    f = GroupVI(pair(), 0.01)
+    check_map(f, f.rollout(pair_start(f), steps=10).x[-1], np.zeros(0))
+
+
+def quadrotor():
+    hubs = [
+        vioc.se3((x, y, 0.0), name=f"hub{i}")
+        for i, (x, y) in enumerate([(0.2, 0), (0, 0.2), (-0.2, 0), (0, -0.2)])
+    ]
+    frame = vioc.free("b", "xyz", frame="body", mass=(1.0, 0.01, 0.012, 0.02))
+    turns = [
+        vioc.components.Propeller(f"hub{i}", f"u{i}", (0, 0, 1), 1e-5, 2e-7 * (-1) ** i) for i in range(4)
+    ]
+    return vioc.System(vioc.chain(frame, *[vioc.se3((0, 0, 0))[hubs]]), vioc.Gravity(0, 0, -9.81), *turns)
+
+
+def test_quadrotor_is_regulated_from_nose_up():
+    f = GroupVI(quadrotor(), 0.02)
+    hover = np.full(4, np.sqrt(9.81 / 4e-5))
+    hover -= 0.25 / hover  # u sqrt(u^2 + 1)
+    x = f.initial_state()
+    assert np.abs(f.difference(x, f.step(x, hover))).max() < 1e-10
+    regulator = vioc.control.dlqr(f, (x, hover), Q=np.ones(f.ndx), R=1e-4)
+    start = f.retract(x, np.concatenate([[0.5, -0.5, 0.2, 1.5, 0.3, 0.5], np.zeros(6)]))  # nose up by 86 deg
+    run = regulator.rollout(start, steps=500)
+    assert np.abs(f.difference(x, run.x[-1])).max() < 1e-3
+
+
+def test_quaternions_come_back_to_norm_one():
+    f = GroupVI(body(), 0.01)
+    x = f.initial_state(v={"b-wx": 1.0})
+    x[3:7] *= 1 + 1e-7
+    norms = np.linalg.norm(f.rollout(x, steps=4).x[:, 3:7], axis=1)
+    assert abs(norms[0] - 1) > 1e-8
+    assert abs(norms[-1] - 1) < 1e-15
+
+
+def test_refusals():
+    with pytest.raises(vioc.ModelError, match="free rotation"):
+        GroupVI(vioc.System(vioc.rx("a", mass=(1.0, 1.0, 1.0, 1.0))), 0.01)
+    with pytest.raises(vioc.ModelError, match="b-rx"):
+        GroupVI(body(vioc.JointDamping("b-rx", 0.1)), 0.01)
+    with pytest.raises(ConstraintError, match="rod"):
+        GroupVI(pair(), 0.01).initial_state()
+    f = GroupVI(body(), 0.01)
+    with pytest.raises(ValueError, match="unit quaternions"):
+        f.rollout(np.zeros(f.nx), steps=1)
+    with pytest.raises(vioc.StepError, match="half a turn"):
+        f.rollout(f.initial_state(v={"b-wx": 400.0}), steps=1)

@@ -1,0 +1,74 @@
+/* Many rollouts by the step of LANES samples that stands before this, with NC, NX, NU, NP, NM and NWORK:
+   step (carry, (u, t, dt, parameters, dt of the step before), carry_next, multipliers, error, work) says which
+   lanes' solutions are to be looked at. A lane whose rollout has ended, or come to a step that was not solved,
+   takes the next. */
+
+#include <stdlib.h>
+
+#define ALIGNED(p) ((lanes *)(((unsigned long long)(p) + sizeof(lanes) - 1) / sizeof(lanes) * sizeof(lanes)))
+
+/* `count` rollouts, at the places `rows` of in and out, from their steps `at` to step `end`; of each are written
+   the step that it came to, its carry there, the error where it stopped before the end, and whether a step is to
+   be looked at. in: u, t, dt, at
+   places too, and parameters of these; stride: of each from rollout to rollout and from step to step. out: X
+   (rollout, steps + 1), whose first rows are starts, multipliers (rollout, steps). */
+__attribute__((visibility("default"))) int many(long long count, const long long *rows, long long end, long long steps,
+                                                double tolerance, double *carry, const double *const *in,
+                                                const long long *stride, double *const *out, long long *at,
+                                                double *error, char *doubt) {
+  static const long long sizes[] = {NU, 1, 1, NP};
+  const long long size = 2 * NC + NU + 3 + NP + NM + 1 + NWORK;
+  void *block = calloc(size + 1, sizeof(lanes));
+  if (!block) return -1;
+  lanes *now = ALIGNED(block), *next = now + NC, *given = next + NC, *mu = given + NU + 3 + NP, *off = mu + NM;
+  lanes *work = off + 1, *swap;
+  const lanes *const of[] = {given, given + NU, given + NU + 1, given + NU + 2, mu - 1};
+  long long place[LANES], j = 0;
+  for (int i = 0; i < LANES; i++) place[i] = -1;
+  for (;;) {
+    int busy = -1;
+    for (int i = 0; i < LANES; i++) {
+      if (place[i] < 0) {
+        while (j < count && at[j] >= end) error[j] = doubt[j] = 0, j++;
+        if (j == count) continue;
+        place[i] = j;
+        error[j] = doubt[j] = 0;
+        for (int a = 0; a < NC; a++) now[a][i] = carry[j * NC + a];
+        j++;
+      }
+      lanes *to = given;
+      for (int b = 0; b < 4; to += sizes[b++]) {
+        const long long row = b < 3 ? rows[place[i]] : place[i];
+        const double *from = in[b] + row * stride[2 * b] + at[place[i]] * stride[2 * b + 1];
+        for (int a = 0; a < sizes[b]; a++) to[a][i] = from[a];
+      }
+      (*to)[i] = in[2][rows[place[i]] * stride[4] + (at[place[i]] - (at[place[i]] > 0)) * stride[5]];
+      busy = i;
+    }
+    if (busy < 0) break;
+    for (int i = 0; i < LANES; i++) { /* one without a rollout does what another does, and takes no longer */
+      if (place[i] >= 0) continue;
+      for (int a = 0; a < NC; a++) now[a][i] = now[a][busy];
+      for (int a = 0; a < NU + 3 + NP; a++) given[a][i] = given[a][busy];
+    }
+    const marks seen = step(now, of, next, mu, off, work);
+    for (int i = 0; i < LANES; i++) {
+      const long long p = place[i];
+      if (p < 0) continue;
+      double *x = out[0] + (rows[p] * (steps + 1) + at[p] + 1) * NX, *m = out[1] + (rows[p] * steps + at[p]) * NM;
+      double sum = 0;
+      for (int a = 0; a < NX; a++) sum += 0 * (x[a] = next[a][i]); /* 0, or NaN where one is not finite */
+      for (int a = 0; a < NM; a++) m[a] = mu[a][i];
+      const int good = (*off)[i] <= tolerance && sum == 0;
+      at[p] += good;
+      doubt[p] |= good && seen[i];
+      if (good && at[p] < end) continue;
+      error[p] = good ? 0 : (*off)[i];
+      for (int a = 0; a < NC; a++) carry[p * NC + a] = good ? next[a][i] : now[a][i];
+      place[i] = -1;
+    }
+    swap = now, now = next, next = swap;
+  }
+  free(block);
+  return 0;
+}

@@ -1,0 +1,121 @@
+"""Derivatives of midpoint steps in C, from the factors of their blocks (structured.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vioc.compile.libraries import address, load_library
+from vioc.dynamics.integrators.conditions import AMPLIFIED
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.midpoint import MidpointVI
+
+Long = ctypes.c_longlong
+Pointer = ctypes.c_void_p
+NO_ROOM = "no memory for the derivatives of a step"
+
+
+class _Mechanism(ctypes.Structure):
+    """`mechanism` of structured.c."""
+
+    _fields_ = (
+        *((name, Long) for name in ("n", "rank", "inputs")),
+        *((name, Pointer) for name in ("mask", "mass", "rotors", "at", "gain")),
+    )
+
+
+class AtOnce:
+    """Derivatives of steps of a tree without constraints, kinematic variables and parameters.
+
+    Parameters
+    ----------
+    f : MidpointVI
+    mask : (n, n)
+        1 where the row's variable is an ancestor of the column's, or the same.
+    F_u : (n, nu)
+        Of constant entries, one in each column.
+    """
+
+    def __init__(self, f: MidpointVI, mask: np.ndarray, F_u: np.ndarray):
+        self._f = f
+        at = np.argmax(F_u != 0, axis=0)
+        self._mask, self._at = np.ascontiguousarray(mask), np.ascontiguousarray(at, np.int64)
+        self._gain = np.ascontiguousarray(F_u[at, np.arange(F_u.shape[1])], float)
+
+    def first(self, left, right, h, theta, terms, A, B) -> np.ndarray | None:
+        """Write A (N, 2n, 2n) and B (N, 2n, nu); D2 D2 L_d + D2 F+ (N, n, n), or None where a step has none.
+
+        Parameters
+        ----------
+        left, right : (N, n, rank), (N, 4 n, rank)
+            Of `AncestorPairs.factors`.
+        h : (N,)
+        theta : (0,)
+        terms : four (N, n, n), or None
+            What other terms add to the balance and to the momentum by q_k and q_k+1.
+        """
+        f, n = self._f, self._f.nd
+        mass = np.ascontiguousarray(f.lagrangian.mass_scale, float)
+        rotors = np.ascontiguousarray(f.lagrangian.rotors(theta), float) if f.system.kinetic else None
+        momentum_z, amplified = np.empty((len(h), n, n)), np.empty(len(h))
+        more = None
+        if terms is not None:
+            terms = [np.ascontiguousarray(a) for a in terms]
+            more = (Pointer * 4)(*map(address, terms))
+        h, shares = np.ascontiguousarray(h), self._shares(h)  # by name: they have to live as long as the call
+        failed = _library().first_order(
+            *(
+                ctypes.byref(self._mechanism(left, mass, rotors)),
+                len(h),
+                address(h),
+                address(left),
+                address(right),
+            ),
+            *(more, *map(address, (*shares, A, B, momentum_z, amplified))),
+        )
+        if failed:
+            raise MemoryError(NO_ROOM)
+        return momentum_z if (amplified <= AMPLIFIED).all() else None
+
+    def second(self, left, right, h, A, xx, xu, uu) -> None:
+        """Write xx (N, 2n, 2n), xu (N, 2n, nu), uu (N, nu, nu) of steps with A (N, 2n, 2n).
+
+        Nothing but the tree is curved.
+
+        Parameters
+        ----------
+        left, right : (N, n, rank), (N, 4 n, rank)
+            Of `AncestorPairs.factors_along` the adjoint.
+        h : (N,)
+        """
+        minus, A = self._shares(h)[0], np.ascontiguousarray(A)
+        failed = _library().second_order(
+            *(
+                ctypes.byref(self._mechanism(left)),
+                len(h),
+                *map(address, (left, right, minus, A, xx, xu, uu)),
+            ),
+        )
+        if failed:
+            raise MemoryError(NO_ROOM)
+
+    def _mechanism(self, left: np.ndarray, *more: np.ndarray | None) -> _Mechanism:
+        mass, rotors = (None if a is None else address(a) for a in (*more, None, None)[:2])
+        pointers = address(self._mask), mass, rotors, address(self._at), address(self._gain)
+        return _Mechanism(left.shape[1], left.shape[2], len(self._at), *pointers)
+
+    def _shares(self, h: np.ndarray) -> list[np.ndarray]:
+        return [np.ascontiguousarray(np.broadcast_to(s, h.shape), float) for s in self._f.force_shares(h)]
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    library = load_library([Path(__file__).with_name("structured.c")], "derivatives of midpoint steps")
+    library.first_order.argtypes = [Pointer, Long, *[Pointer] * 10]
+    library.second_order.argtypes = [Pointer, Long, *[Pointer] * 7]
+    return library

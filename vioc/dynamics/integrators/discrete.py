@@ -1,0 +1,183 @@
+"""`DiscreteLagrangianVI`: the variational rule of a discrete Lagrangian of one's own.
+
+    p_k = -D1 L_d - F-,    p_k+1 = D2 L_d + F+
+
+with L_d(q_k, q_k+1, dt), F- and F+ any expressions: steps, constraints, both derivatives and all that is
+built on them follow ([T] (44), [S] (10)-(32), which hold for every L_d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import casadi as ca
+
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, lanes, solved_step
+from vioc.dynamics.integrators.midpoint import MidpointParts
+from vioc.dynamics.integrators.step_derivatives import StepDerivatives
+from vioc.dynamics.integrators.variational import VariationalMap
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ModelError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import shared
+
+
+@dataclass(frozen=True)
+class DiscreteStep:
+    """What a discrete Lagrangian is written of: CasADi symbols of one step.
+
+    Attributes
+    ----------
+    q0, q1 : (nq,)
+        Configurations at its ends, kinematic ones behind the dynamic.
+    u : (number of forces' inputs,)
+    t, dt : scalar
+        Its start and length, s.
+    parameters : (np,)
+    """
+
+    q0: ca.SX
+    q1: ca.SX
+    u: ca.SX
+    t: ca.SX
+    dt: ca.SX
+    parameters: ca.SX
+    _L: ca.Function
+    _F: ca.Function
+
+    def L(self, q: Any, v: Any) -> ca.SX:
+        """The system's Lagrangian T - V, J, at a configuration and a velocity (nq,)."""
+        return self._L(q, v, self.u, self.t, self.parameters)
+
+    def F(self, q: Any, v: Any, t: Any = None) -> ca.SX:
+        """Its generalized forces (nq,), under the step's inputs at the time t, by default in the middle."""
+        return self._F(q, v, self.u, self.t + self.dt / 2 if t is None else t, self.parameters)
+
+
+class DiscreteLagrangianVI(VariationalMap):
+    """The variational integrator of a discrete Lagrangian.
+
+    Parameters
+    ----------
+    system : System
+    dt : float
+        Time step, s, > 0.
+    discrete : callable
+        `DiscreteStep` -> L_d, J s; or L_d, F-, F+, the last two (nq,), impulses at the step's start and end.
+        By default these are each half of dt F in the middle.
+    wrap, tolerance, backend
+        As for `MidpointVI`.
+
+    Raises
+    ------
+    ModelError
+        If what `discrete` returns is none of these, L_d depends on inputs, or the mass matrix is singular.
+
+    Notes
+    -----
+    State and input as for `MidpointVI`. A function defined in a module pickles, a lambda does not.
+    """
+
+    choices: ClassVar[tuple[str, ...]] = ("discrete",)
+    past = len(EXTRAPOLATION) - 1
+
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        discrete: Callable[[DiscreteStep], Any],
+        *,
+        wrap: Sequence[str] = (),
+        tolerance: float = 1e-11,
+        backend: str = "virtual",
+    ):
+        self.discrete = discrete
+        super().__init__(system, dt, wrap, tolerance, backend)
+        _ = self._slots  # refuses what is no discrete Lagrangian now
+
+    def __repr__(self) -> str:
+        sizes = f"nx = {self.nx}, nu = {self.nu}"
+        return (
+            f"DiscreteLagrangianVI({self.system.name}: {_named(self.discrete)}, {sizes}, "
+            f"{self.nm} constraints, dt = {self.dt:g} s)"
+        )
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "discrete": _named(self.discrete)}
+
+    def blueprint(self) -> None:
+        return None  # what the function does is not known from its name
+
+    @property
+    def _divisible(self) -> bool:
+        return False  # its p may be off the motion's momentum, which parts of a step would not undo
+
+    @shared
+    def _slots(self) -> ca.Function:
+        """(q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, the first by q1; dynamic variables."""
+        lag, nq, nd = self.lagrangian, self.nq, self.nd
+        q0, q1, u = (ca.SX.sym(n, m) for n, m in (("q0", nq), ("q1", nq), ("u", len(self.system.inputs))))
+        t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(self.parameters))
+        functions = (lag.function(name, [e]) for name, e in (("L", lag.L), ("F", lag.F)))
+        step = DiscreteStep(q0, q1, u, t, dt, theta, *functions)
+        found = self.discrete(step)
+        L_d, *impulses = found if isinstance(found, (tuple, list)) else (found,)
+        if not impulses:
+            impulses = [dt / 2 * step.F((q0 + q1) / 2, (q1 - q0) / dt)] * 2
+        shapes = [ca.SX(e).shape for e in (L_d, *impulses)]
+        if shapes != [(1, 1), (nq, 1), (nq, 1)]:
+            raise ModelError(
+                f"discrete: expected L_d, or L_d, F-, F+ of shapes (1, 1), ({nq}, 1), ({nq}, 1), got {shapes}"
+            )
+        if ca.depends_on(ca.SX(L_d), ca.vertcat(u, t)):
+            raise ModelError("discrete: L_d depends on inputs or time; what they do is a force, of F- and F+")
+        slots = [
+            part(ca.gradient(L_d, q) + impulse, 0, nd) for q, impulse in zip((q0, q1), impulses, strict=True)
+        ]
+        slope = ca.densify(ca.jacobian(slots[0], q1)[:, :nd])
+        return ca.Function("slots", [q0, q1, u, t, dt, theta], [*map(ca.densify, slots), slope], OPTIONS)
+
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> MidpointParts:
+        minus, plus, _ = self._slots(q0, q1, u, t, dt, theta)
+        return MidpointParts(p + minus, plus, minus + plus)
+
+    def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+        return self._slots(q0, q1, u, t, dt, theta)[2]
+
+    @shared
+    def solved_step(self) -> ca.Function:
+        return solved_step(self, False)
+
+    @shared
+    def robust_step(self) -> ca.Function:
+        return solved_step(self, False, continued=True)
+
+    @shared
+    def _kernel(self) -> ca.Function:
+        return extrapolated_step(self, self.solved_step)
+
+    @shared
+    def _robust_kernel(self) -> ca.Function:
+        return extrapolated_step(self, self.robust_step)
+
+    def _lanes(self) -> str | None:
+        x, theta = self.symbols.x, self.symbols.parameters
+        return lanes(self, False, ca.Function("check", [x[: self.nq], theta], [ca.SX(0)]), 1e300)
+
+    @shared
+    def _derivatives(self) -> StepDerivatives:
+        return StepDerivatives(self)
+
+    def _linearize_steps(self, steps: Steps) -> Linearization:
+        return self._derivatives.first(steps, self.theta).linearization
+
+    def _contract_steps(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
+        return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
+
+
+def _named(function: Callable) -> str:
+    return getattr(function, "__name__", type(function).__name__)

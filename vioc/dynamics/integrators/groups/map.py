@@ -1,0 +1,403 @@
+"""`GroupVI`: the midpoint variational integrator on SO(3)^n x R^m, without charts (docs/maths/groups.md).
+
+    L_d(q_k, q_k+1) = dt L(R_k exp(xi/2), xi/dt, ...),  xi = log(R_k' R_k+1)                          (1)
+    p_k + D1 L_d + F- - Dh' lambda = 0,   h(q_k+1) = 0,   p_k+1 = D2 L_d + F+                       (3)-(5)
+
+Attitudes are unit quaternions of the state, their momenta and errors are in the body's axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import casadi as ca
+import numpy as np
+
+from vioc.compile.backend import Backend
+from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.charts import Chart, charts
+from vioc.dynamics.consistency import check_holonomic, may_be_dependent
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.groups.derivatives import GroupDerivatives
+from vioc.dynamics.integrators.groups.space import Space
+from vioc.dynamics.integrators.groups.step import GroupStep
+from vioc.dynamics.integrators.groups.twin import Twin
+from vioc.dynamics.integrators.mechanical import generated, rebuilt
+from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
+from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.named import Symbols
+from vioc.maps.orientation import AXES, rotation_vector
+
+UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
+CLOSED = 1e-8  # how far from 0 the constraints of a start may be
+BODY = ("x", "y", "z")
+
+
+class GroupVI(KernelMap):
+    """The midpoint variational integrator with attitudes as unit quaternions.
+
+    Three rotations in a row (`vioc.shapes.free`, `spherical`, or three frames that `charts` finds) are one
+    element of SO(3); everything else is as in `MidpointVI`. No attitude is singular.
+
+    Parameters
+    ----------
+    system : System
+        Without contacts and kinematic variables; its constraints are on positions (holonomic).
+    dt : float
+        Time step, s, > 0. A body turns by less than half a turn in a step.
+    tolerance : float
+        Largest accepted last Newton correction of a step, relative to 1 + the step.
+    backend : {"virtual", "compiled", "auto"}
+
+    Raises
+    ------
+    ModelError
+        If the system has no free rotation, has contacts, constraints on velocities or kinematic variables, or
+        a term acts on an angle of a rotation, which has no meaning here.
+
+    Notes
+    -----
+    State x = [r, s, p_r, pi]: the other configurations (nr,), quaternions (4 each, scalar first, from the
+    body's axes to its parent's), momenta of r, and body momenta pi = dL/dw (3 each), kg m^2/s. Errors are
+    (dr, phi, dp_r, dpi) with s_1 = s_0 exp(phi). Names of the rotation of ``vioc.shapes.free("b")``:
+    ``b-qw`` ... ``b-qz``, ``p.b-wx``; errors ``b-wx``.
+    Quantities: ``v.NAME`` rates (``v.b-wx`` of the body), ``kinetic``, ``potential``, ``energy``,
+    ``FRAME:x`` positions, ``FRAME:rx`` rotation vectors, ``h.NAME`` constraints, ``force.NAME`` their forces
+    -lambda/dt. Multipliers are impulses with the sign of [S] (28a), of all constraints.
+    """
+
+    symmetric: ClassVar[bool] = True  # type: ignore[misc]
+
+    def __init__(self, system: System, dt: float, *, tolerance: float = 1e-10, backend: str = "virtual"):
+        if not isinstance(system, System):
+            raise TypeError(f"expected a System, got {type(system).__name__}")
+        self.system, self.rotations = system, charts(system)
+        self._check_system()
+        self.dt = dt
+        self.dt = float(self.lengths(None, 1)[0])
+        self.tolerance = float(tolerance)
+        turned = [v for chart in self.rotations for v in chart.variables]
+        self.others = tuple(v for v in system.dynamic if v not in turned)
+        self.space = Space(len(self.others), len(self.rotations))
+        self.nr, self.nd, self.nq = self.space.nr, self.space.nd, self.space.nq
+        self._bases = tuple(_base(chart) for chart in self.rotations)
+        quaternions = tuple(f"{b}q{a}" for b in self._bases for a in "wxyz")
+        self.rates = (*self.others, *(f"{b}w{a}" for b in self._bases for a in BODY))
+        self.state_names = (*self.others, *quaternions, *(f"p.{n}" for n in self.rates))
+        self.input_names, self.multiplier_names = tuple(system.inputs), tuple(system.constraint_names)
+        self.nx, self.ndx, self.nu = self.nq + self.nd, 2 * self.nd, len(system.inputs)
+        self.nm = len(self.multiplier_names)
+        self.parameters = dict(system.parameters)
+        self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
+        self.group = Twin(system, self.rotations, self.others)
+        _ = self.group.lagrangian.h  # refuses what is no constraint now
+        self.backend = Backend(backend, self.blueprint())
+
+    def _check_system(self) -> None:
+        system, name = self.system, type(self).__name__
+        if not self.rotations:
+            raise ModelError(
+                f"{system.name}: {name} is for free rotations (vioc.shapes.free, spherical), got none; use "
+                "MidpointVI"
+            )
+        check_holonomic(system, name)
+        for found, what in (
+            (system.inequality_names, "contacts, limits of joints or dry friction"),
+            (system.kinematic, "kinematic variables"),
+        ):
+            if found:
+                raise ModelError(
+                    f"{system.name}: {name} has no {what}, got {found[0]}; use MidpointVI or MaximalVI"
+                )
+        inner = {v for chart in self.rotations for v in chart.variables}
+        between = {system.nodes[n].frame.name for c in self.rotations for n in c.nodes[:2]} - {None}
+        for one in system.components:
+            own = isinstance(one, (UserConstraint, UserForce, UserPotential))
+            touched = (set(one.variable_names()) & inner) | (set(one.frame_names()) & between)
+            if own or touched:
+                which = ", ".join(sorted(touched)) or "variables that it does not name"
+                raise ModelError(
+                    f"{system.name}: {one.label()} refers to {which} inside a free rotation, which has no "
+                    f"angles in {name}; attach it to the frame behind the rotations, or use MidpointVI"
+                )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.system.name}: nx = {self.nx}, ndx = {self.ndx}, nu = {self.nu}, "
+            f"{self.nm} constraints, {self.space.nb} free rotations, dt = {self.dt:g} s)"
+        )
+
+    def __reduce__(self):
+        options = {"tolerance": self.tolerance, "backend": self.backend.name}
+        return rebuilt, (type(self), self.system, self.dt, options, self.parameters)
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "model": repr(self.system)}
+
+    def blueprint(self) -> dict[str, Any] | None:
+        return generated(self)
+
+    # -- the state space ------------------------------------------------------------------------------
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        return (*self.rates, *(f"p.{n}" for n in self.rates))
+
+    @property
+    def quaternions(self) -> tuple[int, ...]:
+        return tuple(range(self.space.nr, self.space.nq, 4))
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        return self.space.difference(x0, x1)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        return self.space.retract(x, dx)
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        return self.space.difference_expression(x0, x1)
+
+    def retract_expression(self, x: Any, dx: Any) -> Any:
+        return self.space.retract_expression(x, dx)
+
+    def check_state(self, x: Any, what: str = "state") -> np.ndarray:
+        x = super().check_state(x, what)
+        norms = np.linalg.norm(self.space.split(x)[1], axis=-1)
+        bad = np.flatnonzero(np.abs(norms - 1) > UNIT)
+        if len(bad):
+            raise ValueError(
+                f"{what}: expected unit quaternions, got one of norm {norms[bad[0]]:.6g} in "
+                f"{self._bases[bad[0]]}q; make states by initial_state or retract"
+            )
+        return x
+
+    # -- steps ----------------------------------------------------------------------------------------
+
+    @shared
+    def _stepping(self) -> GroupStep:
+        return GroupStep(self)
+
+    @shared
+    def _kernel(self) -> ca.Function:
+        return self._stepping.kernel()
+
+    @shared
+    def _robust_kernel(self) -> ca.Function:
+        return self._stepping.kernel(robust=True)
+
+    @shared
+    def residual(self) -> ca.Function:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,): (3), quaternions' norms, h, (5)."""
+        x, u, lam, theta, dt = self.symbols
+        x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
+        turns: list[Any] = []
+        norms: list[Any] = []
+        for a, b in zip(self.space.quaternions(x), self.space.quaternions(x1), strict=True):
+            sign = ca.if_else(sum(m * n for m, n in zip(a, b, strict=True)) < 0, -1.0, 1.0)
+            turns += rot.spin(a, tuple(sign * e for e in b))
+            norms.append(sum(e * e for e in b) - 1)
+        w = ca.vertcat(x1[: self.nr] - x[: self.nr], *turns)
+        step = self._stepping.middle(x, w, u, t, dt, theta)
+        h, push = ca.SX(0, 1), ca.SX.zeros(self.nd)
+        if self.nm:
+            h = self.group.constraint(x1[: self.nq], theta)[0]
+            push = self.group.constraint(x[: self.nq], theta)[1].T @ lam
+        _, p1 = self._stepping.end(x, w, part(x, self.nq) - push, step.impulse)
+        rows = ca.vertcat(step.balance - push, *norms, h, part(x1, self.nq) - p1)
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
+
+    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
+        states, rates = [x, *before[::-1]][:3], []
+        for earlier, later in zip(states[1:], states, strict=False):
+            rates.append(self.difference(earlier, later)[..., : self.nd] / np.asarray(dt)[..., None])
+        if not rates:
+            v = self.velocities(x)
+            rates.append(np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0))
+        return np.concatenate([x, *rates, *rates[-1:] * (2 - len(rates))], axis=-1)
+
+    @property
+    def _divisible(self) -> bool:
+        return False
+
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        carry = self.carry(x, x[None][:0], dt)
+        after, impulses, error = self._robust_kernel(carry, u, t, dt, self.theta)
+        left = float(error)
+        if left <= self.tolerance:
+            return np.array(after).ravel()[: self.nx], np.array(impulses).ravel()
+        raise StepError(
+            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) did not converge: the last correction is {left:.2g}, "
+            f"at most {self.tolerance:g} expected; a body turns by less than half a turn in a step: less dt",
+            k,
+            left,
+            "no convergence",
+        )
+
+    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+        if not self.nm:
+            return
+        J = self._constraint_numbers(X[:, : self.nq], self.theta)[1]
+        for i in map(int, np.flatnonzero(may_be_dependent(J))):
+            error = dependent_constraints(J[i], self.multiplier_names, f"step {k + i}: Dh(q_k)", k + i, 0.0)
+            if error is not None:
+                raise error
+
+    # -- derivatives ------------------------------------------------------------------------------------
+
+    @shared
+    def _derivatives(self) -> GroupDerivatives:
+        return GroupDerivatives(self)
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._derivatives.first(steps, self.theta)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._derivatives.second(steps, self.theta, Z, zeta)
+
+    # -- starts and quantities ----------------------------------------------------------------------------
+
+    def initial_state(
+        self,
+        q: Mapping[str, float] | None = None,
+        v: Mapping[str, float] | None = None,
+        u: Any = None,
+        **named: float,
+    ) -> np.ndarray:
+        """The state of a configuration and velocity.
+
+        Parameters
+        ----------
+        q, v : dict by name
+            The system's variables and their rates, as for `MidpointVI`: angles say the attitude; or, in v,
+            rates of the body, ``b-wx``. Missing names are zero.
+        **named : float
+            Configurations by keyword.
+
+        Raises
+        ------
+        ConstraintError
+            If constraints do not hold there, in position or velocity.
+        """
+        v = dict(v or {})
+        body = {n: float(v.pop(n)) for n in self.rates[self.nr :] if n in v}
+        angles = as_configuration(self.system, q, "configuration", named)
+        speeds = as_configuration(self.system, v, "velocity")
+        at = self.system.variable_index
+        state = [angles[at(n)] for n in self.others]
+        rates = [speeds[at(n)] for n in self.others]
+        for chart, base in zip(self.rotations, self._bases, strict=True):
+            where = [at(n) for n in chart.variables]
+            state += list(rot.from_matrix(chart.rotation(angles[where])[None])[0])
+            turning = chart.rates(angles[where]) @ speeds[where]
+            rates += [w + body.get(f"{base}w{a}", 0.0) for w, a in zip(turning, BODY, strict=True)]
+        self._check_closed(np.array(state), np.array(rates))
+        p = self.group.terms(state, rates, np.zeros(self.nu), 0, self.theta)[0]
+        return np.concatenate([state, np.array(p).ravel()])
+
+    def _check_closed(self, q: np.ndarray, v: np.ndarray) -> None:
+        if not self.nm:
+            return
+        h, Dh = self._constraint_numbers(q, self.theta)
+        for values, what, size in ((h[:, 0], "h", 1.0), (Dh @ v, "dh/dt", 1 + np.abs(v).max())):
+            worst = int(np.argmax(np.abs(values)))
+            if not np.abs(values[worst]) <= CLOSED * size:
+                raise ConstraintError(
+                    f"{self.system.name}: the start violates {self.multiplier_names[worst]}: {what} = "
+                    f"{values[worst]:.3g}, expected 0; find one with vioc.consistent_configuration and "
+                    "vioc.dynamics.consistency.project_velocity"
+                )
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.others
+
+    @shared
+    def _rates(self) -> ca.SX:
+        """v (nd,) of the state: p = M(q) v, but for what constraints take of it."""
+        x = self.symbols.x
+        return self.group.velocity(x[: self.nq], x[self.nq :], self.symbols.parameters)
+
+    @shared
+    def _velocity(self) -> Evaluator:
+        def build() -> ca.Function:
+            return ca.Function("velocity", [self.symbols.x, self.symbols.parameters], [self._rates], OPTIONS)
+
+        return Evaluator(self.backend.program(build, "velocity"))
+
+    def velocities(self, x: np.ndarray) -> np.ndarray:
+        """Rates (..., nd) of states (..., nx): of r, and angular velocities in the body's axes."""
+        x = np.asarray(x, float)
+        flat = self._velocity(np.ascontiguousarray(x.reshape(-1, self.nx)), self.theta)[0][..., 0]
+        return flat.reshape(*x.shape[:-1], self.nd)
+
+    @shared
+    def _energies(self) -> tuple[ca.SX, ca.SX]:
+        x, u, _, theta, _ = self.symbols
+        *_, T, V = self.group.terms(x[: self.nq], self._rates, u, 0, theta)
+        return T, V
+
+    @shared
+    def _constraint_numbers(self) -> Evaluator:
+        return Evaluator(self.group.constraint)
+
+    def frame_positions(self, X: Any) -> np.ndarray:
+        """World positions of every frame's origin, m: (N, nx) -> (N, number of nodes, 3)."""
+        return self.frame_poses(X)[0]
+
+    def frame_poses(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (N, number of nodes, 3) and rotations (N, number of nodes, 3, 3) of every frame."""
+        X = np.atleast_2d(np.asarray(X, float))
+        p, R = self._place_numbers(np.ascontiguousarray(X[:, : self.nq]), self.theta)
+        return np.swapaxes(p, 1, 2), np.swapaxes(R.reshape(len(X), 3, -1, 3), 1, 2)
+
+    @shared
+    def _place_numbers(self) -> Evaluator:
+        return Evaluator(self.group.places)
+
+    @shared
+    def _places(self) -> tuple[ca.SX, ca.SX]:
+        """Positions and rotations of the nodes, in the symbols of the map."""
+        return self.group.places(self.symbols.x[: self.nq], self.symbols.parameters)
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        if frame not in self.system.frame_names:
+            return None
+        i = self.system.frame_index(frame)
+        return self._places[1][:, 3 * i : 3 * i + 3]
+
+    def quantity(self, name: str) -> ca.SX:
+        if name in ("kinetic", "potential", "energy"):
+            T, V = self._energies
+            return {"kinetic": T, "potential": V, "energy": T + V}[name]
+        if name.startswith("v.") and name[2:] in self.rates:
+            return self._rates[self.rates.index(name[2:])]
+        kind, _, constraint = name.partition(".")
+        if kind in ("h", "force") and constraint in self.multiplier_names:
+            i = self.multiplier_names.index(constraint)
+            if kind == "force":
+                return -self.symbols.multipliers[i] / self.symbols.dt
+            return self.group.constraint(self.symbols.x[: self.nq], self.symbols.parameters)[0][i]
+        frame, _, axis = name.rpartition(":")
+        if frame in self.system.frame_names and axis in BODY:
+            return self._places[0][BODY.index(axis), self.system.frame_index(frame)]
+        R = self.rotation(frame) if axis in AXES else None
+        return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
+
+    def _more_quantities(self) -> list[str]:
+        frames = [f"{n}:{a}" for n in self.system.frame_names for a in (*BODY, *AXES)]
+        closed = (f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names)
+        return [*(f"v.{n}" for n in self.rates), "kinetic", "potential", "energy", *frames, *closed]
+
+
+def _base(chart: Chart) -> str:
+    """What names of a rotation begin with: ``b-`` of b-rz, b-ry, b-rx."""
+    ends = {v[:-1] for v in chart.variables}
+    common = ends.pop()
+    return common[:-1] if not ends and common.endswith(("-r", "_r")) else f"{chart.variables[0]}-"

@@ -1,0 +1,80 @@
+"""States x = [r, quaternions, momenta] and their errors (dr, phi, dp), with s_1 = s_0 exp(phi)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import rotations as rot
+
+
+@dataclass(frozen=True)
+class Space:
+    """R^nr x SO(3)^nb and its momenta.
+
+    Attributes
+    ----------
+    nr, nb : int
+        Configurations that are numbers; rotations.
+    """
+
+    nr: int
+    nb: int
+
+    @property
+    def nd(self) -> int:
+        """Degrees of freedom."""
+        return self.nr + 3 * self.nb
+
+    @property
+    def nq(self) -> int:
+        """Numbers of a configuration."""
+        return self.nr + 4 * self.nb
+
+    def turns(self, w: Any) -> list[tuple[Any, ...]]:
+        """Rotation vectors among rates or increments (nd,), as scalars."""
+        return [tuple(ca.vertsplit(w[i : i + 3])) for i in range(self.nr, self.nd, 3)]
+
+    def quaternions(self, x: Any) -> list[tuple[Any, ...]]:
+        """Those of a configuration or state, as scalars."""
+        return [tuple(ca.vertsplit(x[i : i + 4])) for i in range(self.nr, self.nq, 4)]
+
+    def split(self, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """r (..., nr), quaternions (..., nb, 4), momenta (..., nd)."""
+        x = np.asarray(x, float)
+        s = x[..., self.nr : self.nq].reshape(*x.shape[:-1], self.nb, 4)
+        return x[..., : self.nr], s, x[..., self.nq :]
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        (r0, s0, p0), (r1, s1, p1) = self.split(x0), self.split(x1)
+        phi = rot.logarithm(rot.product(s0 * [1, -1, -1, -1], s1))
+        return np.concatenate([r1 - r0, phi.reshape(*phi.shape[:-2], -1), p1 - p0], axis=-1)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        (r, s, p), dx = self.split(x), np.asarray(dx, float)
+        phi = dx[..., self.nr : self.nd].reshape(*dx.shape[:-1], self.nb, 3)
+        turned = rot.product(s, rot.exponential(phi))
+        turned = turned.reshape(*turned.shape[:-2], -1)
+        return np.concatenate([r + dx[..., : self.nr], turned, p + dx[..., self.nd :]], axis=-1)
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        rows = [x1[: self.nr] - x0[: self.nr]]
+        for i in range(self.nr, self.nq, 4):
+            a, b = x0[i : i + 4], x1[i : i + 4]
+            s = ca.dot(a, b)
+            v = a[0] * b[1:] - b[0] * a[1:] - ca.cross(a[1:], b[1:])
+            size = ca.sqrt(ca.dot(v, v) + 1e-300)
+            sign = ca.if_else(s < 0, -1.0, 1.0)
+            rows.append(2 * ca.atan2(size, sign * s) / size * sign * v)
+        return ca.vertcat(*rows, x1[self.nq :] - x0[self.nq :])
+
+    def retract_expression(self, x: Any, dx: Any) -> Any:
+        """Exact to second order in dx, as derivatives at zero need it."""
+        rows = [x[: self.nr] + dx[: self.nr]]
+        for s, phi in zip(self.quaternions(x), self.turns(dx), strict=True):
+            small = (1 - sum(e * e for e in phi) / 8, *(e / 2 for e in phi))
+            rows += rot.multiply(s, small)
+        return ca.vertcat(*rows, x[self.nq :] + dx[self.nd :])

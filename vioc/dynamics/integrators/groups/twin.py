@@ -1,0 +1,193 @@
+"""The Lagrangian of a system on R^nr x SO(3)^nb, written with the sweeps of every other integrator.
+
+A twin of the system has each rotation as nine parameters before three angles about x, y, z. At zero angles
+their rates are the body's angular velocity, and derivatives by turns follow (docs/maths/groups.md, (6)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.algebra import tree_recursions as recursions
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.articulated import ArticulatedInverse
+from vioc.dynamics.charts import Chart
+from vioc.dynamics.description.frame import Frame, Pose, Transform, nest
+from vioc.dynamics.description.numbers import Parameter
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.groups.space import Space
+from vioc.dynamics.lagrangian import LONG, OPTIONS, Lagrangian
+
+
+class _Attitude(Pose):
+    """A rotation whose nine entries are parameters of a twin system."""
+
+    def __post_init__(self) -> None:
+        """Nothing to check: they are symbols."""
+
+
+class Twin:
+    """L, forces and constraints on the group.
+
+    Parameters
+    ----------
+    system : System
+    rotations : tuple of Chart
+    others : tuple of str
+        The variables that no rotation has.
+
+    Attributes
+    ----------
+    lagrangian : Lagrangian
+        Of the twin system.
+    place, place_of : list of int
+        Of (r, turns) in the variables of the twin; and of these in (r, turns).
+
+    Notes
+    -----
+    Configurations q = (r, quaternions), rates v = (rates of r, angular velocities in the body's axes); the
+    latter's conjugates and derivatives by turns likewise.
+    """
+
+    def __init__(self, system: System, rotations: tuple[Chart, ...], others: tuple[str, ...]):
+        self.space = Space(len(others), len(rotations))
+        self.lagrangian = Lagrangian(_twin_system(system, rotations))
+        order = [*others, *(v for chart in rotations for v in chart.variables)]
+        self.place = [self.lagrangian.system.dynamic.index(n) for n in order]
+        self.place_of = [self.place.index(i) for i in range(len(self.place))]
+        self._names = tuple(system.parameters)
+        firsts = [chart.nodes[0] for chart in rotations]
+        self._nodes = [i + sum(first <= i for first in firsts) for i in range(len(system.nodes))]
+
+    def ours(self, rows: Any) -> ca.SX:
+        """Rows in the order of the twin's variables, in that of (r, turns)."""
+        return vec.column(rows[i] for i in self.place)
+
+    def theirs(self, rows: list[Any]) -> list[Any]:
+        """The other way round."""
+        found: list[Any] = [0.0] * len(rows)
+        for i, row in zip(self.place, rows, strict=True):
+            found[i] = row
+        return found
+
+    def _values(self, q: Any, theta: Any) -> dict[str, Any]:
+        """The twin's parameters."""
+        values = dict(zip(self._names, ca.vertsplit(theta), strict=True))
+        for i, s in enumerate(self.space.quaternions(q)):
+            R = rot.matrix(s)
+            values |= {_entry(i, k): R[k // 3][k % 3] for k in range(9)}
+        return {n: values[n] for n in self.lagrangian.system.parameters}
+
+    def at(self, q: Any, theta: Any) -> tuple[ca.SX, ca.SX]:
+        """The twin's variables, angles at zero, and parameters."""
+        angles = vec.column(self.theirs([*ca.vertsplit(q[: self.space.nr]), *[ca.SX(0)] * 3 * self.space.nb]))
+        return angles, vec.column(self._values(q, theta).values())
+
+    @cached_property
+    def _symbols(self) -> tuple[ca.SX, ca.SX, ca.SX, ca.SX, ca.SX]:
+        """q, v, u, t, parameters."""
+        nu, space = self.lagrangian.graph.u_vector.numel(), self.space
+        sizes = {"q": space.nq, "v": space.nd, "u": nu, "t": 1, "theta": len(self._names)}
+        return tuple(ca.SX.sym(n, m) for n, m in sizes.items())
+
+    @cached_property
+    def terms(self) -> ca.Function:
+        """(q, v, u, t, parameters) -> dL/dv, (dL/dr, n), F, T, V, with n the derivative by turns."""
+        lag, (q, v, u, t, theta) = self.lagrangian, self._symbols
+        raw = lag.function("raw", [lag.L_v, lag.L_q, lag.F, lag.T, lag.V])
+        angles, values = self.at(q, theta)
+        rates = vec.column(self.theirs(ca.vertsplit(v)))
+        *columns, T, V = raw(angles, rates, u, t, values)
+        L_v, L_q, F = map(self.ours, columns)
+        for i in range(self.space.nr, self.space.nd, 3):
+            w, m = v[i : i + 3], L_v[i : i + 3]
+            L_q[i + 1] -= w[0] * m[2]
+            L_q[i + 2] -= w[1] * m[0] - w[0] * m[1]
+        return ca.Function("terms", [q, v, u, t, theta], [L_v, L_q, F, T, V], OPTIONS)
+
+    @cached_property
+    def constraint(self) -> ca.Function:
+        """(q, parameters) -> h (nm,), Dh (nm, nd) by (r, turns)."""
+        lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
+        h, Dh = ca.Function("raw", [g.q_vector, g.parameters], [lag.h, lag.Dh])(*self.at(q, theta))
+        return ca.Function("h", [q, theta], [h, ca.densify(Dh[:, self.place])], OPTIONS)
+
+    @cached_property
+    def velocity(self) -> ca.Function:
+        """(q, p, parameters) -> v (nd,), tangent to the constraints."""
+        lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
+        p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
+        raw = ca.Function("raw", [g.q_vector, own, g.parameters], [lag.velocity(own)[0]])
+        angles, values = self.at(q, theta)
+        v = raw(angles, vec.column(self.theirs(ca.vertsplit(p))), values)
+        return ca.Function("velocity", [q, p, theta], [self.ours(v)], OPTIONS)
+
+    @cached_property
+    def places(self) -> ca.Function:
+        """(q, parameters) -> positions (3, nodes) and rotations (3, 3 nodes) of the system's nodes."""
+        g, (q, *_, theta) = self.lagrangian.graph, self._symbols
+        poses = [g.node_pose(i) for i in self._nodes]
+        p, R = ca.horzcat(*(vec.column(b) for _, b in poses)), ca.horzcat(*(vec.matrix(a) for a, _ in poses))
+        raw = ca.Function("raw", [g.q_vector, g.parameters], [p, R])
+        return ca.Function("places", [q, theta], list(raw(*self.at(q, theta))), OPTIONS)
+
+    # -- the mass matrix by sweeps ------------------------------------------------------------------
+
+    @cached_property
+    def long(self) -> bool:
+        """Whether sweeps cost less than the factors of a matrix, and potentials and forces allow them."""
+        if self.lagrangian.depths < LONG or self.lagrangian.constraint_names:
+            return False
+        rows, columns = self._slopes.sparsity_out(0).get_triplet()
+        return list(rows) == list(columns)
+
+    @cached_property
+    def _slopes(self) -> ca.Function:
+        """What potentials other than gravity and forces add to the derivative of a step's balance."""
+        lag, g, dt = self.lagrangian, self.lagrangian.graph, ca.SX.sym("dt")
+        F_q, F_v = (ca.jacobian(lag.F, s) for s in (g.q_vector, g.v_vector))
+        found = ca.sparsify(dt / 4 * (F_q - lag.stiffness) + F_v / 2)
+        return lag.function("slopes", [found], [dt])
+
+    def swept(self, q: Any, v: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
+        """Solver, in the twin's order, with -M/dt and `_slopes`: a step's balance by increments, nearly."""
+        values = self._values(q, theta)
+
+        def number(value: Any) -> Any:
+            return values[value.name] if isinstance(value, Parameter) else float(value)
+
+        angles, parameters = self.at(q, theta)
+        rates = vec.column(self.theirs(ca.vertsplit(v)))
+        rest = ca.diag(self._slopes(angles, rates, u, t, parameters, dt))
+        links, _ = recursions.gather_links(self.lagrangian.system, number)
+        places = [link.pose for link in recursions.placed(links, angles)]
+        return ArticulatedInverse.of_masses(links, places, self.space.nd, ca.vertsplit(-dt * rest), -dt)
+
+
+def _entry(i: int, k: int) -> str:
+    return f"attitude-{i}-{k}"
+
+
+def _twin_system(system: System, rotations: tuple[Chart, ...]) -> System:
+    """The system with each rotation as nine parameters before three angles about x, y, z."""
+    first = {chart.nodes[0]: i for i, chart in enumerate(rotations)}
+    axes = {n: axis for chart in rotations for n, axis in zip(chart.nodes, "XYZ", strict=True)}
+    flat: list[tuple[Frame, int]] = []
+    where = {-1: -1}
+    for n, node in enumerate(system.nodes):
+        parent = where[node.parent]
+        if n in first:
+            entries: Any = tuple(Parameter(_entry(first[n], k), float(k % 4 == 0)) for k in range(9))
+            flat.append((Frame(Transform("SE3", _Attitude((0.0, 0.0, 0.0), entries))), parent))
+            parent = len(flat) - 1
+        frame = replace(node.frame, children=())
+        if n in axes:
+            frame = replace(frame, transform=Transform(f"R{axes[n]}", frame.transform.value))
+        where[n] = len(flat)
+        flat.append((frame, parent))
+    return System(*nest(flat), *system.components, name=system.name)

@@ -1,0 +1,177 @@
+"""Where spheres and capsules meet a convex hull: docs/maths/contact.md, (P7) and (P8).
+
+Planes, edges and corners of the hull are numbers, one row each; the point or segment is expressions in its
+axes. The work is that of a few scalar products for each plane and edge.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Vector
+from vioc.dynamics.terms.shapes import triangles
+
+FLAT = 1e-9  # of unit normals: triangles in one plane
+STEEP = 1e-9  # of the length of a segment: how far it goes along a normal that it is not beside
+PARALLEL = 1e-12  # square of the angle below which a segment is beside an edge
+SOFT = 0.05  # rad by which a capsule is off a face where its third sphere is at its nearest point
+BEYOND = 1e-9  # of the size: how far beyond its edges a foot is still on a face
+
+
+class Facets(NamedTuple):
+    """Of a hull in its own axes, all of them numpy arrays.
+
+    Attributes
+    ----------
+    normals, levels : (nf, 3), (nf,)
+        Planes n . x <= level.
+    rims : nf times (m, 3), (m,)
+        Planes across each face along its edges: within it are m . x <= level.
+    starts, ways : (ne, 3), (ne, 3)
+        Edges, from their beginning on.
+    size : float
+    """
+
+    normals: np.ndarray
+    levels: np.ndarray
+    rims: tuple[tuple[np.ndarray, np.ndarray], ...]
+    starts: np.ndarray
+    ways: np.ndarray
+    size: float
+
+
+@lru_cache(maxsize=64)
+def facets(points: tuple[tuple[float, float, float], ...]) -> Facets:
+    """Of the corners of a convex hull."""
+    P = np.array(points)
+    faces: list[tuple[np.ndarray, float, dict[tuple[int, int], None]]] = []
+    for corners in triangles(P):
+        a, b, c = P[corners]
+        n = np.cross(b - a, c - a)
+        n /= np.linalg.norm(n)
+        sides = list(zip(corners.tolist(), np.roll(corners, -1).tolist(), strict=True))
+        for normal, _, own in faces:
+            if 1 - normal @ n < FLAT:
+                for i, j in sides:  # what two triangles of a plane share is no edge
+                    if own.pop((j, i), 0) == 0:
+                        own[i, j] = None
+                break
+        else:
+            faces.append((n, float(n @ a), dict.fromkeys(sides)))
+    rims = []
+    for n, _, own in faces:
+        m = np.array([np.cross(P[j] - P[i], n) / np.linalg.norm(P[j] - P[i]) for i, j in own])
+        rims.append((m, np.array([row @ P[i] for row, (i, _) in zip(m, own, strict=True)])))
+    edges = sorted({(min(e), max(e)) for _, _, own in faces for e in own})
+    starts = P[[i for i, _ in edges]]
+    ways = P[[j for _, j in edges]] - starts
+    size = float(np.linalg.norm(P.max(axis=0) - P.min(axis=0)))
+    return Facets(
+        np.array([n for n, _, _ in faces]),
+        np.array([d for _, d, _ in faces]),
+        tuple(rims),
+        starts,
+        ways,
+        size,
+    )
+
+
+def over(hull: Facets, at: Vector) -> tuple[Any, Vector]:
+    """Signed distance of a point from the hull, and its slope (P7)."""
+    most, n, beside = _highest(hull, at)
+    nearest, off = ca.SX(np.inf), at
+    for start, way in zip(hull.starts.tolist(), hull.ways.tolist(), strict=True):
+        d = vec.sub(at, tuple(start))
+        s = vec.dot(tuple(way), d) / float(np.dot(way, way))
+        d = vec.sub(d, vec.scale(ca.fmax(0.0, ca.fmin(1.0, s)), tuple(way)))
+        square = vec.dot(d, d)
+        nearer = square < nearest
+        nearest, off = ca.if_else(nearer, square, nearest), _either(nearer, d, off)
+    edge = ca.logic_and(ca.logic_and(most > 0, beside > BEYOND * hull.size), nearest > 0)
+    size = ca.sqrt(ca.if_else(edge, nearest, 1.0))
+    return ca.if_else(edge, size, most), _either(edge, tuple(c / size for c in off), n)
+
+
+def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> Any:
+    """s in [-1, 1] of one of the three spheres by which a capsule meets a hull (P8)."""
+    nearest = _nearest(hull, middle, half)
+    at = vec.add(middle, vec.scale(nearest, half))
+    most, n, beside = _highest(hull, at)
+    length = ca.sqrt(vec.dot(half, half))
+    low, high, best = ca.SX(-1.0), ca.SX(1.0), ca.SX(-np.inf)
+    for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
+        height = vec.dot(tuple(normal), at) - float(level)
+        begins, ends = _clipped(m, levels, middle, half, length)
+        higher = height > best
+        best = ca.if_else(higher, height, best)
+        low, high = ca.if_else(higher, begins, low), ca.if_else(higher, ends, high)
+    some = low < high
+    low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)
+    if place < 2:
+        return (low, high)[place]
+    steep = ca.fabs(vec.dot(n, half)) / length
+    tilt = ca.fmax(beside, 0.0) / ca.fmax(most, STEEP) + steep
+    tilt = ca.if_else(some, ca.fmin(tilt / SOFT, 1.0), 1.0)
+    return (low + high) / 2 + tilt * (nearest - (low + high) / 2)
+
+
+def _highest(hull: Facets, at: Vector) -> tuple[Any, Vector, Any]:
+    """How far a point is over the plane that it is farthest over, its normal, and how far beyond its face."""
+    most, n, beside = ca.SX(-np.inf), vec.ZERO, ca.SX(0.0)
+    for normal, level, (m, levels) in zip(hull.normals.tolist(), hull.levels, hull.rims, strict=True):
+        height = vec.dot(tuple(normal), at) - float(level)
+        out = ca.SX(-np.inf)
+        for row, rim in zip(m.tolist(), levels, strict=True):
+            out = ca.fmax(out, vec.dot(tuple(row), at) - float(rim))
+        higher = height > most
+        most, beside = ca.if_else(higher, height, most), ca.if_else(higher, out, beside)
+        n = _either(higher, tuple(normal), n)
+    return most, n, beside
+
+
+def _nearest(hull: Facets, middle: Vector, half: Vector) -> Any:
+    """s of the point of a segment that is nearest to the hull; of what is within it, the middle."""
+    length = ca.sqrt(vec.dot(half, half))
+    begins, ends = _clipped(hull.normals, hull.levels, middle, half, length)
+    least, best = ca.SX(np.inf), ca.SX(0.0)
+    for end in (-1.0, 1.0):
+        apart, _ = over(hull, vec.add(middle, vec.scale(end, half)))
+        nearer = apart < least
+        least, best = ca.if_else(nearer, apart, least), ca.if_else(nearer, end, best)
+    least = ca.if_else(least > 0, least * least, least)
+    a = vec.dot(half, half)
+    for start, way in zip(hull.starts.tolist(), hull.ways.tolist(), strict=True):
+        d, c = vec.sub(tuple(start), middle), float(np.dot(way, way))
+        b, u, v = vec.dot(half, tuple(way)), vec.dot(half, d), vec.dot(tuple(way), d)
+        det = a * c - b * b
+        s = ca.fmax(-1.0, ca.fmin(1.0, (u * c - b * v) / ca.fmax(det, PARALLEL * a * c)))
+        t = ca.fmax(0.0, ca.fmin(1.0, (b * s - v) / c))
+        s = ca.fmax(-1.0, ca.fmin(1.0, (b * t + u) / a))
+        d = vec.sub(vec.add(d, vec.scale(t, tuple(way))), vec.scale(s, half))
+        square = vec.dot(d, d)
+        nearer = square < least
+        least, best = ca.if_else(nearer, square, least), ca.if_else(nearer, s, best)
+    return ca.if_else(begins < ends, (begins + ends) / 2, best)
+
+
+def _clipped(normals: np.ndarray, levels: np.ndarray, middle: Vector, half: Vector, length: Any):
+    """Where a segment is behind all of some planes; nowhere if it begins after it ends."""
+    low, high = ca.SX(-1.0), ca.SX(1.0)
+    for row, level in zip(normals.tolist(), levels, strict=True):
+        rise, room = vec.dot(tuple(row), half), float(level) - vec.dot(tuple(row), middle)
+        up, down = rise > STEEP * length, rise < -STEEP * length
+        s = room / ca.if_else(ca.logic_or(up, down), rise, 1.0)
+        high = ca.if_else(up, ca.fmin(high, s), high)
+        low = ca.if_else(down, ca.fmax(low, s), low)
+        beside = ca.logic_and(ca.logic_not(ca.logic_or(up, down)), room < 0)
+        low = ca.if_else(beside, 2.0, low)
+    return low, high
+
+
+def _either(first: Any, a: Vector, b: Vector) -> Vector:
+    return tuple(ca.if_else(first, x, y) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,157 @@
+"""`MapAround`: what a map that is made of another one takes from it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import casadi as ca
+import numpy as np
+
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.protocol import OneStepMap
+from vioc.names import meaning
+
+TIMES = 2  # dt and t, the last of what steps have derivatives by
+
+Self = TypeVar("Self", bound="MapAround")
+
+
+class MapAround(OneStepMap):
+    """A map whose state is that of an `inner` one, and may go on with entries of its own, kept as they are.
+
+    Subclasses define `_first` and `_second`, and where they are made of the inner map and `_made_of` alone,
+    that.
+    """
+
+    inner: OneStepMap
+
+    def _around(self, inner: OneStepMap, own: Sequence[str] = ()) -> None:
+        """Sizes, names and numbers of the inner map, whose state goes on with entries of the names `own`."""
+        self.nx, self.ndx, self.nu = inner.nx + len(own), inner.ndx + len(own), inner.nu
+        self.dt, self.parameters, self.system = inner.dt, inner.parameters, inner.system
+        self.state_names = (*inner.state_names, *own)
+        self.input_names, self.multiplier_names = inner.input_names, inner.multiplier_names
+        self.wrap, self.strings, self.impulse_behind = inner.wrap, inner.strings, inner.impulse_behind
+        self.backend = inner.backend
+
+    @property
+    def _made_of(self) -> tuple:
+        """The arguments behind `inner` that make this map again."""
+        return ()
+
+    def _again(self: Self, inner: OneStepMap) -> Self:
+        return type(self)(inner, *self._made_of)  # type: ignore[call-arg]
+
+    def with_dt(self: Self, dt: float) -> Self:
+        return self._again(self.inner.with_dt(dt))
+
+    def with_parameters(self: Self, **values: float) -> Self:
+        return self._again(self.inner.with_parameters(**values))
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.inner, *self._made_of)
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "inner": self.inner.identity()}
+
+    # -- the state space ------------------------------------------------------------------------
+
+    def split(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The inner state and what goes on behind it; (..., nx) -> (..., inner nx), (..., nx - inner nx)."""
+        x = np.asarray(x, float)
+        return x[..., : self.inner.nx], x[..., self.inner.nx :]
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        inner, own = self.split(x)
+        return np.concatenate([self.inner.moved(inner, by, fixed), own])
+
+    @property
+    def quaternions(self) -> tuple[int, ...]:
+        return self.inner.quaternions
+
+    def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
+        (a, c), (b, d) = self.split(x0), self.split(x1)
+        return np.concatenate([self.inner.difference(a, b), d - c], axis=-1)
+
+    def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        (a, c), dx = self.split(x), np.asarray(dx, float)
+        n = self.inner.ndx
+        return np.concatenate([self.inner.retract(a, dx[..., :n]), c + dx[..., n:]], axis=-1)
+
+    def difference_expression(self, x0: Any, x1: Any) -> Any:
+        n = self.inner.nx
+        return ca.vertcat(self.inner.difference_expression(x0[:n], x1[:n]), x1[n:] - x0[n:])
+
+    def retract_expression(self, x: Any, dx: Any) -> Any:
+        n, e = self.inner.nx, self.inner.ndx
+        return ca.vertcat(self.inner.retract_expression(x[:n], dx[:e]), x[n:] + dx[e:])
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        """Names of the state's error, (ndx,): the inner map's, then those of the state's own entries."""
+        return (*self.inner.error_names, *self.state_names[self.inner.nx :])
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.inner.coordinates
+
+    def rest_input(self, x: np.ndarray) -> np.ndarray:
+        return self.inner.rest_input(self.split(x)[0])
+
+    # -- derivatives ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _first(self, steps: Steps, timed: bool) -> Linearization:
+        """`first`, and where `timed`, `first_with_times`."""
+
+    @abstractmethod
+    def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
+        """`second`, and where `timed`, `second_with_times`."""
+
+    def first(self, steps: Steps) -> Linearization:
+        return self._first(steps, False)
+
+    def first_with_times(self, steps: Steps) -> Linearization:
+        return self._first(steps, True)
+
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._second(steps, Z, zeta, False)
+
+    def second_with_times(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._second(steps, Z, zeta, True)
+
+    # -- names ----------------------------------------------------------------------------------
+
+    def expression(self, of_inner: ca.SX) -> ca.SX:
+        """An expression of the inner map's symbols in those of this one."""
+        return of_inner
+
+    def quantity(self, name: str) -> ca.SX:
+        """Quantities of the inner map, and the state's own entries."""
+        known = self.quantity_names()
+        if name not in known and "." not in name:
+            name = meaning(name, known)
+        return super().quantity(name) if name in self.state_names else self._of_inner(name)
+
+    def _of_inner(self, name: str) -> ca.SX:
+        return self.expression(self.inner.quantity(name))
+
+    def rotation(self, frame: str) -> ca.SX | None:
+        R = self.inner.rotation(frame)
+        return None if R is None else self.expression(R)
+
+    def unit(self, name: str) -> str:
+        return self.inner.unit(name)
+
+    def force_rounding(self, dt: float) -> float:
+        return self.inner.force_rounding(dt)
+
+    def _more_quantities(self) -> list[str]:
+        return list(self.inner.quantity_names())
+
+
+def derivatives_of(f: OneStepMap, timed: bool) -> tuple[Any, Any]:
+    """`first` and `second` of a map, or with times."""
+    return (f.first_with_times, f.second_with_times) if timed else (f.first, f.second)
