@@ -39,7 +39,7 @@ PUSH = 150.0  # N
 
 STUDY = Study(
     __file__,
-    "ladder of carts with n poles: swing-ups planned one from the other, and flown in closed loop",
+    "ladder of carts with n poles: each swing-up planned from the one before, and flown in closed loop",
     reached=Claim("poles of the last cart with a plan", at_least(9), published="9", full_only=True),
     five=Claim("processor time of the plans with one to five poles", at_most(5.0), "s", full_only=True),
     nine=Claim(

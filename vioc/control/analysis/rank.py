@@ -315,14 +315,18 @@ def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarra
         seen.append(s)
         U, size, _ = np.linalg.svd(F - s * np.eye(len(F)))
         count = max(1, int((size <= UNSETTLED).sum()))
-        rows = (W @ U[:, -count:].conj()).T
-        _, upper, order = qr(rows, mode="economic", pivoting=True)
-        for row in np.linalg.solve(upper[:, :count], upper):
+        for row in eliminated((W @ U[:, -count:].conj()).T):
             size = np.abs(row)
-            used = sorted(order[i] for i in np.flatnonzero(size > 0.1 * size.max()))
-            states = ", ".join(names[i] for i in used)
+            states = ", ".join(names[i] for i in np.flatnonzero(size > 0.1 * size.max()))
             found.append(f"{s if abs(s.imag) > UNSETTLED else s.real:.6g} (of {states})")
     return ", ".join(found)
+
+
+def eliminated(rows: np.ndarray) -> np.ndarray:
+    """Rows (m, n) of the same span with as many zeros as elimination makes; a leading 1 each."""
+    upper, order = qr(rows, mode="r", pivoting=True)
+    m = len(rows)
+    return np.asarray(np.linalg.solve(upper[:m, :m], upper[:m])[:, np.argsort(order)])
 
 
 def undetectable_modes(A: np.ndarray, C: np.ndarray, tolerance: float = TOLERANCE) -> np.ndarray:

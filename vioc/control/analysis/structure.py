@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import null_space, orth, qr
+from scipy.linalg import null_space, orth
 
 from vioc.checks import as_names, check_array
 from vioc.control.analysis.ellipses import boundary, semi_axes
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
-from vioc.control.analysis.rank import TOLERANCE, Subspace, reached, staircase
+from vioc.control.analysis.rank import TOLERANCE, Subspace, eliminated, reached, staircase
 from vioc.control.linear.system import LinearSystem, linear_system, sizes
 from vioc.control.linear.weights import weight_matrix
 from vioc.drawing import plots
@@ -102,11 +103,10 @@ class Structure:
     def felt(self) -> int:
         """How many directions the Gramian over its steps tells from rounding, `ROUNDING` of the largest gain.
 
-        Fewer than `rank` where steps are few for slow motions, and where rounding in A and B has been counted
-        as a motion: a momentum that is conserved is a row of B that should be 0, and no decision by sizes
-        alone tells what is left of it from a weak input.
+        Fewer than `rank` where steps are few for slow motions, and where rounding has been counted as a motion:
+        that in A and B is taken out (`without_rounding`), that of the states they are taken at is not.
         """
-        gains = np.array([d.gain for d in self.directions()])
+        gains = np.array([d.gain for d in self._directions])
         return int(np.count_nonzero(gains > ROUNDING * gains.max(initial=0.0)))
 
     @property
@@ -133,18 +133,19 @@ class Structure:
         Q, N = self._scaled
         if not N.shape[1]:
             return []
-        rows = (Q @ N).T
-        _, R, order = qr(rows, mode="economic", pivoting=True)
-        solved = np.linalg.solve(R[:, : len(R)], R)
         found = []
-        for row in solved:
+        for row in eliminated((Q @ N).T):
             row = row / row[np.argmax(np.abs(row))]
-            weights = {self.names[order[i]]: float(v) for i, v in enumerate(row) if abs(v) > SMALL}
+            weights = {n: float(v) for n, v in zip(self.names, row, strict=True) if abs(v) > SMALL}
             found.append(dict(sorted(weights.items(), key=lambda item: -abs(item[1]))))
         return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
 
     def directions(self) -> list[Direction]:
         """All directions of the tangent space, in the order of falling gain."""
+        return list(self._directions)
+
+    @cached_property
+    def _directions(self) -> list[Direction]:
         Q, _ = self._scaled
         seen = self.what == "observable"
         # covectors scale the other way: W_o measures dx, W_c is made of it
@@ -161,11 +162,11 @@ class Structure:
 
     def most(self, count: int = 3) -> list[Direction]:
         """The directions that inputs move (or outputs see) most."""
-        return self.directions()[:count]
+        return self._directions[:count]
 
     def least(self, count: int = 3) -> list[Direction]:
         """The directions that inputs move (or outputs see) least, the least first."""
-        return self.directions()[::-1][:count]
+        return self._directions[::-1][:count]
 
     def steer(self, target: Mapping[str, float] | Any) -> Steering:
         """Least-energy inputs that add `target` to the last state (controllability only).
@@ -237,15 +238,15 @@ class Structure:
             if self.lost is not None:
                 values = ", ".join(f"{s:.6g}" for s in self.lost[: 2 * SHOWN])
                 lines.append(f"their eigenvalues: {values}{', ...' if len(self.lost) > 2 * SHOWN else ''}")
-        if self.felt < self.rank:
+        if (felt := self.felt) < self.rank:
             lines.append(
-                f"doubtful: over {self.steps} steps only {self.felt} of {self.rank} directions stand out "
+                f"doubtful: over {self.steps} steps only {felt} of {self.rank} directions stand out "
                 "from rounding, the rest may be rounding itself, as of a conserved momentum; look at more "
                 "steps, or longer ones"
             )
         per = "per root of input energy" if self.what == "controllable" else "root of output energy"
         lines.append(f"over {self.steps} steps, {per}:")
-        found = self.directions()
+        found = self._directions
         last = max(0, min(3, len(found) - 3))
         lines += [f"  {label:5} {d}" for label, d in zip(("most", "", ""), found, strict=False)]
         lines += [f"  {label:5} {d}" for label, d in zip(("least", "", "")[:last], found[::-1], strict=False)]
@@ -298,7 +299,7 @@ def controllability(
     used = f.input_names
     if inputs is not None:
         used = tuple(by_name(dict.fromkeys(as_names(inputs)), f.input_names, "inputs", prefix=INPUTS))
-    system = linear_system(f, about, manifold)
+    system = linear_system(f, about, manifold, ranks=True)
     N = _horizon(system, steps)
     weight = weight_matrix(R, used, "R", definite=True, prefix=INPUTS)
     columns = np.eye(f.nu)[:, [f.input_names.index(name) for name in used]]
@@ -354,7 +355,7 @@ def observability(
     ValueError
         As `controllability`; a quantity that depends on inputs.
     """
-    system = linear_system(f, about, manifold)
+    system = linear_system(f, about, manifold, ranks=True)
     N = _horizon(system, steps)
     C, names = system.output_matrices(outputs)
     C = C / sizes(noise, names, "noise")[:, None]

@@ -8,8 +8,10 @@ tolerance, is also the step's result. Maths and operation counts: docs/maths/mid
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import casadi as ca
 
@@ -18,13 +20,12 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.maps.kernel import shared
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.discrete import DiscreteLagrangianVI
     from vioc.dynamics.integrators.midpoint import MidpointVI
-
-    Rule: TypeAlias = MidpointVI | DiscreteLagrangianVI
 
 # Correction of q relative to 1 + |q_k|, for up to ten variables and in proportion for more: a little above
 # rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
@@ -35,7 +36,43 @@ SLOW = 1e-4  # correction below which as many were on the way; farther off, Newt
 EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2
 
 
-def solved_step(f: Rule, articulated: bool, continued: bool = False) -> ca.Function:
+@dataclass(frozen=True)
+class ChordParts(StepParts):
+    """With `impulse` (nd,), D1 L_d + D2 L_d + F- + F+: what p_k+1 - p_k is but for constraints. It holds no
+    difference of large numbers, as `momentum` does, and makes cyclic momenta constant to rounding.
+    """
+
+    impulse: ca.SX
+
+
+class ChordMap(VariationalMap):
+    """A variational rule whose unknown is q_k+1, with the kernel that this module makes of its `parts`."""
+
+    past = len(EXTRAPOLATION) - 1
+
+    @abstractmethod
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts: ...
+
+    @shared
+    def solved_step(self) -> ca.Function:
+        """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error); see the function."""
+        return solved_step(self, False)
+
+    @shared
+    def robust_step(self) -> ca.Function:
+        """The same, which tries harder."""
+        return solved_step(self, False, continued=True)
+
+    @shared
+    def _kernel(self) -> ca.Function:
+        return extrapolated_step(self, self.solved_step)
+
+    @shared
+    def _robust_kernel(self) -> ca.Function:
+        return extrapolated_step(self, self.robust_step)
+
+
+def solved_step(f: ChordMap, articulated: bool, continued: bool = False) -> ca.Function:
     """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error).
 
     `seed` (nd,) is a guess of the dynamic configurations; `error` the last correction of q relative to
@@ -64,7 +101,7 @@ def solved_step(f: Rule, articulated: bool, continued: bool = False) -> ca.Funct
     return ca.Function("solved_step", context, [x_next, multipliers, error + singular])
 
 
-def _chord(f: Rule, articulated: bool) -> tuple[ca.Function, ca.Function]:
+def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function]:
     """(x, seed, ...) -> (start y, factors, whether singular) and (y, x, seed, ..., factors) -> (g, x_next,
     multipliers, |g|), with q = y (1 + |q_k|) and g the correction with opposite sign.
     """
@@ -123,7 +160,7 @@ def root(nd: int, residual: ca.Function, converged: float = CONVERGED) -> ca.Fun
     return ca.rootfinder("solve", "fast_newton", residual, options)
 
 
-def extrapolated_step(f: Rule, solved: ca.Function) -> ca.Function:
+def extrapolated_step(f: ChordMap, solved: ca.Function) -> ca.Function:
     """The kernel: `solved_step` with a carry [x, q_k-1, q_k-2] (dynamic parts) that makes the seed."""
     nx, nd, past, guess = f.nx, f.nd, len(EXTRAPOLATION) - 1, _extrapolation(f)
     c = ca.MX.sym("carry", nx + past * nd)
@@ -133,7 +170,7 @@ def extrapolated_step(f: Rule, solved: ca.Function) -> ca.Function:
     return ca.Function("step", [c, *rest], [after, multipliers, error])
 
 
-def _extrapolation(f: Rule) -> ca.Function:
+def _extrapolation(f: ChordMap) -> ca.Function:
     """carry -> seed."""
     nx, nd, past = f.nx, f.nd, len(EXTRAPOLATION) - 1
     carry = ca.SX.sym("carry", nx + past * nd)
@@ -143,7 +180,7 @@ def _extrapolation(f: Rule) -> ca.Function:
     )
 
 
-def lanes(f: Rule, articulated: bool, check: ca.Function, doubt: float) -> str | None:
+def lanes(f: ChordMap, articulated: bool, check: ca.Function, doubt: float) -> str | None:
     """C of `extrapolated_step` of many samples side by side (chord.c); None where it has no such form.
 
     `check` (q_k+1, parameters) -> what is added to the error; a step is looked at if its end is more than

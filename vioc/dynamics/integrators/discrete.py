@@ -16,10 +16,8 @@ import casadi as ca
 
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, lanes, solved_step
-from vioc.dynamics.integrators.midpoint import MidpointParts
+from vioc.dynamics.integrators.chord import ChordMap, ChordParts, lanes
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
-from vioc.dynamics.integrators.variational import VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -58,7 +56,7 @@ class DiscreteStep:
         return self._F(q, v, self.u, self.t + self.dt / 2 if t is None else t, self.parameters)
 
 
-class DiscreteLagrangianVI(VariationalMap):
+class DiscreteLagrangianVI(ChordMap):
     """The variational integrator of a discrete Lagrangian.
 
     Parameters
@@ -83,7 +81,6 @@ class DiscreteLagrangianVI(VariationalMap):
     """
 
     choices: ClassVar[tuple[str, ...]] = ("discrete",)
-    past = len(EXTRAPOLATION) - 1
 
     def __init__(
         self,
@@ -141,28 +138,12 @@ class DiscreteLagrangianVI(VariationalMap):
         slope = ca.densify(ca.jacobian(slots[0], q1)[:, :nd])
         return ca.Function("slots", [q0, q1, u, t, dt, theta], [*map(ca.densify, slots), slope], OPTIONS)
 
-    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> MidpointParts:
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
         minus, plus, _ = self._slots(q0, q1, u, t, dt, theta)
-        return MidpointParts(p + minus, plus, minus + plus)
+        return ChordParts(p + minus, plus, minus + plus)
 
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
         return self._slots(q0, q1, u, t, dt, theta)[2]
-
-    @shared
-    def solved_step(self) -> ca.Function:
-        return solved_step(self, False)
-
-    @shared
-    def robust_step(self) -> ca.Function:
-        return solved_step(self, False, continued=True)
-
-    @shared
-    def _kernel(self) -> ca.Function:
-        return extrapolated_step(self, self.solved_step)
-
-    @shared
-    def _robust_kernel(self) -> ca.Function:
-        return extrapolated_step(self, self.robust_step)
 
     def _lanes(self) -> str | None:
         x, theta = self.symbols.x, self.symbols.parameters

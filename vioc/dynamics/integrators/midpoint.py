@@ -11,7 +11,6 @@ docs/maths/midpoint.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import casadi as ca
@@ -21,11 +20,10 @@ from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.chord import EXTRAPOLATION, extrapolated_step, lanes, solved_step
+from vioc.dynamics.integrators.chord import ChordMap, ChordParts, lanes, solved_step
 from vioc.dynamics.integrators.conditions import warn_singular
 from vioc.dynamics.integrators.divisible import TURNED
 from vioc.dynamics.integrators.structured import StructuredLinearization
-from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import LONG, OPTIONS
 from vioc.dynamics.redundancy import chosen
 from vioc.errors import ModelError, StepError
@@ -39,16 +37,7 @@ FOLLOWS = 1e-9  # |h| of a redundant constraint, over |Dh| (1 + |q|), up to whic
 FEW = 8  # variables for each constraint, whose column takes a sweep of its own
 
 
-@dataclass(frozen=True)
-class MidpointParts(StepParts):
-    """With `impulse` (nd,), D1 L_d + D2 L_d + F- + F+: what p_k+1 - p_k is but for constraints. It holds no
-    difference of large numbers, as `momentum` does, and makes cyclic momenta constant to rounding.
-    """
-
-    impulse: ca.SX
-
-
-class MidpointVI(VariationalMap):
+class MidpointVI(ChordMap):
     """The midpoint variational integrator of a system, as a one-step map.
 
     Parameters
@@ -89,7 +78,6 @@ class MidpointVI(VariationalMap):
 
     choices: ClassVar[tuple[str, ...]] = ("alpha", "forcing", "redundant")
     slipless = True
-    past = len(EXTRAPOLATION) - 1
 
     def __init__(
         self,
@@ -129,14 +117,14 @@ class MidpointVI(VariationalMap):
         """F- and F+ as multiples of F at the sample."""
         return (dt / 2, dt / 2) if self.forcing == "symmetric" else (dt, 0.0)
 
-    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> MidpointParts:
+    def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts:
         a, nd = self.alpha, self.nd
         args = ((1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta)
         L_q, L_v, F = (part(e, 0, nd) for e in self._first_order(*args))
         minus, plus = self.force_shares(dt)
         balance = p + dt * (1 - a) * L_q - L_v + minus * F
         momentum = dt * a * L_q + L_v + plus * F
-        return MidpointParts(balance, momentum, dt * L_q + (minus + plus) * F)
+        return ChordParts(balance, momentum, dt * L_q + (minus + plus) * F)
 
     @shared
     def _first_order(self) -> ca.Function:
@@ -197,12 +185,10 @@ class MidpointVI(VariationalMap):
 
     @shared
     def solved_step(self) -> ca.Function:
-        """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error); see `chord.solved_step`."""
         return self._checked(solved_step(self, self._articulated))
 
     @shared
     def robust_step(self) -> ca.Function:
-        """The same, which tries harder."""
         return self._checked(solved_step(self, False, continued=True))
 
     def _checked(self, solved: ca.Function) -> ca.Function:
@@ -222,14 +208,6 @@ class MidpointVI(VariationalMap):
         h, Dh = (e[at, :] for e in self._all_constraints(q, theta))
         kept = ca.fabs(h) <= FOLLOWS * (ca.fabs(Dh) @ (1 + ca.fabs(q)))
         return ca.Function("contradiction", [q, theta], [ca.if_else(ca.sum1(kept) == len(at), 0.0, ca.inf)])
-
-    @shared
-    def _kernel(self) -> ca.Function:
-        return extrapolated_step(self, self.solved_step)
-
-    @shared
-    def _robust_kernel(self) -> ca.Function:
-        return extrapolated_step(self, self.robust_step)
 
     def _lanes(self) -> str | None:
         q, theta = self.symbols.x[: self.nq], self.symbols.parameters

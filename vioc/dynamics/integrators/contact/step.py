@@ -26,7 +26,7 @@ from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
-    from vioc.dynamics.integrators.midpoint import MidpointParts
+    from vioc.dynamics.integrators.chord import ChordParts
 
 
 class Balance(NamedTuple):
@@ -34,7 +34,7 @@ class Balance(NamedTuple):
 
     Attributes
     ----------
-    parts : MidpointParts
+    parts : ChordParts
     q1 : (nq,)
     rates : (nq,)
         Mean rates over the step.
@@ -50,7 +50,7 @@ class Balance(NamedTuple):
         Of each touch, (phi(q_k+1)/dt, slip); the slip alone where there is no gap.
     """
 
-    parts: MidpointParts
+    parts: ChordParts
     q1: Any
     rates: Any
     h: Any
