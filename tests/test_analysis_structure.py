@@ -26,7 +26,7 @@ def two_carts():
 
 @pytest.mark.parametrize("kind", [MidpointVI, vioc.LinearTimeVI, vioc.RungeKutta, vioc.GalerkinVI])
 def test_momentum_that_no_input_changes_is_out_of_reach(kind):
-    """A motor between two bodies that nothing holds: 2 of 4 directions, whatever rounding makes of the others."""
+    """A motor between two bodies that nothing holds: 2 of 4 directions, whatever rounding makes of it."""
     for dt in np.geomspace(1e-3, 0.3, 8):
         for mass in (3.0, 0.37, 11.3):
             system = System(vioc.tx("x", mass=mass)[vioc.tx("d", mass=1.1)], JointForce("d", "F"))

@@ -93,6 +93,12 @@ class Subspace:
     def rank(self) -> int:
         return self.basis.shape[1]
 
+    def eigenvalues_left(self, A: np.ndarray) -> np.ndarray:
+        """Those of A (n, n) outside the subspace, which it maps to itself; largest first, complex."""
+        N = self.complement
+        values = np.linalg.eigvals(N.T @ A @ N).astype(complex)
+        return values[np.argsort(-np.abs(values), kind="stable")]
+
     def __repr__(self) -> str:
         n, r = self.basis.shape
         return f"Subspace(rank {r} of {n}; accepted >= {self.accepted:.1e}, rejected <= {self.rejected:.1e})"

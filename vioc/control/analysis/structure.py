@@ -103,8 +103,8 @@ class Structure:
     def felt(self) -> int:
         """How many directions the Gramian over its steps tells from rounding, `ROUNDING` of the largest gain.
 
-        Fewer than `rank` where steps are few for slow motions, and where rounding has been counted as a motion:
-        that in A and B is taken out (`without_rounding`), that of the states they are taken at is not.
+        Fewer than `rank` where steps are few for slow motions, and where rounding has been counted as motion:
+        that of A and B is taken out (`without_rounding`), that of the states they are taken at is not.
         """
         gains = np.array([d.gain for d in self._directions])
         return int(np.count_nonzero(gains > ROUNDING * gains.max(initial=0.0)))
@@ -226,8 +226,7 @@ class Structure:
 
     def __str__(self) -> str:
         space = "the constraint manifold" if self.on_manifold else "the full state"
-        space_found = self.subspace
-        gap = f"counted >= {space_found.accepted:.1e}, did not <= {space_found.rejected:.1e}"
+        gap = f"counted >= {self.subspace.accepted:.1e}, did not <= {self.subspace.rejected:.1e}"
         lines = [f"{self.what}: {self.rank} of {self.size} directions of {space} ({gap})"]
         if not self.complete:
             verb = "no input changes" if self.what == "controllable" else "no output shows"
@@ -240,14 +239,12 @@ class Structure:
                 lines.append(f"their eigenvalues: {values}{', ...' if len(self.lost) > 2 * SHOWN else ''}")
         if (felt := self.felt) < self.rank:
             lines.append(
-                f"doubtful: over {self.steps} steps only {felt} of {self.rank} directions stand out "
-                "from rounding, the rest may be rounding itself, as of a conserved momentum; look at more "
-                "steps, or longer ones"
+                f"doubtful: over {self.steps} steps only {felt} of {self.rank} directions stand out from "
+                "rounding, the rest may be rounding itself; look at more steps, or longer ones"
             )
         per = "per root of input energy" if self.what == "controllable" else "root of output energy"
         lines.append(f"over {self.steps} steps, {per}:")
-        found = self._directions
-        last = max(0, min(3, len(found) - 3))
+        found, last = self._directions, max(0, min(3, len(self._directions) - 3))
         lines += [f"  {label:5} {d}" for label, d in zip(("most", "", ""), found, strict=False)]
         lines += [f"  {label:5} {d}" for label, d in zip(("least", "", "")[:last], found[::-1], strict=False)]
         return "\n".join(lines)
@@ -313,7 +310,7 @@ def controllability(
         space,
         system.T[-1],
         gramian_factor(A, B),
-        _lost(system.A[0], space) if system.steady else None,
+        space.eigenvalues_left(system.A[0]) if system.steady else None,
         N,
         system.on_manifold,
         (A, B),
@@ -363,7 +360,7 @@ def observability(
     C = np.tile(C[:1], (N + 1, 1, 1)) if system.steady else C
     back = reversed_pair(A, C)
     space = _subspace(system, *back, tolerance)
-    lost = _lost(system.A[0].T, space) if system.steady else None
+    lost = space.eigenvalues_left(system.A[0].T) if system.steady else None
     return Structure(
         "observable",
         system.names,
@@ -395,13 +392,6 @@ def _repeat(M: np.ndarray, N: int, system: LinearSystem) -> np.ndarray:
 def _subspace(system: LinearSystem, A: Any, B: Any, tolerance: float) -> Subspace:
     # the last pair: of an observability analysis the first is its start from nothing
     return staircase(A[-1], B[-1], tolerance) if system.steady else reached(A, B, tolerance)
-
-
-def _lost(A: np.ndarray, space: Subspace) -> np.ndarray:
-    """Eigenvalues outside an A-invariant subspace, largest first."""
-    N = space.complement
-    values = np.linalg.eigvals(N.T @ A @ N).astype(complex)
-    return values[np.argsort(-np.abs(values), kind="stable")]
 
 
 def _combination(weights: Mapping[str, float]) -> str:

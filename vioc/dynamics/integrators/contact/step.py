@@ -25,8 +25,8 @@ from vioc.dynamics.integrators.contact.interior import ContactStep, End, Interio
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
     from vioc.dynamics.integrators.chord import ChordParts
+    from vioc.dynamics.integrators.contact.map import ContactVI
 
 
 class Balance(NamedTuple):
