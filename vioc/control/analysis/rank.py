@@ -323,7 +323,7 @@ def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarra
         count = max(1, int((size <= UNSETTLED).sum()))
         for row in eliminated((W @ U[:, -count:].conj()).T):
             size = np.abs(row)
-            states = ", ".join(names[i] for i in np.flatnonzero(size > 0.1 * size.max()))
+            states = ", ".join(names[int(i)] for i in np.flatnonzero(size > 0.1 * size.max()))
             found.append(f"{s if abs(s.imag) > UNSETTLED else s.real:.6g} (of {states})")
     return ", ".join(found)
 
