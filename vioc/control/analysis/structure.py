@@ -135,9 +135,10 @@ class Structure:
             return []
         found = []
         for row in eliminated((Q @ N).T):
-            row = row / row[np.argmax(np.abs(row))]
+            size = np.abs(row / np.abs(row).max()).round(6)  # equal ones in the order of names
+            row = row / row[np.argmax(size)]
             weights = {n: float(v) for n, v in zip(self.names, row, strict=True) if abs(v) > SMALL}
-            found.append(dict(sorted(weights.items(), key=lambda item: -abs(item[1]))))
+            found.append(dict(sorted(weights.items(), key=lambda item: -round(abs(item[1]), 6))))
         return sorted(found, key=lambda weights: self.names.index(next(iter(weights))))
 
     def directions(self) -> list[Direction]:
