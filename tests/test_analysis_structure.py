@@ -14,6 +14,7 @@ from vioc.control.analysis import accessibility, controllability, floquet, modes
 from vioc.control.analysis.accessibility import hall_basis
 from vioc.control.linear.system import without_rounding
 from vioc.dynamics.terms.forces import JointForce
+from vioc.maps.derivatives import Linearization
 
 
 def two_carts():
@@ -52,11 +53,16 @@ def test_arms_that_float_reach_their_shapes_alone(joints):
 
 
 def test_rounding_is_what_changes_as_a_whole_with_the_steps_length():
-    steps = np.array([0.01, 0.010001])
-    weak, strong = 1e-17 * steps, steps**3
-    noise = np.array([3e-17, -1e-17])
-    found = [np.array([[[a, b, c]]]) for a, b, c in zip(weak, strong, noise, strict=True)]
-    np.testing.assert_array_equal(without_rounding(*found)[0], [[weak[0], strong[0], 0]])
+    """The first state is conserved; the second, weakly moved, has an influence on nothing."""
+
+    def at(h, noise):
+        A = np.eye(2) + [[noise, -2 * noise], [h, noise]]
+        return Linearization(A[None], np.array([[[noise], [h**3]]]), *np.zeros((4, 1, 2, 0)))
+
+    found = [at(0.01, 4e-16), at(0.010001, -7e-16)]
+    A, B = without_rounding(found)
+    np.testing.assert_array_equal(A[0], [[1, 0], [0.01, 1]])
+    np.testing.assert_array_equal(B[0], [[0], [0.01**3]])
 
 
 def test_what_inputs_move_is_not_doubtful():

@@ -12,6 +12,7 @@ from vioc.checks import as_names, check_array
 from vioc.control.linear.about import about_of, check_trajectory
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.linear.weights import named_jacobians
+from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 from vioc.names import in_order, quantity_name
@@ -88,7 +89,7 @@ def linear_system(
 ) -> LinearSystem:
     """Linearize a map about an equilibrium or along a trajectory.
 
-    About an equilibrium, derivatives that are rounding are 0; see `without_rounding`.
+    About an equilibrium, what rounding alone moves is said to stand; see `without_rounding`.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def linear_system(
     idle : bool
         On the manifold, keep what no step reads; see `tangent_basis`.
     ranks : bool
-        Along a trajectory too derivatives that are rounding are 0, for what ranks are decided of.
+        So along a trajectory too, for what ranks are decided of.
 
     Raises
     ------
@@ -123,23 +124,34 @@ def linear_system(
         found = [f.linearize_steps(f.steps_at(state[None], held[None], dt=float(h))) for h in lengths]
         basis = tangent_basis(f, state, idle=idle) if manifold else np.eye(f.ndx)
         T, x, u, steady = np.stack([basis, basis]), np.stack([state, state]), held[None], True
-    A, B = map(without_rounding, *found) if len(found) > 1 else found[0]
+    A, B = without_rounding(found) if len(found) > 1 else found[0]
     if manifold:
         A, B = restrict(A, B, T)
     return LinearSystem(f, A, B, T, x, u, steady, manifold)
 
 
-def without_rounding(*found: np.ndarray) -> np.ndarray:
-    """The first of derivatives (N, n, m) of steps of slightly different lengths, with 0 for what is rounding.
+def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.ndarray]:
+    """A (N, n, n) and B (N, n, m) of the first, of steps of slightly different lengths; rounding taken out.
 
-    A derivative changes in proportion with the step's length; what cancels but for rounding (the momentum
-    that no force changes, by the force) changes as a whole, at all N steps. Sizes alone cannot tell it from a
-    weak input, and rank decisions, which measure each state by what moves it, would count it.
+    A derivative changes in proportion with the step's length; what cancels but for rounding changes as a
+    whole. A state whose row of A - I and B is all of that, at all N steps, is conserved (a momentum that no
+    force changes); and nothing depends on one whose column of A - I is. Sizes alone cannot tell these from
+    what is weak, and rank decisions, which measure each state by what moves it, would count them.
     """
-    first, others = found[0], found[1:]
+    n = found[0].A.shape[1]
+    A, *others = (lin.A - np.eye(n) for lin in found)
+    by_state = _is_rounding(A, others)
+    by_input = _is_rounding(found[0].B, [lin.B for lin in found[1:]])
+    kept = ~(by_state.all(axis=1) & by_input.all(axis=1))
+    A = np.where(kept[:, None] & ~by_state.all(axis=0), A, 0.0) + np.eye(n)
+    return A, np.where(kept[:, None], found[0].B, 0.0)
+
+
+def _is_rounding(first: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
+    """Which entries (n, m) of (N, n, m) are 0, or change as a whole at all N steps."""
     size = np.abs(first).max(axis=0)
     change = np.max([np.abs(other - first).max(axis=0) for other in others], axis=0)
-    return np.where(change > SMOOTH * size, 0.0, first)
+    return np.asarray((change > SMOOTH * size) | (size == 0))
 
 
 def _stretched(run: Trajectory, by: float) -> Trajectory:
