@@ -142,7 +142,7 @@ def without_rounding(found: Sequence[Linearization]) -> tuple[np.ndarray, np.nda
     A, *others = (lin.A - np.eye(n) for lin in found)
     by_state = _is_rounding(A, others)
     by_input = _is_rounding(found[0].B, [lin.B for lin in found[1:]])
-    kept = ~(by_state.all(axis=1) & by_input.all(axis=1))
+    kept = np.logical_not(by_state.all(axis=1) & by_input.all(axis=1))
     A = np.where(kept[:, None] & ~by_state.all(axis=0), A, 0.0) + np.eye(n)
     return A, np.where(kept[:, None], found[0].B, 0.0)
 
