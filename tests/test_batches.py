@@ -58,10 +58,19 @@ def test_parameters_of_each_sample():
     np.testing.assert_array_equal(f.rollouts(X0[4], steps=40, parameters={"m": m}).x[4], many.x[4])
     with pytest.raises(ValueError, match="unknown parameter 'n'"):
         f.rollouts(X0, steps=4, parameters={"n": m})
-    with pytest.raises(ValueError, match="parameters 'm': expected shape"):
+    with pytest.raises(ValueError, match="got 11 initial states and 3 values of parameters 'm'"):
         f.rollouts(X0, steps=4, parameters={"m": m[:3]})
     with pytest.raises(ValueError, match="parameters 'm': expected finite"):
         f.rollouts(X0, steps=4, parameters={"m": np.where(m > 2, np.nan, m)})
+    one = f.rollouts(X0, steps=4, parameters={"m": 1.5})  # one serves all
+    np.testing.assert_array_equal(one.x, f.with_parameters(m=1.5).rollouts(X0, steps=4).x)
+    same(one, f.rollouts(X0, steps=4, parameters={"m": [1.5]}))
+    with pytest.raises(ValueError, match="unknown parameter 'mm'; did you mean 'm'"):
+        f.rollouts(X0, steps=4, parameters={"m": m[:3], "mm": m})
+    with pytest.raises(ValueError, match="parameters: expected a dict"):
+        f.rollouts(X0, steps=4, parameters=[1.0])
+    with pytest.raises(ValueError, match="parameters 'm': expected numbers"):
+        f.rollouts(X0, steps=4, parameters={"m": "heavy"})
 
 
 def test_a_map_of_a_users_own():

@@ -309,6 +309,8 @@ def test_hard_gaps_along_motions_that_fall():
     assert best.history.gap[-1] < 1e-6
     with pytest.raises(ValueError, match="softness"):
         problem.solve(ladder.hanging(two), guess, softness=0.0)
+    with pytest.raises(ValueError, match="softness: expected a number.*got 'a'"):
+        problem.solve(ladder.hanging(two), guess, softness="a")
 
 
 def test_an_arm_from_the_start_held():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vioc.checks import check_array
 from vioc.drawing import plots
 from vioc.errors import ModelError, StepError
 from vioc.maps.columns import RUN, quantities_html
@@ -16,6 +17,26 @@ from vioc.maps.trajectory import Split, Trajectory
 
 if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
+
+
+def of_each(
+    f: OneStepMap, parameters: Mapping[str, Any], starts: int, inputs: int | None
+) -> tuple[dict[str, np.ndarray], int]:
+    """The values (M,) of parameters in M rollouts, and M; one value, start or sequence of inputs serves all."""
+    if not isinstance(parameters, Mapping):
+        raise ModelError(f"parameters: expected a dict by name, got {parameters!r}")
+    f.with_parameters(**{n: f.parameters.get(n, 0.0) for n in parameters})  # raises where there is none
+    own = {}
+    for name, values in parameters.items():
+        values = [values] if np.ndim(values) == 0 else values
+        own[name] = check_array(values, (len(values),), f"parameters {name!r}")
+    counts = {"initial states": starts} | ({} if inputs is None else {"sequences of inputs": inputs})
+    counts |= {f"values of parameters {name!r}": len(values) for name, values in own.items()}
+    count = max(counts.values())
+    if any(n not in (1, count) for n in counts.values()):
+        got = " and ".join(f"{n} {what}" for what, n in counts.items() if n != 1)
+        raise ValueError(f"expected as many of each, or one for all, got {got}")
+    return {name: np.broadcast_to(values, (count,)) for name, values in own.items()}, count
 
 
 @dataclass

@@ -21,7 +21,7 @@ from vioc.checks import check_array
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import StepError, trying
-from vioc.maps.batch import Batch, Runs
+from vioc.maps.batch import Batch, Runs, of_each
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import state_of, trajectory_of
 from vioc.maps.named import Named
@@ -220,8 +220,8 @@ class OneStepMap(Named, ABC):
             not depend on it.
         raise_on_failure : bool
             False keeps a rollout that fails as NaN, and its error in ``errors``.
-        parameters : dict of str to (M,), optional
-            Values of declared parameters that differ from rollout to rollout.
+        parameters : dict of str to (M,) or number, optional
+            Values of declared parameters in each rollout; one serves all.
         lanes : bool
             Whether compiled maps that can take steps of several rollouts side by side (docs/maths/speed.md):
             each is the step of `rollout` but for sines and cosines, which may differ by an ulp. False makes
@@ -242,13 +242,7 @@ class OneStepMap(Named, ABC):
         each = np.ndim(U) == 3
         if X0.ndim != 2 or X0.shape[1] != self.nx:
             raise ValueError(f"initial states: expected shape (M, {self.nx}), got {X0.shape}")
-        own = {name: np.asarray(v, float) for name, v in (parameters or {}).items()}
-        count = max(len(X0), len(U) if each else 1, *(v.size for v in own.values()))
-        if len(X0) not in (1, count) or (each and len(U) not in (1, count)):
-            raise ValueError(f"got {len(X0)} initial states and {len(U)} sequences of inputs")
-        for name, values in own.items():
-            check_array(values, (count,), f"parameters {name!r}")
-            self.with_parameters(**{name: values[0]})  # raises where there is none
+        own, count = of_each(self, parameters or {}, len(X0), len(U) if each else None)
         n = len(self.check_inputs(U[0] if each else U, steps, X0[0]))
         x, u = np.empty((count, n + 1, self.nx)), np.empty((count, n, self.nu))
         multipliers = np.empty((count, n, len(self.multiplier_names)))

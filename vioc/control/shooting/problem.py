@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vioc.checks import as_value
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.begin import guess_curve
 from vioc.control.dmoc import problem as equations
@@ -150,7 +151,7 @@ class Problem:
             As `vioc.control.optimize`; a softness that is not above 0.
         """
         check_ending(tolerance, max_iterations)
-        if softness is not None and not 0 < softness < np.inf:
+        if softness is not None and not 0 < (softness := as_value(softness, "softness")) < np.inf:
             raise ValueError(f"softness: expected a finite number > 0, got {softness}")
         if self.cost.only_time and not self.unknowns.span:
             raise ValueError(
