@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def of_each(
     f: OneStepMap, parameters: Mapping[str, Any], starts: int, inputs: int | None
 ) -> tuple[dict[str, np.ndarray], int]:
-    """The values (M,) of parameters in M rollouts, and M; one value, start or sequence of inputs serves all."""
+    """The values (M,) of parameters in M rollouts, and M; one value or start serves all."""
     if not isinstance(parameters, Mapping):
         raise ModelError(f"parameters: expected a dict by name, got {parameters!r}")
     f.with_parameters(**{n: f.parameters.get(n, 0.0) for n in parameters})  # raises where there is none
