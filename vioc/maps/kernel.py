@@ -91,7 +91,7 @@ class KernelMap(RollingMap):
         Whether a step by -dt undoes one by dt; None where that is not known.
     solved_step, robust_step : casadi.Function or None
         (x, seed, u, t, dt, parameters) -> (x_next, multipliers, error): a step whose solver starts where the
-        seed says, of the first entries of x_next; and one that tries harder.
+        `seed` says; and one that tries harder.
     """
 
     _kernel: ca.Function
@@ -102,6 +102,14 @@ class KernelMap(RollingMap):
     def blueprint(self) -> dict[str, Any] | None:
         """Plain data that determines the map's functions, where there are such; for the cache."""
         return None
+
+    def seed(self, x: Any, move: Any) -> Any:
+        """That of a step from x which moves the first entries of its error by `move`; expressions."""
+        return x[: move.numel()] + move
+
+    def moved(self, x0: Any, x1: Any, n: int) -> Any:
+        """The first n entries of the error between two states; expressions."""
+        return x1[:n] - x0[:n]
 
     def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is

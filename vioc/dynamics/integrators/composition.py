@@ -175,16 +175,15 @@ class Composition(MapAround, KernelMap):
         states, multipliers, errors = [x], [], []
         for i, gamma in enumerate(self.coefficients):
             h, now, seed = gamma * dt, states[-1], []
-            q = part(now, 0, n)
             if n:
-                seed = [q + h * ca.horzcat(*rates) @ ca.DM(weights[i, : len(rates)])]
+                seed = [self.base.seed(now, h * ca.horzcat(*rates) @ ca.DM(weights[i, : len(rates)]))]
             ui = self._stage_input(i, x, u)
             after, impulse, error = stage(now, *seed, ui, t + float(starts[i]) * dt, h, theta)
             states.append(after)
             multipliers.append(impulse)
             errors.append(error)
             if n:
-                rates.append((part(after, 0, n) - q) / h)
+                rates.append(self.base.moved(now, after, n) / h)
         done = ca.vertcat(ca.MX(0, 1), *rates[len(self.coefficients) :])
         outputs = [ca.horzcat(*states[1:]), ca.horzcat(*multipliers), done]
         # the 2-norm: a NaN anywhere stays one

@@ -185,6 +185,25 @@ class GroupVI(KernelMap):
         return GroupStep(self)
 
     @shared
+    def solved_step(self) -> ca.Function:
+        return _three(self._stepping.solved())
+
+    @shared
+    def robust_step(self) -> ca.Function:
+        return _three(self._stepping.solved(robust=True))
+
+    def seed(self, x: Any, move: Any) -> Any:
+        return move
+
+    def moved(self, x0: Any, x1: Any, n: int) -> Any:
+        return self._increment(x0, x1)[:n]
+
+    @shared
+    def _increment(self) -> ca.Function:
+        x0, x1 = self.symbols.x, ca.SX.sym("x_next", self.nx)
+        return ca.Function("increment", [x0, x1], [self.difference_expression(x0, x1)], OPTIONS)
+
+    @shared
     def _kernel(self) -> ca.Function:
         return self._stepping.kernel()
 
@@ -401,3 +420,9 @@ def _base(chart: Chart) -> str:
     ends = {v[:-1] for v in chart.variables}
     common = ends.pop()
     return common[:-1] if not ends and common.endswith(("-r", "_r")) else f"{chart.variables[0]}-"
+
+
+def _three(solved: ca.Function) -> ca.Function:
+    """(x_next, multipliers, error) of a step that returns more."""
+    args = solved.mx_in()
+    return ca.Function(solved.name(), args, solved.call(args)[:3])

@@ -151,25 +151,36 @@ class GroupStep:
         q1, p1 = self.end(x, w, p, impulse)
         return ca.Function("finish", [x, w, impulse, lam, theta], [ca.vertcat(q1, p1)], OPTIONS)
 
-    def kernel(self, robust: bool = False) -> ca.Function:
-        """(carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
+    def solved(self, robust: bool = False) -> ca.Function:
+        """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error, w); the seed is one of w.
 
-        The carry is x, w_k-1/dt and w_k-2/dt, of which the seed is extrapolated; `robust` goes on from the
-        first of them by Newton's method.
+        `robust` goes on from it by Newton's method.
         """
-        nx, nd = self.f.nx, self.space.nd
-        carry, (_, u, t, dt, theta) = ca.MX.sym("carry", nx + 2 * nd), map(_mx, self._context())
-        x, v, before = carry[:nx], carry[nx : nx + nd], carry[nx + nd :]
+        x, u, t, dt, theta = map(_mx, self._context())
+        seed, nd = ca.MX.sym("seed", self.space.nd), self.space.nd
         if robust:
-            w, impulse, multipliers, error = self._newton(x, dt * v, u, t, dt, theta)
+            w, impulse, multipliers, error = self._newton(x, seed, u, t, dt, theta)
         else:
             factorize, iterate = self._chord
-            start, numbers = factorize(x, dt * (2 * v - before), u, t, dt, theta)
+            start, numbers = factorize(x, seed, u, t, dt, theta)
             _, w, impulse, multipliers, error = root(nd, iterate, CONVERGED)(
                 start, x, u, t, dt, theta, numbers
             )
         x_next = self._finish(x, w, impulse, multipliers, theta)
         error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # not a number from half a turn on
+        return ca.Function("solved_step", [x, seed, u, t, dt, theta], [x_next, multipliers, error, w])
+
+    def kernel(self, robust: bool = False) -> ca.Function:
+        """(carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
+
+        The carry is x, w_k-1/dt and w_k-2/dt, of which the seed is extrapolated; of one that tries harder it
+        is the first of them.
+        """
+        nx, nd = self.f.nx, self.space.nd
+        carry, (_, u, t, dt, theta) = ca.MX.sym("carry", nx + 2 * nd), map(_mx, self._context())
+        x, v, before = carry[:nx], carry[nx : nx + nd], carry[nx + nd :]
+        seed = dt * v if robust else dt * (2 * v - before)
+        x_next, multipliers, error, w = self.solved(robust)(x, seed, u, t, dt, theta)
         outputs = [ca.vertcat(x_next, w / dt, v), multipliers, error]
         return ca.Function("group_step", [carry, u, t, dt, theta], outputs)
 
