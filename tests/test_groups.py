@@ -1,6 +1,7 @@
 """`GroupVI`: free rotations without charts (docs/maths/groups.md)."""
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -126,6 +127,28 @@ def test_symplectic():
         return J
 
     assert np.abs(A.T @ form(f.step(x)) @ A - form(x)).max() < 1e-9
+
+
+@pytest.mark.parametrize("order", [4, 6])
+def test_compositions_have_their_order_without_charts(order):
+    """A tree that tumbles, with a motor: slopes between three steps; momentum of a body as it was."""
+    ends = []
+    for h in (0.02, 0.01, 0.005):
+        f = vioc.Composition(GroupVI(branched(0.0), h), order)
+        x0 = f.initial_state(v={"trunk-wx": 2.0, "trunk-wy": 0.3, "wrist-wz": 1.0})
+        ends.append(f.rollout(x0, np.tile([0.2], (round(0.2 / h), 1))).x[-1])
+    gaps = [np.linalg.norm(f.difference(a, b)) for a, b in pairwise(ends)]
+    assert np.log2(gaps[0] / gaps[1]) == pytest.approx(order, abs=0.3)
+    alone = vioc.Composition(GroupVI(body(), 0.05), order)
+    run = alone.rollout(alone.initial_state(v={"b-wy": 3.0, "b-wx": 0.2}), steps=400)
+    momentum = spatial_momentum(alone.base, run.x)
+    assert np.abs(momentum - momentum[0]).max() < 400 * len(alone.coefficients) * 4e-16 * 6.0
+
+
+def test_compositions_keep_the_protocol():
+    f = vioc.Composition(GroupVI(branched(), 0.01), 4)
+    x = f.retract(f.initial_state(), 0.3 * np.random.default_rng(0).standard_normal(f.ndx))
+    check_map(f, x, np.array([0.4]))
 
 
 def test_forces_act_alike_at_both_ends():

@@ -107,7 +107,7 @@ class KernelMap(RollingMap):
         """That of a step from x which moves the first entries of its error by `move`; expressions."""
         return x[: move.numel()] + move
 
-    def moved(self, x0: Any, x1: Any, n: int) -> Any:
+    def displacement(self, x0: Any, x1: Any, n: int) -> Any:
         """The first n entries of the error between two states; expressions."""
         return x1[:n] - x0[:n]
 

@@ -15,6 +15,8 @@ from vioc.maps.orientation import log_over_vector
 
 Quaternion = tuple[Any, Any, Any, Any]
 
+UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
+
 
 def multiply(a: Quaternion, b: Quaternion) -> Quaternion:
     """a * b: turning by b, then by a (in fixed axes)."""
@@ -113,6 +115,18 @@ def spin(a: Quaternion, b: Quaternion) -> Vector:
     """The rotation vector from a to b, less than half a turn; smooth at zero."""
     s, *v = multiply(conjugate(a), b)
     return vec.scale(log_over_vector(s, vec.dot(v, v)), v)  # type: ignore[arg-type]
+
+
+def check_units(s: np.ndarray, what: str, where: Sequence[str]) -> None:
+    """Raise `ValueError` unless quaternions (..., n, 4) have the norm 1; `where` (n,) says whose they are."""
+    norms = np.linalg.norm(s, axis=-1)
+    bad = np.argwhere(np.abs(norms - 1) > UNIT)
+    if len(bad):
+        first = tuple(bad[0])
+        raise ValueError(
+            f"{what}: expected unit quaternions, got one of norm {norms[first]:.6g} {where[first[-1]]}; make "
+            "states by initial_state or retract"
+        )
 
 
 def from_matrix(R: np.ndarray) -> np.ndarray:

@@ -183,7 +183,7 @@ class Composition(MapAround, KernelMap):
             multipliers.append(impulse)
             errors.append(error)
             if n:
-                rates.append(self.base.moved(now, after, n) / h)
+                rates.append(self.base.displacement(now, after, n) / h)
         done = ca.vertcat(ca.MX(0, 1), *rates[len(self.coefficients) :])
         outputs = [ca.horzcat(*states[1:]), ca.horzcat(*multipliers), done]
         # the 2-norm: a NaN anywhere stays one

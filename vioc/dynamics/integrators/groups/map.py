@@ -15,13 +15,13 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.backend import Backend
-from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.charts import Chart, charts
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.derivatives import GroupDerivatives
+from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
 from vioc.dynamics.integrators.groups.space import Space
 from vioc.dynamics.integrators.groups.step import GroupStep
 from vioc.dynamics.integrators.groups.twin import Twin
@@ -32,16 +32,13 @@ from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
-from vioc.maps.kernel import KernelMap, shared
+from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
-from vioc.maps.orientation import AXES, rotation_vector
 
-UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
 CLOSED = 1e-8  # how far from 0 the constraints of a start may be
-BODY = ("x", "y", "z")
 
 
-class GroupVI(KernelMap):
+class GroupVI(GroupQuantities):
     """The midpoint variational integrator with attitudes as unit quaternions.
 
     Three rotations in a row (`vioc.shapes.free`, `spherical`, or three frames that `charts` finds) are one
@@ -169,13 +166,7 @@ class GroupVI(KernelMap):
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:
         x = super().check_state(x, what)
-        norms = np.linalg.norm(self.space.split(x)[1], axis=-1)
-        bad = np.flatnonzero(np.abs(norms - 1) > UNIT)
-        if len(bad):
-            raise ValueError(
-                f"{what}: expected unit quaternions, got one of norm {norms[bad[0]]:.6g} in "
-                f"{self._bases[bad[0]]}q; make states by initial_state or retract"
-            )
+        rot.check_units(self.space.split(x)[1], what, [f"in {b}q" for b in self._bases])
         return x
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -186,16 +177,16 @@ class GroupVI(KernelMap):
 
     @shared
     def solved_step(self) -> ca.Function:
-        return _three(self._stepping.solved())
+        return self._stepping.solved()
 
     @shared
     def robust_step(self) -> ca.Function:
-        return _three(self._stepping.solved(robust=True))
+        return self._stepping.solved(robust=True)
 
     def seed(self, x: Any, move: Any) -> Any:
         return move
 
-    def moved(self, x0: Any, x1: Any, n: int) -> Any:
+    def displacement(self, x0: Any, x1: Any, n: int) -> Any:
         return self._increment(x0, x1)[:n]
 
     @shared
@@ -337,92 +328,9 @@ class GroupVI(KernelMap):
     def coordinates(self) -> tuple[str, ...]:
         return self.others
 
-    @shared
-    def _rates(self) -> ca.SX:
-        """v (nd,) of the state: p = M(q) v, but for what constraints take of it."""
-        x = self.symbols.x
-        return self.group.velocity(x[: self.nq], x[self.nq :], self.symbols.parameters)
-
-    @shared
-    def _velocity(self) -> Evaluator:
-        def build() -> ca.Function:
-            return ca.Function("velocity", [self.symbols.x, self.symbols.parameters], [self._rates], OPTIONS)
-
-        return Evaluator(self.backend.program(build, "velocity"))
-
-    def velocities(self, x: np.ndarray) -> np.ndarray:
-        """Rates (..., nd) of states (..., nx): of r, and angular velocities in the body's axes."""
-        x = np.asarray(x, float)
-        flat = self._velocity(np.ascontiguousarray(x.reshape(-1, self.nx)), self.theta)[0][..., 0]
-        return flat.reshape(*x.shape[:-1], self.nd)
-
-    @shared
-    def _energies(self) -> tuple[ca.SX, ca.SX]:
-        x, u, _, theta, _ = self.symbols
-        *_, T, V = self.group.terms(x[: self.nq], self._rates, u, 0, theta)
-        return T, V
-
-    @shared
-    def _constraint_numbers(self) -> Evaluator:
-        return Evaluator(self.group.constraint)
-
-    def frame_positions(self, X: Any) -> np.ndarray:
-        """World positions of every frame's origin, m: (N, nx) -> (N, number of nodes, 3)."""
-        return self.frame_poses(X)[0]
-
-    def frame_poses(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (N, number of nodes, 3) and rotations (N, number of nodes, 3, 3) of every frame."""
-        X = np.atleast_2d(np.asarray(X, float))
-        p, R = self._place_numbers(np.ascontiguousarray(X[:, : self.nq]), self.theta)
-        return np.swapaxes(p, 1, 2), np.swapaxes(R.reshape(len(X), 3, -1, 3), 1, 2)
-
-    @shared
-    def _place_numbers(self) -> Evaluator:
-        return Evaluator(self.group.places)
-
-    @shared
-    def _places(self) -> tuple[ca.SX, ca.SX]:
-        """Positions and rotations of the nodes, in the symbols of the map."""
-        return self.group.places(self.symbols.x[: self.nq], self.symbols.parameters)
-
-    def rotation(self, frame: str) -> ca.SX | None:
-        if frame not in self.system.frame_names:
-            return None
-        i = self.system.frame_index(frame)
-        return self._places[1][:, 3 * i : 3 * i + 3]
-
-    def quantity(self, name: str) -> ca.SX:
-        if name in ("kinetic", "potential", "energy"):
-            T, V = self._energies
-            return {"kinetic": T, "potential": V, "energy": T + V}[name]
-        if name.startswith("v.") and name[2:] in self.rates:
-            return self._rates[self.rates.index(name[2:])]
-        kind, _, constraint = name.partition(".")
-        if kind in ("h", "force") and constraint in self.multiplier_names:
-            i = self.multiplier_names.index(constraint)
-            if kind == "force":
-                return -self.symbols.multipliers[i] / self.symbols.dt
-            return self.group.constraint(self.symbols.x[: self.nq], self.symbols.parameters)[0][i]
-        frame, _, axis = name.rpartition(":")
-        if frame in self.system.frame_names and axis in BODY:
-            return self._places[0][BODY.index(axis), self.system.frame_index(frame)]
-        R = self.rotation(frame) if axis in AXES else None
-        return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
-
-    def _more_quantities(self) -> list[str]:
-        frames = [f"{n}:{a}" for n in self.system.frame_names for a in (*BODY, *AXES)]
-        closed = (f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names)
-        return [*(f"v.{n}" for n in self.rates), "kinetic", "potential", "energy", *frames, *closed]
-
 
 def _base(chart: Chart) -> str:
     """What names of a rotation begin with: ``b-`` of b-rz, b-ry, b-rx."""
     ends = {v[:-1] for v in chart.variables}
     common = ends.pop()
     return common[:-1] if not ends and common.endswith(("-r", "_r")) else f"{chart.variables[0]}-"
-
-
-def _three(solved: ca.Function) -> ca.Function:
-    """(x_next, multipliers, error) of a step that returns more."""
-    args = solved.mx_in()
-    return ca.Function(solved.name(), args, solved.call(args)[:3])

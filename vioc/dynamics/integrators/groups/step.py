@@ -152,10 +152,15 @@ class GroupStep:
         return ca.Function("finish", [x, w, impulse, lam, theta], [ca.vertcat(q1, p1)], OPTIONS)
 
     def solved(self, robust: bool = False) -> ca.Function:
-        """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error, w); the seed is one of w.
+        """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error); the seed is one of w.
 
         `robust` goes on from it by Newton's method.
         """
+        args, (x_next, _, multipliers, error) = self._solution(robust)
+        return ca.Function("solved_step", args, [x_next, multipliers, error])
+
+    def _solution(self, robust: bool) -> tuple[list[ca.MX], tuple[ca.MX, ...]]:
+        """Arguments of `solved`, and x_next, w, multipliers, error."""
         x, u, t, dt, theta = map(_mx, self._context())
         seed, nd = ca.MX.sym("seed", self.space.nd), self.space.nd
         if robust:
@@ -168,7 +173,7 @@ class GroupStep:
             )
         x_next = self._finish(x, w, impulse, multipliers, theta)
         error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # not a number from half a turn on
-        return ca.Function("solved_step", [x, seed, u, t, dt, theta], [x_next, multipliers, error, w])
+        return [x, seed, u, t, dt, theta], (x_next, w, multipliers, error)
 
     def kernel(self, robust: bool = False) -> ca.Function:
         """(carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
@@ -180,7 +185,9 @@ class GroupStep:
         carry, (_, u, t, dt, theta) = ca.MX.sym("carry", nx + 2 * nd), map(_mx, self._context())
         x, v, before = carry[:nx], carry[nx : nx + nd], carry[nx + nd :]
         seed = dt * v if robust else dt * (2 * v - before)
-        x_next, multipliers, error, w = self.solved(robust)(x, seed, u, t, dt, theta)
+        args, found = self._solution(robust)
+        solution = ca.Function("solution", args, [*found])
+        x_next, w, multipliers, error = solution(x, seed, u, t, dt, theta)
         outputs = [ca.vertcat(x_next, w / dt, v), multipliers, error]
         return ca.Function("group_step", [carry, u, t, dt, theta], outputs)
 

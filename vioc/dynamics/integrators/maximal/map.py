@@ -19,6 +19,7 @@ from vioc.compile.backend import Backend
 from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
+from vioc.dynamics.algebra import rotations
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.cones import Variables
@@ -52,8 +53,6 @@ from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.rolling import Solved, Step
 from vioc.maps.trajectory import Split, Trajectory
-
-UNIT = 1e-6  # how far from 1 the norm of a state's quaternion may be
 
 
 class MaximalVI(DivisibleMap):
@@ -196,13 +195,8 @@ class MaximalVI(DivisibleMap):
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:
         x = super().check_state(x, what)
-        norms = np.linalg.norm(space.split(len(self.bodies), x)[1], axis=-1)
-        bad = np.flatnonzero(np.abs(norms - 1) > UNIT)
-        if len(bad):
-            raise ValueError(
-                f"{what}: expected unit quaternions, got one of norm {norms[bad[0]]:.6g} for the body "
-                f"{self.bodies[bad[0]]!r}; make states by initial_state or retract"
-            )
+        quaternions = space.split(len(self.bodies), x)[1]
+        rotations.check_units(quaternions, what, [f"for the body {b!r}" for b in self.bodies])
         return x
 
     def state(self, values: Any = None, **named: float) -> np.ndarray:
