@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vioc
-from vioc.control import Measurement, Record, identify
+from vioc.control import Measurement, Record, feedback, identify
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.inertias import body_coordinates, body_numbers, consistent
 from vioc.control.identification.records import Grid
@@ -279,3 +279,48 @@ def test_pictures(f, measured):
     found = identify(f, measured, ["mass", "spin", "rub"], noise={"theta": NOISE**2})
     above, below = found.plot()[:, 0]
     assert above.get_ylabel() == "theta (rad)" and below.get_xlabel() == "t (s)"
+
+
+def test_a_run_is_a_record():
+    P = vioc.P
+    bob = vioc.tz(-0.4, mass=vioc.Mass(P("mass", 0.7), (0.01, 0.01, 0.0)))
+    terms = vioc.Gravity(0, 0, -9.81), vioc.JointDamping("theta", P("damping", 0.05))
+    f = vioc.MidpointVI(vioc.System(vioc.rx("theta")[bob], *terms, vioc.JointForce("theta", "torque")), 0.01)
+    off = f.with_parameters(mass=0.9, damping=0.02)
+    U = np.sin(0.03 * np.arange(200))[:, None]
+    run = f.rollout(f.state(theta=0.5), U)
+    many = f.rollouts([f.state(theta=0.2), run.x[0]], U)
+    record = Record.of(run)
+    assert tuple(record.measured) == ("theta",) and tuple(Record.of(run, "p.theta").measured) == ("p.theta",)
+    np.testing.assert_array_equal(record.inputs["torque"], U[:, 0])
+    for given, count in ((run, 1), (many, 2), ([run, record], 2)):
+        found = identify(off, given, ["mass", "damping"])  # exact: the noise is rounding
+        assert found.converged and len(found.fits) == count
+        assert abs(found["mass"] / 0.7 - 1) < 1e-9 and abs(found["damping"] / 0.05 - 1) < 1e-8
+    assert found.validate(run)[0].rms["theta"] < 1e-9
+    assert tuple(identify(off, run, "mass", noise={"p.theta": 1e-6}).fits[0].names) == ("p.theta",)
+
+    sensors = feedback.Measurement(f, {"theta": 1e-6})
+    observer = feedback.ExtendedKalmanFilter(f, sensors, W=1e-10, P0=1e-6)
+    law = vioc.control.dlqr(f, vioc.control.equilibrium(f, theta=0.3), Q={"theta": 10}, R=1)
+    flight = feedback.ClosedLoop(f, law, observer).simulate(run.x[0], 300, noise=1)
+    seen = Record.of(flight).measured["theta"]
+    np.testing.assert_array_equal(seen[:-1], flight.measurements[:, 0])
+    assert np.isnan(seen[-1]) and 5e-4 < np.std(seen[:-1] - flight["theta"][:-1]) < 2e-3
+    found = identify(off, flight, ["mass", "damping"])
+    assert abs(found["mass"] - 0.7) < 4 * found.std["mass"]
+
+    for bad, error in ((3, TypeError), ("record", TypeError), ({"t": 1}, TypeError), ([], ValueError)):
+        with pytest.raises(error, match="records: expected"):
+            identify(f, bad, "mass")
+
+
+def test_a_run_with_a_prescribed_motion_is_a_record():
+    system = vioc.System(
+        vioc.tx(vioc.K("x"))[vioc.ry("theta")[vioc.tz(vioc.P("length", -0.5), mass=0.3)]],
+        vioc.Gravity(0, 0, -9.81),
+    )
+    f = vioc.MidpointVI(system, 0.02)
+    run = f.rollout(f.state(theta=0.4), 0.2 * np.sin(0.1 * np.arange(1, 151))[:, None])
+    found = identify(f.with_parameters(length=-0.4), run, "length", noise={"theta": 1e-6})
+    assert abs(found["length"] + 0.5) < 1e-6

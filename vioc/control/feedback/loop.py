@@ -40,6 +40,8 @@ class LoopRun(AsTrajectory):
         Where that was beyond a bound.
     belief, memory : object
         What observer and law end with: counts of their failures, the verdicts of `NonlinearMPC`.
+    measured : tuple of str
+        Names of the columns of `measurements`.
     """
 
     trajectory: Trajectory
@@ -50,6 +52,7 @@ class LoopRun(AsTrajectory):
     saturated: np.ndarray
     belief: Any = field(default=None, repr=False)
     memory: Any = field(default=None, repr=False)
+    measured: tuple[str, ...] = ()
 
     @property
     def errors(self) -> np.ndarray:
@@ -250,6 +253,7 @@ class ClosedLoop:
             np.array(commands) != np.array(inputs),
             belief,
             memory,
+            () if measure is None else measure.names,
         )
 
 

@@ -14,6 +14,7 @@ from vioc.maps.protocol import OneStepMap
 
 DEGREE = 3  # of the polynomials that are laid through samples
 WIDTHS = 4, 8, 16, 32, 64  # samples to either side
+EXACT = 1e-9  # of the largest value: no noise is taken for smaller
 FITS = 1.5  # times the noise: residuals of a polynomial that is no longer the motion
 
 
@@ -32,7 +33,7 @@ def noise_of(records: Sequence[Record], name: str) -> float:
     size = max(
         float(np.abs(np.concatenate([r.measured[name] for r in records if name in r.measured])).max()), 1e-9
     )
-    return max(float(np.sqrt(np.mean(d**2) / 20)), 1e-9 * size)
+    return max(float(np.sqrt(np.mean(d**2) / 20)), EXACT * size)
 
 
 def beginning(segments: Segments) -> Trial:

@@ -9,13 +9,16 @@ from typing import Any, Literal
 import numpy as np
 
 from vioc.control.feedback.measurement import Measurement
-from vioc.control.identification.begin import beginning, noise_of
+from vioc.control.identification.begin import EXACT, beginning, noise_of
 from vioc.control.identification.fit import fit, half_step, information
-from vioc.control.identification.records import Grid, Record
+from vioc.control.identification.records import Grid, Record, as_records
 from vioc.control.identification.result import Identification
 from vioc.control.identification.segments import Segments
 from vioc.control.identification.unknowns import DELAY, Unknowns
+from vioc.maps.batch import Batch
+from vioc.maps.given import AsTrajectory
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS, by_name, quantity_name
 
 Method = Literal["multiple", "shooting"]
@@ -25,7 +28,7 @@ SEGMENTS = 20  # of the longest record, by default
 
 def identify(
     f: OneStepMap,
-    records: Record | Sequence[Record],
+    records: Record | AsTrajectory | Trajectory | Batch | Sequence[Any],
     parameters: str | Sequence[str],
     *,
     noise: Measurement | Mapping[str, float] | None = None,
@@ -48,7 +51,8 @@ def identify(
     f : OneStepMap
         Its parameters are where the search begins.
     records : Record, or several
-        Fitted at once.
+        Fitted at once. Trajectories, results, runs of loops and batches are taken as `Record.of` tells;
+        measured is then what `noise` names.
     parameters : names
         Of the map's; ``delay.INPUT`` (s, of the input behind its signal) and ``bias.QUANTITY`` (a sensor's
         constant error) likewise. Masses and inertias stay those of bodies.
@@ -88,9 +92,7 @@ def identify(
         Where the first trial has no motion.
     """
     began = time.perf_counter()
-    records = [records] if isinstance(records, Record) else list(records)
-    if not records:
-        raise ValueError("identify needs at least one record")
+    records = as_records(records, _noisy(noise))
     if method not in ("multiple", "shooting"):
         raise ValueError(f'method: expected "multiple" or "shooting", got {method!r}')
     unknown_inputs = by_name(unknown_inputs or {}, f.input_names, "unknown_inputs", prefix=INPUTS)
@@ -135,6 +137,11 @@ def identify(
     return Identification.of(segments, found, told_of, finer, costs, given, method, seconds)
 
 
+def _noisy(noise: Any) -> tuple[str, ...]:
+    """What is measured, as far as the noise tells."""
+    return noise.names if isinstance(noise, Measurement) else tuple(noise or ())
+
+
 def _named(f: OneStepMap, record: Record) -> Record:
     """With full names of quantities."""
     measured = {quantity_name(f, n, f"{record.name}: measured"): v for n, v in record.measured.items()}
@@ -164,7 +171,8 @@ def _variances(segments: Segments, prediction: Any) -> dict[str, float]:
     found = {}
     for i, name in enumerate(segments.sensors.names):
         own = prediction.residuals[which == i]
-        found[name] = max(float(np.mean(own**2)) * segments.std[i] ** 2, 1e-30)
+        size = max(float(np.nanmax(np.abs(y[:, i]), initial=0.0)) for y in segments.y)
+        found[name] = max(float(np.mean(own**2)) * segments.std[i] ** 2, (EXACT * size) ** 2, 1e-30)
     return found
 
 

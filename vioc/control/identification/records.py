@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from vioc.checks import as_names
+from vioc.control.feedback.loop import LoopRun
+from vioc.maps.batch import Batch
+from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.signals import PRESCRIBED, sample
+from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS, by_name
 
 FITS = 1e-9  # of a step: what a sample may be off the end of one by
@@ -67,6 +72,30 @@ class Record:
         object.__setattr__(self, "t", t)
         object.__setattr__(self, "measured", found)
 
+    @staticmethod
+    def of(run: Any, names: Sequence[str] = (), name: str = "record") -> Record:
+        """The record of a run: of what has a trajectory.
+
+        Inputs are those applied. Measured is what the observer's sensors gave, in a `LoopRun` that has one;
+        else the quantities of `names`, exactly; by default configurations, or states of a map without.
+        The search begins at the run's first state, or at the observer's estimate of it.
+        """
+        found = trajectory_of(run)
+        if not isinstance(found, Trajectory):
+            raise TypeError(f"expected a Record or what has a trajectory, got {type(run).__name__}")
+        f = found.map
+        inputs = dict(zip(f.input_names, found.u.T, strict=True))
+        inputs |= {n: found[n.removeprefix(PRESCRIBED)] for n in inputs if n.startswith(PRESCRIBED)}
+        start, measured = found.x[0], {}
+        if isinstance(run, LoopRun) and run.measured:
+            none = np.full((1, len(run.measured)), np.nan)  # nobody looked at the last state
+            rows = np.concatenate([run.measurements, none])
+            measured = dict(zip(run.measured, rows.T, strict=True))
+            start = run.estimates[0, : f.nx]
+        else:
+            measured = {n: found[n] for n in as_names(names) or f.configurations or f.state_names}
+        return Record(found.t, measured, inputs, start, name=name)
+
     def __len__(self) -> int:
         """Number of samples K."""
         return len(self.t)
@@ -93,6 +122,20 @@ class Record:
         measured = {n: v[a:b] for n, v in self.measured.items()}
         start, known = (self.start, self.known) if a == 0 else (None, False)
         return Record(self.t[a:b], measured, inputs, start, known, self.name)
+
+
+def as_records(given: Any, names: Sequence[str] = ()) -> list[Record]:
+    """Records of one or several records and runs (`Record.of`); a batch is several."""
+    if isinstance(given, Record):
+        return [given]
+    if not isinstance(given, Batch) and isinstance(trajectory_of(given), Trajectory):
+        return [Record.of(given, names)]
+    if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
+        raise TypeError(f"records: expected a Record, a run, or several, got {type(given).__name__}")
+    found = [record for one in given for record in as_records(one, names)]
+    if not found:
+        raise ValueError("records: expected at least one, got none")
+    return found
 
 
 class Grid:

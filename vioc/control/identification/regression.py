@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from vioc.compile.evaluate import Evaluator
 from vioc.control.identification.inertias import body_coordinates, body_numbers, consistent
-from vioc.control.identification.records import Record
+from vioc.control.identification.records import Record, as_records
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.signals import sample
 from vioc.names import INPUTS, by_name
@@ -152,11 +152,14 @@ class BaseParameters:
         """Whether the numbers of each body are those of one."""
         return {n: consistent(v) for n, v in self.numbers.items()}
 
-    def validate(self, record: Record, physical: bool = True) -> Torques:
-        """Forces that a record kept aside had, and what is predicted from its motion: by the physical set
-        of numbers, or by the base parameters. Of loops the part of forces that moves them.
+    def validate(self, record: Any, physical: bool = True) -> Torques:
+        """Forces that a record kept aside had, and what is predicted from its motion: by the physical
+        set of numbers, or by the base parameters. Of loops the part of forces that moves them.
         """
-        m = motion(self.map, record, self.knots)
+        one, *others = as_records(record)
+        if others:
+            raise ValueError(f"validate: expected one record, got {1 + len(others)}")
+        m = motion(self.map, one, self.knots)
         Y, rest, Dh = self.regressor(m.q, m.v, m.a, m.u, m.t)
         free = self.regressor(m.q, m.v, m.a, 0 * m.u, m.t)[1]
         own = self.physical if physical else self.columns @ self.values
@@ -182,7 +185,7 @@ class BaseParameters:
 
 
 def base_parameters(
-    f: OneStepMap, records: Record | Sequence[Record], linear: str | Sequence[str] = (), *, knots: float = 0.1
+    f: OneStepMap, records: Any, linear: str | Sequence[str] = (), *, knots: float = 0.1
 ) -> BaseParameters:
     """Combinations of a mechanism's inertias, and of parameters that forces are linear in, by least squares.
 
@@ -193,7 +196,7 @@ def base_parameters(
     ----------
     f : OneStepMap
         An integrator of a mechanism; its inertias are where the physical set is near.
-    records : Record, or several
+    records : Record or run (`Record.of`), or several
         With every configuration and the inputs.
     linear : names
         Parameters of forces, estimated too: friction, stiffness, gains of motors.
@@ -212,7 +215,7 @@ def base_parameters(
     ValueError
         A record without some configuration, or too short.
     """
-    records = [records] if isinstance(records, Record) else list(records)
+    records = as_records(records)
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
     regressor = f.regressor(linear)
     parts = [motion(f, r, knots) for r in records]

@@ -14,7 +14,7 @@ from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.fit import Fit, fit
 from vioc.control.identification.inertias import consistent
-from vioc.control.identification.records import Grid, Record
+from vioc.control.identification.records import Grid, Record, as_records
 from vioc.control.identification.segments import Segments
 from vioc.control.identification.unknowns import DELAY, Unknowns
 from vioc.control.identification.verdict import Direction, told
@@ -256,15 +256,15 @@ class Identification:
             )
         return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
 
-    def validate(self, records: Record | Sequence[Record]) -> list[Fitted]:
-        """What the map found predicts of records kept aside; only their starts are fitted.
+    def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:
+        """What the map found predicts of records or runs kept aside; only their starts are fitted.
 
         Raises
         ------
         OptimizationError
             If no start is found.
         """
-        records = [records] if isinstance(records, Record) else list(records)
+        records = as_records(records, self.sensors.names)
         f = self.map
         others = [n for n in self.values if n not in f.parameters]
         unknowns = Unknowns(f, others, {}, self.sensors.names, self.values, held=True)
