@@ -21,6 +21,8 @@ WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of th
 FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
+CORRECTIONS, CLOSER = 4, 0.5  # of a trial: how many, and what each may leave of the merit's excess for a next
+SHORTER = 3  # trials that are corrected where residuals are curved
 LOST = Worth(np.nan, np.nan, np.nan)  # of a trial that has no steps: neither falls nor passes
 
 
@@ -47,6 +49,8 @@ class LineSearch:
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
         lost, gaps = False, it.point.gaps.any()
+        curved = lin is not None and any(y is not None for y in it.foreseen)
+        correctable = SHORTER if curved else int(bool(len(it.y) or gaps or lin is not None))
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             stepped = it.s + length * d.s
@@ -65,10 +69,10 @@ class LineSearch:
                     self._filter.append(_corner(worth))
                 self._strayed = 0 if followed else self._strayed + 1
                 return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1
-            if trial == 0 and point is not None and (len(it.y) or gaps or lin is not None):
-                better = self._corrected(it, b, d, length, point, s, enough, lin)
+            if trial < correctable and point is not None:
+                better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
                 if better is not None:
-                    return better, length, 2
+                    return better, length, trial + 2
             length /= 2
         return None, 0.0, TRIALS
 
@@ -84,26 +88,34 @@ class LineSearch:
             return False
         return not any(there.price >= a and there.left >= b for a, b in self._filter)
 
-    def _corrected(self, it, b, d, length, point, s, enough, lin) -> Iterate | None:
-        """The step again, for what the first trial's curve leaves beyond what its model said; None where the
-        merit refuses it too.
+    def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
+        """The step again, for what a trial's curve leaves beyond what its model said, and again for what that
+        one leaves while the merit comes closer; None where it refuses the last one too.
         """
-        gaps, r, rest = it.point.gaps, self.level.remains(it.point, it.s), 1 - length
-        of_gaps, of_rows = self.level.given_way(it, d.p, d.y)
-        beyond = point.gaps - rest * gaps - length * of_gaps
-        more = self.level.remains(point, s) - rest * r - length * of_rows
-        bent = None
-        if lin is not None:
-            bent = self.stages.cost.beyond(it.point.curve, lin, point.curve, length * d.dx, length * d.du)
-        again = self.newton.solve(it, b, length * gaps + beyond, length * r + more, bent)
-        step, of_multipliers = again.lengths
-        X, U = self.stages.moved(it.point, again.dx, again.du, step)
+        gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
+        told, step = (gaps, r), length
         follow = None if len(it.y) else partial(self.stages.followed, gains=self.newton.gains)
-        for trial in (follow, self.stages.at):
-            found = trial(X, U) if trial else None
-            s, of_trial = self._judged(it, found, it.s + step * again.s)
-            if found is not None and of_trial.merit <= enough:
-                return self._moved(it, again, found, s, step, of_multipliers)
+        for _ in range(CORRECTIONS):
+            of_gaps, of_rows = self.level.given_way(it, d.p, d.y)
+            beyond = point.gaps - gaps + step * (told[0] - of_gaps)
+            more = self.level.remains(point, s) - r + step * (told[1] - of_rows)
+            bent = None
+            if lin is not None:
+                bent = self.stages.cost.beyond(it.point.curve, lin, point.curve, step * d.dx, step * d.du)
+            told = length * gaps + beyond, length * r + more
+            d = self.newton.solve(it, b, *told, bent)
+            step, of_multipliers = d.lengths
+            X, U = self.stages.moved(it.point, d.dx, d.du, step)
+            before, merit = merit, np.inf
+            for trial in (follow, self.stages.at):
+                found = trial(X, U) if trial else None
+                s, of_trial = self._judged(it, found, it.s + step * d.s)
+                if found is not None and of_trial.merit <= enough:
+                    return self._moved(it, d, found, s, step, of_multipliers)
+                merit = merit if found is None else min(merit, of_trial.merit)
+            if found is None or not merit - enough <= CLOSER * (before - enough):
+                return None
+            point = found
         return None
 
     def _moved(
