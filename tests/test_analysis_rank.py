@@ -143,6 +143,7 @@ def test_out_of_reach_is_infinite():
     A, B = np.tile(np.eye(2), (4, 1, 1)), np.tile([[1.0], [0.0]], (4, 1, 1))
     found = steer(A, B, [1.0, 1.0])
     assert found.energy == np.inf
+    assert repr(found).endswith("4 steps of 1 inputs up to 0.25, misses the target by 1)")
     np.testing.assert_allclose(found.missed, [0, 1], atol=1e-14)
 
 

@@ -337,6 +337,20 @@ def test_brackets_of_a_linear_system_are_kalmans():
     assert "not accessible" in str(found)
 
 
+def test_rates_of_a_mechanism():
+    f = MidpointVI(vioc.models.load("cart_pole"), 0.01)
+    dynamics = vioc.Continuous(f.system)
+    q, v, u = [0.1, 0.4], [0.3, -0.2], [1.5]
+    moved = np.array(dynamics.rates([*q, *v], u)).ravel()
+    np.testing.assert_allclose(moved, [*v, *dynamics.forward(q, v, u).accelerations], rtol=1e-13)
+    assert accessibility(dynamics.rates, np.zeros(4)).accessible
+    with pytest.raises(ValueError, match=r"got MidpointVI.*vioc.Continuous\(f.system\).rates"):
+        accessibility(f, np.zeros(4))
+    told = System(vioc.tx(K("x"))[vioc.ry("theta")[tz(0.5, mass=1.0)]])
+    with pytest.raises(ValueError, match="x moves as it is told"):
+        _ = vioc.Continuous(told).rates
+
+
 def test_symmetrization_cancels():
     # x3' = x1 x2: the bad brackets of g1, g1 and g2, g2 vanish; of x1^2 - x2^2 they cancel each other
     both = flow(3, 2, lambda x, u: (u[0], u[1], x[0] ** 2 - x[1] ** 2))

@@ -7,6 +7,7 @@ from control_maps import cart_pole, double_integrator, midpoint_pendulum
 from scipy.linalg import solve_discrete_are
 
 import vioc
+from vioc.checks import without_noise
 from vioc.control import (
     controllability_matrix,
     controllability_rank,
@@ -207,6 +208,45 @@ def test_equilibrium():
     run = loop.rollout([0, 0.2, 0, 0], steps=2000)
     assert np.abs(run.x[-1]).max() < 1e-3
     assert "SteadyRegulator(about x = 0" in repr(loop)
+
+
+def test_prints_of_equilibria_have_no_rounding():
+    x, tip = np.array([0.0, np.pi, 8e-15, -1e-38]), 1e-13
+    np.testing.assert_array_equal(without_noise(x), [0, np.pi, 0, 0])
+    np.testing.assert_array_equal(without_noise([1e-13, np.nan]), [tip, np.nan])
+    np.testing.assert_array_equal(without_noise([1e3, tip]), [1e3, 0])
+    arm = vioc.ry("a")[vioc.tz(0.5, mass=0.3)[vioc.ry("b")[vioc.tz(0.4, mass=0.2)]]]
+    system = vioc.System(
+        vioc.tx("x", mass=1.0)[arm], vioc.Gravity(0, 0, -9.81), vioc.JointForce("x", "force")
+    )
+    f = vioc.MidpointVI(system, 0.01)
+    hanging = vioc.control.equilibrium(f, x=0.0, a=np.pi)
+    assert np.any((hanging.x != 0) & (np.abs(hanging.x) < 1e-13))  # rounding there is
+    for text in (repr(hanging), repr(dlqr(f, hanging, 1.0, 1.0))):
+        assert "e-" not in text.partition(";")[0]
+
+
+@pytest.mark.parametrize("kind", [vioc.MidpointVI, vioc.LinearTimeVI])
+@pytest.mark.parametrize("Q", [1.0, "joints"])
+def test_modes_that_no_input_moves_are_named(kind, Q):
+    """Momenta of a pair on a rail, with a motor between, and of a floating arm; Q is not to blame."""
+    motor = vioc.JointForce("d", "F")
+    rail = vioc.System(vioc.tx("x", mass=3.0)[vioc.tx("d", mass=1.1)], motor)
+    limb = vioc.Mass(1.0, (0.02, 0.02, 0.01), (0, 0, 0.1))
+    arm = vioc.ry("q1", mass=limb)[vioc.tz(0.3)[vioc.ry("q2", mass=limb)]]
+    trunk = vioc.ry("a", mass=vioc.Mass(3.0, (0.1, 0.1, 0.1)))[vioc.tz(0.2)[arm]]
+    motors = vioc.JointForce("q1", "m1"), vioc.JointForce("q2", "m2")
+    floating = vioc.System(vioc.tx("x")[vioc.tz("z")[trunk]], *motors)
+    for system, at, stuck in ((rail, {}, ["p.x"]), (floating, {"q1": 0.3, "q2": 0.2}, ["p.x", "p.z", "p.a"])):
+        f = kind(system, 0.01)
+        joints = {"d": 1} if system is rail else {"q1": 1, "q2": 1}
+        still = vioc.control.equilibrium(f, {n: at.get(n, 0.0) for n in system.variables})
+        with pytest.raises(OptimizationError) as error:
+            dlqr(f, still, joints if Q == "joints" else Q, 1.0)
+        told = str(error.value)
+        assert "the inputs cannot move" in told and "Q" not in told
+        for name in stuck:
+            assert f"(of {name})" in told
 
 
 def test_equilibrium_refuses():

@@ -338,6 +338,16 @@ def test_quaternions_come_back_to_norm_one():
     assert abs(norms[-1] - 1) < 1e-15
 
 
+def test_angles_of_charts_are_answered_with_the_quaternion():
+    f = GroupVI(body(), 0.01)
+    run = f.rollout(f.initial_state(), steps=2)
+    for name in ("b-rx", "v.b-rz"):
+        with pytest.raises(ValueError, match=f"unknown quantity '{name}'.*b-qw.*v.b-wx"):
+            run[name]
+    with pytest.raises(AttributeError, match="vioc.dynamics.integrators.groups.GroupVI"):
+        _ = vioc.GroupVI
+
+
 def test_refusals():
     with pytest.raises(vioc.ModelError, match="free rotation"):
         GroupVI(vioc.System(vioc.rx("a", mass=(1.0, 1.0, 1.0, 1.0))), 0.01)

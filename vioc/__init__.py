@@ -178,7 +178,8 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in ("control", "models", "viz"):  # imported when asked for: control brings scipy
         return importlib.import_module(f"vioc.{name}")
-    for room in (cables, components, errors, shapes):
+    groups = importlib.import_module("vioc.dynamics.integrators.groups")
+    for room in (cables, components, errors, shapes, groups):
         if name in getattr(room, "__all__", dir(room)) and not name.startswith("_"):
             raise AttributeError(f"module 'vioc' has no attribute {name!r}; it is {room.__name__}.{name}")
     raise AttributeError(f"module 'vioc' has no attribute {name!r}")

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+NOISE = 64 * np.finfo(float).eps  # relative: a few roundings, of what is solved for
+
 
 def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
     """`value` as rows (N, number of names), one for each step or sample, checked by `check_array`."""
@@ -69,6 +71,13 @@ def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
 def plain(value: float, digits: str = ".4g") -> str:
     """A number in a few digits; a zero has no sign."""
     return f"{value + 0.0:{digits}}"
+
+
+def without_noise(values: Any) -> np.ndarray:
+    """Numbers to be printed: zero where they are rounding beside the largest, or beside 1 in SI units."""
+    array = np.asarray(values, float)
+    largest = np.abs(array[np.isfinite(array)]).max(initial=1.0)
+    return np.where(np.abs(array) <= NOISE * largest, 0.0, array)
 
 
 def near_misses(name: str, known: Iterable[str]) -> str:

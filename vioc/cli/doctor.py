@@ -25,8 +25,8 @@ EXTRAS = {
     "urdfdom-py": "robots from URDF files: pip install 'vioc[urdf]'",
     "mujoco": "robots from MJCF files: pip install 'vioc[mjcf]'",
     "control": "python-control: pip install 'vioc[interop]'",
-    "crocoddyl": "its solvers on vioc's maps",
-    "distributed": "sweeps over a Dask cluster",
+    "crocoddyl": "its solvers on vioc's maps: pip install crocoddyl",
+    "distributed": "sweeps over a Dask cluster: pip install distributed",
     "viser": "`vioc view`, in the browser: pip install 'vioc[viewer]'",
 }
 SOLVERS = {"ipopt": "DMOC's default", "fatrop": "DMOC", "sqpmethod": "DMOC"}

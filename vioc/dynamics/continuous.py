@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, few
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.sparse_lu import Saddle, scalars
@@ -115,6 +115,21 @@ class Continuous:
         given = ca.vertcat(ca.SX.zeros(nd), part(self.a_vector, nd))
         bias = self.balance(given, ca.SX.zeros(self.nm))[:nd]
         return self.saddle_solution(-bias, -self.constraint_acceleration(given))
+
+    @cached_property
+    def rates(self) -> ca.Function:
+        """([q, v], u) -> [v, a] (2 nd,), at the values of `parameters`: a vector field, without kinematic
+        variables (ModelError) and forces that depend on time (RuntimeError).
+        """
+        lag, g = self.lagrangian, self.lagrangian.graph
+        if lag.nq != lag.nd:
+            raise ModelError(
+                f"{self.system.name}: {few(self.system.kinematic)} moves as it is told: no rates"
+            )
+        flow = ca.vertcat(g.v_vector, self.solution[0])
+        if len(self._theta):
+            flow = ca.substitute(flow, g.parameters, ca.SX(self._theta))
+        return ca.Function("rates", [ca.vertcat(g.q_vector, g.v_vector), g.u_vector], [flow], {"cse": True})
 
     def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
         """x, y with M x - Dh' y = force, Dh x = rate, for the dynamic variables."""

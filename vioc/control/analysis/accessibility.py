@@ -172,7 +172,10 @@ def accessibility(
 def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
     """n, and f0, g1, ..., gm as functions of x."""
     if not isinstance(rates, ca.Function) or rates.n_in() != 2 or rates.n_out() != 1:
-        raise ValueError("rates: expected a casadi.Function (x, u) -> dx/dt with two inputs and one output")
+        raise ValueError(
+            "rates: expected a casadi.Function (x, u) -> dx/dt with two inputs and one output, got "
+            f"{type(rates).__name__}; of the mechanism of a map f give vioc.Continuous(f.system).rates"
+        )
     n, m = rates.numel_in(0), rates.numel_in(1)
     if rates.numel_out(0) != n:
         raise ValueError(f"rates: dx/dt has {rates.numel_out(0)} entries, x has {n}")

@@ -111,6 +111,13 @@ class Steering(NamedTuple):
     u: np.ndarray
     missed: np.ndarray
 
+    def __repr__(self) -> str:
+        steps, inputs = np.shape(self.u)
+        missed = f"misses the target by {np.linalg.norm(self.missed):.3g}"
+        reach = missed if np.isinf(self.energy) else "reaches the target"
+        u = f"{steps} steps of {inputs} inputs up to {np.abs(self.u).max(initial=0.0):.3g}"
+        return f"Steering(energy {self.energy:.6g}, {u}, {reach})"
+
 
 def steer(A: Matrices, B: Matrices, target: Any, tolerance: float = REACHABLE) -> Steering:
     """The least sum of u_k'u_k with z_N = target, from z_0 = 0, z_{k+1} = A_k z_k + B_k u_k.

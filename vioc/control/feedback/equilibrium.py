@@ -10,7 +10,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names
+from vioc.checks import as_names, without_noise
 from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.modes import Modes, modes
 from vioc.control.costs.cost import Cost
@@ -75,7 +75,8 @@ class Equilibrium:
             names = f.coordinates
             run = f.rollout(self.x, self.u, steps=1, warn=False)
             pairs = [*((n, float(run[n][0])) for n in names), *inputs]
-        shown = ", ".join(f"{n} = {v:.6g}" for n, v in pairs[:12]) + ", ..." * (len(pairs) > 12)
+        plain = zip((n for n, _ in pairs), without_noise([v for _, v in pairs]), strict=True)
+        shown = ", ".join(f"{n} = {v:.6g}" for n, v in [*plain][:12]) + ", ..." * (len(pairs) > 12)
         return f"Equilibrium({shown}; {self.verdict}, largest eigenvalue {self.modes.spectral_radius:.6g})"
 
 

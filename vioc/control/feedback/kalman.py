@@ -233,7 +233,7 @@ def _steady(f, about, measurement, W, W_u, on_manifold: bool) -> KalmanFilter:
         poles = np.linalg.eigvals(A - A @ L @ C)
         if not np.abs(poles).max(initial=0.0) < SETTLES:
             raise np.linalg.LinAlgError(f"a pole of the filter is {np.abs(poles).max():.6g}")
-    except np.linalg.LinAlgError as error:
+    except (np.linalg.LinAlgError, ValueError) as error:
         unseen = unstabilizable_modes(A.T, C.T)
         if len(unseen):
             listed = ", ".join(f"{s:.6g}" for s in unseen)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, check_array, few, plain
+from vioc.checks import as_names, check_array, few, plain, without_noise
 from vioc.control.linear.about import about_of
 from vioc.control.linear.manifold import tangent_basis
 from vioc.control.linear.system import LinearSystem, check_closed, linear_system
@@ -80,7 +80,9 @@ class SteadyRegulator:
         return plots().plot_poles(self, ax=ax)
 
     def __repr__(self) -> str:
-        values = (f"{n} = {plain(v)}" for n, v in zip(self.map.state_names, self.x, strict=True))
+        values = (
+            f"{n} = {plain(v)}" for n, v in zip(self.map.state_names, without_noise(self.x), strict=True)
+        )
         x = few(values, what="states")
         return (
             f"SteadyRegulator(about {x}; largest pole {np.abs(self.poles).max():.6g}; "

@@ -83,7 +83,10 @@ def steady_gain(
         poles = np.linalg.eigvals((A - B @ K)[counted, counted])
         if not np.abs(poles).max(initial=0.0) < SETTLES:
             raise np.linalg.LinAlgError(f"a closed-loop pole is {np.abs(poles).max():.6g}")
-    except np.linalg.LinAlgError as error:
+    except (
+        np.linalg.LinAlgError,
+        ValueError,
+    ) as error:  # scipy raises the latter where LAPACK cannot reorder
         stuck = stuck_modes(A, B, names, T)
         if stuck:
             advice = f"the inputs cannot move the eigenvalues {stuck}; add an input that acts on them"

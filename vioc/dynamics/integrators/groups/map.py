@@ -85,9 +85,9 @@ class GroupVI(GroupQuantities):
         self.others = tuple(v for v in system.dynamic if v not in turned)
         self.space = Space(len(self.others), len(self.rotations))
         self.nr, self.nd, self.nq = self.space.nr, self.space.nd, self.space.nq
-        self._bases = tuple(_base(chart) for chart in self.rotations)
-        quaternions = tuple(f"{b}q{a}" for b in self._bases for a in "wxyz")
-        self.rates = (*self.others, *(f"{b}w{a}" for b in self._bases for a in BODY))
+        self.bases = tuple(_base(chart) for chart in self.rotations)
+        quaternions = tuple(f"{b}q{a}" for b in self.bases for a in "wxyz")
+        self.rates = (*self.others, *(f"{b}w{a}" for b in self.bases for a in BODY))
         self.state_names = (*self.others, *quaternions, *(f"p.{n}" for n in self.rates))
         self.input_names, self.multiplier_names = tuple(system.inputs), tuple(system.constraint_names)
         self.nx, self.ndx, self.nu = self.nq + self.nd, 2 * self.nd, len(system.inputs)
@@ -166,7 +166,7 @@ class GroupVI(GroupQuantities):
 
     def check_state(self, x: Any, what: str = "state") -> np.ndarray:
         x = super().check_state(x, what)
-        rot.check_units(self.space.split(x)[1], what, [f"in {b}q" for b in self._bases])
+        rot.check_units(self.space.split(x)[1], what, [f"in {b}q" for b in self.bases])
         return x
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ class GroupVI(GroupQuantities):
         at = self.system.variable_index
         state = [angles[at(n)] for n in self.others]
         rates = [speeds[at(n)] for n in self.others]
-        for chart, base in zip(self.rotations, self._bases, strict=True):
+        for chart, base in zip(self.rotations, self.bases, strict=True):
             where = [at(n) for n in chart.variables]
             state += list(rot.from_matrix(chart.rotation(angles[where])[None])[0])
             turning = chart.rates(angles[where]) @ speeds[where]

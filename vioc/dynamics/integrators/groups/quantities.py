@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
+from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap, shared
 from vioc.maps.orientation import AXES, rotation_vector
 
@@ -25,6 +28,8 @@ class GroupQuantities(KernelMap):
     rates: tuple[str, ...]
     nq: int
     nd: int
+    rotations: Sequence[Chart]
+    bases: tuple[str, ...]
 
     @shared
     def _rates(self) -> ca.SX:
@@ -96,6 +101,13 @@ class GroupQuantities(KernelMap):
         if frame in self.system.frame_names and axis in BODY:
             return self._places[0][BODY.index(axis), self.system.frame_index(frame)]
         R = self.rotation(frame) if axis in AXES else None
+        for chart, base in zip(self.rotations, self.bases, strict=True):
+            if name.rpartition(".")[2] in chart.variables:
+                raise ModelError(
+                    f"unknown quantity {name!r}: {type(self).__name__} holds this rotation as the quaternion "
+                    f"{base}qw, {base}qx, {base}qy, {base}qz; its rates are v.{base}wx, wy, wz "
+                    "about the body's axes; FRAME:rx, ry, rz is a frame's rotation vector"
+                )
         return super().quantity(name) if R is None else rotation_vector(R)[AXES.index(axis)]
 
     def _more_quantities(self) -> list[str]:
