@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from studies import contact_gait, contact_nosbench, contact_reach
 from studies import dmoc_convergence as convergence
 
 
@@ -51,3 +52,22 @@ def test_hamilton_jacobi_by_simulation():
     ).y[1, -1]
     assert convergence.hamilton_jacobi() == pytest.approx(down + up, rel=1e-8)
     assert convergence.hamilton_jacobi() == pytest.approx(6.7241, abs=5e-5)
+
+
+def test_the_reach_of_an_acrobot_is_that_of_its_own_steps():
+    f = contact_nosbench.acrobot().map
+    run = f.rollout(f.initial_state(), 3.0 * np.sin(0.4 * np.arange(30))[:, None])
+    a, b, p = run["a"], run["b"], run["p.a"]
+    assert 0.05 < np.abs(b).max() < np.pi / 2 - 0.1  # moves, and keeps off its stops
+    after = [contact_reach.step(*row) for row in zip(a[:-1], p[:-1], b[:-1], b[1:], strict=True)]
+    np.testing.assert_allclose(after, np.c_[a, p][1:], atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [contact_nosbench.acrobot, contact_gait.gait])
+def test_an_acrobot_and_a_gait_through_contact(task):
+    best = task().solve()
+    assert best.converged
+    replay = best.rollout()
+    assert replay.gap <= 1e-6 and not replay.feedback
+    assert max(np.abs(p).max() for p in best.products().values()) <= 1e-8
