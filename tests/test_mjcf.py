@@ -113,9 +113,29 @@ def test_tendons_that_drive_and_couple_are_listed(tmp_path):
     with pytest.warns(RobotWarning):
         robot = read_mjcf(path)
     where = {u.where for u in robot.unsupported}
-    assert where >= {f"actuator {n!r}" for n in ("pull", "servo", "crank")}
+    assert where >= {f"actuator {n!r}" for n in ("pull", "crank")}
     assert where >= {"equality 'same'", "equality 'held'", "tendon 'sum'"}
-    assert not robot.system.inputs and not robot.system.constraints
+    assert robot.system.inputs == ("servo",) and not robot.system.constraints
+
+
+def test_actuators_on_a_tendon_of_one_joint_push_alike(tmp_path):
+    path = tmp_path / "winch.xml"
+    path.write_text("""<mujoco><option gravity="0 0 0"/><worldbody><body><joint name="q" axis="0 1 0"/>
+    <geom size=".1" pos=".1 0 0"/><body pos=".3 0 0"><joint name="r" axis="0 1 0"/>
+    <geom size=".1" pos=".2 0 0"/></body></body></worldbody>
+    <tendon><fixed name="a"><joint joint="q" coef="-0.4"/></fixed>
+    <fixed name="b"><joint joint="r" coef="2.5"/></fixed></tendon><actuator>
+    <motor name="winch" tendon="a" gear="3" ctrlrange="-2 1" ctrllimited="true"/>
+    <position name="servo" tendon="b" kp="7" kv="0.6" gear="0.5"/></actuator></mujoco>""")
+    robot, mujoco = read_mjcf(path), pytest.importorskip("mujoco")
+    assert not robot.unsupported and robot.system.variables == ("q", "r")
+    assert robot.limits["q"].effort == pytest.approx(0.4 * 3 * 2, rel=1e-15)
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data, ours = mujoco.MjData(model), vioc.Continuous(robot.system)
+    for q, v, u in (([0.3, -0.5], [0.2, 0.9], [0.7, 0.4]), ([-1.0, 0.2], [0.0, -2.0], [-1.5, -0.6])):
+        data.qpos[:], data.qvel[:], data.ctrl[:] = q, v, u
+        mujoco.mj_forward(model, data)
+        np.testing.assert_allclose(ours.forward(q, v, u).accelerations, data.qacc_smooth, rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::vioc.errors.RobotWarning")

@@ -167,7 +167,7 @@ class Model:
         for a in range(m.nu):
             if self.driven_joint(a) == j:
                 low, high = self.control_range(a)
-                gear, gain = abs(float(m.actuator_gear[a, 0])), float(m.actuator_gainprm[a, 0])
+                gear, gain = abs(self.gear(a)), float(m.actuator_gainprm[a, 0])
                 if m.actuator_forcelimited[a]:
                     total += gear * float(np.abs(m.actuator_forcerange[a]).max())
                 elif int(m.actuator_biastype[a]) == 0:
@@ -180,7 +180,22 @@ class Model:
         """The joint of an actuator, through a tendon of that joint alone too."""
         m, T = self.compiled, self.mujoco.mjtTrn
         kind, target = int(m.actuator_trntype[a]), int(m.actuator_trnid[a, 0])
+        if (only := self._only(a)) is not None:
+            return int(m.wrap_objid[only])
         return target if kind in (T.mjTRN_JOINT, T.mjTRN_JOINTINPARENT) else None
+
+    def gear(self, a: int) -> float:
+        """Of an actuator on a joint, with the coefficient of the tendon between them."""
+        m, only = self.compiled, self._only(a)
+        return float(m.actuator_gear[a, 0]) * (1.0 if only is None else float(m.wrap_prm[only]))
+
+    def _only(self, a: int) -> int | None:
+        """Where an actuator's fixed tendon has its joint, if it is of one alone."""
+        m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
+        if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) != 1:
+            return None
+        at = int(m.tendon_adr[tendon])
+        return at if int(m.wrap_type[at]) == mj.mjtWrap.mjWRAP_JOINT else None
 
     def control_range(self, a: int) -> tuple[float, float]:
         """Of a control; what its force allows too, where that is proportional to it."""

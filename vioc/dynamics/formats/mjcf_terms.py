@@ -51,7 +51,7 @@ def _joint_terms(model: Model) -> list[Any]:
         if m.dof_frictionloss[dofs].any():
             model.leave("frictionloss", where)
         for name, array in (("stiffness", "jnt_stiffnesspoly"), ("damping", "dof_dampingpoly")):
-            higher = getattr(m, array, np.zeros(1))
+            higher = getattr(m, array, np.zeros(m.njnt + m.nv))  # older ones have none
             if np.any(higher[j if name == "stiffness" else dofs]):
                 model.leave(f"polynomial {name}", where)
         if variable is None:
@@ -151,6 +151,8 @@ def _tendons(model: Model) -> list[Any]:
         for what in ("frictionloss", "armature"):
             if np.any(getattr(m, f"tendon_{what}", np.zeros(m.ntendon))[t]):
                 model.leave(what, where)
+        if np.any(getattr(m, "tendon_actfrclimited", np.zeros(m.ntendon))[t]):
+            model.leave("actuatorfrcrange", where)
     return found
 
 
@@ -177,9 +179,9 @@ def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]
             force, moment = (tuple((gain * part).tolist()) for part in (gear[:3], gear[3:]))
             found.append(WrenchInput(frame, name, force, moment))
         else:
-            found.append(JointForce(variable, name, gain * float(gear[0])))
+            found.append(JointForce(variable, name, gain * model.gear(a)))
             if affine:
-                found += _servo(model, where, variable, float(gear[0]), m.actuator_biasprm[a, :3])
+                found += _servo(model, where, variable, model.gear(a), m.actuator_biasprm[a, :3])
         if m.actuator_forcelimited[a] and affine:
             model.leave("forcerange of a servo", where)
         for what in ("armature", "damping"):
