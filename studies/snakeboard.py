@@ -28,7 +28,7 @@ STEPS = (50, 100, 200)  # a second
 
 STUDY = Study(
     __file__,
-    "the snakeboard's gaits by prescribed rotor and wheels, against equations by hand",
+    "the snakeboard's gaits, ratios as published, board and amplitudes our own, against equations by hand",
     order=Claim("order of convergence of x, y, heading over three steps, drive", near(2.0, 0.1)),
     off=Claim(
         "all gaits, 200 steps a second: largest error of x, y, heading at the end",
