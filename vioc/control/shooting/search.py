@@ -15,7 +15,7 @@ from vioc.maps.derivatives import Linearization
 
 SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
 TRIALS = 25
-HARD = 3  # trials without any steps behind which these are worth all means: so near there are some
+HARD = 3  # trials without any steps behind which these are worth all means at first: so near there are some
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
 WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
 FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
@@ -33,6 +33,7 @@ class LineSearch:
         self.stages, self.level, self.newton = level.stages, level, newton
         self._filter: list[tuple[float, float]] = []
         self._strayed = 0  # iterations in a row whose step was no trajectory
+        self._hard = HARD  # trials without steps behind which these are worth all means
 
     def forget(self) -> None:
         """What the filter has of another level."""
@@ -48,7 +49,7 @@ class LineSearch:
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
-        lost, gaps = False, it.point.gaps.any()
+        lost, hard, gaps = not self._hard, False, it.point.gaps.any()
         curved = lin is not None and any(y is not None for y in it.foreseen)
         correctable = SHORTER if curved else int(bool(len(it.y) or gaps or lin is not None))
         for trial in range(TRIALS):
@@ -60,7 +61,8 @@ class LineSearch:
             s, of_trial = self._judged(it, point, stepped)
             followed = of_trial.merit <= enough
             if not followed:
-                point = self.stages.at(X, U, lost and trial >= HARD)
+                hard = lost and trial >= self._hard
+                point = self.stages.at(X, U, hard)
                 lost = point is None
                 s, of_trial = self._judged(it, point, stepped)
             falls = of_trial.merit <= enough
@@ -68,6 +70,7 @@ class LineSearch:
                 if not falls:
                     self._filter.append(_corner(worth))
                 self._strayed = 0 if followed else self._strayed + 1
+                self._hard = max(trial - 1, 0) if hard and not followed else HARD
                 return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1
             if trial < correctable and point is not None:
                 better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
