@@ -307,3 +307,16 @@ def test_controllability():
     np.testing.assert_allclose(unstabilizable_modes(np.diag([2.0, 0.5]), [[0.0], [1.0]]), [2.0])
     with pytest.raises(ValueError, match="expected A"):
         controllability_rank(np.ones((2, 3)), B)
+
+
+@pytest.mark.parametrize("free, held", [("w", "a"), ("a", "w")])
+def test_what_is_disregarded_is_what_ends_anywhere(free, held):
+    """A body and its reaction wheel keep a sum of their angles: one of them can be held, as named."""
+    wheel = vioc.rz("w", mass=vioc.Mass(0.1, (0.1, 0.1, 0.1)))
+    body = vioc.rz("a", mass=vioc.Mass(1.0, (1.0, 1.0, 1.0)))
+    f = vioc.MidpointVI(vioc.System(body[wheel], vioc.JointForce("w", "t")), 0.05)
+    law = dlqr(f, (f.initial_state(), None), {held: 100.0}, 1.0, disregard=[free, "p.a"])
+    run = law.rollout(f.initial_state({held: 0.5}), 600)
+    assert abs(run[held][-1]) < 1e-6 < 1e-2 < abs(run[free][-1])
+    with pytest.raises(vioc.OptimizationError, match="names 1 of 2 modes; the others move"):
+        dlqr(f, (f.initial_state(), None), {held: 100.0}, 1.0, disregard=["p.a"])

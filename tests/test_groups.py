@@ -360,3 +360,9 @@ def test_refusals():
         f.rollout(np.zeros(f.nx), steps=1)
     with pytest.raises(vioc.StepError, match="half a turn"):
         f.rollout(f.initial_state(v={"b-wx": 400.0}), steps=1)
+
+
+def test_compositions_refuse_what_is_no_attitude():
+    f = vioc.Composition(GroupVI(body(), 0.1), 4)
+    with pytest.raises(ValueError, match="unit quaternions"):
+        f.rollout(f.state({"b-qw": 1.0, "b-qx": 1.0}), steps=2)

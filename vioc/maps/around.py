@@ -67,6 +67,11 @@ class MapAround(OneStepMap):
         inner, own = self.split(x)
         return np.concatenate([self.inner.moved(inner, by, fixed), own])
 
+    def check_state(self, x: Any, what: str = "state") -> np.ndarray:
+        x = super().check_state(x, what)
+        self.inner.check_state(self.split(x)[0], what)
+        return x
+
     @property
     def quaternions(self) -> tuple[int, ...]:
         return self.inner.quaternions

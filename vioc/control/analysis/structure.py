@@ -230,9 +230,14 @@ class Structure:
         gap = f"counted >= {self.subspace.accepted:.1e}, did not <= {self.subspace.rejected:.1e}"
         lines = [f"{self.what}: {self.rank} of {self.size} directions of {space} ({gap})"]
         if not self.complete:
-            verb = "no input changes" if self.what == "controllable" else "no output shows"
+            verb = (
+                "to first order no input changes"
+                if self.what == "controllable"
+                else "to first order no output shows"
+            )
             combinations = self.combinations()
-            lines += [f"{verb}:", *(f"  {_combination(c)}" for c in combinations[: 2 * SHOWN])]
+            lines.append(f"to first order no {verb}:")
+            lines += [f"  {_combination(c)}" for c in combinations[: 2 * SHOWN]]
             if len(combinations) > 2 * SHOWN:
                 lines.append(f"  ... ({len(combinations)} in all)")
             if self.lost is not None:

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_discrete_are
+from scipy.linalg import null_space, solve_discrete_are
 
 from vioc.checks import as_names
-from vioc.control.analysis.rank import UNSETTLED, stuck_modes, unreached_modes
+from vioc.control.analysis.rank import UNSETTLED, eliminated, stuck_modes, unreached_modes
 from vioc.control.linear.weights import named_jacobians
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
 SETTLES = 1 - 1e-7  # poles nearer to the circle are rounding of what does not settle at all
 SEEN = 1e-6  # of a named quantity that moves with a mode, relative to the sizes of both
+SHARED = 1e-10  # singular value of what says how modes move the rest, relative, below which they share it
 COUPLED = 1e-9  # what a mode pushes on the rest with, relative to the linearization
 
 
@@ -73,7 +74,7 @@ def steady_gain(
     E = Y = None
     if disregard:
         C = named_jacobians(f, disregard, x[None], "disregard", "name errors or quantities of the state")[0]
-        E, Y = _left_out(A, B, C @ T, disregard, names, T)
+        E, Y = _left_out(A, B, Q, C @ T, disregard, names, T)
         A, B, Q, S, counted = Y @ A @ E, Y @ B, E.T @ Q @ E, E.T @ S, slice(None)
         T = T @ E
     try:
@@ -103,6 +104,7 @@ def steady_gain(
 def _left_out(
     A: np.ndarray,
     B: np.ndarray,
+    Q: np.ndarray,
     C: np.ndarray,
     disregard: Sequence[str],
     names: Sequence[str],
@@ -122,9 +124,19 @@ def _left_out(
         raise OptimizationError(f"disregard: what is left out grows; the inputs cannot move {what}")
     E = np.linalg.qr(W, mode="complete")[0][:, m:]
     A1, A2 = E.T @ A @ E, E.T @ A @ W
-    # A1 Z - Z F = -A2, the shortest Z: modes that A1 shares with F leave some of it open
+    # A1 Z - Z F = -A2. Modes that A1 shares with F leave some of Z open: what is named carries the motion
     rows = np.kron(np.eye(m), A1) - np.kron(F.T, np.eye(n - m))
-    Z = np.linalg.lstsq(rows, -A2.ravel(order="F"), rcond=None)[0].reshape(n - m, m, order="F")
+    U, sizes, V = np.linalg.svd(rows)
+    told = sizes > SHARED * sizes.max(initial=0.0)
+    z = V[: len(sizes)][told].T @ (U[:, told].T @ -A2.ravel(order="F") / sizes[told])
+    unnamed, free = np.eye(n) - np.linalg.pinv(C, rcond=SEEN) @ C, V[~told].T
+    weight, axes = np.linalg.eigh(Q)
+    root = np.sqrt(np.maximum(weight, 0.0))[:, None] * axes.T
+    for G in (root @ unnamed, unnamed):  # as little as can be of what is weighed, then of the rest
+        by, at = np.kron(np.eye(m), G @ E) @ free, np.kron(np.eye(m), G @ E) @ z + (G @ W).ravel(order="F")
+        z = z - free @ np.linalg.lstsq(by, at, rcond=SEEN)[0]
+        free = free @ null_space(by, rcond=SEEN)
+    Z = z.reshape(n - m, m, order="F")
     if np.linalg.norm(A1 @ Z - Z @ F + A2) > COUPLED * np.linalg.norm(A):
         raise OptimizationError(
             f"disregard: what is left out pushes on what inputs hold; they cannot move {what}"
@@ -137,8 +149,10 @@ def _left_out(
             raise ValueError(f"disregard: {name!r} does not move with what the inputs cannot move, {what}")
     rank = int((np.linalg.svd(shown, compute_uv=False) > SEEN).sum())
     if rank < m:
+        free = eliminated((T @ X @ np.linalg.svd(shown)[2][rank:].T).T)
+        states = {name for row in free for name, e in zip(names, row, strict=True) if abs(e) > SEEN}
         raise OptimizationError(
-            f"disregard: {', '.join(disregard)} names {rank} of {m} modes; the inputs cannot move the "
-            f"eigenvalues {what}"
+            f"disregard: {', '.join(disregard)} names {rank} of {m} modes; the others move "
+            f"{', '.join(n for n in names if n in states)}; the inputs cannot move the eigenvalues {what}"
         )
     return E, E.T - Z @ W.T
