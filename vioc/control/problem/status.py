@@ -39,7 +39,8 @@ ADVICE = {
     Status.CONVERGED: "",
     Status.CLOSE: "",
     Status.ACCEPTABLE: "only to looser tolerances; scale the cost, or start from a better guess",
-    Status.MAX_ITERATIONS: "raise max_iterations, give more room or time, or start from a better guess",
+    Status.MAX_ITERATIONS: "raise max_iterations, give more room or time, start from a better guess, or try "
+    "another method",
     Status.MAX_TIME: "raise the solver's time limit, or start from a better guess",
     Status.LINE_SEARCH: (
         "no step along any direction lowers the cost enough: start from another guess, take shorter steps "
