@@ -75,6 +75,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows[name] = list(GROUPS[name](bench))
         if not args.json:
             print(f"\n{name}\n\n{table(rows[name])}", flush=True)
+        text = written(args.out, bench, rows)  # so far: an hour's run may be stopped
+    if args.json:
+        print(text)
+    else:
+        print(f"\nwrote {args.out}: {', '.join(sorted(p.name for p in args.out.iterdir() if p.is_file()))}")
+    if args.publish:
+        publish(rows, bench.curves)
+    return 0
+
+
+def written(out: Path, bench: Bench, rows: dict[str, list[Row]]) -> str:
+    """Write data, page and pictures; the data as JSON."""
     result = {
         "machine": machine(),
         "quick": bench.quick,
@@ -82,18 +94,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "curves": bench.curves,
     }
     text = json.dumps(result, indent=1, allow_nan=False)
-    if args.json:
-        print(text)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "benchmarks.json").write_text(text + "\n")
-    page = args.out / "benchmarks.md"
-    page.write_text(f"# Benchmarks\n\n{body(rows)}\n", "utf-8")
-    written = (args.out / "benchmarks.json", page, *draw(bench.curves, args.out))
-    if not args.json:
-        print("\nwrote " + ", ".join(str(p) for p in written))
-    if args.publish:
-        publish(rows, bench.curves)
-    return 0
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "benchmarks.json").write_text(text + "\n")
+    (out / "benchmarks.md").write_text(f"# Benchmarks\n\n{body(rows)}\n", "utf-8")
+    draw(bench.curves, out)
+    return text
 
 
 def body(rows: dict[str, list[Row]]) -> str:
