@@ -32,14 +32,7 @@ def mujoco() -> Any:
 
 def mjx() -> Any:
     with contextlib.redirect_stdout(io.StringIO()):  # it tells of GPU backends that it does not find
-        found = _package("mujoco.mjx")
-    if found:
-        import jax
-
-        jax.config.update(
-            "jax_cpu_enable_async_dispatch", False
-        )  # waits for itself where its threads are few
-    return found
+        return _package("mujoco.mjx")
 
 
 def pinocchio() -> Any:
