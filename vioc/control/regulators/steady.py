@@ -133,6 +133,8 @@ def _left_out(
     weight, axes = np.linalg.eigh(Q)
     root = np.sqrt(np.maximum(weight, 0.0))[:, None] * axes.T
     for G in (root @ unnamed, unnamed):  # as little as can be of what is weighed, then of the rest
+        if not free.shape[1]:
+            break
         by, at = np.kron(np.eye(m), G @ E) @ free, np.kron(np.eye(m), G @ E) @ z + (G @ W).ravel(order="F")
         z = z - free @ np.linalg.lstsq(by, at, rcond=SEEN)[0]
         free = free @ null_space(by, rcond=SEEN)
