@@ -123,6 +123,17 @@ def test_derivatives_against_differences(f, measured, loop, steps):
             np.testing.assert_allclose(slope, E[:, i], rtol=0, atol=1e-5 * max(np.abs(E[:, i]).max(), 1.0))
 
 
+def test_a_step_too_long_for_the_parameters_is_no_trial(f, measured):
+    one = measured.part(0.0, 0.4)
+    unknowns = Unknowns(f, ["mass", "rub"], {}, ("theta",), {})
+    segments = Segments(f, Measurement(f, {"theta": NOISE**2}), [Grid(one, f, f.dt, [])], unknowns, {}, 20)
+    trial = beginning(segments)
+    away = np.zeros(segments.predict(trial).J.shape[1])
+    away[0] = 1e4  # of the mass' logarithm
+    with pytest.raises(vioc.StepError, match="too long for the parameters"):
+        segments.moved(trial, away, segments.predict(trial).bases)
+
+
 @pytest.mark.parametrize("method", ["multiple", "shooting"])
 def test_parameters_within_their_deviations(f, measured, method):
     found = identify(f, measured, ["mass", "rub"], method=method, values={"mass": 0.5})

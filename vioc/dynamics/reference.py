@@ -53,7 +53,7 @@ def reference_solution(
     u: Any = None,
     *,
     kinematic: Mapping[str, Any] | None = None,
-    method: str = "DOP853",
+    method: str | type = "DOP853",
     rtol: float = 1e-12,
     atol: float = 1e-12,
     **parameters: float,
@@ -132,8 +132,9 @@ def reference_solution(
         out = solve_ivp(rates(k), (times[0], times[-1]), Y[k], t_eval=times, **options)
         if not out.success or not np.isfinite(out.y).all():
             reached = out.t[-1] if len(out.t) else times[0]
+            name = getattr(method, "__name__", method)
             raise RuntimeError(
-                f"{description.name}: {method} stopped after t = {reached:g} s: {out.message} The motion may "
+                f"{description.name}: {name} stopped after t = {reached:g} s: {out.message} The motion may "
                 "pass a singular configuration, or need a looser rtol"
             )
         Y[k : k + len(times)] = out.y.T

@@ -141,8 +141,9 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
     before = way.merit(now)
 
     def tried(step: np.ndarray) -> tuple[float, Trial, Prediction | None]:
-        there = segments.moved(trial, step, now.bases)
+        there = trial
         try:
+            there = segments.moved(trial, step, now.bases)
             found = segments.predict(there, derivatives=False)
         except StepError:
             return -np.inf, there, None

@@ -16,6 +16,7 @@ from vioc.control.identification.records import Grid
 from vioc.control.identification.unknowns import DELAY, Unknowns
 from vioc.control.linear.manifold import tangent_basis
 from vioc.control.linear.tangent import error_jacobian
+from vioc.errors import StepError
 from vioc.maps.derivatives import Steps
 from vioc.maps.extended import BIAS
 from vioc.maps.protocol import TURN, OneStepMap
@@ -137,8 +138,11 @@ class Segments:
         return int(sum(np.isfinite(y).sum() for y in self.y))
 
     def map_at(self, z: np.ndarray) -> OneStepMap:
-        """The map at the parameters of z."""
-        return self.map.with_parameters(**self.unknowns.of(self.unknowns.at(z)[0]))
+        """The map at the parameters of z; `StepError` where one has run off to infinity."""
+        values = self.unknowns.at(z)[0]
+        if not np.isfinite(values).all():
+            raise StepError("a step is too long for the parameters", 0, float("nan"), "not finite")
+        return self.map.with_parameters(**self.unknowns.of(values))
 
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
         """U (N, nu) of a record, and its derivative by (z, c) (N, nu, nz + nc)."""
