@@ -92,7 +92,7 @@ def test_what_cannot_be_moved_is_named():
     np.testing.assert_allclose(found.lost, [1, 1])
     text = str(found)
     assert "2 of 4 directions" in text
-    assert "to first order no input changes:\n  +1 b\n  +1 v.b" in text
+    assert "\nto first order no input changes:\n  +1 b\n  +1 v.b" in text
     assert found.energy({"a": 0.1}) < np.inf
     assert found.energy({"b": 0.1}) == np.inf
     along = controllability(f, f.rollout(np.zeros(4), steps=30))

@@ -230,11 +230,7 @@ class Structure:
         gap = f"counted >= {self.subspace.accepted:.1e}, did not <= {self.subspace.rejected:.1e}"
         lines = [f"{self.what}: {self.rank} of {self.size} directions of {space} ({gap})"]
         if not self.complete:
-            verb = (
-                "to first order no input changes"
-                if self.what == "controllable"
-                else "to first order no output shows"
-            )
+            verb = "input changes" if self.what == "controllable" else "output shows"
             combinations = self.combinations()
             lines.append(f"to first order no {verb}:")
             lines += [f"  {_combination(c)}" for c in combinations[: 2 * SHOWN]]
