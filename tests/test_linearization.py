@@ -407,3 +407,16 @@ def test_second_order_of_steps_whose_first_is_known():
     f.linearize_steps(other)
     np.testing.assert_array_equal(f.second(steps, Z, zeta).xx, expected.xx)
     assert np.abs(f.second(other, Z, zeta).xx - expected.xx).max() > 1e-6
+
+
+def test_long_chains_keep_their_digits():
+    """A solves r_x + r_x1 A = 0 to the rounding of its terms, however ill M_k+1 is conditioned."""
+    n, rng = 40, np.random.default_rng(0)
+    f = MidpointVI(models.load("n_link_pendulum", n), 1e-3)
+    x = f.initial_state(*(0.5 * rng.standard_normal((2, n))))
+    r, args = f.residual, [ca.DM(x), ca.DM(0, 1), ca.DM(f.step(x)), ca.DM(0, 1), 0.0, f.dt, ca.DM(0, 1)]
+    by = r.jacobian()(*args, ca.DM(r.numel_out(0), 1))
+    r_x, r_x1 = np.array(by[0]), np.array(by[2])
+    A = f.linearize(x).A
+    terms = np.abs(r_x) + np.abs(r_x1) @ np.abs(A)
+    assert np.abs(r_x + r_x1 @ A).max() <= 2 * n * np.finfo(float).eps * terms.max()

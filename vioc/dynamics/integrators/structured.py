@@ -308,7 +308,6 @@ class StructuredLinearization:
         r_0, r_1, P_1 = blocks.D11[:, :nd], blocks.D12[:, :nd], blocks.D22[:, :nd]
         P_0 = np.swapaxes(blocks.D12, 1, 2)[:, :nd]
         r_t = P_t = np.empty((n, nd, 0))
-        h1_0: list[np.ndarray] = []
         if self._has_terms or np_:
             terms = self._terms(*args, h[:, None])
             if np_:
@@ -318,7 +317,7 @@ class StructuredLinearization:
         minus, plus = (np.broadcast_to(np.asarray(s), (n, 1, 1)) for s in f.force_shares(h[:, None, None]))
 
         saddle = r_1[:, :, :nd]  # M_k+1 of [S] (8)
-        by_rho, by_t = r_1[:, :, nd:], r_t
+        by_q, by_rho, by_t = r_0, r_1[:, :, nd:], r_t
         if nm:
             Dh0, bend, bend_t = self._start(q0, steps.multipliers, theta)
             Dh1, h1_t, *h1_0 = self._end(*self.end_args(q0, q1), theta)
@@ -326,7 +325,7 @@ class StructuredLinearization:
             saddle[:, :nd, :nd] = r_1[:, :, :nd]
             saddle[:, :nd, nd:] = -np.swapaxes(Dh0[:, :, :nd], 1, 2)
             saddle[:, nd:, :nd] = Dh1[:, :, :nd]
-            r_0 = r_0 - bend
+            by_q = np.concatenate([r_0 - bend, *(h1_0 or [np.zeros((n, nm, nq))])], axis=1)
             by_rho = np.concatenate([by_rho, Dh1[:, :, nd:]], axis=1)
             by_t = np.concatenate([r_t - bend_t, h1_t], axis=1)
         try:
@@ -337,14 +336,15 @@ class StructuredLinearization:
         G_r = G[:, :, :nd]
         check_regular(f, G_r, saddle, h, steps.k)
 
+        # q_k+1 moves as q_k does, and by a little, of which alone the inverse is taken: of D_1 D_1 L_d
+        # it would lose digits as the square of the condition number of M_k+1
+        by_q[:, :, :nd] += saddle[:, :, :nd]
         A, B, P, C, D, E = out
         p = slice(nq, nq + nd)
         rows = ((A, B, P, slice(nd), slice(nd)), (C, D, E, slice(nm), slice(nd, nd + nm)))
-        for X, Y, W, to, of in rows:  # [S] (10)-(12), (29), (30): q_k+1, then lambda
+        for X, Y, W, to, of in rows:  # [S] (10)-(12), (29), (30): q_k+1 (its difference to q_k), then lambda
             if to.stop:
-                np.matmul(G_r[:, of], r_0, out=X[:, to, :nq])
-                for by_q0 in h1_0:
-                    X[:, to, :nq] += G[:, of, nd:] @ by_q0
+                np.matmul(G[:, of], by_q, out=X[:, to, :nq])
                 X[:, to, p] = G_r[:, of]
                 X[:, to, p.stop :] = 0.0
                 Y[:, to, nf:] = G[:, of] @ by_rho
@@ -354,6 +354,8 @@ class StructuredLinearization:
             if X.shape[2]:
                 np.matmul(P_1d, X[:, :nd], out=X[:, p])
         A[:, p, :nq] += P_0
+        A[:, p, :nd] += P_1d
+        np.einsum("nii->ni", A[:, :nd, :nd])[:] += 1.0
         A[:, p, p.stop :] = 0.0
         B[:, p, nf:] += P_1[:, :, nd:]
         P[:, p] += P_t
