@@ -120,9 +120,9 @@ def spin(a: Quaternion, b: Quaternion) -> Vector:
 def check_units(s: np.ndarray, what: str, where: Sequence[str]) -> None:
     """Raise `ValueError` unless quaternions (..., n, 4) have the norm 1; `where` (n,) says whose they are."""
     norms = np.linalg.norm(s, axis=-1)
-    bad = np.argwhere(np.abs(norms - 1) > UNIT)
-    if len(bad):
-        first = tuple(bad[0])
+    bad = np.abs(norms - 1) > UNIT
+    if bad.any():
+        first = tuple(np.argwhere(bad)[0])
         raise ValueError(
             f"{what}: expected unit quaternions, got one of norm {norms[first]:.6g} {where[first[-1]]}; make "
             "states by initial_state or retract"

@@ -12,7 +12,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.compile.libraries import load_library
+from vioc.compile.libraries import address, load_library
 from vioc.compile.native import EXPORT
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.rollouts import Rollouts
@@ -172,8 +172,7 @@ class Core:
         departure, self.layout, self.parts = tapes[0], layout, variables.parts
         kernels = Kernels(title) if kernels is None else kernels
         kernels.add(departure.functions)
-        # kept: the structures point into these
-        shared: dict[str, Any] = {
+        shared: dict[str, Any] = {  # kept, as all that structures point into
             "kernels": np.array(kernels.pointers, np.uint64),
             "scales": np.ascontiguousarray(layout.scales, float),
             "wrap": np.ascontiguousarray(layout.wrap, np.int64),
@@ -193,17 +192,26 @@ class Core:
             rubbing=len(variables.before),
         )
         self.half = sizes["rows"] + sizes["pushes"]
-        self._numbers = {n: getattr(layout, n) for n in NUMBERS}
-        self._parts: list[tuple[Tape, dict[str, Any], dict[str, int]]] = []
+        sizes |= {n: getattr(layout, n) for n in NUMBERS}
+        # each tape with its image, and fields of its structure
+        self._parts: list[tuple[Tape, np.ndarray, dict[str, Any]]] = []
+        self._kept: list[Any] = [shared]
         for tape in tapes:
-            arrays = {name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()}
-            arrays["index"] = np.array([*tape.index, 0], np.int64)
+            codes = {name: np.array([*code, -1], np.int64) for name, code in tape.codes.items()}
+            arrays = shared | {"index": np.array([*tape.index, 0], np.int64)}
             own = {name: tape.places[name].place for name in PLACES}
+            own |= {name: address(a) for name, a in arrays.items()}
+            own |= {f"tape_{name}": address(a) for name, a in codes.items()}
+            own |= {f"end_{name}": address(a[-1:]) for name, a in codes.items()}
             extent = tape.places["extent"]
             start, work_of = tape.places["guess"], tape.places["work"]
             own |= dict(size=tape.size, extent=extent.place, extents=extent.nnz())
             own |= dict(guess=start.place, works=work_of.nnz())
-            self._parts.append((tape, arrays | shared, own | sizes))
+            image = np.zeros(tape.size + 1)
+            for place, values in tape.constants:
+                image[place : place + len(values)] = values
+            self._parts.append((tape, image, own | sizes))
+            self._kept += [codes, arrays]
 
     def places(self, end: int) -> dict[str, int]:
         """Where what the driver reads and writes lies in the image of an end."""
@@ -212,19 +220,10 @@ class Core:
     def models(self, theta: np.ndarray, floor: float) -> list[tuple[_Model, np.ndarray]]:
         """The structures of both ends at parameters, each with the image that it points into."""
         found = []
-        for tape, arrays, places in self._parts:
-            image = np.zeros(tape.size + 1)
-            at = tape.places["theta"].place
+        for tape, first, fields in self._parts:
+            image, at = first.copy(), tape.places["theta"].place
             image[at : at + len(theta)] = theta
-            for place, values in tape.constants:
-                image[place : place + len(values)] = values
-            model = _Model(**places, **self._numbers, image=image.ctypes.data, floor=floor)
-            for name in ("kernels", "index", "scales", "wrap", *ARRAYS):
-                setattr(model, name, arrays[name].ctypes.data)
-            for name in TAPES:
-                setattr(model, f"tape_{name}", arrays[name].ctypes.data)
-                setattr(model, f"end_{name}", arrays[name].ctypes.data + 8 * (len(arrays[name]) - 1))
-            found.append((model, image))
+            found.append((_Model(**fields, image=address(image), floor=floor), image))
         return found
 
     def rollout(
