@@ -18,11 +18,13 @@ from vioc.control import quadratic
 from vioc.control.descent.local_model import LocalModel
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.linear_time.map import LinearTimeVI
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.dynamics.terms.forces import JointDamping, JointForce
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring
 from vioc.errors import ChartWarning, StepError
+from vioc.maps.derivatives import Steps
 from vioc.maps.protocol import OneStepMap
 
 seeds = st.integers(0, 2**32 - 1)
@@ -318,6 +320,17 @@ def test_spherical_pendulum_is_singular_where_the_determinant_says():
     with pytest.raises(StepError):
         f.linearize([0.0, 1e-17, 0.0, 0.0])  # nearly so
     f.linearize([0.0, 0.1, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("rule", (MidpointVI, LinearTimeVI))
+def test_of_several_steps_the_singular_one_is_named(rule):
+    f = rule(System(Gravity(0, 0, -G), rz("phi")[rx("theta")[tz(-1, mass=1)]]), 0.1)
+    regular = f.state({"theta": 0.5})
+    x0, x1 = (np.stack([x, np.zeros(4), regular]) for x in (regular, f.step(regular)))
+    none, h = np.zeros((3, 0)), np.full(3, f.dt)
+    with pytest.raises(StepError, match=r"step 8 .* M_k\+1") as caught:
+        f.linearize_steps(Steps(x0, x1, none, none, np.zeros(3), h, np.array([7, 8, 9])))
+    assert caught.value.k == 8
 
 
 def test_a_trial_of_a_line_search_says_nothing_of_singular_steps():

@@ -70,7 +70,7 @@ class Solved:
         J = np.empty((self.count, nx + nm, nx + nu + np_))
         for rows, f, steps, x in self.parts:
             lin = f.linearize_steps(steps)
-            own = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+            own = lin.matrix
             J[rows] = _Errors(f, steps, x).first(own) if f.quaternions else own
         return self._finite(J, "first")
 
@@ -126,7 +126,7 @@ class _Errors:
         self.map, self.steps, self.x = f, steps, x
         self.into, self.out = ambient.inward(f, x), ambient.outward(f, steps.x1)
         lin = f.linearize_steps(steps)
-        self.own = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+        self.own = lin.matrix
 
     def weights(self, w: np.ndarray) -> np.ndarray:
         """Those of (error at the end, multipliers) for those of (state, multipliers)."""

@@ -125,6 +125,11 @@ class Linearization(Rows):
         by = columns(states.shape[-2], nu)
         return Linearization(*(np.ascontiguousarray(m[..., c]) for m in (states, multipliers) for c in by))
 
+    @property
+    def matrix(self) -> np.ndarray:
+        """The Jacobians of next state and multipliers whole, (..., ndx + nm, ns)."""
+        return np.block([[self.A, self.B, self.P], [self.C, self.D, self.E]])
+
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.A, self.B))
 
@@ -172,10 +177,14 @@ class SecondOrder(Rows):
         return SecondOrder(*(np.ascontiguousarray(H[..., i, j]) for i, j in pairs))
 
     @staticmethod
+    def shapes(ndx: int, nu: int, np_: int) -> tuple[tuple[int, int], ...]:
+        """Of one step's."""
+        return (ndx, ndx), (ndx, nu), (nu, nu), (ndx, np_), (nu, np_), (np_, np_)
+
+    @staticmethod
     def room(n: int, ndx: int, nu: int, np_: int) -> SecondOrder:
         """Of N steps, to be written."""
-        sizes = (ndx, ndx), (ndx, nu), (nu, nu), (ndx, np_), (nu, np_), (np_, np_)
-        return SecondOrder(*(np.empty((n, *size)) for size in sizes))
+        return SecondOrder(*(np.empty((n, *shape)) for shape in SecondOrder.shapes(ndx, nu, np_)))
 
     @property
     def matrix(self) -> np.ndarray:
@@ -186,6 +195,16 @@ class SecondOrder(Rows):
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.xx, self.xu, self.uu))
+
+
+def solved(S: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """X (N, n, m) with S (N, n, n) X = right; not a number where S is singular."""
+    try:
+        return np.linalg.solve(S, right)
+    except np.linalg.LinAlgError:  # of one of them, but which
+        if len(S) == 1:
+            return np.full(right.shape, np.nan)
+        return np.concatenate([solved(S[i : i + 1], right[i : i + 1]) for i in range(len(S))])
 
 
 def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:

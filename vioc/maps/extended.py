@@ -287,9 +287,8 @@ class ExtendedMap(MapAround):
         by_times = timed or bool(self.steps)
         lin = derivatives_of(f, by_times)[0](inner)
         J = self._chain(steps, unit, by_times, timed)
-        states = np.concatenate([lin.A, lin.B, lin.P], axis=2) @ J
-        multipliers = np.concatenate([lin.C, lin.D, lin.E], axis=2) @ J
         n, extra = f.ndx, len(self.constants)
+        states, multipliers = np.split(lin.matrix @ J, [n], axis=1)
         if self._pushes_states:
             by_pushes = self._pushes(np.arange(n, n + extra))
             states[:, :, by_pushes] += steps.h[:, None, None] * self._to_states

@@ -9,11 +9,15 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vioc.errors import FileFormatError
+from vioc.maps.steps import same_steps
+
+if TYPE_CHECKING:
+    from vioc.maps.protocol import OneStepMap
 
 FORMAT = "vioc-trajectory-1"
 
@@ -44,6 +48,12 @@ def replace_file(path: Path, write: Callable[[Any], None]) -> Path:
             os.unlink(scratch)
         raise
     return path
+
+
+def write_file(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Path:
+    """An npz of `arrays`, those of `read_file`, with a header."""
+    text = np.array(json.dumps({"format": FORMAT, **header}))
+    return replace_file(path, lambda stream: np.savez_compressed(stream, **arrays, header=text))  # type: ignore[arg-type]
 
 
 _AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_names": 1, "multiplier_names": 1}
@@ -135,3 +145,38 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
         if not np.isfinite(data[key]).all():
             raise FileFormatError(f"{path}: {key} holds numbers that are not finite")
     return data, header
+
+
+def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """`read_file` of a trajectory of `map`, columns in its order; FileFormatError of another map's."""
+    data, header = read_file(path)
+    for key, kind, names in (
+        ("x", "state", map.state_names),
+        ("u", "input", map.input_names),
+        ("multipliers", "multiplier", map.multiplier_names),
+    ):
+        stored = data[f"{kind}_names"].tolist()
+        if sorted(stored) != sorted(names):
+            missing, extra = sorted(set(names) - set(stored)), sorted(set(stored) - set(names))
+            raise FileFormatError(
+                f"{path}: {kind} names do not match the map: missing {missing or 'none'}, "
+                f"unknown {extra or 'none'}"
+            )
+        order = [stored.index(n) for n in names]
+        for name in {key, f"split_{key}"} & set(data):
+            data[name] = np.ascontiguousarray(data[name][:, order])
+    ours, theirs = json.loads(json.dumps(map.identity())), header["identity"]
+    differ = [k for k in dict.fromkeys((*ours, *theirs)) if not _same(k, ours.get(k), theirs.get(k))]
+    if differ:
+        again = f"; load it with map.with_dt({theirs['dt']!r})" if differ == ["dt"] and "dt" in theirs else ""
+        raise FileFormatError(
+            f"{path}: saved from another map: {', '.join(differ)} differ from those of {map!r}{again}"
+        )
+    return data, header
+
+
+def _same(key: str, ours: Any, theirs: Any) -> bool:
+    """Whether an entry of two identities is the same; one that only one of them has is not."""
+    if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
+        return same_steps(theirs, ours)
+    return ours == theirs

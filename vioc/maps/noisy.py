@@ -139,16 +139,11 @@ class NoisyMap(MapAround):
         some, inner = self._inner(steps)
         lin = derivatives_of(self.inner, timed)[0](inner)
         n, m, more, nm = self.nx, self.nu, lin.P.shape[2], len(self.multiplier_names)
-        states, multipliers = (
-            np.zeros((len(steps), n, n + m + more)),
-            np.zeros((len(steps), nm, n + m + more)),
-        )
-        states[:, :, :n] = np.eye(n)
-        J = self._chain(steps.piece(some), more)
-        states[some] = np.concatenate([lin.A, lin.B, lin.P], axis=2) @ J
-        multipliers[some] = np.concatenate([lin.C, lin.D, lin.E], axis=2) @ J
-        states[:, :, n : n + m] += self.S[self._rows(steps.k)]
-        return Linearization.of(states, multipliers, m)
+        found = np.zeros((len(steps), n + nm, n + m + more))
+        found[:, :n, :n] = np.eye(n)
+        found[some] = lin.matrix @ self._chain(steps.piece(some), more)
+        found[:, :n, n : n + m] += self.S[self._rows(steps.k)]
+        return Linearization.of(found[:, :n], found[:, n:], m)
 
     def _second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray, timed: bool) -> SecondOrder:
         some, inner = self._inner(steps)

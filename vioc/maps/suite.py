@@ -251,7 +251,7 @@ def first_derivatives(case: Case) -> None:
     lin = case.f.linearize(case.x, case.u, case.k)
     _shaped(case, lin, "linearize")
     _finite(lin, "linearize")
-    found = np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+    found = lin.matrix
     for i, direction in enumerate(np.eye(case.size)):
         expected, bound = _slope(case.vary, direction, case)
         case.same(found[:, i], expected, f"derivative by entry {i} of (error, input, parameters)", bound)
@@ -271,7 +271,7 @@ def second_derivatives(case: Case) -> None:
         e, du, dp = case.parts(s)
         g = f.with_parameters(**dict(zip(f.parameters, f.theta + dp, strict=True)))
         lin = g.linearize(f.retract(case.x, e), case.u + du, case.k)
-        return weights @ np.block([[lin.A, lin.B, lin.P], [lin.C, lin.D, lin.E]])
+        return weights @ lin.matrix
 
     for seed in range(5, 8):
         d = case.numbers(seed, case.size)
@@ -324,7 +324,7 @@ def derivatives_by_times(case: Case) -> None:
     def gradient(s: np.ndarray) -> np.ndarray:
         g, one = moved(s)
         m = g.first_with_times(one).rows(0)
-        return weights @ np.block([[m.A, m.B, m.P], [m.C, m.D, m.E]])
+        return weights @ m.matrix
 
     for i, what in enumerate(("length", "start")):
         d = np.zeros(n + 2)

@@ -18,7 +18,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.compile.evaluate import Evaluator
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
@@ -104,16 +104,12 @@ class StepTimes:
 
     def _solved(self, r_y: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
         """-r_y^-1, or its transpose, times columns; there are more equations than errors on a manifold."""
-        try:
-            if r_y.shape[1] == r_y.shape[2]:
-                return -np.linalg.solve(np.swapaxes(r_y, 1, 2) if transposed else r_y, columns)
-            Q, R = np.linalg.qr(r_y)
-            if transposed:
-                return -Q @ np.linalg.solve(np.swapaxes(R, 1, 2), columns)
-            return -np.linalg.solve(R, np.swapaxes(Q, 1, 2) @ columns)
-        except np.linalg.LinAlgError:
-            rows = r_y.shape[1 if transposed else 2]
-            return np.full((len(r_y), rows, columns.shape[2]), np.nan)
+        if r_y.shape[1] == r_y.shape[2]:
+            return -solved(np.swapaxes(r_y, 1, 2) if transposed else r_y, columns)
+        Q, R = np.linalg.qr(r_y)
+        if transposed:
+            return -Q @ solved(np.swapaxes(R, 1, 2), columns)
+        return -solved(R, np.swapaxes(Q, 1, 2) @ columns)
 
     def first(self, steps: Steps, theta: np.ndarray, lin: Linearization) -> Linearization:
         """`lin` of these steps with the columns of dt and t behind those of the parameters."""
@@ -139,14 +135,7 @@ class StepTimes:
         w, moved = self._solved(r_y, weights, transposed=True)[..., 0], self._solved(r_y, r_s)
         columns = self._curved(*args, w, np.swapaxes(moved, 1, 2).reshape(len(moved), -1))[0]
         n = columns.shape[1] - moved.shape[1]
-        known = np.concatenate(
-            [
-                np.concatenate([lin.A, lin.B, lin.P], axis=2),
-                np.concatenate([lin.C, lin.D, lin.E], axis=2),
-            ],
-            axis=1,
-        )
-        y_s = np.concatenate([known, moved], axis=2)
+        y_s = np.concatenate([lin.matrix, moved], axis=2)
         found = columns[:, :n] + np.swapaxes(y_s, 1, 2) @ columns[:, n:]
         whole = np.empty((len(found), n, n))
         cut = n - TIMES

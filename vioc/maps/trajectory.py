@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -17,11 +16,11 @@ import numpy as np
 from vioc.checks import few
 from vioc.compile.evaluate import Evaluator
 from vioc.drawing import viz
-from vioc.errors import FileFormatError, SlackWarning
+from vioc.errors import SlackWarning
 from vioc.maps.columns import quantities_html, quantities_table, trajectory_columns
-from vioc.maps.files import FORMAT, read_file, replace_file, whole_file
+from vioc.maps.files import read_columns, whole_file, write_file
 from vioc.maps.resampling import by_map, first_step, interpolated, new_lengths, sample_times
-from vioc.maps.steps import lengths_of, same_steps
+from vioc.maps.steps import lengths_of
 from vioc.maps.tables import Table
 from vioc.names import quantity_name
 
@@ -316,28 +315,16 @@ class Trajectory:
             raise ValueError(
                 f"{path.name}: a trajectory is written as .npz or .csv; others are table()'s to write"
             )
-        header = {
-            "format": FORMAT,
-            "identity": self.map.identity(),
-            "parameters": self.map.parameters,
-            "k0": self.k0,
-        }
-        arrays = {
-            "t": self.t,
-            "x": self.x,
-            "u": self.u,
-            "multipliers": self.multipliers,
-            "state_names": np.array(self.map.state_names, dtype=str),
-            "input_names": np.array(self.map.input_names, dtype=str),
-            "multiplier_names": np.array(self.map.multiplier_names, dtype=str),
-            "header": np.array(json.dumps(header)),
-        }
+        header = {"identity": self.map.identity(), "parameters": self.map.parameters, "k0": self.k0}
+        f, arrays = self.map, {"t": self.t, "x": self.x, "u": self.u, "multipliers": self.multipliers}
+        names = (("state", f.state_names), ("input", f.input_names), ("multiplier", f.multiplier_names))
+        arrays |= {f"{kind}_names": np.array(own, dtype=str) for kind, own in names}
         if self.splits:
             own = self.splits.values()
             arrays["split_steps"] = np.repeat(list(self.splits), [len(s) for s in own]).astype(float)
             for name in Split._fields:
                 arrays[f"split_{name}"] = np.concatenate([getattr(s, name) for s in own])
-        return replace_file(path, lambda stream: np.savez_compressed(stream, **arrays))  # type: ignore[arg-type]
+        return write_file(path, arrays, header)
 
     @staticmethod
     def load(path: Any, map: OneStepMap) -> Trajectory:
@@ -358,50 +345,16 @@ class Trajectory:
         """
         if not isinstance(path, (str, os.PathLike)) or Path(path).suffix == ".csv":
             return Trajectory(map, **trajectory_columns(Table.read(path), map)).on_its_step()
-        data, header = read_file(path)
-        columns = {}
-        for key, names_key, names in (
-            ("x", "state_names", map.state_names),
-            ("u", "input_names", map.input_names),
-            ("multipliers", "multiplier_names", map.multiplier_names),
-        ):
-            stored = [str(n) for n in data[names_key]]
-            if sorted(stored) != sorted(names):
-                missing = sorted(set(names) - set(stored))
-                extra = sorted(set(stored) - set(names))
-                raise FileFormatError(
-                    f"{path}: {names_key.replace('_', ' ')} do not match the map: "
-                    f"missing {missing or 'none'}, unknown {extra or 'none'}"
-                )
-            order = [stored.index(n) for n in names]
-            columns[key] = np.ascontiguousarray(data[key][:, order])
-            if f"split_{key}" in data:
-                columns[f"split_{key}"] = np.ascontiguousarray(data[f"split_{key}"][:, order])
-        ours, theirs = json.loads(json.dumps(map.identity())), header["identity"]
-        differ = [k for k in dict.fromkeys((*ours, *theirs)) if not _same(k, ours.get(k), theirs.get(k))]
-        if differ:
-            again = (
-                f"; load it with map.with_dt({theirs['dt']!r})" if differ == ["dt"] and "dt" in theirs else ""
-            )
-            raise FileFormatError(
-                f"{path}: saved from another map: {', '.join(differ)} differ from those of {map!r}{again}"
-            )
+        columns, header = read_columns(path, map)
         moved = {n: v for n, v in header["parameters"].items() if n in map.parameters}
         owner = map.with_parameters(**moved) if moved else map
-        arrays = (data["t"], columns["x"], columns["u"], columns["multipliers"])
         splits = {}
-        if "split_steps" in data:
-            rows = data["split_lengths"], columns["split_x"], columns["split_multipliers"]
-            steps = data["split_steps"].astype(int)
+        if "split_steps" in columns:
+            steps = columns["split_steps"].astype(int)
+            rows = [columns[f"split_{name}"] for name in Split._fields]
             splits = {int(k): Split(*(a[steps == k] for a in rows)) for k in dict.fromkeys(steps.tolist())}
+        arrays = (columns[name] for name in ("t", "x", "u", "multipliers"))
         return Trajectory(owner, *arrays, k0=header["k0"], splits=splits).on_its_step()
-
-
-def _same(key: str, ours: Any, theirs: Any) -> bool:
-    """Whether an entry of two identities is the same; one that only one of them has is not."""
-    if key == "dt" and isinstance(ours, float) and isinstance(theirs, (int, float)):
-        return same_steps(theirs, ours)
-    return ours == theirs
 
 
 def said_of_splits(splits: Mapping[int, Split]) -> str:

@@ -148,9 +148,9 @@ class Structure:
     @cached_property
     def _directions(self) -> list[Direction]:
         Q, _ = self._scaled
-        seen = self.what == "observable"
         # covectors scale the other way: W_o measures dx, W_c is made of it
-        L = Q.T @ self._metric(self.factor, seen)
+        units = self.scales if self.what == "observable" else 1 / self.scales
+        L = Q.T @ (units[:, None] * (self.basis @ self.factor))
         U, singular, _ = np.linalg.svd(L, full_matrices=True)
         gains = np.zeros(len(U))
         gains[: len(singular)] = singular
@@ -207,13 +207,6 @@ class Structure:
     def plot(self, first: str, second: str, *, level: float = 1.0, ax: Any = None) -> Any:
         """Plot the Gramian's ellipses in the plane of two states; returns the axes."""
         return plots().plot_gramian(self, first, second, level=level, ax=ax)
-
-    def _metric(self, factor: np.ndarray, seen: bool) -> np.ndarray:
-        """The factor in units of `scales` (ndx, c)."""
-        if not seen:
-            return (self.basis @ factor) / self.scales[:, None]
-        # y = C z with z = basis' dx, dx = scales * e
-        return (self.basis @ factor) * self.scales[:, None]
 
     @property
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.errors import StepError
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.runge_kutta import RungeKutta
@@ -196,10 +196,7 @@ def _congruence(rows: SolvedRows, H: np.ndarray) -> np.ndarray:
 
 
 def _solve(S: np.ndarray, rhs: np.ndarray, k: np.ndarray) -> np.ndarray:
-    try:
-        x = np.linalg.solve(S, rhs)
-    except np.linalg.LinAlgError:
-        x = np.full(rhs.shape, np.nan)
+    x = solved(S, rhs)
     bad = np.flatnonzero(~np.isfinite(x).all(axis=(1, 2)))
     if len(bad):
         raise StepError(

@@ -23,7 +23,7 @@ from vioc.compile.cores import over_cores, workers
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.integrators.conditions import check_regular
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.variational import VariationalMap
@@ -147,10 +147,7 @@ class StepDerivatives:
         saddle = np.zeros((n, nd + nm, nd + nm))
         saddle[:, :nd, :nd], saddle[:, :nd, nd:] = r[:, :, y1d], r[:, :, yl]
         saddle[:, nd:, :nd] = h1[:, :, y1d]
-        try:
-            z_s = -np.linalg.solve(saddle, rhs)
-        except np.linalg.LinAlgError:
-            z_s = np.full(rhs.shape, np.nan)
+        z_s = -solved(saddle, rhs)
         check_regular(f, z_s[:, :, sp], saddle, h, steps.k)
 
         y_s = known

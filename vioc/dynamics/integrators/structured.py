@@ -27,7 +27,7 @@ from vioc.dynamics.integrators.at_once import AtOnce
 from vioc.dynamics.integrators.conditions import check_regular
 from vioc.dynamics.integrators.tensor import Tensor
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.midpoint import MidpointVI
@@ -250,7 +250,7 @@ class StructuredLinearization:
         """Second derivatives of every step: of the next state and of the multipliers, (N, output, ...)."""
 
         f, n, np_ = self.f, len(steps), len(theta)
-        shapes = [(f.nx, f.nx), (f.nx, f.nu), (f.nu, f.nu), (f.nx, np_), (f.nu, np_), (np_, np_)]
+        shapes = SecondOrder.shapes(f.nx, f.nu, np_)
         whole = [[np.zeros((n, count, *shape)) for shape in shapes] for count in (f.nx, f.nm)]
 
         def work(rows: slice) -> None:
@@ -328,11 +328,7 @@ class StructuredLinearization:
             by_q = np.concatenate([r_0 - bend, *(h1_0 or [np.zeros((n, nm, nq))])], axis=1)
             by_rho = np.concatenate([by_rho, Dh1[:, :, nd:]], axis=1)
             by_t = np.concatenate([r_t - bend_t, h1_t], axis=1)
-        try:
-            G = np.linalg.inv(saddle)
-            np.negative(G, out=G)
-        except np.linalg.LinAlgError:
-            G = np.full(saddle.shape, np.nan)
+        G = solved(saddle, np.broadcast_to(-np.eye(nd + nm), saddle.shape))
         G_r = G[:, :, :nd]
         check_regular(f, G_r, saddle, h, steps.k)
 

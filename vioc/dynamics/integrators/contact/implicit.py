@@ -14,6 +14,7 @@ import numpy as np
 
 from vioc.dynamics.integrators.contact.cones import Cone
 from vioc.errors import StepError
+from vioc.maps import derivatives
 from vioc.maps.derivatives import Linearization, Steps
 
 
@@ -78,10 +79,7 @@ class Normals:
 def solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     """matrix^-1 right, rows scaled to each other: laws are of speeds and of energies; NaN if singular."""
     scale = 1 / np.abs(matrix).max(axis=2, keepdims=True, initial=1e-300)
-    try:
-        return np.linalg.solve(scale * matrix, scale * right)
-    except np.linalg.LinAlgError:
-        return np.full(right.shape, np.nan)
+    return derivatives.solved(scale * matrix, scale * right)
 
 
 def solved_back(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.maps.derivatives import Linearization, SecondOrder, Steps
+from vioc.maps.derivatives import Linearization, SecondOrder, Steps, solved
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.map import GroupVI
@@ -65,15 +65,15 @@ class GroupDerivatives:
 
     def first(self, steps: Steps, theta: np.ndarray) -> Linearization:
         G_s, G_y = self._slopes(*self._data(steps, theta))
-        D = -np.linalg.solve(G_y, G_s)
+        D = -solved(G_y, G_s)
         return Linearization.of(D[:, : self.f.ndx], D[:, self.f.ndx :], self.f.nu)
 
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         data = self._data(steps, theta)
         G_s, G_y = self._slopes(*data)
-        D = -np.linalg.solve(G_y, G_s)
+        D = -solved(G_y, G_s)
         z = np.concatenate([Z, zeta], axis=1)
-        mu = -np.linalg.solve(np.swapaxes(G_y, 1, 2), z[:, :, None])[..., 0]
+        mu = -solved(np.swapaxes(G_y, 1, 2), z[:, :, None])[..., 0]
         T = np.concatenate([np.tile(np.eye(D.shape[2]), (len(D), 1, 1)), D], axis=1)
         H = np.swapaxes(T, 1, 2) @ self._curvature(*data, mu)[0] @ T
         return SecondOrder.of((H + np.swapaxes(H, 1, 2)) / 2, self.f.ndx, self.f.nu)
