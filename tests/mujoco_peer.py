@@ -95,7 +95,10 @@ class Twin:
             d.actuator(name).ctrl = value
         mujoco.mj_forward(m, d)
         M = np.zeros((m.nv, m.nv))
-        mujoco.mj_fullM(m, d, M)
+        try:
+            mujoco.mj_fullM(m, d, M)
+        except TypeError:  # before 3.4 it takes the packed matrix
+            mujoco.mj_fullM(m, M, d.qM)
         push = d.qfrc_passive + d.qfrc_actuator
         return G.T @ M @ G, G.T @ (d.qfrc_bias + M @ dG @ v), G.T @ push
 

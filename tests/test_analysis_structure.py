@@ -333,8 +333,23 @@ def test_brackets_of_a_linear_system_are_kalmans():
     np.testing.assert_allclose(np.abs(values["[f0,g1]"]), np.abs(A @ B[:, 0]), rtol=1e-12)
     idle = flow(2, 1, lambda x, u: (u[0], 0 * x[0]))
     found = accessibility(idle, [0, 0])
-    assert not found.accessible
-    assert "not accessible" in str(found)
+    assert not found.accessible and found.closed
+    assert "1 quantity is conserved whatever the inputs do" in str(found)
+
+
+def test_conserved_quantities_are_told_from_a_degree_that_is_too_low():
+    wheels = [vioc.ry("a", mass=(1.0, 0.1, 0.1, 0.1)), vioc.rz("b", mass=(1.0, 0.1, 0.1, 0.1))]
+    bus = vioc.rx("q", mass=(2.0, 0.3, 0.4, 0.5))
+    turning = vioc.System(bus[wheels[0], wheels[1]], JointForce("a", "u"), JointForce("b", "w"))
+    rates = vioc.Continuous(turning).rates
+    found = accessibility(rates, 0.3 * np.arange(1, 1 + rates.numel_in(0)), degree=4)
+    assert not found.accessible and found.closed and "conserved whatever the inputs do" in str(found)
+
+    chain = flow(4, 1, lambda x, u: (u[0], x[0], x[1], x[2]))  # one more bracket, one more state
+    for degree in (2, 3):
+        found = accessibility(chain, [0.1, 0.2, 0.3, 0.4], degree=degree)
+        assert found.closed is False and (found.accessible or "higher degree may show more" in str(found))
+    assert accessibility(chain, [0.1, 0.2, 0.3, 0.4], degree=4).accessible
 
 
 def test_rates_of_a_mechanism():

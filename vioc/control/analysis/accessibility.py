@@ -16,6 +16,7 @@ import numpy as np
 from vioc.checks import check_array
 
 Tree = Any  # an index of a field (0 the drift), or a pair of trees
+NEAR, APART = 3, 0.1  # points about the one that is asked for, and how far away: generic ones
 MOST_PERMUTATIONS = 6  # inputs: 720 terms of a symmetrized bracket
 
 
@@ -69,6 +70,8 @@ class Accessibility:
     theta : float
         The weight, 1/theta for f0, that was best.
     brackets : tuple of Bracket
+    closed : bool
+        The longest brackets add nothing, here and at `NEAR` points about: no higher degree does (Frobenius).
     """
 
     n: int
@@ -79,10 +82,11 @@ class Accessibility:
     obstructions: tuple[str, ...]
     theta: float
     brackets: tuple[Bracket, ...] = field(repr=False)
+    closed: bool = False
 
     @property
     def accessible(self) -> bool:
-        """The reachable set has an interior; False says: not by brackets up to `degree`."""
+        """The reachable set has an interior; False says: not by brackets up to `degree` (see `closed`)."""
         return self.ranks[-1] == self.n
 
     @property
@@ -97,7 +101,13 @@ class Accessibility:
     def __str__(self) -> str:
         ranks = ", ".join(map(str, self.ranks))
         lines = [f"rank {self.ranks[-1]} of {self.n} by brackets up to degree {self.degree} (growth {ranks})"]
-        if not self.accessible:
+        if self.closed:
+            lost = self.n - self.ranks[-1]
+            lines.append(
+                f"not accessible: longer brackets add nothing, {lost} "
+                f"{'quantity is' if lost == 1 else 'quantities are'} conserved whatever the inputs do"
+            )
+        elif not self.accessible:
             lines.append("not accessible by these; a higher degree may show more")
         elif not self.strongly_accessible:
             lines.append("accessible, but not at a fixed time: f0 is needed for the rank")
@@ -147,7 +157,9 @@ def accessibility(
 
     Notes
     -----
-    The brackets are exact expressions; ranks are decided at the point given.
+    The brackets are exact expressions; ranks are decided at the point given. Where the longest brackets add
+    nothing, and the rank is the same at points about, the brackets are closed (Frobenius): motions stay on a
+    leaf of that dimension, so that conserved quantities are told from a degree that is too low.
     """
     n, fields = _fields(rates)
     x = check_array(x, (n,), "x")
@@ -155,18 +167,26 @@ def accessibility(
         raise ValueError(f"degree: expected a whole number >= 1, got {degree}")
     if not theta or min(theta) < 1:
         raise ValueError(f"theta: expected numbers >= 1, got {theta}")
-    brackets = _evaluate(fields, n, x, int(degree))
-    size = max((float(np.linalg.norm(b.value)) for b in brackets), default=0.0) or 1.0
-    ranks = tuple(
-        _span([b for b in brackets if b.degree <= d], n, tolerance, size).shape[1]
-        for d in range(1, degree + 1)
+    about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (1 + np.abs(x))
+    brackets, *others = _evaluate(fields, n, np.stack([x, *about]), int(degree))
+    ranks, size = _growth(brackets, n, int(degree), tolerance)
+    closed = ranks[-1] < n and all(
+        len(found) > 1 and found[-2] == found[-1] == ranks[-1]
+        for found in (ranks, *(_growth(b, n, int(degree), tolerance)[0] for b in others))
     )
     drift = brackets[0]
     strong = _span(brackets[1:], n, tolerance, size).shape[1]
     tried = [(_obstructions(brackets, n, t, tolerance, size), t) for t in theta]
     best = min(tried, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
-    return Accessibility(n, int(degree), ranks, strong, still, best[0], best[1], tuple(brackets))
+    return Accessibility(n, int(degree), ranks, strong, still, best[0], best[1], tuple(brackets), closed)
+
+
+def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> tuple[tuple[int, ...], float]:
+    """Ranks of the brackets up to each degree, and the longest bracket's length."""
+    size = max((float(np.linalg.norm(b.value)) for b in brackets), default=0.0) or 1.0
+    up_to = ([b for b in brackets if b.degree <= d] for d in range(1, degree + 1))
+    return tuple(_span(some, n, tolerance, size).shape[1] for some in up_to), size
 
 
 def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
@@ -208,7 +228,8 @@ def hall_basis(count: int, degree: int) -> list[Tree]:
     return basis
 
 
-def _evaluate(fields: list[ca.Function], n: int, x: np.ndarray, degree: int) -> list[Bracket]:
+def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> list[list[Bracket]]:
+    """The brackets at each of X (p, n)."""
     m = len(fields) - 1
     trees = hall_basis(len(fields), degree)
     z = ca.SX.sym("x", n)
@@ -237,13 +258,15 @@ def _evaluate(fields: list[ca.Function], n: int, x: np.ndarray, degree: int) -> 
         ca.horzcat(value(t), sum((value(p) for p in ps), ca.SX.zeros(n)))
         for t, ps in zip(trees, wanted, strict=True)
     ]
-    numbers = ca.Function("brackets", [z], expressions, {"cse": True}).call([ca.DM(x)])
-    found = []
-    for tree, d, pair in zip(trees, degrees, numbers, strict=True):
-        both = np.array(ca.densify(pair), float).reshape(n, 2)
-        if not np.isfinite(both).all():
-            raise ValueError(f"the bracket {_name(tree)} is not finite at x = {x}")
-        found.append(Bracket(_name(tree), d, both[:, 0].copy(), both[:, 1].copy()))
+    function = ca.Function("brackets", [z], expressions, {"cse": True})
+    found: list[list[Bracket]] = []
+    for x in X:
+        found.append([])
+        for tree, d, pair in zip(trees, degrees, function.call([ca.DM(x)]), strict=True):
+            both = np.array(ca.densify(pair), float).reshape(n, 2)
+            if not np.isfinite(both).all():
+                raise ValueError(f"the bracket {_name(tree)} is not finite at x = {x}")
+            found[-1].append(Bracket(_name(tree), d, both[:, 0].copy(), both[:, 1].copy()))
     return found
 
 

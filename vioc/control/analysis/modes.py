@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import qr
 
 from vioc.checks import check_array
 from vioc.control.analysis.circle import KNOWN, sides, verdict
@@ -18,6 +19,7 @@ from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
+STILL = 1e-9  # of the largest singular value of A - 1: directions that a step leaves alone
 DEADBEAT = 1e-7  # eigenvalues below it act within a step or two: rates of prescribed motions, artefacts
 
 
@@ -79,6 +81,11 @@ class Modes:
     stability : str
         ``"unstable"``, ``"asymptotically stable"``, or ``"marginal"``: eigenvalues on the unit circle, or so
         near that rounding hides the side, as it does of multiple ones; the linearization does not decide.
+    stays : tuple of str
+        Errors that remain what they are, one for each direction with A dx = dx: nothing pulls there.
+    drifts : int
+        Steady rates that make such errors grow in proportion to time: with these they are double
+        eigenvalues 1, of free bodies and joints.
     """
 
     modes: tuple[Mode, ...] = field(repr=False)
@@ -86,6 +93,8 @@ class Modes:
     eigenvalues: np.ndarray = field(repr=False)
     period: float
     stability: str
+    stays: tuple[str, ...] = ()
+    drifts: int = 0
 
     def __iter__(self):
         return iter(self.modes)
@@ -107,9 +116,18 @@ class Modes:
     def __str__(self) -> str:
         header = f"{'eigenvalue':>22}  {'size':>9}  {'Hz':>9}  {'damping':>8}  {'time [s]':>9}  {'':8}  shape"
         last = f"{self.stability}: largest eigenvalue {self.spectral_radius:.9g}"
+        rows = [m for m in self.modes if not self._still(m)]
+        if self.stays:
+            last += f"; {len(self.stays) + self.drifts} eigenvalues 1 are not listed: nothing pulls "
+            last += ", ".join(self.stays)
+            last += f", {self.drifts} of which drift at steady rates" if self.drifts else ""
         if self.deadbeat:
             last += f"; {self.deadbeat} deadbeat eigenvalues (prescribed motions) are not listed"
-        return "\n".join([header, *map(str, self.modes), last])
+        return "\n".join([*([header] if rows else []), *map(str, rows), last])
+
+    def _still(self, mode: Mode) -> bool:
+        nearest = np.sort(np.abs(self.eigenvalues - 1))[: len(self.stays) + self.drifts]
+        return bool(len(nearest) and abs(mode.eigenvalue - 1) <= nearest[-1])
 
 
 def modes(f: OneStepMap, about: Any, *, manifold: bool | None = None, gain: Any = None) -> Modes:
@@ -203,7 +221,21 @@ def _modes(A: np.ndarray, system: LinearSystem, period: float, moved: float) -> 
             )
         )
     deadbeat = int((np.abs(values) <= noise).sum())
-    return Modes(tuple(found), deadbeat, values, period, verdict(side))
+    return Modes(tuple(found), deadbeat, values, period, verdict(side), *_stays(A, system))
+
+
+def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
+    """Names of the directions that A leaves alone, and how many rates make these drift."""
+    if not len(A):
+        return (), 0
+    change = A - np.eye(len(A))
+    _, sizes, rows = np.linalg.svd(change)
+    kernel = rows[sizes <= STILL * max(sizes[0], 1e-300)].T
+    if not kernel.size:
+        return (), 0
+    drifts = int((np.linalg.svd(change @ change)[1] <= STILL * sizes[0] ** 2).sum()) - kernel.shape[1]
+    pivots = qr((system.T[0] @ kernel).T, mode="r", pivoting=True)[1][: kernel.shape[1]]
+    return tuple(system.names[i] for i in sorted(pivots)), max(drifts, 0)
 
 
 def _number(value: complex, digits: int = 3) -> str:

@@ -24,6 +24,7 @@ from vioc.names import INPUTS, by_quantity, meaning, quantity_name
 
 RANK = 1e-10  # relative singular values below this are directions that the equations leave free
 REACHES, STARTS = (0.3, 0.7, 1.5, 3.0), 6  # rad or m around the guess, and how many starts within each
+SHOWN = 12  # states, and inputs, of a printed equilibrium
 EFFORT = 1e-6  # per N or N m squared, against metres and radians squared
 DAMPING = 1e-6  # where it begins, relative to the largest singular value squared; grows by 10, shrinks by 100
 
@@ -69,15 +70,22 @@ class Equilibrium:
 
     def __repr__(self) -> str:
         f = self.map
-        inputs = [*zip(_inputs(f), self.u, strict=True)]
-        pairs = [*zip(f.state_names, self.x, strict=True), *inputs]
-        if f.ndx != f.nx:  # poses of bodies say little
-            names = f.coordinates
+        pairs = [*zip(f.state_names, self.x, strict=True)]
+        if f.ndx != f.nx:  # poses of bodies say little: coordinates, and attitudes that have none
+            turns = f.quaternions if 2 * (len(f.coordinates) + 3 * len(f.quaternions)) == f.ndx else ()
             run = f.rollout(self.x, self.u, steps=1, warn=False)
-            pairs = [*((n, float(run[n][0])) for n in names), *inputs]
-        plain = zip((n for n, _ in pairs), without_noise([v for _, v in pairs]), strict=True)
-        shown = ", ".join(f"{n} = {v:.6g}" for n, v in [*plain][:12]) + ", ..." * (len(pairs) > 12)
-        return f"Equilibrium({shown}; {self.verdict}, largest eigenvalue {self.modes.spectral_radius:.6g})"
+            names = (*f.coordinates, *(n for i in turns for n in f.state_names[i : i + 4]))
+            pairs = [(n, float(run[n][0])) for n in names]
+        shown = _shown(pairs) + _shown([*zip(_inputs(f), self.u, strict=True)])
+        verdict = f"{self.verdict}, largest eigenvalue {self.modes.spectral_radius:.6g}"
+        return f"Equilibrium({', '.join(shown)}; {verdict})"
+
+
+def _shown(pairs: list[tuple[str, float]]) -> list[str]:
+    """The first `SHOWN` values by name, and how many more there are."""
+    plain = zip((n for n, _ in pairs), without_noise([v for _, v in pairs]), strict=True)
+    more = [f"{len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else []
+    return [f"{n} = {v:.6g}" for n, v in [*plain][:SHOWN]] + more
 
 
 def equilibrium(

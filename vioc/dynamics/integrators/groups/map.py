@@ -65,7 +65,7 @@ class GroupVI(GroupQuantities):
     State x = [r, s, p_r, pi]: the other configurations (nr,), quaternions (4 each, scalar first, from the
     body's axes to its parent's), momenta of r, and body momenta pi = dL/dw (3 each), kg m^2/s. Errors are
     (dr, phi, dp_r, dpi) with s_1 = s_0 exp(phi). Names of the rotation of ``vioc.shapes.free("b")``:
-    ``b-qw`` ... ``b-qz``, ``p.b-wx``; errors ``b-wx``.
+    ``b-qw`` ... ``b-qz``, ``p.b-wx``; errors ``b-phix`` ... (turns about the body's axes), ``p.b-wx``.
     Quantities: ``v.NAME`` rates (``v.b-wx`` of the body), ``kinetic``, ``potential``, ``energy``,
     ``FRAME:x`` positions, ``FRAME:rx`` rotation vectors, ``h.NAME`` constraints, ``force.NAME`` their forces
     -lambda/dt. Multipliers are impulses with the sign of [S] (28a), of all constraints.
@@ -146,7 +146,8 @@ class GroupVI(GroupQuantities):
 
     @property
     def error_names(self) -> tuple[str, ...]:
-        return (*self.rates, *(f"p.{n}" for n in self.rates))
+        turns = (f"{b}phi{a}" for b in self.bases for a in BODY)
+        return (*self.others, *turns, *(f"p.{n}" for n in self.rates))
 
     @property
     def quaternions(self) -> tuple[int, ...]:
