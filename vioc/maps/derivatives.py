@@ -197,14 +197,15 @@ class SecondOrder(Rows):
         return iter((self.xx, self.xu, self.uu))
 
 
-def solved(S: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """X (N, n, m) with S (N, n, n) X = right; not a number where S is singular."""
+def solved(S: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
+    """X (N, n, m) with S (N, n, n) X = right, by default the inverse; not a number where S is singular."""
     try:
-        return np.linalg.solve(S, right)
+        return np.linalg.inv(S) if right is None else np.linalg.solve(S, right)
     except np.linalg.LinAlgError:  # of one of them, but which
         if len(S) == 1:
-            return np.full(right.shape, np.nan)
-        return np.concatenate([solved(S[i : i + 1], right[i : i + 1]) for i in range(len(S))])
+            return np.full((S if right is None else right).shape, np.nan)
+        rows = [slice(i, i + 1) for i in range(len(S))]
+        return np.concatenate([solved(S[i], None if right is None else right[i]) for i in rows])
 
 
 def columns(ndx: int, nu: int) -> tuple[slice, slice, slice]:

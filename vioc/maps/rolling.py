@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeVar
 
 import casadi as ca
@@ -51,6 +50,8 @@ class Course:
         Steps in parts, by row.
     applied : (N, nu)
         Inputs: U, or written where there is feedback.
+    rows : list of arrays
+        Arguments of the kernel between carry and parameters, a row for each step.
     """
 
     U: np.ndarray
@@ -62,20 +63,17 @@ class Course:
     t: np.ndarray
     feedback: tuple[np.ndarray, np.ndarray] | None = None
     splits: dict[int, Split] = field(default_factory=dict)
+    applied: np.ndarray = field(init=False)
+    rows: list[np.ndarray] = field(init=False)
 
-    @cached_property
-    def applied(self) -> np.ndarray:
-        return self.U if self.feedback is None else np.empty_like(self.U)
-
-    @cached_property
-    def rows(self) -> list[np.ndarray]:
-        """Arguments of the kernel between carry and parameters, a row for each step."""
-        rows = [self.U]
+    def __post_init__(self):
+        self.applied, rows = self.U, [self.U]
         if self.feedback is not None:
             reference, gains = self.feedback
+            self.applied = np.empty_like(self.U)
             rows += [reference, np.swapaxes(gains, 1, 2).reshape(len(gains), -1)]
         rows = [np.ascontiguousarray(a) for a in (*rows, self.t, self.lengths)]
-        return [a if a.ndim == 2 else a[:, None] for a in rows]
+        self.rows = [a if a.ndim == 2 else a[:, None] for a in rows]
 
     def before(self, k: int) -> tuple[np.ndarray, np.ndarray, float]:
         """What the carry of row k is made of."""

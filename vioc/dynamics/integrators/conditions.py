@@ -130,14 +130,15 @@ def check_regular(
         Lengths, s, and numbers of the steps.
     """
     nd, mass = f.nd, f.lagrangian.mass_scale
-    root = np.sqrt(mass)
-    impulse = saddle[:, :nd, nd:] @ z_p[:, nd:] / root[:, None] * root
     q_p = np.abs(np.diagonal(z_p, axis1=1, axis2=2)[:, :nd] * mass).max(axis=1, initial=0.0) / h
-    lam_p = np.abs(impulse).max(axis=(1, 2), initial=0.0)
-    for size, limit, cause in (
-        (q_p, AMPLIFIED, "singular M"),
-        (lam_p, AMPLIFIED_BY_CONSTRAINTS, "singular constraints"),
-    ):
+    found = [(q_p, AMPLIFIED, "singular M")]
+    if f.nm:
+        root = np.sqrt(mass)
+        impulse = saddle[:, :nd, nd:] @ z_p[:, nd:]
+        impulse *= root / root[:, None]
+        lam_p = np.abs(impulse, out=impulse).max(axis=(1, 2))
+        found += [(lam_p, AMPLIFIED_BY_CONSTRAINTS, "singular constraints")]
+    for size, limit, cause in found:
         bad = np.flatnonzero(~(size <= limit))
         if len(bad):
             i = int(bad[0])

@@ -222,7 +222,7 @@ class StructuredLinearization:
         pieces = self._pieces(len(steps), self._size)
         if len(pieces) == 1:  # so few that they may be kept for the second order
             found = self.first(steps, theta, whole)
-            own = Linearization(*(w.copy() for w in whole))
+            own = Linearization(*(w.copy() if w.size else w for w in whole))
             self._kept = ref(steps), theta.copy(), replace(found, linearization=own)
             return found.linearization
         for _ in over_cores(work, pieces):
@@ -325,10 +325,13 @@ class StructuredLinearization:
             saddle[:, :nd, :nd] = r_1[:, :, :nd]
             saddle[:, :nd, nd:] = -np.swapaxes(Dh0[:, :, :nd], 1, 2)
             saddle[:, nd:, :nd] = Dh1[:, :, :nd]
-            by_q = np.concatenate([r_0 - bend, *(h1_0 or [np.zeros((n, nm, nq))])], axis=1)
+            by_q = np.empty((n, nd + nm, nq))
+            np.subtract(r_0, bend, out=by_q[:, :nd])
+            by_q[:, nd:] = h1_0[0] if h1_0 else 0.0
             by_rho = np.concatenate([by_rho, Dh1[:, :, nd:]], axis=1)
             by_t = np.concatenate([r_t - bend_t, h1_t], axis=1)
-        G = solved(saddle, np.broadcast_to(-np.eye(nd + nm), saddle.shape))
+        G = solved(saddle)
+        np.negative(G, out=G)
         G_r = G[:, :, :nd]
         check_regular(f, G_r, saddle, h, steps.k)
 
@@ -371,26 +374,29 @@ class StructuredLinearization:
     def _at_once(self) -> AtOnce | None:
         """The same in C, where that can: by the compiler's leave, of trees with forces on joints."""
         f, F_u = self.f, self._constant_F_u
-        if f.backend.name != "compiled" or f.nm or f.nk or f.parameters or F_u is None:
-            return None
-        if (np.count_nonzero(F_u, axis=0) != 1).any():
+        if f.backend.name != "compiled" or f.nm or f.nk or f.parameters or F_u is None or not self._picked:
             return None
         return AtOnce(f, self._pairs.masks[0], F_u)
 
+    @cached_property
+    def _picked(self) -> tuple[slice | np.ndarray, np.ndarray] | None:
+        """Where every force is on one variable: which these are, and its gain."""
+        F_u = self._constant_F_u
+        if F_u is None or (np.count_nonzero(F_u, axis=0) != 1).any():
+            return None
+        at, nf = np.argmax(F_u != 0, axis=0), F_u.shape[1]
+        row = nf and (np.diff(at) == 1).all()
+        return slice(at[0], at[0] + nf) if row else at, F_u[at, np.arange(nf)]
+
     def _add_forces(self, A, B, C, D, args: list[np.ndarray], minus: np.ndarray, plus: np.ndarray) -> None:
         """Columns of B and D by the forces' inputs."""
-        f, constant = self.f, self._constant_F_u
+        f, F_u, picked = self.f, self._constant_F_u, self._picked
         p, nf = slice(f.nq, f.nq + f.nd), len(f.system.inputs)
-        F_u = self._force_by_input(*args)[0] if constant is None else constant
-        single = constant is not None and bool((np.count_nonzero(constant, axis=0) == 1).all())
+        F_u = self._force_by_input(*args)[0] if F_u is None else F_u
         for X, Y in ((A, B), (C, D)):
-            if not X.shape[1]:
-                continue
-            if single:  # a force on one variable picks its column
-                at = np.argmax(F_u != 0, axis=0)
-                picked = slice(at[0], at[0] + nf) if (np.diff(at) == 1).all() else at
-                np.multiply(X[:, :, p][:, :, picked], minus * F_u[at, np.arange(nf)], out=Y[:, :, :nf])
-            else:
+            if X.shape[1] and picked is not None:
+                np.multiply(X[:, :, p][:, :, picked[0]], minus * picked[1], out=Y[:, :, :nf])
+            elif X.shape[1]:
                 np.matmul(X[:, :, p], minus * F_u, out=Y[:, :, :nf])
         B[:, p, :nf] += plus * F_u
 
