@@ -219,6 +219,23 @@ def test_both_backends_take_the_same_steps(points, s):
         assert np.abs(compiled.steps_at(run[:-1], U).x1 - run[1:]).max() <= bound
 
 
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "virtual",
+        pytest.param("compiled", marks=pytest.mark.skipif(find_compiler() is None, reason="no C compiler")),
+    ],
+)
+def test_a_step_is_iterated_as_far_as_its_tolerance(backend):
+    system = vioc.models.load("n_link_pendulum", 3)
+    ends = {}
+    for tolerance in (1e-11, 1e-4):  # of one system: they have kernels of their own
+        f = vioc.GalerkinVI(system, 0.1, stages=3, tolerance=tolerance, backend=backend)
+        ends[tolerance] = f.rollout(f.initial_state([1.0, 0.2, -0.1]), steps=5).x[-1]
+    off = np.abs(ends[1e-4] - ends[1e-11]).max()
+    assert 1e-13 < off <= 5 * 1e-4 * (1 + np.abs(ends[1e-11]).max())  # the tolerance of each of five steps
+
+
 @pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 def test_forces_without_a_form_in_vectors_run_all_the_same():
     system = vioc.System(

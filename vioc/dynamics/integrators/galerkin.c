@@ -4,8 +4,8 @@
    the sizes, the coefficients of the rule (columns over stages, a lane without one zero) and the functions
    stage (q, v, forces, t, parameters) -> L_v, f; factors (q, parameters) -> those of M; solve (factors, b) -> M^-1 b.
 
-   With M at the guess of each stage V <- V - M^-1 r contracts by h |v| a time (GA 6); by Broyden's updates of its
-   derivative, as in Kelley's brsol, some times less. */
+   With M at the guess of each stage V <- V - M^-1 r contracts by h |v| a time (GA 6); by Anderson's acceleration
+   some times less: of the corrections so far it takes the combination whose change is nearest to the last one. */
 
 static inline void mixed(const lanes *of, const lanes *table, lanes *to) {
   for (int a = 0; a < ND; a++) {
@@ -21,19 +21,14 @@ static inline double total(lanes x) {
   return sum;
 }
 
-static double product(const lanes *a, const lanes *b) {
-  lanes sum = a[0] * b[0];
-  for (int i = 1; i < ND; i++) sum += a[i] * b[i];
-  return total(sum);
-}
-
 int f(const double **arg, double **res, long long *iw, double *w, int mem) {
   const double *x = arg[0], *u = arg[1], h = *arg[3];
   const double *p = x + NQ, *V0 = x + NX, *rho = u + NF;
   lanes *at = (lanes *)(((unsigned long long)w + sizeof(lanes) - 1) / sizeof(lanes) * sizeof(lanes));
   lanes *V = at, *Q = V + NQ, *forces = Q + NQ, *theta = forces + NF, *t = theta + NP, *W = t + 1;
-  lanes *m = W + NW, *F = m + ND, *r = F + ND, *steps = r + ND;
-  double squares[KEPT], error = INFINITY, before;
+  lanes *m = W + NW, *F = m + ND, *r = F + ND, *z = r + ND, *g = z + ND, *moved = g + ND;
+  lanes *bases = moved + ND, *moves = bases + MOST * ND, sums[MOST];
+  double along[MOST], last[MOST], weights[ND], error = INFINITY, before;
   int count = 0;
   for (int i = 0; i < NF; i++) forces[i] = ALL(u[i]);
   for (int i = 0; i < NP; i++) theta[i] = ALL(arg[4][i]);
@@ -43,6 +38,7 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
     V[i] = ALL((rho[i - ND] - x[i]) / h);
   }
   for (int a = 0; a < ND; a++) {
+    weights[a] = h / (1 + fabs(x[a]));
     V[a] = ALL(0.0);
     for (int j = 0; j < S; j++) V[a] += V0[j * ND + a] * AHEAD[j];
   }
@@ -55,23 +51,37 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
     stage(qvut, out);
     mixed(F, AB, r);
     for (int a = 0; a < ND; a++) r[a] = (p[a] - m[a] + h * r[a]) * PRESENT;
-    const int n = count % KEPT; /* corrections that are known; then it begins anew */
-    lanes *z = steps + n * ND;
     out[0] = z;
     solve(wr, out);
     out[0] = m;
-    for (int i = 0; i + 1 < n; i++) {
-      const double along = product(steps + i * ND, z) / squares[i];
-      for (int a = 0; a < ND; a++) z[a] += along * steps[(i + 1) * ND + a];
+    if (count) { /* bases: differences of corrections, orthonormal; moves: of V and corrections that made them */
+      const int n = count - 1;
+      lanes *basis = bases + n * ND, *move = moves + n * ND, square = ALL(0.0), on = ALL(0.0);
+      for (int i = 0; i < n; i++) {
+        sums[i] = bases[i * ND] * z[0];
+        for (int a = 1; a < ND; a++) sums[i] += bases[i * ND + a] * z[a];
+      }
+      for (int i = 0; i < n; i++) along[i] = total(sums[i]), last[i] = along[i] - last[i];
+      for (int a = 0; a < ND; a++) {
+        lanes change = z[a] - g[a], by = change + moved[a];
+        for (int i = 0; i < n; i++) change -= last[i] * bases[i * ND + a], by -= last[i] * moves[i * ND + a];
+        square += change * change;
+        on += change * z[a];
+        basis[a] = change, move[a] = by;
+      }
+      const double size = total(square), scale = size > 0 ? 1 / sqrt(size) : 0;
+      along[n] = total(on) * scale;
+      for (int a = 0; a < ND; a++) basis[a] *= scale, move[a] *= scale;
     }
-    if (n) {
-      const double scale = 1 / (1 - product(z - ND, z) / squares[n - 1]);
-      for (int a = 0; a < ND; a++) z[a] *= scale;
+    for (int a = 0; a < ND; a++) {
+      g[a] = z[a];
+      for (int i = 0; i < count; i++) z[a] -= along[i] * moves[i * ND + a];
+      moved[a] = z[a];
     }
-    squares[n] = product(z, z);
+    for (int i = 0; i < count; i++) last[i] = along[i];
     lanes sum = ALL(0.0);
     for (int a = 0; a < ND; a++) {
-      const lanes by = h * z[a] / (1 + fabs(x[a]));
+      const lanes by = weights[a] * z[a];
       sum += by * by;
       V[a] += z[a];
     }

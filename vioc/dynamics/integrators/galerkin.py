@@ -12,7 +12,7 @@ With constraints f has their impulses, h(Q_i) = 0, and p_k+1 a velocity along th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import casadi as ca
 import numpy as np
@@ -32,9 +32,10 @@ from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 
-# The last correction of q relative to 1 + |q_k|, over the root of how many there are: a bit above rounding.
-# What it leaves of momenta, which are of one evaluation before, is no drift; 1e-12 saves a tenth of the time.
-CONVERGED = 2e-14
+# The last correction of q relative to 1 + |q_k|, over the root of how many there are, and over the tolerance. By
+# the default's, a bit above rounding, what it leaves of momenta, which are of one evaluation before, is no drift.
+CONVERGED = 2e-3
+ROUNDING = 2e-14
 STALLED = 1e-11  # below it a correction that is not smaller than the one before is rounding
 GROUPS = 5, 8  # iterations: so many, so often
 MOST = 8  # stages
@@ -54,8 +55,11 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         s, of Gauss's points 1 to 8, of Lobatto's 2 to 8.
     points : {"gauss", "lobatto"}
         Where L and the forces are sampled: inside of the step, order 2 s; or at its ends too, order 2 s - 2.
-    wrap, tolerance, backend
+    wrap, backend
         As for `MidpointVI`.
+    tolerance : float
+        Of a step's last correction, relative to 1 + |q|; it is iterated to 1/500 of it, but for rounding. Above
+        the default steps are cheaper and leave their share of it in momenta and energy, one after the other.
 
     Raises
     ------
@@ -112,6 +116,10 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
     def order(self) -> int:
         return self.rule.order
 
+    def blueprint(self) -> dict[str, Any] | None:
+        plain = super().blueprint()
+        return plain and {**plain, "tolerance": self.tolerance}  # the kernel stops by it
+
     def __repr__(self) -> str:
         return (
             f"GalerkinVI({self.system.name}: order {self.order}, {self.stages} {self.points} points, "
@@ -147,6 +155,11 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
             ca.Function("solve", [w, a, y], [x], OPTIONS),
             ca.Function("pushes", [w, a, y], [vec.column(solved)], OPTIONS),
         )
+
+    @property
+    def _converged(self) -> float:
+        """Below it the last correction of a step ends the iteration."""
+        return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
     @property
     def _unknowns(self) -> int:
@@ -201,7 +214,7 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
 
     @shared
     def _kernel(self) -> ca.Function:
-        return self._from(_repeated(self._iterate, CONVERGED * np.sqrt(self.stages * self.nd)))
+        return self._from(_repeated(self._iterate, self._converged))
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:
         if feedback or robust or "step" in self._programs:
@@ -210,12 +223,11 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         return self._programs["step"]
 
     def _source(self) -> str | None:
-        tolerance = CONVERGED * np.sqrt(self.stages * self.nd)
         if self.nm:
             return None
         factors, solve, _ = self._masses
         most = int(np.prod(GROUPS))
-        return source(self, self.stage, factors, solve, CONVERGED=tolerance, STALLED=STALLED, MOST=most)
+        return source(self, self.stage, factors, solve, CONVERGED=self._converged, STALLED=STALLED, MOST=most)
 
     @shared
     def _robust_kernel(self) -> ca.Function | None:
@@ -228,8 +240,12 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         columns, *_ = args = self._iterate.sx_in()
         then, *rest = self._iterate(*args)
         residual = ca.Function("residual", args, [columns - then, *rest], OPTIONS)
-        tolerance = CONVERGED * np.sqrt(self.stages * self.nd)
-        options = {"abstol": tolerance, "abstolStep": tolerance, "max_iter": 20, "error_on_fail": False}
+        options = {
+            "abstol": self._converged,
+            "abstolStep": self._converged,
+            "max_iter": 20,
+            "error_on_fail": False,
+        }
         root = ca.rootfinder("newton", "fast_newton", residual, options)
         given = [ca.MX.sym("a", a.numel()) for a in args]
         return self._from(ca.Function("newton", given, root(*given)[1:]))

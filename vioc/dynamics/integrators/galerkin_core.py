@@ -14,7 +14,8 @@ from vioc.compile.native import signature
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.galerkin import GalerkinVI
 
-KEPT = 24  # corrections that Broyden's updates are made of
+# Fused products and sums: another iteration than the virtual machine's anyway, and a tenth of the time.
+FUSED = '#pragma GCC optimize("fp-contract=fast")'
 
 
 def source(
@@ -48,12 +49,13 @@ def source(
         return f"static const lanes {name}[] = {{{', '.join(column(c) for c in matrix.T)}}};"
 
     nf, parameters = len(f.system.inputs), len(f.parameters)
-    sizes = dict(ND=nd, NQ=f.nq, NX=f.nx, NF=nf, NP=parameters, S=s, NW=width, KEPT=KEPT)
+    sizes = dict(ND=nd, NQ=f.nq, NX=f.nx, NF=nf, NP=parameters, S=s, NW=width)
     carry = f.nx + s * nd
-    vectors = 2 * f.nq + nf + parameters + 2 + width + (3 + KEPT) * nd
+    vectors = 2 * f.nq + nf + parameters + 2 + width + (6 + 2 * numbers["MOST"]) * nd
     ones = np.ones(s)
     return "\n".join(
         [
+            FUSED,
             prelude(lanes),
             signature([carry, f.nu, 1, 1, parameters], [carry, 0, 1], (vectors + 1) * lanes),
             *(f"#define {name} {value}" for name, value in {**sizes, **numbers}.items()),
