@@ -15,6 +15,10 @@ COLORS = {
     "Galerkin, order 6": "tab:pink",
     "Galerkin, order 8": "tab:purple",
     "explicit Runge-Kutta 4": "tab:cyan",
+    "MuJoCo Euler": "tab:orange",
+    "MuJoCo RK4": "tab:red",
+    "scipy RK45": "tab:olive",
+    "scipy DOP853": "tab:brown",
 }
 
 
@@ -70,12 +74,11 @@ def draw_work_precision(data: Mapping[str, Any]) -> Any:
 
     figure, panels = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
     shown = ((data["points"], 1), (data["points"], 2), (data["long"], 1))
-    styles = {name: f"C{i}" for i, name in enumerate(data["points"])} | COLORS
     for axes, (curves, column) in zip(panels, shown, strict=True):
         for name, points in curves.items():
             style = "o-" if "order" in name else "s--" if "MuJoCo" in name else "^:"
             errors, times = [p[column] for p in points], [p[0] for p in points]
-            axes.plot(errors, times, style, color=styles[name], label=name, ms=4)
+            axes.plot(errors, times, style, color=COLORS[name], label=name, ms=4)
         axes.set(xscale="log", yscale="log")
         axes.invert_xaxis()
         axes.grid(alpha=0.3)

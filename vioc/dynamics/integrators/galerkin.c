@@ -1,6 +1,6 @@
 /* A step of `GalerkinVI` without constraints: all stages at once, one in each lane.
 
-   (carry, u, t, dt, parameters) -> (carry, no multipliers, error); carry = (x, V_1, ..., V_s). Before this stand
+   (carry, u, t, dt, parameters) -> (carry, no multipliers, error); carry = (x, V_1, ..., V_s, the last PAST before). Before this stand
    the sizes, the coefficients of the rule (columns over stages, a lane without one zero) and the functions
    stage (q, v, forces, t, parameters) -> L_v, f; factors (q, parameters) -> those of M; solve (factors, b) -> M^-1 b.
 
@@ -40,7 +40,7 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
   for (int a = 0; a < ND; a++) {
     weights[a] = h / (1 + fabs(x[a]));
     V[a] = ALL(0.0);
-    for (int j = 0; j < S; j++) V[a] += V0[j * ND + a] * AHEAD[j];
+    for (int j = 0; j < S + PAST; j++) V[a] += V0[j * ND + a] * AHEAD[j];
   }
   const lanes *qvut[] = {Q, V, forces, t, theta}, *qt[] = {Q, theta}, *wr[] = {W, r};
   lanes *out[] = {m, F}, *into[] = {W};
@@ -54,8 +54,9 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
     out[0] = z;
     solve(wr, out);
     out[0] = m;
-    if (count) { /* bases: differences of corrections, orthonormal; moves: of V and corrections that made them */
-      const int n = count - 1;
+    const int known = count - FIRST;
+    if (known > 0) { /* bases: differences of corrections, orthonormal; moves: of V and corrections that made them */
+      const int n = known - 1;
       lanes *basis = bases + n * ND, *move = moves + n * ND, square = ALL(0.0), on = ALL(0.0);
       for (int i = 0; i < n; i++) {
         sums[i] = bases[i * ND] * z[0];
@@ -75,10 +76,10 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
     }
     for (int a = 0; a < ND; a++) {
       g[a] = z[a];
-      for (int i = 0; i < count; i++) z[a] -= along[i] * moves[i * ND + a];
+      for (int i = 0; i < known; i++) z[a] -= along[i] * moves[i * ND + a];
       moved[a] = z[a];
     }
-    for (int i = 0; i < count; i++) last[i] = along[i];
+    for (int i = 0; i < known; i++) last[i] = along[i];
     lanes sum = ALL(0.0);
     for (int a = 0; a < ND; a++) {
       const lanes by = weights[a] * z[a];
@@ -94,6 +95,7 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
     y[a] = x[a] + h * total(V[a] * B);
     y[NQ + a] = p[a] + h * total(F[a] * B);
     for (int j = 0; j < S; j++) y[NX + j * ND + a] = V[a][j];
+    for (int j = 0; j < PAST; j++) y[NX + (S + j) * ND + a] = V0[(S - PAST + j) * ND + a];
   }
   for (int i = ND; i < NQ; i++) y[i] = rho[i - ND], y[NQ + i] = (rho[i - ND] - x[i]) / h;
   *res[2] = error;

@@ -39,6 +39,7 @@ ROUNDING = 2e-14
 STALLED = 1e-11  # below it a correction that is not smaller than the one before is rounding
 GROUPS = 5, 8  # iterations: so many, so often
 MOST = 8  # stages
+LOOKS_BACK = 2, 3, 4  # Gauss's stages; a polynomial through more of them goes out of hand for one point more
 NEWTON = 60  # unknowns at most of a Newton method in symbols
 
 
@@ -162,6 +163,17 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
     @property
+    def past(self) -> int:
+        """Velocities of the step before the last one that a first guess is made of."""
+        return int(self.points == "gauss" and self.stages in LOOKS_BACK)
+
+    @property
+    def ahead(self) -> np.ndarray:
+        """(s, s + past): the velocities of a step's first guess from those of the one before, and of the past."""
+        c = self.rule.c
+        return values(np.concatenate([c, c[self.stages - self.past :] - 1]), 1 + c)
+
+    @property
     def _unknowns(self) -> int:
         """Of a step: the stages' velocities, and the multipliers of all but the last."""
         return self.stages * self.nd + (self.stages - 1) * self.nm
@@ -251,14 +263,18 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         return self._from(ca.Function("newton", given, root(*given)[1:]))
 
     def _from(self, solved: ca.Function) -> ca.Function:
-        """The carry is x, then the stages' velocities and multipliers of the step before: the polynomials
-        through them go on as this step's first guess.
+        """The carry is x, then the stages' velocities and multipliers of the step before and the last velocities
+        of the one before that: the polynomials through them go on as this step's first guess.
         """
         rule, nd, nq, nf, s, nm = self.rule, self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
-        carry, u = ca.MX.sym("carry", self.nx + self._unknowns), ca.MX.sym("u", self.nu)
+        n, past = self._unknowns, self.past * nd
+        carry, u = ca.MX.sym("carry", self.nx + n + past), ca.MX.sym("u", self.nu)
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(self.parameters))
-        x, z = carry[: self.nx], carry[self.nx :]
-        guess = ca.reshape(z[: s * nd], nd, s) @ ca.DM(rule.values(1 + rule.c)).T
+        x, z = carry[: self.nx], carry[self.nx : self.nx + n]
+        last = z[: s * nd]
+        guess = (
+            ca.reshape(ca.vertcat(last, part(carry, self.nx + n)), nd, s + self.past) @ ca.DM(self.ahead).T
+        )
         half = ca.DM(rule.values(np.array([0.5]))) @ ca.DM(rule.A)  # of V in the middle's configuration
         middle = ca.vertcat(x[:nd] + dt * guess @ half.T, (part(x, nd, nq) + part(u, nf)) / 2)
         factors = self._masses[0](middle, theta)
@@ -266,12 +282,15 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
             ahead = ca.DM(values(rule.c[:-1], 1 + rule.c[:-1]))
             guess = ca.vertcat(ca.vec(guess), ca.vec(ca.reshape(z[s * nd :], nm, s - 1) @ ahead.T))
         after, error = solved(ca.vec(guess), x, u, t, dt, theta, factors)
+        older = part(last, (s - self.past) * nd)
         if not nm:
-            return ca.Function("step", [carry, u, t, dt, theta], [after, ca.MX(0, 1), error])
+            return ca.Function(
+                "step", [carry, u, t, dt, theta], [ca.vertcat(after, older), ca.MX(0, 1), error]
+            )
         p, impulse = ca.vertsplit(self._end(after[: self.nx], theta), [0, nd, nd + nm])
         lam = ca.reshape(after[self.nx + s * nd :], nm, s - 1)
         impulse += dt * lam @ ca.DM(rule.b[:-1])
-        after = ca.vertcat(after[:nq], p, after[nq + nd :])
+        after = ca.vertcat(after[:nq], p, after[nq + nd :], older)
         return ca.Function("step", [carry, u, t, dt, theta], [after, impulse, error])
 
     @shared
@@ -288,7 +307,7 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         v = self.velocities(x)
         v = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
         pushes = np.zeros((*x.shape[:-1], (self.stages - 1) * self.nm))
-        return np.concatenate([x, *[v] * self.stages, pushes], axis=-1)
+        return np.concatenate([x, *[v] * self.stages, pushes, *[v] * self.past], axis=-1)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         equations = GalerkinEquations(self._derivatives, x, u, t, self.theta)

@@ -14,6 +14,8 @@ from vioc.compile.native import signature
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.galerkin import GalerkinVI
 
+# Corrections that are not accelerated: differences of the first ones tell of what is not linear.
+FIRST = 2
 # Fused products and sums: another iteration than the virtual machine's anyway, and a tenth of the time.
 FUSED = '#pragma GCC optimize("fp-contract=fast")'
 
@@ -49,8 +51,8 @@ def source(
         return f"static const lanes {name}[] = {{{', '.join(column(c) for c in matrix.T)}}};"
 
     nf, parameters = len(f.system.inputs), len(f.parameters)
-    sizes = dict(ND=nd, NQ=f.nq, NX=f.nx, NF=nf, NP=parameters, S=s, NW=width)
-    carry = f.nx + s * nd
+    sizes = dict(ND=nd, NQ=f.nq, NX=f.nx, NF=nf, NP=parameters, S=s, NW=width, PAST=f.past, FIRST=FIRST)
+    carry = f.nx + (s + f.past) * nd
     vectors = 2 * f.nq + nf + parameters + 2 + width + (6 + 2 * numbers["MOST"]) * nd
     ones = np.ones(s)
     return "\n".join(
@@ -59,7 +61,7 @@ def source(
             prelude(lanes),
             signature([carry, f.nu, 1, 1, parameters], [carry, 0, 1], (vectors + 1) * lanes),
             *(f"#define {name} {value}" for name, value in {**sizes, **numbers}.items()),
-            *(table(n, m) for n, m in (("A", rule.A), ("AB", rule.Ab), ("AHEAD", rule.values(1 + rule.c)))),
+            *(table(n, m) for n, m in (("A", rule.A), ("AB", rule.Ab), ("AHEAD", f.ahead))),
             *(
                 f"static const lanes {n} = {column(v)};"
                 for n, v in (("B", rule.b), ("C", rule.c), ("PRESENT", ones))
