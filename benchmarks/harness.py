@@ -64,8 +64,11 @@ class Row:
 
     @property
     def losses(self) -> dict[str, float]:
-        """Peers that are faster, with vioc's time over theirs."""
-        found = {name: self.best / v for name, v in self.peers.items() if not isinstance(v, str)}
+        """Peers that are faster, with vioc's time over theirs: without end where it has no answer."""
+        best = self.best if self.figures else math.inf
+        found = {
+            name: best / v for name, v in self.peers.items() if not isinstance(v, str) and np.isfinite(v)
+        }
         return {name: ratio for name, ratio in found.items() if ratio > 1}
 
     def cells(self) -> tuple[str, ...]:
@@ -198,13 +201,16 @@ def losses(rows: Mapping[str, Sequence[Row]]) -> str:
         key=lambda loss: -loss[0],
     )
     count = sum(
-        not isinstance(v, str) and bool(row.figures)
+        not isinstance(v, str) and np.isfinite(v)
         for own in rows.values()
         for row in own
         for v in row.peers.values()
     )
     text = f"Others are faster in {len(ratios)} of {count} comparisons of this run."
-    cells = [(group, row.name, name, f"{_short(ratio)}x") for ratio, group, row, name in ratios]
+    cells = [
+        (group, row.name, name, f"{_short(ratio)}x" if np.isfinite(ratio) else "no answer")
+        for ratio, group, row, name in ratios
+    ]
     return text + (
         "\n\n" + _lines(("group", "work", "faster", "vioc's time over it"), cells) if cells else ""
     )

@@ -167,7 +167,8 @@ def _expanded(phase: dmoc.Phase, task: Task, solver: str) -> Callable[[], Answer
     def solve() -> Answer:
         found = solved(x0=guess, **bounds)
         stats = solved.stats()
-        word = str(stats.get("return_status") or stats.get("unified_return_status"))
+        word = stats.get("return_status") or stats.get("unified_return_status")
+        word = word if isinstance(word, str) else f"not converged (status {word})"  # FATROP has numbers
         return Answer(float(found["f"]), int(stats["iter_count"]), bool(stats["success"]), word)
 
     return solve

@@ -33,6 +33,8 @@ class Task(NamedTuple):
     steps : int
     limits : dict
         `bounds`, `constraints` and `final` of `vioc.control.optimize`.
+    options : dict
+        Of `vioc.control.Problem.solve`.
     """
 
     map: OneStepMap
@@ -41,6 +43,7 @@ class Task(NamedTuple):
     x0: np.ndarray
     steps: int
     limits: dict[str, Any] = {}  # noqa: RUF012 - not changed
+    options: dict[str, Any] = {}  # noqa: RUF012
 
     @property
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
@@ -116,7 +119,7 @@ def stated(task: Task) -> Callable[..., Any]:
     problem = Problem(task.map, task.cost, task.steps, **task.limits)
 
     def solve(task: Task, **options: Any) -> Any:
-        told = {"max_iterations": 300, "raise_on_failure": False, **options}
+        told = {"max_iterations": 300, "raise_on_failure": False, **task.options, **options}
         return problem.solve(task.x0, task.guess, **told)
 
     return solve

@@ -84,6 +84,9 @@ def test_losses_are_shown_as_losses():
     assert (
         text.startswith("Others are faster in 1 of 2 comparisons") and "| steps | step | A | 2.00x |" in text
     )
+    nothing = {"ocp": [Row("arm", "ms", {}, {}, {"A": 3.0, "B": "not converged"})]}
+    text = harness.losses(nothing)  # where vioc has no answer, one is a loss
+    assert text.startswith("Others are faster in 1 of 1") and "| ocp | arm | A | no answer |" in text
     assert command.line(
         {"steps": [Row("step, 10-link pendulum", "us", {"virtual": 2.0}, {}, {"MuJoCo Euler": 3.0})]}
     ) == (f"| {vioc.__version__} | {datetime.date.today()} | 2 (1.50x) |  |  |  |  |  |")

@@ -32,8 +32,8 @@ from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 
-# The last correction of q relative to 1 + |q_k|, over the root of how many there are, and over the tolerance. By
-# the default's, a bit above rounding, what it leaves of momenta, which are of one evaluation before, is no drift.
+# The last correction of q relative to 1 + |q_k|, over the root of how many there are, and over the tolerance.
+# By the default's, a bit above rounding, what is left of momenta, of one evaluation before, is no drift.
 CONVERGED = 2e-3
 ROUNDING = 2e-14
 STALLED = 1e-11  # below it a correction that is not smaller than the one before is rounding
@@ -59,8 +59,8 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
     wrap, backend
         As for `MidpointVI`.
     tolerance : float
-        Of a step's last correction, relative to 1 + |q|; it is iterated to 1/500 of it, but for rounding. Above
-        the default steps are cheaper and leave their share of it in momenta and energy, one after the other.
+        Of a step's last correction, relative to 1 + |q|; it is iterated to 1/500 of it, but for rounding.
+        Above the default steps are cheaper, and each leaves its share in momenta and energy.
 
     Raises
     ------
@@ -169,7 +169,7 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
 
     @property
     def ahead(self) -> np.ndarray:
-        """(s, s + past): the velocities of a step's first guess from those of the one before, and of the past."""
+        """(s, s + past): a step's first guess of velocities from those of the step before, and of the past."""
         c = self.rule.c
         return values(np.concatenate([c, c[self.stages - self.past :] - 1]), 1 + c)
 
@@ -263,7 +263,9 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         return self._from(ca.Function("newton", given, root(*given)[1:]))
 
     def _from(self, solved: ca.Function) -> ca.Function:
-        """The carry is x, then the stages' velocities and multipliers of the step before and the last velocities
+        """(carry, u, t, dt, parameters) -> carry, impulse, error.
+
+        The carry is x, then the stages' velocities and multipliers of the step before and the last velocities
         of the one before that: the polynomials through them go on as this step's first guess.
         """
         rule, nd, nq, nf, s, nm = self.rule, self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
