@@ -169,7 +169,7 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
 
     @property
     def ahead(self) -> np.ndarray:
-        """(s, s + past): a step's first guess of velocities from those of the step before, and of the past."""
+        """(s, s + past): a step's first guess of velocities from those of the step before and of the past."""
         c = self.rule.c
         return values(np.concatenate([c, c[self.stages - self.past :] - 1]), 1 + c)
 
