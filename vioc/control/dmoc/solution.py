@@ -15,6 +15,7 @@ from vioc.control.dmoc.homotopy import Stage, reached
 from vioc.control.dmoc.named import Duals, Raw, defect, duals, violations
 from vioc.control.dmoc.phase import Phase, leap
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
+from vioc.control.dmoc.standing import too_close
 from vioc.control.problem.limits import Violation
 from vioc.control.problem.result import OPEN_LOOP, History, Outcome
 from vioc.control.problem.status import Status, verdict
@@ -332,7 +333,10 @@ def solution(
     if stages and status != Status.CONVERGED:
         least, own = reached(list(stages)), t.own_smoothing
         wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {own:.2g}"
-        advice = f"{wider if least < np.inf else 'no contacts were solved at any smoothing'}; {advice}"
+        close = too_close(t, stages[-1].smoothing)
+        advice = (
+            f"{wider if least < np.inf else 'no contacts were solved at any smoothing'}; {close or advice}"
+        )
     message = verdict(status, f"{iterations} iterations", float(cost[0]), advice, found=found)
     ended = status, message, iterations, history, outcome.seconds, found, outcome.stats, raw
     whole = joined(problem.jumps, [part.trajectory for part in phases])

@@ -1,0 +1,77 @@
+"""Contacts told to stand so close that they would have to throw off what stands on them.
+
+docs/maths/contact_implicit.md, (7).
+"""
+
+from __future__ import annotations
+
+import casadi as ca
+import numpy as np
+
+from vioc.control.dmoc.phase import Phase
+from vioc.control.dmoc.transcription import PULL, Transcription
+
+MOST = 1.5  # times the weight, beyond which all that is told to touch pushes more than may rest on it
+SHARE = 0.1  # of the weight, from which a contact is named
+TRIALS, SAME = 3, 1e-9  # states at which a row and a gap differ by the same, m
+ENTERS = 1e-6  # m, that no room helps
+
+
+def too_close(t: Transcription, smoothing: float) -> str:
+    """What is told to be closer to its ground than contacts of a smoothing let it be; empty where nothing is.
+
+    A gap of at most rho has an impulse of at least smoothing m h/(rho + give).
+    """
+    for i, phase in enumerate(t.phases):
+        step = phase.equations.relaxed
+        if step is None:
+            continue
+        names = [n for n in step.contacts if phase.map.unit(f"gap.{n}") == "m"]
+        if not names:
+            continue
+        rooms = _rooms(phase, names)
+        push = smoothing / (rooms + t.contacts(i, smoothing)[1]) / PULL
+        push[0] = 0.0  # the gaps of a start are those of the step before
+        k = int(push.sum(axis=1).argmax())
+        if not push[k].sum() > MOST:
+            continue
+        near = np.flatnonzero(push[k] > SHARE)
+        more = f" and {len(near) - 5} more" if len(near) > 5 else ""
+        where = f" of {phase.name or f'phase {i}'}" * (len(t.phases) > 1)
+        needed = (len(near) - 1) * smoothing / PULL
+        return (
+            f"gaps of {', '.join(names[j] for j in near[:5])}{more} are told to be at most "
+            f"{rooms[k, near].max():.2g} m at sample {k}{where}, where contacts of a smoothing of "
+            f"{smoothing:.2g} m^2/s^2 push with {push[k].sum():.2g} times the weight, and nothing rests: "
+            f"give them {needed:.2g} m of room, or begin at a narrower smoothing="
+        )
+    return ""
+
+
+def _rooms(phase: Phase, names: list[str]) -> np.ndarray:
+    """The most that gaps may be, m (N+1, n), by limits of states and rows that are gaps but for constants."""
+    f = phase.map
+    gaps = ca.vertcat(*(f.quantity(f"gap.{n}") for n in names))
+    x, theta = f.symbols.x, f.symbols.parameters
+    both = ca.Function("gaps", [x, theta], [gaps, ca.densify(ca.jacobian(gaps, x))])
+    low, high = phase.state_limits
+    given = np.isfinite(high - low)
+    middle = np.where(given, 0.5 * (np.where(given, low, 0) + np.where(given, high, 0)), 0.0)
+    half = np.where(given, 0.5 * (high - low), 0.0)
+    felt = np.array([ca.which_depends(g, x, 1, False) for g in ca.vertsplit(gaps)], bool)
+    rooms = np.full((phase.steps + 1, len(names)), np.inf)
+    for k in np.flatnonzero((given[:, None] | ~felt).all(axis=2).any(axis=1)):
+        value, slopes = (np.array(a) for a in both(middle[k], f.theta))
+        known = (given[k] | ~felt).all(axis=1)
+        rooms[k, known] = (value[:, 0] + np.abs(slopes) @ half[k])[known]
+    trials = np.random.default_rng(0).normal(size=(TRIALS, f.nx))
+    for c in phase.rows:
+        if c.by_step(f) or c.references:
+            continue
+        row = ca.Function("row", [x, theta], [c.expression])
+        upper = phase.row_limits(c)[1]
+        at = {"start": slice(0, 1), "end": slice(-1, None), "path": slice(None)}[c.where]
+        off = [np.array(row(a, f.theta)) - np.array(both(a, f.theta)[0]).T for a in trials]  # (m, n)
+        for r, j in zip(*np.nonzero(np.ptp(off, axis=0) < SAME), strict=True):
+            rooms[at, j] = np.minimum(rooms[at, j], upper[:, r] - off[0][r, j])
+    return np.where(rooms < -ENTERS, np.inf, np.maximum(rooms, 0.0))
