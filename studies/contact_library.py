@@ -130,7 +130,7 @@ def unbalanced(task: Task, run: Any) -> float:
     for k in range(1, len(V)):
         given, at = run.multipliers[k], f.nm
         push = smooth[k - 1] + smooth[k] - np.array(Dh(Q[k]).T @ given[:at]).ravel()
-        for touch, J in zip(f.touches.all, f.touches.rows(f.touches.held(Q[k], f.theta)), strict=True):
+        for touch, J in zip(f.touches.all, f.touches.rows(f.touches.held(Q[k], f.theta, [])), strict=True):
             push += np.array(J.T @ given[at : at + J.shape[0]]).ravel()
             at += len(touch.multipliers)
         work[k - 1] = push @ (V[k] + V[k - 1]) / 2

@@ -110,7 +110,7 @@ def unbalanced(best: dmoc.Solution) -> float:
     rows[:, names.index("z")] -= h * contact_problems.G
     lin = f.touches.held
     for k in range(1, len(V)):
-        J = f.touches.rows(lin(run.x[k][: f.nq], f.theta))
+        J = f.touches.rows(lin(run.x[k][: f.nq], f.theta, []))
         place = 0
         for touch, own in zip(f.touches.all, J, strict=True):
             count = own.shape[0]

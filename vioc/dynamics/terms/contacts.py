@@ -236,7 +236,7 @@ class PairContact(FrictionContact):
     -----
     Where two shapes meet in one point its name is ``NAME``; a capsule and a box or hull do in ``NAME-1`` to
     ``NAME-3``, two capsules in ``NAME-1`` to ``NAME-5`` (the four ends, and the nearest points), a shape on
-    terrain in its corners, two boxes or hulls in up to eight places, which `MaximalVI` finds in every step.
+    terrain in its corners, two boxes or hulls in up to eight places, which are found in every step.
     """
 
     keyword: ClassVar[str] = "PAIR-CONTACT"
@@ -275,8 +275,8 @@ class PairContact(FrictionContact):
     def parts(self) -> dict[str, Part]:
         if self.by_features:
             raise ModelError(
-                f"{self.label()}: boxes and hulls meet each other in features that are found in every step, "
-                "by MaximalVI alone; elsewhere give one of them as spheres or capsules"
+                f"{self.label()}: boxes and hulls meet each other in features that MaximalVI and ContactVI "
+                "find in every step; elsewhere give one of them as spheres or capsules"
             )
         first, second = (self.frame1, self.shape1), (self.frame2, self.shape2)
         pairs: list[tuple[tuple[str, Shape], tuple[str, Shape]]]

@@ -1,6 +1,7 @@
 """Coulomb friction whose load is given: of joints, and of points that slide over a plane.
 
-`ContactVI` solves it by the cones of contacts, docs/maths/contact.md, "Friction of a given load".
+`ContactVI` and `MaximalVI` solve it by the cones of contacts: docs/maths/contact.md, "Friction of a given
+load".
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class DryFriction(Dry):
 
     Notes
     -----
-    It has no smooth force: a joint sticks exactly (`ContactVI`; it creeps at smoothing x mass / (limit dt)
+    It has no smooth force: a joint sticks exactly (it creeps at smoothing x mass / (limit dt)
     at most). Static and sliding friction are the same.
     """
 

@@ -20,6 +20,7 @@ from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck, mechanics
 from vioc.dynamics.integrators.contact.rollouts import StepByStep
+from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError
@@ -81,6 +82,7 @@ class Bounces:
             raise ModelError(
                 f"{f.system.name}: restitution goes without dry friction ({rubs[0]}); set restitution to 0"
             )
+        f.touches.refuse_polytopes("restitution goes without")
         g = f.lagrangian.graph
         self._owners = np.array([i for i, c in enumerate(f.system.inequalities) for _ in c.meetings(g)])
         bouncing = bounces(f.system)
@@ -92,7 +94,7 @@ class Bounces:
         self._maps: dict[Any, Any] = {}
 
         q, x, theta = ca.SX.sym("q", f.nq), ca.SX.sym("x", f.nx), f.symbols.parameters
-        phi, slope = f.touches.gaps(q, theta)
+        phi, slope = f.touches.gaps(q, theta, NOWHERE)
         outputs = [ca.densify(ca.SX(o)) for o in (phi, slope, ca.jacobian(phi, theta))]
         self._gaps = Evaluator(ca.Function("gaps", [q, theta], outputs, OPTIONS))
         M, J, _ = mechanics(f, part(x, 0, f.nq), theta)

@@ -24,6 +24,7 @@ from vioc.dynamics.integrators.contact.implicit import (
     solved_back,
 )
 from vioc.dynamics.integrators.contact.step import balance
+from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
@@ -47,13 +48,14 @@ class ContactDerivatives:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """(x, u, z, t, dt, parameters, kappa), R, X."""
+        """(x, u, z, t, dt, parameters, kappa, places), R, X."""
         f = self._f
         x, u, theta = f.symbols.x, f.symbols.u, f.symbols.parameters
         t, dt, kappa = ca.SX.sym("t"), f.symbols.dt, ca.SX.sym("kappa")
         z = ca.SX.sym("z", f.nd + len(f.multiplier_names))
-        R, X = equations(f, x, u, part(z, 0, f.nd), part(z, f.nd), t, dt, theta, kappa)
-        return [x, u, z, t, dt, theta, kappa], R, X
+        places = f.touches.places
+        R, X = equations(f, x, u, part(z, 0, f.nd), part(z, f.nd), t, dt, theta, kappa, places)
+        return [x, u, z, t, dt, theta, kappa, places], R, X
 
     @cached_property
     def _first(self) -> Evaluator:
@@ -88,12 +90,22 @@ class ContactDerivatives:
     def _normals(self) -> Normals:
         return Normals(self._f.nd + self._f.nm, self._f.touches.all, np.arange(self._f.nd))
 
+    def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean velocities and multipliers (N, nz), and numbers of the places of polytopes that are held."""
+        f, nd = self._f, self._f.nd
+        if f.touches.polytopes.pairs:  # which these are, the step alone knows
+            each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
+            found = [f.interior.solve(*step, theta) for step in each]
+            return np.stack([s.ends[0].unknowns for s in found]), np.stack([s.held for s in found])
+        V = (steps.x1[:, :nd] - steps.x0[:, :nd]) / steps.h[:, None]
+        return np.hstack([V, steps.multipliers]), f.touches.polytopes.nowhere
+
     def first(self, steps: Steps, theta: np.ndarray, kappa: float) -> First:
         """Along N solved steps."""
         f, nd, dt = self._f, self._f.nd, steps.h[:, None]
         q0 = steps.x0[:, :nd]
-        z = np.hstack([(steps.x1[:, :nd] - q0) / dt, steps.multipliers])
-        given = steps.t[:, None], dt, theta, np.array([kappa])
+        z, places = self._unknowns(steps, theta)
+        given = steps.t[:, None], dt, theta, np.array([kappa]), places
         R_z = self._normals.sharp(self._first(steps.x0, steps.u, z, *given)[1], z, kappa)
         for _ in range(POLISH):
             left = self._residual(steps.x0, steps.u, z, *given)[0][..., 0]
@@ -129,9 +141,10 @@ def equations(
     dt: Any,
     theta: Any,
     kappa: Any,
+    places: Any = NOWHERE,
 ) -> tuple[Any, Any]:
     """R and X at mean velocities V and a step's multipliers."""
-    at = balance(f, x, u, V, t, dt, theta)
+    at = balance(f, x, u, V, t, dt, theta, places)
     lam, p = part(multipliers, 0, f.nm), part(multipliers, f.nm)
     push, laws, place = -at.Dh0[:, : f.nd].T @ lam, [], 0
     each = zip(f.touches.all, at.speeds, at.J, f.touches.loads(theta, dt), strict=True)

@@ -20,11 +20,18 @@ class FlatTape(Tape):
     def _write(self) -> None:
         f, p = self._f, self._f.pieces
         lengths = dict(carry=f.nx + f.nd, u=f.nu, t=1, dt=1, theta=len(f.parameters))
-        lengths |= dict(V=f.nd, multipliers=f.nm, y=int(p.variables.parts[-1]), kappa=2, speed=1)
+        lengths |= dict(
+            places=f.touches.polytopes.numbers,
+            V=f.nd,
+            multipliers=f.nm,
+            y=int(p.variables.parts[-1]),
+            kappa=2,
+            speed=1,
+        )
         self.places = {name: self.column(length) for name, length in lengths.items()}
-        carry, u, t, dt, theta, V, lam, y, kappa, speed = self.places.values()
+        carry, u, t, dt, theta, places, V, lam, y, kappa, speed = self.places.values()
         x, before = self.split(carry, [f.nx, f.nd])
-        state, put = [x, u, t, dt, theta], self.places.__setitem__
+        state, put = [x, u, t, dt, theta, places], self.places.__setitem__
         put("guess", before)
         put("extent", self.split(x, [f.nq, f.nx - f.nq])[0])
 

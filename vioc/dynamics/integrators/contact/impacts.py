@@ -29,6 +29,7 @@ from vioc.dynamics.integrators.contact.core import Core, Layout
 from vioc.dynamics.integrators.contact.interior import End, InteriorPoint, Problem
 from vioc.dynamics.integrators.contact.step import condensed
 from vioc.dynamics.integrators.contact.tape import Tape
+from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
     lag, nd = f.lagrangian, f.nd
     g = lag.graph
     M = ca.Function("M", [g.q_vector, g.parameters], [lag.M], OPTIONS)(q, theta)[:nd, :nd]
-    J = [row[:, :nd] for row in f.touches.rows(f.touches.held(q, theta))]
+    J = [row[:, :nd] for row in f.touches.rows(f.touches.held(q, theta, NOWHERE))]
     return M, J, f.constraint(q, theta)[1][:, :nd]
 
 

@@ -168,7 +168,7 @@ def _slid(v: Any) -> Any:
 def law_of(cone: Cone, along: Sequence[int] = (0, 1)) -> Law:
     """The law of a cone; `along` as in `Round`."""
     if isinstance(cone, DryCone):
-        return Dry(cone, along)
+        return Dry(cone, along[: cone.count])
     if isinstance(cone, RoundCone):
         return Round(cone, along)
     return Polygon(cone) if isinstance(cone, LinearCone) else Law(cone)

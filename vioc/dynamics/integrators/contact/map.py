@@ -17,11 +17,15 @@ from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import BounceProgram, Bounces, bounces
+from vioc.dynamics.integrators.contact.checks import check_apart
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.crossings import crossed_spheres, warn_crossed
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
+from vioc.dynamics.integrators.contact.features import Found
 from vioc.dynamics.integrators.contact.flat import FlatTape
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.integrators.contact.placed import PlacedProgram
+from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.relaxed import relaxed
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
@@ -29,14 +33,12 @@ from vioc.dynamics.integrators.contact.touching import Touching
 from vioc.dynamics.integrators.divisible import JUMP
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
-from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 from vioc.maps.protocol import Kernel, Rescue
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.trajectory import Split, Trajectory
-
-PENETRATION = 1e-6  # m or rad, of a start
 
 
 class ContactVI(TouchingMap):
@@ -175,6 +177,8 @@ class ContactVI(TouchingMap):
             return BounceProgram(self, self.bounces)
         if self.backend.name == "virtual" or find_compiler() is None:
             return InteriorProgram(self, self.interior)
+        if self.touches.polytopes.pairs:
+            return PlacedProgram(self, self.core)
         return CoreProgram(self.core, self.barrier, self.tolerance)
 
     @shared
@@ -226,10 +230,11 @@ class ContactVI(TouchingMap):
         doubtful = (np.abs(rates - before) * h).max(axis=-1) > JUMP / 2
         if doubtful.any():
             x, after = X[..., :-1, :][doubtful], X[..., 1:, :][doubtful]
-            push, own = (
-                self._push(x, multipliers[doubtful], self.theta)[0][..., 0],
-                slice(self.nq, self.nq + self.nd),
-            )
+            own, places = slice(self.nq, self.nq + self.nd), self.touches.polytopes.nowhere
+            if len(places):  # those of the starts: that tells what is in doubt, no more
+                each = zip(x, h[doubtful][:, 0], strict=True)
+                places = np.stack([self.seen(a, dt, self.theta).rows.ravel() for a, dt in each])
+            push = self._push(x, multipliers[doubtful], self.theta, places)[0][..., 0]
             x[..., own] = (x[..., own] + push + after[..., own]) / 2
             v = self.velocities(x)
             doubtful[doubtful] = ~((np.abs(rates[doubtful] - v) * h[doubtful]).max(axis=-1) <= JUMP)
@@ -237,13 +242,14 @@ class ContactVI(TouchingMap):
 
     @shared
     def _push(self) -> Evaluator:
-        """(x, multipliers, parameters) -> impulses on the dynamic variables."""
-        (q, theta), p = self._q_and_parameters, self.symbols.multipliers
+        """(x, multipliers, parameters, places) -> impulses on the dynamic variables."""
+        (q, theta), p, places = self._q_and_parameters, self.symbols.multipliers, self.touches.places
         place, push = self.nm, -self.constraint(q, theta)[1].T @ part(p, 0, self.nm)
-        for touch, J in zip(self.touches.all, self.touches.rows(self.touches.held(q, theta)), strict=True):
+        held = self.touches.rows(self.touches.held(q, theta, places))
+        for touch, J in zip(self.touches.all, held, strict=True):
             push = push + J.T @ p[place : place + J.shape[0]]
             place += len(touch.multipliers)
-        args = [self.symbols.x, p, theta]
+        args = [self.symbols.x, p, theta, places]
         return Evaluator(ca.Function("push", args, [ca.densify(push[: self.nd])], OPTIONS))
 
     def _settled(self, step, found, error):
@@ -280,45 +286,40 @@ class ContactVI(TouchingMap):
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         super().check_beginnings(X, k)
-        self._check_friction()
-        gaps = self.gaps(X)
-        over = np.flatnonzero(~(gaps.min(axis=1) >= -PENETRATION))
-        if not len(over):
-            return
-        row = gaps[over[0]]
-        worst = int(np.argmin(row))
-        name, others = self.touches.all[worst].name, int((row < -PENETRATION).sum()) - 1
-        unit = self.unit(f"gap.{name}")
-        raise ConstraintError(
-            f"{self.system.name}: step {k + int(over[0])} starts in penetration, or beyond a limit: the gap "
-            f"of {name} is {row[worst]:.3g} {unit}, expected >= 0 (-{PENETRATION:g} {unit} is accepted)"
-            + f", and {others} more are" * bool(others)
-            + "; move the start"
-        )
-
-    def _check_friction(self) -> None:
-        mu = np.ravel(self.touches.friction(self.theta))
-        if not mu.min() > 0:
-            name = self.touches.all[int(np.argmin(mu))].name
-            raise ModelError(
-                f"{self.system.name}: the coefficient of friction of {name} is {mu.min():g}, expected > 0 "
-                "where it is a parameter"
-            )
+        check_apart(self, X, k)
 
     @shared
     def _gaps(self) -> Evaluator:
         return Evaluator(self.touches.gaps)
 
     def gaps(self, x: np.ndarray) -> np.ndarray:
-        """phi of every contact and limit (..., n) in states (..., nx)."""
-        return self._gaps(np.ascontiguousarray(x[..., : self.nq]), self.theta)[0][..., 0]
+        """phi of every contact and limit (..., n) in states (..., nx).
+
+        Of two polytopes all places have the one gap, infinite where they are far apart.
+        """
+        own = self.touches.polytopes
+        found = self._gaps(np.ascontiguousarray(x[..., : self.nq]), self.theta, own.nowhere)[0][..., 0]
+        if own.pairs:
+            seen = [self.seen(s, self.dt, self.theta).gaps for s in x.reshape(-1, self.nx)]
+            found[..., self.placed] = np.repeat(seen, PLACES, axis=1).reshape(*x.shape[:-1], -1)
+        return found
+
+    @property
+    def placed(self) -> np.ndarray:
+        """Which of the touches are places of polytopes."""
+        return np.array([t.placed for t in self.touches.all], bool)
+
+    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> Found:
+        """Where polytopes meet in a state, or may within dt."""
+        v = np.concatenate([self._velocity(x, theta)[0][:, 0], x[self.nq + self.nd :]])
+        return self.touches.polytopes.at(x[: self.nq], v, theta, dt)
 
     # -- derivatives ----------------------------------------------------------------------------------
 
     @property
     def residual(self) -> ca.Function | None:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step."""
-        if self.bounces is not None:
+        if self.bounces is not None or self.touches.polytopes.pairs:
             return None
         x, u, p, theta, dt = self.symbols
         x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
@@ -329,6 +330,7 @@ class ContactVI(TouchingMap):
 
     @property
     def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
+        self.touches.refuse_polytopes("there are no equations along a trajectory of")
         return None if self.bounces is not None else self._relaxed(self.theta, self.smoothing)
 
     @shared

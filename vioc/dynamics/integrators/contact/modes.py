@@ -21,7 +21,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import bounces
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
-from vioc.dynamics.integrators.contact.touching import Touches, Touching
+from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touching
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
 from vioc.maps.kernel import shared
@@ -53,10 +53,11 @@ class HoldingLagrangian(Lagrangian):
     def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):
         super().__init__(system)
         self.touches = Touches(self)
+        self.touches.refuse_polytopes("ModeVI has no")
         rubs = [t.name for t in self.touches.all if not t.cone.gap]
         if rubs:
             raise ModelError(f"{system.name}: ModeVI has no dry friction ({rubs[0]}); use ContactVI")
-        slopes = self.touches.rows(self.touches.held(self.graph.q_vector, self.graph.parameters))
+        slopes = self.touches.rows(self.touches.held(self.graph.q_vector, self.graph.parameters, NOWHERE))
         known = [t.name for t in self.touches.all]
         for name in (*held, *sliding):
             if name not in known:

@@ -45,7 +45,7 @@ def relaxed(f: ContactVI) -> Callable[[np.ndarray, float], RelaxedStep]:
         multipliers.append(law.multipliers(own, mu))
         guess.append(law.start(speeds, ca.sqrt(smoothing), kappa, mu))
     momentum = part(x, f.nq, f.nq + f.nd) + at.parts.impulse + push
-    after = ca.vertcat(at.q1[f.nd :], momentum, at.rates[f.nd :])
+    after = ca.vertcat(part(at.q1, f.nd), momentum, part(at.rates, f.nd))
     each = zip(f.touches.all, laws, strict=True)
     named = [(f"{touch.name}: {n}", low) for touch, law in each for n, low in law.unknowns]
     unknowns = [*((f"lambda.{n}", -np.inf) for n in f.system.constraint_names), *named]

@@ -10,7 +10,7 @@ docs/maths/contact.md, "In generalized coordinates".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,8 @@ from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.contact.cones import Cone, Variables
 from vioc.dynamics.integrators.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
+from vioc.dynamics.integrators.contact.look import Look
+from vioc.dynamics.integrators.contact.touching import NOWHERE
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
@@ -62,7 +64,9 @@ class Balance(NamedTuple):
     speeds: list[Any]
 
 
-def balance(f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any) -> Balance:
+def balance(
+    f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any, places: Any = NOWHERE
+) -> Balance:
     nq, nd, nf = f.nq, f.nd, len(f.system.inputs)
     q0, p, rho, forces = part(x, 0, nq), part(x, nq, nq + nd), part(u, nf), part(u, 0, nf)
     q1 = ca.vertcat(part(q0, 0, nd) + dt * V, rho)
@@ -70,8 +74,8 @@ def balance(f: ContactVI, x: Any, u: Any, V: Any, t: Any, dt: Any, theta: Any) -
     parts = f.parts(q0, q1, p, forces, t, dt, theta)
     h1, Dh1 = f.constraint(q1, theta)
     Dh0 = f.constraint(q0, theta)[1]
-    phi, slopes = f.touches.gaps(q1, theta)
-    J = f.touches.rows(f.touches.held(q0, theta))
+    phi, slopes = f.touches.gaps(q1, theta, places)
+    J = f.touches.rows(f.touches.held(q0, theta, places))
     each = zip(f.touches.all, ca.vertsplit(phi / dt), J, strict=True)
     speeds = [ca.vertcat(*[a] * t.lead, own[t.lead :, :] @ rates) for t, a, own in each]
     cut = [own[:, :nd] for own in J]
@@ -104,9 +108,10 @@ class Pieces:
 
     Attributes
     ----------
-    held : (x, u, t, dt, parameters) -> J, Dh0, mu
-    matrix : (V, x, u, t, dt, parameters) -> M, -dt (D2 D1 L_d + D2 F-)
-    leave : (V, x, u, t, dt, parameters, J) -> balance, impulse of L and F, rates, h, gaps, slips, slopes
+    held : (x, u, t, dt, parameters, places) -> J, Dh0, mu
+    matrix : (V, x, u, t, dt, parameters, places) -> M, -dt (D2 D1 L_d + D2 F-)
+    leave : (V, x, u, t, dt, parameters, places, J) -> balance, impulse of L and F, rates, h, gaps, slips,
+        slopes
     fresh : (gaps, slips, mu, speed, goal) -> y
     rest : (balance, J, Dh0, mu, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
     work : (M, J, Dh0, lambda, y, rates) -> what impulses bring in kinetic energy, and twice that energy
@@ -125,9 +130,10 @@ class Pieces:
             ca.SX.sym(n, size) for n, size in (("t", 1), ("dt", 1), ("goal", 2), ("speed", 1))
         )
         V, lam, y = ca.SX.sym("V", nd), ca.SX.sym("lambda", nm), ca.SX.sym("y", own[-1])
-        at = balance(f, x, u, V, t, dt, theta)
+        places = f.touches.places
+        at = balance(f, x, u, V, t, dt, theta, places)
         slope = f.slope(part(x, 0, f.nq), at.q1, part(u, 0, len(f.system.inputs)), t, dt, theta)
-        full = f.touches.held(part(x, 0, f.nq), theta)
+        full = f.touches.held(part(x, 0, f.nq), theta, places)
         matrices = full, at.Dh0, ca.vertcat(at.slopes, at.Dh1), ca.sparsify(-dt * slope)
         entries = [ca.vertcat(ca.SX(0, 1), *m.nonzeros()) for m in matrices]
         given = [ca.SX.sym("entries", e.numel()) for e in entries]
@@ -140,14 +146,14 @@ class Pieces:
         # the parts of each touch
         cones, mus = [touch.cone for touch in touches], ca.vertsplit(mu)
         ys = ca.vertsplit(y, own)
-        places = np.cumsum([0, *(touch.slip.numel() for touch in touches)])
-        cuts = zip(touches, pairwise(places.tolist()), strict=True)
+        begins = np.cumsum([0, *(touch.slip.numel() for touch in touches)])
+        cuts = zip(touches, pairwise(begins.tolist()), strict=True)
         speeds = [ca.vertcat(*[gaps[i]] * t.lead, slips[a:b]) for i, (t, (a, b)) in enumerate(cuts)]
         Js = [row[:, :nd] for row in rows]
         each = list(zip(cones, ys, speeds, Js, mus, strict=True))
         push = sum((J.T @ cone.impulse(z) for cone, z, _, J, _ in each), -Dh0[:, :nd].T @ lam)
 
-        state = [x, u, t, dt, theta]
+        state = [x, u, t, dt, theta, places]
         environment = [V, *state]
         loads = ca.vertcat(*f.touches.loads(theta, dt))
         self.held = _function("held", state, [entries[0], entries[1], loads])
@@ -222,7 +228,7 @@ class Departure(End):
         t, dt, speed, goal = (
             ca.SX.sym(n, size) for n, size in (("t", 1), ("dt", 1), ("speed", 1), ("goal", 2))
         )
-        dV, state = ca.SX.sym("dV", f.nd), [x, u, t, dt, theta]
+        dV, state = ca.SX.sym("dV", f.nd), [x, u, t, dt, theta, f.touches.places]
         J, Dh0, mu = p.held(*state)
         balance, impulse, rates, h, gaps, slips, slopes = p.leave(V, *state, J)
         left, mismatch, products, impulses = p.rest(balance, J, Dh0, mu, lam, y, gaps, slips, goal)
@@ -254,13 +260,22 @@ class OneEnd(ContactStep):
     def end(self) -> Departure:
         return Departure(self._f)
 
-    def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray) -> Problem:
-        given = x, u, np.array([t]), np.array([dt]), theta
+    def problem(self, x, u, t: float, dt: float, theta, V: np.ndarray, places=None) -> Problem:
+        nowhere = self._f.touches.polytopes.nowhere
+        given = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
         return Problem(self.end, given, V, dt, 1 + float(np.abs(x[: self._f.nq]).max()))
 
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds) -> Step:
-        V = self._f.velocities(x) if seeds is None else seeds[0].V
-        problem = self.problem(x, u, t, dt, theta, V)
-        found = solver.solve_end(problem, None if seeds is None else seeds[0])
-        after = self.end.after(found.V, found.lam, found.y, *problem.given)[0][:, 0]
-        return Step((found,), after, found.multipliers)
+        f = self._f
+
+        def solve(places: np.ndarray, seeds: Sequence | None) -> Step:
+            V = f.velocities(x) if seeds is None else seeds[0].V
+            problem = self.problem(x, u, t, dt, theta, V, places)
+            found = solver.solve_end(problem, None if seeds is None else seeds[0])
+            after = self.end.after(found.V, found.lam, found.y, *problem.given)[0][:, 0]
+            return Step((found,), after, found.multipliers, places)
+
+        if not f.touches.polytopes.pairs:
+            return solve(f.touches.polytopes.nowhere, seeds)
+        look = Look(partial(f.seen, dt=dt, theta=theta), f.touches.polytopes.features.sizes, x)
+        return look.solved(solve, solver.tolerance, seeds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import casadi as ca
@@ -13,9 +13,14 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.description.component import Inequality, Meeting
 from vioc.dynamics.integrators.contact.cones import Cone, DryCone, cone_of
+from vioc.dynamics.integrators.contact.polytopes import NUMBERS, PLACES, placed
+from vioc.dynamics.integrators.contact.seen import Polytopes
 from vioc.dynamics.kinematics import FrameGraph
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
+
+NOWHERE = ca.SX(0, 1)  # numbers of places, of systems without polytopes that meet
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Touching:
         its rate; nothing without friction.
     friction : SX
         Coulomb's coefficient; 1 where there is none. Without a gap the most that friction may be, N or N m.
+    placed : bool
+        Whether it is a place of two polytopes, whose numbers every step finds.
     """
 
     name: str
@@ -42,6 +49,7 @@ class Touching:
     axes: Any
     slip: Any
     friction: Any
+    placed: bool = False
 
     @property
     def multipliers(self) -> tuple[str, ...]:
@@ -62,7 +70,7 @@ class Touching:
     @property
     def kinds(self) -> tuple[str, ...]:
         """Of its quantities."""
-        kinds = ("gap",) * self.cone.gap + ("force",) * self.single
+        kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
         return kinds + ("friction", "grip") * self.cone.friction
 
 
@@ -72,31 +80,48 @@ class Touches:
     Attributes
     ----------
     all : list of Touching
+    polytopes : Polytopes
+        Those that meet each other.
+    places : SX
+        Numbers of these places, which are held over a step.
     gaps : casadi.Function
-        (q, parameters) -> phi (n,), D phi (n, nq); infinite where there is none.
+        (q, parameters, places) -> phi (n,), D phi (n, nq); infinite where there is none.
     held : casadi.Function
-        (q, parameters) -> J (rows, nq): of each touch D phi, then the slopes of its slip by the rates.
+        (q, parameters, places) -> J (rows, nq): of each touch D phi, then the slopes of its slip by rates.
     friction : casadi.Function
         parameters -> Coulomb's coefficients, or bounds in N or N m (n,).
     """
 
     def __init__(self, lagrangian: Lagrangian):
         system, g = lagrangian.system, lagrangian.graph
-        self.all = [
-            _touching(g, name + suffix, item, meeting)
-            for name, item in zip(system.inequality_names, system.inequalities, strict=True)
-            for suffix, meeting in item.meetings(g).items()
-        ]
-        q, v, theta = g.q_vector, g.v_vector, g.parameters
+        self._where = system.name
+        self.all: list[Touching] = []
+        self.polytopes = Polytopes(g)
+        self.places = ca.SX.sym("places", self.polytopes.numbers)
+        data = iter(ca.vertsplit(self.places, NUMBERS) if self.polytopes.pairs else ())
+        for name, item in zip(system.inequality_names, system.inequalities, strict=True):
+            if isinstance(item, PairContact) and item.by_features:
+                self.all += (_placed(g, f"{name}-{i + 1}", item, next(data)) for i in range(PLACES))
+            else:
+                self.all += (_touching(g, name + suffix, item, m) for suffix, m in item.meetings(g).items())
+        q, v, theta, places = g.q_vector, g.v_vector, g.parameters, self.places
         phi = ca.vertcat(*(t.gap if t.cone.gap else ca.SX(np.inf) for t in self.all))
         slope = ca.jacobian(phi, q)
         rows = []
         for i, t in enumerate(self.all):
             rows += [slope[i : i + t.lead, :], ca.jacobian(t.slip, v)]
-        self.gaps = ca.Function("gaps", [q, theta], [ca.densify(phi), slope], OPTIONS)
-        self.held = ca.Function("held", [q, theta], [ca.vertcat(*rows)], OPTIONS)
+        self.gaps = ca.Function("gaps", [q, theta, places], [ca.densify(phi), slope], OPTIONS)
+        self.held = ca.Function("held", [q, theta, places], [ca.vertcat(*rows)], OPTIONS)
         self.friction = ca.Function("friction", [theta], [ca.vertcat(*(ca.SX(t.friction) for t in self.all))])
         self.names = tuple(n for t in self.all for n in t.multipliers)
+
+    def refuse_polytopes(self, what: str) -> None:
+        """Raise `ModelError` where boxes or hulls meet each other."""
+        if self.polytopes.pairs:
+            raise ModelError(
+                f"{self._where}: {what} boxes and hulls that meet each other ({self.polytopes.pairs[0]}), as "
+                "the places are found in every step; give one of each pair as spheres or capsules"
+            )
 
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
         """Of each touch Coulomb's coefficient; without a gap the most that its impulse may be."""
@@ -129,6 +154,14 @@ def _touching(g: FrameGraph, name: str, item: Inequality, meeting: Meeting) -> T
         relative = vec.sub(second, first)
         slip = ca.vertcat(*(vec.dot(t, relative) for t in directions))
     return Touching(name, cone, meeting.gap, axes, slip, *(ca.SX(m) for m in (mu or (1.0,))))
+
+
+def _placed(g: FrameGraph, name: str, item: PairContact, data: Any) -> Touching:
+    """One place of two polytopes."""
+    poses = [g.node_pose(g.system.frame_index(n))[::-1] for n in (item.frame1, item.frame2)]
+    gap, normal, point, there = placed(poses, ca.vertsplit(data))
+    found = _touching(g, name, item, Meeting(gap, normal, point, item.frame1, item.frame2))
+    return replace(found, axes=ca.SX(3, 0), slip=there * found.slip, placed=True)
 
 
 def _velocity(g: FrameGraph, frame: str, point: Vector) -> Vector:

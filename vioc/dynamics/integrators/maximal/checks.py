@@ -12,7 +12,8 @@ import numpy as np
 
 from vioc.dynamics.description.numbers import Number, Parameter
 from vioc.dynamics.integrators.contact.crossings import Crossing, crossed_spheres, first_crossed, open_from
-from vioc.dynamics.integrators.maximal.features import PLACES
+from vioc.dynamics.integrators.contact.look import DEEP
+from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.trajectory import Trajectory
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
 
 PENETRATION = 1e-6  # m or rad, of a start
-DEEP = 0.1  # of the size of boxes and hulls: they come out slowly, and no run ends with much less
 
 
 def check_apart(f: MaximalVI, X: np.ndarray, k: int) -> None:
@@ -38,7 +38,7 @@ def check_apart(f: MaximalVI, X: np.ndarray, k: int) -> None:
     accepted = np.full(each.shape[1], PENETRATION)
     for i, touch in enumerate(f.graph.touches):
         if touch.place is not None:
-            accepted[i] = DEEP * f.graph.features.sizes[touch.place // PLACES]
+            accepted[i] = DEEP * f.graph.features.smaller[touch.place // PLACES]
     over = np.flatnonzero(~(each + accepted >= 0).all(axis=1))
     if not len(over):
         return

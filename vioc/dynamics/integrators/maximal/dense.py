@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 
 import casadi as ca
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
+from vioc.dynamics.integrators.contact.look import Look
+from vioc.dynamics.integrators.contact.polytopes import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.equations import Assembly
-from vioc.dynamics.integrators.maximal.features import LOOKS, NUMBERS, OFF, Look
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
@@ -124,13 +125,12 @@ class DenseStep(ContactStep):
     def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds) -> Step:
         if not self._graph.pairs:
             return self._held(solver, x, u, t, dt, theta, seeds, self.nowhere)
-        look = Look(self._graph.features, x, dt)
-        for _ in range(LOOKS):
-            found = self._held(solver, x, u, t, dt, theta, seeds, look.rows.ravel())
-            if not found.error <= solver.tolerance or not look.deeper(found.x):
-                break
-            seeds = found.ends
-        return found
+        look = Look(partial(self._graph.seen, dt=dt), self._graph.features.sizes, x)
+
+        def solve(places: np.ndarray, seeds: Sequence | None) -> Step:
+            return self._held(solver, x, u, t, dt, theta, seeds, places)
+
+        return look.solved(solve, solver.tolerance, seeds)
 
     def _held(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds, places) -> Step:
         """A step that holds the places where polytopes meet."""

@@ -18,9 +18,9 @@ from vioc.dynamics.integrators.contact.implicit import (
     solved,
     solved_back,
 )
+from vioc.dynamics.integrators.contact.polytopes import NUMBERS
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.equations import Assembly, Balance, Held
-from vioc.dynamics.integrators.maximal.features import NUMBERS
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps

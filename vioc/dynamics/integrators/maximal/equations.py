@@ -21,7 +21,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.algebra.block_elimination import MINUS, PLUS, Blocks, Expressions, Terms, Values
-from vioc.dynamics.integrators.maximal.features import NUMBERS, OFF
+from vioc.dynamics.integrators.contact.polytopes import NUMBERS, OFF
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.joints import Group
 from vioc.dynamics.integrators.maximal.space import TWIST
@@ -159,6 +159,8 @@ class Assembly:
                 own = known[id(numbers)]
             if touch.place is not None:
                 own = self.on.stack([self._places[touch.place], own])
+            if not touch.cone.gap:  # half of a step's impulse at each of its ends
+                own = self.on.call(touch.geometry.loaded, [own, self.dt])[0]
             found.append(own)
         return found
 

@@ -17,7 +17,8 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.block_elimination import Elimination, sparse_order
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.maximal.features import Features
+from vioc.dynamics.integrators.contact.features import Features, Found
+from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.joints import Group, Rows
 from vioc.dynamics.integrators.maximal.model import Body
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST, unpack_pose, unpack_twist
@@ -303,6 +304,12 @@ class StepGraph:
     def features(self) -> Features:
         """Where polytopes meet."""
         return Features(self.pairs)
+
+    def seen(self, x: np.ndarray, dt: float) -> Found:
+        """The places of polytopes that meet in a state x (nx,), or may within dt."""
+        positions, q, twists = space.split(self.n, x)
+        R: np.ndarray = np.moveaxis(np.array(rot.matrix(tuple(q.T))), -1, 0)
+        return self.features.at(positions, R, twists.reshape(-1, TWIST), dt)
 
     @property
     def places(self) -> list[Touch]:

@@ -26,12 +26,12 @@ from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.crossings import warn_crossed
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
+from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.checks import check_apart, crossings
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
-from vioc.dynamics.integrators.maximal.features import PLACES
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP, build_kernel
 from vioc.dynamics.integrators.maximal.near import NearProgram
@@ -379,7 +379,7 @@ class MaximalVI(DivisibleMap):
         gaps = np.empty((*x.shape[:-1], len(placed)))
         gaps[..., ~placed] = phi[..., 0]
         states = x.reshape(-1, x.shape[-1])
-        own = np.array([self.graph.features.in_state(s, self.dt).gaps for s in states])
+        own = np.array([self.graph.seen(s, self.dt).gaps for s in states])
         gaps[..., placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
         return gaps, mu[..., 0]
 

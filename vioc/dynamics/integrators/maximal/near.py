@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, Kernels, Layout
+from vioc.dynamics.integrators.contact.features import AHEAD
+from vioc.dynamics.integrators.contact.look import LOOKS, Look
+from vioc.dynamics.integrators.contact.polytopes import PLACES, SAME
 from vioc.dynamics.integrators.contact.rollouts import StepByStep
-from vioc.dynamics.integrators.maximal.features import AHEAD, LOOKS, PLACES, SAME, Look
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.integrators.maximal.tape import BodyTape
 
@@ -149,7 +152,8 @@ class NearProgram(StepByStep):
         look: Look | None = None
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)
-            look = Look(f.graph.features, x, float(h[k]), None if look is None else look.end)
+            see = partial(f.graph.seen, dt=float(h[k]))
+            look = Look(see, f.graph.features.sizes, x, None if look is None else look.end)
             near = self._near(x, float(h[k]), gaps, look)
             for _ in range(LOOKS):
                 new = self._selection(near)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ENERGIES = ("kinetic", "potential", "energy")
 TOTALS = ("momentum", "angular")
-TOUCHES = ("gap", "force", "friction", "slip")
+TOUCHES = ("gap", "force", "friction", "slip", "grip")
 
 
 class Quantities:
@@ -84,13 +84,18 @@ class Quantities:
             *(f"{frame}:{axis}" for frame in f.system.frame_names for axis in AXES),
             *velocity_names(f.system.frame_names),
             *(f"{kind}.{n}" for kind in ("h", "force") for n in f.graph.names),
-            *(
-                f"{k}.{n}"
-                for n, t in self.touches.items()
-                for k in TOUCHES[t.place is not None : 4 if t.cone.friction else 2]
-            ),
-            *(f"force.{n}:{axis}" for n, t in self.touches.items() if t.place is None for axis in "xyz"),
+            *(f"{k}.{n}" for n, t in self.touches.items() for k in self._kinds(t)),
+            *(f"force.{n}:{a}" for n, t in self.touches.items() if self._directed(t) for a in "xyz"),
         ]
+
+    def _kinds(self, touch: Touch) -> tuple[str, ...]:
+        """Of a touch's quantities."""
+        kinds = ("gap",) * (touch.cone.gap and touch.place is None) + ("force",) * touch.single
+        return kinds + ("friction", "slip", "grip") * touch.cone.friction
+
+    def _directed(self, touch: Touch) -> bool:
+        """Whether its force has a direction in the world that a state tells."""
+        return touch.place is None and (touch.cone.gap or not touch.single)
 
     def unit(self, name: str) -> str:
         kind, dot, rest = name.partition(".")
@@ -106,7 +111,8 @@ class Quantities:
             return "kg m^2/s"
         if kind in TOUCHES and rest.partition(":")[0] in self.touches:
             linear = is_length(self.f.system, rest.partition(":")[0], self.f.states.periods)
-            return {"gap": "m" if linear else "rad", "slip": "m/s"}.get(kind, "N" if linear else "N m")
+            length = "m" if linear else "rad"
+            return {"gap": length, "slip": f"{length}/s"}.get(kind, "N" if linear else "N m")
         moving = velocity(name, self.f.system.frame_names)
         if moving is not None:
             return moving.unit
@@ -125,25 +131,30 @@ class Quantities:
     def _touch(self, kind: str, name: str, axis: str) -> Any:
         """A quantity of a contact or limit, or None."""
         f, touch = self.f, self.touches[name]
-        at = f.multiplier_names.index(name)
-        impulse = f.symbols.multipliers[at : at + (3 if touch.cone.friction else 1)]
-        if touch.place is not None and (kind == "gap" or axis):
-            return None  # where it is, is no function of the state alone that expressions have
-        if kind == "gap" and not axis:
+        at = f.multiplier_names.index(touch.multipliers[0])
+        impulse = f.symbols.multipliers[at : at + touch.geometry.rows]
+        if kind not in self._kinds(touch) if not axis else kind != "force" or not self._directed(touch):
+            return None
+        if kind == "gap":
             return self.gap(touch)
         if kind == "force" and not axis:
             return impulse[0] / f.symbols.dt
         if kind == "force" and axis in ("x", "y", "z"):
             J = touch.geometry.held.call(self._placed(touch))[len(touch.bodies) - 1]
             return ca.dot(J[:, "xyz".index(axis)], impulse) / f.symbols.dt
-        if not touch.cone.friction or axis:
+        if axis:
             return None
-        if kind == "friction":
-            return ca.sqrt(ca.sumsqr(impulse[1:])) / f.symbols.dt
+        if kind in ("friction", "grip"):
+            size = ca.sqrt(ca.sumsqr(impulse[touch.lead :])) / f.symbols.dt
+            most = self.friction(touch) * (impulse[0] / f.symbols.dt if touch.lead else 1)
+            return size if kind == "friction" else most - size
         parts = ca.vertsplit(self.velocities, TWIST)
         slopes = touch.geometry.held.call(self._placed(touch))
-        slip = sum((J[1:, :] @ parts[i] for i, J in zip(touch.bodies, slopes, strict=True)), ca.SX(2, 1))
-        return ca.sqrt(ca.sumsqr(slip)) if kind == "slip" else None
+        each = zip(touch.bodies, slopes, strict=True)
+        slip = sum(
+            (J[touch.lead :, :] @ parts[i] for i, J in each), ca.SX(touch.geometry.rows - touch.lead, 1)
+        )
+        return ca.sqrt(ca.sumsqr(slip))
 
     def _placed(self, touch: Touch) -> list[Any]:
         return [*(self.poses[i] for i in touch.bodies), ca.vertcat(ca.SX(0, 1), *touch.data)]

@@ -13,8 +13,8 @@ import casadi as ca
 import numpy as np
 
 from vioc.dynamics.integrators.maximal.equations import Assembly
+from vioc.dynamics.integrators.maximal.geometry import opened_share
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST_NAMES
-from vioc.dynamics.integrators.maximal.touches import opened_share
 from vioc.maps.relaxed import RelaxedStep, relaxed_step
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     opening = [(a, 1) for a in gaps]
     closing = [
         opened_share(s, sum(n @ come.V[i] for n, i in zip(level[1:], t.bodies, strict=True)), smoothing)
+        if t.cone.gap
+        else (s, 1)
         for t, s, level in zip(graph.touches, gaps, there.levels, strict=True)
     ]
 
@@ -83,5 +85,5 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
     still = ca.SX.zeros(len(graph.names))
     guess = [still, *begun(gone, held, opening), still, *begun(come, there, closing)]
     pairs = list(zip(names, ca.vertsplit(ca.vertcat(*equations)), strict=True))
-    contacts = [touch.name for touch in graph.touches]
+    contacts = [touch.name for touch in graph.touches if touch.cone.gap]
     return relaxed_step(args, pairs, unknowns, whole, ca.vertcat(*guess), contacts)

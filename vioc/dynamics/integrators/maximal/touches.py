@@ -1,16 +1,10 @@
-"""Contacts and limits as nodes of a step: gaps, slips and their slopes, one function for each kind.
-
-A *touch* is one gap phi(Z) >= 0 between bodies, with friction or without. What a step needs of it is written
-once for each kind of geometry and takes the numbers of one touch (places, radii, friction) as data, so that
-alike touches share their functions. Maths: docs/maths/contact.md.
-"""
+"""The touches of a system: contacts, limits and what rubs, each with its bodies, geometry and data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -19,13 +13,18 @@ import numpy as np
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.description.component import Inequality
-from vioc.dynamics.description.numbers import Parameter
-from vioc.dynamics.integrators.contact.cones import Cone, cone_of
-from vioc.dynamics.integrators.contact.laws import law_of
-from vioc.dynamics.integrators.maximal.features import NUMBERS, PLACES, Pair, Polytope
-from vioc.dynamics.integrators.maximal.space import POSE, TWIST, Pose, pose_rates, unpack_pose, unpack_twist
+from vioc.dynamics.integrators.contact.cones import Cone, DryCone, cone_of
+from vioc.dynamics.integrators.contact.polytopes import (
+    NUMBERS,
+    PLACES,
+    Pair,
+    Polytope,
+    check_numbers,
+    placed,
+)
+from vioc.dynamics.integrators.maximal.geometry import SLIP, Geometry
+from vioc.dynamics.integrators.maximal.space import TWIST, Pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
-from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.contacts import FrictionContact, PairContact, Part
 from vioc.dynamics.terms.distances import meet
 from vioc.dynamics.terms.dry import Dry
@@ -33,138 +32,6 @@ from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.shapes import Ground, Hull, Shape, Sphere
 from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import ModelError
-
-OPEN = 1e3  # m/s or rad/s, which nothing closes with
-SLIP = 2  # tangential directions of a touch with friction
-
-
-class Geometry:
-    """The functions of a kind of touch.
-
-    Parameters
-    ----------
-    count : int
-        Bodies.
-    gap : callable
-        (poses as (x, R).., twists as (v, w).., data) -> phi, slip velocity (two scalars, or none).
-    size : int
-        Numbers of its data; Coulomb's coefficient follows them where there is friction.
-    smoothing : float
-        m^2/s^2, of `MaximalVI`.
-    """
-
-    def __init__(self, count: int, gap: Callable, size: int, cone: Cone, smoothing: float):
-        self.count, self.cone, self.law = count, cone, law_of(cone)
-        Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
-        V = [ca.SX.sym("V", TWIST) for _ in range(count)]
-        data = ca.SX.sym("data", size + cone.friction)
-        phi, slip = gap([*map(unpack_pose, Z)], [*map(unpack_twist, V)], ca.vertsplit(data))
-        slip = ca.vertcat(*slip) if cone.friction else ca.SX(0, 1)
-        rates = [ca.vertcat(*pose_rates(z, v)) for z, v in zip(Z, V, strict=True)]
-        varied = [ca.jacobian(phi, z) @ ca.jacobian(r, v) for z, r, v in zip(Z, rates, V, strict=True)]
-        turned = [ca.jacobian(slip, v) for v in V]
-        self.gap = ca.Function("gap", [*Z, data], [ca.SX(phi)], OPTIONS)
-        held = [ca.densify(ca.vertcat(n, t)) for n, t in zip(varied, turned, strict=True)]
-        self.held = ca.Function("held", [*Z, data], held, OPTIONS)
-        T, dt = [ca.SX.sym("T", 3, 3) for _ in range(count)], ca.SX.sym("dt")
-        H = [ca.densify(ca.horzcat(n[:3], n[3:] @ t / dt)) for n, t in zip(varied, T, strict=True)]
-        self.landed = ca.Function("landed", [*Z, *T, dt, data], [phi / dt, *H], OPTIONS)
-        level = opened(phi / dt, smoothing)
-        self.level = ca.Function("level", [*Z, dt, data], [level, *map(ca.densify, varied)], OPTIONS)
-        N = [ca.SX.sym("N", 1, TWIST) for _ in range(count)]
-        a = ca.SX.sym("level")
-        speed = sum((n @ v for n, v in zip(N, V, strict=True)), a)
-        self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
-
-    def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
-        """Impulses on the bodies and the equations of the multipliers p: for derivatives."""
-        law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
-        return [j.T @ p[: j.shape[0]] for j in J], law
-
-    def relaxed(
-        self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
-    ) -> tuple[list, Any]:
-        """The same of all variables of `laws`; a is that share of the gap's velocity."""
-        push = self.law.impulse(y, self._mu(data))
-        law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
-        return [j.T @ push for j in J], law
-
-    def multipliers(self, y: Any, data: Any) -> Any:
-        """Those of the touch, of variables of `laws`."""
-        return self.law.multipliers(y, self._mu(data))
-
-    def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
-        """Variables of `laws` within their bounds."""
-        return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
-
-    def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
-        """The multipliers that the laws have at these speeds."""
-        return self.cone.lawful(self._speeds(J, a, V), kappa, self._mu(data))
-
-    # -- what the interior point needs, condensed onto the bodies ----------------------------------
-
-    def _arguments(self) -> tuple[list, list, Any, list, Any, Any, Any]:
-        rows = 1 + SLIP * self.cone.friction
-        J, H = ([ca.SX.sym(n, r, TWIST) for _ in range(self.count)] for n, r in (("J", rows), ("H", 1)))
-        V = [ca.SX.sym("V", TWIST) for _ in range(self.count)]
-        data = ca.SX.sym("data", self.held.size1_in(self.count))
-        return J, H, ca.SX.sym("a"), V, ca.SX.sym("y", self.cone.size), ca.SX.sym("goal", 2), data
-
-    def _speeds(self, J: list, a: Any, V: list) -> Any:
-        """The gap's and the slip's velocity (rows,)."""
-        slip = sum((j[1:, :] @ v for j, v in zip(J, V, strict=True)), ca.SX(J[0].shape[0] - 1, 1))
-        return ca.vertcat(a, slip)
-
-    def _mu(self, data: Any) -> Any:
-        return data[-1] if self.cone.friction else None
-
-    def _law(self) -> tuple[list, list, list, Any, Any]:
-        """Arguments; J; K; dy for a change dw of the speeds; dw."""
-        J, H, a, V, y, goal, data = self._arguments()
-        dw, K = ca.SX.sym("dw", J[0].shape[0]), [ca.vertcat(h, j[1:, :]) for j, h in zip(J, H, strict=True)]
-        dy = self.cone.direction(y, self._speeds(J, a, V), dw, goal[0], self._mu(data), goal[1])
-        return [*J, *H, a, *V, y, goal, data], J, K, dy, dw
-
-    @cached_property
-    def condensed(self) -> ca.Function:
-        """(J.., H.., a, V.., y, goal, data) -> by body: J' c; J_i' S K_j for each i, each j."""
-        args, J, K, dy, dw = self._law()
-        y = args[-3]
-        change = ca.jacobian(self.cone.impulse(y), y) @ dy  # c - S dw
-        constant, S = ca.substitute(change, dw, ca.SX.zeros(dw.numel())), -ca.jacobian(change, dw)
-        outputs = [j.T @ constant for j in J]
-        outputs += [ca.densify(j.T @ S @ k) for j in J for k in K]
-        return ca.Function("condensed", args, outputs, OPTIONS)
-
-    @cached_property
-    def expanded(self) -> ca.Function:
-        """(J.., H.., a, V.., y, goal, data, dV..) -> dy."""
-        args, _, K, dy, dw = self._law()
-        dV = [ca.SX.sym("dV", TWIST) for _ in range(self.count)]
-        change = sum((k @ d for k, d in zip(K, dV, strict=True)), ca.SX(dw.numel(), 1))
-        dy = ca.densify(ca.substitute(dy, dw, change))
-        return ca.Function("expanded", [*args, *dV], [dy], OPTIONS)
-
-    @cached_property
-    def pushed(self) -> ca.Function:
-        """(J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds), products, multipliers."""
-        J, _, a, V, y, goal, data = self._arguments()
-        p = self.cone.impulse(y)
-        outputs = [
-            *(j.T @ p for j in J),
-            self.cone.mismatch(y, self._speeds(J, a, V), self._mu(data), goal[1]),
-            self.cone.products(y),
-            self.cone.multipliers(y),
-        ]
-        return ca.Function("pushed", [*J, a, *V, y, goal, data], [ca.densify(o) for o in outputs], OPTIONS)
-
-    @cached_property
-    def begun(self) -> ca.Function:
-        """(J.., a, V.., speed, goal, data) -> y inside the cones, near the central path."""
-        J, _, a, V, _, goal, data = self._arguments()
-        speed = ca.SX.sym("speed")
-        y = self.cone.begin(self._speeds(J, a, V), speed, goal[0], self._mu(data))
-        return ca.Function("begun", [*J, a, *V, speed, goal, data], [ca.densify(y)], OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -196,10 +63,20 @@ class Touch:
         return self.geometry.cone
 
     @property
+    def lead(self) -> int:
+        """Rows before those of the slip."""
+        return int(self.cone.gap)
+
+    @property
+    def single(self) -> bool:
+        """Whether one of its impulses has its own name: all but friction of a point with a given load."""
+        return self.cone.gap or self.geometry.rows == 1
+
+    @property
     def multipliers(self) -> tuple[str, ...]:
-        """Names of its impulses: normal; two of friction, and the slip's speed."""
-        more = (f"{self.name}.t1", f"{self.name}.t2", f"{self.name}.slip") * self.cone.friction
-        return (self.name, *more)
+        """Names of its impulses: normal, or a joint's friction; two of friction, and the slip's speed."""
+        more = (f"{self.name}.t1", f"{self.name}.t2") * (self.geometry.rows - self.lead == SLIP)
+        return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
 
 
 def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[list[Touch], list[Pair]]:
@@ -212,16 +89,14 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
                 f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, what meets stays; use "
                 "ContactVI, or restitution=0"
             )
-        if isinstance(item, Dry):
-            raise ModelError(
-                f"{terms.system.name}: {item.label()}: MaximalVI has no dry friction; use ContactVI"
-            )
         if isinstance(item, PairContact) and item.by_features:
             found += _polytopes(terms, name, item, once, smoothing, len(pairs) * PLACES)
             pairs.append(_pair(terms, item))
         elif isinstance(item, FrictionContact):
             for suffix, part in item.parts().items():
                 found.append(_contact(terms, name + suffix, item, part, once, smoothing))
+        elif isinstance(item, Dry):
+            found.append(_rubbing(terms, name, item, once, smoothing))
         else:
             if isinstance(item, JointLimits):
                 _check_angles(terms, item)
@@ -279,16 +154,8 @@ def _polytopes(
 
     def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
         poses, twists = [(vec.ZERO, vec.IDENTITY)] * free + poses, [(vec.ZERO, vec.ZERO)] * free + twists
-        local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
-        points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]
-        shares = ca.fmax(side, 0.0), ca.fmax(-side, 0.0)  # the normal is carried by one of the two
-        n = vec.add(*(vec.scale(s, vec.apply(R, n)) for s, (_, R) in zip(shares, poses, strict=True)))
-        apart = vec.dot(n, vec.sub(points[1], points[0]))
-        near = vec.add(points[0], vec.scale(apart / 2, n)), vec.sub(points[1], vec.scale(apart / 2, n))
-        # below or above the point of the body that does not carry the normal
-        middle = vec.add(vec.scale(shares[1], near[0]), vec.scale(shares[0], near[1]))
-        there = side * side
-        return apart + off, tuple(there * w for w in slip(n, middle, poses, twists))
+        phi, n, point, there = placed(poses, data)
+        return phi, tuple(there * w for w in slip(n, point, poses, twists))
 
     geometry = once(("polytopes", free, cone), lambda: Geometry(len(pair), gap, NUMBERS, cone, smoothing))
     return [Touch(f"{name}-{i + 1}", pair, geometry, mu, place + i) for i in range(PLACES)]
@@ -298,11 +165,7 @@ def _pair(terms: BodyGraph, item: PairContact) -> Pair:
     """Two polytopes in the axes of their bodies, in the order of `joined`."""
     system, found = terms.system, []
     for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
-        if any(isinstance(n, Parameter) for n in shape.numbers()):
-            raise ModelError(
-                f"{system.name}: {item.label()}: boxes and hulls that meet each other take numbers, not "
-                f"parameters, got {shape}"
-            )
+        check_numbers(system.name, item, shape)
         index = system.frame_index(frame)
         place = terms.place(index) if index >= 0 else None
         R, p = (vec.IDENTITY, vec.ZERO) if place is None else (place.rotation, place.position)
@@ -377,18 +240,33 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
     return Touch(name, bodies, geometry, tuple(numbers))
 
 
-def opened(s: Any, smoothing: Any) -> Any:
-    """The speed at which an arrival may close a gap that is s = phi/dt wide.
+def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float) -> Touch:
+    """Friction of a given load; its data are the parameters, then the most that it may be."""
+    (found,) = item.meetings(terms).values()
+    if found.slip is not None:
+        rates: Any = (found.slip,)
+    else:
+        body = terms.place(terms.system.frame_index(found.second)).body
+        if body == -1:
+            raise ModelError(f"{terms.system.name}: {item.label()}: the frame {found.second!r} does not move")
+        assert found.normal is not None and found.point is not None
+        twists = [(vec.ZERO, vec.ZERO), unpack_twist(terms.twists, body)]
+        rates = slip(found.normal, found.point, [terms.body_pose(-1), terms.body_pose(body)], twists)
+    bound, rates = ca.SX(found.bound), ca.vertcat(*rates)
+    moves = ca.which_depends(rates, terms.twists, 1, False)
+    bodies = tuple(sorted({*terms.bodies_of(rates), *(i // TWIST for i, used in enumerate(moves) if used)}))
+    own = ca.vertcat(*terms.own_poses(bodies))
+    twists_of = ca.vertcat(*(terms.twists[TWIST * i : TWIST * i + TWIST] for i in bodies))
+    theta = terms.parameters
+    expression = ca.Function("slip", [own, twists_of, theta], [rates])
 
-    At rest the first term alone balances what holds; the second opens gaps that nothing holds.
-    """
-    wide = s * (s * s / smoothing) ** 2
-    return s + wide / (1 + wide / OPEN)
+    def gap(poses: list[Pose], twists: list, data: list) -> tuple[Any, tuple]:
+        flat = [c for x, R in poses for c in (*x, *(e for row in R for e in row))]
+        moved = [c for v, w in twists for c in (*v, *w)]
+        values = expression(ca.vertcat(*flat), ca.vertcat(*moved), ca.vertcat(ca.SX(0, 1), *data[:-1]))
+        return ca.SX(np.inf), tuple(ca.vertsplit(values))
 
-
-def opened_share(s: Any, closing: Any, smoothing: Any) -> tuple[Any, Any]:
-    """A share c of `opened` plus the speed of closing, and c, that stay of the size of s and 1."""
-    wide = s * (s * s / smoothing) ** 2
-    near = 1 / (1 + wide)
-    share = near + (1 - near) / OPEN
-    return share * (s + closing) + (1 - near), share
+    cone = DryCone(count=rates.numel())
+    count = theta.numel()
+    geometry = once(("rubbing", name), lambda: Geometry(len(bodies), gap, count, cone, smoothing))
+    return Touch(name, bodies, geometry, (*ca.vertsplit(theta), bound) if count else (bound,))

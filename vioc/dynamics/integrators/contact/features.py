@@ -8,102 +8,15 @@ which their gaps are smooth. docs/maths/contact.md, "Boxes and hulls".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from vioc.dynamics.algebra import rotations as rot
-from vioc.dynamics.integrators.maximal import space
-from vioc.dynamics.terms.shapes import Shape, triangles
+from vioc.dynamics.integrators.contact.polytopes import OFF, PLACES, SAME, Pair
 
-PLACES = 8  # in which a pair may meet
-NUMBERS = 11  # of a place: points of both bodies, normal, which body carries it, what its gap is let be
-OFF = np.array([0.0] * 10 + [1.0])  # a place that is not there: no normal, one metre apart
 BIAS = 1e-3  # of the size: how much better an edge's plane must be than a face's
-SAME = 0.02  # of the size: places nearer than this are one
 BESIDE = 1e-6  # of the size: how far off a face a point may be that is on it
 AHEAD = 1.5  # how far to look, over what bodies travel in a step
-LOOKS = 8  # at the end of a step, of places that hold
-ENTERED = 1e-5  # of the size: how deep bodies may enter each other unseen
-KEPT = 0.9  # of a depth at the start, at the end
-FLAT = 1e-6  # of unit normals: faces in one plane
-
-
-class Polytope:
-    """A convex polytope in the axes of its body.
-
-    Attributes
-    ----------
-    corners : (nv, 3)
-    normals, levels : (nf, 3), (nf,)
-        Of its faces, outwards.
-    faces : (nf, m)
-        Corners around each face in the positive sense; the last is repeated where there are fewer.
-    directions : (ne, 3)
-        Of its edges, parallel ones once.
-    edges : (k, 2)
-        Corners.
-    along : (k,)
-        Direction of each edge.
-    center, radius : (3,), float
-        Of a sphere around it.
-    """
-
-    def __init__(self, shape: Shape, R: np.ndarray, p: np.ndarray):
-        points = np.array([[float(c) for c in ball.center] for ball in shape.corners()])
-        self.corners = points @ R.T + p
-        found: list[tuple[np.ndarray, list[int]]] = []
-        for face in triangles(self.corners):
-            a, b, c = self.corners[face]
-            n = np.cross(b - a, c - a)
-            n /= np.linalg.norm(n)
-            for normal, around in found:
-                if np.abs(normal - n).max() < FLAT:
-                    around += face.tolist()
-                    break
-            else:
-                found.append((n, face.tolist()))
-        self.normals = np.array([n for n, _ in found])
-        loops = [self._around(n, sorted(set(own))) for n, own in found]
-        self.levels = np.array(
-            [n @ self.corners[loop[0]] for n, loop in zip(self.normals, loops, strict=True)]
-        )
-        most = max(map(len, loops))
-        self.faces = np.array([loop + loop[-1:] * (most - len(loop)) for loop in loops])
-        pairs = {tuple(sorted(e)) for loop in loops for e in zip(loop, loop[1:] + loop[:1], strict=True)}
-        self.edges = np.array(sorted(pairs))
-        directions: list[np.ndarray] = []
-        along = []
-        for i, j in self.edges:
-            d = self.corners[j] - self.corners[i]
-            d /= np.linalg.norm(d)
-            known = [k for k, e in enumerate(directions) if 1 - abs(d @ e) < FLAT**2]
-            if not known:
-                directions.append(d)
-            along.append(known[0] if known else len(directions) - 1)
-        self.directions, self.along = np.array(directions), np.array(along)
-        self.center = (self.corners.min(axis=0) + self.corners.max(axis=0)) / 2
-        self.radius = float(np.linalg.norm(self.corners - self.center, axis=1).max())
-
-    def _around(self, n: np.ndarray, own: list[int]) -> list[int]:
-        points = self.corners[own] - self.corners[own].mean(axis=0)
-        x = points[0] / np.linalg.norm(points[0])
-        angle = np.arctan2(points @ np.cross(n, x), points @ x)
-        return [own[i] for i in np.argsort(angle)]
-
-    @property
-    def topology(self) -> tuple:
-        return (self.faces.shape, self.corners.shape, self.directions.shape, self.edges.shape)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two polytopes and the bodies that carry them; -1 is the world."""
-
-    bodies: tuple[int, int]
-    first: Polytope
-    second: Polytope
 
 
 class Found(NamedTuple):
@@ -124,67 +37,6 @@ class Found(NamedTuple):
     def of(self, i: int) -> tuple[np.ndarray, int]:
         """Rows (PLACES, NUMBERS) and their count, of pair i."""
         return self.rows[i].copy(), int(self.counts[i])
-
-
-class Look:
-    """The places of a step, looked for where it begins and, where bodies would enter, where it ends.
-
-    Parameters
-    ----------
-    features : Features
-    x : (nx,)
-        A state of bodies.
-    dt : float
-    found : Found, optional
-        There, where that is known.
-
-    Attributes
-    ----------
-    end : Found
-        Where it was looked for last.
-    rows : (pairs, PLACES, NUMBERS)
-    counts : (pairs,)
-    """
-
-    def __init__(self, features: Features, x: np.ndarray, dt: float, found: Found | None = None):
-        self._features, self._dt = features, dt
-        found = self.end = features.in_state(x, dt) if found is None else found
-        self._depth = np.maximum(-found.gaps, 0.0)
-        self.rows, self.counts = found.rows, found.counts
-        self._again = np.zeros(len(found.counts), bool)
-        self._let(np.arange(len(self.counts)))
-
-    def _let(self, some: np.ndarray) -> None:
-        """What is too deep at the start comes out in many steps, not in one: it would be thrown out."""
-        there = self.rows[some, :, 9] != 0
-        self.rows[some, :, 10] = np.where(there, KEPT * self._depth[some, None], self.rows[some, :, 10])
-
-    def deeper(self, x: np.ndarray) -> bool:
-        """Whether bodies enter each other in the state x at the end; there they are looked for again.
-
-        Where they do so twice, what was held before is kept beside what is found: planes would take turns.
-        """
-        found = self.end = self._features.in_state(x, self._dt)
-        some = np.flatnonzero(found.gaps < -self._depth - ENTERED * self._features.sizes)
-        if len(some):
-            self.rows, self.counts = self.rows.copy(), self.counts.copy()
-            for i in map(int, some):
-                self.rows[i], self.counts[i] = (self._both if self._again[i] else found.of)(i)
-            self._again[some] = True
-            self._let(some)
-        return bool(len(some))
-
-    def _both(self, i: int) -> tuple[np.ndarray, int]:
-        """Places of pair i at the end, and behind them those it was held at that are none of them."""
-        rows, count = self.end.of(i)
-        size = self._features.sizes[i]
-        for old in self.rows[i, : self.counts[i]]:
-            off = np.abs(rows[:count, :9] - old[:9])
-            off[:, :6] /= size
-            known = (off.max(axis=1) < SAME) & (rows[:count, 9] == old[9])
-            if count < PLACES and not known.any():
-                rows[count], count = old, count + 1
-        return rows, count
 
 
 class _Stack:
@@ -212,6 +64,11 @@ class Features:
     Parameters
     ----------
     pairs : sequence of Pair
+
+    Attributes
+    ----------
+    sizes, smaller : (pairs,)
+        Radii of spheres around the two: their mean, and the smaller.
     """
 
     def __init__(self, pairs: Sequence[Pair]):
@@ -223,14 +80,9 @@ class Features:
         self._bodies = np.array([p.bodies for p in self.pairs]).reshape(-1, 2)
         self._centers = np.array([[p.first.center, p.second.center] for p in self.pairs]).reshape(-1, 2, 3)
         self._radii = np.array([[p.first.radius, p.second.radius] for p in self.pairs]).reshape(-1, 2)
-
+        self._levers = self._radii + np.linalg.norm(self._centers, axis=2)
         self.sizes = self._radii.sum(axis=1) / 2
-
-    def in_state(self, x: np.ndarray, dt: float) -> Found:
-        """In a state of bodies."""
-        positions, q, twists = space.split(len(x) // (space.STATE + space.TWIST), x)
-        R: np.ndarray = np.moveaxis(np.array(rot.matrix(tuple(q.T))), -1, 0)
-        return self.at(positions, R, twists.reshape(-1, space.TWIST), dt)
+        self.smaller = self._radii.min(axis=1, initial=np.inf)
 
     def at(self, x: np.ndarray, R: np.ndarray, twists: np.ndarray, dt: float) -> Found:
         """At positions (n, 3), rotations (n, 3, 3) and twists (n, 6) of the bodies, for a step dt."""
@@ -241,7 +93,7 @@ class Features:
         counts, gaps = np.zeros(count, int), np.full(count, np.inf)
         b = self._bodies
         spots = x[b] + np.einsum("pbij,pbj->pbi", R[b], self._centers)
-        speed = np.linalg.norm(V[b, :3], axis=2) + np.linalg.norm(V[b, 3:], axis=2) * self._radii
+        speed = np.linalg.norm(V[b, :3], axis=2) + np.linalg.norm(V[b, 3:], axis=2) * self._levers
         reach = AHEAD * dt * (speed.sum(axis=1) + 10.0 * dt) + BIAS * self._radii.sum(axis=1)
         apart = np.linalg.norm(spots[:, 1] - spots[:, 0], axis=1) - self._radii.sum(axis=1)
         near = apart < reach

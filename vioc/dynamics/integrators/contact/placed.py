@@ -1,0 +1,62 @@
+"""Compiled steps of boxes and hulls that meet in generalized coordinates: the core, told where."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vioc.dynamics.integrators.contact.core import Core
+from vioc.dynamics.integrators.contact.look import LOOKS, Look
+from vioc.dynamics.integrators.contact.rollouts import StepByStep
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.map import ContactVI
+
+
+class PlacedProgram(StepByStep):
+    """A map's rollouts by the compiled core, a step at a time.
+
+    Parameters
+    ----------
+    f : ContactVI
+    core : Core
+    """
+
+    def __init__(self, f: ContactVI, core: Core):
+        super().__init__(f)
+        self._core = core
+
+    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
+        f, core, error = self._f, self._core, 0.0
+        x, before = carry[: f.nx], carry[f.nx :]
+        models = core.models(theta, f.barrier)
+        image, at = models[0][1], core.places(0)["places"]
+        sizes = f.touches.polytopes.features.sizes
+        look, found = None, []
+        for k, u in enumerate(U):
+            u = self.applied(u, x, tracked, k)
+            see = partial(f.seen, dt=float(h[k]), theta=theta)
+            look = Look(see, sizes, x, None if look is None else look.end)
+            for i in range(LOOKS):
+                image[at : at + look.rows.size] = look.rows.ravel()
+                states, multipliers, _, errors, _ = core.rollout(
+                    theta,
+                    np.concatenate([x, before]),
+                    u[None],
+                    t[k : k + 1],
+                    h[k : k + 1],
+                    tolerance,
+                    models=models,
+                    warm=bool(k or i),
+                )
+                if not len(states) or not look.deeper(states[0]):
+                    break
+            if not len(states):
+                error = float(errors[0])
+                break
+            before = (states[0] - x)[: f.nd] / h[k]
+            x = states[0]
+            found.append((x, multipliers[0], [errors[0]], u))
+        return self.rows(found), error

@@ -1,0 +1,123 @@
+"""Boxes and hulls that meet each other: what they are, and a place in which two of them do.
+
+docs/maths/contact.md, "Boxes and hulls".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import Matrix, Vector
+from vioc.dynamics.description.component import Inequality
+from vioc.dynamics.description.numbers import Parameter
+from vioc.dynamics.terms.shapes import Shape, triangles
+from vioc.errors import ModelError
+
+PLACES = 8  # in which a pair may meet
+NUMBERS = 11  # of a place: points of both bodies, normal, which body carries it, what its gap is let be
+OFF = np.array([0.0] * 10 + [1.0])  # a place that is not there: no normal, one metre apart
+SAME = 0.02  # of the size: places nearer than this are one
+FLAT = 1e-6  # of unit normals: faces in one plane
+
+
+class Polytope:
+    """A convex polytope in the axes of its body.
+
+    Attributes
+    ----------
+    corners : (nv, 3)
+    normals, levels : (nf, 3), (nf,)
+        Of its faces, outwards.
+    faces : (nf, m)
+        Corners around each face in the positive sense; the last is repeated where there are fewer.
+    directions : (ne, 3)
+        Of its edges, parallel ones once.
+    edges : (k, 2)
+        Corners.
+    along : (k,)
+        Direction of each edge.
+    center, radius : (3,), float
+        Of a sphere around it.
+    """
+
+    def __init__(self, shape: Shape, R: np.ndarray, p: np.ndarray):
+        points = np.array([[float(c) for c in ball.center] for ball in shape.corners()])
+        self.corners = points @ R.T + p
+        found: list[tuple[np.ndarray, list[int]]] = []
+        for face in triangles(self.corners):
+            a, b, c = self.corners[face]
+            n = np.cross(b - a, c - a)
+            n /= np.linalg.norm(n)
+            for normal, around in found:
+                if np.abs(normal - n).max() < FLAT:
+                    around += face.tolist()
+                    break
+            else:
+                found.append((n, face.tolist()))
+        self.normals = np.array([n for n, _ in found])
+        loops = [self._around(n, sorted(set(own))) for n, own in found]
+        self.levels = np.array(
+            [n @ self.corners[loop[0]] for n, loop in zip(self.normals, loops, strict=True)]
+        )
+        most = max(map(len, loops))
+        self.faces = np.array([loop + loop[-1:] * (most - len(loop)) for loop in loops])
+        pairs = {tuple(sorted(e)) for loop in loops for e in zip(loop, loop[1:] + loop[:1], strict=True)}
+        self.edges = np.array(sorted(pairs))
+        directions: list[np.ndarray] = []
+        along = []
+        for i, j in self.edges:
+            d = self.corners[j] - self.corners[i]
+            d /= np.linalg.norm(d)
+            known = [k for k, e in enumerate(directions) if 1 - abs(d @ e) < FLAT**2]
+            if not known:
+                directions.append(d)
+            along.append(known[0] if known else len(directions) - 1)
+        self.directions, self.along = np.array(directions), np.array(along)
+        self.center = (self.corners.min(axis=0) + self.corners.max(axis=0)) / 2
+        self.radius = float(np.linalg.norm(self.corners - self.center, axis=1).max())
+
+    def _around(self, n: np.ndarray, own: list[int]) -> list[int]:
+        points = self.corners[own] - self.corners[own].mean(axis=0)
+        x = points[0] / np.linalg.norm(points[0])
+        angle = np.arctan2(points @ np.cross(n, x), points @ x)
+        return [own[i] for i in np.argsort(angle)]
+
+    @property
+    def topology(self) -> tuple:
+        return (self.faces.shape, self.corners.shape, self.directions.shape, self.edges.shape)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two polytopes and the bodies that carry them; -1 is the world."""
+
+    bodies: tuple[int, int]
+    first: Polytope
+    second: Polytope
+
+
+def check_numbers(where: str, item: Inequality, shape: Shape) -> None:
+    """Refuse parameters in the shape of a polytope."""
+    if any(isinstance(n, Parameter) for n in shape.numbers()):
+        raise ModelError(
+            f"{where}: {item.label()}: boxes and hulls that meet each other take numbers, not parameters, "
+            f"got {shape}"
+        )
+
+
+def placed(poses: list[tuple[Vector, Matrix]], data: list[Any]) -> tuple[Any, Vector, Vector, Any]:
+    """Gap, normal, point of a place of two bodies at poses (x, R), and 1; of one that is not there 0."""
+    local, n, side, off = (tuple(data[:3]), tuple(data[3:6])), tuple(data[6:9]), data[9], data[10]
+    points = [vec.add(x, vec.apply(R, p)) for (x, R), p in zip(poses, local, strict=True)]
+    shares = ca.fmax(side, 0.0), ca.fmax(-side, 0.0)  # the normal is carried by one of the two
+    n = vec.add(*(vec.scale(s, vec.apply(R, n)) for s, (_, R) in zip(shares, poses, strict=True)))
+    apart = vec.dot(n, vec.sub(points[1], points[0]))
+    near = vec.add(points[0], vec.scale(apart / 2, n)), vec.sub(points[1], vec.scale(apart / 2, n))
+    # below or above the point of the body that does not carry the normal
+    middle = vec.add(vec.scale(shares[1], near[0]), vec.scale(shares[0], near[1]))
+    return apart + off, n, middle, side * side

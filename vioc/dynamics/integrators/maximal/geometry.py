@@ -1,0 +1,176 @@
+"""Contacts and limits as nodes of a step: gaps, slips and their slopes, one function for each kind.
+
+A *touch* is one gap phi(Z) >= 0 between bodies, with friction or without, or what rubs without a gap. What a
+step needs of it is written once for each kind of geometry and takes the numbers of one touch (places, radii,
+friction) as data, so that alike touches share their functions. Maths: docs/maths/contact.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+
+from vioc.dynamics.integrators.contact.cones import Cone
+from vioc.dynamics.integrators.contact.laws import law_of
+from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
+from vioc.dynamics.lagrangian import OPTIONS
+
+OPEN = 1e3  # m/s or rad/s, which nothing closes with
+SLIP = 2  # tangential directions of a touch with friction
+
+
+class Geometry:
+    """The functions of a kind of touch.
+
+    Parameters
+    ----------
+    count : int
+        Bodies.
+    gap : callable
+        (poses as (x, R).., twists as (v, w).., data) -> phi, slip velocity (two scalars, one of a joint that
+        rubs, or none); phi is infinite where friction has no gap.
+    size : int
+        Numbers of its data; Coulomb's coefficient follows them where there is friction, or the most that it
+        may be.
+    smoothing : float
+        m^2/s^2, of `MaximalVI`.
+    """
+
+    def __init__(self, count: int, gap: Callable, size: int, cone: Cone, smoothing: float):
+        self.count, self.cone, self.law = count, cone, law_of(cone)
+        Z = [ca.SX.sym("Z", POSE) for _ in range(count)]
+        V = [ca.SX.sym("V", TWIST) for _ in range(count)]
+        data = ca.SX.sym("data", size + cone.friction)
+        phi, slip = gap([*map(unpack_pose, Z)], [*map(unpack_twist, V)], ca.vertsplit(data))
+        slip = ca.vertcat(*slip) if cone.friction else ca.SX(0, 1)
+        self.rows = int(cone.gap) + slip.numel()
+        rates = [ca.vertcat(*pose_rates(z, v)) for z, v in zip(Z, V, strict=True)]
+        varied = [ca.jacobian(phi, z) @ ca.jacobian(r, v) for z, r, v in zip(Z, rates, V, strict=True)]
+        turned = [ca.jacobian(slip, v) for v in V]
+        self.gap = ca.Function("gap", [*Z, data], [ca.SX(phi)], OPTIONS)
+        normals = varied if cone.gap else [ca.SX(0, TWIST)] * count
+        held = [ca.densify(ca.vertcat(n, t)) for n, t in zip(normals, turned, strict=True)]
+        self.held = ca.Function("held", [*Z, data], held, OPTIONS)
+        T, dt = [ca.SX.sym("T", 3, 3) for _ in range(count)], ca.SX.sym("dt")
+        H = [ca.densify(ca.horzcat(n[:3], n[3:] @ t / dt)) for n, t in zip(varied, T, strict=True)]
+        self.landed = ca.Function("landed", [*Z, *T, dt, data], [phi / dt, *H], OPTIONS)
+        *numbers, most = ca.vertsplit(data) if cone.friction else [ca.SX(0, 1)]
+        self.loaded = ca.Function("loaded", [data, dt], [ca.vertcat(*numbers, 0.5 * dt * most)])
+        level = opened(phi / dt, smoothing) if cone.gap else phi
+        self.level = ca.Function("level", [*Z, dt, data], [level, *map(ca.densify, varied)], OPTIONS)
+        N = [ca.SX.sym("N", 1, TWIST) for _ in range(count)]
+        a = ca.SX.sym("level")
+        speed = sum((n @ v for n, v in zip(N, V, strict=True)), a)
+        self.closing = ca.Function("closing", [a, *N, *V], [speed], OPTIONS)
+
+    def lawful(self, J: list, a: Any, V: list, p: Any, kappa: Any, data: Any) -> tuple[list, Any]:
+        """Impulses on the bodies and the equations of the multipliers p: for derivatives."""
+        law = self.cone.law(p, self._speeds(J, a, V), kappa, self._mu(data))
+        return [j.T @ p[: j.shape[0]] for j in J], law
+
+    def relaxed(
+        self, J: list, a: Any, V: list, y: Any, kappa: Any, data: Any, share: Any
+    ) -> tuple[list, Any]:
+        """The same of all variables of `laws`; a is that share of the gap's velocity."""
+        push = self.law.impulse(y, self._mu(data))
+        law = self.law.equations(y, self._speeds(J, a, V), kappa, self._mu(data), share)
+        return [j.T @ push for j in J], law
+
+    def multipliers(self, y: Any, data: Any) -> Any:
+        """Those of the touch, of variables of `laws`."""
+        return self.law.multipliers(y, self._mu(data))
+
+    def started(self, J: list, a: Any, V: list, speed: Any, kappa: Any, data: Any, share: Any) -> Any:
+        """Variables of `laws` within their bounds."""
+        return self.law.start(self._speeds(J, a, V), speed, kappa, self._mu(data), share)
+
+    def held_by(self, J: list, a: Any, V: list, kappa: Any, data: Any) -> Any:
+        """The multipliers that the laws have at these speeds."""
+        return self.cone.lawful(self._speeds(J, a, V), kappa, self._mu(data))
+
+    # -- what the interior point needs, condensed onto the bodies ----------------------------------
+
+    def _arguments(self) -> tuple[list, list, Any, list, Any, Any, Any]:
+        J, H = ([ca.SX.sym(n, r, TWIST) for _ in range(self.count)] for n, r in (("J", self.rows), ("H", 1)))
+        V = [ca.SX.sym("V", TWIST) for _ in range(self.count)]
+        data = ca.SX.sym("data", self.held.size1_in(self.count))
+        return J, H, ca.SX.sym("a"), V, ca.SX.sym("y", self.cone.size), ca.SX.sym("goal", 2), data
+
+    def _speeds(self, J: list, a: Any, V: list) -> Any:
+        """The gap's and the slip's velocity (rows,); the slip's alone without a gap."""
+        lead = int(self.cone.gap)
+        slip = sum((j[lead:, :] @ v for j, v in zip(J, V, strict=True)), ca.SX(self.rows - lead, 1))
+        return ca.vertcat(*[a] * lead, slip)
+
+    def _mu(self, data: Any) -> Any:
+        return data[-1] if self.cone.friction else None
+
+    def _law(self) -> tuple[list, list, list, Any, Any]:
+        """Arguments; J; K; dy for a change dw of the speeds; dw."""
+        J, H, a, V, y, goal, data = self._arguments()
+        dw, K = ca.SX.sym("dw", self.rows), J
+        if self.cone.gap:
+            K = [ca.vertcat(h, j[1:, :]) for j, h in zip(J, H, strict=True)]
+        dy = self.cone.direction(y, self._speeds(J, a, V), dw, goal[0], self._mu(data), goal[1])
+        return [*J, *H, a, *V, y, goal, data], J, K, dy, dw
+
+    @cached_property
+    def condensed(self) -> ca.Function:
+        """(J.., H.., a, V.., y, goal, data) -> by body: J' c; J_i' S K_j for each i, each j."""
+        args, J, K, dy, dw = self._law()
+        y = args[-3]
+        change = ca.jacobian(self.cone.impulse(y), y) @ dy  # c - S dw
+        constant, S = ca.substitute(change, dw, ca.SX.zeros(dw.numel())), -ca.jacobian(change, dw)
+        outputs = [j.T @ constant for j in J]
+        outputs += [ca.densify(j.T @ S @ k) for j in J for k in K]
+        return ca.Function("condensed", args, outputs, OPTIONS)
+
+    @cached_property
+    def expanded(self) -> ca.Function:
+        """(J.., H.., a, V.., y, goal, data, dV..) -> dy."""
+        args, _, K, dy, dw = self._law()
+        dV = [ca.SX.sym("dV", TWIST) for _ in range(self.count)]
+        change = sum((k @ d for k, d in zip(K, dV, strict=True)), ca.SX(dw.numel(), 1))
+        dy = ca.densify(ca.substitute(dy, dw, change))
+        return ca.Function("expanded", [*args, *dV], [dy], OPTIONS)
+
+    @cached_property
+    def pushed(self) -> ca.Function:
+        """(J.., a, V.., y, goal, data) -> impulses by body.., residuals (speeds), products, multipliers."""
+        J, _, a, V, y, goal, data = self._arguments()
+        p = self.cone.impulse(y)
+        outputs = [
+            *(j.T @ p for j in J),
+            self.cone.mismatch(y, self._speeds(J, a, V), self._mu(data), goal[1]),
+            self.cone.products(y),
+            self.cone.multipliers(y),
+        ]
+        return ca.Function("pushed", [*J, a, *V, y, goal, data], [ca.densify(o) for o in outputs], OPTIONS)
+
+    @cached_property
+    def begun(self) -> ca.Function:
+        """(J.., a, V.., speed, goal, data) -> y inside the cones, near the central path."""
+        J, _, a, V, _, goal, data = self._arguments()
+        speed = ca.SX.sym("speed")
+        y = self.cone.begin(self._speeds(J, a, V), speed, goal[0], self._mu(data))
+        return ca.Function("begun", [*J, a, *V, speed, goal, data], [ca.densify(y)], OPTIONS)
+
+
+def opened(s: Any, smoothing: Any) -> Any:
+    """The speed at which an arrival may close a gap that is s = phi/dt wide.
+
+    At rest the first term alone balances what holds; the second opens gaps that nothing holds.
+    """
+    wide = s * (s * s / smoothing) ** 2
+    return s + wide / (1 + wide / OPEN)
+
+
+def opened_share(s: Any, closing: Any, smoothing: Any) -> tuple[Any, Any]:
+    """A share c of `opened` plus the speed of closing, and c, that stay of the size of s and 1."""
+    wide = s * (s * s / smoothing) ** 2
+    near = 1 / (1 + wide)
+    share = near + (1 - near) / OPEN
+    return share * (s + closing) + (1 - near), share
