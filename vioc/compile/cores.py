@@ -30,13 +30,16 @@ def workers() -> int:
 
 def shares(n: int, least: int) -> list[slice]:
     """Rows 0 ... n - 1 in equal pieces, one for each thread, or fewer that none is shorter than `least`."""
-    count = max(1, min(workers(), n // least))
+    count = n // least
+    count = min(workers(), count) if count > 1 else 1
     ends = [n * i // count for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(ends)]
 
 
 def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | None = None) -> Iterable[Any]:
     """``work`` of every piece, in order; the first exception is raised."""
+    if len(pieces) <= 1:
+        return map(work, pieces)
     count = min(workers() if count is None else count, len(pieces))
     if count <= 1:
         return map(work, pieces)

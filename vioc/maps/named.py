@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -263,6 +264,8 @@ class Named:
     def lengths(self, dt: Any, steps: int) -> np.ndarray:
         """`dt` as the lengths (N,) of steps: given so, or one for all, or None for the map's own."""
         value = self.dt if dt is None else dt
+        if isinstance(value, float) and 0 < value < math.inf:
+            return np.full(steps, value)  # what most calls give
         if isinstance(value, (str, bytes, bool)):
             raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
         try:
