@@ -6,9 +6,11 @@ import casadi as ca
 import numpy as np
 import pytest
 
+from vioc.compile.arrays import on_arrays
 from vioc.compile.compiler import find_compiler
 from vioc.compile.lanes import laned, prelude
 from vioc.compile.libraries import load_library
+from vioc.errors import ModelError
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 CALL = """
@@ -36,8 +38,8 @@ def evaluated(f, rows, lanes):
     return found
 
 
-@pytest.mark.parametrize("lanes", [2, 4, 8])
-def test_values_are_those_of_the_virtual_machine(lanes):
+def operations():
+    """Every operation of three numbers: a function, and how many of its results are exact."""
     x = ca.SX.sym("x", 3)
     a, b, c = ca.vertsplit(x)
     exact = [a + b, a - b, a * b, a / b, -a, a**2, 2 * a, 1 / c, ca.sqrt(c), a * 0.3, ca.SX(2.5)]
@@ -60,12 +62,34 @@ def test_values_are_those_of_the_virtual_machine(lanes):
         ca.tanh(a),
         ca.sin(a + b),
     ]
-    f = ca.Function("f", [x], [ca.vertcat(*exact, *near)])
+    return ca.Function("f", [x], [ca.vertcat(*exact, *near)]), len(exact)
+
+
+def check_values(f, exact, rows, found):
+    truth = np.array(f.map(len(rows))(rows.T)).T
+    assert (found[:, :exact] == truth[:, :exact]).all()
+    assert found[:, exact:] == pytest.approx(truth[:, exact:], rel=1e-14)
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+def test_values_are_those_of_the_virtual_machine(lanes):
+    f, exact = operations()
     rows = np.random.default_rng(1).uniform(0.1, 3.0, (lanes * 5, 3)) * [-1, 1, 1]
-    found, truth = evaluated(f, rows, lanes), np.array(f.map(len(rows))(rows.T)).T
-    assert (found[:, : len(exact)] == truth[:, : len(exact)]).all()
-    rest = slice(len(exact), None)
-    assert found[:, rest] == pytest.approx(truth[:, rest], rel=1e-14)
+    check_values(f, exact, rows, evaluated(f, rows, lanes))
+
+
+def test_so_are_values_on_arrays():
+    f, exact = operations()
+    rows = np.random.default_rng(1).uniform(0.1, 3.0, (20, 3)) * [-1, 1, 1]
+    check_values(f, exact, rows, on_arrays(f, np)(rows.T)[0].T)
+    a, b = ca.SX.sym("a", 2), ca.SX.sym("b")
+    pair = ca.Function("f", [a, b], [a * b, ca.SX(0, 1), ca.SX(1, 1) + 3.0])  # samples are broadcast
+    product, none, constant = on_arrays(pair, np)(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[2.0]]))
+    assert (product == [[2, 4], [6, 8]]).all() and none.shape == (0, 2) and (constant == 3).all()
+    with pytest.raises(ModelError, match="has no form on arrays"):
+        on_arrays(ca.Function("f", [b], [ca.erf(b)]), np)
+    with pytest.raises(ModelError, match="expected a function of SX"):
+        on_arrays(f.map(2), np)
 
 
 def test_sine_and_cosine_are_within_an_ulp_at_any_size():

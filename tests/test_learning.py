@@ -335,3 +335,64 @@ def test_a_step_without_solution_ends_the_episode_and_says_why(environments):
     x, reward, terminated, truncated, info = env.step([1e200])
     assert terminated and not truncated and reward == -7.0 and np.isfinite(x).all()
     assert "step 0" in info["error"]
+
+
+def carried_chain():
+    """The closed chain on a base that an input moves, with a mass for a parameter."""
+    chain = vioc.models.load("closed_chain")
+    body = vioc.ry("hang", mass=Mass(P("m", 0.4), (0.01, 0.01, 0.01), (0, 0, -0.3)))
+    frames = vioc.tx(vioc.K("base"))[body]
+    force = JointForce("hang", "hang")
+    return chain, System(frames, Gravity(0, 0, -9.81), force, vioc.JointDamping("hang", 0.1), name="hanging")
+
+
+@pytest.mark.parametrize("kind", ["tree", "loop", "moved base"])
+@pytest.mark.parametrize("place", ["cpu", pytest.param("gpu", marks=pytest.mark.device)])
+def test_rollouts_of_jax_are_those_of_the_map(kind, place):
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    from vioc.learning.jax import rollouts
+
+    try:
+        device = jax.devices(place)[0]
+    except RuntimeError:
+        pytest.skip(f"JAX has no {place} here")
+    rng, (chain, hanging), theta = np.random.default_rng(0), carried_chain(), None
+    if kind == "tree":
+        f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), DT)
+        x0 = f.initial_state([0.8, 0.1, -0.2]) + 0.1 * rng.standard_normal((5, f.nx))
+    elif kind == "loop":
+        f = vioc.MidpointVI(chain, DT)
+        x0 = np.tile(closed_chain()[1], (5, 1))
+    else:
+        f, theta = vioc.MidpointVI(hanging, DT), rng.uniform(0.3, 0.6, (5, 1))
+        x0 = np.array([f.initial_state({"hang": a, "base": 0.1}) for a in rng.uniform(-1, 1, 5)])
+    U = 0.2 * rng.standard_normal((5, 20, f.nu))
+    if kind == "moved base":
+        U[..., -1] = 0.1 + 0.05 * np.arange(1, 21) * DT
+    with jax.default_device(device):
+        found = np.array(rollouts(f)(x0, U, theta, k0=3))
+    given = {} if theta is None else {"parameters": {"m": theta[:, 0]}}
+    truth = f.rollouts(x0, U, k0=3, **given).x
+    # steps to the solver's tolerance; motions of 0.2 s amplify no error a hundredfold
+    assert np.abs(found - truth).max() <= 100 * 20 * f.tolerance
+
+
+def test_rollouts_of_jax_say_what_they_cannot_do():
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    from vioc.learning.jax import rollouts
+
+    f = vioc.MidpointVI(vioc.models.load("pendulum"), DT)
+    run = rollouts(f)
+    x0, U = np.array([[0.1, 0.0], [1e200, 1e305]]), np.zeros((2, 3, 1))
+    X = np.array(run(x0, U))
+    assert np.isfinite(X[0]).all() and np.isnan(X[1, 1:]).all()  # what has no solution is no number
+    with pytest.raises(ValueError, match=r"x0: expected shape \(samples, 2\), got \(2,\)"):
+        run(x0[0], U)
+    with pytest.raises(ValueError, match=r"U: expected shape \(2, steps, 1\), got \(3, 1\)"):
+        run(x0, U[0])
+    with pytest.raises(ValueError, match=r"theta: expected shape"):
+        run(x0, U, np.zeros((3, 1)))
+    with pytest.raises(ValueError, match="expected a MidpointVI or a DiscreteLagrangianVI, got GalerkinVI"):
+        rollouts(vioc.GalerkinVI(vioc.models.load("pendulum"), DT))

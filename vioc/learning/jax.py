@@ -3,6 +3,8 @@
     step = vioc.learning.jax.step(f)
     x_next = step(x, u)                      # (nx,), under jit, vmap, grad, jacfwd, hessian, lax.scan
 
+    many = vioc.learning.jax.rollouts(f)     # motions of many samples as operations of JAX, on a GPU too
+
 Double precision: ``jax.config.update("jax_enable_x64", True)`` first.
 """
 
@@ -23,6 +25,8 @@ try:
 except ImportError:
     raise ImportError("this needs JAX: pip install 'vioc[jax]'") from None
 
+from vioc.compile.arrays import on_arrays
+from vioc.dynamics.integrators.chord import ITERATIONS, ChordMap
 from vioc.learning.solved import autonomous, check_framework_map, solve
 from vioc.maps.protocol import OneStepMap
 
@@ -58,8 +62,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     solution raises in JAX what the map raises, with its text.
     """
     check_framework_map(f)
-    if not jax.config.jax_enable_x64:
-        raise RuntimeError('steps are in double precision: jax.config.update("jax_enable_x64", True) first')
+    _check_precision()
     nx, nu, np_, host = f.nx, f.nu, len(f.parameters), _Host(f, autonomous(f))
 
     def call(x: Any, u: Any, theta: Any = None, k: Any = 0) -> Any:
@@ -79,6 +82,93 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
         return (y[:nx], y[nx:]) if multipliers else y[:nx]
 
     return call
+
+
+def rollouts(f: ChordMap) -> Callable[..., Any]:
+    """Rollouts of many samples as a program of JAX's own operations, from the graph of the map's step.
+
+    Nothing calls back: it runs where JAX's arrays are, a GPU too, and under ``jax.jit``. To differentiate,
+    take `step`.
+
+    Parameters
+    ----------
+    f : MidpointVI or DiscreteLagrangianVI
+        Built once: XLA takes seconds to a minute for ten links.
+
+    Returns
+    -------
+    callable
+        (x0 (B, nx), U (B, N, nu), theta=None (np,) or (B, np), k0=0) -> X (B, N + 1, nx), compiled. From a
+        step on that the solver does not solve, to the map's `tolerance`, a sample is NaN: steps are not taken
+        in parts as by the map's own `rollouts`, whose numbers the others have to the solver's tolerance.
+
+    Raises
+    ------
+    RuntimeError
+        Without JAX's double precision.
+    ValueError
+        Of maps that have no such functions, and of shapes.
+    ModelError
+        Where a force or potential holds an operation that has no form on arrays.
+    """
+    _check_precision()
+    if not isinstance(f, ChordMap):
+        raise ValueError(f"f: expected a MidpointVI or a DiscreteLagrangianVI, got {type(f).__name__}")
+    made = f.step_functions
+    begin, seed, factorize, iterate, check = (on_arrays(function, jnp) for function in made[:-1])
+    nx, nu, nd, h, own = f.nx, f.nu, f.nd, jnp.full((1, 1), f.dt), f.theta
+
+    def advanced(carry: Any, given: tuple[Any, Any], theta: Any) -> tuple[Any, Any]:
+        t, u = given
+        x, guess = carry[:nx], seed(carry)[0]
+        context = x, guess, u, jnp.full((1, 1), t), h, theta
+        y, w, singular = factorize(*context)
+        none = jnp.zeros_like(y), x, jnp.full_like(singular, jnp.inf)
+
+        def goes(state: Any) -> Any:
+            count, _, going, _ = state
+            return (count < ITERATIONS) & going.any()
+
+        def again(state: Any) -> Any:
+            count, y, going, (g, _, _) = state
+            y = jnp.where(going, y - g, y)
+            g, x_next, _, error = iterate(y, *context, w)
+            return count + 1, y, going & (jnp.abs(g).max(0) > made.converged), (g, x_next, error)
+
+        begun = 0, y, jnp.ones(y.shape[1:], bool), none
+        *_, (_, x_next, error) = jax.lax.while_loop(goes, again, begun)
+        error = (error + singular + check(x_next[: f.nq], theta)[0])[0]
+        x_next = jnp.where(error <= f.tolerance, x_next, jnp.nan)  # false of what is not a number
+        after = jnp.concatenate([x_next, x[:nd], carry[nx : nx + (f.past - 1) * nd]])
+        return after, x_next
+
+    @jax.jit
+    def program(x0: Any, U: Any, theta: Any, k0: Any) -> Any:
+        x0, theta = x0.T, theta.T
+        carry = begin(x0, h, theta)[0]
+        t = f.dt * (k0 + jnp.arange(U.shape[1]))
+        _, X = jax.lax.scan(partial(advanced, theta=theta), carry, (t, U.transpose(1, 2, 0)))
+        return jnp.concatenate([x0[None], X]).transpose(2, 0, 1)
+
+    def call(x0: Any, U: Any, theta: Any = None, k0: Any = 0) -> Any:
+        x0, U = jnp.asarray(x0, float), jnp.asarray(U, float)
+        if x0.ndim != 2 or x0.shape[1] != nx:
+            raise ValueError(f"x0: expected shape (samples, {nx}), got {x0.shape}")
+        if U.ndim != 3 or (U.shape[0], U.shape[2]) != (len(x0), nu):
+            raise ValueError(f"U: expected shape ({len(x0)}, steps, {nu}), got {U.shape}")
+        given = jnp.atleast_2d(jnp.asarray(own if theta is None else theta, float))
+        if given.shape not in ((1, len(own)), (len(x0), len(own))):
+            raise ValueError(
+                f"theta: expected shape ({len(own)},) or ({len(x0)}, {len(own)}), got {given.shape}"
+            )
+        return program(x0, U, given, k0)
+
+    return call
+
+
+def _check_precision() -> None:
+    if not jax.config.jax_enable_x64:
+        raise RuntimeError('steps are in double precision: jax.config.update("jax_enable_x64", True) first')
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import casadi as ca
 
@@ -45,6 +45,30 @@ class ChordParts(StepParts):
     impulse: ca.SX
 
 
+class StepFunctions(NamedTuple):
+    """A step in functions of SX.
+
+    Attributes
+    ----------
+    begin : (x, dt, parameters) -> carry
+        Of a first step.
+    seed : carry -> seed
+    factorize : (x, seed, u, t, dt, parameters) -> y, factors, whether singular
+    iterate : (y, x, seed, u, t, dt, parameters, factors) -> g, x_next, multipliers, |g|
+        For y = y - g until no entry of g is above `converged`.
+    check : (q_next, parameters) -> error
+        What is added to |g|.
+    converged : float
+    """
+
+    begin: ca.Function
+    seed: ca.Function
+    factorize: ca.Function
+    iterate: ca.Function
+    check: ca.Function
+    converged: float
+
+
 class ChordMap(VariationalMap):
     """A variational rule whose unknown is q_k+1, with the kernel that this module makes of its `parts`."""
 
@@ -52,6 +76,11 @@ class ChordMap(VariationalMap):
 
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts: ...
+
+    @shared
+    def step_functions(self) -> StepFunctions:
+        """A step in functions of SX."""
+        return step_functions(self)
 
     @shared
     def solved_step(self) -> ca.Function:
@@ -180,20 +209,37 @@ def _extrapolation(f: ChordMap) -> ca.Function:
     )
 
 
-def lanes(f: ChordMap, articulated: bool, check: ca.Function, doubt: float) -> str | None:
+def step_functions(f: ChordMap, articulated: bool = False, check: ca.Function | None = None) -> StepFunctions:
+    """What `extrapolated_step` is made of, of SX alone, for machines that take many samples at once.
+
+    `check` (q_k+1, parameters) -> what is added to the error.
+    """
+    x, theta, dt = f.symbols.x, f.symbols.parameters, ca.SX.sym("dt")
+    v = vec.column(f.quantity(f"v.{name}") for name in f.system.dynamic)
+    past = [part(x, 0, f.nd) - i * dt * v for i in range(1, f.past + 1)]
+    factorize, iterate = _chord(f, articulated)
+    return StepFunctions(
+        ca.Function("begin", [x, dt, theta], [ca.vertcat(x, *past)], OPTIONS),
+        _extrapolation(f),
+        factorize,
+        iterate,
+        check or ca.Function("check", [part(x, 0, f.nq), theta], [ca.SX(0)], OPTIONS),
+        _converged(f.nd),
+    )
+
+
+def lanes(f: ChordMap, functions: StepFunctions, doubt: float) -> str | None:
     """C of `extrapolated_step` of many samples side by side (chord.c); None where it has no such form.
 
-    `check` (q_k+1, parameters) -> what is added to the error; a step is looked at if its end is more than
-    `doubt` off where the step before would have led.
+    A step is looked at if its end is more than `doubt` off where the step before would have led.
     """
-    factorize, iterate = _chord(f, articulated)
-    nx, nd, past = f.nx, f.nd, len(EXTRAPOLATION) - 1
-    functions = {"seed": _extrapolation(f), "factorize": factorize, "iterate": iterate, "check": check}
+    nd, past = f.nd, f.past
+    _, seed, factorize, iterate, check, converged = functions
     return source(
-        functions,
+        {"seed": seed, "factorize": factorize, "iterate": iterate, "check": check},
         Path(__file__).with_name("chord.c").read_text("utf-8"),
-        **dict(NC=nx + past * nd, NX=nx, NU=f.nu, NP=len(f.parameters), NM=f.nm, ND=nd, PAST=past),
-        **dict(NWORK=3 * nd + factorize.numel_out(1), MOST=ITERATIONS, CONVERGED=_converged(nd), DOUBT=doubt),
+        **dict(NC=f.nx + past * nd, NX=f.nx, NU=f.nu, NP=len(f.parameters), NM=f.nm, ND=nd, PAST=past),
+        **dict(NWORK=3 * nd + factorize.numel_out(1), MOST=ITERATIONS, CONVERGED=converged, DOUBT=doubt),
     )
 
 

@@ -146,8 +146,7 @@ class DiscreteLagrangianVI(ChordMap):
         return self._slots(q0, q1, u, t, dt, theta)[2]
 
     def _lanes(self) -> str | None:
-        x, theta = self.symbols.x, self.symbols.parameters
-        return lanes(self, False, ca.Function("check", [x[: self.nq], theta], [ca.SX(0)]), 1e300)
+        return lanes(self, self.step_functions, 1e300)
 
     @shared
     def _derivatives(self) -> StepDerivatives:

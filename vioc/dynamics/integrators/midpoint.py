@@ -20,7 +20,14 @@ from vioc.checks import as_names
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.chord import ChordMap, ChordParts, lanes, solved_step
+from vioc.dynamics.integrators.chord import (
+    ChordMap,
+    ChordParts,
+    StepFunctions,
+    lanes,
+    solved_step,
+    step_functions,
+)
 from vioc.dynamics.integrators.conditions import warn_singular
 from vioc.dynamics.integrators.divisible import TURNED
 from vioc.dynamics.integrators.structured import StructuredLinearization
@@ -209,10 +216,12 @@ class MidpointVI(ChordMap):
         kept = ca.fabs(h) <= FOLLOWS * (ca.fabs(Dh) @ (1 + ca.fabs(q)))
         return ca.Function("contradiction", [q, theta], [ca.if_else(ca.sum1(kept) == len(at), 0.0, ca.inf)])
 
+    @shared
+    def step_functions(self) -> StepFunctions:
+        return step_functions(self, self._articulated, self._contradiction if self.redundant else None)
+
     def _lanes(self) -> str | None:
-        q, theta = self.symbols.x[: self.nq], self.symbols.parameters
-        off = self._contradiction(q, theta) if self.redundant else ca.SX(0)
-        return lanes(self, self._articulated, ca.Function("check", [q, theta], [off]), TURNED)
+        return lanes(self, self.step_functions, TURNED)
 
     @property
     def kernel(self) -> Kernel | None:
