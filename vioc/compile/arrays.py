@@ -1,4 +1,4 @@
-"""Functions of scalars on arrays: each scalar is an array of any library that numpy's functions are written in.
+"""Functions of scalars on arrays: each scalar is an array of a library with the functions of numpy.
 
 What `lanes.py` writes in C for one processor runs so wherever the library's arrays are, a GPU too.
 """
