@@ -142,13 +142,14 @@ def rollouts(f: ChordMap) -> Callable[..., Any]:
         after = jnp.concatenate([x_next, x[:nd], carry[nx : nx + (f.past - 1) * nd]])
         return after, x_next
 
-    @jax.jit
-    def program(x0: Any, U: Any, theta: Any, k0: Any) -> Any:
+    def rolled(x0: Any, U: Any, theta: Any, k0: Any) -> Any:
         x0, theta = x0.T, theta.T
         carry = begin(x0, h, theta)[0]
         t = f.dt * (k0 + jnp.arange(U.shape[1]))
         _, X = jax.lax.scan(partial(advanced, theta=theta), carry, (t, U.transpose(1, 2, 0)))
         return jnp.concatenate([x0[None], X]).transpose(2, 0, 1)
+
+    program = jax.jit(rolled)
 
     def call(x0: Any, U: Any, theta: Any = None, k0: Any = 0) -> Any:
         x0, U = jnp.asarray(x0, float), jnp.asarray(U, float)
