@@ -16,6 +16,7 @@ from vioc.components import (
     Propeller,
     TableSpring,
     TableStrut,
+    TendonForce,
     capstan_rope,
     motor,
 )
@@ -31,6 +32,24 @@ def force(system, q, v, u=()):
     g = lag.graph
     total = ca.Function("F", [g.q_vector, g.v_vector, g.u_vector], [lag.F - lag.potential_gradient])
     return np.array(total(q, v, ca.DM(list(u))))[:, 0]
+
+
+def test_a_tendon_pulls_at_all_its_joints():
+    pair = vioc.System(vioc.tx("a", mass=1.0), vioc.ry("b", mass=(1.0, 0.1, 0.2, 0.1)))
+    system = vioc.System(*pair.frames, TendonForce(("a", "b"), (0.5, vioc.P("c", -0.2)), "pull"))
+    a, b = vioc.Continuous(system).forward([0, 0], [0, 0], [3.0]).accelerations
+    assert (a, b) == (pytest.approx(1.5), pytest.approx(-0.6 / 0.2))
+    assert vioc.Continuous(system, c=0.4).forward([0, 0], [0, 0], [3.0]).accelerations[1] > 0
+    assert vioc.read_text(vioc.write_text(system)) == system
+    for wrong, message in (
+        (dict(variables=("a", "a"), coefficients=(1, 2)), "each once"),
+        (dict(variables=(), coefficients=(1,)), "each once"),
+        (dict(variables=("a", "b"), coefficients=(1,)), "expected 2 coefficients"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            TendonForce(**wrong, input="pull")
+    with pytest.raises(ModelError, match="'nothing'"):
+        vioc.System(*pair.frames, TendonForce(("a", "nothing"), (1, 2), "pull"))
 
 
 def test_a_motor_spins_up_with_its_time_constant():

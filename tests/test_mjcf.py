@@ -59,7 +59,7 @@ def test_springs_dampers_actuators_push_alike(twin):
     m.tendon_stiffness[1] = 0
     for _ in range(3):
         q, v = rng.uniform(-1, 1, 14), rng.normal(size=14)
-        u = rng.uniform(0, 0.6, 4)
+        u = rng.uniform(0, 0.6, 5)
         controls = dict(zip(twin.system.inputs, u, strict=True))
         theirs = twin.at(q, v, controls)[2]
         ours = np.array(twin.numbers(q, v, u, 0, [])[2])[:, 0]
@@ -70,14 +70,14 @@ def test_constraints_are_equalities(twin):
     """h of pin and gear is MuJoCo's residual; where it is zero for the weld, so is MuJoCo's."""
     rng, names = np.random.default_rng(2), twin.system.constraint_names
     q, v = rng.uniform(-1, 1, 14), np.zeros(14)
-    h = dict(zip(names, np.array(twin.numbers(q, v, np.zeros(4), 0, [])[3])[:, 0], strict=True))
+    h = dict(zip(names, np.array(twin.numbers(q, v, np.zeros(5), 0, [])[3])[:, 0], strict=True))
     twin.at(q, v)
     residual = twin.data.efc_pos[:10]  # pin, glue and gear
     np.testing.assert_allclose([h[f"pin-{axis}"] for axis in "xyz"], residual[:3], atol=1e-14)
     assert h["gear"] == pytest.approx(residual[9], abs=1e-14)
     home = np.zeros(14)
     home[[0, 1]], home[names_of(twin, "root_x", "root_z")] = (0.3, np.radians(20)), (2, 1)
-    h = np.array(twin.numbers(home, v, np.zeros(4), 0, [])[3])[:9, 0]  # MuJoCo closes them as they are drawn
+    h = np.array(twin.numbers(home, v, np.zeros(5), 0, [])[3])[:9, 0]  # MuJoCo closes them as they are drawn
     np.testing.assert_allclose(h, 0, atol=1e-14)
 
 
@@ -87,9 +87,11 @@ def test_what_is_not_supported_is_listed():
     listed = {(u.what, u.where) for u in robot.unsupported}
     assert ("frictionloss", "joint 'slide'") in listed and ("<key>", "keyframe 'home'") in listed
     assert ("density of the medium", "option") in listed and ("<sensor>", "sensor 'angle'") in listed
-    for name in ("both", "slow"):
-        assert ("an actuator that is not a gain on a joint or a site", f"actuator {name!r}") in listed
-    assert len(listed) == len(robot.unsupported) == 11
+    assert (
+        "an actuator that is not a gain on a joint, a site or a fixed tendon",
+        "actuator 'slow'",
+    ) in listed
+    assert len(listed) == len(robot.unsupported) == 10
     assert robot.bounds()["u.thrust"] == (0, 9) and robot.bounds()["u.torque"] == (-2, 2)
     assert robot.limits["slide"].upper == 2 and robot.limits["roll"].effort == 7
     kinds = {s.kind for s in robot.collisions}
@@ -136,6 +138,31 @@ def test_actuators_on_a_tendon_of_one_joint_push_alike(tmp_path):
         data.qpos[:], data.qvel[:], data.ctrl[:] = q, v, u
         mujoco.mj_forward(model, data)
         np.testing.assert_allclose(ours.forward(q, v, u).accelerations, data.qacc_smooth, rtol=1e-12)
+
+
+def test_a_tendon_over_several_joints_pulls_alike(tmp_path):
+    path = tmp_path / "finger.xml"
+    path.write_text("""<mujoco><option gravity="0 0 -9.81"/><worldbody><body><joint name="q" axis="0 1 0"/>
+    <geom size=".1" pos=".1 0 0"/><body pos=".3 0 0"><joint name="r" axis="0 1 0"/>
+    <geom size=".1" pos=".2 0 0"/><body pos=".3 0 0"><joint name="s" type="slide" axis="1 0 0"/>
+    <geom size=".05" pos=".1 0 0"/></body></body></body></worldbody>
+    <tendon><fixed name="flexor"><joint joint="q" coef="0.02"/><joint joint="r" coef="-0.015"/>
+    <joint joint="s" coef="0.4"/></fixed></tendon><actuator>
+    <motor name="pull" tendon="flexor" gear="3" ctrlrange="-2 1" ctrllimited="true"/>
+    <general name="again" tendon="flexor" gainprm="5"/></actuator></mujoco>""")
+    mujoco = pytest.importorskip("mujoco")
+    robot = read_mjcf(path)
+    assert not robot.unsupported and robot.system.inputs == ("pull", "again")
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data, ours = mujoco.MjData(model), vioc.Continuous(robot.system)
+    q, v = np.array([0.3, -0.5, 0.1]), np.array([0.2, 0.9, -0.4])
+    for u in ([0.7, 0.4], [-1.5, -0.6]):
+        data.qpos[:], data.qvel[:], data.ctrl[:] = q, v, u
+        mujoco.mj_forward(model, data)
+        free = ours.forward(q, v, np.zeros(2)).accelerations
+        push = ours.inverse(q, v, ours.forward(q, v, u).accelerations) - ours.inverse(q, v, free)
+        np.testing.assert_allclose(push, data.qfrc_actuator, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(ours.forward(q, v, u).accelerations, data.qacc_smooth, rtol=1e-11)
 
 
 @pytest.mark.filterwarnings("ignore::vioc.errors.RobotWarning")

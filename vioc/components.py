@@ -1,7 +1,7 @@
 """Components of a `System` beyond the everyday ones, which `vioc` itself has."""
 
 from vioc.dynamics.terms.capstan import CapstanFriction, DrumRope, capstan_rope
-from vioc.dynamics.terms.drives import Motor, Propeller, motor
+from vioc.dynamics.terms.drives import Motor, Propeller, TendonForce, motor
 from vioc.dynamics.terms.dry import DryFriction, FloorFriction
 from vioc.dynamics.terms.friction import JointFriction
 from vioc.dynamics.terms.nonholonomic import NonholonomicConstraint, Rolling, Skate, wheel
@@ -27,6 +27,7 @@ __all__ = [
     "Skate",
     "TableSpring",
     "TableStrut",
+    "TendonForce",
     "cam",
     "capstan_rope",
     "motor",

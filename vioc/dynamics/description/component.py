@@ -34,6 +34,11 @@ def variable() -> Any:
     return field(metadata={"kind": "variable"})
 
 
+def variables() -> Any:
+    """A tuple of names of configuration variables, each once."""
+    return field(metadata={"kind": "variables"})
+
+
 def number(
     default: Any = dataclasses.MISSING, *, minimum: float | None = None, positive: str | None = None
 ) -> Any:
@@ -182,7 +187,7 @@ class Component:
         return frames + tuple(f for f in self._of_kind("axes") if f not in frames)
 
     def variable_names(self) -> tuple[str, ...]:
-        return tuple(self._of_kind("variable"))
+        return (*self._of_kind("variable"), *(name for names in self._of_kind("variables") for name in names))
 
     def own_variables(self) -> tuple[Variable, ...]:
         """Variables that this component brings with it (a prescribed length)."""
@@ -228,6 +233,11 @@ def _checked(value: Any, kind: str | None, metadata: Any, what: str) -> Any:
     elif kind == "handed_on":
         items = _tuple(value, what, "numbers, parameters and names")
         value = tuple(v if isinstance(v, str) else as_number(v, what) for v in items)
+    elif kind == "variables":
+        names = _tuple(value, what, "names of variables")
+        value = tuple(check_name(v.name if isinstance(v, Variable) else v, what) for v in names)
+        if not value or len(set(value)) < len(value):
+            raise ModelError(f"{what}: expected names of variables, each once, got {value!r}")
     elif kind == "inputs":
         value = tuple(check_name(v, what) for v in _tuple(value, what, "names"))
     elif kind == "choice" and value not in metadata["options"]:

@@ -150,9 +150,10 @@ class Model:
     # -- numbers ----------------------------------------------------------------------------------
 
     def disabled(self, flag: str) -> bool:
-        return bool(
-            self.compiled.opt.disableflags & int(getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
-        )
+        bits = self.mujoco.mjtDisableBit
+        if flag in ("SPRING", "DAMPER") and not hasattr(bits, f"mjDSBL_{flag}"):
+            flag = "PASSIVE"  # older ones have both in one
+        return bool(self.compiled.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}")))
 
     @property
     def gravity(self) -> Any:
@@ -196,6 +197,19 @@ class Model:
             return None
         at = int(m.tendon_adr[tendon])
         return at if int(m.wrap_type[at]) == mj.mjtWrap.mjWRAP_JOINT else None
+
+    def tendon(self, a: int) -> tuple[list[str], list[float]] | None:
+        """Variables of an actuator's fixed tendon over several joints, and their coefficients."""
+        m, mj, tendon = self.compiled, self.mujoco, int(self.compiled.actuator_trnid[a, 0])
+        if int(m.actuator_trntype[a]) != mj.mjtTrn.mjTRN_TENDON or int(m.tendon_num[tendon]) < 2:
+            return None
+        at = range(int(m.tendon_adr[tendon]), int(m.tendon_adr[tendon]) + int(m.tendon_num[tendon]))
+        if any(int(m.wrap_type[i]) != mj.mjtWrap.mjWRAP_JOINT for i in at):
+            return None
+        names = [self.single(int(m.wrap_objid[i])) for i in at]
+        if None in names or len(set(names)) < len(names):
+            return None
+        return [str(n) for n in names], [float(m.wrap_prm[i]) for i in at]
 
     def control_range(self, a: int) -> tuple[float, float]:
         """Of a control; what its force allows too, where that is proportional to it."""

@@ -9,6 +9,7 @@ import numpy as np
 from vioc.dynamics.formats.mjcf_model import BALL, FREE, Model
 from vioc.dynamics.formats.robot import cleaned
 from vioc.dynamics.terms.constraints import PointConstraint, StringConstraint, coincident
+from vioc.dynamics.terms.drives import TendonForce
 from vioc.dynamics.terms.forces import JointDamping, JointForce, LinearDamper
 from vioc.dynamics.terms.pairs import GearConstraint
 from vioc.dynamics.terms.potentials import Gravity, LinearSpring, MassGravity, TorsionalSpring
@@ -169,12 +170,17 @@ def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]
         variable = None if j is None else model.single(j)
         site = int(m.actuator_trntype[a]) == mj.mjtTrn.mjTRN_SITE and int(m.actuator_trnid[a, 1]) < 0
         static = int(m.actuator_dyntype[a]) == 0 and int(m.actuator_gaintype[a]) == 0
-        affine = int(m.actuator_biastype[a]) == 1
-        if not static or int(m.actuator_biastype[a]) > 1 or not (variable or (site and not affine)):
-            model.leave("an actuator that is not a gain on a joint or a site", where)
+        affine, tendon = int(m.actuator_biastype[a]) == 1, model.tendon(a)
+        driven = variable or ((site or tendon) and not affine)
+        if not static or int(m.actuator_biastype[a]) > 1 or not driven:
+            model.leave("an actuator that is not a gain on a joint, a site or a fixed tendon", where)
             continue
         gear, gain = np.array(m.actuator_gear[a], float), float(m.actuator_gainprm[a, 0])
-        if variable is None:
+        if tendon:
+            names, coefficients = tendon
+            pull = gain * float(gear[0])
+            found.append(TendonForce(tuple(names), tuple(pull * c for c in coefficients), name))
+        elif variable is None:
             frame = model.sites[int(m.actuator_trnid[a, 0])]
             force, moment = (tuple((gain * part).tolist()) for part in (gear[:3], gear[3:]))
             found.append(WrenchInput(frame, name, force, moment))

@@ -150,6 +150,8 @@ def _component(component: Component) -> str:
         kind, value = field_kind(cls, f), getattr(component, f.name)
         if kind in ("direction", "vector", "numbers"):
             parts.append(f"({_values(value)})")
+        elif kind == "variables":
+            parts.append(f"({' '.join(map(quoted, value))})")
         elif kind == "shape":
             parts.append(_shape(component, value))
         else:

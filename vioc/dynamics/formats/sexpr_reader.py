@@ -39,6 +39,7 @@ _FIELD_FORMS = {
     "direction": "(x y z)",
     "vector": "({0}_x {0}_y {0}_z)",
     "numbers": "({} ...)",
+    "variables": '("variable" ...)',
     "axes": '"{}"',
     "choice": '"{}"',
     "shape": "(SPHERE ...)",
@@ -300,6 +301,8 @@ class Reader:
             return self._numbers(item, 3, what)
         if kind == "numbers":
             return self._numbers(item, len(item.items) if isinstance(item, Form) else 1, what)
+        if kind == "variables":
+            return tuple(self._string(v, what) for v in (item.items if isinstance(item, Form) else [item]))
         if kind == "number":
             return self._number(item, what)
         if kind == "shape":

@@ -1,4 +1,4 @@
-"""What drives: an electric motor behind a gear, and a propeller on a body. Maths: docs/components.md."""
+"""What drives: electric motors behind gears, propellers, tendons over joints. Maths: docs/components.md."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from typing import Any, ClassVar
 
 import casadi as ca
 
-from vioc.dynamics.description.component import Force, direction, frame, input_name, number, variable
+from vioc.dynamics.description.component import (
+    Force,
+    direction,
+    frame,
+    input_name,
+    number,
+    numbers,
+    variable,
+    variables,
+)
 from vioc.dynamics.description.numbers import Number
 from vioc.dynamics.terms.forces import by_variable
 from vioc.dynamics.terms.rotors import RotorInertia
+from vioc.errors import ModelError
 
 Vector3 = tuple[Number, Number, Number]
 
@@ -62,6 +72,43 @@ class Motor(Force):
 
     def input_unit(self, rotational: Collection[str]) -> str:
         return "V"
+
+
+@dataclass(frozen=True, repr=False)
+class TendonForce(Force):
+    """An input that pulls at several variables in proportion, as a tendon over their pulleys: F_i = c_i u.
+
+    The tendon's length is sum of c_i q_i, and u its tension where lengths are in m.
+
+    Parameters
+    ----------
+    variables : tuple of str
+    coefficients : tuple of numbers
+        c_i, one for each variable: of a pulley its radius, m, by the sense in which the tendon turns it.
+    input : str
+        Name of the input u.
+    """
+
+    keyword: ClassVar[str] = "TENDON-FORCE"
+
+    variables: tuple[str, ...] = variables()
+    coefficients: tuple[Number, ...] = numbers()
+    input: str = input_name()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.coefficients) != len(self.variables):
+            raise ModelError(
+                f"{self.label()}: expected {len(self.variables)} coefficients, one for each variable, got "
+                f"{len(self.coefficients)}"
+            )
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        pairs = zip(self.variables, self.coefficients, strict=True)
+        return {name: k.number(c) * k.u(self.input) for name, c in pairs}
+
+    def input_unit(self, rotational: Collection[str]) -> str:
+        return ""
 
 
 def motor(
