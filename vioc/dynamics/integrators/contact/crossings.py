@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import casadi as ca
 import numpy as np
+from scipy.optimize import nnls
+from scipy.spatial.transform import Rotation, Slerp
 
+from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.terms.contacts import PairContact
-from vioc.dynamics.terms.shapes import Sphere
+from vioc.dynamics.terms.shapes import Shape, Sphere, triangles
+from vioc.dynamics.terms.terrain import Terrain
 from vioc.errors import CrossingWarning
 from vioc.maps.trajectory import Trajectory
 
@@ -19,6 +25,9 @@ if TYPE_CHECKING:
 
 TOUCHING = 1e-6  # m; or ten times what the smoothing holds open, where that is more
 GRAZE = 0.01  # of the radii: what a path between samples may be off its chord
+SHRUNK, HALVINGS = 0.9, 6  # of shapes that are looked for in each other, and how exactly how deep they are
+BETWEEN, MOST, WAY = 2, 500, 0.5  # poses an inner radius, in all; of it, the way of a step that is looked at
+ROUNDED = 1e-7  # of the largest distance, how far apart what meets may seem
 
 
 class Crossing(NamedTuple):
@@ -31,13 +40,13 @@ class Crossing(NamedTuple):
 
 
 def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
-    """Warn (`CrossingWarning`) where spheres pass through each other, or an angle leaps over its limits."""
+    """Warn (`CrossingWarning`) where shapes pass through each other, or an angle leaps over its limits."""
     found = sorted(found, key=lambda c: c.step)
     if not found:
         return
     first, h = found[0], run.step_lengths[found[0].step]
     more = f" ({len(found) - 1} more gaps later)" if len(found) > 1 else ""
-    unit = run.map.unit(f"gap.{first.name}")
+    unit = run.map.unit(f"gap.{first.name}") or "m"  # of pairs that meet in several places
     warnings.warn(
         f"{first.name} is crossed within a step: the gap is open at t = {run.t[first.step]:g} s and {h:g} s "
         f"later, but {first.depth:.3g} {unit} below zero between{more}. Contact holds at the ends of steps: "
@@ -74,6 +83,91 @@ def crossed_spheres(
         was_open, is_open = apart[:-1] - reach > open_at, apart[1:] - reach > open_at
         behind = np.sum(d[:-1] * d[1:], axis=1) < 0
         yield from first_crossed(name, (depth > GRAZE * reach) & ((was_open & is_open) | behind), depth)
+
+
+class _Solid:
+    """A shape as the hull of points, all within a radius of it; c and r are of a ball inside."""
+
+    def __init__(self, shape: Shape):
+        balls = list(shape.corners())
+        self.points = np.array([[float(c) for c in ball.center] for ball in balls])
+        self.radius, self.center = float(balls[0].radius), self.points.mean(axis=0)
+        self.inner = self.radius
+        if shape.flat:
+            a, b, c = (self.points[i] for i in triangles(self.points).T)
+            n = np.cross(b - a, c - a)
+            n /= np.linalg.norm(n, axis=1)[:, None]
+            self.inner = float(np.sum(n * (a - self.center), axis=1).min())
+
+    def at(self, R: np.ndarray, p: np.ndarray, scale: float) -> np.ndarray:
+        return (self.center + scale * (self.points - self.center)) @ R.T + p
+
+
+@lru_cache(maxsize=256)
+def _solid(shape: Shape) -> _Solid:
+    return _Solid(shape)
+
+
+def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -> bool:
+    """Whether two solids at poses (R, p), scaled about their middles, have points in common."""
+    first, second = (solid.at(R, p, scale) for solid, R, p in sides)
+    D = (second[None] - first[:, None]).reshape(-1, 3)
+    weights = nnls(np.vstack([D.T, np.ones(len(D))]), [0.0, 0.0, 0.0, 1.0])[0]
+    apart = np.linalg.norm(weights @ D) / max(weights.sum(), 1e-300)
+    return bool(apart <= scale * sum(solid.radius for solid, *_ in sides) + ROUNDED * np.abs(D).max())
+
+
+def crossed_shapes(f: ContactVI | MaximalVI, run: Trajectory) -> Iterator[Crossing]:
+    """Of pairs of other shapes, at poses between the samples, where an origin moves far within a step.
+
+    Scaled to 0.9 they do not meet unless they have entered each other; what is told is how deep at least.
+    """
+    pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
+    wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_solids(item)]
+    if not wanted or len(run.x) < 2:
+        return
+    places, rotations = f.frame_positions(run.x), {}
+
+    def origins(frame: str) -> np.ndarray:
+        i = f.system.frame_index(frame)
+        return np.zeros((len(run.x), 3)) if i < 0 else places[:, i]
+
+    def turns(frame: str, k: int) -> Slerp:
+        if frame not in rotations:
+            R = f.rotation(frame)
+            args = [f.symbols.x, f.symbols.parameters]
+            rotations[frame] = None if R is None else Evaluator(ca.Function("R", args, [ca.densify(R)]))
+        evaluate = rotations[frame]
+        both = np.stack([np.eye(3)] * 2) if evaluate is None else evaluate(run.x[k : k + 2], f.theta)[0]
+        return Slerp([0.0, 1.0], Rotation.from_matrix(both))
+
+    for name, item in wanted:
+        frames = item.frame1, item.frame2
+        solids = [_solid(item.shape1), _solid(item.shape2)]
+        first, second = (origins(frame) for frame in frames)
+        inner = sum(solid.inner for solid in solids)
+        travel = np.linalg.norm(np.diff(second - first, axis=0), axis=1)
+        far = np.flatnonzero(travel > WAY * inner)
+        crossed = np.zeros(len(run.x) - 1, bool)
+        depth = np.zeros(len(crossed))
+        for k in map(int, far):
+            ways = [
+                (solid, turns(n, k), origins(n)[k : k + 2]) for solid, n in zip(solids, frames, strict=True)
+            ]
+            for s in np.linspace(0, 1, int(min(BETWEEN * travel[k] / inner, MOST)) + 3)[1:-1]:
+                sides = [(o, R(s).as_matrix(), (1 - s) * p[0] + s * p[1]) for o, R, p in ways]
+                if _overlap(sides, SHRUNK):
+                    low, high = 0.0, SHRUNK  # deeper the smaller what still meets
+                    for _ in range(HALVINGS):
+                        middle = (low + high) / 2
+                        low, high = (low, middle) if _overlap(sides, middle) else (middle, high)
+                    crossed[k], depth[k] = True, max(depth[k], (1 - high) * inner)
+        yield from first_crossed(name, crossed, depth)
+
+
+def _of_solids(item: PairContact) -> bool:
+    """Whether two bounded shapes meet, that are not `_of_spheres`."""
+    return not (_of_spheres(item) or isinstance(item.shape1, Terrain))
 
 
 def _of_spheres(item: PairContact) -> bool:

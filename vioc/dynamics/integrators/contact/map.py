@@ -19,7 +19,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import BounceProgram, Bounces, bounces
 from vioc.dynamics.integrators.contact.checks import check_apart
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
-from vioc.dynamics.integrators.contact.crossings import crossed_spheres, warn_crossed
+from vioc.dynamics.integrators.contact.crossings import crossed_shapes, crossed_spheres, warn_crossed
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
 from vioc.dynamics.integrators.contact.features import Found
 from vioc.dynamics.integrators.contact.flat import FlatTape
@@ -282,7 +282,8 @@ class ContactVI(TouchingMap):
     def review(self, trajectory: Trajectory) -> None:
         super().review(trajectory)
         gaps = zip((t.name for t in self.touches.all), self.gaps(trajectory.x[0]), strict=True)
-        warn_crossed(trajectory, crossed_spheres(self, trajectory, dict(gaps)))
+        found = *crossed_spheres(self, trajectory, dict(gaps)), *crossed_shapes(self, trajectory)
+        warn_crossed(trajectory, found)
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         super().check_beginnings(X, k)

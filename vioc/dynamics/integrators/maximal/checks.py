@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vioc.dynamics.description.numbers import Number, Parameter
-from vioc.dynamics.integrators.contact.crossings import Crossing, crossed_spheres, first_crossed, open_from
+from vioc.dynamics.integrators.contact.crossings import (
+    Crossing,
+    crossed_shapes,
+    crossed_spheres,
+    first_crossed,
+    open_from,
+)
 from vioc.dynamics.integrators.contact.look import DEEP
 from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.dynamics.terms.limits import JointLimits
@@ -76,9 +82,10 @@ def _value(f: MaximalVI, number: Number) -> float:
 
 
 def crossings(f: MaximalVI, run: Trajectory) -> Iterator[Crossing]:
-    """Of pairs of spheres, and of limits of angles, which may leap over them."""
+    """Of pairs of shapes, and of limits of angles, which may leap over them."""
     names = [t.name for t in f.graph.touches]
     yield from crossed_spheres(f, run, dict(zip(names, f.gaps(run.x[0])[0], strict=True)))
+    yield from crossed_shapes(f, run)
     pairs, open_at = zip(f.system.inequality_names, f.system.inequalities, strict=True), open_from(f, run)
     for name, limits in pairs:
         if not isinstance(limits, JointLimits) or limits.variable not in f.states.periods:

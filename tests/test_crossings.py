@@ -1,0 +1,59 @@
+"""Shapes that are on each other's far sides one step later: a rollout says so, and of nothing else."""
+
+import numpy as np
+import pytest
+
+import vioc
+from vioc import ContactVI, Mass, MaximalVI, PairContact, System
+from vioc.errors import CrossingWarning
+from vioc.shapes import Box, Capsule, Hull, Sphere
+
+RNG = np.random.default_rng(7)
+PLATE = Box((1.0, 1.0, 0.02), center=(0.2, 0, 0))
+BULLETS = {
+    "sphere": Sphere(0.03, center=(0.01, 0, 0)),
+    "capsule": Capsule(0.02, 0.06),
+}
+SOLIDS = {"box": Box((0.05, 0.05, 0.05)), "hull": Hull(0.03 * RNG.normal(size=(9, 3)))}
+
+
+def shot(kind, bullet, speed, aside=0.0):
+    """From 0.3 m above a plate, in steps of 10 ms."""
+    body = vioc.free("b", frame="bullet", mass=Mass.box(0.1, (0.05, 0.05, 0.05)))
+    f = kind(System(body, PairContact("world", PLATE, "bullet", bullet, name="hit")), 0.01)
+    return f, f.initial_state({"b-z": 0.3, "b-x": aside}, {"b-z": -speed, "b-ry": 3.0})
+
+
+@pytest.mark.parametrize("kind", [ContactVI, MaximalVI])
+@pytest.mark.parametrize("name", BULLETS)
+def test_what_leaps_through_a_plate_is_told_of(kind, name):
+    f, x = shot(kind, BULLETS[name], 60.0)
+    with pytest.warns(CrossingWarning, match=r"hit is crossed within a step") as told:
+        run = f.rollout(x, steps=1)
+    assert run["bullet:z"][-1] < -0.2
+    depth = float(str(told[0].message).split("but ")[1].split(" m below")[0])
+    # a tenth of the half thicknesses at least, of what both have inside them at most
+    assert 0.1 * 0.01 < depth < 0.01 + 0.03
+
+
+@pytest.mark.parametrize("kind", [ContactVI, MaximalVI])
+@pytest.mark.parametrize(
+    ("speed", "aside"),
+    [(60.0, 0.8), (10.0, 0.0), (0.5, 0.0)],  # beside it; onto it; slowly
+)
+@pytest.mark.filterwarnings("error::vioc.errors.CrossingWarning")
+def test_what_does_not_is_not(kind, speed, aside):
+    f, x = shot(kind, BULLETS["capsule"], speed, aside)
+    run = f.rollout(x, steps=4)
+    assert aside or run["bullet:z"].min() > 0
+
+
+@pytest.mark.parametrize("kind", [ContactVI, MaximalVI])
+@pytest.mark.parametrize("name", SOLIDS)
+def test_boxes_and_hulls_leap_seldom_and_not_in_silence(kind, name, recwarn):
+    """The plane that parts them is held over a step, but looked for again where they would enter."""
+    f, x = shot(kind, SOLIDS[name], 60.0)
+    run = f.rollout(x, steps=1)
+    told = [w for w in recwarn if w.category is CrossingWarning]
+    assert bool(told) == (run["bullet:z"][-1] < 0)
+    assert not told or (kind, name) == (MaximalVI, "hull")
