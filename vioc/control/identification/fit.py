@@ -9,15 +9,17 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from vioc.control.identification.segments import Prediction, Segments, Trial
-from vioc.errors import StepError
+from vioc.errors import ConstraintError, StepError
 from vioc.progress import Progress
 
 FIRST, LEAST, MOST = 1e-3, 1e-12, 1e8  # damping
 TINY = 1e-14  # of the largest diagonal entry: what none falls below
 SHARES = 1.0, 0.5, 0.25, 0.1  # of a step, that are tried: no damping shortens what closes gaps
 REFUSED = 8  # steps in a row after which there is no descent
+REACH = 2.0  # of a step: e-folds of a positive number, or times the size of another
 SETTLED = 1e-9  # damping of a last step: what nothing is told of does not run away
-NEAR = 1e-2  # of the merit: what a step must still promise while gaps are loose
+NEAR = 1e-2  # of the merit, or of what noise makes of it: what a step must still promise with loose gaps
+TIGHTER, LEVELS = 100.0, 6  # of variances of gaps, where closing them at once fails; how often
 NOTHING, STILL = 1e-6, 4  # of the cost: what chaos makes of rounding; steps in a row that gain no more
 ROUNDED = "converged to what rounding lets be told"
 ROUNDING = 1e-11  # of the cost: what no step can be told to gain
@@ -58,16 +60,23 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
     StepError
         Where the first trial has no motion.
     """
+    trial = segments.seamless(trial, segments.predict(trial, derivatives=False))
     now = segments.predict(trial)
-    loose = segments.spread(now)
-    damping, costs, still = FIRST, [now.cost], 0
+    loose, level, kept = segments.spread(now), 0, None
+    damping, costs, still, white = FIRST, [now.cost], 0, len(now.residuals) / 2
     with Progress("identify", iterations, 1) as progress:
         for k in range(iterations):
             progress.advance()
             refused = 0
             while True:
-                way = _Way(now, damping, loose)
-                if loose is not None and (refused == REFUSED or way.promised <= NEAR * way.merit(now)):
+                way = _Way(segments, trial, now, damping, loose)
+                if loose is not None and way.most < 1.0 and damping < MOST:  # shorten what runs, not all
+                    damping = max(10.0 * damping, 1e-6)
+                    continue
+                if loose is not None and (
+                    refused == REFUSED or way.promised <= NEAR * max(way.merit(now), white)
+                ):
+                    kept = trial, now, loose / TIGHTER
                     loose, damping, refused = None, min(damping, FIRST), 0
                     continue
                 if loose is None:
@@ -84,10 +93,16 @@ def fit(segments: Segments, trial: Trial, iterations: int, tolerance: float) -> 
                 damping = min(max(10.0 * damping, 1e-6), MOST)
                 if refused == REFUSED and loose is None:
                     small = way.promised <= NOTHING * max(now.cost, 1.0)
+                    if kept is not None and not small and level < LEVELS:
+                        trial, now, loose = kept
+                        level, refused, damping = level + 1, 0, FIRST
+                        continue
                     why = ROUNDED if small else "no descent: no trial step lowers the cost"
                     return Fit(trial, now, k, costs, small, why)
-            if share == 1.0:
-                damping = max(damping / (10.0 if lower > 0.75 * way.promised else 2.0), LEAST)
+            if share == way.most:
+                damping = max(damping / (10.0 if lower > 0.75 * share * way.promised else 2.0), LEAST)
+            elif loose is not None:
+                damping = min(damping / share, MOST)
             trial = there
             now = segments.predict(trial)
             costs.append(now.cost)
@@ -104,13 +119,24 @@ class _Way:
     step : (n,)
     gain, apart, promised : float
         What the model gains of the cost, what closed gaps gain of the merit, and both.
+    most : float
+        The share of it that moves no parameter too far to be believed.
     """
 
-    def __init__(self, now: Prediction, damping: float, loose: np.ndarray | None = None):
+    def __init__(
+        self,
+        segments: Segments,
+        trial: Trial,
+        now: Prediction,
+        damping: float,
+        loose: np.ndarray | None = None,
+    ):
         assert now.J is not None and now.E is not None
         self.loose, self._gaps = loose, now.gaps
         H, gradient = (now.J.T @ now.J).tocsc(), now.J.T @ now.residuals
-        diagonal = np.maximum(H.diagonal(), TINY * max(H.diagonal().max(), 1e-300))
+        nz, size, diagonal = segments.nz, segments.unknowns.size(trial.z), H.diagonal()
+        diagonal[:nz] = np.maximum(diagonal[:nz], size**-2.0)
+        diagonal = np.maximum(diagonal, TINY * max(diagonal.max(), 1e-300))
         self._K = saddle(H + sparse.diags(damping * diagonal + TINY * diagonal.max()), now.E, loose)
         solution = self._K.solve(-np.concatenate([gradient, now.gaps]))
         self.step = solution[: len(diagonal)]
@@ -121,6 +147,7 @@ class _Way:
         else:
             self.apart = self._of_gaps(now.gaps) - self._of_gaps(now.gaps + now.E @ self.step)
         self.promised = self.gain + self.apart
+        self.most = min(1.0, REACH / max(float(np.abs(self.step[:nz] / size).max(initial=0.0)), 1e-300))
 
     def merit(self, found: Prediction) -> float:
         return found.cost + self._of_gaps(found.gaps)
@@ -145,24 +172,25 @@ def _taken(segments: Segments, trial: Trial, now: Prediction, way: _Way) -> tupl
         try:
             there = segments.moved(trial, step, now.bases)
             found = segments.predict(there, derivatives=False)
-        except StepError:
+        except (StepError, ConstraintError):
             return -np.inf, there, None
         return before - way.merit(found), there, found
 
-    for share in SHARES:
+    for share in (way.most * s for s in SHARES):
         lower, there, found = tried(share * way.step)
         if share == 1.0 and way.loose is None and found is not None and not lower > 1e-4 * way.promised:
             again = tried(way.corrected(found))
-            lower, there = again[:2] if again[0] > lower else (lower, there)
-        if lower > 1e-4 * share * way.promised and np.isfinite(lower):
-            return share, lower, there
+            lower, there, found = again if again[0] > lower else (lower, there, found)
+        if found is not None and lower > 1e-4 * share * way.promised and np.isfinite(lower):
+            return share, lower, segments.seamless(there, found)
     return 0.0, 0.0, trial
 
 
 def half_step(segments: Segments, trial: Trial) -> np.ndarray:
-    """Where one more step leads of the same records in half the steps: z (nz,), to first order."""
+    """What one more step changes of the parameters (n,) with records in half the steps, to first order."""
+    segments.plainly = True
     found = segments.predict(trial)
-    return trial.z + _Way(found, SETTLED).step[: segments.nz]
+    return _Way(segments, trial, found, SETTLED).step[: segments.nz]
 
 
 def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = None):
@@ -172,11 +200,13 @@ def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = No
     return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))
 
 
-def information(now: Prediction, count: int) -> np.ndarray:
-    """That of the first `count` unknowns with all others free, (count, count): (ID-10).
+def information(segments: Segments, trial: Trial) -> np.ndarray:
+    """That of the parameters with all other unknowns free, (n, n): (ID-10).
 
     Gaps stay closed. What the data do not tell of the others is held by rounding alone.
     """
+    segments.plainly = True
+    now, count = segments.predict(trial), segments.nz
     assert now.J is not None and now.E is not None
     n, m = now.J.shape[1], now.E.shape[0]
     H = (now.J.T @ now.J).tocsc()

@@ -38,7 +38,7 @@ def identify(
     bounds: Mapping[str, Any] | None = None,
     values: Mapping[str, float] | None = None,
     unknown_inputs: Mapping[str, int] | None = None,
-    iterations: int = 60,
+    iterations: int = 100,
     tolerance: float = 1e-3,
 ) -> Identification:
     """The parameters under which the map's motions are nearest to what was measured.
@@ -132,7 +132,7 @@ def identify(
     halves = [Grid(r, f, step, delayed, parts=2) for r in records]
     twice = None if steps is None else 2 * steps
     finer = half_step(Segments(f, sensors, halves, unknowns, unknown_inputs, twice), found.trial)
-    told_of = information(found.prediction, segments.nz)
+    told_of = information(segments, found.trial)
     seconds = time.perf_counter() - began
     return Identification.of(segments, found, told_of, finer, costs, given, method, seconds)
 

@@ -1,7 +1,9 @@
-"""Inertias of rigid bodies that are always physical: log-Cholesky coordinates of the pseudo-inertia.
+"""Inertias of rigid bodies that are always physical: Cholesky factors of their second moments.
 
 Ten numbers of a body: mass m, centre of mass c (3), inertia about it Ixx, Iyy, Izz, Ixy, Ixz, Iyz. Its second
 moments S = tr(I)/2 1 - I are positive definite exactly if I is and keeps the triangle inequality (ID-8).
+Logarithms of the factors' diagonals would have bodies without extent at infinity: searches ran there, where
+no derivative leads back, and called it a minimum.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import casadi as ca
 import numpy as np
 
 LEAST = 1e-9  # of the largest second moment: what a start's smallest ones are taken to be at least
+FLAT = 1e-6  # of the largest second moment: a thousandth of the body's length
 PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
@@ -33,13 +36,13 @@ def consistent(numbers: np.ndarray, slack: float = 1e-9) -> bool:
 
 
 def body_numbers(z: ca.SX) -> ca.SX:
-    """Ten numbers (10,) of coordinates (log m, c, d1, d2, d3, s12, s13, s23): (ID-9)."""
-    m, d = ca.exp(z[0]), ca.exp(z[4:7])
+    """Ten numbers (10,) of coordinates (log m, c, L11, L22, L33, L21, L31, L32): (ID-9)."""
+    m = ca.exp(z[0])
     L = ca.SX(3, 3)
     for i in range(3):
-        L[i, i] = d[i]
+        L[i, i] = z[4 + i]
     for value, (i, j) in zip(ca.vertsplit(z[7:10]), PAIRS, strict=True):
-        L[j, i] = value * d[j]
+        L[j, i] = value
     S = m * L @ L.T
     return ca.vertcat(
         m, z[1:4], S[1, 1] + S[2, 2], S[0, 0] + S[2, 2], S[0, 0] + S[1, 1], -S[0, 1], -S[0, 2], -S[1, 2]
@@ -57,9 +60,14 @@ def body_coordinates(numbers: Any) -> np.ndarray:
     sizes, axes = np.linalg.eigh(S)
     sizes = np.maximum(sizes, LEAST * max(sizes.max(), 1e-12))
     L = np.linalg.cholesky((axes * sizes) @ axes.T)
-    d = np.diag(L)
-    below = [L[j, i] / d[j] for i, j in PAIRS]
-    return np.array([np.log(numbers[0]), *numbers[1:4], *np.log(d), *below])
+    below = [L[j, i] for i, j in PAIRS]
+    return np.array([np.log(numbers[0]), *numbers[1:4], *np.diag(L), *below])
+
+
+def flat(numbers: np.ndarray) -> bool:
+    """Whether a body has extent in fewer than three directions."""
+    sizes = np.linalg.eigvalsh(moments(numbers))
+    return bool(sizes[0] <= FLAT * sizes[-1])
 
 
 def size_of(numbers: np.ndarray) -> np.ndarray:

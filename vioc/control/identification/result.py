@@ -13,7 +13,7 @@ from scipy.stats import chi2, norm
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.fit import Fit, fit
-from vioc.control.identification.inertias import consistent
+from vioc.control.identification.inertias import consistent, flat
 from vioc.control.identification.records import Grid, Record, as_records
 from vioc.control.identification.segments import Segments
 from vioc.control.identification.unknowns import DELAY, Unknowns
@@ -24,10 +24,11 @@ from vioc.maps.protocol import OneStepMap
 
 SEGMENTS = 20  # that a record kept aside is cut into
 FELT = 0.5  # deviations that half the step may change a value by
+ROUNDING = 1e-8  # of what was measured: no sensor is as good, and what is left is rounding
 CORRELATED = 0.2  # of residuals one sample apart: from there on noise is not white, and intervals too short
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fitted:
     """One record beside what is predicted of it.
 
@@ -56,6 +57,14 @@ class Fitted:
     std: np.ndarray
     errors: np.ndarray = field(repr=False)
     units: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        share, white, lines = self.share, self.whiteness, []
+        for (n, rms), s in zip(self.rms.items(), self.std, strict=True):
+            unit = self.units.get(n, "")
+            beside = f"{rms / s:.2f} of the noise, {100 * share[n]:.6g} % explained"
+            lines.append(f"{n} rms {rms:.3g} {unit}".rstrip() + f" ({beside}, correlation {white[n]:+.2f})")
+        return f"Fitted({self.record.name}, {len(self.measured)} samples: {'; '.join(lines)})"
 
     @property
     def rms(self) -> dict[str, float]:
@@ -124,6 +133,8 @@ class Identification:
     sensors : Measurement
     dt : float
         Longest step, s.
+    whole : dict of str to tuple of str
+        The parameters of bodies whose ten numbers are all estimated.
     """
 
     map: OneStepMap
@@ -144,6 +155,7 @@ class Identification:
     seconds: float
     sensors: Measurement = field(repr=False)
     dt: float = 0.0
+    whole: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -158,12 +170,8 @@ class Identification:
     ) -> Identification:
         """Of a search that has ended."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
-        theta, J = unknowns.at(trial.z)
-        try:
-            inverse = np.linalg.inv(J) if len(theta) else J
-        except np.linalg.LinAlgError:  # a search that failed ran to where a coordinate moves nothing
-            inverse = np.linalg.pinv(J)
-        knows = told(inverse.T @ information @ inverse, unknowns.names, _scales(unknowns, theta))
+        theta = unknowns.at(trial.z)[0]
+        knows = told(information, unknowns.names, _scales(unknowns, theta))
         values = dict(zip(unknowns.names, map(float, theta), strict=True))
         inputs: list[dict[str, np.ndarray]] = []
         c, at = trial.c, 0
@@ -181,7 +189,7 @@ class Identification:
             map=result,
             values=values,
             covariance=knows.covariance,
-            halving=dict(zip(unknowns.names, map(float, unknowns.at(finer)[0] - theta), strict=True)),
+            halving=dict(zip(unknowns.names, map(float, finer), strict=True)),
             unidentifiable=knows.directions,
             given=knows.given,
             inputs=inputs,
@@ -196,6 +204,7 @@ class Identification:
             seconds=seconds,
             sensors=segments.sensors,
             dt=step,
+            whole=dict(unknowns.bodies),
         )
 
     def __getitem__(self, name: str) -> float:
@@ -221,17 +230,25 @@ class Identification:
     @property
     def bodies(self) -> dict[str, bool]:
         """Whether the ten numbers of each body are those of one, at the parameters found."""
+        return {n: consistent(numbers) for n, numbers in self._inertias().items()}
+
+    def _inertias(self) -> dict[str, np.ndarray]:
         f = self.map
         if not f.inertias:
             return {}
         every = ca.Function("bodies", [f.symbols.parameters], list(f.inertias.values()))(f.theta)
         every = every if isinstance(every, (tuple, list)) else (every,)
-        return {n: consistent(np.array(v).ravel()) for n, v in zip(f.inertias, every, strict=True)}
+        return {n: np.array(v).ravel() for n, v in zip(f.inertias, every, strict=True)}
 
     @property
     def doubts(self) -> list[str]:
         """Why intervals may be too short, or values wrong; empty where nothing speaks against them."""
         found = [] if self.converged else [f"the search has not converged: {self.verdict}"]
+        if self._exact:
+            found.append(
+                "records are exact to rounding: intervals are of rounding; give noise= for those of a sensor"
+            )
+            return found + self._strange()
         if self.told and self.freedom > 0:
             chi = 2 * self.costs[-1]
             low, high = chi2.ppf([1e-4, 1 - 1e-4], self.freedom)
@@ -254,6 +271,22 @@ class Identification:
                 f"half the step changes {worst} by {shifts[worst]:.1f} deviations: steps are too long for "
                 "these intervals; lower dt="
             )
+        return found + self._strange()
+
+    @property
+    def _exact(self) -> bool:
+        """Whether noise was looked for and there is none."""
+        if self.told:
+            return False
+        largest = np.max([np.nanmax(np.abs(f.measured), axis=0) for f in self.fits], axis=0)
+        return bool(np.all(list(self.noise.values()) <= ROUNDING * np.maximum(largest, 1.0)))
+
+    def _strange(self) -> list[str]:
+        """Bodies that are none, or hardly one."""
+        found = []
+        for n, numbers in self._inertias().items():
+            if flat(numbers) and any(np.isfinite(self.std[p]) for p in self.whole.get(n, ())):
+                found.append(f"{n} ended flat, at the edge of what bodies can be: its intervals do not hold")
         return found + [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
 
     def validate(self, records: Record | Sequence[Any] | Any) -> list[Fitted]:

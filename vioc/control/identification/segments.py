@@ -16,7 +16,7 @@ from vioc.control.identification.records import Grid
 from vioc.control.identification.unknowns import DELAY, Unknowns
 from vioc.control.linear.manifold import tangent_basis
 from vioc.control.linear.tangent import error_jacobian
-from vioc.errors import StepError
+from vioc.errors import ConstraintError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.maps.extended import BIAS
 from vioc.maps.protocol import TURN, OneStepMap
@@ -65,12 +65,15 @@ class Prediction:
     outputs : list of (K, ny)
         Per record.
     states : list of (N+1, nx)
+    ends : list of (nx,)
+        Of the segments.
     """
 
     residuals: np.ndarray
     gaps: np.ndarray
     outputs: list[np.ndarray]
     states: list[np.ndarray]
+    ends: list[np.ndarray]
     J: sparse.csr_matrix | None = None
     E: sparse.csr_matrix | None = None
     bases: list[np.ndarray] = field(default_factory=list)
@@ -94,7 +97,15 @@ class Segments:
         Inputs that no record has, and the number of their knots.
     steps : int or None
         Of a segment; None is one segment for each record.
+
+    Attributes
+    ----------
+    plainly : bool
+        Whether derivatives are by the parameters themselves, not by their coordinates, which may end where
+        they move nothing (a flat body).
     """
+
+    plainly = False
 
     def __init__(
         self,
@@ -144,10 +155,14 @@ class Segments:
             raise StepError("a step is too long for the parameters", 0, float("nan"), "not finite")
         return self.map.with_parameters(**self.unknowns.of(values))
 
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Of the parameters by what derivatives are by (n, nz)."""
+        return np.eye(len(self.unknowns)) if self.plainly else self.unknowns.at(z)[1]
+
     def inputs(self, trial: Trial, record: int) -> tuple[np.ndarray, np.ndarray]:
         """U (N, nu) of a record, and its derivative by (z, c) (N, nu, nz + nc)."""
         grid = self.grids[record]
-        theta, J = self.unknowns.at(trial.z)
+        theta, J = self.unknowns.at(trial.z)[0], self.slopes(trial.z)
         U, by_delays = grid.inputs(theta[self._delays])
         D = np.zeros((*U.shape, self.nz + self.nc))
         if self._delays:
@@ -199,11 +214,11 @@ class Segments:
             errors.append(np.where(self.sensors.wrapped, d - TURN * np.round(d / TURN), d) / self.std)
         residuals = np.concatenate([e[np.isfinite(e)] for e in errors])
         bases = self._bases(f, trial) if derivatives or len(self.pieces) > len(self.grids) else []
-        gaps = self._gaps(f, trial, [run.x[-1] for run in runs], bases)
-        found = Prediction(residuals, gaps, outputs, states)
+        ends = [run.x[-1] for run in runs]
+        gaps = self._gaps(f, trial, ends, bases)
+        found = Prediction(residuals, gaps, outputs, states, ends, bases=bases)
         if derivatives:
             lin = f.linearize_steps(Steps.joined([Steps.along(run) for run in runs]))
-            found.bases = bases
             found.J, found.E = self._jacobians(trial, lin, [d for _, d in drives], slopes, bases)
         return found
 
@@ -225,6 +240,22 @@ class Segments:
     ) -> np.ndarray:
         found = [bases[j].T @ f.difference(trial.nodes[j], ends[j - 1]) for j in self._joints()]
         return np.concatenate(found) if found else np.zeros(0)
+
+    def seamless(self, trial: Trial, found: Prediction) -> Trial:
+        """The same motions, with starts that also in what no future sees go on where segments end.
+
+        Momenta of constraints are such: bases turn with starts, and would turn them into gaps.
+        """
+        if not self.map.multiplier_names:
+            return trial
+        nodes, f = trial.nodes.copy(), self.map_at(trial.z)
+        for j in self._joints():
+            d, T = f.difference(nodes[j], found.ends[j - 1]), found.bases[j]
+            try:
+                nodes[j] = f.moved(f.retract(nodes[j], d - T @ (T.T @ d)), np.zeros(len(f.coordinates)))
+            except ConstraintError:  # far apart: the step after the next will be nearer
+                continue
+        return Trial(trial.z, trial.c, nodes)
 
     def spread(self, found: Prediction) -> np.ndarray | None:
         """Variances (g,) of gaps as large as they are in a prediction; None where there are none."""
@@ -262,7 +293,7 @@ class Segments:
     def _jacobians(
         self, trial: Trial, lin, drives, slopes, bases
     ) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-        J = self.unknowns.at(trial.z)[1]
+        J = self.slopes(trial.z)
         S, widest = self._sensitivities(lin, drives, J, bases)
         w, ndx = self.nz + self.nc, self.map.ndx
         columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])

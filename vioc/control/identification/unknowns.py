@@ -22,7 +22,7 @@ DELAY = "delay."
 class Unknowns:
     """Coordinates z of parameters theta = theta(z), one to one, with derivatives (ID-7).
 
-    A body whose ten numbers are all estimated has the log-Cholesky coordinates of its pseudo-inertia;
+    A body whose ten numbers are all estimated has Cholesky factors of its second moments as coordinates;
     masses and moments of other bodies, and what is bounded, have logarithms; the others are themselves.
 
     Parameters
@@ -93,13 +93,14 @@ class Unknowns:
         n, index = len(self.names), {name: i for i, name in enumerate(self.names)}
         z = ca.SX.sym("z", n)
         columns: list[Any] = [None] * n
-        start = theta.copy()
+        start, lengths = theta.copy(), np.zeros(n)
         for numbers in self.bodies.values():
             rows = [index[name] for name in numbers]
             start[rows] = body_coordinates(theta[rows])
             for i, expression in zip(rows, ca.vertsplit(body_numbers(z[rows])), strict=True):
                 columns[i] = expression
             self.scale[rows] = size_of(theta[rows])
+            lengths[rows[1:]] = self.scale[rows[1]]
         positive = {name for name in _positive(f) if name in index and theta[index[name]] > 0}
         for name, i in index.items():
             if columns[i] is not None:
@@ -115,6 +116,8 @@ class Unknowns:
                     f"give values={{{name!r}: ...}}"
                 )
             columns[i], start[i] = _between(z[i], theta[i], low, high)
+        plain = np.array([c.is_symbolic() for c in columns], bool)
+        self._least = np.where(lengths > 0, lengths, np.where(plain, self.scale, 0.0))
         whole = ca.vertcat(*columns) if n else ca.SX(0, 1)
         self._evaluate = Evaluator(
             ca.Function("theta", [z], [ca.densify(whole), ca.densify(ca.jacobian(whole, z))])
@@ -124,6 +127,11 @@ class Unknowns:
     def __len__(self) -> int:
         """Of z."""
         return len(self.start)
+
+    def size(self, z: np.ndarray) -> np.ndarray:
+        """What steps of z are relative to: (n,); one e-fold of a logarithm."""
+        least = self._least[: len(self)]
+        return np.where(least > 0, np.maximum(np.abs(z), least), 1.0)
 
     def at(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """theta (n,) and its derivative by z (n, n)."""
