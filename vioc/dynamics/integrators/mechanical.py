@@ -411,16 +411,22 @@ class MechanicalMap(KernelMap):
         return Equations(x, g.parameters, w, lag.legendre(p, mu), lag.legendre_solved)
 
     @shared
-    def _velocity(self) -> Evaluator:
-        def build() -> ca.Function:
-            args = [self.symbols.x, self.symbols.parameters]
-            return ca.Function("velocity", args, [self._velocity_expression], OPTIONS)
+    def _velocity_function(self) -> ca.Function:
+        args = [self.symbols.x, self.symbols.parameters]
+        return ca.Function("velocity", args, [self._velocity_expression], OPTIONS)
 
-        return Evaluator(self.backend.program(build, "velocity"))
+    @shared
+    def _velocity(self) -> Evaluator:
+        return Evaluator(self.backend.program(lambda: self._velocity_function, "velocity"))
+
+    @shared
+    def _velocity_of_one(self) -> Evaluator:
+        return Evaluator(self._velocity_function)  # not compiled for where a rollout starts; the same bits
 
     def velocities(self, x: np.ndarray) -> np.ndarray:
         """Dynamic velocities of states (..., nx), (..., nd)."""
-        return self._velocity(x, self.theta)[0][..., 0]
+        one = x.ndim == 1 or len(x) == 1
+        return (self._velocity_of_one if one else self._velocity)(x, self.theta)[0][..., 0]
 
     @shared
     def _energies(self) -> tuple[ca.SX, ca.SX, ca.SX]:
