@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import casadi as ca
 import numpy as np
-from scipy.optimize import nnls
-from scipy.spatial.transform import Rotation, Slerp
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.terms.contacts import PairContact
@@ -110,6 +108,8 @@ def _solid(shape: Shape) -> _Solid:
 
 def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -> bool:
     """Whether two solids at poses (R, p), scaled about their middles, have points in common."""
+    from scipy.optimize import nnls  # late: only what is looked at needs scipy
+
     first, second = (solid.at(R, p, scale) for solid, R, p in sides)
     D = (second[None] - first[:, None]).reshape(-1, 3)
     weights = nnls(np.vstack([D.T, np.ones(len(D))]), [0.0, 0.0, 0.0, 1.0])[0]
@@ -126,6 +126,8 @@ def crossed_shapes(f: ContactVI | MaximalVI, run: Trajectory) -> Iterator[Crossi
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_solids(item)]
     if not wanted or len(run.x) < 2:
         return
+    from scipy.spatial.transform import Rotation, Slerp
+
     places, rotations = f.frame_positions(run.x), {}
 
     def origins(frame: str) -> np.ndarray:
