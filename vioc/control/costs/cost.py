@@ -20,6 +20,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.control.costs.functions import (
     Part,
+    Slopes,
     at_arguments,
     described,
     end_function,
@@ -36,6 +37,10 @@ from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 
 
+Foreseen = tuple[np.ndarray | None, np.ndarray | None]
+Bending = tuple[Slopes | None, Slopes | None]
+
+
 @dataclass(frozen=True)
 class Expansion:
     """A cost to second order about a trajectory, the step weights w_k included.
@@ -50,6 +55,8 @@ class Expansion:
         Derivative by the multipliers; None where the cost does not use them.
     weights : (N,)
         w_k.
+    slopes : pair of Slopes or None
+        Residuals of the running and of the terminal cost that are not linear, without w_k.
     """
 
     lx: np.ndarray
@@ -59,9 +66,9 @@ class Expansion:
     luu: np.ndarray
     zeta: np.ndarray | None
     weights: np.ndarray
+    slopes: Bending = (None, None)
 
 
-Foreseen = tuple[np.ndarray | None, np.ndarray | None]
 
 
 class Family:
@@ -316,14 +323,13 @@ class Cost:
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
         w = self.step_weights(trajectory)
-        parts = self._running, self._terminal
-        along, end = ((p.exact if exact else p.gauss_newton) for p in parts)
-        (first, second), (dm, ddm) = along(*running), end(*terminal)
         nx, nu, n = self.map.ndx, self.map.nu, len(trajectory)
+        along, end = self._running, self._terminal
         if exact:
-            for part, y, args, H in zip(parts, foreseen, (running, terminal), (second, ddm), strict=True):
-                if part.bent is not None and y is not None:
-                    H += part.bent.curvature(*args, y)[0]
+            of_path, of_end = along.second(foreseen[0], *running), end.second(foreseen[1], *terminal)
+        else:
+            of_path, of_end = along.gauss_newton(*running), end.gauss_newton(*terminal)
+        (first, second, path), (dm, ddm, last) = of_path, of_end
         first, second = w[:, None] * first[..., 0], w[:, None, None] * second
         for what, values in (("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)):
             if not np.isfinite(values).all():
@@ -352,42 +358,37 @@ class Cost:
             luu=second[:, s, s],
             zeta=zeta,
             weights=w,
+            slopes=(path, last),
         )
 
-    def foreseen(
-        self, trajectory: Trajectory, lin: Linearization, dx: np.ndarray, du: np.ndarray
-    ) -> Foreseen:
-        """Multipliers y = W (r + J dz) of the residuals that are not linear, behind a step from a trajectory:
-        of the running cost (N, n) and of the terminal one (n,); None where there are none.
+    def foreseen(self, slopes: Bending, lin: Linearization, dx: np.ndarray, du: np.ndarray) -> Foreseen:
+        """Multipliers y = W (r + J dz) of the residuals that are not linear, behind a step from where
+        `expand` gave `slopes`: of the running cost (N, n) and of the terminal one (n,); None where there are
+        none.
         """
-        running, terminal = self._arguments(trajectory)
-        along, end = self._running.bent, self._terminal.bent
-        found: list[np.ndarray | None] = [None, None]
-        if along is not None:
-            dz, _ = _with_multipliers(lin, dx, du)
-            found[0] = along.foreseen(*running, dz)[0][..., 0]
-        if end is not None:
-            found[1] = end.foreseen(*terminal, dx[-1])[0][..., 0]
-        return found[0], found[1]
+        along, end = slopes
+        path = None if along is None else along.foreseen(_with_multipliers(lin, dx, du)[0])
+        return path, None if end is None else end.foreseen(dx[-1])
 
     def beyond(
-        self, old: Trajectory, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
+        self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """J'W (r1 - r - J dz): what a linear model did not foresee of the residuals that are not linear, of a
-        step (dx, du), by stage (N, ndx + nu) and at the end (ndx,); None where all are linear.
+        step (dx, du) to a trajectory, by stage (N, ndx + nu) and at the end (ndx,); None where all are
+        linear.
         """
-        a, b = self._running.bent, self._terminal.bent
+        (a, b), (along, end) = slopes, (self._running.bent, self._terminal.bent)
         if a is None and b is None:
             return None
-        (path, end), (path1, end1) = self._arguments(old), self._arguments(new)
+        path, last = self._arguments(new)
         n, q = self.map.ndx, self.map.ndx + self.map.nu
-        g, g_end = np.zeros((len(old), q)), np.zeros(n)
-        if a is not None:
+        g, g_end = np.zeros((len(new), q)), np.zeros(n)
+        if a is not None and along is not None:
             dz, T = _with_multipliers(lin, dx, du)
-            found = a.beyond(*path, dz, a.values(*path1)[0][..., 0])[0][..., 0]
-            g = self.step_weights(old)[:, None] * (found[:, :q] + np.einsum("kij,ki->kj", T, found[:, q:]))
-        if b is not None:
-            g_end = b.beyond(*end, dx[-1], b.values(*end1)[0][..., 0])[0][..., 0]
+            found = a.beyond(dz, along.values(*path)[0])
+            g = self.step_weights(new)[:, None] * (found[:, :q] + np.einsum("kij,ki->kj", T, found[:, q:]))
+        if b is not None and end is not None:
+            g_end = b.beyond(dx[-1], end.values(*last)[0])
         return g, g_end
 
     def gradient(self, trajectory: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:

@@ -85,23 +85,49 @@ def _by_columns(
     return ca.Function(name, given, [E @ first(*given), E @ H @ E.T])
 
 
-class Bent(NamedTuple):
-    """Residuals r with multipliers y of their own, y = W r in the end; by a cost's arguments and one more.
+class Slopes(NamedTuple):
+    """Residuals that are not linear, at the samples of a curve or at its end.
 
     Attributes
     ----------
-    foreseen : Evaluator
-        y = W (r + J dz) (n, 1), behind a step dz of (error of the state, others).
-    curvature : Evaluator
-        Sum of (y - W r)_i r_i'': what exact second derivatives become with y in the place of W r.
-    values, beyond : Evaluator
-        r (n, 1), and J'W (r1 - r - J dz) by dz and the values r1 of another point.
+    r : (..., n, 1)
+    J : (..., n, q)
+        Derivative by (error of the state, others).
+    W : (..., n, n)
+        Second derivative of the cost by them.
     """
 
-    foreseen: Evaluator
-    curvature: Evaluator
+    r: np.ndarray
+    J: np.ndarray
+    W: np.ndarray
+
+    def foreseen(self, dz: np.ndarray) -> np.ndarray:
+        """y = W (r + J dz) (..., n) behind a step dz (..., q)."""
+        return (self.W @ (self.r + self.J @ dz[..., None]))[..., 0]
+
+    def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
+        """J'W (r1 - r - J dz) (..., q): what this model did not foresee of values r1 (..., n, 1)."""
+        off = r - self.r - self.J @ dz[..., None]
+        return (np.swapaxes(self.J, -1, -2) @ (self.W @ off))[..., 0]
+
+
+class Bent(NamedTuple):
+    """Residuals r that are not linear, which may have multipliers y of their own; y = W r in the end.
+
+    Attributes
+    ----------
+    second : Evaluator
+        By a cost's arguments and y: gradient (q, 1), the exact Hessian (q, q) with y in the place of W r,
+        and r, J, W of `Slopes`.
+    slopes : Evaluator
+        r, J, W.
+    values : Evaluator
+        r (n, 1).
+    """
+
+    second: Evaluator
+    slopes: Evaluator
     values: Evaluator
-    beyond: Evaluator
 
 
 class Part:
@@ -176,39 +202,70 @@ class Part:
         value = self._structure.value
         return self._evaluator(derivatives("exact", self._map, self._args, value, *self._others))
 
-    def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient (..., n, 1) and J'WJ (..., n, n), with what is left over made positive semi-definite."""
+    def gauss_newton(self, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
+        """Gradient (..., n, 1) and J'WJ (..., n, n), with what is left over made positive semi-definite; and
+        the residuals of `bent`.
+        """
         evaluate, at = self._gauss_newton
-        gradient, H, rest = evaluate(*args)
+        gradient, H, rest, *slopes = evaluate(*args)
         if len(at):
             known = np.isfinite(rest).all(axis=(-2, -1), keepdims=True)
             H[..., at[:, None], at] += np.where(known, absolute(np.where(known, rest, 0.0)), np.nan)
-        return gradient, H
+        return gradient, H, Slopes(*slopes) if slopes else None
+
+    def second(
+        self, y: np.ndarray | None, *args: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
+        """Gradient (..., n, 1), exact Hessian (..., n, n), with multipliers y of the residuals of `bent`
+        in the place of W r where they are given; and these residuals.
+        """
+        if self.bent is None:
+            return *self.exact(*args), None
+        if y is None:
+            return *self.exact(*args), Slopes(*self.bent.slopes(*args))
+        gradient, H, *slopes = self.bent.second(*args, y)
+        return gradient, H, Slopes(*slopes)
+
+    @cached_property
+    def _inner(self) -> ca.SX:
+        return ca.vertcat(self._map.symbols.x, *self._others)
+
+    @cached_property
+    def _curved(self) -> tuple[list[int], list[ca.SX]]:
+        """Which residuals are not linear in (error of the state, others), and r, J, W of these, dense."""
+        s, inner = self._structure, self._inner
+        J = error_jacobian(self._map, s.r, *self._others)
+        rows = [i for i in range(s.r.numel()) if ca.depends_on(J[i, :], inner)]
+        rows = [i for i in rows if not ca.depends_on(s.W[i, :], inner)]  # of others phi' is not known
+        return rows, [ca.densify(e) for e in (s.r[rows], J[rows, :], s.W[rows, rows])] if rows else []
 
     @cached_property
     def bent(self) -> Bent | None:
         """Its residuals that are not linear in (error of the state, others); None where all are."""
-        f, s, inner = self._map, self._structure, ca.vertcat(self._map.symbols.x, *self._others)
-        J = error_jacobian(f, s.r, *self._others)
-        rows = [i for i in range(s.r.numel()) if ca.depends_on(J[i, :], inner)]
-        rows = [i for i in rows if not ca.depends_on(s.W[i, :], inner)]  # of others phi' is not known
+        f, s, (rows, slopes) = self._map, self._structure, self._curved
         if not rows:
             return None
-        r, W, J = s.r[rows], s.W[rows, rows], J[rows, :]
-        dz, y = ca.SX.sym("dz", J.shape[1]), ca.SX.sym("y", r.numel())
-        r1 = ca.SX.sym("r1", r.numel())
-        bend = error_expansion(f, ca.dot(y, r), *self._others)[1]
-
-        def function(name: str, output: ca.SX, *more: ca.SX) -> Evaluator:
-            whole = ca.Function(name, [*self._args, *more], [ca.densify(output)], {"cse": True})
-            return self._evaluator(whole)
-
+        r, _, W = slopes
+        y = ca.SX.sym("y", r.numel())
+        if ca.depends_on(s.W, self._inner):  # nor is what other residuals have of second derivatives
+            gradient, H = error_expansion(f, s.value, *self._others)
+            H += error_expansion(f, ca.dot(y, r), *self._others)[1]
+            H = ca.substitute(H, y, y - W @ r)
+        else:
+            beside = ca.vertcat(*(0 if i in rows else s.r[i] for i in range(s.r.numel())))
+            m = ca.SX.sym("m", r.numel())
+            H = error_expansion(f, s.rest + ca.dot(m, r), *self._others)[1]
+            H = ca.substitute(H, m, y + s.W[rows, :] @ beside) + squares_hessian(f, s, *self._others)
+            gradient = error_jacobian(f, s.value, *self._others).T
         return Bent(
-            function("foreseen", W @ (r + J @ dz), dz),
-            function("curvature", ca.substitute(bend, y, y - W @ r), y),
-            function("residuals", r),
-            function("beyond", J.T @ (W @ (r1 - r - J @ dz)), dz, r1),
+            self._rows("second", [gradient, H, *slopes], y),
+            self._rows("slopes", slopes),
+            self._rows("residuals", [r]),
         )
+
+    def _rows(self, name: str, outputs: Sequence[ca.SX], *more: ca.SX) -> Evaluator:
+        outputs = [ca.densify(e) for e in outputs]
+        return self._evaluator(ca.Function(name, [*self._args, *more], outputs, {"cse": True}))
 
     @cached_property
     def _gauss_newton(self) -> tuple[Evaluator, np.ndarray]:
@@ -220,9 +277,8 @@ class Part:
         if not ca.symvar(hessian):  # the same everywhere
             squares, hessian = squares + absolute(ca.DM(hessian).full()), ca.SX(*hessian.shape)
         at = np.unique(hessian.sparsity().get_triplet()[0]).astype(int)
-        outputs = [ca.densify(e) for e in (gradient, squares)]
-        outputs.append(ca.densify(hessian[at.tolist(), at.tolist()]))
-        return self._evaluator(ca.Function("gauss_newton", self._args, outputs, {"cse": True})), at
+        left = hessian[at.tolist(), at.tolist()]
+        return self._rows("gauss_newton", [gradient, squares, left, *self._curved[1]]), at
 
 
 def at_arguments(f: OneStepMap, lifted: ca.Function, args: Sequence[Any]) -> Squares:

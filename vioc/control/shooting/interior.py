@@ -129,7 +129,7 @@ class Interior:
             self.damping = max(first, factor**2 * self.damping)
             return Status.LINE_SEARCH if self.damping > most else None
         self.gains = self.newton.gains.copy()
-        moved.foreseen = self._foreseen(it, d, min(length, 1.0))
+        moved.foreseen = self._foreseen(it, b, d, min(length, 1.0))
         bent = any(y is not None for y in moved.foreseen)
         fast = bent and worth.merit - level.worth(moved.point, moved.s).merit > FALLING * abs(worth.merit)
         self.falling = fast and (moved.point.cost < it.point.cost or not len(it.y))
@@ -146,9 +146,9 @@ class Interior:
             self.damping = self.damping / factor if self.damping > first else 0.0
         return None
 
-    def _foreseen(self, it: Iterate, d: Direction, length: float) -> Foreseen:
+    def _foreseen(self, it: Iterate, b: Blocks, d: Direction, length: float) -> Foreseen:
         """Multipliers of residuals a part of a step on; at first those that the whole step foresees."""
-        new = self.stages.cost.foreseen(it.point.curve, self.lin, d.dx, d.du)
+        new = self.stages.cost.foreseen(b.slopes, self.lin, d.dx, d.du)
         pairs = zip(it.foreseen, new, strict=True)
         first, second = (b if a is None or b is None else a + length * (b - a) for a, b in pairs)
         return first, second

@@ -104,7 +104,7 @@ class LineSearch:
             more = self.level.remains(point, s) - r + step * (told[1] - of_rows)
             bent = None
             if lin is not None:
-                bent = self.stages.cost.beyond(it.point.curve, lin, point.curve, step * d.dx, step * d.du)
+                bent = self.stages.cost.beyond(b.slopes, lin, point.curve, step * d.dx, step * d.du)
             told = length * gaps + beyond, length * r + more
             d = self.newton.solve(it, b, *told, bent)
             step, of_multipliers = d.lengths

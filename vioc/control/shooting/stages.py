@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.costs.cost import Cost, Expansion, Foreseen
+from vioc.control.costs.cost import Bending, Cost, Expansion, Foreseen
 from vioc.control.shooting.rows import Rows
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
@@ -58,6 +58,8 @@ class Blocks:
         Of the Lagrangian, exact or Gauss-Newton's.
     zeta : (N, nm) or None
         Derivative of the cost by the map's multipliers; None where it does not use them.
+    slopes : pair of Slopes or None
+        Of the cost's residuals that are not linear.
     """
 
     F: np.ndarray
@@ -68,6 +70,7 @@ class Blocks:
     H: np.ndarray
     H_end: np.ndarray
     zeta: np.ndarray | None = None
+    slopes: Bending = (None, None)
 
     def pulled(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """J'y of multipliers y (rows,), by stage and at the end."""
@@ -166,7 +169,7 @@ class Stages:
         e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
         F, g = np.concatenate([lin.A, lin.B], axis=2), np.concatenate([e.lx[:-1], e.lu], axis=1)
-        return Blocks(F, g, e.lx[-1], J, J_end, *_hessian(e), e.zeta)
+        return Blocks(F, g, e.lx[-1], J, J_end, *_hessian(e), e.zeta, e.slopes)
 
     def curved(
         self,
