@@ -69,8 +69,6 @@ class Expansion:
     slopes: Bending = (None, None)
 
 
-
-
 class Family:
     """What costs that differ by their references only have in common: what is built of one serves all."""
 

@@ -213,9 +213,7 @@ class Part:
             H[..., at[:, None], at] += np.where(known, absolute(np.where(known, rest, 0.0)), np.nan)
         return gradient, H, Slopes(*slopes) if slopes else None
 
-    def second(
-        self, y: np.ndarray | None, *args: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
+    def second(self, y: np.ndarray | None, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
         """Gradient (..., n, 1), exact Hessian (..., n, n), with multipliers y of the residuals of `bent`
         in the place of W r where they are given; and these residuals.
         """

@@ -19,13 +19,13 @@ from vioc.control.shooting.stages import Blocks, Point, Stages
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
 FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
 LEVEL = 0.1  # first weight of the barrier
-NEXT = 0.2, 1.5  # of the next level: least factor, power
+NEXT = 0.1, 1.7  # of the next level: least factor, power
 STIFFER = 10.0, 1e-8  # factor by which the regularization of rows and gaps falls, and the least
-CLOSING = 0.25  # share of what a level left of rows and gaps that the next one may leave
+CLOSING = 0.05  # share of what a level left of rows and gaps that the next one may leave
 AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels far ahead of the rows
-INTERIOR = 1e-2  # of a range, or of a limit: how far inside slacks begin
+INTERIOR = 5e-2  # of a range, or of a limit: how far inside slacks begin
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
-BOUNDARY = 0.99  # share of the way to a limit that a step may take
+BOUNDARY = 0.995  # share of the way to a limit that a step may take
 OF_DUALS = 100.0  # mean multiplier from which on errors are counted in units of it
 NONE, EQUATION, INEQUALITY = 0, 1, 2  # kinds of rows
 
