@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +245,7 @@ def _outputs(sizes: Sequence[int], count: int) -> tuple[list[np.ndarray], Any]:
     whole = np.empty(count * ends[-1])
     at = address(whole)
     places = [at + 8 * count * begin for begin in ends[:-1]]
-    arrays = [whole[count * a : count * b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    arrays = [whole[count * a : count * b] for a, b in pairwise(ends)]
     return arrays, _vector(len(places))(*places)
 
 

@@ -36,7 +36,6 @@ from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 
-
 Foreseen = tuple[np.ndarray | None, np.ndarray | None]
 Bending = tuple[Slopes | None, Slopes | None]
 

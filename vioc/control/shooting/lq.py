@@ -12,11 +12,12 @@ In C where the map's backend compiles and blocks are small; in numpy else.
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.linalg.lapack import dposv, dpotrf, dtrtrs
 
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, load_library
@@ -59,6 +60,7 @@ class StageQuadratic:
         delta.
         """
         self._F, self._soft = np.ascontiguousarray(F), soft
+        self.__dict__.pop("_closed", None)
         if self._native:
             M, last = np.ascontiguousarray(M), np.ascontiguousarray(last)
             arrays = self._F, M, last, self._T, self._P, self.gains, self._L
@@ -67,11 +69,7 @@ class StageQuadratic:
                 raise MemoryError("no memory for a Riccati recursion")
             good = stage == -1
         else:
-            try:
-                self._factor(M, last)
-                good = bool(np.isfinite(self._P).all())
-            except np.linalg.LinAlgError:
-                good = False
+            good = self._factor(M, last)
         if good and self.free.shape[1]:
             self._at_start = self.free.T @ self._P @ self.free
             try:
@@ -84,25 +82,32 @@ class StageQuadratic:
     def _sizes(self) -> tuple[int, int, int, int]:
         return self.N, self.n, self.n + self.m, self._elastic
 
-    def _factor(self, M: np.ndarray, last: np.ndarray) -> None:
-        n, e, F, P, one = self.n, self._elastic, self._F, last, np.eye(self._elastic)
+    def _factor(self, M: np.ndarray, last: np.ndarray) -> bool:
+        """By LAPACK's own names: numpy's calls for a stage take three times what is in them."""
+        n, m, e, F, P, one = self.n, self.m, self._elastic, self._F, last, np.eye(self._elastic)
         for k in range(self.N - 1, -1, -1):
             T = P
-            if self._soft:
-                L = np.linalg.cholesky(one + self._soft * P[:e, :e])
-                half = np.linalg.solve(L, np.hstack([P[:e], one]))
-                T = np.vstack([half[:, n:].T.dot(half[:, :n]), P[e:]])
+            if self._soft and e:
+                _, T, failed = dposv(one + self._soft * P[:e, :e], P[:e], lower=True)
+                if failed:
+                    return False
                 if e < n:  # what is rigid: P less what the elastic states give way
+                    T = np.vstack([T, P[e:]])
                     T[e:, :e] = T[:e, e:].T
                     T[e:, e:] -= self._soft * P[e:, :e].dot(T[:e, e:])
             H = F[k].T.dot(T.dot(F[k]))
             H += M[k]
-            L = np.linalg.cholesky(H[n:, n:])
-            half = np.linalg.solve(L, H[n:, :n])
-            P = H[:n, :n] - half.T.dot(half)
-            P = 0.5 * (P + P.T)
-            self._T[k], self._L[k], self.gains[k] = T, L, np.linalg.solve(L.T, half)
+            if m:
+                L, failed = dpotrf(H[n:, n:], lower=True)
+                if failed:
+                    return False
+                half, _ = dtrtrs(L, H[n:, :n], lower=True)
+                H[:n, :n] -= half.T.dot(half)
+                self._L[k], self.gains[k] = L, dtrtrs(L, half, lower=True, trans=True)[0]
+            P = 0.5 * (H[:n, :n] + H[:n, :n].T)
+            self._T[k] = T
         self._P = P
+        return bool(np.isfinite(P).all())
 
     def solve(
         self, g: np.ndarray, end: np.ndarray, gaps: np.ndarray, x0: np.ndarray
@@ -119,7 +124,7 @@ class StageQuadratic:
         x0 : (n,)
             What is added to it along its free directions is chosen here.
         """
-        N, n, m, e, soft = self.N, self.n, self.m, self._elastic, self._soft
+        N, n, m, soft = self.N, self.n, self.m, self._soft
         s, s0, d = np.empty((N, n)), np.empty(n), np.empty((N, m))
         x, u, p = np.empty((N + 1, n)), np.empty((N, m)), np.empty((N + 1, n))
         g, end, gaps = (np.ascontiguousarray(a) for a in (g, end, gaps))
@@ -128,7 +133,7 @@ class StageQuadratic:
             arrays = *factors, self._L, g, end, gaps, s, s0, d
             _library().vioc_lq_backward(*self._sizes, soft, *at(*arrays))
         else:
-            s0 = self._backward(g, end, gaps, s, d)
+            s0, s, d = self._backward(g, end, gaps)
         x[0] = x0
         if self.free.shape[1]:
             x[0] -= self.free @ np.linalg.solve(self._at_start, self.free.T @ (s0 + self._P @ x0))
@@ -136,23 +141,48 @@ class StageQuadratic:
         if self._native:
             _library().vioc_lq_forward(*self._sizes, soft, *at(*factors, s, d, gaps, x, u, p[1:]))
         else:
-            for k in range(N):
-                u[k] = -self.gains[k].dot(x[k]) - d[k]
-                moved = self._F[k, :, :n].dot(x[k]) + self._F[k, :, n:].dot(u[k]) + gaps[k]
-                p[k + 1] = self._T[k].dot(moved) + s[k]
-                x[k + 1] = moved
-                x[k + 1, :e] -= soft * p[k + 1, :e]
+            self._forward(s, d, gaps, x, u, p)
         return x, u, p
 
-    def _backward(self, g, end, gaps, s, d) -> np.ndarray:
-        n, e, pushed, s0 = self.n, self._elastic, (self._T @ gaps[:, :, None])[..., 0], end
+    @cached_property
+    def _closed(self) -> tuple[np.ndarray, np.ndarray]:
+        """A - B K (N, n, n), and the same where gaps give way, (I - D T) (A - B K)."""
+        n, e = self.n, self._elastic
+        free = self._F[:, :, :n] - self._F[:, :, n:] @ self.gains
+        if not self._soft:
+            return free, free
+        along = free.copy()
+        along[:, :e] -= self._soft * (self._T[:, :e] @ free)
+        return free, along
+
+    def _backward(self, g, end, gaps) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """s of the first stage (n,), those of all after softening (N, n), and d (N, m)."""
+        n, e, (free, along), pushed = self.n, self._elastic, self._closed, _times(self._T, gaps)
+        given = g[:, :n] - _times(self.gains, g[:, n:], True) + _times(free, pushed, True)
+        S = np.empty((self.N + 1, n))
+        S[-1] = end
         for k in range(self.N - 1, -1, -1):
-            s[k] = s0 - self._soft * self._T[k, :, :e].dot(s0[:e])
-            h = g[k] + self._F[k].T.dot(pushed[k] + s[k])
-            s0, d[k] = h[:n] - self.gains[k].T.dot(h[n:]), h[n:]
-        L = self._L
-        d[:] = np.linalg.solve(L.swapaxes(1, 2), np.linalg.solve(L, d[:, :, None]))[..., 0]
-        return s0
+            S[k] = S[k + 1].dot(along[k]) + given[k]
+        s = S[1:] - self._soft * _times(self._T[:, :, :e], S[1:, :e])
+        h, L = g[:, n:] + _times(self._F[:, :, n:], pushed + s, True), self._L
+        d = np.linalg.solve(L.swapaxes(1, 2), np.linalg.solve(L, h[:, :, None]))[..., 0]
+        return S[0], s, d
+
+    def _forward(self, s, d, gaps, x, u, p) -> None:
+        """Write the states behind the first, inputs, and costates of the steps."""
+        n, e, (free, along) = self.n, self._elastic, self._closed
+        moved = gaps - _times(self._F[:, :, n:], d)
+        given = moved.copy()
+        given[:, :e] -= self._soft * (_times(self._T, moved) + s)[:, :e]
+        for k in range(self.N):
+            x[k + 1] = along[k].dot(x[k]) + given[k]
+        u[:] = -_times(self.gains, x[:-1]) - d
+        p[1:] = s + _times(self._T, moved + _times(free, x[:-1]))
+
+
+def _times(M: np.ndarray, v: np.ndarray, transposed: bool = False) -> np.ndarray:
+    """Products M v, or M'v, stage by stage."""
+    return (v[:, None] @ M)[:, 0] if transposed else (M @ v[:, :, None])[..., 0]
 
 
 def at(*arrays: np.ndarray) -> list[int]:

@@ -19,7 +19,6 @@ HARD = 3  # trials without any steps behind which these are worth all means at f
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
 WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
 FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
-WORSE = 10.0  # times a trajectory's merit, from which on shorter curves are not tried beside trajectories
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
 CORRECTIONS, CLOSER = 4, 0.5  # of a trial: how many, and what each may leave of the merit's excess for a next
@@ -50,7 +49,7 @@ class LineSearch:
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
-        lost, hard, worse, gaps = not self._hard, False, False, it.point.gaps.any()
+        lost, hard, gaps = not self._hard, False, it.point.gaps.any()
         curved = lin is not None and any(y is not None for y in it.foreseen)
         correctable = SHORTER if curved else int(bool(len(it.y) or gaps or lin is not None))
         for trial in range(TRIALS):
@@ -61,13 +60,11 @@ class LineSearch:
             point = self.stages.followed(X, U, self.newton.gains, near) if follow else None
             s, of_trial = self._judged(it, point, stepped)
             followed = of_trial.merit <= enough
-            if not followed and not (worse and point is not None):
-                along = of_trial.merit
+            if not followed:
                 hard = lost and trial >= self._hard
                 point = self.stages.at(X, U, hard)
                 lost = point is None
                 s, of_trial = self._judged(it, point, stepped)
-                worse = of_trial.merit > WORSE * along
             falls = of_trial.merit <= enough
             if point is not None and (falls or self._passes(worth, of_trial)):
                 if not falls:
