@@ -21,7 +21,7 @@ FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: 
 LEVEL = 0.1  # first weight of the barrier
 NEXT = 0.1, 1.7  # of the next level: least factor, power
 STIFFER = 10.0, 1e-8  # factor by which the regularization of rows and gaps falls, and the least
-CLOSING = 0.05  # share of what a level left of rows and gaps that the next one may leave
+CLOSING, FAST = 0.25, 0.05  # shares of what a level left of rows and gaps: closing at all, and fast
 AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels far ahead of the rows
 INTERIOR = 5e-2  # of a range, or of a limit: how far inside slacks begin
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
@@ -370,8 +370,8 @@ class Level:
         self.estimate[:], self.costates[:] = it.y, it.p
         self.left = self.worth(it.point, it.s).left
         self.mu = max(self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left))
-        closing = self.left <= max(self.tolerance, CLOSING * before)
-        if not closing and self.soft > softest:
+        closing, fast = (self.left <= max(self.tolerance, share * before) for share in (CLOSING, FAST))
+        if not fast and self.soft > softest:
             self.soft = max(self.soft / stiffer, softest)
         elif self.mu > least * mu:
             self.stuck = 0 if closing or self.left <= FEASIBLE else self.stuck + 1

@@ -60,7 +60,7 @@ class LineSearch:
             point = self.stages.followed(X, U, self.newton.gains, near) if follow else None
             s, of_trial = self._judged(it, point, stepped)
             followed = of_trial.merit <= enough
-            if not followed:
+            if not followed and (trial or correctable or point is None):  # else halved at once
                 hard = lost and trial >= self._hard
                 point = self.stages.at(X, U, hard)
                 lost = point is None
