@@ -117,12 +117,17 @@ class NativeProgram(Program):
         pointer = ctypes.cast(f.f, ctypes.c_void_p)
         return _Struct(pointer, len(ins), len(outs), *self._kept, *(w.value for w in work))
 
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """Where outputs end that lie one behind the other, from 0 on."""
+        return (0, *accumulate(self.sizes_out))
+
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.map([a.reshape(-1) for a in args], 1)
 
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
         struct = self._struct
-        outputs, places = _outputs(self._kept[1], count)
+        outputs, places = _outputs(self._ends, count)
         pointers, strides = _inputs(args)
         failed = _loops().vioc_map(ctypes.byref(struct), 0, count, pointers, strides, places)
         if failed:
@@ -239,19 +244,11 @@ def _pointers(arrays: Sequence[np.ndarray]):
     return _vector(len(arrays))(*[address(a) for a in arrays])
 
 
-def _outputs(sizes: Sequence[int], count: int) -> tuple[list[np.ndarray], Any]:
-    """New arrays of `count` times these sizes, in one piece of memory, and where they lie."""
-    ends = _ends(tuple(sizes))
+def _outputs(ends: tuple[int, ...], count: int) -> tuple[list[np.ndarray], Any]:
+    """New arrays for `count` evaluations, in one piece of memory, and where they lie."""
     whole = np.empty(count * ends[-1])
-    at = address(whole)
-    places = [at + 8 * count * begin for begin in ends[:-1]]
-    arrays = [whole[count * a : count * b] for a, b in pairwise(ends)]
-    return arrays, _vector(len(places))(*places)
-
-
-@lru_cache(maxsize=1024)
-def _ends(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return (0, *accumulate(sizes))
+    at, arrays = address(whole), [whole[count * a : count * b] for a, b in pairwise(ends)]
+    return arrays, _vector(len(arrays))(*[at + 8 * count * begin for begin in ends[:-1]])
 
 
 @lru_cache(maxsize=64)

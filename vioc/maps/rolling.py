@@ -268,7 +268,7 @@ class RollingMap(OneStepMap):
     def _trajectory(self, solved: tuple, k0: int, lengths: np.ndarray) -> Trajectory:
         """Of what `_steps` returns."""
         X, multipliers, U, splits = solved
-        run = Trajectory(self, times_of(lengths, k0, self.dt), X, U, multipliers, k0=k0, splits=splits)
+        run = Trajectory.stepped(self, lengths, X, U, multipliers, k0=k0, splits=splits)
         return run.on_its_step()
 
     # -- many -----------------------------------------------------------------------------------

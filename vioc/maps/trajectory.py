@@ -20,7 +20,7 @@ from vioc.errors import SlackWarning
 from vioc.maps.columns import quantities_html, quantities_table, trajectory_columns
 from vioc.maps.files import read_columns, whole_file, write_file
 from vioc.maps.resampling import by_map, first_step, interpolated, new_lengths, sample_times
-from vioc.maps.steps import lengths_of
+from vioc.maps.steps import lengths_of, times_of
 from vioc.maps.tables import Table
 from vioc.names import quantity_name
 
@@ -107,6 +107,26 @@ class Trajectory:
     multipliers: np.ndarray
     k0: int = field(default=0, kw_only=True)
     splits: Mapping[int, Split] = field(default_factory=dict, kw_only=True)
+
+    @classmethod
+    def stepped(
+        cls,
+        map: OneStepMap,
+        lengths: np.ndarray,
+        x: np.ndarray,
+        u: np.ndarray,
+        multipliers: np.ndarray,
+        *,
+        k0: int = 0,
+        t: np.ndarray | None = None,
+        splits: Mapping[int, Split] | None = None,
+    ) -> Trajectory:
+        """That of steps of `lengths` (N,), s, whose times `t` need not be looked through for them."""
+        t = times_of(lengths, k0, map.dt) if t is None else t
+        run = cls(map, t, x, u, multipliers, k0=k0, splits={} if splits is None else splits)
+        if (lengths == map.dt).all():
+            run.__dict__["step_lengths"] = lengths  # the same to the bit
+        return run
 
     def __len__(self) -> int:
         """Number of steps N."""

@@ -46,10 +46,11 @@ class Expansion:
 
     Attributes
     ----------
-    lx, lu : (N+1, ndx), (N, nu)
-    lxx, lxu, luu : (N+1, ndx, ndx), (N, ndx, nu), (N, nu, nu)
-        With the first derivatives of the multipliers chained; their own curvature is that of
-        ``second_order_trajectory(zeta=zeta)``.
+    first, second : (N, q), (N, q, q)
+        Gradients and Hessians of the steps by z = (error of x, u), q = |z|, with the first derivatives of the
+        multipliers chained; their own curvature is that of ``second_order_trajectory(zeta=zeta)``.
+    end, end_second : (ndx,), (ndx, ndx)
+        Of the terminal cost.
     zeta : (N, nm) or None
         Derivative by the multipliers; None where the cost does not use them.
     weights : (N,)
@@ -58,14 +59,41 @@ class Expansion:
         Residuals of the running and of the terminal cost that are not linear, without w_k.
     """
 
-    lx: np.ndarray
-    lu: np.ndarray
-    lxx: np.ndarray
-    lxu: np.ndarray
-    luu: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    end: np.ndarray
+    end_second: np.ndarray
     zeta: np.ndarray | None
     weights: np.ndarray
     slopes: Bending = (None, None)
+
+    @cached_property
+    def lx(self) -> np.ndarray:
+        """(N+1, ndx)"""
+        return np.concatenate([self.first[:, : len(self.end)], self.end[None]])
+
+    @cached_property
+    def lu(self) -> np.ndarray:
+        """(N, nu)"""
+        return np.ascontiguousarray(self.first[:, len(self.end) :])
+
+    @cached_property
+    def lxx(self) -> np.ndarray:
+        """(N+1, ndx, ndx)"""
+        n = len(self.end)
+        return np.concatenate([self.second[:, :n, :n], self.end_second[None]])
+
+    @cached_property
+    def lxu(self) -> np.ndarray:
+        """(N, ndx, nu)"""
+        n = len(self.end)
+        return np.ascontiguousarray(self.second[:, :n, n:])
+
+    @cached_property
+    def luu(self) -> np.ndarray:
+        """(N, nu, nu)"""
+        n = len(self.end)
+        return np.ascontiguousarray(self.second[:, n:, n:])
 
 
 class Family:
@@ -346,17 +374,8 @@ class Cost:
             )
             first = np.einsum("kab,ka->kb", T, first)
             second = np.swapaxes(T, 1, 2) @ second @ T
-        s = slice(nx, nx + nu)
-        return Expansion(
-            lx=np.concatenate([first[:, :nx], dm.T]),
-            lu=first[:, s],
-            lxx=np.concatenate([second[:, :nx, :nx], ddm[None]]),
-            lxu=second[:, :nx, s],
-            luu=second[:, s, s],
-            zeta=zeta,
-            weights=w,
-            slopes=(path, last),
-        )
+        q = nx + nu
+        return Expansion(first[:, :q], second[:, :q, :q], dm[:, 0], ddm, zeta, w, (path, last))
 
     def foreseen(self, slopes: Bending, lin: Linearization, dx: np.ndarray, du: np.ndarray) -> Foreseen:
         """Multipliers y = W (r + J dz) of the residuals that are not linear, behind a step from where

@@ -103,12 +103,14 @@ class Slopes(NamedTuple):
 
     def foreseen(self, dz: np.ndarray) -> np.ndarray:
         """y = W (r + J dz) (..., n) behind a step dz (..., q)."""
-        return (self.W @ (self.r + self.J @ dz[..., None]))[..., 0]
+        y: np.ndarray = self.W @ (self.r + self.J @ dz[..., None])
+        return y[..., 0]
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
         """J'W (r1 - r - J dz) (..., q): what this model did not foresee of values r1 (..., n, 1)."""
         off = r - self.r - self.J @ dz[..., None]
-        return (np.swapaxes(self.J, -1, -2) @ (self.W @ off))[..., 0]
+        g: np.ndarray = np.swapaxes(self.J, -1, -2) @ (self.W @ off)
+        return g[..., 0]
 
 
 class Bent(NamedTuple):
@@ -217,10 +219,9 @@ class Part:
         """Gradient (..., n, 1), exact Hessian (..., n, n), with multipliers y of the residuals of `bent`
         in the place of W r where they are given; and these residuals.
         """
-        if self.bent is None:
-            return *self.exact(*args), None
-        if y is None:
-            return *self.exact(*args), Slopes(*self.bent.slopes(*args))
+        if self.bent is None or y is None:
+            gradient, H = self.exact(*args)
+            return gradient, H, None if self.bent is None else Slopes(*self.bent.slopes(*args))
         gradient, H, *slopes = self.bent.second(*args, y)
         return gradient, H, Slopes(*slopes)
 

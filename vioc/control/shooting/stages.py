@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from vioc.control.costs.cost import Bending, Cost, Expansion, Foreseen
+from vioc.control.costs.cost import Bending, Cost, Foreseen
 from vioc.control.shooting.rows import Rows
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
-from vioc.maps.protocol import OneStepMap
+from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Trajectory
 
@@ -110,6 +110,8 @@ class Stages:
         self.start = np.zeros((f.ndx, 0)) if start is None else start
         self.rigid = rigid
         self.k0, self.lengths, self.t = k0, lengths, times_of(lengths, k0, f.dt)
+        even = len(lengths) > 0 and bool((lengths == lengths[0]).all())
+        self.dt = float(lengths[0]) if even else lengths  # of steps: a number costs less
         self.trouble: Exception | None = None
         self.follows = (
             True  # whether trials are also rolled out, under feedback: slow where no kernel does it
@@ -147,8 +149,8 @@ class Stages:
             return None
         try:
             with trying():
-                steps = f.steps_at(X[:-1], U, self.k0, self.lengths, rescue="split" if self.parts else hard)
-            curve = Trajectory(f, self.t, X, U, steps.multipliers, k0=self.k0)
+                steps = f.steps_at(X[:-1], U, self.k0, self.dt, rescue="split" if self.parts else hard)
+            curve = Trajectory.stepped(f, self.lengths, X, U, steps.multipliers, k0=self.k0, t=self.t)
             return self._point(curve, steps, f.difference(X[1:], steps.x1))
         except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration
             self.trouble = error
@@ -168,8 +170,8 @@ class Stages:
         """
         e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
-        F, g = np.concatenate([lin.A, lin.B], axis=2), np.concatenate([e.lx[:-1], e.lu], axis=1)
-        return Blocks(F, g, e.lx[-1], J, J_end, *_hessian(e), e.zeta, e.slopes)
+        F = np.concatenate([lin.A, lin.B], axis=2)
+        return Blocks(F, e.first, e.end, J, J_end, e.second, e.end_second, e.zeta, e.slopes)
 
     def curved(
         self,
@@ -211,21 +213,11 @@ class Stages:
             return None
         try:
             with trying():
-                run = f.track(
-                    X[0], X, U, gains, k0=self.k0, dt=self.lengths, rescue="split" if self.parts else hard
-                )
+                means: Rescue = "split" if self.parts else hard
+                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.dt, rescue=means)
             if not np.abs(f.difference(X, run.x)).max() <= near:
                 return None
             return self._point(run, Steps.along(run), np.zeros((len(U), f.ndx)))
         except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration
             self.trouble = error
             return None
-
-
-def _hessian(e: Expansion) -> tuple[np.ndarray, np.ndarray]:
-    """A cost's Hessian by stage (N, q, q), and at the end (ndx, ndx)."""
-    N, n, m = e.lxu.shape
-    H = np.empty((N, n + m, n + m))
-    H[:, :n, :n], H[:, :n, n:], H[:, n:, n:] = e.lxx[:-1], e.lxu, e.luu
-    H[:, n:, :n] = np.swapaxes(e.lxu, 1, 2)
-    return H, e.lxx[-1]

@@ -104,17 +104,9 @@ class StageModel(LocalModel):
 
     @cached_property
     def expansion(self) -> Expansion:  # type: ignore[override]
-        n, recursions = self.map.nx, self._recursions
-        g, L = recursions.blocks["g"], recursions.L
-        return Expansion(
-            lx=np.concatenate([g[:, :n], recursions.lx_end[None]]),
-            lu=g[:, n:],
-            lxx=np.concatenate([L[:, :n, :n], recursions.lxx_end[None]]),
-            lxu=L[:, :n, n:],
-            luu=L[:, n:, n:],
-            zeta=None,
-            weights=recursions.w,
-        )
+        r = self._recursions
+        g, L, end, end_second = (a.copy() for a in (r.blocks["g"], r.L, r.lx_end, r.lxx_end))
+        return Expansion(g, L, end, end_second, zeta=None, weights=r.w)
 
     @property
     def _unit(self) -> float:
