@@ -27,6 +27,7 @@ SOLVED = 10.0  # error over the level's weight at which it is solved
 SOFTNESS = 1e-4, 1e-2, 1e-6  # first regularizations of rows and gaps: the usual one, and what else to try
 SHIFT = 1e-4, 8.0, 1e12  # of Gauss-Newton's Hessian where it has no minimum: first, growth, most
 CURVED = 1e-4, 4.0, 1e6  # shift of the exact Hessian, in units of the scaled cost: least, factor, most
+SLOW = 3, 0.5, 1e-10  # whole shifted steps in a row behind which a least shift is less; their error; lowest
 FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton's are the better ones
 SHORT = 5  # trials behind which inputs are damped more; less after one or two
 CRAWLS = 8  # short steps in a row from which no search has been seen to recover
@@ -64,6 +65,7 @@ class Interior:
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
         self.now = Iterate(point, np.zeros_like(level.costates), y, s, *level.multipliers(s))
         self.damping, self.shift, self.promise = 0.0, 0.0, np.nan
+        self.least, self.slow, self.before = CURVED[0], 0, np.inf
         self.pause, self.wait = int(not self.warm), 1
         self.falling = self.exact = False
         self.unseen = 0  # full steps in a row whose promise is below rounding
@@ -136,6 +138,7 @@ class Interior:
         self.now, self.promise = moved, -descent
         if length == 1 and self._below_rounding(d.slope, worth.merit):
             return Status.ACCEPTABLE
+        self._less_shift(length == 1 and trials == 1)
         self.crawled = self.crawled + 1 if trials > SHORT else 0
         if self.crawled >= CRAWLS:
             self.note = "it crawls, as where longer steps of the search lead to where the map has none"
@@ -145,6 +148,14 @@ class Interior:
         elif trials <= 2:
             self.damping = self.damping / factor if self.damping > first else 0.0
         return None
+
+    def _less_shift(self, whole: bool) -> None:
+        """Let the least shift fall where whole steps are shifted by it and the error hardly falls."""
+        (several, share, lowest), factor = SLOW, CURVED[1]
+        slow = whole and self.exact and self.shift > 0 and self.error > share * self.before
+        self.slow, self.before = self.slow + 1 if slow else 0, self.error
+        if self.slow >= several:
+            self.least = max(self.least / factor, lowest)
 
     def _foreseen(self, it: Iterate, b: Blocks, d: Direction, length: float) -> Foreseen:
         """Multipliers of residuals a part of a step on; at first those that the whole step foresees."""
@@ -177,14 +188,14 @@ class Interior:
         self.pause -= 1
         if near:
             exact = self.stages.curved(it.point, self.lin, b, it.p / scale, it.y / scale)
-            shift, (least, grow, most) = 0.0, CURVED
+            shift, (_, grow, most) = 0.0, CURVED
             while shift <= most:
                 if self.newton.factor(
                     it, exact, shift * of_states, (shift + self.damping) * of_inputs, of_start
                 ):
                     self.wait, self.shift, self.exact = 1, shift, True
                     return exact
-                shift = max(grow * shift, self.shift / grow**2, least)
+                shift = max(grow * shift, self.shift / grow**2, self.least)
             self.pause = self.wait = min(2 * self.wait, 8)
             b = self.stages.blocks(it.point, self.lin, False)
         self.exact = False
