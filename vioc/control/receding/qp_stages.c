@@ -262,7 +262,7 @@ static void QP_(bend)(const QP_(data) *d, QP_(state) *s) {
 }
 
 /* (RH 8) backwards, then forwards: the step to the minimum, s->dx, s->du, and of the rows, s->dh. */
-static void QP_(sweep)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0) {
+static void QP_(direction)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0) {
   QP_REAL p[QP_NX], w[QP_NX], h[QP_NZ];
   int i, j, stage;
   memcpy(p, s->bent_end, sizeof p);
