@@ -20,7 +20,7 @@ from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck, mechanics
 from vioc.dynamics.integrators.contact.rollouts import StepByStep
-from vioc.dynamics.integrators.contact.touching import NOWHERE
+from vioc.dynamics.integrators.contact.touching import NOWHERE, refuse_polytopes
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError
@@ -82,7 +82,7 @@ class Bounces:
             raise ModelError(
                 f"{f.system.name}: restitution goes without dry friction ({rubs[0]}); set restitution to 0"
             )
-        f.touches.refuse_polytopes("restitution goes without")
+        refuse_polytopes(f.system, "restitution goes without")
         g = f.lagrangian.graph
         self._owners = np.array([i for i, c in enumerate(f.system.inequalities) for _ in c.meetings(g)])
         bouncing = bounces(f.system)
