@@ -186,15 +186,9 @@ class ContactVI(SmoothedMap, TouchingMap):
             nv=self.nd,
             nu=self.nu,
             rows=self.nm,
-            bodies=0,
-            past=1,
             scales=self.lagrangian.mass_scale,
             mass=self.mass,
             stop=self.tolerance,
-            limit=0,
-            sample=0.0,
-            polish=True,
-            whole=lambda multipliers: multipliers,
             wrap=self.wrapped,
         )
         return Core([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
