@@ -29,7 +29,8 @@ def check_apart(f: SmoothedMap, X: np.ndarray, k: int) -> None:
             f"{mu.min():g}, expected > 0 where it is a parameter"
         )
     accepted = np.full(len(f.meetings), PENETRATION)
-    accepted[f.placed] = DEEP * np.repeat(f.features.smaller, PLACES)
+    if f.features.pairs:
+        accepted[f.placed] = DEEP * np.repeat(f.features.smaller, PLACES)
     over = np.flatnonzero(~(each + accepted >= 0).all(axis=1))
     if not len(over):
         return

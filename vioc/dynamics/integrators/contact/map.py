@@ -6,6 +6,7 @@ The equations are in `step`, their solver in `interior`; the maths is in docs/ma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -268,7 +269,7 @@ class ContactVI(SmoothedMap, TouchingMap):
     def features(self) -> Features:
         return self.touches.polytopes.features
 
-    @property
+    @cached_property
     def frictions(self) -> np.ndarray:
         return np.ravel(self.touches.friction(self.theta))
 
@@ -278,7 +279,8 @@ class ContactVI(SmoothedMap, TouchingMap):
 
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         q = np.ascontiguousarray(x[..., : self.nq])
-        return self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., ~self.placed, 0]
+        found = self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., 0]
+        return found[..., ~self.placed] if self.features.pairs else found
 
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> Found:
         v = np.concatenate([self._velocity(x, theta)[0][:, 0], x[self.nq + self.nd :]])

@@ -64,10 +64,15 @@ class SmoothedMap(DivisibleMap):
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         """phi of every touch but the places of polytopes, in states (..., nx)."""
 
-    @property
+    @cached_property
     @abstractmethod
     def frictions(self) -> np.ndarray:
         """Of every touch Coulomb's coefficient, 1 where there is none; without a gap the most it may be."""
+
+    def _twin(self):
+        result = super()._twin()
+        result.__dict__.pop("frictions", None)  # of other parameters
+        return result
 
     @cached_property
     def placed(self) -> np.ndarray:
@@ -85,11 +90,13 @@ class SmoothedMap(DivisibleMap):
 
         Of two polytopes all places have the one gap, infinite where they are far apart.
         """
+        smooth = self.smooth_gaps(x)
+        if not self.features.pairs:
+            return smooth
         found = np.empty((*x.shape[:-1], len(self.meetings)))
-        found[..., ~self.placed] = self.smooth_gaps(x)
-        if self.features.pairs:
-            own = [self.seen(s, self.dt, self.theta).gaps for s in x.reshape(-1, self.nx)]
-            found[..., self.placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
+        own = [self.seen(s, self.dt, self.theta).gaps for s in x.reshape(-1, self.nx)]
+        found[..., ~self.placed] = smooth
+        found[..., self.placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
         return found
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:

@@ -372,14 +372,10 @@ class MaximalVI(SmoothedMap):
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
         return self._gaps(x, self.theta)[0][..., 0]
 
-    @shared_by_step
-    def _frictions(self) -> Evaluator:
-        mu = ca.vertcat(*map(self.quantities.friction, self.meetings))
-        return Evaluator(ca.Function("frictions", [self.symbols.parameters], [ca.densify(mu)]))
-
-    @property
+    @cached_property
     def frictions(self) -> np.ndarray:
-        return self._frictions(self.theta)[0][:, 0]
+        mu = ca.vertcat(*map(self.quantities.friction, self.meetings))
+        return np.ravel(ca.Function("frictions", [self.symbols.parameters], [mu])(self.theta))
 
     @property
     def levers(self) -> np.ndarray:
