@@ -16,6 +16,7 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck, mechanics
@@ -52,8 +53,11 @@ Record = Flight | Struck
 
 def bounces(system: System) -> list[int]:
     """Indices of a system's inequalities with restitution."""
-    given = (getattr(item, "restitution", 0.0) for item in system.inequalities)
-    return [i for i, e in enumerate(given) if isinstance(e, Parameter) or e]
+    return [i for i, item in enumerate(system.inequalities) if _bounces(item)]
+
+
+def _bounces(item: Inequality) -> bool:
+    return isinstance(item.restitution, Parameter) or bool(item.restitution)
 
 
 class Bounces:
@@ -87,7 +91,7 @@ class Bounces:
         self._owners = np.array([i for i, c in enumerate(f.system.inequalities) for _ in c.meetings(g)])
         bouncing = bounces(f.system)
         self.bouncing = np.isin(self._owners, bouncing)
-        numbers = [g.number(getattr(c, "restitution", 0.0)) for c in f.system.inequalities]
+        numbers = [g.number(c.restitution) for c in f.system.inequalities]
         coefficients = ca.vertcat(*(ca.SX(numbers[i]) for i in self._owners))
         at = ca.Function("e", [g.parameters], [coefficients])
         self.impact = Impact(f, at(f.symbols.parameters))
@@ -363,7 +367,7 @@ def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
 
 def _still(item: Any, name: str) -> Any:
     """A contact without restitution, under its name."""
-    return replace(item, restitution=0.0, name=name) if hasattr(item, "restitution") else item
+    return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 
 class BounceProgram(StepByStep):

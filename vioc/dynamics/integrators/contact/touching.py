@@ -12,7 +12,7 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
-from vioc.dynamics.description.component import Inequality, Meeting
+from vioc.dynamics.description.component import Meeting
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.cones import Cone, DryCone, cone_of
 from vioc.dynamics.integrators.contact.polytopes import NUMBERS, PLACES, placed
@@ -151,7 +151,7 @@ class Touches:
         return ca.vertsplit(J, [0, *(sum(sizes[: i + 1]) for i in range(len(sizes)))])
 
 
-def _touching(g: FrameGraph, name: str, item: Inequality, meeting: Meeting) -> Touching:
+def _touching(g: FrameGraph, name: str, item: Any, meeting: Meeting) -> Touching:
     if meeting.slip is not None:
         slip = ca.vertcat(meeting.slip)
         return Touching(name, DryCone(count=1), None, ca.SX(3, 0), slip, ca.SX(meeting.bound))
@@ -160,9 +160,7 @@ def _touching(g: FrameGraph, name: str, item: Inequality, meeting: Meeting) -> T
         raise ModelError(f"{g.system.name}: {item.label()}: nothing moves the gap of {name}")
     if meeting.normal is None or meeting.point is None:
         return Touching(name, Cone(), meeting.gap, ca.SX(3, 0), ca.SX(0, 1), ca.SX(1))
-    cone, mu = (
-        (DryCone(), (meeting.bound,)) if dry else cone_of(item, g.number(getattr(item, "friction", 0.0)))
-    )
+    cone, mu = (DryCone(), (meeting.bound,)) if dry else cone_of(item, g.number(item.friction))
     directions = vec.tangents(meeting.normal)
     axes = ca.horzcat(*(vec.column(a) for a in (meeting.normal, *directions)))
     slip = ca.SX(0, 1)

@@ -75,7 +75,7 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
     found: list[Touch] = []
     pairs: list[Pair] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
-        if float(getattr(item, "restitution", 0.0)):
+        if float(item.restitution):
             raise ModelError(
                 f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, what meets stays; use "
                 "ContactVI, or restitution=0"
