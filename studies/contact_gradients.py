@@ -250,14 +250,10 @@ def tumbling(f: Any, rng: np.random.Generator, count: int) -> Steps:
             except StepError as error:
                 run = error.trajectory
             steps = Steps.along(run)
-            low = gaps(f, run.x[1:]).min(axis=1)
+            low = f.gaps(run.x[1:]).min(axis=1)
             rows = rng.permutation(np.flatnonzero(low < 1e-3))[: count // 5 + 1]
             found += [steps.piece(slice(i, i + 1)) for i in rows]
     return Steps.joined(found).piece(slice(0, count))
-
-
-def gaps(f: Any, x: np.ndarray) -> np.ndarray:
-    return f.gaps(x)[0] if isinstance(f, MaximalVI) else f.gaps(x)
 
 
 def drawn(f: Any, rng: np.random.Generator, count: int) -> np.ndarray:
@@ -274,12 +270,12 @@ def drawn(f: Any, rng: np.random.Generator, count: int) -> np.ndarray:
         if "knee" in at:
             at |= {"hip": rng.uniform(-1, 1), "knee": 0.1 + 10 ** rng.uniform(-9, 0.3)}
         v = {n: rng.choice([0.0, 0.3, 3.0]) * rng.standard_normal() for n in names}
-        low = gaps(f, f.initial_state(at)[None])[0][: 3 if f.system.name == "balls" else None]
+        low = f.gaps(f.initial_state(at)[None])[0][: 3 if f.system.name == "balls" else None]
         shift = low[: len(lifted)].min() if "knee" not in at else low[0]
         for n in lifted:
             at[n] += 10 ** rng.uniform(-9, 0) - shift
         x = f.initial_state(at, v)
-        if gaps(f, x[None]).min() >= 0:
+        if f.gaps(x[None]).min() >= 0:
             X.append(x)
     return np.array(X)
 

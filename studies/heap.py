@@ -77,7 +77,7 @@ def drop(f: MaximalVI, x: np.ndarray, seconds: float):
         times.append((time.process_time() - before) / PIECE)
         states.append(run.x[-1])
         energies.append(run.energy)
-        own = [f.gaps(x)[0].min() for x in (run.x if len(times) * PIECE * DT <= REST else run.x[-1:])]
+        own = [f.gaps(x).min() for x in (run.x if len(times) * PIECE * DT <= REST else run.x[-1:])]
         depths.append(max(0.0, -min(own)))
     return np.array(states), np.array(energies), np.array(depths), np.array(times)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+import vioc
+from vioc.cli import main
 
 ROOT = Path(__file__).parents[1]
 
@@ -127,6 +131,47 @@ def test_the_page_names_files_and_what_is_in_them():
         assert (ROOT / path).exists(), path
         for name in filter(None, names):
             assert re.search(rf"(def|class) {name}\b", (ROOT / path).read_text()), f"{name} in {path}"
+
+
+def simulated() -> None:
+    main(["simulate", "cart_pole", "--set", "theta=0.3", "--time", "0.2"])
+
+
+def optimized() -> None:
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    cost = vioc.control.quadratic(f, Q={"theta": 10}, R=1)
+    vioc.control.optimize(f, cost, x0=f.initial_state({"theta": 0.3}), steps=20)
+
+
+def passed_through(walk: Callable[[], None]) -> set[tuple[str, int, str]]:
+    """File, first line and name of all code that runs."""
+    found = set()
+
+    def note(frame, event: str, _) -> None:
+        if event == "call":
+            found.add((frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_code.co_name))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        walk()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@pytest.mark.parametrize("part, walk, aside", [(1, simulated, ()), (2, optimized, ("Problem", "LocalModel"))])
+def test_the_walks_are_true(part, walk, aside):
+    """What a walk names in a file runs, but for what stands `aside`."""
+    named = re.findall(r"`(vioc/[\w/]+\.py)`(?:\s\(|,\s)`(\w+)`", PAGE.split("\n## ")[part])
+    assert len(named) >= 8
+    ran = passed_through(walk)
+    for path, name in named:
+        nodes = ast.walk(ast.parse((ROOT / path).read_text()))
+        node = next(n for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == name)
+        inside = range(node.lineno - len(node.decorator_list), node.end_lineno + 1)
+        bodies = {(f, line) for f, line, own in ran if isinstance(node, ast.FunctionDef) or own != name}
+        assert any((str(ROOT / path), line) in bodies for line in inside) != (name in aside), f"{path} {name}"
 
 
 def test_the_picture_shows_the_rooms_of_the_contract():

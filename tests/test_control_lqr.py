@@ -295,6 +295,9 @@ def test_shapes_refused():
         dlqr(cart_pole(), midpoint_pendulum().rollout([0, 0], steps=2), 1, 1)
     with pytest.raises(ValueError, match="steps"):
         dlqr(cart_pole(), (np.zeros(4), None), 1, 1).rollout(np.zeros(4), steps=0)
+    moving = dlqr(midpoint_pendulum(), midpoint_pendulum().rollout([0.1, 0], steps=4), 1, 1)
+    with pytest.raises(ValueError, match=r"steps: expected a whole number >= 1, got 2\.5"):
+        moving.rollout([0.1, 0], steps=2.5)
 
 
 def test_controllability():

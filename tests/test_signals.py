@@ -132,8 +132,8 @@ def test_what_is_refused(f):
             lambda: inputs(f, N, torque=lambda t: math.nan if t > 0.3 else 0, **held),
             r"input 'torque': expected finite numbers, got nan at step 3 \(t = 0.35 s\)",
         ),
-        (lambda: inputs(f, 0, **held), "steps: expected an integer of at least 1, got 0"),
-        (lambda: inputs(f, 2.5, **held), "steps: expected an integer"),
+        (lambda: inputs(f, 0, **held), "steps: expected a whole number >= 1, got 0"),
+        (lambda: inputs(f, 2.5, **held), r"steps: expected a whole number >= 1, got 2\.5"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

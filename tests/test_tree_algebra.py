@@ -30,7 +30,7 @@ def test_articulated_inverse_is_the_mass_matrix_inverse(system, seed):
     q, a, diagonal = random.normal(size=lag.nq), random.normal(size=nd), random.uniform(0, 1, nd)
     M = lag.mass_matrix(q)[:nd, :nd] + np.diag(diagonal)
     assume(np.linalg.cond(M) < 1e6)
-    links = lag.swept.links
+    links = lag.first.links
     poses = [link.pose for link in links]
     solver = ArticulatedInverse.of_masses(links, poses, nd, [ca.SX(d) for d in diagonal], -0.25)
     b, w = ca.SX.sym("b", nd), ca.SX.sym("w", len(solver.entries()))

@@ -60,6 +60,16 @@ def as_value(value: Any, what: str) -> float:
     raise ValueError(f"{what}: expected a number (SI units, angles in rad), got {value!r}")
 
 
+def as_count(value: Any, what: str) -> int:
+    """`value` as a whole number >= 1; ValueError names what it is of."""
+    try:
+        if value == int(value) and value >= 1:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{what}: expected a whole number >= 1, got {value!r}")
+
+
 def few(items: Iterable[str], most: int = 6, what: str = "") -> str:
     """Items in a line, cut after `most` of them: ``"x, theta, ... (39 states)"``; ``"none"`` of nothing."""
     items = list(items)

@@ -133,7 +133,7 @@ class Cache:
     def _made(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
         """Build the library of a key aside, and move it into place."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._sweep()
+        self._remove_stale()
         folder = Path(tempfile.mkdtemp(prefix="new-", dir=self.directory))
         try:
             build(folder / LIBRARY)
@@ -157,7 +157,7 @@ class Cache:
                 folder.rename(aside / "entry")
             shutil.rmtree(aside, ignore_errors=True)
 
-    def _sweep(self) -> None:
+    def _remove_stale(self) -> None:
         """Remove what killed processes left half made."""
         for pattern in ("new-*", "old-*"):
             for folder in self.directory.glob(pattern):

@@ -1,4 +1,5 @@
-/* Numbers of several evaluations side by side, LANES of them, which code of `lanes.py` works on. */
+/* Numbers of several evaluations side by side, LANES of them, which code of `lanes.py` works on.
+   What that gains is said in many.c. */
 
 #include <math.h>
 #include <string.h>

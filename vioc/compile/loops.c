@@ -1,5 +1,8 @@
 /* Loops around a function that CasADi has generated, of any model: compiled once.
 
+   Written by hand: calling the compiled step once a step from Python takes 17, 10, 4 and 1.5 times the time of a
+   rollout of 1, 3, 10 and 40 links, and a loop that CasADi writes would be compiled for every horizon.
+
    A function is  int f(const double** arg, double** res, long long* iw, double* w, int mem).
    Every caller has its own workspace, so several threads may run at once. */
 

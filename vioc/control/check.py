@@ -12,6 +12,7 @@ from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import adjoint
+from vioc.control.linear.tangent import foreign_symbols
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
@@ -123,9 +124,7 @@ def _check_function(function: ca.Function, inputs: Any, rng: np.random.Generator
 def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generator) -> list[DerivativeCheck]:
     """Every entry of an expression by state, input, multipliers and parameters."""
     s, n = run.map.symbols, len(run)
-    known = {e.element_hash() for e in ca.symvar(ca.vertcat(*s))}
-    free = [e.name() for e in ca.symvar(expression) if e.element_hash() not in known]
-    if free:
+    if free := foreign_symbols(expression, ca.vertcat(*s)):
         raise ValueError(
             f"the expression's symbol {free[0]!r} is not one of the map's: write it in `map.symbols`"
         )

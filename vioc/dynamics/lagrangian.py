@@ -27,7 +27,7 @@ from vioc.errors import ModelError
 
 OPTIONS = {"cse": True}
 VELOCITIES = "; make it a VelocityConstraint with a rate(k), or vioc.components.NonholonomicConstraint"
-LONG = 1200  # sum of squared depths of a tree from which sweeps cost less than the factors of a matrix
+LONG = 1200  # sum of squared depths of a tree from which recursions cost less than the factors of a matrix
 
 
 def _rows(block: list[list]) -> ca.SX:
@@ -71,13 +71,13 @@ class Lagrangian:
     # -- expressions ------------------------------------------------------------------------------
 
     @cached_property
-    def swept(self) -> recursions.Sweep:
-        """The two sweeps over the tree, gravity included."""
+    def first(self) -> recursions.FirstDerivatives:
+        """By recursion over the tree, gravity included."""
         gravity: Any = vec.ZERO
         for g in self._gravities:
             gravity = vec.add(gravity, tuple(self.graph.number(c) for c in (g.x, g.y, g.z)))
         links, _ = recursions.gather_links(self.system, self.graph.number)
-        return recursions.sweep(links, self.graph.q_vector, self.graph.v_vector, gravity)
+        return recursions.first_derivatives(links, self.graph.q_vector, self.graph.v_vector, gravity)
 
     @property
     def _gravities(self) -> list[Gravity]:
@@ -85,13 +85,13 @@ class Lagrangian:
 
     @cached_property
     def _other_potential(self) -> ca.SX:
-        """Potential energies that the sweeps do not carry."""
+        """Potential energies that the recursions do not carry."""
         others = (p for p in self.system.potentials if not isinstance(p, Gravity))
         return sum((p.energy(self.graph) for p in others), ca.SX(0))
 
     @cached_property
     def T(self) -> ca.SX:
-        return ca.SX(self.swept.T)
+        return ca.SX(self.first.T)
 
     @cached_property
     def V(self) -> ca.SX:
@@ -103,7 +103,7 @@ class Lagrangian:
 
     @cached_property
     def L_q(self) -> ca.SX:
-        return ca.vertcat(*self.swept.Lq) - self.potential_gradient
+        return ca.vertcat(*self.first.Lq) - self.potential_gradient
 
     @cached_property
     def potential_gradient(self) -> ca.SX:
@@ -112,7 +112,7 @@ class Lagrangian:
 
     @cached_property
     def L_v(self) -> ca.SX:
-        return ca.vertcat(*self.swept.Lv)
+        return ca.vertcat(*self.first.Lv)
 
     @cached_property
     def F(self) -> ca.SX:
@@ -191,12 +191,12 @@ class Lagrangian:
     @cached_property
     def M(self) -> ca.SX:
         """L_vv by the composite rigid body algorithm."""
-        return _rows(recursions.mass_matrix(self.swept.links, self.nq))
+        return _rows(recursions.mass_matrix(self.first.links, self.nq))
 
     @cached_property
     def second(self) -> tuple[ca.SX, ca.SX, ca.SX]:
         """L_qq, L_vq (rows v, columns q), L_vv: by structure for the tree, by AD for the rest."""
-        blocks = recursions.second_derivatives(self.swept, self.nq)
+        blocks = recursions.second_derivatives(self.first, self.nq)
         return _rows(blocks.qq) - self.stiffness, _rows(blocks.vq), _rows(blocks.vv)
 
     @cached_property
@@ -249,17 +249,17 @@ class Lagrangian:
 
     @cached_property
     def mass_inverse(self) -> SparseLU | ArticulatedInverse:
-        """Solver with M of the dynamic variables, on expressions: by sweeps where the tree is long."""
+        """Solver with M of the dynamic variables, on expressions: by recursions where the tree is long."""
         if self.depths < LONG:
             return SparseLU(scalars(self.M[: self.nd, : self.nd]))
-        links = self.swept.links
+        links = self.first.links
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
     @cached_property
     def depths(self) -> int:
         """Sum over links of the squared number of dynamic variables down to each: what factors of M cost."""
         depth: list[int] = []
-        for link in self.swept.links:
+        for link in self.first.links:
             above = depth[link.parent] if link.parent >= 0 else 0
             depth.append(above + (link.index < self.nd))
         return sum(d * d for d in depth)

@@ -20,6 +20,7 @@ except ImportError:
     raise ImportError("this needs Gymnasium: pip install 'vioc[gymnasium]'") from None
 
 from vioc import models
+from vioc.checks import as_count
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.quadratic import quadratic
 from vioc.control.regulators.law import as_law
@@ -75,11 +76,9 @@ class Environment(gymnasium.Env):
         cost.check_map(f)
         if not f.nu:
             raise ValueError("an environment needs a map with inputs, got one without")
-        if steps != int(steps) or steps < 1:
-            raise ValueError(f"steps: expected a whole number >= 1, got {steps!r}")
         if render_mode is not None:
             raise ValueError(f"render_mode: expected None, got {render_mode!r}; plot env.trajectory()")
-        self.map, self.cost, self.steps, self.failure = f, cost, int(steps), float(failure)
+        self.map, self.cost, self.steps, self.failure = f, cost, as_count(steps, "steps"), float(failure)
         self.start = f.check_state(start, "start")
         high = np.broadcast_to(np.asarray(bounds, float), (f.nu,)).copy()
         if not (np.isfinite(high).all() and (high > 0).all()):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_value, check_array, check_rows, few
+from vioc.checks import as_count, as_value, check_array, check_rows, few
 from vioc.errors import ModelError
 from vioc.maps.given import state_of
 from vioc.maps.implicit import Implicit
@@ -250,10 +250,9 @@ class Named:
         if U is None or (np.ndim(U) < 2 and not sequence):
             if steps is None:
                 raise ValueError("rollout needs inputs U of shape (N, nu), or the number of steps")
-            if steps != int(steps) or steps < 1:
-                raise ValueError(f"steps: expected a whole number >= 1, got {steps}")
+            count = as_count(steps, "steps")
             held = self.rest_input(x0) if U is None else self.check_input(U)
-            return np.tile(held, (int(steps), 1))
+            return np.tile(held, (count, 1))
         array = np.asarray(U, float)
         array = array[:, None] if array.ndim == 1 else array
         array = check_rows(array, "inputs", self.input_names)

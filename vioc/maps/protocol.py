@@ -82,6 +82,8 @@ class OneStepMap(Named, ABC):
         What evaluates the map's functions: ``backend.prepare(function)`` does so for any other.
     relaxed : RelaxedStep or None
         Of a step with contact, its equations at any smoothing.
+    jumps : tuple of (casadi.Function or None)
+        Of a motion of phases, what each later one starts from.
     limits : dict of str to SX
         What is >= 0 in every motion that the mechanism can make, by name, and that the map does not see to:
         scalars or columns in `symbols`. Those of states are ``gap.CONSTRAINT``, after what holds it at 0.
@@ -91,6 +93,7 @@ class OneStepMap(Named, ABC):
     velocity_constraints: tuple[str, ...] = ()
     impulse_behind: float = 0.0
     relaxed: RelaxedStep | None = None
+    jumps: tuple[ca.Function | None, ...] = ()
     limits: Mapping[str, ca.SX] = MappingProxyType({})
 
     # -- the state space ------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def interpolated(run: Trajectory, lengths: np.ndarray, times: np.ndarray) -> tup
     Impulses of constraints keep their sum: each new step has its share of those of the steps that it lies in.
     """
     f = run.map.resampled(run, lengths)
-    if any(jump is not None for jump in getattr(f, "jumps", ())):
+    if any(jump is not None for jump in f.jumps):
         raise ValueError(
             'by="line": states jump between these phases; take by="map", or the phases one by one'
         )

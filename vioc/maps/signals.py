@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vioc.checks import as_count
 from vioc.errors import FileFormatError, ModelError
 from vioc.maps.columns import check_units, known_columns
 from vioc.maps.steps import times_of
@@ -70,9 +71,7 @@ def inputs(
     >>> U = inputs(f, 500, force=lambda t: 2 * math.sin(t), rho_trolley=CubicSpline(times, positions))
     >>> run = f.rollout(x0, U)
     """
-    if int(steps) != steps or steps < 1:
-        raise ValueError(f"steps: expected an integer of at least 1, got {steps!r}")
-    steps = int(steps)
+    steps = as_count(steps, "steps")
     plain = signals is None or (isinstance(signals, Mapping) and not isinstance(signals, Table))
     if plain and TIME in (signals or {}) and TIME not in f.input_names:
         signals, plain = Table.read(signals), False  # a dict of columns over time

@@ -13,7 +13,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_count, check_array
 
 Tree = Any  # an index of a field (0 the drift), or a pair of trees
 NEAR, APART = 3, 0.1  # points about the one that is asked for, and how far away: generic ones
@@ -163,13 +163,12 @@ def accessibility(
     """
     n, fields = _fields(rates)
     x = check_array(x, (n,), "x")
-    if degree != int(degree) or degree < 1:
-        raise ValueError(f"degree: expected a whole number >= 1, got {degree}")
+    degree = as_count(degree, "degree")
     if not theta or min(theta) < 1:
         raise ValueError(f"theta: expected numbers >= 1, got {theta}")
     about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (1 + np.abs(x))
-    brackets, *others = _evaluate(fields, n, np.stack([x, *about]), int(degree))
-    ranks, size = _growth(brackets, n, int(degree), tolerance)
+    brackets, *others = _evaluate(fields, n, np.stack([x, *about]), degree)
+    ranks, size = _growth(brackets, n, degree, tolerance)
     closed = ranks[-1] < n and all(
         len(found) > 1 and found[-2] == found[-1] == ranks[-1]
         for found in (ranks, *(_growth(b, n, int(degree), tolerance)[0] for b in others))

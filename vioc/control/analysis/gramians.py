@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_count, check_array
 from vioc.control.analysis.rank import compressed, input_pair, output_pair
 from vioc.errors import OptimizationError
 
@@ -45,7 +45,8 @@ def controllability_gramian(A: Any, B: Any, steps: int | None = None) -> np.ndar
         A, B = input_pair(A, B)
         if steps is None:
             return _smith(A, B)
-        L = gramian_factor([A] * _whole(steps), [B] * _whole(steps))
+        count = as_count(steps, "steps")
+        L = gramian_factor([A] * count, [B] * count)
     return L @ L.T
 
 
@@ -174,9 +175,3 @@ def _sequences(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if A.ndim != 3 or B.ndim != 3 or A.shape[1] != A.shape[2] or A.shape[:2] != B.shape[:2] or len(A) == 0:
         raise ValueError(f"expected A (N, n, n) and B (N, n, m), got {A.shape} and {B.shape}")
     return A, B
-
-
-def _whole(steps: Any) -> int:
-    if steps != int(steps) or steps < 1:
-        raise ValueError(f"steps: expected a whole number >= 1, got {steps}")
-    return int(steps)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import null_space, orth
 
-from vioc.checks import as_names, check_array
+from vioc.checks import as_count, as_names, check_array
 from vioc.control.analysis.ellipses import boundary, semi_axes
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
 from vioc.control.analysis.rank import TOLERANCE, Subspace, eliminated, reached, staircase
@@ -373,11 +373,7 @@ def observability(
 
 
 def _horizon(system: LinearSystem, steps: int) -> int:
-    if not system.steady:
-        return len(system.A)
-    if steps != int(steps) or steps < 1:
-        raise ValueError(f"steps: expected a whole number >= 1, got {steps}")
-    return int(steps)
+    return as_count(steps, "steps") if system.steady else len(system.A)
 
 
 def _repeat(M: np.ndarray, N: int, system: LinearSystem) -> np.ndarray:

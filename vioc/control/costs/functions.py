@@ -12,7 +12,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.squares import Squares
-from vioc.control.linear.tangent import error_curvature, error_expansion, error_jacobian
+from vioc.control.linear.tangent import error_curvature, error_expansion, error_jacobian, foreign_symbols
 from vioc.control.linear.weights import absolute
 from vioc.maps.protocol import OneStepMap
 
@@ -44,9 +44,7 @@ def scalar_function(name: str, args: list[ca.SX], expression: Any) -> ca.Functio
     expression = ca.SX(expression)
     if not expression.is_scalar():
         raise ValueError(f"{name} cost: expected a scalar, got shape {expression.shape}")
-    known = {e.element_hash() for e in ca.symvar(ca.vertcat(*args))}
-    free = [e.name() for e in ca.symvar(expression) if e.element_hash() not in known]
-    if free:
+    if free := foreign_symbols(expression, ca.vertcat(*args)):
         raise ValueError(f"{name} cost: {free[0]!r} is neither a symbol of this map nor a reference")
     return ca.Function(name, args, [ca.densify(expression)])
 

@@ -10,6 +10,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_count
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.dmoc.equations import StepRows
 from vioc.control.problem.limits import (
@@ -87,8 +88,7 @@ class Phase:
 
     def __post_init__(self) -> None:
         f = self.map
-        if self.steps != int(self.steps) or self.steps < 1:
-            raise ValueError(f"steps: expected a whole number >= 1, got {self.steps!r}")
+        as_count(self.steps, "steps")
         if self.quadrature not in QUADRATURES:
             raise ValueError(f"quadrature: expected one of {', '.join(QUADRATURES)}, got {self.quadrature!r}")
         uses = self.cost is not None and checked(f, self.cost).uses_multipliers

@@ -9,7 +9,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import near_misses
+from vioc.checks import as_count, near_misses
 from vioc.control.costs.cost import Cost
 from vioc.control.dmoc.curve import curve, quantities, unknowns
 from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
@@ -230,8 +230,7 @@ class Problem:
 
     def refined(self, factor: int) -> Problem:
         """The same problem with `factor` times as many steps in the same time."""
-        if factor != int(factor) or factor < 1:
-            raise ValueError(f"factor: expected a whole number >= 1, got {factor!r}")
+        factor = as_count(factor, "factor")
         return Problem([phase.refined(factor) for phase in self.phases], self.jumps)
 
     def with_parameters(self, **values: float) -> Problem:

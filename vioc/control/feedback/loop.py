@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_count, check_array
 from vioc.control.feedback.configurations import PerfectObserver
 from vioc.control.feedback.measurement import root
 from vioc.control.linear.weights import input_weight, state_weight
@@ -199,9 +199,7 @@ class ClosedLoop:
             Where the plant has no next state; its `trajectory` is the plant's until then.
         """
         f, law = self.plant, as_law(self.law)
-        if not (steps == int(steps) >= 1):
-            raise ValueError(f"steps: expected a whole number of the plant's steps >= 1, got {steps!r}")
-        steps = int(steps)
+        steps = as_count(steps, "steps")
         x = f.check_state(x0, "initial state")
         rng = None if noise is None else np.random.default_rng(noise)
         push, jitter = self._noise()

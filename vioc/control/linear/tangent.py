@@ -12,6 +12,12 @@ from vioc.maps.implicit import Implicit
 from vioc.maps.protocol import OneStepMap
 
 
+def foreign_symbols(expression: ca.SX, known: ca.SX) -> list[str]:
+    """Names of an expression's symbols that are none of those known."""
+    own = {e.element_hash() for e in ca.symvar(known)}
+    return [e.name() for e in ca.symvar(expression) if e.element_hash() not in own]
+
+
 def error_jacobian(f: OneStepMap, expression: ca.SX, *others: ca.SX) -> ca.SX:
     """Derivative of an expression by (error of the state, others); (rows, ndx + ...)."""
     moved, by, e = _by_error(f, expression, *others)

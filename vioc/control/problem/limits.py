@@ -10,6 +10,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import as_names, check_array
+from vioc.control.linear.tangent import foreign_symbols
 from vioc.control.problem.pose import turn
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity, in_order
@@ -108,10 +109,7 @@ class Constraint:
 
     def check(self, f: OneStepMap) -> None:
         """ValueError where the expression is not of the map's symbols."""
-        known = ca.vertcat(*f.symbols, self.symbols())
-        hashes = {e.element_hash() for e in ca.symvar(known)}
-        free = [e.name() for e in ca.symvar(self.expression) if e.element_hash() not in hashes]
-        if free:
+        if free := foreign_symbols(self.expression, ca.vertcat(*f.symbols, self.symbols())):
             raise ValueError(
                 f"constraint {self.name}: {free[0]!r} is neither a symbol of this map nor a reference"
             )

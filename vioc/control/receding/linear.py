@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_count, check_array
 from vioc.compile.compiler import find_compiler
 from vioc.control.problem.limits import input_bounds, named_bounds
 from vioc.control.problem.status import Status
@@ -107,8 +107,6 @@ class LinearMPC(Law):
     ):
         if not isinstance(regulator, (Regulator, SteadyRegulator)):
             raise TypeError(f"expected a regulator made by dlqr, got {type(regulator).__name__}")
-        if horizon != int(horizon) or horizon < 1:
-            raise ValueError(f"horizon: expected a whole number of steps >= 1, got {horizon!r}")
         f = regulator.map
         native = solver is None and f.backend.name != "virtual" and find_compiler() is not None
         solver = solver or next((s for s in ("daqp", "osqp") if ca.has_conic(s)), "qrqp")
@@ -118,7 +116,7 @@ class LinearMPC(Law):
             raise ValueError(f"soft: expected a weight > 0, got {soft!r}")
         self.map: OneStepMap = f
         self.regulator = regulator
-        self.horizon = int(horizon)
+        self.horizon = as_count(horizon, "horizon")
         self.soft = soft
         self.solver = "stages" if native else solver
         self._qp: dict[str, Any] = dict(native=native, solver=solver, options=options)

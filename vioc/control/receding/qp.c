@@ -1,4 +1,4 @@
-/* The interior point of a program of stages, behind qp_stages.c. */
+/* The interior point of a program of stages, behind qp_stages.c, which says why it is written by hand. */
 
 /* -- rows ------------------------------------------------------------------------------------------------------ */
 
@@ -197,7 +197,7 @@ static int QP_(unlimited)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, 
     for (r = 0; r < rows; ++r)
       s->slope[r] = s->row[r].has == 4 ? s->y[r] + (s->h[r] - s->row[r].limit[0]) / s->give : 0;
     if (pass) QP_(bend)(d, s);
-    QP_(sweep)(d, s, x0);
+    QP_(direction)(d, s, x0);
     QP_(move)(d, s, 1);
     memset(s->pushed, 0, sizeof s->pushed); /* the dynamics are kept now */
   }
@@ -247,14 +247,14 @@ static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, in
   QP_(bend)(d, s);
   QP_(condense)(d, s, 0, 0);
   if (!QP_(factor)(d, s)) return 0;
-  QP_(sweep)(d, s, x0);
+  QP_(direction)(d, s, x0);
   if (inequalities) {
     most = QP_(directions)(d, s, 0, 0);
     aim = QP_(complementarity)(d, s, most > 1 ? 1 / most : 1) / s->mu;
     aim = second ? aim * aim * aim * s->mu : s->mu;
     if (!(aim > QP_FLOOR * s->size)) aim = QP_FLOOR * s->size;
     QP_(condense)(d, s, aim, second);
-    QP_(sweep)(d, s, x0);
+    QP_(direction)(d, s, x0);
     most = QP_(directions)(d, s, aim, second);
   }
   s->step = most > QP_FRACTION ? QP_FRACTION / most : 1;
@@ -305,7 +305,7 @@ QP_API int QP_(solve)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int 
 #else
   (void)iterations, (void)tolerance, (void)warm;
   if (!QP_(factor)(d, s)) return 2;
-  QP_(sweep)(d, s, x0);
+  QP_(direction)(d, s, x0);
   QP_(advance)(d, s, 1);
 #endif
   return QP_(adjoint)(d, s) <= QP_MOST ? code : 3;

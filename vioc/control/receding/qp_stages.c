@@ -7,6 +7,9 @@
    below QP_NONE; equal limits make an equation. A row r with linear[r] >= 0 is soft: by e beyond a limit it costs
    linear[r] e + 1/2 square[r] e^2, square[r] > 0.
 
+   Written by hand, also for the machine of a controller: the program without its states, by an active-set method
+   (condensed.py), takes 11 times the time for 40 steps of a cart-pole, 8 times for 30 of an arm with seven joints.
+
    Before this text, macros say what it is compiled for:
      QP_NAME    prefix of all names           QP_N           most steps; `data.steps` of them are solved
      QP_NX, QP_NU  states, inputs             QP_NB, QP_NG, QP_NE  bounds and general rows of a stage, rows at the end
@@ -262,7 +265,7 @@ static void QP_(bend)(const QP_(data) *d, QP_(state) *s) {
 }
 
 /* (RH 8) backwards, then forwards: the step to the minimum, s->dx, s->du, and of the rows, s->dh. */
-static void QP_(sweep)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0) {
+static void QP_(direction)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0) {
   QP_REAL p[QP_NX], w[QP_NX], h[QP_NZ];
   int i, j, stage;
   memcpy(p, s->bent_end, sizeof p);

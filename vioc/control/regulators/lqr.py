@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names, check_array, few, plain, without_noise
+from vioc.checks import as_count, as_names, check_array, few, plain, without_noise
 from vioc.control.linear.about import about_of
 from vioc.control.linear.manifold import tangent_basis
 from vioc.control.linear.system import LinearSystem, check_closed, linear_system
@@ -63,8 +63,7 @@ class SteadyRegulator:
         StepError
             Where the map has no next state.
         """
-        if steps < 1:
-            raise ValueError(f"steps: expected at least 1, got {steps}")
+        steps = as_count(steps, "steps")
         X, U, K = (np.tile(a, (steps, *(1,) * a.ndim)) for a in (self.x, self.u, self.K))
         return self.map.track(x0, X, U, K)
 
@@ -166,9 +165,7 @@ class Regulator:
             Where the map has no next state.
         """
         n = len(self.reference)
-        steps = n if steps is None else int(steps)
-        if steps < 1:
-            raise ValueError(f"steps: expected at least 1, got {steps}")
+        steps = n if steps is None else as_count(steps, "steps")
         rows = np.arange(steps) % n if self.periodic else slice(min(steps, n))
         X, U, K = self.reference.x[:n][rows], self.reference.u[rows], self.K[rows]
         h = self.reference.step_lengths[rows]

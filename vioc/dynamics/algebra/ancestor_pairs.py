@@ -56,7 +56,7 @@ class AncestorPairs:
     @cached_property
     def masks(self) -> tuple[np.ndarray, np.ndarray]:
         """1 where the row's variable is an ancestor of the column's, or the same; without the same."""
-        links = self._lagrangian.swept.links
+        links = self._lagrangian.first.links
         mask = np.zeros((self._lagrangian.nq, self._lagrangian.nq))
         for j, link in enumerate(links):
             while j >= 0:
@@ -125,8 +125,8 @@ class AncestorPairs:
     def _function(self) -> ca.Function:
         """(q, v, h, parameters) -> twists; wrenches of D12 above and below the diagonal, of D11, of D22."""
         lag, a, h = self._lagrangian, self._alpha, ca.SX.sym("h")
-        g, swept = lag.graph, lag.swept
-        links = swept.links
+        g, tree = lag.graph, lag.first
+        links = tree.links
         composite = recursions.composite_inertias(links)
         placed = in_world(links)
         columns: dict[int, tuple[list, ...]] = {}
@@ -136,7 +136,7 @@ class AncestorPairs:
             F = recursions.times_inertia(*composite[j], link.Sv, link.Sw)
             y = _minus(
                 recursions.times_inertia(*composite[j], *Sd),
-                recursions.ad_transposed(link.Sv, link.Sw, *swept.momentum[j]),
+                recursions.ad_transposed(link.Sv, link.Sw, *tree.momentum[j]),
             )
             m, moment, _ = composite[j]
             moved = vec.add(vec.scale(m, link.Sv), vec.cross(link.Sw, moment))

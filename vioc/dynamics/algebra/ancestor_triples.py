@@ -42,7 +42,7 @@ class AncestorTriples:
     @cached_property
     def _lists(self) -> tuple[np.ndarray, ...]:
         """Links of pairs (b, c), b above c or the same; tops a of triples and their pairs (b, c)."""
-        links = self._lagrangian.swept.links
+        links = self._lagrangian.first.links
         above: list[list[int]] = []
         for i, link in enumerate(links):
             above.append([*(above[link.parent] if link.parent >= 0 else []), i])
@@ -59,7 +59,7 @@ class AncestorTriples:
         tensor that is not zero occurs once.
         """
         b, c, a, pair = self._lists
-        links = self._lagrangian.swept.links
+        links = self._lagrangian.first.links
         index = np.array([link.index for link in links], int)
         variables = index[np.stack([a, b[pair], c[pair]])] if len(a) else np.empty((3, 0), int)
         count, rows, sources = variables.shape[1], [], []
@@ -76,7 +76,7 @@ class AncestorTriples:
 
         At midpoints q (N, nq), velocities v (N, nq), step lengths h (N,).
         """
-        n, links = len(q), len(self._lagrangian.swept.links)
+        n, links = len(q), len(self._lagrangian.first.links)
         b, c, a, pair = self._lists
         (flat,) = self._levers.map([np.ascontiguousarray(x) for x in (q, v, theta)], n)
         flat = flat.reshape(n, links, -1)
@@ -120,11 +120,11 @@ class AncestorTriples:
         In axes that all links share.
         """
         lag = self._lagrangian
-        graph, swept = lag.graph, lag.swept
-        composite = recursions.composite_inertias(swept.links)
+        graph, tree = lag.graph, lag.first
+        composite = recursions.composite_inertias(tree.links)
         columns = []
         for place, link, whole, momentum in zip(
-            in_world(swept.links), swept.links, composite, swept.momentum, strict=True
+            in_world(tree.links), tree.links, composite, tree.momentum, strict=True
         ):
             R, _ = place
             m, moment, about = recursions.composed(whole, place, (0.0, vec.ZERO, vec.NOTHING))

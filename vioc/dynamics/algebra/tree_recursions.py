@@ -1,7 +1,7 @@
 """The tree recursions behind the Lagrangian: O(n) gradients, and second derivatives by ancestor pairs.
 
 Frames between two joints do not move against each other, so they are gathered into *links*, one per
-configuration variable, with a composite inertia. One sweep from the root to the leaves and one back
+configuration variable, with a composite inertia. One pass from the root to the leaves and one back
 give dL/dq and dL/dv; a walk from each link up its ancestors gives the three blocks of second
 derivatives. Derivation: docs/maths/kinematics.md. Twists and wrenches are (linear, angular) in body
 axes.
@@ -56,7 +56,7 @@ class Link:
     inertia: Matrix = vec.NOTHING
     rotor: Any = 0.0
 
-    # filled by `sweep`: pose in the parent link, body velocity, gravity, subtree wrench and inertia
+    # of `first_derivatives`: pose in the parent link, body velocity, gravity, subtree wrench and inertia
     R: Matrix = field(default=vec.IDENTITY, repr=False)
     p: Vector = field(default=vec.ZERO, repr=False)
     v: Vector = field(default=vec.ZERO, repr=False)
@@ -128,7 +128,7 @@ def _point(m: Any, c: Vector) -> Matrix:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class FirstDerivatives:
     """First derivatives of L = T - V_gravity, and what the second derivatives need.
 
     Attributes
@@ -150,7 +150,7 @@ class Sweep:
     momentum: list[tuple[Vector, Vector]]
 
 
-def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
+def first_derivatives(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> FirstDerivatives:
     """Forward: V_i = Ad(X_i^-1) V_parent + S_i v_i; backward: P_i, W_i gathered over the subtree.
 
     dL/dv_i = S_i . P_i and dL/dq_i = S_i . (ad(V_i)^T P_i + W_i).
@@ -176,7 +176,7 @@ def sweep(links: list[Link], q: ca.SX, v: ca.SX, gravity: Vector) -> Sweep:
             link.pose, link.twist, link.state, P[i], W[i], P[up], W[up]
         )
         Lv[link.index] = vec.plus(Lv[link.index], vec.times(link.rotor, v[link.index]))
-    return Sweep(T, Lq, Lv, links, P[:-1])
+    return FirstDerivatives(T, Lq, Lv, links, P[:-1])
 
 
 def placed(links: list[Link], q: Any) -> list[Link]:
@@ -237,18 +237,18 @@ class SecondDerivatives:
     vv: list[list]
 
 
-def second_derivatives(swept: Sweep, n: int) -> SecondDerivatives:
+def second_derivatives(first: FirstDerivatives, n: int) -> SecondDerivatives:
     """The blocks of second derivatives by walks up the ancestors; all other pairs are zero.
 
     With F = I^c S, Sd = ad(V) S, y = I^c Sd - ad(S)^T P^c and gravity's variation z of link j carried
     up to its ancestor i: L_vv = S_i.F_j, L_v[j]q[i] = Sd_i.F_j, L_v[i]q[j] = S_i.y_j and
     L_qq = Sd_i.y_j + S_i.z_j.
     """
-    links = swept.links
+    links = first.links
     qq, vq, vv = ([[0.0] * n for _ in range(n)] for _ in range(3))
     composite = composite_inertias(links)
     for j, link in enumerate(links):
-        F, y, z = _own_wrenches(composite[j], link.twist, link.state, swept.momentum[j])
+        F, y, z = _own_wrenches(composite[j], link.twist, link.state, first.momentum[j])
         i = j
         while i >= 0:
             above = links[i]

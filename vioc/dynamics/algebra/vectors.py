@@ -1,6 +1,6 @@
 """3-vectors and 3 x 3 matrices of scalars (floats or CasADi SX), as tuples.
 
-Zeros stay zeros: a product with an exact zero is dropped before CasADi sees it, so that the sweeps of
+Zeros stay zeros: a product with an exact zero is dropped before CasADi sees it, so that recursions over
 a planar mechanism, written in three dimensions, cost what planar ones would.
 """
 

@@ -339,6 +339,11 @@ class Meeting:
 class Inequality(Component):
     """A one-sided constraint phi(q) >= 0: a contact, limits of a joint; or dry friction of a given load."""
 
+    @property
+    def restitution(self) -> Number:
+        """Speed of parting over that of closing; those that bounce have a field of this name."""
+        return 0.0
+
     def meetings(self, k: Any) -> dict[str, Meeting]:
         """Each of its rows in the symbolic kinematics `k`, by a suffix of its name."""
         raise TypeError(f"{type(self).__name__} must define meetings(k)")

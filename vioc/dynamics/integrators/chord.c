@@ -1,7 +1,8 @@
 /* A step of `chord.extrapolated_step` for LANES samples side by side; each iterates until its own correction is
    small. Before this stand the sizes and the functions of chord.py:
    seed (carry) -> q; factorize (x, seed, u, t, dt, parameters) -> y, factors, whether singular;
-   iterate (y, x, seed, u, t, dt, parameters, factors) -> g, x_next, multipliers, |g|; check (q, parameters). */
+   iterate (y, x, seed, u, t, dt, parameters, factors) -> g, x_next, multipliers, |g|; check (q, parameters).
+   What lanes gain is said in many.c. */
 
 static marks step(const lanes *carry, const lanes *const *of, lanes *next, lanes *multipliers, lanes *error,
                   lanes *work) {

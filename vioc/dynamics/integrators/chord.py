@@ -105,7 +105,7 @@ def solved_step(f: ChordMap, articulated: bool, continued: bool = False) -> ca.F
     """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error).
 
     `seed` (nd,) is a guess of the dynamic configurations; `error` the last correction of q relative to
-    1 + |q_k|. `articulated` solves with the mass matrix, by O(n) sweeps, in the place of the exact
+    1 + |q_k|. `articulated` solves with the mass matrix, by O(n) recursions, in the place of the exact
     D2 D1 L_d: more iterations of less work. `continued` goes on with new factors at each iteration, where
     the chord came near but was too slow to arrive: the same numbers where it did arrive.
     """
@@ -251,7 +251,7 @@ def _articulated(f: MidpointVI, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta
     """Solver with -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt."""
     lag, h, a = f.lagrangian, ca.SX.sym("dt"), f.alpha
     rest = ca.diag(f.newton_matrix_of_terms(h))
-    links, diagonal = lag.swept.links, ca.vertsplit(-h * rest)
+    links, diagonal = lag.first.links, ca.vertsplit(-h * rest)
     factored = ArticulatedInverse.of_masses(links, [link.pose for link in links], f.nd, diagonal, -h)
     numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [h])
     middle = (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta, dt

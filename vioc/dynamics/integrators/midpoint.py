@@ -41,7 +41,7 @@ from vioc.maps.rolling import Solved, Step
 
 FORCING = ("symmetric", "left")
 FOLLOWS = 1e-9  # |h| of a redundant constraint, over |Dh| (1 + |q|), up to which it follows from the others
-FEW = 8  # variables for each constraint, whose column takes a sweep of its own
+FEW = 8  # variables for each constraint, whose column takes a recursion of its own
 
 
 class MidpointVI(ChordMap):
@@ -184,7 +184,7 @@ class MidpointVI(ChordMap):
 
     @shared
     def _articulated(self) -> bool:
-        """Whether a step is solved by articulated-body sweeps: long chains, few constraints, soft terms."""
+        """Whether articulated-body recursions solve a step: long chains, few constraints, soft terms."""
         if FEW * self.nm > self.nd or self.lagrangian.depths < LONG:
             return False
         rows, columns = self.newton_matrix_of_terms(ca.SX.sym("dt")).sparsity().get_triplet()

@@ -13,7 +13,7 @@ import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
-from vioc.dynamics.terms.facets import SOFT, facets, over, place_on_segment
+from vioc.dynamics.terms.facets import facets, one_of_three, over, place_on_segment
 from vioc.dynamics.terms.shapes import Block, Plane, Round, Solid, Surface
 
 FEET = 3  # of the normal's foot on a terrain: each is nearer by the radius over that of the curvature
@@ -153,13 +153,8 @@ def _place_by_block(block: Block, place: Vector, e: Vector, which: int) -> Any:
         steepness = steepness + ca.if_else(normal, ca.fabs(c), 0.0)
         low = ca.fmax(low, ca.if_else(normal, -1.0, below))
         high = ca.fmin(high, ca.if_else(normal, 1.0, above))
-    some = low < high
-    low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)
-    if which < 2:
-        return (low, high)[which]
     tilt = ca.fmax(middle, 0.0) / ca.fmax(most, LEVEL) + steepness / ca.sqrt(vec.dot(e, e))
-    tilt = ca.if_else(some, ca.fmin(tilt / SOFT, 1.0), 1.0)
-    return (low + high) / 2 + tilt * (nearest - (low + high) / 2)
+    return one_of_three(which, low, high, nearest, tilt)
 
 
 def _nearest(block: Block, place: Vector, e: Vector) -> Any:

@@ -110,12 +110,19 @@ def place_on_segment(hull: Facets, middle: Vector, half: Vector, place: int) -> 
         higher = height > best
         best = ca.if_else(higher, height, best)
         low, high = ca.if_else(higher, begins, low), ca.if_else(higher, ends, high)
+    tilt = ca.fmax(beside, 0.0) / ca.fmax(most, STEEP) + ca.fabs(vec.dot(n, half)) / length
+    return one_of_three(place, low, high, nearest, tilt)
+
+
+def one_of_three(place: int, low: Any, high: Any, nearest: Any, tilt: Any) -> Any:
+    """The ends of what of a segment is over a face (all of it where nothing is), or what is between them.
+
+    That is the middle of the two; where the segment is tilted, by more than SOFT, its nearest point.
+    """
     some = low < high
     low, high = ca.if_else(some, low, -1.0), ca.if_else(some, high, 1.0)
     if place < 2:
         return (low, high)[place]
-    steep = ca.fabs(vec.dot(n, half)) / length
-    tilt = ca.fmax(beside, 0.0) / ca.fmax(most, STEEP) + steep
     tilt = ca.if_else(some, ca.fmin(tilt / SOFT, 1.0), 1.0)
     return (low + high) / 2 + tilt * (nearest - (low + high) / 2)
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.description.component import Inequality
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.impacts import Impact, Struck, mechanics
 from vioc.dynamics.integrators.contact.rollouts import StepByStep
-from vioc.dynamics.integrators.contact.touching import NOWHERE
+from vioc.dynamics.integrators.contact.touching import NOWHERE, refuse_polytopes
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError
@@ -52,8 +53,11 @@ Record = Flight | Struck
 
 def bounces(system: System) -> list[int]:
     """Indices of a system's inequalities with restitution."""
-    given = (getattr(item, "restitution", 0.0) for item in system.inequalities)
-    return [i for i, e in enumerate(given) if isinstance(e, Parameter) or e]
+    return [i for i, item in enumerate(system.inequalities) if _bounces(item)]
+
+
+def _bounces(item: Inequality) -> bool:
+    return isinstance(item.restitution, Parameter) or bool(item.restitution)
 
 
 class Bounces:
@@ -82,12 +86,12 @@ class Bounces:
             raise ModelError(
                 f"{f.system.name}: restitution goes without dry friction ({rubs[0]}); set restitution to 0"
             )
-        f.touches.refuse_polytopes("restitution goes without")
+        refuse_polytopes(f.system, "restitution goes without")
         g = f.lagrangian.graph
         self._owners = np.array([i for i, c in enumerate(f.system.inequalities) for _ in c.meetings(g)])
         bouncing = bounces(f.system)
         self.bouncing = np.isin(self._owners, bouncing)
-        numbers = [g.number(getattr(c, "restitution", 0.0)) for c in f.system.inequalities]
+        numbers = [g.number(c.restitution) for c in f.system.inequalities]
         coefficients = ca.vertcat(*(ca.SX(numbers[i]) for i in self._owners))
         at = ca.Function("e", [g.parameters], [coefficients])
         self.impact = Impact(f, at(f.symbols.parameters))
@@ -363,7 +367,7 @@ def _cubic(gap, speed, gap1, speed1, h: float) -> np.ndarray:
 
 def _still(item: Any, name: str) -> Any:
     """A contact without restitution, under its name."""
-    return replace(item, restitution=0.0, name=name) if hasattr(item, "restitution") else item
+    return replace(item, name=name, restitution=0.0) if _bounces(item) else replace(item, name=name)
 
 
 class BounceProgram(StepByStep):

@@ -72,16 +72,18 @@ class Layout:
     ----------
     nx, nv, nu, rows : int
         Of states, of the velocities that a step is solved for, inputs, multipliers of constraints.
-    bodies : int
-        Of a state of poses, 0 of a flat one.
-    past : int
-        Velocities of steps before, behind x in a carry.
     scales : (nv,)
         Masses and moments of inertia that turn momenta into velocities.
     mass : float
         Of the mechanism, kg.
     stop : float
         Of the iteration.
+    wrap : (nx,)
+        Which states of a flat space are angles modulo a turn.
+    bodies : int
+        Of a state of poses, 0 of a flat one.
+    past : int
+        Velocities of steps before, behind x in a carry.
     limit : int
         Of iterations without contact.
     sample : float
@@ -90,24 +92,22 @@ class Layout:
         As of `InteriorPoint`.
     whole : callable
         A step's multipliers of those of its ends.
-    wrap : (nx,)
-        Which states of a flat space are angles modulo a turn.
     """
 
     nx: int
     nv: int
     nu: int
     rows: int
-    bodies: int
-    past: int
     scales: np.ndarray
     mass: float
     stop: float
-    limit: int
-    sample: float
-    polish: bool
-    whole: Callable
     wrap: np.ndarray
+    bodies: int = 0
+    past: int = 1
+    limit: int = 0
+    sample: float = 0.0
+    polish: bool = True
+    whole: Callable = lambda multipliers: multipliers
 
     def with_whole(self, whole: Callable) -> Layout:
         """Of other multipliers."""

@@ -18,8 +18,7 @@ from vioc.errors import CrossingWarning
 from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from vioc.dynamics.integrators.contact.map import ContactVI
-    from vioc.dynamics.integrators.maximal.map import MaximalVI
+    from vioc.dynamics.integrators.contact.smoothed import SmoothedMap
 
 TOUCHING = 1e-6  # m; or ten times what the smoothing holds open, where that is more
 GRAZE = 0.01  # of the radii: what a path between samples may be off its chord
@@ -54,14 +53,12 @@ def warn_crossed(run: Trajectory, found: Iterable[Crossing]) -> None:
     )
 
 
-def open_from(f: ContactVI | MaximalVI, run: Trajectory) -> np.ndarray:
+def open_from(f: SmoothedMap, run: Trajectory) -> np.ndarray:
     """The gap from which a touch is open at the ends of each step (N,)."""
     return np.maximum(TOUCHING, 10 * np.sqrt(f.smoothing) * run.step_lengths)
 
 
-def crossed_spheres(
-    f: ContactVI | MaximalVI, run: Trajectory, gaps: Mapping[str, float]
-) -> Iterator[Crossing]:
+def crossed_spheres(f: SmoothedMap, run: Trajectory, gaps: Mapping[str, float]) -> Iterator[Crossing]:
     """Of pairs of spheres, by straight paths between the samples; `gaps` are those at the start, by name."""
     pairs = zip(f.system.inequality_names, f.system.inequalities, strict=True)
     wanted = [(n, item) for n, item in pairs if isinstance(item, PairContact) and _of_spheres(item)]
@@ -117,7 +114,7 @@ def _overlap(sides: list[tuple[_Solid, np.ndarray, np.ndarray]], scale: float) -
     return bool(apart <= scale * sum(solid.radius for solid, *_ in sides) + ROUNDED * np.abs(D).max())
 
 
-def crossed_shapes(f: ContactVI | MaximalVI, run: Trajectory) -> Iterator[Crossing]:
+def crossed_shapes(f: SmoothedMap, run: Trajectory) -> Iterator[Crossing]:
     """Of pairs of other shapes, at poses between the samples, where an origin moves far within a step.
 
     Scaled to 0.9 they do not meet unless they have entered each other; what is told is how deep at least.

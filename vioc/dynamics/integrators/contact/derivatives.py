@@ -93,7 +93,7 @@ class ContactDerivatives:
     def _unknowns(self, steps: Steps, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean velocities and multipliers (N, nz), and numbers of the places of polytopes that are held."""
         f, nd = self._f, self._f.nd
-        if f.touches.polytopes.pairs:  # which these are, the step alone knows
+        if f.features.pairs:  # which these are, the step alone knows
             each = zip(steps.x0, steps.u, steps.t.tolist(), steps.h.tolist(), strict=True)
             found = [f.interior.solve(*step, theta) for step in each]
             return np.stack([s.ends[0].unknowns for s in found]), np.stack([s.held for s in found])

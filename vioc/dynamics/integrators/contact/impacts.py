@@ -262,15 +262,9 @@ class Impact:
             nv=nd,
             nu=0,
             rows=self._pieces.leave.nnz_out(1),
-            bodies=0,
-            past=1,
             scales=f.lagrangian.mass_scale,
             mass=f.mass,
             stop=STOP,
-            limit=0,
-            sample=0.0,
-            polish=True,
-            whole=lambda multipliers: multipliers,
             wrap=np.zeros(size),
         )
         tapes = [ImpactTape(f, self._pieces)]

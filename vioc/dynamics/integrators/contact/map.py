@@ -6,6 +6,7 @@ The equations are in `step`, their solver in `interior`; the maths is in docs/ma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import casadi as ca
@@ -17,17 +18,15 @@ from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import BounceProgram, Bounces, bounces
-from vioc.dynamics.integrators.contact.checks import check_apart
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
-from vioc.dynamics.integrators.contact.crossings import crossed_shapes, crossed_spheres, warn_crossed
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
-from vioc.dynamics.integrators.contact.features import Found
+from vioc.dynamics.integrators.contact.features import Features, Found
 from vioc.dynamics.integrators.contact.flat import FlatTape
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.contact.placed import PlacedProgram
-from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.dynamics.integrators.contact.relaxed import relaxed
+from vioc.dynamics.integrators.contact.smoothed import SmoothedMap, as_smoothing
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
 from vioc.dynamics.integrators.contact.touching import Touching
 from vioc.dynamics.integrators.divisible import JUMP
@@ -38,10 +37,9 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 from vioc.maps.protocol import Kernel, Rescue
 from vioc.maps.relaxed import RelaxedStep
-from vioc.maps.trajectory import Split, Trajectory
 
 
-class ContactVI(TouchingMap):
+class ContactVI(SmoothedMap, TouchingMap):
     """The midpoint variational integrator of a system with contacts or limits of joints, as a one-step map.
 
     Parameters
@@ -94,9 +92,7 @@ class ContactVI(TouchingMap):
         self.impacts, self.slow = impacts, float(slow)
         if not 0 < self.slow < np.inf:
             raise ValueError(f"slow: expected a speed > 0 (m/s), got {slow!r}")
-        self.smoothing = float(smoothing)
-        if not 0 < self.smoothing < np.inf:
-            raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
+        self.smoothing = as_smoothing(smoothing)
         super().__init__(
             system, dt, alpha=alpha, forcing=forcing, wrap=wrap, tolerance=tolerance, backend=backend
         )
@@ -129,11 +125,8 @@ class ContactVI(TouchingMap):
 
     def smoothed(self, smoothing: float) -> ContactVI:
         """The same map with another smoothing, m^2/s^2; nothing is built or compiled again."""
-        value = float(smoothing)
-        if not 0 < value < np.inf:
-            raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
         result = self._twin()
-        result.smoothing = value
+        result.smoothing = as_smoothing(smoothing)
         return result
 
     @shared
@@ -177,7 +170,7 @@ class ContactVI(TouchingMap):
             return BounceProgram(self, self.bounces)
         if self.backend.name == "virtual" or find_compiler() is None:
             return InteriorProgram(self, self.interior)
-        if self.touches.polytopes.pairs:
+        if self.features.pairs:
             return PlacedProgram(self, self.core)
         return CoreProgram(self.core, self.barrier, self.tolerance)
 
@@ -194,15 +187,9 @@ class ContactVI(TouchingMap):
             nv=self.nd,
             nu=self.nu,
             rows=self.nm,
-            bodies=0,
-            past=1,
             scales=self.lagrangian.mass_scale,
             mass=self.mass,
             stop=self.tolerance,
-            limit=0,
-            sample=0.0,
-            polish=True,
-            whole=lambda multipliers: multipliers,
             wrap=self.wrapped,
         )
         return Core([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
@@ -257,11 +244,6 @@ class ContactVI(TouchingMap):
             return self.bounces.split(self, *step)
         return super()._settled(step, found, error)
 
-    def _shares(self, split: Split) -> np.ndarray:
-        shares = super()._shares(split)
-        shares[:-1, [n.endswith(".slip") for n in self.multiplier_names]] = 0.0  # speeds, the last
-        return shares
-
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         if self.bounces is not None:
             raise StepError(f"step {k} has an impact", k, np.inf, "no convergence")
@@ -279,39 +261,28 @@ class ContactVI(TouchingMap):
             "no convergence",
         )
 
-    def review(self, trajectory: Trajectory) -> None:
-        super().review(trajectory)
-        gaps = zip((t.name for t in self.touches.all), self.gaps(trajectory.x[0]), strict=True)
-        found = *crossed_spheres(self, trajectory, dict(gaps)), *crossed_shapes(self, trajectory)
-        warn_crossed(trajectory, found)
+    @property
+    def meetings(self) -> list[Touching]:
+        return self.touches.all
 
-    def check_beginnings(self, X: np.ndarray, k: int) -> None:
-        super().check_beginnings(X, k)
-        check_apart(self, X, k)
+    @property
+    def features(self) -> Features:
+        return self.touches.polytopes.features
+
+    @cached_property
+    def frictions(self) -> np.ndarray:
+        return np.ravel(self.touches.friction(self.theta))
 
     @shared
     def _gaps(self) -> Evaluator:
         return Evaluator(self.touches.gaps)
 
-    def gaps(self, x: np.ndarray) -> np.ndarray:
-        """phi of every contact and limit (..., n) in states (..., nx).
-
-        Of two polytopes all places have the one gap, infinite where they are far apart.
-        """
-        own = self.touches.polytopes
-        found = self._gaps(np.ascontiguousarray(x[..., : self.nq]), self.theta, own.nowhere)[0][..., 0]
-        if own.pairs:
-            seen = [self.seen(s, self.dt, self.theta).gaps for s in x.reshape(-1, self.nx)]
-            found[..., self.placed] = np.repeat(seen, PLACES, axis=1).reshape(*x.shape[:-1], -1)
-        return found
-
-    @property
-    def placed(self) -> np.ndarray:
-        """Which of the touches are places of polytopes."""
-        return np.array([t.placed for t in self.touches.all], bool)
+    def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
+        q = np.ascontiguousarray(x[..., : self.nq])
+        found = self._gaps(q, self.theta, self.touches.polytopes.nowhere)[0][..., 0]
+        return found[..., ~self.placed] if self.features.pairs else found
 
     def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> Found:
-        """Where polytopes meet in a state, or may within dt."""
         v = np.concatenate([self._velocity(x, theta)[0][:, 0], x[self.nq + self.nd :]])
         return self.touches.polytopes.at(x[: self.nq], v, theta, dt)
 
@@ -320,7 +291,7 @@ class ContactVI(TouchingMap):
     @property
     def residual(self) -> ca.Function | None:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,), zero on a step."""
-        if self.bounces is not None or self.touches.polytopes.pairs:
+        if self.bounces is not None or self.features.pairs:
             return None
         x, u, p, theta, dt = self.symbols
         x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
@@ -331,8 +302,7 @@ class ContactVI(TouchingMap):
 
     @property
     def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
-        self.touches.refuse_polytopes("there are no equations along a trajectory of")
-        return None if self.bounces is not None else self._relaxed(self.theta, self.smoothing)
+        return None if self.bounces is not None else super().relaxed
 
     @shared
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:

@@ -21,7 +21,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import bounces
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
-from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touching
+from vioc.dynamics.integrators.contact.touching import NOWHERE, Touches, Touching, refuse_polytopes
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
 from vioc.errors import ModelError, SlackWarning
 from vioc.maps.kernel import shared
@@ -53,7 +53,7 @@ class HoldingLagrangian(Lagrangian):
     def __init__(self, system: System, held: Sequence[str], sliding: Sequence[str]):
         super().__init__(system)
         self.touches = Touches(self)
-        self.touches.refuse_polytopes("ModeVI has no")
+        refuse_polytopes(system, "ModeVI has no")
         rubs = [t.name for t in self.touches.all if not t.cone.gap]
         if rubs:
             raise ModelError(f"{system.name}: ModeVI has no dry friction ({rubs[0]}); use ContactVI")

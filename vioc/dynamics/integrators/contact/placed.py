@@ -33,7 +33,7 @@ class PlacedProgram(StepByStep):
         x, before = carry[: f.nx], carry[f.nx :]
         models = core.models(theta, f.barrier)
         image, at = models[0][1], core.places(0)["places"]
-        sizes = f.touches.polytopes.features.sizes
+        sizes = f.features.sizes
         look, found = None, []
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)

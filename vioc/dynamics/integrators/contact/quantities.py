@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import casadi as ca
 
-from vioc.dynamics.integrators.contact.touching import Touches, Touching, is_length
+from vioc.dynamics.integrators.contact.touching import Touches, Touching, unit_of
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
@@ -90,7 +90,5 @@ class TouchingMap(MidpointVI):
         kind, _, rest = name.partition(".")
         touch = rest.partition(":")[0]
         if kind in self.kinds and touch in [t.name for t in self.touches.all]:
-            linear = is_length(self.system, touch, self._rotational)
-            length = "m" if linear else "rad"
-            return {"gap": length, "slip": f"{length}/s"}.get(kind, "N" if linear else "N m")
+            return unit_of(self.system, kind, touch, self._rotational)
         return super().unit(name)

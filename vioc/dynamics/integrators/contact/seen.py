@@ -24,8 +24,6 @@ class Polytopes:
 
     Attributes
     ----------
-    pairs : list of str
-        Their names.
     features : Features
     nowhere : array
         Numbers of all places, none of which meet.
@@ -33,11 +31,9 @@ class Polytopes:
 
     def __init__(self, g: FrameGraph):
         system, found, frames = g.system, [], ["world"]
-        self.pairs: list[str] = []
-        for name, item in zip(system.inequality_names, system.inequalities, strict=True):
+        for item in system.inequalities:
             if not (isinstance(item, PairContact) and item.by_features):
                 continue
-            self.pairs.append(name)
             own = []
             for frame, shape in ((item.frame1, item.shape1), (item.frame2, item.shape2)):
                 check_numbers(system.name, item, shape)

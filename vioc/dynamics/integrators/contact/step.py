@@ -275,7 +275,7 @@ class OneEnd(ContactStep):
             after = self.end.after(found.V, found.lam, found.y, *problem.given)[0][:, 0]
             return Step((found,), after, found.multipliers, places)
 
-        if not f.touches.polytopes.pairs:
+        if not f.features.pairs:
             return solve(f.touches.polytopes.nowhere, seeds)
-        look = Look(partial(f.seen, dt=dt, theta=theta), f.touches.polytopes.features.sizes, x)
+        look = Look(partial(f.seen, dt=dt, theta=theta), f.features.sizes, x)
         return look.solved(solve, solver.tolerance, seeds)

@@ -7,6 +7,9 @@
  *     COPY  length, target, source, sign           w[target + i] = sign w[source + i]
  *     ZERO  length, target
  * tape.py writes them; the iterations are those of docs/maths/maximal.md and docs/maths/contact.md.
+ *
+ * Written by hand, once for all mechanisms: the same iterations in numpy take 23 to 40 times the time of a step (one
+ * and five boxes on a floor, in both kinds of coordinates).
  */
 #include <math.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
-from vioc.dynamics.description.component import Inequality, Meeting
+from vioc.dynamics.description.component import Meeting
+from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.cones import Cone, DryCone, cone_of
 from vioc.dynamics.integrators.contact.polytopes import NUMBERS, PLACES, placed
 from vioc.dynamics.integrators.contact.seen import Polytopes
@@ -21,16 +23,62 @@ from vioc.dynamics.terms.contacts import PairContact
 from vioc.errors import ModelError
 
 NOWHERE = ca.SX(0, 1)  # numbers of places, of systems without polytopes that meet
+SLIP = 2  # tangential directions of a touch with friction
 
 
 @dataclass(frozen=True)
-class Touching:
-    """One gap of the mechanism, or what rubs without one, as expressions of its graph's symbols.
+class AnyTouch(ABC):
+    """One gap of the mechanism, or what rubs without one: its name, and those of its impulses and quantities.
 
     Attributes
     ----------
     name : str
     cone : Cone
+    placed : bool
+        Whether it is a place of two polytopes, whose numbers every step finds.
+    """
+
+    name: str
+    cone: Cone
+
+    @property
+    @abstractmethod
+    def placed(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Impulses: the normal one where there is a gap, and those of friction."""
+
+    @property
+    def lead(self) -> int:
+        """Rows before those of the slip."""
+        return int(self.cone.gap)
+
+    @property
+    def single(self) -> bool:
+        """Whether one of its impulses has its own name: all but friction of a point with a given load."""
+        return self.cone.gap or self.rows == 1
+
+    @property
+    def multipliers(self) -> tuple[str, ...]:
+        """Names of its impulses: normal, or a joint's friction; two of friction, and the slip's speed."""
+        more = (f"{self.name}.t1", f"{self.name}.t2") * (self.rows - self.lead == SLIP)
+        return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of its quantities."""
+        kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
+        return kinds + ("friction", "grip") * self.cone.friction
+
+
+@dataclass(frozen=True)
+class Touching(AnyTouch):
+    """A touch as expressions of its graph's symbols.
+
+    Attributes
+    ----------
     gap : SX or None
     axes : (3, 3) SX
         Normal and the two tangents, by columns; nothing of a limit or a joint.
@@ -39,12 +87,8 @@ class Touching:
         its rate; nothing without friction.
     friction : SX
         Coulomb's coefficient; 1 where there is none. Without a gap the most that friction may be, N or N m.
-    placed : bool
-        Whether it is a place of two polytopes, whose numbers every step finds.
     """
 
-    name: str
-    cone: Cone
     gap: Any
     axes: Any
     slip: Any
@@ -52,26 +96,8 @@ class Touching:
     placed: bool = False
 
     @property
-    def multipliers(self) -> tuple[str, ...]:
-        """Names of its impulses: normal, or a joint's friction; two of friction, and the slip's speed."""
-        more = (f"{self.name}.t1", f"{self.name}.t2") * (self.slip.numel() == 2)
-        return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
-
-    @property
-    def single(self) -> bool:
-        """Whether one of its impulses has its own name: all but friction of a point with a given load."""
-        return self.cone.gap or self.slip.numel() == 1
-
-    @property
-    def lead(self) -> int:
-        """Rows before those of the slip."""
-        return int(self.cone.gap)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Of its quantities."""
-        kinds = ("gap",) * (self.cone.gap and not self.placed) + ("force",) * self.single
-        return kinds + ("friction", "grip") * self.cone.friction
+    def rows(self) -> int:
+        return self.lead + self.slip.numel()
 
 
 class Touches:
@@ -94,11 +120,10 @@ class Touches:
 
     def __init__(self, lagrangian: Lagrangian):
         system, g = lagrangian.system, lagrangian.graph
-        self._where = system.name
         self.all: list[Touching] = []
         self.polytopes = Polytopes(g)
         self.places = ca.SX.sym("places", self.polytopes.numbers)
-        data = iter(ca.vertsplit(self.places, NUMBERS) if self.polytopes.pairs else ())
+        data = iter(ca.vertsplit(self.places, NUMBERS) if self.polytopes.features.pairs else ())
         for name, item in zip(system.inequality_names, system.inequalities, strict=True):
             if isinstance(item, PairContact) and item.by_features:
                 self.all += (_placed(g, f"{name}-{i + 1}", item, next(data)) for i in range(PLACES))
@@ -115,14 +140,6 @@ class Touches:
         self.friction = ca.Function("friction", [theta], [ca.vertcat(*(ca.SX(t.friction) for t in self.all))])
         self.names = tuple(n for t in self.all for n in t.multipliers)
 
-    def refuse_polytopes(self, what: str) -> None:
-        """Raise `ModelError` where boxes or hulls meet each other."""
-        if self.polytopes.pairs:
-            raise ModelError(
-                f"{self._where}: {what} boxes and hulls that meet each other ({self.polytopes.pairs[0]}), as "
-                "the places are found in every step; give one of each pair as spheres or capsules"
-            )
-
     def loads(self, theta: Any, dt: Any) -> list[ca.SX]:
         """Of each touch Coulomb's coefficient; without a gap the most that its impulse may be."""
         each = zip(self.all, ca.vertsplit(self.friction(theta)), strict=True)
@@ -130,11 +147,11 @@ class Touches:
 
     def rows(self, J: ca.SX) -> list[ca.SX]:
         """The parts of each touch."""
-        sizes = [t.lead + t.slip.numel() for t in self.all]
+        sizes = [t.rows for t in self.all]
         return ca.vertsplit(J, [0, *(sum(sizes[: i + 1]) for i in range(len(sizes)))])
 
 
-def _touching(g: FrameGraph, name: str, item: Inequality, meeting: Meeting) -> Touching:
+def _touching(g: FrameGraph, name: str, item: Any, meeting: Meeting) -> Touching:
     if meeting.slip is not None:
         slip = ca.vertcat(meeting.slip)
         return Touching(name, DryCone(count=1), None, ca.SX(3, 0), slip, ca.SX(meeting.bound))
@@ -143,9 +160,7 @@ def _touching(g: FrameGraph, name: str, item: Inequality, meeting: Meeting) -> T
         raise ModelError(f"{g.system.name}: {item.label()}: nothing moves the gap of {name}")
     if meeting.normal is None or meeting.point is None:
         return Touching(name, Cone(), meeting.gap, ca.SX(3, 0), ca.SX(0, 1), ca.SX(1))
-    cone, mu = (
-        (DryCone(), (meeting.bound,)) if dry else cone_of(item, g.number(getattr(item, "friction", 0.0)))
-    )
+    cone, mu = (DryCone(), (meeting.bound,)) if dry else cone_of(item, g.number(item.friction))
     directions = vec.tangents(meeting.normal)
     axes = ca.horzcat(*(vec.column(a) for a in (meeting.normal, *directions)))
     slip = ca.SX(0, 1)
@@ -172,8 +187,20 @@ def _velocity(g: FrameGraph, frame: str, point: Vector) -> Vector:
     return vec.add(vec.apply(R, v), vec.cross(vec.apply(R, w), vec.sub(point, origin)))
 
 
-def is_length(system: Any, touch: str, angles: Collection[str]) -> bool:
-    """Whether a touch's gap and slip are lengths: all but those of variables that are `angles` are."""
+def unit_of(system: System, kind: str, touch: str, angles: Collection[str]) -> str:
+    """Of a touch's quantity: of lengths, but where it is of variables that are `angles`."""
     items = zip(system.inequality_names, system.inequalities, strict=True)
     turning = [n for n, item in items if not set(angles).isdisjoint(item.variable_names())]
-    return not any(touch == n or touch.startswith(f"{n}-") for n in turning)
+    turns = any(touch == n or touch.startswith(f"{n}-") for n in turning)
+    length = "rad" if turns else "m"
+    return {"gap": length, "slip": f"{length}/s"}.get(kind, "N m" if turns else "N")
+
+
+def refuse_polytopes(system: System, what: str) -> None:
+    """Raise `ModelError` where boxes or hulls meet each other."""
+    for name, item in zip(system.inequality_names, system.inequalities, strict=True):
+        if isinstance(item, PairContact) and item.by_features:
+            raise ModelError(
+                f"{system.name}: {what} boxes and hulls that meet each other ({name}), as the places are "
+                "found in every step; give one of each pair as spheres or capsules"
+            )

@@ -2,7 +2,8 @@
 
    Twists and wrenches are six numbers, linear part first. See docs/maths/se3.md; this file, core.c,
    roots.c and rollout.c are compiled as one. What concerns one body alone is done for several at once:
-   `lanes` holds the same number of LANES bodies. Macros serve numbers and lanes alike. */
+   `lanes` holds the same number of LANES bodies. Macros serve numbers and lanes alike. Why this is written by hand,
+   and not generated, core.c says. */
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")

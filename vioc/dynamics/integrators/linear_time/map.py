@@ -182,7 +182,7 @@ class LinearTimeVI(VariationalMap):
         places = bodies.places(ca.vertsplit(g.q_vector))
         X: list = [
             tuple(tuple(h * c for c in part_) for part_ in (link.v, link.w)) if heavy else None
-            for link, heavy in zip(self.lagrangian.swept.links, bodies.heavy, strict=True)
+            for link, heavy in zip(self.lagrangian.first.links, bodies.heavy, strict=True)
         ]
         momentum = ca.vertcat(*bodies.gathered(places, bodies.impulses(X, h)[0])[: self.nd])
         weight = self.graphs.weight(g.q_vector, g.parameters)

@@ -1,4 +1,4 @@
-/* Steps and rollouts on what algebra.c, core.c and roots.c give. */
+/* Steps and rollouts on what algebra.c, core.c and roots.c give; why they are written by hand, core.c says. */
 
 /* M^-1 (-C + Q) at (q0, v) times h^2, by Newton-Euler and the factors of the start ([L] 3.3, IG3) */
 static void accelerate(step *w, const double *v, double *c) {

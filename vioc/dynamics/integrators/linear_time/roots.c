@@ -1,5 +1,6 @@
 /* What root finders are made of: K by columns, Broyden's updates, seeds, the rounding floor. Dense K, its LU and
-   the dense inverse of "broyden" are there to be compared with, as [L] does (study linear_time_scaling). */
+   the dense inverse of "broyden" are there to be compared with, as [L] does (study linear_time_scaling). Why this
+   is written by hand, and not generated, core.c says. */
 
 /* K by columns in O(n^2) ([L] Algorithm 4); phi holds the M_i, V and F are overwritten */
 static void jacobian(step *w) {

@@ -19,7 +19,6 @@ from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unp
 from vioc.dynamics.lagrangian import OPTIONS
 
 OPEN = 1e3  # m/s or rad/s, which nothing closes with
-SLIP = 2  # tangential directions of a touch with friction
 
 
 class Geometry:

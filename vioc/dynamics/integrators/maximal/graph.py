@@ -294,7 +294,7 @@ class StepGraph:
         count, twin.touches = 0, []
         for i in active:
             touch = self.touches[i]
-            if touch.place is not None:
+            if touch.placed:
                 touch, count = replace(touch, place=count), count + 1
             twin.touches.append(touch)
         twin.elimination = twin.eliminated(self.elimination)
@@ -314,7 +314,7 @@ class StepGraph:
     @property
     def places(self) -> list[Touch]:
         """The touches that are places of polytopes."""
-        return [t for t in self.touches if t.place is not None]
+        return [t for t in self.touches if t.placed]
 
     # -- bodies without inertia ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ with the state x_k = (Z_k, nu_k) and the input u_k of the interval. The maths is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -22,14 +22,15 @@ from vioc.compile.programs import Program
 from vioc.dynamics.algebra import rotations
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.checks import value_of
 from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
-from vioc.dynamics.integrators.contact.crossings import warn_crossed
+from vioc.dynamics.integrators.contact.crossings import Crossing, first_crossed, open_from
+from vioc.dynamics.integrators.contact.features import Features, Found
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
-from vioc.dynamics.integrators.contact.polytopes import PLACES
-from vioc.dynamics.integrators.divisible import JUMP, DivisibleMap
+from vioc.dynamics.integrators.contact.smoothed import SmoothedMap, as_smoothing
+from vioc.dynamics.integrators.divisible import JUMP
 from vioc.dynamics.integrators.maximal import space
-from vioc.dynamics.integrators.maximal.checks import check_apart, crossings
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
 from vioc.dynamics.integrators.maximal.graph import StepGraph
@@ -41,21 +42,23 @@ from vioc.dynamics.integrators.maximal.rescue import solve_contact, solve_free
 from vioc.dynamics.integrators.maximal.space import POSE_NAMES, STATE, TWIST, TWIST_NAMES
 from vioc.dynamics.integrators.maximal.states import START, States
 from vioc.dynamics.integrators.maximal.tape import BodyTape
+from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.rotors import refuse_rotors
-from vioc.errors import ModelError, StepError
+from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared, shared_by_step
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
 from vioc.maps.rolling import Solved, Step
-from vioc.maps.trajectory import Split, Trajectory
+from vioc.maps.trajectory import Trajectory
 
 
-class MaximalVI(DivisibleMap):
+class MaximalVI(SmoothedMap):
     """The variational integrator of [M] 3 in maximal coordinates, as a one-step map.
 
     Parameters
@@ -122,9 +125,7 @@ class MaximalVI(DivisibleMap):
         check_holonomic(system, type(self).__name__)
         self.system, self.dt, self.tolerance = system, dt, float(tolerance)
         self.dt = float(self.lengths(None, 1)[0])
-        self.smoothing = float(smoothing)
-        if not 0 < self.smoothing < np.inf:
-            raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {smoothing!r}")
+        self.smoothing = as_smoothing(smoothing)
         self.graph = StepGraph(system, self.smoothing)
         self.bodies = tuple(b.name for b in self.graph.bodies)
         n = len(self.bodies)
@@ -273,12 +274,6 @@ class MaximalVI(DivisibleMap):
         """A step's multipliers (..., nm) of those of its two ends: impulses add up, slips are the last."""
         return np.where(self.slips, 0.0, leaving) + arriving
 
-    @cached_property
-    def slips(self) -> np.ndarray:
-        """Which of the multipliers are speeds, those of slips."""
-        own = [n == f"{t.name}.slip" for t in self.graph.touches for n in t.multipliers]
-        return np.array([False] * len(self.graph.names) + own, bool)
-
     @shared
     def interior(self) -> InteriorPoint:
         """The solver of steps with contact, in numpy."""
@@ -355,37 +350,32 @@ class MaximalVI(DivisibleMap):
                 error = dependent_constraints(G[i], self.graph.names, where, k + i, 0.0)
                 if error is not None:
                     raise error
-        if self.graph.touches:
-            check_apart(self, X, k)
+        super().check_beginnings(X, k)
+
+    @property
+    def meetings(self) -> list[Touch]:
+        return self.graph.touches
+
+    @property
+    def features(self) -> Features:
+        return self.graph.features
+
+    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> Found:
+        return self.graph.seen(x, dt)
 
     @shared_by_step
     def _gaps(self) -> Evaluator:
-        """(x, parameters) -> gaps, and coefficients of friction, of every touch."""
-        q, s = self.quantities, self.symbols
-        touches = [t for t in self.graph.touches if t.place is None]
-        gaps = ca.vertcat(ca.SX(0, 1), *map(q.gap, touches))
-        mu = ca.vertcat(ca.SX(0, 1), *map(q.friction, self.graph.touches))
-        return Evaluator(ca.Function("gaps", [s.x, s.parameters], [ca.densify(gaps), ca.densify(mu)]))
-
-    def gaps(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """phi of every touch in states (..., nx), and coefficients of friction, 1 where there is none.
-
-        Of two polytopes all places have the one gap, infinite where they are far apart.
-        """
-        phi, mu = self._gaps(x, self.theta)
-        if not self.graph.pairs:
-            return phi[..., 0], mu[..., 0]
-        placed = np.array([t.place is not None for t in self.graph.touches])
-        gaps = np.empty((*x.shape[:-1], len(placed)))
-        gaps[..., ~placed] = phi[..., 0]
-        states = x.reshape(-1, x.shape[-1])
-        own = np.array([self.graph.seen(s, self.dt).gaps for s in states])
-        gaps[..., placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
-        return gaps, mu[..., 0]
+        gaps = (self.quantities.gap(t) for t in self.meetings if not t.placed)
+        args = [self.symbols.x, self.symbols.parameters]
+        return Evaluator(ca.Function("gaps", args, [ca.densify(ca.vertcat(ca.SX(0, 1), *gaps))]))
 
     def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
-        """phi of every touch but the places of polytopes, in a state."""
-        return self._gaps(x, self.theta)[0][:, 0]
+        return self._gaps(x, self.theta)[0][..., 0]
+
+    @cached_property
+    def frictions(self) -> np.ndarray:
+        mu = ca.vertcat(*map(self.quantities.friction, self.meetings))
+        return np.ravel(ca.Function("frictions", [self.symbols.parameters], [mu])(self.theta))
 
     @property
     def levers(self) -> np.ndarray:
@@ -405,9 +395,18 @@ class MaximalVI(DivisibleMap):
         """G (..., rows, 6 n) in states: the variations of the constraints by (dx, phi) of every body."""
         return self._variations(x, self.theta)[0]
 
-    def review(self, trajectory: Trajectory) -> None:
-        if self.graph.touches:
-            warn_crossed(trajectory, crossings(self, trajectory))
+    def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
+        """Of limits of angles too: these may leap over them."""
+        yield from super()._crossings(run)
+        open_at = open_from(self, run)
+        for name, limits in zip(self.system.inequality_names, self.system.inequalities, strict=True):
+            if not isinstance(limits, JointLimits) or limits.variable not in self.states.periods:
+                continue  # a distance cannot leap: its gap is below zero on the far side
+            period, q = self.states.periods[limits.variable], run[limits.variable]
+            path = q[:-1] + np.remainder(np.diff(q) + period / 2, period) - period / 2
+            upper, lower = path - value_of(self, limits.upper), value_of(self, limits.lower) - path
+            for side, beyond in (("upper", upper), ("lower", lower)):
+                yield from first_crossed(f"{name}-{side}", beyond > np.maximum(1e-6, open_at), beyond)
 
     def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
         """One step from x as of its own: state, multipliers, error; by what runs the map's steps."""
@@ -431,15 +430,6 @@ class MaximalVI(DivisibleMap):
     def residual(self) -> ca.Function | None:
         """Of maps without contact; a quaternion's norm is kept by its own four equations."""
         return None if self.graph.touches else self.derivatives.residual
-
-    @property
-    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
-        if self.graph.pairs:
-            raise ModelError(
-                f"{self.system.name}: boxes and hulls that meet have no equations along a trajectory, "
-                "as the places are found in every step; give one of each pair as spheres or capsules"
-            )
-        return self._relaxed(self.theta, self.smoothing) if self.graph.touches else None
 
     @shared
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
@@ -469,11 +459,6 @@ class MaximalVI(DivisibleMap):
         if self.graph.touches and found is not None:
             return *found, None
         return super()._settled(step, found, error)
-
-    def _shares(self, split: Split) -> np.ndarray:
-        shares = super()._shares(split)
-        shares[:-1, self.slips] = 0.0  # speeds, the last
-        return shares
 
     # -- named quantities ---------------------------------------------------------------------------------
 

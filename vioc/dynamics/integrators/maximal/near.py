@@ -66,14 +66,11 @@ class NearProgram(StepByStep):
         self._functions: list = []
         self._selections: OrderedDict[tuple, Selection] = OrderedDict()
         graph = f.graph
-        self._of_pair = np.full(len(graph.touches), -1)  # index of a place
-        for i, touch in enumerate(graph.touches):
-            if touch.place is not None:
-                self._of_pair[i] = touch.place
-        self._first = np.array([i for i, t in enumerate(graph.touches) if t.place is not None])
+        self._of_pair = np.array([-1 if t.place is None else t.place for t in graph.touches])  # of a place
+        self._first = np.flatnonzero(f.placed)
         counts = [len(t.multipliers) for t in graph.touches]
         self._starts = len(graph.names) + np.concatenate([[0], np.cumsum(counts)]).astype(int)
-        self._smooth = np.array([i for i, t in enumerate(graph.touches) if t.place is None], int)
+        self._smooth = np.flatnonzero(~f.placed)
         self._levers = np.where(np.isfinite(f.levers), f.levers, 0.0)
         self._everywhere = ~np.isfinite(f.levers)
         self._holders = np.array([t.bodies[-1] for t in graph.touches])

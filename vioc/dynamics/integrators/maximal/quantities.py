@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.integrators.contact.touching import is_length
+from vioc.dynamics.integrators.contact.touching import unit_of
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST, unpack_pose
 from vioc.dynamics.integrators.maximal.touches import Touch
@@ -84,18 +84,13 @@ class Quantities:
             *(f"{frame}:{axis}" for frame in f.system.frame_names for axis in AXES),
             *velocity_names(f.system.frame_names),
             *(f"{kind}.{n}" for kind in ("h", "force") for n in f.graph.names),
-            *(f"{k}.{n}" for n, t in self.touches.items() for k in self._kinds(t)),
+            *(f"{k}.{n}" for n, t in self.touches.items() for k in t.kinds),
             *(f"force.{n}:{a}" for n, t in self.touches.items() if self._directed(t) for a in "xyz"),
         ]
 
-    def _kinds(self, touch: Touch) -> tuple[str, ...]:
-        """Of a touch's quantities."""
-        kinds = ("gap",) * (touch.cone.gap and touch.place is None) + ("force",) * touch.single
-        return kinds + ("friction", "slip", "grip") * touch.cone.friction
-
     def _directed(self, touch: Touch) -> bool:
         """Whether its force has a direction in the world that a state tells."""
-        return touch.place is None and (touch.cone.gap or not touch.single)
+        return not touch.placed and (touch.cone.gap or not touch.single)
 
     def unit(self, name: str) -> str:
         kind, dot, rest = name.partition(".")
@@ -110,9 +105,7 @@ class Quantities:
         if name.startswith("angular:"):
             return "kg m^2/s"
         if kind in TOUCHES and rest.partition(":")[0] in self.touches:
-            linear = is_length(self.f.system, rest.partition(":")[0], self.f.states.periods)
-            length = "m" if linear else "rad"
-            return {"gap": length, "slip": f"{length}/s"}.get(kind, "N" if linear else "N m")
+            return unit_of(self.f.system, kind, rest.partition(":")[0], self.f.states.periods)
         moving = velocity(name, self.f.system.frame_names)
         if moving is not None:
             return moving.unit
@@ -132,8 +125,8 @@ class Quantities:
         """A quantity of a contact or limit, or None."""
         f, touch = self.f, self.touches[name]
         at = f.multiplier_names.index(touch.multipliers[0])
-        impulse = f.symbols.multipliers[at : at + touch.geometry.rows]
-        if kind not in self._kinds(touch) if not axis else kind != "force" or not self._directed(touch):
+        impulse = f.symbols.multipliers[at : at + touch.rows]
+        if kind not in touch.kinds if not axis else kind != "force" or not self._directed(touch):
             return None
         if kind == "gap":
             return self.gap(touch)
@@ -151,9 +144,7 @@ class Quantities:
         parts = ca.vertsplit(self.velocities, TWIST)
         slopes = touch.geometry.held.call(self._placed(touch))
         each = zip(touch.bodies, slopes, strict=True)
-        slip = sum(
-            (J[touch.lead :, :] @ parts[i] for i, J in each), ca.SX(touch.geometry.rows - touch.lead, 1)
-        )
+        slip = sum((J[touch.lead :, :] @ parts[i] for i, J in each), ca.SX(touch.rows - touch.lead, 1))
         return ca.sqrt(ca.sumsqr(slip))
 
     def _placed(self, touch: Touch) -> list[Any]:

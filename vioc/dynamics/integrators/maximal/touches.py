@@ -13,7 +13,7 @@ import numpy as np
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import Vector
 from vioc.dynamics.description.component import Inequality
-from vioc.dynamics.integrators.contact.cones import Cone, DryCone, cone_of
+from vioc.dynamics.integrators.contact.cones import DryCone, cone_of
 from vioc.dynamics.integrators.contact.polytopes import (
     NUMBERS,
     PLACES,
@@ -22,7 +22,8 @@ from vioc.dynamics.integrators.contact.polytopes import (
     check_numbers,
     placed,
 )
-from vioc.dynamics.integrators.maximal.geometry import SLIP, Geometry
+from vioc.dynamics.integrators.contact.touching import AnyTouch
+from vioc.dynamics.integrators.maximal.geometry import Geometry
 from vioc.dynamics.integrators.maximal.space import TWIST, Pose, unpack_twist
 from vioc.dynamics.integrators.maximal.terms import BodyGraph
 from vioc.dynamics.terms.contacts import FrictionContact, PairContact, Part
@@ -35,12 +36,11 @@ from vioc.errors import ModelError
 
 
 @dataclass(frozen=True)
-class Touch:
-    """One gap of the mechanism.
+class Touch(AnyTouch):
+    """A touch of bodies.
 
     Attributes
     ----------
-    name : str
     bodies : tuple of int
     geometry : Geometry
     data : tuple
@@ -51,7 +51,6 @@ class Touch:
         Of a sphere over a half-space, how far from its body's centre it may touch, m.
     """
 
-    name: str
     bodies: tuple[int, ...]
     geometry: Geometry
     data: tuple
@@ -59,24 +58,16 @@ class Touch:
     reach: Any = None
 
     @property
-    def cone(self) -> Cone:
-        return self.geometry.cone
+    def placed(self) -> bool:
+        return self.place is not None
 
     @property
-    def lead(self) -> int:
-        """Rows before those of the slip."""
-        return int(self.cone.gap)
+    def rows(self) -> int:
+        return self.geometry.rows
 
     @property
-    def single(self) -> bool:
-        """Whether one of its impulses has its own name: all but friction of a point with a given load."""
-        return self.cone.gap or self.geometry.rows == 1
-
-    @property
-    def multipliers(self) -> tuple[str, ...]:
-        """Names of its impulses: normal, or a joint's friction; two of friction, and the slip's speed."""
-        more = (f"{self.name}.t1", f"{self.name}.t2") * (self.geometry.rows - self.lead == SLIP)
-        return (self.name,) * self.single + more + (f"{self.name}.slip",) * self.cone.friction
+    def kinds(self) -> tuple[str, ...]:
+        return super().kinds + ("slip",) * self.cone.friction
 
 
 def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[list[Touch], list[Pair]]:
@@ -84,7 +75,7 @@ def find_touches(terms: BodyGraph, once: Callable, smoothing: float) -> tuple[li
     found: list[Touch] = []
     pairs: list[Pair] = []
     for name, item in zip(terms.system.inequality_names, terms.system.inequalities, strict=True):
-        if float(getattr(item, "restitution", 0.0)):
+        if float(item.restitution):
             raise ModelError(
                 f"{terms.system.name}: {item.label()}: MaximalVI has no restitution, what meets stays; use "
                 "ContactVI, or restitution=0"
@@ -141,7 +132,7 @@ def _contact(
     geometry = once((kinds, free, cone), lambda: Geometry(len(pair), gap, len(data), cone, smoothing))
     own = second[1]
     reach = ca.norm_2(ca.vertcat(*own[:3])) + own[3] if kinds == (Ground, Sphere) else None
-    return Touch(name, pair, geometry, (*data, *mu), None, reach)
+    return Touch(name, cone, pair, geometry, (*data, *mu), None, reach)
 
 
 def _polytopes(
@@ -158,7 +149,7 @@ def _polytopes(
         return phi, tuple(there * w for w in slip(n, point, poses, twists))
 
     geometry = once(("polytopes", free, cone), lambda: Geometry(len(pair), gap, NUMBERS, cone, smoothing))
-    return [Touch(f"{name}-{i + 1}", pair, geometry, mu, place + i) for i in range(PLACES)]
+    return [Touch(f"{name}-{i + 1}", cone, pair, geometry, mu, place + i) for i in range(PLACES)]
 
 
 def _pair(terms: BodyGraph, item: PairContact) -> Pair:
@@ -237,7 +228,7 @@ def _limit(terms: BodyGraph, name: str, phi: Any, once: Callable, smoothing: flo
 
     cone, _ = cone_of(None, None)
     geometry = once(("limit", name), lambda: Geometry(len(bodies), gap, len(numbers), cone, smoothing))
-    return Touch(name, bodies, geometry, tuple(numbers))
+    return Touch(name, cone, bodies, geometry, tuple(numbers))
 
 
 def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: float) -> Touch:
@@ -269,4 +260,4 @@ def _rubbing(terms: BodyGraph, name: str, item: Dry, once: Callable, smoothing: 
     cone = DryCone(count=rates.numel())
     count = theta.numel()
     geometry = once(("rubbing", name), lambda: Geometry(len(bodies), gap, count, cone, smoothing))
-    return Touch(name, bodies, geometry, (*ca.vertsplit(theta), bound) if count else (bound,))
+    return Touch(name, cone, bodies, geometry, (*ca.vertsplit(theta), bound) if count else (bound,))

@@ -1,0 +1,126 @@
+"""`SmoothedMap`: what maps with smoothed contacts and limits share, in whatever coordinates."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.contact.checks import check_apart
+from vioc.dynamics.integrators.contact.crossings import (
+    Crossing,
+    crossed_shapes,
+    crossed_spheres,
+    warn_crossed,
+)
+from vioc.dynamics.integrators.contact.features import Features, Found
+from vioc.dynamics.integrators.contact.polytopes import PLACES
+from vioc.dynamics.integrators.contact.touching import AnyTouch, refuse_polytopes
+from vioc.dynamics.integrators.divisible import DivisibleMap
+from vioc.maps.relaxed import RelaxedStep
+from vioc.maps.trajectory import Split, Trajectory
+
+
+def as_smoothing(value: float) -> float:
+    """A smoothing, m^2/s^2, that is one."""
+    if not 0 < float(value) < np.inf:
+        raise ValueError(f"smoothing: expected a number > 0 (m^2/s^2), got {value!r}")
+    return float(value)
+
+
+class SmoothedMap(DivisibleMap):
+    """A map of a system with contacts or limits of joints, or that may have them.
+
+    Attributes
+    ----------
+    smoothing : float
+        Of contacts and limits, m^2/s^2.
+    """
+
+    system: System
+    smoothing: float
+    frame_positions: Callable[[Any], np.ndarray]
+    _relaxed: Callable[[np.ndarray, float], RelaxedStep]
+
+    @property
+    @abstractmethod
+    def meetings(self) -> Sequence[AnyTouch]:
+        """Its touches, in their order; the places of two polytopes stand together."""
+
+    @property
+    @abstractmethod
+    def features(self) -> Features:
+        """Where polytopes meet."""
+
+    @abstractmethod
+    def seen(self, x: np.ndarray, dt: float, theta: np.ndarray) -> Found:
+        """The places of polytopes that meet in a state x (nx,), or may within dt."""
+
+    @abstractmethod
+    def smooth_gaps(self, x: np.ndarray) -> np.ndarray:
+        """phi of every touch but the places of polytopes, in states (..., nx)."""
+
+    @cached_property
+    @abstractmethod
+    def frictions(self) -> np.ndarray:
+        """Of every touch Coulomb's coefficient, 1 where there is none; without a gap the most it may be."""
+
+    def _twin(self):
+        result = super()._twin()
+        result.__dict__.pop("frictions", None)  # of other parameters
+        return result
+
+    @cached_property
+    def placed(self) -> np.ndarray:
+        """Which of the touches are places of polytopes."""
+        return np.array([t.placed for t in self.meetings], bool)
+
+    @cached_property
+    def slips(self) -> np.ndarray:
+        """Which of the multipliers are speeds, those of slips."""
+        own = [n == f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
+        return np.array([False] * (len(self.multiplier_names) - len(own)) + own, bool)
+
+    def gaps(self, x: np.ndarray) -> np.ndarray:
+        """phi of every contact and limit (..., n) in states (..., nx).
+
+        Of two polytopes all places have the one gap, infinite where they are far apart.
+        """
+        smooth = self.smooth_gaps(x)
+        if not self.features.pairs:
+            return smooth
+        found = np.empty((*x.shape[:-1], len(self.meetings)))
+        own = [self.seen(s, self.dt, self.theta).gaps for s in x.reshape(-1, self.nx)]
+        found[..., ~self.placed] = smooth
+        found[..., self.placed] = np.repeat(own, PLACES, axis=1).reshape(*x.shape[:-1], -1)
+        return found
+
+    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+        super().check_beginnings(X, k)
+        if self.meetings:
+            check_apart(self, X, k)
+
+    def review(self, trajectory: Trajectory) -> None:
+        super().review(trajectory)
+        if self.meetings:
+            warn_crossed(trajectory, self._crossings(trajectory))
+
+    def _crossings(self, run: Trajectory) -> Iterator[Crossing]:
+        """What passes through each other within a step."""
+        gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
+        yield from crossed_spheres(self, run, dict(gaps))
+        yield from crossed_shapes(self, run)
+
+    def _shares(self, split: Split) -> np.ndarray:
+        shares = super()._shares(split)
+        shares[:-1, self.slips] = 0.0  # speeds, the last
+        return shares
+
+    @property
+    def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]
+        refuse_polytopes(self.system, "there are no equations along a trajectory of")
+        return self._relaxed(self.theta, self.smoothing) if self.meetings else None
