@@ -10,6 +10,7 @@ import vioc
 from vioc.deprecation import DEPRECATED, deprecated, release
 
 ROOT = Path(__file__).parents[1]
+ROOMS = ("benchmarks", "docs", "examples", "recipe", "studies", "tests", "vioc")
 
 
 def overdue(version: str) -> list[str]:
@@ -81,3 +82,18 @@ def test_every_dependency_is_listed_with_its_licence():
         r"^\| [^|]+ \| ([a-z][\w-]+) \| \S", (ROOT / "docs/dependencies.md").read_text(), re.M
     )
     assert {"numpy", "sphinx", "twine"} <= set(named) == set(listed) - {"package"}
+
+
+def untidy(text: str) -> bool:
+    """What pre-commit's end-of-file-fixer and trailing-whitespace would rewrite."""
+    ends = text.endswith("\n") and not text.endswith("\n\n")
+    return text != "" and (not ends or any(line != line.rstrip() for line in text.split("\n")))
+
+
+def test_hooks_of_pre_commit_find_nothing_to_rewrite():
+    kinds = {".c", ".cff", ".h", ".json", ".md", ".py", ".sexp", ".toml", ".txt", ".yaml", ".yml"}
+    files = [*ROOT.glob("*"), *(p for room in ROOMS for p in (ROOT / room).rglob("*"))]
+    files = [p for p in files if p.suffix in kinds and not {"data", "generated"} & {*p.parts}]
+    assert len(files) > 500
+    assert [str(p) for p in files if untidy(p.read_text("utf-8"))] == []
+    assert untidy("a\n\n") and untidy("a \nb\n") and untidy("a") and not untidy("a\n\nb\n")
