@@ -75,6 +75,16 @@ def test_what_is_declared_twice_agrees():
         assert f"rev: v{pinned} " in hooks, tool
 
 
+@pytest.mark.peer
+def test_the_recipe_renders():
+    """By the program that conda-forge builds with; no channel is asked."""
+    builder = pytest.importorskip("rattler_build")
+    found = builder.Stage0Recipe.from_file(ROOT / "recipe" / "recipe.yaml")
+    [variant] = found.render(builder.VariantConfig(), builder.RenderConfig())
+    assert variant.recipe.package.version == vioc.__version__
+    assert len(variant.recipe.requirements["run"]) == 5
+
+
 def test_every_dependency_is_listed_with_its_licence():
     project = (ROOT / "pyproject.toml").read_text()
     named = re.findall(r'"([a-z0-9_-]+)(?:[<>=]=?[^"]*)"', project.split("[dependency-groups]")[0])
