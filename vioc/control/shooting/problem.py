@@ -134,8 +134,8 @@ class Problem:
             limits in units of their scale.
         max_iterations : int
             Of all searches. One that ends nowhere is begun again, with half of what is left: from the rollout
-            of the guess's inputs; where IPOPT ends on the map's own equations (`dmoc.solve`), if the start is
-            given and steps are equal, of maps with contact first; with other regularizations of gaps and
+            of the guess's inputs; where IPOPT ends on the map's own equations (`dmoc.solve`), if start,
+            duration and parameters are given and steps are equal, of maps with contact first; with other regularizations of gaps and
             rows. Of fewer than 60 iterations there is but one search.
         softness : float, optional
             delta of (IP 3): how far gaps and rows give way at first, of a search that is then the only one.
