@@ -82,7 +82,7 @@ def test_the_recipe_renders():
     found = builder.Stage0Recipe.from_file(ROOT / "recipe" / "recipe.yaml")
     [variant] = found.render(builder.VariantConfig(), builder.RenderConfig())
     assert variant.recipe.package.version == vioc.__version__
-    assert len(variant.recipe.requirements["run"]) == 5
+    assert len(variant.recipe.requirements.run) == 5
 
 
 def test_every_dependency_is_listed_with_its_licence():
