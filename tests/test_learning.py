@@ -10,7 +10,7 @@ import vioc
 from vioc import Contact, ContactVI, Gravity, JointForce, JointLimits, Mass, P, System
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.learning import ambient
-from vioc.learning.solved import autonomous, check_framework_map, solve
+from vioc.learning.solved import Solved, autonomous, check_framework_map, solve
 
 DT = 0.01
 
@@ -217,6 +217,26 @@ def test_what_cannot_be_said_is_refused():
         solve(g, [x], [u], np.zeros((1, 0)), [0], True)
     with pytest.raises(ValueError, match="neither differences of states"):
         check_framework_map(SimpleNamespace(nx=7, ndx=6, quaternions=()))
+
+
+@pytest.mark.peer
+def test_a_step_of_jax_computes_no_derivatives(monkeypatch):
+    """They cost ten times the step; a Jacobian needs no Hessians."""
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    from vioc.learning.jax import step
+
+    f, x, u = pendulum()
+    read = []
+    for name in ("jacobians", "tensors"):
+        whole = getattr(Solved, name).fget
+        told = property(lambda solved, name=name, whole=whole: (read.append(name), whole(solved))[1])
+        monkeypatch.setattr(Solved, name, told)
+    one = step(f)
+    np.testing.assert_allclose(one(x, u), f.step(x, u), atol=1e-14)
+    assert read == []
+    jax.jacrev(one)(x, u)
+    assert set(read) == {"jacobians"}
 
 
 @pytest.mark.peer

@@ -184,8 +184,8 @@ class _Host:
         lead, f = s.shape[:-1], self.map
         x, u, theta = np.split(s.reshape(-1, s.shape[-1]), [f.nx, f.nx + f.nu], axis=1)
         solved = solve(f, x, u, theta, k.reshape(-1), self.timeless)
-        arrays = [(solved.values,), (solved.values, solved.jacobians), (solved.tensors,)][order]
-        return tuple(a.reshape(*lead, *a.shape[1:]) for a in arrays)
+        wanted = [("values",), ("values", "jacobians"), ("tensors",)][order]  # each is computed when read
+        return tuple(a.reshape(*lead, *a.shape[1:]) for a in (getattr(solved, name) for name in wanted))
 
     def results(self, order: int, s: Any) -> list[jax.ShapeDtypeStruct]:
         ny, ns = self.map.nx + len(self.map.multiplier_names), s.shape[-1]
