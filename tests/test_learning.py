@@ -325,6 +325,8 @@ def test_a_regulator_is_a_policy_and_the_return_is_the_cost(environments):
     assert total == pytest.approx(-own.cost.value(own.trajectory()), rel=1e-12)
     with pytest.raises(RuntimeError, match="is over"):
         own.step(act(x))
+    named = environments.Environment(f, own.cost, own.start, steps=3, bounds={"force": 12.0})
+    assert named.action_space == own.action_space
 
 
 @pytest.mark.peer
@@ -414,5 +416,10 @@ def test_rollouts_of_jax_say_what_they_cannot_do():
         run(x0, U[0])
     with pytest.raises(ValueError, match=r"theta: expected shape"):
         run(x0, U, np.zeros((3, 1)))
-    with pytest.raises(ValueError, match="expected a MidpointVI or a DiscreteLagrangianVI, got GalerkinVI"):
-        rollouts(vioc.GalerkinVI(vioc.models.load("pendulum"), DT))
+    for f in (
+        vioc.GalerkinVI(vioc.models.load("pendulum"), DT),
+        leg()[0],
+    ):  # it would fall through the ground
+        told = f"expected a MidpointVI or a DiscreteLagrangianVI, got {type(f).__name__}"
+        with pytest.raises(ValueError, match=told):
+            rollouts(f)

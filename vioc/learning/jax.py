@@ -27,6 +27,7 @@ except ImportError:
 
 from vioc.compile.arrays import on_arrays
 from vioc.dynamics.integrators.chord import ITERATIONS, ChordMap
+from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.learning.solved import autonomous, check_framework_map, solve
 from vioc.maps.protocol import OneStepMap
 
@@ -112,7 +113,7 @@ def rollouts(f: ChordMap) -> Callable[..., Any]:
         Where a force or potential holds an operation that has no form on arrays.
     """
     _check_precision()
-    if not isinstance(f, ChordMap):
+    if not isinstance(f, ChordMap) or isinstance(f, TouchingMap):  # whose own steps know of contacts
         raise ValueError(f"f: expected a MidpointVI or a DiscreteLagrangianVI, got {type(f).__name__}")
     made = f.step_functions
     begin, seed, factorize, iterate, check = (on_arrays(function, jnp) for function in made[:-1])
