@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -55,6 +56,7 @@ default_role = "py:obj"  # `name` in a docstring: a link where it is one
 suppress_warnings = ["ref.python"]  # `x` may be an attribute of several classes
 
 autosummary_generate = True
+autodoc_mock_imports = [n for n in ("gymnasium", "jax", "torch") if find_spec(n) is None]  # of vioc.learning
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # types and shapes are in the docstrings
 napoleon_google_docstring = False

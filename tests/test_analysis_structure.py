@@ -8,7 +8,8 @@ from scipy.integrate import solve_ivp
 from scipy.special import mathieu_a
 
 import vioc
-from vioc import CasadiMap, D, K, Mass, MidpointVI, System, ty, tz
+from vioc import CasadiMap, D, Gravity, K, Mass, MidpointVI, System, ty, tz
+from vioc.components import Skate
 from vioc.control import dlqr
 from vioc.control.analysis import accessibility, controllability, floquet, modes, observability
 from vioc.control.analysis.accessibility import hall_basis
@@ -359,11 +360,34 @@ def test_rates_of_a_mechanism():
     moved = np.array(dynamics.rates([*q, *v], u)).ravel()
     np.testing.assert_allclose(moved, [*v, *dynamics.forward(q, v, u).accelerations], rtol=1e-13)
     assert accessibility(dynamics.rates, np.zeros(4)).accessible
-    with pytest.raises(ValueError, match=r"got MidpointVI.*vioc.Continuous\(f.system\).rates"):
+    with pytest.raises(ValueError, match=r"got MidpointVI.*vioc.Continuous\(f.system\)"):
         accessibility(f, np.zeros(4))
     told = System(vioc.tx(K("x"))[vioc.ry("theta")[tz(0.5, mass=1.0)]])
     with pytest.raises(ValueError, match="x moves as it is told"):
         _ = vioc.Continuous(told).rates
+
+
+def test_what_constraints_hold_is_not_asked_for():
+    """A blade that is pushed and turned reaches all that it may; a loop with a motor, too."""
+    edge = Skate("sled", across=(0, 1, 0), direction_in="sled")
+    push = vioc.WrenchInput("sled", "push", (1.0, 0.0, 0.0)), JointForce("yaw", "turn")
+    frame = vioc.tx("x")[vioc.ty("y")[vioc.rz("yaw", name="sled", mass=(1.0, 0.1, 0.1, 0.1))]]
+    sled = vioc.Continuous(System(frame, edge, *push))
+    found = accessibility(sled, np.zeros(6))
+    assert (found.size, found.held, found.ranks[-1]) == (5, 1, 5) and found.locally_controllable
+    assert not accessibility(sled.rates, np.zeros(6)).accessible  # all six, which the blade forbids
+    with pytest.raises(ValueError, match="constraints are off by 1 there; consistent_configuration finds"):
+        accessibility(sled, [0, 0, 0, 0, 1, 0])  # sideways
+
+    crank = vioc.ry("crank")[vioc.tx(0.4, mass=0.3)[vioc.ry("rod")[vioc.tx(1.0, name="end", mass=0.5)]]]
+    rocker = vioc.tx(1.0)[vioc.ry("rocker")[vioc.tx(0.8, name="tip", mass=0.3)]]
+    loop = System(crank, rocker, Gravity(0, 0, -9.81), vioc.coincident("end", "tip", axes="xz"))
+    q = vioc.consistent_configuration(loop, {"crank": 0.7, "rocker": -1.5}, fixed=["crank"]).q
+    x = np.r_[q, 0 * q]
+    free = accessibility(vioc.Continuous(loop), x, degree=3)
+    assert free.closed and "1 quantity is conserved" in str(free)  # energy
+    driven = accessibility(vioc.Continuous(loop.with_components(JointForce("crank", "torque"))), x, degree=3)
+    assert driven.strongly_accessible and str(driven).startswith("rank 2 of 2 on the constraint manifold by")
 
 
 def test_symmetrization_cancels():

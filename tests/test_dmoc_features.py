@@ -210,6 +210,8 @@ def test_obstacles_are_kept_clear_of():
     start = np.linspace(f.state(), f.state(x=1.0), 31)
     start[:, 1] += 0.3 * np.sin(np.linspace(0, np.pi, 31))
     still = dmoc.obstacle(f, "point", (0.5, 0.0), 0.2, axes="xz")
+    with pytest.raises(ValueError, match=r"3 numbers along xyz, got \[0.5, 0.0\]; .* axes=\"xz\""):
+        dmoc.obstacle(f, "point", (0.5, 0.0), 0.2)
     moving = dmoc.obstacle(f, "point", way + [0.0, -0.3], 0.3, axes="xz", name="moving")
     best = dmoc.solve(
         f,

@@ -10,6 +10,7 @@ import vioc
 from vioc.deprecation import DEPRECATED, deprecated, release
 
 ROOT = Path(__file__).parents[1]
+ROOMS = ("benchmarks", "docs", "examples", "recipe", "studies", "tests", "vioc")
 
 
 def overdue(version: str) -> list[str]:
@@ -74,6 +75,16 @@ def test_what_is_declared_twice_agrees():
         assert f"rev: v{pinned} " in hooks, tool
 
 
+@pytest.mark.peer
+def test_the_recipe_renders():
+    """By the program that conda-forge builds with; no channel is asked."""
+    builder = pytest.importorskip("rattler_build")
+    found = builder.Stage0Recipe.from_file(ROOT / "recipe" / "recipe.yaml")
+    [variant] = found.render(builder.VariantConfig(), builder.RenderConfig())
+    assert variant.recipe.package.version == vioc.__version__
+    assert len(variant.recipe.requirements.run) == 5
+
+
 def test_every_dependency_is_listed_with_its_licence():
     project = (ROOT / "pyproject.toml").read_text()
     named = re.findall(r'"([a-z0-9_-]+)(?:[<>=]=?[^"]*)"', project.split("[dependency-groups]")[0])
@@ -81,3 +92,18 @@ def test_every_dependency_is_listed_with_its_licence():
         r"^\| [^|]+ \| ([a-z][\w-]+) \| \S", (ROOT / "docs/dependencies.md").read_text(), re.M
     )
     assert {"numpy", "sphinx", "twine"} <= set(named) == set(listed) - {"package"}
+
+
+def untidy(text: str) -> bool:
+    """What pre-commit's end-of-file-fixer and trailing-whitespace would rewrite."""
+    ends = text.endswith("\n") and not text.endswith("\n\n")
+    return text != "" and (not ends or any(line != line.rstrip() for line in text.split("\n")))
+
+
+def test_hooks_of_pre_commit_find_nothing_to_rewrite():
+    kinds = {".c", ".cff", ".h", ".json", ".md", ".py", ".sexp", ".toml", ".txt", ".yaml", ".yml"}
+    files = [*ROOT.glob("*"), *(p for room in ROOMS for p in (ROOT / room).rglob("*"))]
+    files = [p for p in files if p.suffix in kinds and not {"data", "generated"} & {*p.parts}]
+    assert len(files) > 500
+    assert [str(p) for p in files if untidy(p.read_text("utf-8"))] == []
+    assert untidy("a\n\n") and untidy("a \nb\n") and untidy("a") and not untidy("a\n\nb\n")

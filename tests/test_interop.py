@@ -85,6 +85,26 @@ def test_export_refusals(tmp_path):
             load_functions(tmp_path / "bad.json")
 
 
+def test_maps_without_such_functions_are_told():
+    ball = vioc.System(
+        vioc.tz("z", name="ball", mass=1.0), vioc.Contact.point("ball"), vioc.JointForce("z", "push")
+    )
+    touching = vioc.ContactVI(ball, 0.01)
+    assert touching.residual is not None
+    with pytest.raises(ValueError, match="ContactVI finds contacts as it goes, .* export the ModeVI of each"):
+        step_functions(touching)
+    modes = vioc.ModeVI(ball, 0.01, held=["contact-1"])
+    x = modes.initial_state()
+    x_next, _, left = step_functions(modes)["step"](x, 0.3, 0.0, 0.01, [])
+    assert abs(np.array(x_next).ravel() - modes.step(x, [0.3])).max() < 1e-14 and float(left) < 1e-12
+    for f, told in (
+        (vioc.MaximalVI(ball, 0.01), "ndx = 12, nx = 13"),
+        (vioc.GalerkinVI(vioc.models.load("pendulum"), 0.01), "no residual"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            step_functions(f)
+
+
 # -- python-control -------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import vioc
 from vioc import Contact, ContactVI, Gravity, JointForce, JointLimits, Mass, P, System
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.learning import ambient
-from vioc.learning.solved import autonomous, check_framework_map, solve
+from vioc.learning.solved import Solved, autonomous, check_framework_map, solve
 
 DT = 0.01
 
@@ -220,6 +220,26 @@ def test_what_cannot_be_said_is_refused():
 
 
 @pytest.mark.peer
+def test_a_step_of_jax_computes_no_derivatives(monkeypatch):
+    """They cost ten times the step; a Jacobian needs no Hessians."""
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    from vioc.learning.jax import step
+
+    f, x, u = pendulum()
+    read = []
+    for name in ("jacobians", "tensors"):
+        whole = getattr(Solved, name).fget
+        told = property(lambda solved, name=name, whole=whole: (read.append(name), whole(solved))[1])
+        monkeypatch.setattr(Solved, name, told)
+    one = step(f)
+    np.testing.assert_allclose(one(x, u), f.step(x, u), atol=1e-14)
+    assert read == []
+    jax.jacrev(one)(x, u)
+    assert set(read) == {"jacobians"}
+
+
+@pytest.mark.peer
 def test_jax_knows_steps_by_number_under_scan_and_vmap():
     jax = pytest.importorskip("jax")
     jax.config.update("jax_enable_x64", True)
@@ -305,6 +325,8 @@ def test_a_regulator_is_a_policy_and_the_return_is_the_cost(environments):
     assert total == pytest.approx(-own.cost.value(own.trajectory()), rel=1e-12)
     with pytest.raises(RuntimeError, match="is over"):
         own.step(act(x))
+    named = environments.Environment(f, own.cost, own.start, steps=3, bounds={"force": 12.0})
+    assert named.action_space == own.action_space
 
 
 @pytest.mark.peer
@@ -394,5 +416,10 @@ def test_rollouts_of_jax_say_what_they_cannot_do():
         run(x0, U[0])
     with pytest.raises(ValueError, match=r"theta: expected shape"):
         run(x0, U, np.zeros((3, 1)))
-    with pytest.raises(ValueError, match="expected a MidpointVI or a DiscreteLagrangianVI, got GalerkinVI"):
-        rollouts(vioc.GalerkinVI(vioc.models.load("pendulum"), DT))
+    for f in (
+        vioc.GalerkinVI(vioc.models.load("pendulum"), DT),
+        leg()[0],
+    ):  # it would fall through the ground
+        told = f"expected a MidpointVI or a DiscreteLagrangianVI, got {type(f).__name__}"
+        with pytest.raises(ValueError, match=told):
+            rollouts(f)

@@ -140,6 +140,13 @@ def test_starts(integrator):
         f.initial_state([0.0, 0.1], theta=0.3)
     with pytest.raises(vioc.ModelError, match="did you mean 'theta'"):
         f.initial_state(tetha=0.3)
+    fast = f.initial_state({"theta": 0.3}, {"x": 1.0})
+    assert np.array_equal(f.initial_state({"theta": 0.3}, {"v.x": 1.0}), fast)
+    for name in ("v.x", "v_x"):
+        with pytest.raises(vioc.ModelError, match=f"'{name}' is a velocity; those are an argument of their"):
+            f.initial_state({"theta": 0.3, name: 1.0})
+    with pytest.raises(vioc.ModelError, match=r"'p.x' is a momentum; f.state\({'p.x': ...}\) is by states"):
+        f.initial_state({"theta": 0.3}, {"p.x": 1.0})
     for dt in ("0.01", None, True, 0.0):
         with pytest.raises(ValueError, match="dt: expected step lengths > 0"):
             integrator(cart_pole(), dt)
@@ -308,5 +315,7 @@ def test_regulators_and_filters_say_what_they_take():
         vioc.control.dlqr(f, run, 1.0, 1.0, Qf="periodc")
     with pytest.raises(ValueError, match="behind the map, got an array of shape"):
         vioc.control.dlqr(f, np.eye(2), 1.0, 1.0)
+    with pytest.raises(ValueError, match=r"shape \(4,\); a state alone is \(x, None\), where no input holds"):
+        vioc.control.dlqr(f, upright.x, 1.0, 1.0)
     with pytest.raises(TypeError, match="expected a Measurement"):
         vioc.control.feedback.kalman(f, upright, ["theta"], 1e-7)

@@ -41,6 +41,7 @@ def entry(module: str, name: str) -> str:
 
 def setup(app: Any) -> dict[str, bool]:
     from docutils.statemachine import StringList
+    from sphinx.ext.autodoc.mock import mock
     from sphinx.util.docutils import SphinxDirective
 
     class PublicNames(SphinxDirective):
@@ -50,7 +51,8 @@ def setup(app: Any) -> dict[str, bool]:
         def run(self) -> list[Any]:
             module, names = self.arguments[0], " ".join(self.content).split()
             table = [".. autosummary::", "   :nosignatures:", "", *(f"   ~{module}.{n}" for n in names), ""]
-            text = "\n".join(table + [entry(module, name) for name in names])
+            with mock(self.config.autodoc_mock_imports):
+                text = "\n".join(table + [entry(module, name) for name in names])
             return self.parse_text_as_rst(text)
 
         def parse_text_as_rst(self, text: str) -> list[Any]:

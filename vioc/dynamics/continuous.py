@@ -131,6 +131,15 @@ class Continuous:
             flow = ca.substitute(flow, g.parameters, ca.SX(self._theta))
         return ca.Function("rates", [ca.vertcat(g.q_vector, g.v_vector), g.u_vector], [flow], {"cse": True})
 
+    @cached_property
+    def held(self) -> ca.Function:
+        """[q, v] -> [h, Dh v] (2 m,), of constraints on velocities [0, A v]: where 0, `rates` keep it so."""
+        lag, g = self.lagrangian, self.lagrangian.graph
+        rows = ca.vertcat(lag.h, ca.mtimes(lag.Dh, g.v_vector))
+        if len(self._theta):
+            rows = ca.substitute(rows, g.parameters, ca.SX(self._theta))
+        return ca.Function("held", [ca.vertcat(g.q_vector, g.v_vector)], [ca.densify(rows)], {"cse": True})
+
     def saddle_solution(self, force: ca.SX, rate: ca.SX) -> tuple[ca.SX, ca.SX]:
         """x, y with M x - Dh' y = force, Dh x = rate, for the dynamic variables."""
         lag, nd = self.lagrangian, self.lagrangian.nd

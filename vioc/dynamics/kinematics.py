@@ -382,7 +382,8 @@ def as_configuration(
 ) -> np.ndarray:
     """`q` in the order of ``system.variables``: an array, a dict by name, or None for zero.
 
-    `named` are further values by name, which only a dict or None can take.
+    `named` are further values by name, which only a dict or None can take. A velocity may have its full
+    name, ``v.theta``.
     """
     names = system.variables
     q = getattr(q, "q", q)  # a ConstraintReport is a configuration
@@ -397,6 +398,22 @@ def as_configuration(
     if isinstance(q, Mapping):
         result = np.zeros(len(names))
         for name, value in q.items():
-            result[system.variable_index(name)] = as_value(value, f"{what}: {name}")
+            result[system.variable_index(_variable(system, name, what))] = as_value(value, f"{what}: {name}")
         q = result
     return check_array(q, (len(names),), what, names)
+
+
+def _variable(system: System, name: str, what: str) -> str:
+    """The variable that a name in a dict of configurations or velocities means."""
+    kind, variable = (name[:2], name[2:]) if isinstance(name, str) else ("", "")
+    if name in system.variables or variable not in system.variables:
+        return name
+    if kind == "v." and what == "velocity":
+        return variable
+    if kind in ("v.", "v_") and what == "configuration":
+        raise ModelError(
+            f"{what}: {name!r} is a velocity; those are an argument of their own, {{{variable!r}: ...}}"
+        )
+    if kind == "p.":
+        raise ModelError(f"{what}: {name!r} is a momentum; f.state({{{name!r}: ...}}) is by states")
+    return name

@@ -43,7 +43,7 @@ class Environment(gymnasium.Env):
         The state to start from; in ``reset(options={"state": x})`` another.
     steps : int
         N, at which an episode is truncated.
-    bounds : float or (nu,)
+    bounds : float, (nu,), or dict by name
         Largest size of inputs, in their units; inputs beyond are clipped, and ``info["clipped"]`` says so.
     spread : dict by name, optional
         Half-widths of the box around `start` that states are drawn from, uniformly; others are as in `start`.
@@ -80,7 +80,8 @@ class Environment(gymnasium.Env):
             raise ValueError(f"render_mode: expected None, got {render_mode!r}; plot env.trajectory()")
         self.map, self.cost, self.steps, self.failure = f, cost, as_count(steps, "steps"), float(failure)
         self.start = f.check_state(start, "start")
-        high = np.broadcast_to(np.asarray(bounds, float), (f.nu,)).copy()
+        sizes = f.input(bounds) if isinstance(bounds, Mapping) else np.asarray(bounds, float)
+        high = np.broadcast_to(sizes, (f.nu,)).copy()
         if not (np.isfinite(high).all() and (high > 0).all()):
             raise ValueError(f"bounds: expected sizes > 0 of {f.nu} inputs, got {bounds!r}")
         self.spread = np.abs(f.state(spread or {}))

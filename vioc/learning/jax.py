@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ except ImportError:
 
 from vioc.compile.arrays import on_arrays
 from vioc.dynamics.integrators.chord import ITERATIONS, ChordMap
+from vioc.dynamics.integrators.contact.quantities import TouchingMap
 from vioc.learning.solved import autonomous, check_framework_map, solve
 from vioc.maps.protocol import OneStepMap
 
@@ -78,7 +79,7 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
         number = jnp.asarray(k)
         if number.shape or not jnp.issubdtype(number.dtype, jnp.integer):
             raise ValueError(f"k: expected a whole number, got {number.dtype} of shape {number.shape}")
-        (y,) = _STEPPED.bind(jnp.concatenate(arrays), number, host=host)
+        (y,) = _primitive(0).bind(jnp.concatenate(arrays), number, host=host)
         return (y[:nx], y[nx:]) if multipliers else y[:nx]
 
     return call
@@ -112,7 +113,7 @@ def rollouts(f: ChordMap) -> Callable[..., Any]:
         Where a force or potential holds an operation that has no form on arrays.
     """
     _check_precision()
-    if not isinstance(f, ChordMap):
+    if not isinstance(f, ChordMap) or isinstance(f, TouchingMap):  # whose own steps know of contacts
         raise ValueError(f"f: expected a MidpointVI or a DiscreteLagrangianVI, got {type(f).__name__}")
     made = f.step_functions
     begin, seed, factorize, iterate, check = (on_arrays(function, jnp) for function in made[:-1])
@@ -184,8 +185,8 @@ class _Host:
         lead, f = s.shape[:-1], self.map
         x, u, theta = np.split(s.reshape(-1, s.shape[-1]), [f.nx, f.nx + f.nu], axis=1)
         solved = solve(f, x, u, theta, k.reshape(-1), self.timeless)
-        arrays = [(solved.values,), (solved.values, solved.jacobians), (solved.tensors,)][order]
-        return tuple(a.reshape(*lead, *a.shape[1:]) for a in arrays)
+        wanted = [("values",), ("values", "jacobians"), ("tensors",)][order]  # each is computed when read
+        return tuple(a.reshape(*lead, *a.shape[1:]) for a in (getattr(solved, name) for name in wanted))
 
     def results(self, order: int, s: Any) -> list[jax.ShapeDtypeStruct]:
         ny, ns = self.map.nx + len(self.map.multiplier_names), s.shape[-1]
@@ -193,7 +194,8 @@ class _Host:
         return [jax.ShapeDtypeStruct((*s.shape[:-1], *shape), np.dtype(float)) for shape in every[order]]
 
 
-def _primitive(order: int, jvp: Callable[..., Any]) -> Primitive:
+@cache
+def _primitive(order: int) -> Primitive:
     """(s, k) -> [y], [y, J] or [y''].
 
     Primitives, as JAX drops a custom rule of derivatives where it splits the body of a ``scan``.
@@ -216,8 +218,9 @@ def _primitive(order: int, jvp: Callable[..., Any]) -> Primitive:
 
     def differentiated(at: Any, along: Any, *, host: _Host) -> Any:
         ds = jnp.zeros_like(at[0]) if isinstance(along[0], ad.Zero) else along[0]
-        return jvp(*at, ds, host)
+        return rules[order](*at, ds, host)
 
+    rules: tuple[Callable[..., Any], ...] = (_first, _second, _third)
     primitive = Primitive(f"vioc_step_{order}")
     primitive.multiple_results = True
     primitive.def_impl(call)
@@ -229,18 +232,15 @@ def _primitive(order: int, jvp: Callable[..., Any]) -> Primitive:
 
 
 def _first(s: Any, k: Any, ds: Any, host: _Host) -> Any:
-    y, J = _LINEARIZED.bind(s, k, host=host)
+    y, J = _primitive(1).bind(s, k, host=host)
     return [y], [jnp.einsum("...ij,...j->...i", J, ds)]
 
 
 def _second(s: Any, k: Any, ds: Any, host: _Host) -> Any:
-    y, J = _LINEARIZED.bind(s, k, host=host)
-    (T,) = _CURVED.bind(s, k, host=host)
+    y, J = _primitive(1).bind(s, k, host=host)
+    (T,) = _primitive(2).bind(s, k, host=host)
     return [y, J], [jnp.einsum("...ij,...j->...i", J, ds), jnp.einsum("...ijk,...k->...ij", T, ds)]
 
 
 def _third(*_: Any) -> Any:
     raise NotImplementedError("steps of vioc have first and second derivatives, no third ones")
-
-
-_STEPPED, _LINEARIZED, _CURVED = (_primitive(i, jvp) for i, jvp in enumerate((_first, _second, _third)))

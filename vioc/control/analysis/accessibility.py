@@ -17,6 +17,7 @@ from vioc.checks import as_count, check_array
 
 Tree = Any  # an index of a field (0 the drift), or a pair of trees
 NEAR, APART = 3, 0.1  # points about the one that is asked for, and how far away: generic ones
+HELD, ITERATIONS = 1e-9, 50  # what constraints may leave, and how they are found from nearby
 MOST_PERMUTATIONS = 6  # inputs: 720 terms of a symmetrized bracket
 
 
@@ -72,6 +73,8 @@ class Accessibility:
     brackets : tuple of Bracket
     closed : bool
         The longest brackets add nothing, here and at `NEAR` points about: no higher degree does (Frobenius).
+    held : int
+        Directions of the state that constraints allow no motion in.
     """
 
     n: int
@@ -83,15 +86,21 @@ class Accessibility:
     theta: float
     brackets: tuple[Bracket, ...] = field(repr=False)
     closed: bool = False
+    held: int = 0
+
+    @property
+    def size(self) -> int:
+        """Of what constraints leave of the state: all of it without."""
+        return self.n - self.held
 
     @property
     def accessible(self) -> bool:
         """The reachable set has an interior; False says: not by brackets up to `degree` (see `closed`)."""
-        return self.ranks[-1] == self.n
+        return self.ranks[-1] == self.size
 
     @property
     def strongly_accessible(self) -> bool:
-        return self.strong_rank == self.n
+        return self.strong_rank == self.size
 
     @property
     def locally_controllable(self) -> bool | None:
@@ -100,9 +109,10 @@ class Accessibility:
 
     def __str__(self) -> str:
         ranks = ", ".join(map(str, self.ranks))
-        lines = [f"rank {self.ranks[-1]} of {self.n} by brackets up to degree {self.degree} (growth {ranks})"]
+        of = f"{self.size}{' on the constraint manifold' if self.held else ''}"
+        lines = [f"rank {self.ranks[-1]} of {of} by brackets up to degree {self.degree} (growth {ranks})"]
         if self.closed:
-            lost = self.n - self.ranks[-1]
+            lost = self.size - self.ranks[-1]
             lines.append(
                 f"not accessible: longer brackets add nothing, {lost} "
                 f"{'quantity is' if lost == 1 else 'quantities are'} conserved whatever the inputs do"
@@ -124,7 +134,7 @@ class Accessibility:
 
 
 def accessibility(
-    rates: ca.Function,
+    rates: Any,
     x: Any,
     *,
     degree: int = 4,
@@ -135,9 +145,11 @@ def accessibility(
 
     Parameters
     ----------
-    rates : casadi.Function
-        (x, u) -> dx/dt, affine in u; further inputs (parameters) are not taken.
+    rates : casadi.Function or `vioc.Continuous`
+        (x, u) -> dx/dt, affine in u; further inputs (parameters) are not taken. Or an object with such
+        `rates` and the functions of x that are 0 and stay so, `held`: a mechanism, whose constraints are.
     x : (n,)
+        Of a mechanism [q, v], which keep the constraints.
     degree : int
         Of the longest brackets. Their number grows like (m + 1)^degree / degree.
     tolerance : float
@@ -153,32 +165,54 @@ def accessibility(
     Raises
     ------
     ValueError
-        Shapes, not affine in u, degree < 1.
+        Shapes, not affine in u, degree < 1, a point off the constraints.
 
     Notes
     -----
     The brackets are exact expressions; ranks are decided at the point given. Where the longest brackets add
     nothing, and the rank is the same at points about, the brackets are closed (Frobenius): motions stay on a
-    leaf of that dimension, so that conserved quantities are told from a degree that is too low.
+    leaf of that dimension, so that conserved quantities are told from a degree that is too low. Constraints
+    are conserved, too, but nobody asks to leave them: with `held` all is of the manifold where it is 0.
     """
-    n, fields = _fields(rates)
+    held = getattr(rates, "held", None)
+    n, fields = _fields(getattr(rates, "rates", rates))
     x = check_array(x, (n,), "x")
+    held = None if held is None or not held.numel_out(0) else held
+    off = 0.0 if held is None else float(np.abs(np.array(held(x))).max())
+    if not off <= HELD * (1 + np.abs(x).max()):
+        raise ValueError(f"x: constraints are off by {off:.2g} there; consistent_configuration finds a start")
     degree = as_count(degree, "degree")
     if not theta or min(theta) < 1:
         raise ValueError(f"theta: expected numbers >= 1, got {theta}")
     about = x + APART * np.random.default_rng(0).uniform(-1, 1, (NEAR, n)) * (1 + np.abs(x))
-    brackets, *others = _evaluate(fields, n, np.stack([x, *about]), degree)
+    (x, lost), *near = (_on_manifold(held, point) for point in (x, *about))
+    brackets, *others = _evaluate(fields, n, np.stack([x, *(point for point, _ in near)]), degree)
     ranks, size = _growth(brackets, n, degree, tolerance)
-    closed = ranks[-1] < n and all(
+    closed = ranks[-1] < n - lost and all(
         len(found) > 1 and found[-2] == found[-1] == ranks[-1]
-        for found in (ranks, *(_growth(b, n, int(degree), tolerance)[0] for b in others))
+        for found in (ranks, *(_growth(b, n, degree, tolerance)[0] for b in others))
     )
+    closed = closed and all(also == lost for _, also in near)
     drift = brackets[0]
     strong = _span(brackets[1:], n, tolerance, size).shape[1]
     tried = [(_obstructions(brackets, n, t, tolerance, size), t) for t in theta]
     best = min(tried, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
-    return Accessibility(n, int(degree), ranks, strong, still, best[0], best[1], tuple(brackets), closed)
+    found = (n, int(degree), ranks, strong, still, best[0], best[1], tuple(brackets))
+    return Accessibility(*found, closed=closed, held=lost)
+
+
+def _on_manifold(held: ca.Function | None, x: np.ndarray) -> tuple[np.ndarray, int]:
+    """The point near x where `held` is 0, and how many directions that takes of n; -1 where none is found."""
+    if held is None:
+        return x, 0
+    slope = held.factory("slope", held.name_in(), [f"jac:{held.name_out(0)}:{held.name_in(0)}"])
+    for _ in range(ITERATIONS):
+        value, J = np.array(held(x)).ravel(), np.array(slope(x))
+        if np.abs(value).max() <= HELD * (1 + np.abs(x).max()):
+            return x, int(np.linalg.matrix_rank(J, tol=HELD * max(1.0, float(np.abs(J).max()))))
+        x = x - np.linalg.lstsq(J, value, rcond=HELD)[0]
+    return x, -1
 
 
 def _growth(brackets: list[Bracket], n: int, degree: int, tolerance: float) -> tuple[tuple[int, ...], float]:
@@ -193,7 +227,7 @@ def _fields(rates: ca.Function) -> tuple[int, list[ca.Function]]:
     if not isinstance(rates, ca.Function) or rates.n_in() != 2 or rates.n_out() != 1:
         raise ValueError(
             "rates: expected a casadi.Function (x, u) -> dx/dt with two inputs and one output, got "
-            f"{type(rates).__name__}; of the mechanism of a map f give vioc.Continuous(f.system).rates"
+            f"{type(rates).__name__}; of the mechanism of a map f give vioc.Continuous(f.system)"
         )
     n, m = rates.numel_in(0), rates.numel_in(1)
     if rates.numel_out(0) != n:

@@ -60,7 +60,7 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
     Raises
     ------
     ValueError
-        If the map has neither, or its errors are not its states.
+        If the map has neither, its errors are not its states, or its steps find contacts.
 
     Notes
     -----
@@ -73,6 +73,11 @@ def step_functions(f: OneStepMap, *, second_order: bool = False) -> dict[str, ca
     nx, nm = f.nx, lam.numel()
     args = [ca.MX.sym(n, k) for n, k in zip(ARGUMENTS, (nx, f.nu, 1, 1, theta.numel()), strict=True)]
     if f.residual is not None:
+        if f.relaxed is not None:  # plain Newton would not solve them
+            raise ValueError(
+                f"export: {type(f).__name__} finds contacts as it goes, by a solver that is not exported; "
+                "export the ModeVI of each mode"
+            )
         context = [ca.SX.sym(n, k) for n, k in zip(ARGUMENTS, (nx, f.nu, 1, 1, theta.numel()), strict=True)]
         y = ca.SX.sym("y", nx + nm)
         sx, su, st, sdt, stheta = context

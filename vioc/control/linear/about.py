@@ -33,7 +33,8 @@ def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.nda
         return f.check_point(about)
     if not isinstance(about, tuple) or len(about) != 2:
         got = f"an array of shape {about.shape}" if isinstance(about, np.ndarray) else repr(about)
-        raise ValueError(f"expected a trajectory or an equilibrium (x, u), behind the map, got {got}")
+        alone = "; a state alone is (x, None), where no input holds it" * (np.shape(about) == (f.nx,))
+        raise ValueError(f"expected a trajectory or an equilibrium (x, u), behind the map, got {got}{alone}")
     return f.check_point(*about)
 
 

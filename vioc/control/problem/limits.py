@@ -241,7 +241,9 @@ def obstacle(
     where = ca.vertcat(*(f.quantity(f"{frame}:{axis}") for axis in axes))
     centre = np.asarray(centre, float)
     if centre.shape[-1:] != (len(axes),) or centre.ndim > 2 or not np.isfinite(centre).all():
-        raise ValueError(f"obstacle: expected a centre of {len(axes)} numbers along {axes}, got {centre!r}")
+        fewer = '; of a cylinder or disc axes= are those across it, axes="xz"' * (centre.shape[-1:] == (2,))
+        got = f"got {centre.tolist()}{fewer}"
+        raise ValueError(f"obstacle: expected a centre of {len(axes)} numbers along {axes}, {got}")
     if not radius > 0:
         raise ValueError(f"obstacle: expected a radius > 0, got {radius!r}")
     label, ball = name or f"clearance.{frame}", (centre, float(radius), axes)

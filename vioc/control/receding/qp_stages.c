@@ -361,4 +361,3 @@ static void QP_(advance)(const QP_(data) *d, QP_(state) *s, QP_REAL step) {
     for (i = 0; i < QP_NX; ++i) s->gap[k][i] *= 1 - step;
   }
 }
-

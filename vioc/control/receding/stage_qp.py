@@ -66,7 +66,7 @@ class Layout:
         )
         sizes |= dict(SOFT=int(self.soft), FLOAT=int(single), NAME=name, API=api)
         defined = "".join(f"#define QP_{key} {value}\n" for key, value in sizes.items())
-        return defined + "".join(Path(__file__).with_name(n).read_text("utf-8") for n in SOURCES)
+        return defined + "\n".join(Path(__file__).with_name(n).read_text("utf-8") for n in SOURCES)
 
     @property
     def fields(self) -> list[tuple]:

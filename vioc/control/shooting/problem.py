@@ -134,9 +134,9 @@ class Problem:
             limits in units of their scale.
         max_iterations : int
             Of all searches. One that ends nowhere is begun again, with half of what is left: from the rollout
-            of the guess's inputs; where IPOPT ends on the map's own equations (`dmoc.solve`), if the start is
-            given and steps are equal, of maps with contact first; with other regularizations of gaps and
-            rows. Of fewer than 60 iterations there is but one search.
+            of the guess's inputs; where IPOPT ends on the map's own equations (`dmoc.solve`), if start,
+            duration and parameters are given and steps are equal, of maps with contact first; with other
+            regularizations of gaps and rows. Of fewer than 60 iterations there is but one search.
         softness : float, optional
             delta of (IP 3): how far gaps and rows give way at first, of a search that is then the only one.
             Motions that fall far, such as poles swung up over seconds, want 1e-8, and a guess near them.

@@ -119,7 +119,7 @@ def write_fmu(
             "TOKEN": token,
             "START": ", ".join(repr(v.start or 0.0) for v in variables),
         }
-        wrapper = filled("fmu.c", tokens) + filled(f"fmu{version[0]}.c", tokens)
+        wrapper = filled("fmu.c", tokens) + "\n" + filled(f"fmu{version[0]}.c", tokens)
         (sources / f"{name}.c").write_text(wrapper)
         written = [f"{name}.c", *(file for file in files if file.endswith(".c"))]
         describe = _description2 if version == "2.0" else _description3

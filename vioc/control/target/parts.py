@@ -73,6 +73,11 @@ def template(name: str) -> str:
     return (Path(__file__).parent / "c" / name).read_text()
 
 
+def piece(name: str) -> str:
+    """The same as a piece of a source: a blank line behind it."""
+    return template(name) + "\n"
+
+
 @cache
 def helpers() -> dict[str, str]:
     """The functions of ``matrices.c`` by name."""
@@ -134,11 +139,11 @@ def step_part(step: SplitStep, iterations: int, linearize: bool, precision: str)
         moved = ", ".join(map(str, step.states))
         text += f"static const int moved[MOVED] = {{{moved}}}; /* states that the first unknowns change */\n"
         text += f"static const real SOLVED = {number(SOLVED[precision], precision)};\n\n"
-    text += template("step_implicit.c" if n else "step_explicit.c")
+    text += piece("step_implicit.c" if n else "step_explicit.c")
     needs = ("factor", "solve") if n else ("all_finite",)
     if linearize:
         slopes = emit(step.derivatives, "derivatives", precision, "derivatives of G and of x_next by d, x, u")
-        text += slopes.source + "\n" + template("linearize_implicit.c" if n else "linearize_explicit.c")
+        text += slopes.source + "\n" + piece("linearize_implicit.c" if n else "linearize_explicit.c")
         by = nx + nu
         extra = slopes.operations + (
             factored(n) + by * (solved(n) + Operations(nx * n + nx, nx * n)) if n else Operations()
@@ -192,7 +197,7 @@ def observer_part(
     ny = g.numel()
     if observer is None:
         return Part(
-            text + template("observe_state.c"), {"NY": ny}, ("all_finite",), operations={"observe": NONE}
+            text + piece("observe_state.c"), {"NY": ny}, ("all_finite",), operations={"observe": NONE}
         )
     if isinstance(observer, KalmanFilter):
         error = _innovation(observer.measurement, x, g, precision)
@@ -200,7 +205,7 @@ def observer_part(
         sizes = {"NY": ny, "FILTER_ROWS": len(rows), "FILTER_K0": observer.k0}
         text += error.source + "\n" + table("filter_gain", rows, precision) + "\n"
         operations = {"observe": error.operations + product(nx, ny, 1), "predict": cost["step"]}
-        return Part(text + template("observe_kalman.c"), sizes, ("all_finite",), operations=operations)
+        return Part(text + piece("observe_kalman.c"), sizes, ("all_finite",), operations=operations)
     if isinstance(observer, ExtendedKalmanFilter):
         if observer.on_manifold:
             raise ValueError(
@@ -216,7 +221,7 @@ def observer_part(
             ("input_noise", observer.W_u),
         ):
             text += vector(name, matrix, precision)
-        text += vector("first_covariance", P, precision) + "\n" + template("observe_extended.c")
+        text += vector("first_covariance", P, precision) + "\n" + piece("observe_extended.c")
         correct = (
             error.operations
             + slope.operations
@@ -240,7 +245,7 @@ def observer_part(
     if isinstance(observer, ConfigurationObserver):
         assert step is not None
         found, unwind = _recovered(step, len(f.configurations), precision)
-        text += "\n".join([unwind.source, found.source, template("observe_configurations.c")])
+        text += "\n".join([unwind.source, found.source, piece("observe_configurations.c")])
         state = ("target_real q[TARGET_NY];", "target_real u[TARGET_NU + 1];", "int seen;")
         begin, spent = "s->seen = 0;", {"observe": unwind.operations + found.operations}
         return Part(text, {"NY": ny}, ("all_finite",), state, begin, spent)
@@ -309,7 +314,7 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
         K = K[:1] if (K[:1] == K).all() else K
         after = {"ends": 0, "holds": 1, "repeats": 2}
         sizes |= {"LAW_K0": law.k0, "LAW_GAINS": len(K), "ENDS": 0, "HOLDS": 1, "LAW_AFTER": after[law.after]}
-        body = template("law_gains.c")
+        body = piece("law_gains.c")
     else:
         K = law.K.reshape(len(law.K), -1)
         s = f.symbols
@@ -322,7 +327,7 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
         operations += (
             operations + schedule.operations + Operations(2 * nu * f.nx, nu * f.nx, 1, tests=len(K) + 2)
         )
-        body = template("law_scheduled.c")
+        body = piece("law_scheduled.c")
     text += "".join(table(n, rows, precision) for n, rows in (*tables, ("gain", K))) + "\n" + body
     sizes |= {"LIMITED": int(np.isfinite(bounded).any()), "RATED": int(limited is not None)}
     state: tuple[str, ...] = ()
@@ -336,4 +341,4 @@ def law_part(law: Any, lower: np.ndarray, upper: np.ndarray, precision: str) -> 
         state = ("target_real before[TARGET_NU];", "int moved;")
         operations += Operations(adds=4 * nu, tests=2 * nu)
     begin = "s->moved = 0;" if state else ""
-    return Part(text + "\n" + template("command.c"), sizes, needs, state, begin, {"law": operations})
+    return Part(text + "\n" + piece("command.c"), sizes, needs, state, begin, {"law": operations})

@@ -18,7 +18,7 @@ from vioc.control.receding.stage_qp import LOOSE
 from vioc.control.shooting.problem import Problem
 from vioc.control.shooting.rows import Rows
 from vioc.control.target.emit import SUFFIX, Emitted, emit
-from vioc.control.target.parts import LARGEST, NONE, Part, difference_of, product, table, template, vector
+from vioc.control.target.parts import LARGEST, NONE, Part, difference_of, piece, product, table, vector
 from vioc.maps.protocol import OneStepMap
 
 NOWHERE = 1e30  # a limit that the program takes for none
@@ -97,7 +97,7 @@ def plan_part(law: NonlinearMPC, plan: Plan, bounds: Any, precision: str, cost: 
         sizes["LIMITED"] = 1
         for name, bound in (("least", lower), ("most", upper)):
             text.append(vector(name, np.clip(bound, -LARGEST[precision], LARGEST[precision]), precision))
-    text += ["\n", template("plan.c"), template("command.c")]
+    text += ["\n", piece("plan.c"), piece("command.c")]
     state = (
         f"target_real plan_x[{problem.steps + 1}][TARGET_NX], plan_u[{problem.steps}][TARGET_NU];",
         "target_qp_data program;",

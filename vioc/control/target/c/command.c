@@ -26,4 +26,3 @@ static int command(target_state *s, real *u)
 #endif
     return status;
 }
-

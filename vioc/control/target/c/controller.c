@@ -33,4 +33,3 @@ unsigned long target_memory(void)
 {
     return (unsigned long)sizeof(target_state);
 }
-

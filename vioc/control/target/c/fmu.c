@@ -104,4 +104,3 @@ static int set(instance *s, const unsigned *references, size_t n, const double *
     }
     return GOOD;
 }
-

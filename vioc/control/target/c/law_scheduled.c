@@ -23,4 +23,3 @@ int target_law(int k, const real *x, real *u)
     }
     return 0;
 }
-

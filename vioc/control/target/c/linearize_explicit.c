@@ -7,4 +7,3 @@ int target_linearize(int k, const real *x, const real *u, real *x_next, real *A,
     derivatives(d, x, u, &t, NULL, NULL, NULL, NULL, A, B);
     return all_finite(NX, x_next) && all_finite(NX * NX, A) ? 0 : TARGET_UNSOLVED;
 }
-

@@ -20,4 +20,3 @@ int target_linearize(int k, const real *x, const real *u, real *x_next, real *A,
     }
     return status;
 }
-

@@ -68,4 +68,3 @@ static int all_finite(int n, const real *a)
         if (!(a[i] - a[i] == 0)) return 0;
     return 1;
 }
-

@@ -24,4 +24,3 @@ static int predict(target_state *s, const real *u)
     for (i = 0; i < NU; ++i) s->u[i] = u[i];
     return 0;
 }
-

@@ -43,4 +43,3 @@ static int predict(target_state *s, const real *u)
     }
     return status;
 }
-

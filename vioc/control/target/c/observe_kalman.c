@@ -21,4 +21,3 @@ static int predict(target_state *s, const real *u)
     for (i = 0; i < NX; ++i) s->x[i] = x_next[i];
     return status;
 }
-

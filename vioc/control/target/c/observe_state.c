@@ -13,4 +13,3 @@ static int predict(target_state *s, const real *u)
     (void)u;
     return 0;
 }
-

@@ -91,4 +91,3 @@ static int ahead(target_state *s)
         for (i = 0; i < NX; ++i) s->plan_x[PLANNED][i] = next[i];
     return prepare(s);
 }
-

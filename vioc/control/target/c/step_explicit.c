@@ -5,4 +5,3 @@ int target_step(int k, const real *x, const real *u, real *x_next, real *multipl
     result(d, x, u, &t, x_next, multipliers);
     return all_finite(NX, x_next) ? 0 : TARGET_UNSOLVED;
 }
-

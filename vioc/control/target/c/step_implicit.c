@@ -32,4 +32,3 @@ int target_step(int k, const real *x, const real *u, real *x_next, real *multipl
     result(d, x, u, &t, x_next, multipliers);
     return status;
 }
-
