@@ -198,7 +198,7 @@ def accessibility(
     tried = [(_obstructions(brackets, n, t, tolerance, size), t) for t in theta]
     best = min(tried, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
-    found = (n, int(degree), ranks, strong, still, best[0], best[1], tuple(brackets))
+    found = (n, degree, ranks, strong, still, best[0], best[1], tuple(brackets))
     return Accessibility(*found, closed=closed, held=lost)
 
 
