@@ -20,7 +20,7 @@ from vioc.control.problem.limits import Violation
 from vioc.control.problem.result import OPEN_LOOP, History, Outcome
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
-from vioc.errors import StepError
+from vioc.errors import OptimizationError, StepError
 from vioc.maps.columns import quantities_html
 from vioc.maps.given import AsTrajectory
 from vioc.maps.joining import join
@@ -178,7 +178,8 @@ class Solution(_Motion, Outcome):
 
         The inputs are rolled out open loop. Where an unstable motion makes the solver's tolerance grow
         beyond 1e-6 of the state, they are applied with the feedback of `stabilize(1, 1)`; the inputs then
-        change by as little. `vioc.control.polish` makes one that is stationary for the cost, too.
+        change by as little. About a plan that is no motion there may be no such feedback: then it stays open
+        loop. `vioc.control.polish` makes one that is stationary for the cost, too.
 
         Raises
         ------
@@ -189,8 +190,12 @@ class Solution(_Motion, Outcome):
         again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
         feedback = _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max())
         if feedback:
-            regulator = self.stabilize(1.0, 1.0, phase=phase)
-            again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
+            try:
+                regulator = self.stabilize(1.0, 1.0, phase=phase)
+            except OptimizationError:
+                feedback = False
+            else:
+                again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
         runs = again.map.parts_of(again) if isinstance(again.map, SwitchedMap) else [again]
         parts = self.phases if phase is None else self.phases[phase : phase + 1]
         costs = [p.phase.cost for p in parts if p.phase is not None and p.phase.cost is not None]

@@ -30,8 +30,9 @@ def too_close(t: Transcription, smoothing: float) -> str:
         if not names:
             continue
         rooms = _rooms(phase, names)
-        push = smoothing / (rooms + t.contacts(i, smoothing)[1]) / PULL
-        push[0] = 0.0  # the gaps of a start are those of the step before
+        rooms[0] = np.inf  # the gaps of a start are those of the step before
+        with np.errstate(divide="ignore"):
+            push = smoothing / (rooms + t.contacts(i, smoothing)[1]) / PULL
         k = int(push.sum(axis=1).argmax())
         if not push[k].sum() > MOST:
             continue
