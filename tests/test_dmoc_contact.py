@@ -1,11 +1,13 @@
 """Contact-implicit DMOC: plans through touch, stick, slip and lift-off, against the maps' own steps."""
 
+from dataclasses import replace
+
 import casadi as ca
 import numpy as np
 import pytest
 
 import vioc
-from studies import scissor_gripper
+from studies import contact_library, scissor_gripper
 from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MaximalVI, System, tx, tz
 from vioc.control import Cost, dmoc
 from vioc.control.dmoc.homotopy import follow
@@ -159,3 +161,17 @@ def test_a_plan_that_is_no_motion_is_described(monkeypatch):
     monkeypatch.setattr("vioc.control.dmoc.solution.dlqr", none)
     assert "of the inputs, open loop" in best.describe()
     assert not best.rollout().feedback
+
+
+@pytest.mark.parametrize(("most", "status"), [(1.01, "converged"), (1.1, "acceptable")])
+def test_a_free_duration_whose_steps_become_too_long_is_no_motion(most, status):
+    """Longer hops cost less: the duration ends at its limit. Steps of 0.22 s have solutions no map takes."""
+    task = contact_library.bunny_hop()
+    whole = task.steps * task.map.dt
+    best = replace(task, more={"duration": (0.9 * whole, most * whole)}).solve()
+    assert best.duration == pytest.approx(most * whole, rel=1e-6) and best.status == status
+    again = best.rollout()
+    if best.converged:
+        assert again.gap < 1e-6 and not again.feedback
+    else:
+        assert again.gap > 1 and "step 4 is too long for its motion" in best.message

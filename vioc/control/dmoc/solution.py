@@ -17,7 +17,7 @@ from vioc.control.dmoc.phase import Phase, leap
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.standing import too_close
 from vioc.control.problem.limits import Violation
-from vioc.control.problem.result import OPEN_LOOP, History, Outcome
+from vioc.control.problem.result import OPEN_LOOP, History, Outcome, elsewhere
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.errors import OptimizationError, StepError
@@ -326,15 +326,21 @@ def solution(
         run = Trajectory(maps[i], time, x, u, multipliers, k0=k0).on_its_step()
         phases.append(PhaseSolution(phase, run, duals(raw, i, gone[i]), defect(t, i, g)))
     found = violations(raw, g, times)
+    far = ""
+    if stages and status == Status.CONVERGED:
+        each = (part.trajectory for part in phases)
+        ends = (elsewhere(r.map, r.x[:-1], r.u, r.x[1:], r.k0, r.step_lengths) for r in each)
+        if far := next(filter(None, ends), ""):
+            status = Status.ACCEPTABLE
     together = dependent(raw, g) if status == Status.NO_PROGRESS else []
-    advice = status.advice
+    advice = far or status.advice
     if together:
         more = f" and {len(together) - 5} more" if len(together) > 5 else ""
         advice = (
             f"constraints depend on each other there: {', '.join(together[:5])}{more}. Leave out one of them "
             "(what the others imply, or prevent), loosen a limit, or start from another guess"
         )
-    if stages and status != Status.CONVERGED:
+    if stages and outcome.status != Status.CONVERGED:
         least, own = reached(list(stages)), t.own_smoothing
         wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {own:.2g}"
         close = too_close(t, stages[-1].smoothing)
