@@ -597,3 +597,22 @@ def test_planes_that_part_polytopes_are_as_far_as_mujoco_s_distance(kinds):
             counts["deep" if theirs < 0 else "face"] += 1
             assert ours == pytest.approx(theirs, abs=within)
     assert min(counts.values()) >= 5
+
+
+def test_tangents_of_walls_do_not_leap_as_they_tilt():
+    """Right-handed frames; slopes of terms as x^2/(1 + n_z) stay below 10 where 1 + n_z >= 0.2."""
+    n = ca.SX.sym("n", 3)
+    first, second = vec.tangents(ca.vertsplit(n))
+    frame = ca.Function("frame", [n], [ca.horzcat(n, ca.vertcat(*first), ca.vertcat(*second))])
+    random = np.random.default_rng(0)
+    walls = np.c_[random.standard_normal((200, 2)), 1e-9 * random.standard_normal(200)]
+    normals = np.vstack(
+        [walls, random.standard_normal((800, 3)), [[1, 0, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]]]
+    )
+    for a in normals / np.linalg.norm(normals, axis=1, keepdims=True):
+        b = a + 1e-6 * random.standard_normal(3)
+        b /= np.linalg.norm(b)
+        F, other = (np.array(frame(v)) for v in (a, b))
+        assert np.abs(F.T @ F - np.eye(3)).max() < 1e-14 and np.linalg.det(F) > 0
+        if (a[2] + 0.79) * (b[2] + 0.79) > 0:
+            assert np.abs(F - other).max() < 10 * np.linalg.norm(a - b)

@@ -17,10 +17,10 @@ from vioc.control.dmoc.phase import Phase, leap
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.standing import too_close
 from vioc.control.problem.limits import Violation
-from vioc.control.problem.result import OPEN_LOOP, History, Outcome
+from vioc.control.problem.result import OPEN_LOOP, History, Outcome, elsewhere
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
-from vioc.errors import StepError
+from vioc.errors import OptimizationError, StepError
 from vioc.maps.columns import quantities_html
 from vioc.maps.given import AsTrajectory
 from vioc.maps.joining import join
@@ -178,7 +178,8 @@ class Solution(_Motion, Outcome):
 
         The inputs are rolled out open loop. Where an unstable motion makes the solver's tolerance grow
         beyond 1e-6 of the state, they are applied with the feedback of `stabilize(1, 1)`; the inputs then
-        change by as little. `vioc.control.polish` makes one that is stationary for the cost, too.
+        change by as little. About a plan that is no motion there may be no such feedback: then it stays open
+        loop. `vioc.control.polish` makes one that is stationary for the cost, too.
 
         Raises
         ------
@@ -189,8 +190,12 @@ class Solution(_Motion, Outcome):
         again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
         feedback = _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max())
         if feedback:
-            regulator = self.stabilize(1.0, 1.0, phase=phase)
-            again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
+            try:
+                regulator = self.stabilize(1.0, 1.0, phase=phase)
+            except OptimizationError:
+                feedback = False
+            else:
+                again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
         runs = again.map.parts_of(again) if isinstance(again.map, SwitchedMap) else [again]
         parts = self.phases if phase is None else self.phases[phase : phase + 1]
         costs = [p.phase.cost for p in parts if p.phase is not None and p.phase.cost is not None]
@@ -321,15 +326,21 @@ def solution(
         run = Trajectory(maps[i], time, x, u, multipliers, k0=k0).on_its_step()
         phases.append(PhaseSolution(phase, run, duals(raw, i, gone[i]), defect(t, i, g)))
     found = violations(raw, g, times)
+    far = ""
+    if stages and status == Status.CONVERGED:
+        each = (part.trajectory for part in phases)
+        ends = (elsewhere(r.map, r.x[:-1], r.u, r.x[1:], r.k0, r.step_lengths) for r in each)
+        if far := next(filter(None, ends), ""):
+            status = Status.ACCEPTABLE
     together = dependent(raw, g) if status == Status.NO_PROGRESS else []
-    advice = status.advice
+    advice = far or status.advice
     if together:
         more = f" and {len(together) - 5} more" if len(together) > 5 else ""
         advice = (
             f"constraints depend on each other there: {', '.join(together[:5])}{more}. Leave out one of them "
             "(what the others imply, or prevent), loosen a limit, or start from another guess"
         )
-    if stages and status != Status.CONVERGED:
+    if stages and outcome.status != Status.CONVERGED:
         least, own = reached(list(stages)), t.own_smoothing
         wider = f"contacts are solved at a smoothing of {least:.2g} m^2/s^2 only, the map's is {own:.2g}"
         close = too_close(t, stages[-1].smoothing)

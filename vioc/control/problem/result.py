@@ -14,10 +14,12 @@ from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import AsTrajectory
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 from vioc.progress import Progress
 
 OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from an iterate
+SAME = 1e-7  # of states, relative: ends of steps that far apart are those of one root
 HEADER = (
     f"{'iter':>4}  {'method':<15}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
     f"  {'gap':>8}"
@@ -177,6 +179,39 @@ def open_loop(run: Trajectory) -> tuple[Trajectory, float]:
         return run, float("inf")
     gap = float(np.abs(f.difference(run.x, again.x)).max())
     return (again if gap <= OPEN_LOOP * (1 + np.abs(run.x).max()) else run), gap
+
+
+def elsewhere(f: OneStepMap, X: Any, U: Any, ends: Any, k0: int, lengths: np.ndarray) -> str:
+    """Which step of a curve ends elsewhere as the map takes it by itself; empty where none does.
+
+    It takes steps in parts where a whole one is in doubt, and equations of long steps have several solutions.
+    A rollout doubts less: it knows the motion before a step. Where it goes along the curve, none does.
+
+    Parameters
+    ----------
+    X, U : (N, nx), (N, nu)
+        States and inputs of N steps.
+    ends : (N, nx)
+        Where they end as whole steps.
+    k0, lengths : int, (N,)
+        Of the first step; s.
+    """
+    near = SAME * (1 + np.abs(X).max(initial=0.0))
+    try:
+        with trying():
+            away = np.abs(f.difference(f.steps_at(X, U, k0, lengths).x1, ends)).max(axis=1, initial=0)
+            if away.max(initial=0) <= near:
+                return ""
+            run = f.rollout(X[0], U, k0=k0, dt=lengths, warn=False)
+    except StepError as error:
+        return str(error)
+    if np.abs(f.difference(np.vstack([X, ends[-1:]]), run.x)).max() <= near:
+        return ""
+    k = int(np.argmax(away > near))
+    return (
+        f"step {k0 + k} is too long for its motion, take a smaller dt: as the map takes it by itself it ends "
+        f"{away[k]:.1e} away"
+    )
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from vioc.control.costs.cost import Bending, Cost, Foreseen
+from vioc.control.problem.result import elsewhere
 from vioc.control.shooting.rows import Rows
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Trajectory
-
-SAME = 1e-7  # of states, relative: ends of steps that far apart are those of one root
 
 
 @dataclass(frozen=True)
@@ -119,26 +118,9 @@ class Stages:
         self.parts = False  # whether steps are taken as the map does by itself, or whole, which is quicker
 
     def elsewhere(self, point: Point) -> str:
-        """Which step ends elsewhere as the map takes it by itself, in parts where a whole one is in doubt.
-
-        A rollout doubts less: it knows the motion before a step. Where it goes along the curve, none does.
-        """
-        f, curve = self.map, point.curve
-        near = SAME * (1 + np.abs(curve.x).max())
-        try:
-            with trying():
-                there = f.steps_at(curve.x[:-1], curve.u, self.k0, self.lengths).x1
-                away = np.abs(f.difference(there, point.steps.x1)).max(axis=1, initial=0)
-                if away.max(initial=0) <= near:
-                    return ""
-                run = f.rollout(curve.x[0], curve.u, k0=self.k0, dt=self.lengths, warn=False)
-        except StepError as error:
-            return str(error)
-        if np.abs(f.difference(curve.x, run.x)).max() <= near:
-            return ""
-        k = int(np.argmax(away))
-        where = f"step {self.k0 + k} is too long for its motion, take a smaller dt"
-        return f"{where}: in parts it ends {away[k]:.1e} away"
+        """Which step ends elsewhere as the map takes it by itself, in parts where a whole one is in doubt."""
+        curve = point.curve
+        return elsewhere(self.map, curve.x[:-1], curve.u, point.steps.x1, self.k0, self.lengths)
 
     def at(self, X: np.ndarray, U: np.ndarray, hard: bool = False) -> Point | None:
         """The problem at a curve; None where a step is not solved, `hard` by all means, or a value is not
