@@ -128,6 +128,20 @@ class Twin:
         return ca.Function("velocity", [q, p, theta], [self.ours(v)], OPTIONS)
 
     @cached_property
+    def masses(self) -> tuple[ca.Function, ca.Function]:
+        """(q, parameters) -> factors of M; (factors, a) -> M^-1 a. By sweeps where the tree is long."""
+        lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
+        inverse = lag.mass_inverse
+        entries = ca.vertcat(*inverse.entries())
+        raw = ca.Function("raw", [g.q_vector, g.parameters], [entries])
+        numbers, a = ca.SX.sym("numbers", entries.numel()), ca.SX.sym("a", self.space.nd)
+        solved = inverse.with_entries(ca.vertsplit(numbers)).solve(self.theirs(ca.vertsplit(a)))
+        return (
+            ca.Function("factors", [q, theta], [raw(*self.at(q, theta))], OPTIONS),
+            ca.Function("solve", [numbers, a], [self.ours(solved)], OPTIONS),
+        )
+
+    @cached_property
     def places(self) -> ca.Function:
         """(q, parameters) -> positions (3, nodes) and rotations (3, 3 nodes) of the system's nodes."""
         g, (q, *_, theta) = self.lagrangian.graph, self._symbols

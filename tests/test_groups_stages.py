@@ -1,0 +1,288 @@
+"""`GroupVI` with several of Gauss's points a step: order 2 s without charts (docs/maths/groups.md)."""
+
+import pickle
+
+import casadi as ca
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.spatial.transform import Rotation
+from test_groups import INERTIA, body, branched, pair, quadrotor, spatial_momentum
+
+import vioc
+from studies.free_bodies import random_tree
+from studies.free_bodies_exact import torque_free
+from vioc.compile.compiler import find_compiler
+from vioc.control import dlqr, optimize, quadratic
+from vioc.dynamics.integrators.groups import GroupVI
+from vioc.dynamics.integrators.groups.curves import Curves, Path
+from vioc.dynamics.integrators.quadrature import quadrature
+from vioc.errors import ModelError, StepError
+from vioc.maps.suite import check_map
+
+EPS = np.finfo(float).eps
+
+
+def slope(steps, errors):
+    return float(np.polyfit(np.log(steps), np.log(errors), 1)[0])
+
+
+def moved(f, seed, size=0.5):
+    rng = np.random.default_rng(seed)
+    return f.retract(f.initial_state(), size * rng.standard_normal(f.ndx))
+
+
+@pytest.mark.parametrize(("s", "steps"), [(2, (0.2, 0.1, 0.05)), (3, (0.4, 0.2, 0.1)), (4, (0.8, 0.4, 0.2))])
+def test_torque_free_body_against_jacobi_functions(s, steps):
+    spin, errors = np.array([0.6, 0.0, 0.9]), []
+    for h in steps:
+        f = GroupVI(body(), h, stages=s)
+        run = f.rollout(f.initial_state(v={"b-wx": 0.6, "b-wz": 0.9}), steps=round(8 / h))
+        exact, _ = torque_free(run.t, INERTIA, spin)
+        found = run.x[:, -3:] / INERTIA
+        exact[:, 1] *= np.sign(found[1, 1] * exact[1, 1])
+        errors.append(np.abs(found - exact).max())
+        L = spatial_momentum(f, run.x)
+        assert np.abs(L - L[0]).max() < 100 * EPS * np.linalg.norm(L[0])
+        assert np.abs(np.linalg.norm(run.x[:, 3:7], axis=1) - 1).max() < 1e-14
+    assert slope(steps, errors) == pytest.approx(2 * s, abs=0.2), errors
+    assert errors[-1] > 1e-12
+
+
+def quaternion_rate(s, w):
+    a, v = s[0], s[1:]
+    return 0.5 * np.concatenate([[-v @ w], a * w + np.cross(v, w)])
+
+
+def gap(s, other):
+    """The angle between two attitudes, rad."""
+    turns = [Rotation.from_quat(np.roll(q, -1)) for q in (s, other)]
+    return (turns[0].inv() * turns[1]).magnitude()
+
+
+@pytest.mark.parametrize("s", [2, 3])
+def test_lagrange_top_against_eulers_equations(s):
+    """Those of a body about its pivot, I dw/dt = I w x w + arm x m g, by DOP853."""
+    m, g, arm, pivot = 1.0, 9.81, np.array([0, 0, 0.5]), np.array([0.5, 0.5, 0.2])
+    own = pivot - m * np.array([0.25, 0.25, 0.0])
+    mass = vioc.Mass(m, tuple(own.tolist()), tuple(arm.tolist()))
+    top = vioc.System(vioc.spherical("t", frame="top", mass=mass), vioc.Gravity(0, 0, -g))
+    w0 = np.array([0.5, 0.0, 20.0])
+
+    def rate(t, y):
+        R, w = Rotation.from_quat(np.roll(y[:4], -1)), y[4:]
+        moment = np.cross(arm, R.inv().apply([0, 0, -m * g]))
+        return np.concatenate([quaternion_rate(y[:4], w), (np.cross(pivot * w, w) + moment) / pivot])
+
+    errors, steps = [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
+    for h in steps:
+        f = GroupVI(top, h, stages=s)
+        x = f.initial_state({"t-ry": 1.0}, {f"t-w{a}": w for a, w in zip("xyz", w0, strict=True)})
+        run = f.rollout(x, steps=round(1 / h))
+        truth = solve_ivp(
+            rate, (0, 1), np.concatenate([x[:4], w0]), rtol=1e-13, atol=1e-13, method="DOP853"
+        ).y
+        errors.append(gap(run.x[-1, :4], truth[:4, -1]) + np.abs(run.x[-1, 4:] / pivot - truth[4:, -1]).max())
+        spatial = Rotation.from_quat(np.roll(run.x[:, :4], -1, axis=1)).apply(run.x[:, 4:])
+        assert np.abs(spatial[:, 2] - spatial[0, 2]).max() < 1e-13 * np.linalg.norm(spatial[0])
+    assert slope(steps, errors) == pytest.approx(2 * s, abs=0.2), errors
+    assert errors[-1] > 1e-11
+
+
+@pytest.mark.parametrize("s", [2, 3])
+def test_tumbling_quadrotor_with_forcing_against_newton_and_euler(s):
+    """m dv/dt = R F - m g, I dw/dt = I w x w + moments of thrust and drag, by DOP853; four inputs in turn."""
+    inertia, g = np.array([0.01, 0.012, 0.02]), np.array([0, 0, 9.81])
+    hubs = np.array([[0.2, 0, 0], [0, 0.2, 0], [-0.2, 0, 0], [0, -0.2, 0]])
+    U = np.array([[600.0, 450, 300, 500], [300, 700, 200, 400], [-200, 300, 500, 100], [400, 400, 450, 500]])
+    v0, w0 = np.array([0.5, -1.0, 2.0]), np.array([3.0, 5.0, 2.0])
+
+    def rate(t, y, u):
+        R, v, w = Rotation.from_quat(np.roll(y[3:7], -1)), y[7:10], y[10:]
+        size = u * np.sqrt(u**2 + 1)
+        thrust = 1e-5 * size[:, None] * [0, 0, 1]
+        drag = 2e-7 * (-1.0) ** np.arange(4) @ size * np.array([0, 0, 1])
+        moment = np.cross(hubs, thrust).sum(axis=0) + drag
+        turning = (np.cross(inertia * w, w) + moment) / inertia
+        return np.concatenate([v, quaternion_rate(y[3:7], w), R.apply(thrust.sum(axis=0)) - g, turning])
+
+    errors, steps = [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
+    for h in steps:
+        f = GroupVI(quadrotor(), h, stages=s)
+        rates = dict(zip(("b-x", "b-y", "b-z", "b-wx", "b-wy", "b-wz"), (*v0, *w0), strict=True))
+        x = f.initial_state({"b-ry": 1.5}, rates)
+        y = np.concatenate([x[:7], f.velocities(x)])
+        run = f.rollout(x, np.repeat(U, round(0.2 / h), axis=0))
+        for u in U:
+            y = solve_ivp(rate, (0, 0.2), y, args=(u,), rtol=1e-13, atol=1e-13, method="DOP853").y[:, -1]
+        found = np.concatenate([run.x[-1, :3], f.velocities(run.x[-1])])
+        errors.append(np.abs(found - np.delete(y, range(3, 7))).max() + gap(run.x[-1, 3:7], y[3:7]))
+    assert slope(steps, errors) == pytest.approx(2 * s, abs=0.2), errors
+    assert errors[-1] > 1e-11
+
+
+@pytest.mark.parametrize("s", [2, 3])
+def test_keeps_the_protocol(s):
+    f = GroupVI(branched(), 0.01, stages=s)
+    check_map(f, moved(f, 0, 0.3), np.array([0.4]))
+
+
+def test_derivatives_on_the_manifold_against_differences():
+    """A, B and the second order in errors, by central differences of the step and of A, B."""
+    f = GroupVI(quadrotor(), 0.05, stages=3)
+    x, u, e = moved(f, 3), np.array([400.0, 500.0, 450.0, 300.0]), 1e-4
+    lin, end = f.linearize(x, u), f.step(x, u)
+
+    def along(g, d):
+        return (8 * (g(e * d) - g(-e * d)) - (g(2 * e * d) - g(-2 * e * d))) / (12 * e)
+
+    A = [along(lambda d: f.difference(end, f.step(f.retract(x, d), u)), d) for d in np.eye(f.ndx)]
+    B = [along(lambda d: f.difference(end, f.step(x, u + 100 * d)), d) / 100 for d in np.eye(f.nu)]
+    assert np.abs(lin.A - np.transpose(A)).max() < 1e-9 * (1 + np.abs(lin.A).max())
+    assert np.abs(lin.B - np.transpose(B)).max() < 1e-11
+    z = np.random.default_rng(4).standard_normal(f.ndx)
+    H = f.second_order(x, u, z)
+
+    def gradient(d):
+        """z in the tangent space of the end there, times A and B there, which lead to that space."""
+        there = f.step(x, u + 100 * d)
+        J = [along(lambda c: f.difference(end, f.retract(there, c)), c) for c in np.eye(f.ndx)]
+        return z @ np.transpose(J) @ f.linearize(x, u + 100 * d).matrix
+
+    mixed = np.array([along(gradient, d) / 100 for d in np.eye(f.nu)])
+    assert np.abs(np.hstack([H.xu.T, H.uu]) - mixed).max() < 1e-6 * np.abs(mixed).max()
+
+
+@pytest.mark.parametrize("s", [2, 3, 4])
+def test_symplectic_and_undone_by_a_step_back(s):
+    f = GroupVI(branched(damping=0.0), 0.03, stages=s)
+    x, n = moved(f, 1), f.nd
+    A = f.linearize(x, np.zeros(f.nu)).A
+
+    def form(x):  # of left-trivialised errors: dpi ^ phi - pi . [phi, phi]
+        J = np.kron([[0, 1], [-1, 0]], np.eye(n))
+        for i in range(f.nr, n, 3):
+            a, b, c = x[f.nq + i : f.nq + i + 3]
+            J[i : i + 3, i : i + 3] = -np.array([[0, -c, b], [c, 0, -a], [-b, a, 0]])
+        return J
+
+    assert np.abs(A.T @ form(f.step(x)) @ A - form(x)).max() < 1e-12
+    back = np.repeat([1.0, -1.0], [f.nq, f.nd])
+    U = np.full((10, 1), 0.4)
+    end = f.rollout(f.rollout(x, U).x[-1] * back, U).x[-1] * back
+    assert np.abs(f.difference(x, end)).max() < 1e-10
+
+
+def test_one_point_is_cayleys_map():
+    """1 + h w/4 over 1 - h w/4, a turn of 4 atan(h |w|/4); momenta turn with it, whatever the rates."""
+    curves, h, w = Curves(quadrature("gauss", 1)), 0.3, np.array([1.0, -2.0, 0.5])
+    end = np.array(curves.path(w, h)[1]).ravel()
+    angle = 4 * np.arctan(h * np.linalg.norm(w) / 4)
+    assert end == pytest.approx(
+        np.concatenate([[np.cos(angle / 2)], np.sin(angle / 2) * w / np.linalg.norm(w)])
+    )
+    many, pi = Curves(quadrature("gauss", 4)), np.array([0.3, 2.0, -1.0])
+    rates = np.random.default_rng(0).standard_normal((3, 4)) * 4
+    R = Rotation.from_quat(np.roll(np.array(many.path(rates, h)[1]).ravel(), -1))
+    arrived = np.array(many.momenta(rates, np.zeros((3, 4)), pi, h)[1]).ravel()
+    assert np.abs(R.apply(arrived) - pi).max() < 10 * EPS * np.linalg.norm(pi)
+
+
+def test_polynomials_keep_their_length_at_the_end_alone():
+    rule, rates = quadrature("gauss", 3), np.random.default_rng(1).standard_normal((3, 3)) * 3
+    stages, end = Path(rule, ca.DM(rates), 0.3).ends
+    norms = [float(sum(e * e for e in s)) for s in (*stages, end)]
+    assert norms[-1] == pytest.approx(1, abs=10 * EPS)
+    assert max(abs(n - 1) for n in norms[:-1]) > 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("s", [2, 3])
+def test_random_floating_trees_keep_momentum(s):
+    for seed in range(4):
+        system = random_tree(seed, 2 + seed % 4)
+        f = GroupVI(system, 0.02, stages=s)
+        rng = np.random.default_rng(seed)
+        x = f.retract(f.initial_state(), np.concatenate([rng.uniform(-2, 2, f.nd), np.zeros(f.nd)]))
+        v = rng.uniform(-3, 3, f.nd)
+        x[f.nq :] = np.array(f.group.terms(x[: f.nq], v, np.zeros(f.nu), 0, f.theta)[0]).ravel()
+        run = f.rollout(x, steps=200)
+        i = f.rates.index("b-wx")
+        k = f.state_names.index("b-qw")
+        turn = Rotation.from_quat(np.roll(run.x[:, k : k + 4], -1, axis=1))
+        places = [f.state_names.index(f"b-{a}") for a in "xyz"]
+        moments = [f.state_names.index(f"p.b-{a}") for a in "xyz"]
+        p = run.x[:, moments]
+        L = turn.apply(run.x[:, f.nq + i : f.nq + i + 3]) + np.cross(run.x[:, places], p)
+        size = 1 + np.abs(run.x).max() * np.abs(p).max() + np.abs(L).max()
+        assert np.abs(p - p[0]).max() < 1e-12 * size
+        assert np.abs(L - L[0]).max() < 1e-12 * size
+
+
+def test_steps_that_turn_too_far_for_the_iteration_are_solved_by_newtons_method():
+    """A radian a step; the kernel's own error says that it gave up, and the step has no such error."""
+    system = random_tree(0, 0)
+    f = GroupVI(system, 0.2, stages=2)
+    x = f.initial_state(v={"b-wx": 4.0, "b-wy": -3.0, "b-wz": 2.0})
+    carry = f.carry(x, x[None][:0], f.dt)
+    assert not float(f._kernel(carry, np.zeros(0), 0, f.dt, f.theta)[2]) <= f.tolerance
+    robust, numbers = f.step(x), f.rescued(x, np.zeros(0), 0, 0.0, f.dt)[0]
+    assert np.abs(f.difference(robust, numbers)).max() < 1e-11
+    assert np.abs(f.linearize(x).A).max() < 1e3
+
+
+def test_a_step_without_solution_is_told_of():
+    f = GroupVI(random_tree(0, 0), 1.0, stages=2)
+    with pytest.raises(StepError, match="smaller|dt"):
+        f.rollout(f.initial_state(v={"b-wx": 300.0, "b-wy": 400.0}), steps=5)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no compiler")
+def test_compiled_code_does_the_same():
+    f, g = (GroupVI(branched(), 0.02, stages=3, backend=b) for b in ("virtual", "compiled"))
+    x, U = moved(f, 5), np.full((20, 1), 0.3)
+    gaps = f.difference(f.rollout(x, U).x, g.rollout(x, U).x)
+    assert np.abs(gaps).max() < 1e-10
+    for a, b in zip(f.linearize(x, U[0]), g.linearize(x, U[0]), strict=True):
+        assert np.abs(a - b).max() < 1e-10
+
+
+def test_regulator_and_optimizer_run_unchanged():
+    f = GroupVI(quadrotor(), 0.05, stages=2)
+    hover = np.full(4, np.sqrt(9.81 / 4e-5))
+    hover -= 0.25 / hover  # u sqrt(u^2 + 1)
+    x = f.initial_state()
+    assert np.abs(f.difference(x, f.step(x, hover))).max() < 1e-10
+    regulator = dlqr(f, (x, hover), Q=np.ones(f.ndx), R=1e-4)
+    start = f.retract(x, np.concatenate([[0.5, -0.5, 0.2, 1.5, 0.3, 0.5], np.zeros(6)]))  # nose up by 86 deg
+    run = regulator.rollout(start, steps=200)
+    assert np.abs(f.difference(x, run.x[-1])).max() < 1e-3
+    n = 30
+    cost = quadratic(
+        f, Q=np.ones(f.ndx), R=1e-4, Qf=10 * np.ones(f.ndx), reference=x, u_reference=hover, per_time=False
+    )
+    guess = regulator.rollout(start, steps=n)
+    best = optimize(f, cost, guess)
+    assert best.converged
+    assert np.abs(f.difference(best.trajectory.x[-1], f.rollout(start, best.trajectory.u).x[-1])).max() < 1e-9
+
+
+def test_stages_are_in_what_the_map_says_of_itself():
+    f, g = GroupVI(body(), 0.1), GroupVI(body(), 0.1, stages=2)
+    assert f.identity() != g.identity()
+    assert f.blueprint() != g.blueprint()
+    assert (f.order, g.order) == (2, 4)
+    again = pickle.loads(pickle.dumps(g))
+    assert again.stages == 2
+    x = g.initial_state(v={"b-wx": 1.0, "b-wy": 2.0})
+    assert (again.step(x) == g.step(x)).all()
+
+
+def test_refusals():
+    for wrong in (0, 9, 1.5):
+        with pytest.raises(ModelError, match="stages: expected 1 to 8"):
+            GroupVI(body(), 0.1, stages=wrong)
+    with pytest.raises(ModelError, match="rod.*Composition"):
+        GroupVI(pair(), 0.1, stages=2)
+    with pytest.raises(ModelError, match="cannot be composed"):
+        vioc.Composition(GroupVI(body(), 0.1, stages=2), 4)
