@@ -5,13 +5,12 @@ import pickle
 import casadi as ca
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
 from scipy.spatial.transform import Rotation
 from test_groups import INERTIA, body, branched, pair, quadrotor, spatial_momentum
 
 import vioc
 from studies.free_bodies import random_tree
-from studies.free_bodies_exact import torque_free
+from studies.free_bodies_exact import apart, quadrotor_flight, top_flight, torque_free
 from vioc.compile.compiler import find_compiler
 from vioc.control import dlqr, optimize, quadratic
 from vioc.dynamics.integrators.groups import GroupVI
@@ -49,40 +48,20 @@ def test_torque_free_body_against_jacobi_functions(s, steps):
     assert errors[-1] > 1e-12
 
 
-def quaternion_rate(s, w):
-    a, v = s[0], s[1:]
-    return 0.5 * np.concatenate([[-v @ w], a * w + np.cross(v, w)])
-
-
-def gap(s, other):
-    """The angle between two attitudes, rad."""
-    turns = [Rotation.from_quat(np.roll(q, -1)) for q in (s, other)]
-    return (turns[0].inv() * turns[1]).magnitude()
-
-
 @pytest.mark.parametrize("s", [2, 3])
 def test_lagrange_top_against_eulers_equations(s):
-    """Those of a body about its pivot, I dw/dt = I w x w + arm x m g, by DOP853."""
-    m, g, arm, pivot = 1.0, 9.81, np.array([0, 0, 0.5]), np.array([0.5, 0.5, 0.2])
-    own = pivot - m * np.array([0.25, 0.25, 0.0])
-    mass = vioc.Mass(m, tuple(own.tolist()), tuple(arm.tolist()))
+    m, g, arm, across, along = 1.0, 9.81, 0.5, 0.5, 0.2
+    mass = vioc.Mass(m, (across - m * arm**2,) * 2 + (along,), (0, 0, arm))
     top = vioc.System(vioc.spherical("t", frame="top", mass=mass), vioc.Gravity(0, 0, -g))
-    w0 = np.array([0.5, 0.0, 20.0])
-
-    def rate(t, y):
-        R, w = Rotation.from_quat(np.roll(y[:4], -1)), y[4:]
-        moment = np.cross(arm, R.inv().apply([0, 0, -m * g]))
-        return np.concatenate([quaternion_rate(y[:4], w), (np.cross(pivot * w, w) + moment) / pivot])
-
-    errors, steps = [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
+    w0, errors, steps = (0.5, 0.0, 20.0), [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
+    inertia, still = np.array([across, across, along]), np.zeros(3)
     for h in steps:
         f = GroupVI(top, h, stages=s)
-        x = f.initial_state({"t-ry": 1.0}, {f"t-w{a}": w for a, w in zip("xyz", w0, strict=True)})
+        x = f.initial_state({"t-ry": 1.0}, dict(zip(f.rates, w0, strict=True)))
         run = f.rollout(x, steps=round(1 / h))
-        truth = solve_ivp(
-            rate, (0, 1), np.concatenate([x[:4], w0]), rtol=1e-13, atol=1e-13, method="DOP853"
-        ).y
-        errors.append(gap(run.x[-1, :4], truth[:4, -1]) + np.abs(run.x[-1, 4:] / pivot - truth[4:, -1]).max())
+        truth = top_flight(m * g, arm, across, along).after(np.concatenate([still, x[:4], still, w0]), 1.0)
+        end = run.x[-1]
+        errors.append(apart(np.concatenate([still, end[:4], still, end[4:] / inertia]), truth))
         spatial = Rotation.from_quat(np.roll(run.x[:, :4], -1, axis=1)).apply(run.x[:, 4:])
         assert np.abs(spatial[:, 2] - spatial[0, 2]).max() < 1e-13 * np.linalg.norm(spatial[0])
     assert slope(steps, errors) == pytest.approx(2 * s, abs=0.2), errors
@@ -91,32 +70,18 @@ def test_lagrange_top_against_eulers_equations(s):
 
 @pytest.mark.parametrize("s", [2, 3])
 def test_tumbling_quadrotor_with_forcing_against_newton_and_euler(s):
-    """m dv/dt = R F - m g, I dw/dt = I w x w + moments of thrust and drag, by DOP853; four inputs in turn."""
-    inertia, g = np.array([0.01, 0.012, 0.02]), np.array([0, 0, 9.81])
     hubs = np.array([[0.2, 0, 0], [0, 0.2, 0], [-0.2, 0, 0], [0, -0.2, 0]])
+    truth = quadrotor_flight(1.0, np.array([0.01, 0.012, 0.02]), hubs, 1e-5, 2e-7, 9.81)
     U = np.array([[600.0, 450, 300, 500], [300, 700, 200, 400], [-200, 300, 500, 100], [400, 400, 450, 500]])
-    v0, w0 = np.array([0.5, -1.0, 2.0]), np.array([3.0, 5.0, 2.0])
-
-    def rate(t, y, u):
-        R, v, w = Rotation.from_quat(np.roll(y[3:7], -1)), y[7:10], y[10:]
-        size = u * np.sqrt(u**2 + 1)
-        thrust = 1e-5 * size[:, None] * [0, 0, 1]
-        drag = 2e-7 * (-1.0) ** np.arange(4) @ size * np.array([0, 0, 1])
-        moment = np.cross(hubs, thrust).sum(axis=0) + drag
-        turning = (np.cross(inertia * w, w) + moment) / inertia
-        return np.concatenate([v, quaternion_rate(y[3:7], w), R.apply(thrust.sum(axis=0)) - g, turning])
-
     errors, steps = [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
     for h in steps:
         f = GroupVI(quadrotor(), h, stages=s)
-        rates = dict(zip(("b-x", "b-y", "b-z", "b-wx", "b-wy", "b-wz"), (*v0, *w0), strict=True))
-        x = f.initial_state({"b-ry": 1.5}, rates)
+        x = f.initial_state({"b-ry": 1.5}, dict(zip(f.rates, (0.5, -1.0, 2.0, 3.0, 5.0, 2.0), strict=True)))
         y = np.concatenate([x[:7], f.velocities(x)])
         run = f.rollout(x, np.repeat(U, round(0.2 / h), axis=0))
         for u in U:
-            y = solve_ivp(rate, (0, 0.2), y, args=(u,), rtol=1e-13, atol=1e-13, method="DOP853").y[:, -1]
-        found = np.concatenate([run.x[-1, :3], f.velocities(run.x[-1])])
-        errors.append(np.abs(found - np.delete(y, range(3, 7))).max() + gap(run.x[-1, 3:7], y[3:7]))
+            y = truth.after(y, 0.2, u)
+        errors.append(apart(np.concatenate([run.x[-1, :7], f.velocities(run.x[-1])]), y))
     assert slope(steps, errors) == pytest.approx(2 * s, abs=0.2), errors
     assert errors[-1] > 1e-11
 
