@@ -92,6 +92,24 @@ def test_keeps_the_protocol(s):
     check_map(f, moved(f, 0, 0.3), np.array([0.4]))
 
 
+def test_parameters_are_differentiated():
+    rod = vioc.tz(-0.5)[vioc.ry("a")[vioc.tz(-0.3, mass=vioc.P("m", 1.2))]]
+    joint = vioc.spherical("t", mass=vioc.Mass(1.0, (0.1, 0.2, 0.15)))
+    terms = vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "u"), vioc.JointDamping("a", 0.2)
+    f = GroupVI(vioc.System(joint[rod], *terms), 0.02, stages=2)
+    check_map(f, moved(f, 7), np.array([0.3]))
+
+
+def test_derivatives_of_steps_of_more_than_half_a_turn():
+    """Rates are found again from those of both ends, not from the shorter turn between these."""
+    f = GroupVI(vioc.System(vioc.free("b", mass=(1.0, 1.0, 1.4, 1.8))), 1.0, stages=4)
+    x, e = f.initial_state(v={"b-wx": 3.9, "b-wy": 0.3}), 1e-5
+    assert f.difference(x, f.step(x))[3] < -2  # the other way round is shorter
+    by = [f.difference(f.step(f.retract(x, -e * d)), f.step(f.retract(x, e * d))) for d in np.eye(f.ndx)]
+    assert np.abs(f.linearize(x).A - np.transpose(by) / (2 * e)).max() < 1e-7
+    assert f.linearize_points(np.zeros((0, f.nx)), np.zeros((0, 0))).A.shape == (0, f.ndx, f.ndx)
+
+
 def test_derivatives_on_the_manifold_against_differences():
     """A, B and the second order in errors, by central differences of the step and of A, B."""
     f = GroupVI(quadrotor(), 0.05, stages=3)

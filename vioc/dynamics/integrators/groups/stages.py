@@ -12,7 +12,7 @@ and the second order by the adjoint of g (docs/maths/groups.md).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import casadi as ca
 import numpy as np
@@ -27,6 +27,8 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.map import GroupVI
+
+FOUND = 1e-8  # how near to where a step led the rates that are found again must lead, relative
 
 
 class Along(NamedTuple):
@@ -85,6 +87,7 @@ class StageDerivatives:
             Evaluator(_by_columns(curves.momenta)),
         )
         self._slopes, self._curvature = Evaluator(curves.slopes), Evaluator(curves.curvature)
+        self._velocity = Evaluator(f.group.velocity)
         q, error, v, u = (ca.SX.sym(n, m) for n, m in (("q", nq), ("e", nd), ("v", nd), ("u", nu)))
         t, theta, nothing = ca.SX.sym("t"), ca.SX.sym("theta", len(f.parameters)), ca.SX.zeros(nd)
         there = f.retract_expression(ca.vertcat(q, nothing), ca.vertcat(error, nothing))[:nq]
@@ -108,16 +111,17 @@ class StageDerivatives:
     # -- rates of solved steps ------------------------------------------------------------------------
 
     def solved(self, steps: Steps, theta: np.ndarray) -> Along:
-        """Steps along their rates, by Newton's method from their mean ones.
+        """Steps along their rates, by Newton's method from those of their ends.
 
         Raises
         ------
         StepError
-            Where it does not end.
+            Where it does not end, or leads elsewhere than the step.
         """
-        f, h = self.f, steps.h[:, None]
-        V = np.tile(f.difference(steps.x0, steps.x1)[:, : f.nd] / h, (1, self.rule.stages))
-        scale = h[:, 0] / (1 + np.abs(steps.x0[:, : f.nr]).max(axis=1, initial=0.0))
+        f, c = self.f, self.rule.c[:, None]
+        v0, v1 = (self._velocity(x[:, : f.nq], x[:, f.nq :], theta)[0] for x in (steps.x0, steps.x1))
+        V = (v0.reshape(-1, 1, f.nd) * (1 - c) + v1.reshape(-1, 1, f.nd) * c).reshape(-1, self.size)
+        scale = steps.h / (1 + np.abs(steps.x0[:, : f.nr]).max(axis=1, initial=0.0))
         last = np.inf
         for _ in range(30):
             at = self.at(steps, theta, V)
@@ -128,14 +132,25 @@ class StageDerivatives:
             V = V - by
             moved = (np.abs(by).max(axis=1, initial=0.0) * scale).max(initial=0.0)
             if moved <= 1e-13 or (moved <= 1e-9 and moved >= 0.5 * last):
+                self._check(steps, at)
                 return at
             last = moved
-        i = int(np.argmax(np.abs(at.left).max(axis=1)))
+        self._fail(steps, int(np.argmax(np.abs(at.left).max(axis=1))), float(last))
+
+    def _check(self, steps: Steps, at: Along) -> None:
+        """Equations may have other roots, which lead elsewhere."""
+        x1 = np.concatenate([at.q, at.p], axis=1)
+        off = np.abs(self.f.difference(steps.x1, x1)).max(axis=1) / (1 + np.abs(steps.x1).max(axis=1))
+        worst = int(np.argmax(off))
+        if not off[worst] <= FOUND:
+            self._fail(steps, worst, float(off[worst]))
+
+    def _fail(self, steps: Steps, i: int, left: float) -> NoReturn:
         raise StepError(
             f"step {int(steps.k[i])}: the rates at the points of a solved step were not found again; use a "
             "smaller dt",
             int(steps.k[i]),
-            float(last),
+            left,
             "no convergence",
         )
 
@@ -209,7 +224,7 @@ class StageDerivatives:
     # -- derivatives ------------------------------------------------------------------------------------
 
     def first(self, steps: Steps, theta: np.ndarray) -> Linearization:
-        *_, end = self._chained(steps, theta)
+        *_, end = self._chained(steps, theta) if len(steps) else [np.zeros((0, self.f.ndx, self.ns))]
         return Linearization.of(end, np.zeros((len(steps), 0, self.ns)), self.f.nu)
 
     def _chained(self, steps: Steps, theta: np.ndarray):
@@ -226,6 +241,8 @@ class StageDerivatives:
     def second(self, steps: Steps, theta: np.ndarray, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         """Hessian of Z . x_k+1: those of points and curves by the adjoint's weights, along s."""
         f, n, s, nd, nb, ns = self.f, len(steps), self.rule.stages, self.f.nd, self.space.nb, self.ns
+        if not n:
+            return SecondOrder.of(np.zeros((0, ns, ns)), f.ndx, f.nu)
         at, matrix, by_V, V_s, y, _ = self._chained(steps, theta)
         z_q, z_p = Z[:, None, :nd], Z[:, None, nd:]
         direct = z_q @ at.e_V + z_p @ by_V[:, s]
