@@ -1,8 +1,8 @@
-"""Attitudes along polynomials of quaternions, and the momenta of Gauss's points (docs/maths/groups.md).
+"""Attitudes along polynomials of quaternions, and momenta at the points of a step (docs/maths/groups.md).
 
 Of one rotation, seen from where a step starts: from 1 at the rates w_i and torques t_i of the points,
 
-    s_i = 1 + h sum_j a_ij s_j w_j / 2,    k_i = pi + h sum_j a_ij (k_j w_j / 2 + s_j t_j / |s_j|^2),      (8)
+    s_i = 1 + h sum_j a_ij s_j w_j / 2,    k_i = pi + h sum_j ab_ij (k_j w_j / 2 + s_j t_j / |s_j|^2),     (8)
     vec(s_i' k_i) the momentum at a point,     R pi_k+1 = pi + h sum_j b_j R_j t_j.                      (10)
 """
 
@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import casadi as ca
+import numpy as np
 
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
@@ -29,7 +30,6 @@ class Curves:
     Parameters
     ----------
     rule : Quadrature
-        Of Gauss's points, whose A is of configurations and momenta alike.
     """
 
     def __init__(self, rule: Quadrature):
@@ -99,36 +99,12 @@ class Curves:
 
 
 class Path:
-    """A rotation's curve at rates w (3, s): solutions of x_i - h sum_j a_ij x_j w_j / 2 = right_i, by
-    elimination among quaternions.
-    """
+    """A rotation's curve at rates w (3, s)."""
 
     def __init__(self, rule: Quadrature, w: ca.SX, dt: Any):
-        self.rule, self.dt, n = rule, dt, rule.stages
-        rates = _columns(w)
-        self.halves: list[Quaternion] = [(0.0, *vec.scale(dt / 2, rate)) for rate in rates]
-        N: list[list[Quaternion]] = [
-            [_sum([ONE] * (i == j) + [_times(-rule.A[i, j], self.halves[j])]) for j in range(n)]
-            for i in range(n)
-        ]
-        self.inverses, self.factors, self.rows = [], {}, N
-        for k in range(n):
-            square = sum(e * e for e in N[k][k])
-            self.inverses.append(_times(1 / square, rot.conjugate(N[k][k])))
-            for i in range(k + 1, n):
-                X = self.factors[i, k] = rot.multiply(self.inverses[k], N[i][k])
-                for j in range(k + 1, n):
-                    N[i][j] = _sum([N[i][j], _times(-1.0, rot.multiply(N[k][j], X))])
-        self.stages = self.solve([ONE] * n)
-
-    def solve(self, right: list[Quaternion]) -> list[Quaternion]:
-        x, n = list(right), len(right)
-        for (i, k), X in self.factors.items():
-            x[i] = _sum([x[i], _times(-1.0, rot.multiply(x[k], X))])
-        for k in reversed(range(n)):
-            known = [_times(-1.0, rot.multiply(x[j], self.rows[k][j])) for j in range(k + 1, n)]
-            x[k] = rot.multiply(_sum([x[k], *known]), self.inverses[k])
-        return x
+        self.rule, self.dt = rule, dt
+        self.halves: list[Quaternion] = [(0.0, *vec.scale(dt / 2, rate)) for rate in _columns(w)]
+        self.stages = _Elimination(rule.A, self.halves).solve([ONE] * rule.stages)
 
     @property
     def ends(self) -> tuple[list[Quaternion], Quaternion]:
@@ -145,15 +121,41 @@ class Path:
             for s, torque in zip(self.stages, torques, strict=True)
         ]
         start: Quaternion = (0.0, *pi)
-        right = [_sum([start, *(_times(rule.A[i, j], pushes[j]) for j in range(n))]) for i in range(n)]
-        found = [
-            rot.multiply(rot.conjugate(s), k)[1:] for s, k in zip(self.stages, self.solve(right), strict=True)
-        ]
+        right = [_sum([start, *(_times(rule.Ab[i, j], pushes[j]) for j in range(n))]) for i in range(n)]
+        k = _Elimination(rule.Ab, self.halves).solve(right)
+        found = [rot.multiply(rot.conjugate(s), k_i)[1:] for s, k_i in zip(self.stages, k, strict=True)]
         turned = [rot.multiply(p, rot.conjugate(s))[1:] for p, s in zip(pushes, self.stages, strict=True)]
         whole = pi
         for b, kick in zip(rule.b, turned, strict=True):
             whole = vec.add(whole, vec.scale(b, kick))
         return found, rot.turned(rot.conjugate(_unit(self.ends[1])), whole)
+
+
+class _Elimination:
+    """Solver of x_i - sum_j a_ij x_j q_j = right_i for quaternions x, among which it eliminates."""
+
+    def __init__(self, a: np.ndarray, q: list[Quaternion]):
+        n = len(q)
+        N = [[_sum([ONE] * (i == j) + [_times(-a[i, j], q[j])]) for j in range(n)] for i in range(n)]
+        self.inverses: list[Quaternion] = []
+        self.factors: dict[tuple[int, int], Quaternion] = {}
+        self.rows = N
+        for k in range(n):
+            square = sum(e * e for e in N[k][k])
+            self.inverses.append(_times(1 / square, rot.conjugate(N[k][k])))
+            for i in range(k + 1, n):
+                X = self.factors[i, k] = rot.multiply(self.inverses[k], N[i][k])
+                for j in range(k + 1, n):
+                    N[i][j] = _sum([N[i][j], _times(-1.0, rot.multiply(N[k][j], X))])
+
+    def solve(self, right: list[Quaternion]) -> list[Quaternion]:
+        x, n = list(right), len(right)
+        for (i, k), X in self.factors.items():
+            x[i] = _sum([x[i], _times(-1.0, rot.multiply(x[k], X))])
+        for k in reversed(range(n)):
+            known = [_times(-1.0, rot.multiply(x[j], self.rows[k][j])) for j in range(k + 1, n)]
+            x[k] = rot.multiply(_sum([x[k], *known]), self.inverses[k])
+        return x
 
 
 def _unit(q: Quaternion) -> Quaternion:

@@ -35,7 +35,7 @@ class GaussStep:
 
     def __init__(self, f: GroupVI):
         self.f, self.space, self.group = f, f.space, f.group
-        self.rule = quadrature("gauss", f.stages)
+        self.rule = quadrature(f.points, f.stages)
         self.curves = Curves(self.rule)
 
     @cached_property
@@ -81,7 +81,7 @@ class GaussStep:
         found = [self.group.terms(places[:, i], V[:, i], u, t + c * dt, theta) for i, c in enumerate(rule.c)]
         own = ca.horzcat(*(L_v for L_v, *_ in found))
         force = ca.horzcat(*(L_q + F for _, L_q, F, *_ in found))
-        there = [ca.repmat(p[:nr], 1, s) + dt * force[:nr, :] @ ca.DM(rule.A).T]
+        there = [ca.repmat(p[:nr], 1, s) + dt * force[:nr, :] @ ca.DM(rule.Ab).T]
         ends = [p[:nr] + dt * force[:nr, :] @ ca.DM(rule.b)]
         for i in range(nr, nd, 3):
             mine = slice(i, i + 3)

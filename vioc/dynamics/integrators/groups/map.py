@@ -26,6 +26,7 @@ from vioc.dynamics.integrators.groups.step import GroupStep
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.integrators.mechanical import generated, rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.integrators.quadrature import POINTS
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
@@ -83,6 +84,7 @@ class GroupVI(GroupQuantities):
         dt: float,
         *,
         stages: int = 1,
+        points: str = "gauss",
         tolerance: float | None = None,
         backend: str = "virtual",
     ):
@@ -90,7 +92,11 @@ class GroupVI(GroupQuantities):
             raise TypeError(f"expected a System, got {type(system).__name__}")
         if stages not in range(1, MOST + 1):
             raise ModelError(f"stages: expected 1 to {MOST}, got {stages!r}")
-        self.stages = int(stages)
+        if points not in POINTS or (points == "lobatto" and stages == 1):
+            raise ModelError(
+                f"points: expected one of {', '.join(POINTS)} (of 2 stages or more), got {points!r}"
+            )
+        self.stages, self.points = int(stages), points
         self.system, self.rotations = system, charts(system)
         self._check_system()
         self.dt = dt
@@ -154,15 +160,25 @@ class GroupVI(GroupQuantities):
         )
 
     def __reduce__(self):
-        options = {"stages": self.stages, "tolerance": self.tolerance, "backend": self.backend.name}
+        options = {
+            "stages": self.stages,
+            "points": self.points,
+            "tolerance": self.tolerance,
+            "backend": self.backend.name,
+        }
         return rebuilt, (type(self), self.system, self.dt, options, self.parameters)
 
     def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "model": repr(self.system), "stages": self.stages}
+        return {
+            **super().identity(),
+            "model": repr(self.system),
+            "stages": self.stages,
+            "points": self.points,
+        }
 
     @property
     def order(self) -> int:
-        return 2 * self.stages
+        return 2 * self.stages - 2 * (self.points == "lobatto")
 
     def blueprint(self) -> dict[str, Any] | None:
         return generated(self)

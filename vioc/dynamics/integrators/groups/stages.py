@@ -161,7 +161,7 @@ class StageDerivatives:
         f, rule, n, s = self.f, self.rule, len(steps), self.rule.stages
         nr, nd, nq, nb, nu, ns = f.nr, f.nd, f.nq, self.space.nb, f.nu, self.ns
         V, h = V.reshape(n, s, nd), steps.h[:, None, None]
-        weights = np.concatenate([rule.A, rule.b[None]])  # (P, s)
+        weights, pushes = (np.concatenate([a, rule.b[None]]) for a in (rule.A, rule.Ab))  # (P, s)
         r0, s0, p0 = self.space.split(steps.x0)
         lengths = np.repeat(steps.h, nb)[:, None]
         rates = np.swapaxes(V[:, :, self._turns], 1, 2).reshape(n * nb, 3 * s)
@@ -184,13 +184,13 @@ class StageDerivatives:
         of_turns, of_momenta = (e.reshape(n, nb, s + 1, 3, -1) for e in self._slopes(*curves))
         found = [e.reshape(n, nb, -1, 3) for e in self._momenta(rates, torques, pi, lengths)]
         m = np.empty((n, s + 1, nd))
-        m[:, :, :nr] = p0[:, None, :nr] + h * (weights @ force[:, :, :nr])
+        m[:, :, :nr] = p0[:, None, :nr] + h * (pushes @ force[:, :, :nr])
         m[:, :, nr:] = np.swapaxes(np.concatenate(found, axis=2), 1, 2).reshape(n, s + 1, 3 * nb)
 
         k, turns = np.arange(nr), self._turns
         q_V, m_V, m_f = np.zeros((3, n, s + 1, nd, s, nd))
         q_s, m_s = np.zeros((2, n, s + 1, nd, ns))
-        q_V[:, :, k, :, k] = m_f[:, :, k, :, k] = h * weights
+        q_V[:, :, k, :, k], m_f[:, :, k, :, k] = h * weights, h * pushes
         q_s[:, :, k, k] = m_s[:, :, k, nd + k] = 1.0
         for b, mine in enumerate(turns):
             of_q, of_m = (np.split(e[:, b], [3, 6, 6 + 3 * s], axis=-1) for e in (of_turns, of_momenta))
