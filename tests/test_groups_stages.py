@@ -1,16 +1,17 @@
-"""`GroupVI` with several of Gauss's points a step: order 2 s without charts (docs/maths/groups.md)."""
+"""`GroupVI` of several stages: order 2 s and 2 s - 2 without charts, constraints (docs/maths/groups.md)."""
 
 import pickle
 
 import casadi as ca
 import numpy as np
 import pytest
+from scipy.linalg import null_space
 from scipy.spatial.transform import Rotation
-from test_groups import INERTIA, body, branched, pair, quadrotor, spatial_momentum
+from test_groups import INERTIA, body, branched, pair, pair_start, quadrotor, spatial_momentum
 
 import vioc
 from studies.free_bodies import random_tree
-from studies.free_bodies_exact import apart, quadrotor_flight, top_flight, torque_free
+from studies.free_bodies_exact import Flight, apart, quadrotor_flight, top_flight, torque_free
 from vioc.compile.compiler import find_compiler
 from vioc.control import dlqr, optimize, quadratic
 from vioc.dynamics.integrators.groups import GroupVI
@@ -86,10 +87,122 @@ def test_tumbling_quadrotor_with_forcing_against_newton_and_euler(s):
     assert errors[-1] > 1e-11
 
 
-@pytest.mark.parametrize("s", [2, 3])
-def test_keeps_the_protocol(s):
-    f = GroupVI(branched(), 0.01, stages=s)
+@pytest.mark.parametrize(("points", "s"), [("gauss", 2), ("gauss", 3), ("lobatto", 3)])
+def test_keeps_the_protocol(points, s):
+    f = GroupVI(branched(), 0.01, stages=s, points=points)
     check_map(f, moved(f, 0, 0.3), np.array([0.4]))
+
+
+@pytest.mark.parametrize("s", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+def test_constraints_keep_the_protocol(s):
+    f = GroupVI(pair(), 0.02, stages=s, points="lobatto")
+    check_map(f, f.rollout(pair_start(f), steps=10).x[-1], np.zeros(0))
+
+
+def pinned():
+    """An asymmetric body with a point of its pinned to the world, and its inertia about the pin."""
+    mass = vioc.Mass(1.0, (0.1, 0.2, 0.15))
+    body = vioc.free("b", "xyz", frame="bob", mass=mass)[vioc.tz(0.5, name="top")]
+    weight, pin = vioc.Gravity(0, 0, -9.81), vioc.coincident("top", "pivot")
+    return vioc.System(vioc.se3((0, 0, 0), name="pivot"), body, weight, *pin), np.array([0.35, 0.45, 0.15])
+
+
+@pytest.mark.parametrize("s", [2, 3, 4])
+def test_a_pinned_body_against_eulers_equations(s):
+    """Order 2 s - 2 of attitudes and rates by DOP853; the pin and its rate at every sample."""
+    system, inertia = pinned()
+    w0, still, errors = np.array([1.0, 0.5, 2.0]), np.zeros(3), []
+    truth = Flight(
+        1.0, inertia, lambda R, u: (still, np.cross([0, 0, -0.5], R.inv().apply([0, 0, -9.81]))), pinned=True
+    )
+    steps = {2: (0.01, 0.005, 0.0025), 3: (0.04, 0.02, 0.01), 4: (0.1, 0.05, 0.04)}[s]
+    for h in steps:
+        f = GroupVI(system, h, stages=s, points="lobatto")
+        moving = dict(zip(("b-wx", "b-wy", "b-wz"), w0, strict=True)) | {"b-x": -0.25, "b-y": 0.5}
+        x = f.initial_state({"b-z": -0.5}, moving)  # w x (0, 0, -1/2)
+        run = f.rollout(x, steps=round(1 / h))
+        end, v = run.x[-1], f.velocities(run.x)
+        y = truth.after(np.concatenate([still, x[3:7], still, w0]), 1.0)
+        errors.append(apart(np.concatenate([still, end[3:7], still, v[-1, 3:]]), y))
+        assert np.abs(np.stack([run[f"h.{name}"] for name in f.multiplier_names])).max() < 1e-12
+        for k in range(0, len(run.x), 5):  # momenta are M v of rates along the pin
+            p = np.array(f.group.terms(run.x[k, : f.nq], v[k], [], 0, f.theta)[0]).ravel()
+            assert np.abs(p - run.x[k, f.nq :]).max() < 1e-11
+    assert slope(steps, errors) == pytest.approx(2 * s - 2, abs=0.2), errors
+    assert errors[-1] > 1e-12
+
+
+def test_constraints_are_kept_and_take_no_momentum():
+    f = GroupVI(pair(), 0.05, stages=3, points="lobatto")
+    run = f.rollout(pair_start(f), steps=2000)
+    assert np.abs(run["h.rod"]).max() < 1e-12
+    p = run.x[:, f.nq :]
+    linear, moments = p[:, :3] + p[:, 3:6], 0.0
+    for i in range(2):
+        s, pi = run.x[:, 6 + 4 * i : 10 + 4 * i], p[:, 6 + 3 * i : 9 + 3 * i]
+        moments = moments + Rotation.from_quat(np.roll(s, -1, axis=1)).apply(pi)
+        moments = moments + np.cross(run.x[:, 3 * i : 3 * i + 3], p[:, 3 * i : 3 * i + 3])
+    for kept in (linear, moments):
+        assert np.abs(kept - kept[0]).max() < 1e-12 * (1 + np.abs(run.x).max())
+    assert np.ptp(run.energy) < 1e-5 * run.energy[0]
+    late, early = run["force.rod"][1000:2000], run["force.rod"][:1000]  # of the whole step at the start, too
+    assert np.abs(early[0] - early[1]) < 0.1 * np.abs(early[0])
+    assert np.abs(late).max() > 0.1
+
+
+def test_constrained_steps_by_every_means():
+    f = GroupVI(pair(), 0.1, stages=3, points="lobatto")
+    x = f.rollout(pair_start(f), steps=3).x[-1]
+    plain, (numbers, impulse) = f.rollout(x, steps=1), f.rescued(x, np.zeros(0), 0, 0.0, f.dt)
+    assert np.abs(f.difference(plain.x[1], numbers)).max() < 1e-11
+    assert plain.multipliers[0] == pytest.approx(impulse, abs=1e-11)
+    after, pushes, error = f._robust_kernel(f.carry(x, x[None][:0], f.dt), [], 0, f.dt, f.theta)
+    assert float(error) < f.tolerance
+    assert np.abs(f.difference(plain.x[1], np.array(after).ravel()[: f.nx])).max() < 1e-11
+    assert plain.multipliers[0] == pytest.approx(np.array(pushes).ravel(), abs=1e-11)
+
+
+def test_a_step_is_symplectic_along_constraints():
+    """The form of two variations of starts on the constraints, before and after."""
+    f = GroupVI(pair(), 0.1, stages=3, points="lobatto")
+    x = f.rollout(pair_start(f), steps=3).x[-1]
+    y, A, n = f.step(x), f.linearize(x).A, f.nd
+
+    def tangent(x):
+        """Variations that keep h and momenta of rates along it, through nearby consistent states."""
+        h, Dh = f._constraint_numbers(x[: f.nq], f.theta)
+        rows = []
+        for d in np.eye(2 * n):
+            e = 1e-6
+            sides = [f.retract(x, sign * e * d) for sign in (1, -1)]
+            values = []
+            for side in sides:
+                h, Dh = f._constraint_numbers(side[: f.nq], f.theta)
+                values.append(np.concatenate([h.ravel(), Dh @ across(side)]))
+            rows.append((values[0] - values[1]) / (2 * e))
+        return null_space(np.transpose(rows), rcond=1e-6)
+
+    def across(x):
+        """Rates of momenta by the mass matrix alone."""
+        columns = [f.group.terms(x[: f.nq], e, [], 0, f.theta)[0] for e in np.eye(n)]
+        M = np.array([np.array(c).ravel() for c in columns]).T
+        return np.linalg.solve(M, x[f.nq :])
+
+    T = tangent(x)
+    assert T.shape == (2 * n, 2 * n - 2)
+    gap = T.T @ (A.T @ form(f, y) @ A - form(f, x)) @ T
+    assert np.abs(gap).max() < 1e-8  # of the differences that find T
+    assert np.abs(T.T @ form(f, x) @ T).max() > 0.1
+
+
+def form(f, x):
+    """The symplectic form in left-trivialised errors: dpi ^ phi - pi . [phi, phi]."""
+    n = f.nd
+    J = np.kron([[0, 1], [-1, 0]], np.eye(n))
+    for i in range(f.nr, n, 3):
+        a, b, c = x[f.nq + i : f.nq + i + 3]
+        J[i : i + 3, i : i + 3] = -np.array([[0, -c, b], [c, 0, -a], [-b, a, 0]])
+    return J
 
 
 def test_parameters_are_differentiated():
@@ -136,24 +249,34 @@ def test_derivatives_on_the_manifold_against_differences():
     assert np.abs(np.hstack([H.xu.T, H.uu]) - mixed).max() < 1e-6 * np.abs(mixed).max()
 
 
-@pytest.mark.parametrize("s", [2, 3, 4])
-def test_symplectic_and_undone_by_a_step_back(s):
-    f = GroupVI(branched(damping=0.0), 0.03, stages=s)
-    x, n = moved(f, 1), f.nd
+@pytest.mark.parametrize(
+    ("points", "s", "order"),
+    [("gauss", s, 2 * s) for s in (2, 3, 4)] + [("lobatto", s, 2 * s - 2) for s in (2, 3, 4)],
+)
+def test_symplectic_and_undone_by_a_step_back(points, s, order):
+    f = GroupVI(branched(damping=0.0), 0.03, stages=s, points=points)
+    assert f.order == order
+    x = moved(f, 1)
     A = f.linearize(x, np.zeros(f.nu)).A
-
-    def form(x):  # of left-trivialised errors: dpi ^ phi - pi . [phi, phi]
-        J = np.kron([[0, 1], [-1, 0]], np.eye(n))
-        for i in range(f.nr, n, 3):
-            a, b, c = x[f.nq + i : f.nq + i + 3]
-            J[i : i + 3, i : i + 3] = -np.array([[0, -c, b], [c, 0, -a], [-b, a, 0]])
-        return J
-
-    assert np.abs(A.T @ form(f.step(x)) @ A - form(x)).max() < 1e-12
+    assert np.abs(A.T @ form(f, f.step(x)) @ A - form(f, x)).max() < 1e-12
     back = np.repeat([1.0, -1.0], [f.nq, f.nd])
     U = np.full((10, 1), 0.4)
     end = f.rollout(f.rollout(x, U).x[-1] * back, U).x[-1] * back
     assert np.abs(f.difference(x, end)).max() < 1e-10
+
+
+@pytest.mark.parametrize("s", [3, 4])
+def test_lobattos_points_have_their_order(s):
+    """A tree that tumbles with a motor and a damper, beside Gauss's of a higher order."""
+    ends, steps = [], (0.02, 0.01, 0.005)
+    start, U = {"trunk-wx": 2.0, "trunk-wy": 0.3, "wrist-wz": 1.0}, np.array([[0.2]])
+    f = GroupVI(branched(), 0.01, stages=5)
+    truth = f.rollout(f.initial_state(v=start), np.repeat(U, 20, axis=0)).x[-1]
+    for h in steps:
+        f = GroupVI(branched(), h, stages=s, points="lobatto")
+        end = f.rollout(f.initial_state(v=start), np.repeat(U, round(0.2 / h), axis=0)).x[-1]
+        ends.append(np.linalg.norm(f.difference(truth, end)))
+    assert slope(steps, ends) == pytest.approx(2 * s - 2, abs=0.2), ends
 
 
 def test_one_point_is_cayleys_map():
@@ -228,6 +351,10 @@ def test_compiled_code_does_the_same():
     assert np.abs(gaps).max() < 1e-10
     for a, b in zip(f.linearize(x, U[0]), g.linearize(x, U[0]), strict=True):
         assert np.abs(a - b).max() < 1e-10
+    f, g = (GroupVI(pair(), 0.05, stages=3, points="lobatto", backend=b) for b in ("virtual", "compiled"))
+    ours, theirs = (h.rollout(pair_start(h), steps=20) for h in (f, g))
+    assert np.abs(f.difference(ours.x, theirs.x)).max() < 1e-10
+    assert np.abs(ours.multipliers - theirs.multipliers).max() < 1e-10
 
 
 def test_regulator_and_optimizer_run_unchanged():
@@ -255,6 +382,9 @@ def test_stages_are_in_what_the_map_says_of_itself():
     assert f.identity() != g.identity()
     assert f.blueprint() != g.blueprint()
     assert (f.order, g.order) == (2, 4)
+    other = GroupVI(body(), 0.1, stages=2, points="lobatto")
+    assert other.identity() != g.identity()
+    assert other.blueprint() != g.blueprint()
     again = pickle.loads(pickle.dumps(g))
     assert again.stages == 2
     x = g.initial_state(v={"b-wx": 1.0, "b-wy": 2.0})
@@ -265,7 +395,10 @@ def test_refusals():
     for wrong in (0, 9, 1.5):
         with pytest.raises(ModelError, match="stages: expected 1 to 8"):
             GroupVI(body(), 0.1, stages=wrong)
-    with pytest.raises(ModelError, match="rod.*Composition"):
+    with pytest.raises(ModelError, match="rod.*lobatto"):
         GroupVI(pair(), 0.1, stages=2)
+    for wrong in ({"points": "radau", "stages": 2}, {"points": "lobatto"}):
+        with pytest.raises(ModelError, match="points: expected one of gauss, lobatto"):
+            GroupVI(body(), 0.1, **wrong)
     with pytest.raises(ModelError, match="cannot be composed"):
         vioc.Composition(GroupVI(body(), 0.1, stages=2), 4)

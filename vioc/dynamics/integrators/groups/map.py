@@ -1,7 +1,9 @@
-"""`GroupVI`: the midpoint variational integrator on SO(3)^n x R^m, without charts (docs/maths/groups.md).
+"""`GroupVI`: variational integrators on SO(3)^n x R^m, without charts (docs/maths/groups.md).
 
     L_d(q_k, q_k+1) = dt L(R_k exp(xi/2), xi/dt, ...),  xi = log(R_k' R_k+1)                          (1)
     p_k + D1 L_d + F- - Dh' lambda = 0,   h(q_k+1) = 0,   p_k+1 = D2 L_d + F+                       (3)-(5)
+
+and, of several stages, L sampled along polynomials of quaternions, (7)-(11).
 
 Attitudes are unit quaternions of the state, their momenta and errors are in the body's axes.
 """
@@ -19,7 +21,7 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart, charts
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.groups.gauss import GaussStep
+from vioc.dynamics.integrators.groups.galerkin import GalerkinStep
 from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
 from vioc.dynamics.integrators.groups.space import Space
 from vioc.dynamics.integrators.groups.step import GroupStep
@@ -40,7 +42,7 @@ MOST = 8  # stages
 
 
 class GroupVI(GroupQuantities):
-    """The midpoint variational integrator with attitudes as unit quaternions.
+    """A variational integrator with attitudes as unit quaternions: the midpoint rule, or one of higher order.
 
     Three rotations in a row (`vioc.shapes.free`, `spherical`, or three frames that `charts` finds) are one
     element of SO(3); everything else is as in `MidpointVI`. No attitude is singular.
@@ -52,8 +54,10 @@ class GroupVI(GroupQuantities):
     dt : float
         Time step, s, > 0. A body turns by less than half a turn in a step.
     stages : int
-        s, 1 to 8. One: the midpoint rule. More: s of Gauss's points on polynomials of quaternions, order 2 s,
-        without constraints; no derivatives by a step's length.
+        s, 1 to 8. One: the midpoint rule. More: s points on polynomials of quaternions.
+    points : {"gauss", "lobatto"}
+        Of several stages: order 2 s without constraints; or order 2 s - 2 with or without them. Such steps
+        have no derivatives by their length.
     tolerance : float
         Largest accepted last correction of a step, relative to 1 + the step; by default 1e-10, of several
         stages 1e-12.
@@ -93,9 +97,8 @@ class GroupVI(GroupQuantities):
         if stages not in range(1, MOST + 1):
             raise ModelError(f"stages: expected 1 to {MOST}, got {stages!r}")
         if points not in POINTS or (points == "lobatto" and stages == 1):
-            raise ModelError(
-                f"points: expected one of {', '.join(POINTS)} (of 2 stages or more), got {points!r}"
-            )
+            known = ", ".join(POINTS)
+            raise ModelError(f"points: expected one of {known} (lobatto of 2 stages or more), got {points!r}")
         self.stages, self.points = int(stages), points
         self.system, self.rotations = system, charts(system)
         self._check_system()
@@ -135,10 +138,10 @@ class GroupVI(GroupQuantities):
                 raise ModelError(
                     f"{system.name}: {name} has no {what}, got {found[0]}; use MidpointVI or MaximalVI"
                 )
-        if system.constraint_names and self.stages > 1:
+        if system.constraint_names and self.stages > 1 and self.points == "gauss":
             raise ModelError(
                 f"{system.name}: points within a step do not keep {system.constraint_names[0]} at its ends; "
-                f"use Composition({name}(system, dt), 4) or 6"
+                f'use {name}(..., points="lobatto"), whose order is 2 s - 2'
             )
         inner = {v for chart in self.rotations for v in chart.variables}
         between = {system.nodes[n].frame.name for c in self.rotations for n in c.nodes[:2]} - {None}
@@ -160,21 +163,15 @@ class GroupVI(GroupQuantities):
         )
 
     def __reduce__(self):
-        options = {
-            "stages": self.stages,
-            "points": self.points,
-            "tolerance": self.tolerance,
-            "backend": self.backend.name,
-        }
+        options = {"tolerance": self.tolerance, "backend": self.backend.name, **self._rule}
         return rebuilt, (type(self), self.system, self.dt, options, self.parameters)
 
     def identity(self) -> dict[str, Any]:
-        return {
-            **super().identity(),
-            "model": repr(self.system),
-            "stages": self.stages,
-            "points": self.points,
-        }
+        return {**super().identity(), "model": repr(self.system), **self._rule}
+
+    @property
+    def _rule(self) -> dict[str, Any]:
+        return {"stages": self.stages, "points": self.points}
 
     @property
     def order(self) -> int:
@@ -214,8 +211,8 @@ class GroupVI(GroupQuantities):
     # -- steps ----------------------------------------------------------------------------------------
 
     @shared
-    def _stepping(self) -> GroupStep | GaussStep:
-        return GroupStep(self) if self.stages == 1 else GaussStep(self)
+    def _stepping(self) -> GroupStep | GalerkinStep:
+        return GroupStep(self) if self.stages == 1 else GalerkinStep(self)
 
     @shared
     def solved_step(self) -> ca.Function | None:
