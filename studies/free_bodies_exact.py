@@ -98,13 +98,13 @@ class Flight:
         return found.y[:, -1]
 
 
-def top_flight(weight: float, arm: float, across: float, along: float) -> Flight:
-    """Lagrange's top about its pivot: weight m g, N, of a centre of mass `arm` up its axis."""
+def hung_flight(weight: float, arm: float, inertia: np.ndarray) -> Flight:
+    """A body about a pivot, inertias about which are principal: weight, N, of a centre of mass `arm` up z."""
 
     def push(R: Rotation, u: Any) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(3), np.cross([0, 0, arm], R.inv().apply([0, 0, -weight]))
 
-    return Flight(1.0, np.array([across, across, along]), push, pinned=True)
+    return Flight(1.0, inertia, push, pinned=True)
 
 
 def quadrotor_flight(

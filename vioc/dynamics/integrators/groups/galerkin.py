@@ -17,10 +17,11 @@ from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.groups.curves import Curves
 from vioc.dynamics.integrators.groups.stages import StageDerivatives, StageEquations
-from vioc.dynamics.integrators.iteration import by_newton, repeated
+from vioc.dynamics.integrators.iteration import repeated
 from vioc.dynamics.integrators.newton import solve_step
 from vioc.dynamics.integrators.quadrature import quadrature, values
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import StepError
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.map import GroupVI
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 # The last correction over the root of their number: rates are found to rounding, since what is left of them
 # turns the momentum of a body whose frame is not at its centre of mass.
 CONVERGED = 3e-16
+# How far the polynomial of rates may be off velocities where a step starts and ends, relative, of one that
+# Newton's method had to solve: its equations have other roots, where rates go back and forth.
+NO_MOTION = 0.3
 
 
 class GalerkinStep:
@@ -140,15 +144,15 @@ class GalerkinStep:
         """There is none, as seeds are rates at all points."""
 
     def kernel(self, robust: bool = False) -> ca.Function | None:
-        """(carry, u, t, dt, parameters) -> (carry_next, multipliers, error); see `repeated`, `by_newton`.
+        """(carry, u, t, dt, parameters) -> (carry_next, multipliers, error); `rescued` is what tries harder.
 
         The carry is x, then rates and multipliers at the points of the step before, whose polynomials go on
         as this step's first guess.
         """
-        f, rule, nd, nm, s = self.f, self.rule, self.space.nd, self.f.nm, self.rule.stages
-        solved = (by_newton if robust else repeated)(self._iterate, CONVERGED * float(np.sqrt(s * nd)))
-        if solved is None:
+        if robust:
             return None
+        f, rule, nd, nm, s = self.f, self.rule, self.space.nd, self.f.nm, self.rule.stages
+        solved = repeated(self._iterate, CONVERGED * float(np.sqrt(s * nd)))
         carry, u = ca.MX.sym("carry", f.nx + self._unknowns), ca.MX.sym("u", f.nu)
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(f.parameters))
         x, V = carry[: f.nx], ca.reshape(carry[f.nx : f.nx + s * nd], nd, s) @ _ahead(rule.c).T
@@ -170,9 +174,23 @@ class GalerkinStep:
         return np.concatenate([x, *[v] * s, np.zeros((*x.shape[:-1], (s - 1) * f.nm))], axis=-1)
 
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """By Newton's method on all points, from no step: but not to a root that is no motion."""
         equations = StageEquations(self.derivatives, x, u, t, f.theta)
         found = solve_step(equations, k, t, dt, f.tolerance)
-        return equations.end(found.z, dt)
+        after, impulse = equations.end(found.z, dt)
+        rates = equations.rates(found.z, dt)
+        ends = values(self.rule.c, np.array([0.0, 1.0])) @ rates - f.velocities(np.stack([x, after]))
+        size = np.sqrt(f.mass_scale)
+        off = float(np.linalg.norm(ends * size, axis=1).max() / np.linalg.norm(rates * size, axis=1).max())
+        if not off <= NO_MOTION:
+            raise StepError(
+                f"step {k} (t = {t:.6g} s, dt = {dt:g} s) is too long for its motion: the rates along it are "
+                f"{100 * off:.0f} % off those of its ends; use a smaller dt",
+                k,
+                off,
+                "no convergence",
+            )
+        return after, impulse
 
 
 def _ahead(c: np.ndarray) -> ca.DM:

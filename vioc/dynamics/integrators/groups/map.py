@@ -21,6 +21,7 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart, charts
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.divisible import DivisibleMap
 from vioc.dynamics.integrators.groups.galerkin import GalerkinStep
 from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
 from vioc.dynamics.integrators.groups.space import Space
@@ -41,7 +42,7 @@ CLOSED = 1e-8  # how far from 0 the constraints of a start may be
 MOST = 8  # stages
 
 
-class GroupVI(GroupQuantities):
+class GroupVI(GroupQuantities, DivisibleMap):
     """A variational integrator with attitudes as unit quaternions: the midpoint rule, or one of higher order.
 
     Three rotations in a row (`vioc.shapes.free`, `spherical`, or three frames that `charts` finds) are one
@@ -254,7 +255,21 @@ class GroupVI(GroupQuantities):
 
     @property
     def _divisible(self) -> bool:
-        return False
+        return self.stages > 1
+
+    @shared
+    def mass_scale(self) -> np.ndarray:
+        """A typical diagonal of the mass matrix (nd,), for what is measured of rates of several units."""
+        return self.group.lagrangian.mass_scale[self.group.place]
+
+    def _moved(self, x0: np.ndarray, x1: np.ndarray) -> float:
+        return float(np.linalg.norm(self.difference(x0, x1)[: self.nd] * np.sqrt(self.mass_scale)))
+
+    def _doubts(
+        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
+    ) -> np.ndarray:
+        """None: a step of high order may turn far. What has no solution is taken in parts."""
+        return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         return self._stepping.rescued(self, x, u, k, t, dt)
@@ -270,10 +285,10 @@ class GroupVI(GroupQuantities):
 
     # -- derivatives ------------------------------------------------------------------------------------
 
-    def first(self, steps: Steps) -> Linearization:
+    def _linearize_steps(self, steps: Steps) -> Linearization:
         return self._stepping.derivatives.first(steps, self.theta)
 
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._stepping.derivatives.second(steps, self.theta, Z, zeta)
 
     # -- starts and quantities ----------------------------------------------------------------------------

@@ -340,6 +340,10 @@ class StageEquations(Equations):
         at, _ = self._at(z, dt)
         return np.concatenate([at.q[0], at.p[0]]), at.impulse[0]
 
+    def rates(self, z: np.ndarray, dt: float) -> np.ndarray:
+        """V (s, nd)."""
+        return self.of.split(z[None] / dt)[0][0]
+
     def failure(self, found: Solution, k: int, dt: float, where: str) -> StepError | None:
         if np.isfinite(found.error):
             return None
