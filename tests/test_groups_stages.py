@@ -239,7 +239,7 @@ def test_derivatives_of_steps_of_more_than_half_a_turn():
 def test_derivatives_on_the_manifold_against_differences():
     """A, B and the second order in errors, by central differences of the step and of A, B."""
     f = GroupVI(quadrotor(), 0.05, stages=3)
-    x, u, e = moved(f, 3), np.array([400.0, 500.0, 450.0, 300.0]), 1e-4
+    x, u, e = moved(f, 3), np.array([400.0, 500.0, 450.0, 300.0]), 1e-3
     lin, end = f.linearize(x, u), f.step(x, u)
 
     def along(g, d):
@@ -259,7 +259,7 @@ def test_derivatives_on_the_manifold_against_differences():
         return z @ np.transpose(J) @ f.linearize(x, u + 100 * d).matrix
 
     mixed = np.array([along(gradient, d) / 100 for d in np.eye(f.nu)])
-    assert np.abs(np.hstack([H.xu.T, H.uu]) - mixed).max() < 1e-6 * np.abs(mixed).max()
+    assert np.abs(np.hstack([H.xu.T, H.uu]) - mixed).max() < 1e-8  # differences of differences: eps / e^2
 
 
 @pytest.mark.parametrize(
@@ -267,14 +267,16 @@ def test_derivatives_on_the_manifold_against_differences():
     [("gauss", s, 2 * s) for s in (2, 3, 4)] + [("lobatto", s, 2 * s - 2) for s in (2, 3, 4)],
 )
 def test_symplectic_and_undone_by_a_step_back(points, s, order):
-    f = GroupVI(branched(damping=0.0), 0.03, stages=s, points=points)
+    f = GroupVI(branched(damping=0.0), 0.03 if order > 2 else 0.01, stages=s, points=points)
     assert f.order == order
     x = moved(f, 1)
     A = f.linearize(x, np.zeros(f.nu)).A
     assert np.abs(A.T @ form(f, f.step(x)) @ A - form(f, x)).max() < 1e-12
     back = np.repeat([1.0, -1.0], [f.nq, f.nd])
     U = np.full((10, 1), 0.4)
-    end = f.rollout(f.rollout(x, U).x[-1] * back, U).x[-1] * back
+    there = f.rollout(x, U)
+    assert not there.splits  # parts are taken by the state that they start from
+    end = f.rollout(there.x[-1] * back, U).x[-1] * back
     assert np.abs(f.difference(x, end)).max() < 1e-10
 
 
@@ -352,6 +354,7 @@ def test_steps_that_turn_too_far_for_the_iteration_are_solved_by_newtons_method(
     assert np.abs(A - np.transpose(by) / (2 * e)).max() < 1e-5 * np.abs(A).max()
 
 
+@pytest.mark.slow
 def test_a_step_without_solution_is_told_of():
     f = GroupVI(random_tree(0, 0), 1.0, stages=2)
     with pytest.raises(StepError, match="dt"):
