@@ -181,11 +181,11 @@ class GalerkinStep:
         rates = equations.rates(found.z, dt)
         ends = values(self.rule.c, np.array([0.0, 1.0])) @ rates - f.velocities(np.stack([x, after]))
         size = np.sqrt(f.mass_scale)
-        off = float(np.linalg.norm(ends * size, axis=1).max() / np.linalg.norm(rates * size, axis=1).max())
-        if not off <= NO_MOTION:
+        off, most = (float(np.linalg.norm(e * size, axis=1).max()) for e in (ends, rates))
+        if not off <= NO_MOTION * most:
             raise StepError(
                 f"step {k} (t = {t:.6g} s, dt = {dt:g} s) is too long for its motion: the rates along it are "
-                f"{100 * off:.0f} % off those of its ends; use a smaller dt",
+                f"{100 * off / most:.0f} % off those of its ends; use a smaller dt",
                 k,
                 off,
                 "no convergence",
