@@ -1,11 +1,13 @@
-"""Closed forms of `free_bodies`: the torque-free body and Lagrange's top."""
+"""Closed forms and textbook equations of free bodies: references that are not vioc's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from scipy.integrate import quad
+from scipy.integrate import quad, solve_ivp
+from scipy.spatial.transform import Rotation
 from scipy.special import ellipj, ellipk
 
 
@@ -48,3 +50,79 @@ def nutation(
 
     period = over(lambda z: 1.0)
     return period, over(lambda z: (vertical - spin * z) / (across * (1 - z * z))) / period
+
+
+class Flight:
+    """A body under forces in the textbook's equations, for scipy: no matrix, frame or symbol of vioc's.
+
+        m dv/dt = R F - m g e_z,     I dw/dt = I w x w + M,     ds/dt = s w / 2
+
+    States y = (place of the centre of mass, quaternion with the scalar first, its velocity, w in the body's
+    axes).
+
+    Parameters
+    ----------
+    mass : float
+    inertia : (3,)
+        Principal, about the centre of mass, or about a pivot that it turns about.
+    push : callable
+        (R, u) -> F and M (3,) each, in the body's axes.
+    g : float
+    pinned : bool
+        Whether it turns about the origin, which does not move.
+    """
+
+    def __init__(
+        self,
+        mass: float,
+        inertia: np.ndarray,
+        push: Callable[[Rotation, Any], tuple[np.ndarray, np.ndarray]],
+        g: float = 0.0,
+        pinned: bool = False,
+    ):
+        self.mass, self.inertia, self.push, self.g, self.pinned = mass, np.asarray(inertia), push, g, pinned
+
+    def rate(self, t: float, y: np.ndarray, u: Any) -> np.ndarray:
+        s, v, w = y[3:7], y[7:10], y[10:]
+        R = Rotation.from_quat(np.roll(s, -1))
+        force, moment = self.push(R, u)
+        turning = np.concatenate([[-s[1:] @ w], s[0] * w + np.cross(s[1:], w)]) / 2
+        lifted = R.apply(force) / self.mass - self.g * np.array([0, 0, 1])
+        moved = (0 * v, 0 * v) if self.pinned else (v, lifted)
+        spun = (np.cross(self.inertia * w, w) + moment) / self.inertia
+        return np.concatenate([moved[0], turning, moved[1], spun])
+
+    def after(self, y: np.ndarray, time: float, u: Any = None) -> np.ndarray:
+        """The state (13,) at the end."""
+        found = solve_ivp(self.rate, (0, time), y, args=(u,), rtol=1e-13, atol=1e-13, method="DOP853")
+        return found.y[:, -1]
+
+
+def hung_flight(weight: float, arm: float, inertia: np.ndarray) -> Flight:
+    """A body about a pivot, inertias about which are principal: weight, N, of a centre of mass `arm` up z."""
+
+    def push(R: Rotation, u: Any) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(3), np.cross([0, 0, arm], R.inv().apply([0, 0, -weight]))
+
+    return Flight(1.0, inertia, push, pinned=True)
+
+
+def quadrotor_flight(
+    mass: float, inertia: np.ndarray, hubs: np.ndarray, thrust: float, drag: float, g: float
+) -> Flight:
+    """Four propellers: thrust c u sqrt(u^2 + 1) along z at the hubs, and moments of drag that alternate."""
+
+    def push(R: Rotation, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        size = u * np.sqrt(u**2 + 1)
+        lift = thrust * size[:, None] * [0.0, 0.0, 1.0]
+        twist = drag * (-1.0) ** np.arange(len(u)) @ size
+        return lift.sum(axis=0), np.cross(hubs, lift).sum(axis=0) + [0, 0, twist]
+
+    return Flight(mass, inertia, push, g)
+
+
+def apart(y: np.ndarray, other: np.ndarray) -> float:
+    """How far two states of `Flight` are apart: the angle between attitudes, and the rest."""
+    turns = [Rotation.from_quat(np.roll(each[3:7], -1)) for each in (y, other)]
+    rest = np.abs(np.delete(y - other, range(3, 7))).max()
+    return float((turns[0].inv() * turns[1]).magnitude() + rest)

@@ -450,13 +450,11 @@ def test_least_time_of_seven_joints():
     """The duration alone as the cost: along singular arcs the Hessian is less than its least shift was, by
     which searches crawled for 300 iterations.
     """
-    f = MidpointVI(arm_reaching.arm(), 0.01)
+    f = vioc.MidpointVI(arm_reaching.arm(), 0.01)
     x0, names = f.initial_state(arm_reaching.START), f.system.variables
     to = dict(zip(names, x0[:7] + (0.5, -0.4, 0.3, 0.6, -0.3, 0.4, 0.2), strict=True))
     limits = {f"u.{name}": 15.0 for name in f.input_names}
     end = to | {f"v.{name}": 0.0 for name in names}
-    fast = optimize(
-        f, minimum_time(f), steps=40, x0=x0, final=end, bounds=limits, duration=(0.05, 4.0), method="shooting"
-    )
+    fast = optimize(f, dmoc.minimum_time(f), steps=40, x0=x0, final=end, bounds=limits, duration=(0.05, 4.0))
     assert np.mean(np.abs(fast.u) > 14.99) > 0.8  # all the torque there is
     assert fast.iterations < 250

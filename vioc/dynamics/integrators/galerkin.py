@@ -24,6 +24,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.divisible import DivisibleMap
 from vioc.dynamics.integrators.galerkin_core import source
 from vioc.dynamics.integrators.galerkin_derivatives import GalerkinDerivatives, GalerkinEquations
+from vioc.dynamics.integrators.iteration import GROUPS, STALLED, by_newton, repeated
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
 from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature, values
@@ -36,11 +37,8 @@ from vioc.maps.kernel import shared
 # By the default's, a bit above rounding, what is left of momenta, of one evaluation before, is no drift.
 CONVERGED = 2e-3
 ROUNDING = 2e-14
-STALLED = 1e-11  # below it a correction that is not smaller than the one before is rounding
-GROUPS = 5, 8  # iterations: so many, so often
 MOST = 8  # stages
 LOOKS_BACK = 2, 3, 4  # Gauss's stages; a polynomial through more of them goes out of hand for one point more
-NEWTON = 60  # unknowns at most of a Newton method in symbols
 
 
 class GalerkinVI(DivisibleMap, MechanicalMap):
@@ -226,7 +224,7 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
 
     @shared
     def _kernel(self) -> ca.Function:
-        return self._from(_repeated(self._iterate, self._converged))
+        return self._from(repeated(self._iterate, self._converged))
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:
         if feedback or robust or "step" in self._programs:
@@ -245,22 +243,10 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
     def _robust_kernel(self) -> ca.Function | None:
         """By Newton's method on all stages at once, for steps so fast that (GA 6) does not contract.
 
-        None where its matrix would take a compiler minutes: `rescued` does the same on numbers.
+        None where that is left to numbers, to `rescued`.
         """
-        if self.stages * self.nd > NEWTON:
-            return None
-        columns, *_ = args = self._iterate.sx_in()
-        then, *rest = self._iterate(*args)
-        residual = ca.Function("residual", args, [columns - then, *rest], OPTIONS)
-        options = {
-            "abstol": self._converged,
-            "abstolStep": self._converged,
-            "max_iter": 20,
-            "error_on_fail": False,
-        }
-        root = ca.rootfinder("newton", "fast_newton", residual, options)
-        given = [ca.MX.sym("a", a.numel()) for a in args]
-        return self._from(ca.Function("newton", given, root(*given)[1:]))
+        solved = by_newton(self._iterate, self._converged)
+        return None if solved is None else self._from(solved)
 
     def _from(self, solved: ca.Function) -> ca.Function:
         """(carry, u, t, dt, parameters) -> carry, impulse, error.
@@ -331,27 +317,3 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
 
     def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._derivatives.second(steps, self.theta, Z, zeta)
-
-
-def _repeated(iterate: ca.Function, tolerance: float) -> ca.Function:
-    """(y, ...) -> (result, error) of `iterate` (y, ...) -> (y, result, error), until that is rounding.
-
-    By calls that pass on what is done, in groups that are passed over together: a root finder of CasADi
-    factors a matrix of ones at every iteration.
-    """
-    args = [ca.MX.sym("a", iterate.numel_in(i)) for i in range(iterate.n_in())]
-    state = [args[0], ca.MX.sym("result", iterate.numel_out(1)), ca.MX.sym("error"), ca.MX.sym("before")]
-    y, result, error, before = state
-    context = args[1:]
-    keep = ca.Function("keep", [*state, *context], state)
-    found = ca.Function("once", [*state, *context], [*iterate(y, *context), error])
-    goes = ca.logic_and(error > tolerance, ca.logic_or(error < 0.9 * before, error > STALLED))
-    for count in GROUPS:  # what was found that many times, if at all
-        either = ca.Function.if_else("either", found, keep)
-        maybe = ca.Function("maybe", [*state, *context], either(goes, *state, *context))
-        now = state
-        for _ in range(count):
-            now = maybe(*now, *context)
-        found = ca.Function("group", [*state, *context], now)
-    start = ca.MX(result.numel(), 1), ca.MX(np.inf), ca.MX(np.inf)
-    return ca.Function("repeated", args, found(y, *start, *context)[1:3])

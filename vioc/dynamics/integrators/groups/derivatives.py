@@ -37,7 +37,9 @@ class GroupDerivatives:
         x1, t, dt = ca.SX.sym("x_next", f.nx), ca.SX.sym("t"), f.symbols.dt
         e, y = ca.SX.sym("e", f.ndx), ca.SX.sym("y", f.ndx + f.nm)
         start, end = f.retract_expression(x, e), f.retract_expression(x1, y[: f.ndx])
-        rows = f.residual(start, u, end, lam + part(y, f.ndx), t, dt, theta)
+        equations = f.residual
+        assert equations is not None  # of one stage
+        rows = equations(start, u, end, lam + part(y, f.ndx), t, dt, theta)
         nd, nb = f.space.nd, f.space.nb
         G = ca.vertcat(rows[:nd], rows[nd + nb :])  # the norms of quaternions are kept by `retract`
         return [x, x1, u, lam, t, dt, theta], ca.vertcat(e, u, theta), y, G

@@ -1,7 +1,9 @@
-"""`GroupVI`: the midpoint variational integrator on SO(3)^n x R^m, without charts (docs/maths/groups.md).
+"""`GroupVI`: variational integrators on SO(3)^n x R^m, without charts (docs/maths/groups.md).
 
     L_d(q_k, q_k+1) = dt L(R_k exp(xi/2), xi/dt, ...),  xi = log(R_k' R_k+1)                          (1)
     p_k + D1 L_d + F- - Dh' lambda = 0,   h(q_k+1) = 0,   p_k+1 = D2 L_d + F+                       (3)-(5)
+
+and, of several stages, L sampled along polynomials of quaternions, (7)-(11).
 
 Attitudes are unit quaternions of the state, their momenta and errors are in the body's axes.
 """
@@ -16,30 +18,32 @@ import numpy as np
 
 from vioc.compile.backend import Backend
 from vioc.dynamics.algebra import rotations as rot
-from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.charts import Chart, charts
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.groups.derivatives import GroupDerivatives
+from vioc.dynamics.integrators.divisible import DivisibleMap
+from vioc.dynamics.integrators.groups.galerkin import GalerkinStep
 from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
 from vioc.dynamics.integrators.groups.space import Space
 from vioc.dynamics.integrators.groups.step import GroupStep
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.integrators.mechanical import generated, rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.integrators.quadrature import POINTS
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
-from vioc.errors import ConstraintError, ModelError, StepError
+from vioc.errors import ConstraintError, ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 
 CLOSED = 1e-8  # how far from 0 the constraints of a start may be
+MOST = 8  # stages
 
 
-class GroupVI(GroupQuantities):
-    """The midpoint variational integrator with attitudes as unit quaternions.
+class GroupVI(GroupQuantities, DivisibleMap):
+    """A variational integrator with attitudes as unit quaternions: the midpoint rule, or one of higher order.
 
     Three rotations in a row (`vioc.shapes.free`, `spherical`, or three frames that `charts` finds) are one
     element of SO(3); everything else is as in `MidpointVI`. No attitude is singular.
@@ -50,15 +54,21 @@ class GroupVI(GroupQuantities):
         Without contacts and kinematic variables; its constraints are on positions (holonomic).
     dt : float
         Time step, s, > 0. A body turns by less than half a turn in a step.
+    stages : int
+        s, 1 to 8. One: the midpoint rule. More: s points on polynomials of quaternions.
+    points : {"gauss", "lobatto"}
+        Of several stages: order 2 s without constraints; or order 2 s - 2 with or without them. Such steps
+        have no derivatives by their length.
     tolerance : float
-        Largest accepted last Newton correction of a step, relative to 1 + the step.
+        Largest accepted last correction of a step, relative to 1 + the step; by default 1e-10, of several
+        stages 1e-12.
     backend : {"virtual", "compiled", "auto"}
 
     Raises
     ------
     ModelError
         If the system has no free rotation, has contacts, constraints on velocities or kinematic variables, or
-        a term acts on an angle of a rotation, which has no meaning here.
+        a term acts on an angle of a rotation, which has no meaning here; if `stages` is wrong.
 
     Notes
     -----
@@ -73,14 +83,29 @@ class GroupVI(GroupQuantities):
 
     symmetric: ClassVar[bool] = True  # type: ignore[misc]
 
-    def __init__(self, system: System, dt: float, *, tolerance: float = 1e-10, backend: str = "virtual"):
+    def __init__(
+        self,
+        system: System,
+        dt: float,
+        *,
+        stages: int = 1,
+        points: str = "gauss",
+        tolerance: float | None = None,
+        backend: str = "virtual",
+    ):
         if not isinstance(system, System):
             raise TypeError(f"expected a System, got {type(system).__name__}")
+        if stages not in range(1, MOST + 1):
+            raise ModelError(f"stages: expected 1 to {MOST}, got {stages!r}")
+        if points not in POINTS or (points == "lobatto" and stages == 1):
+            known = ", ".join(POINTS)
+            raise ModelError(f"points: expected one of {known} (lobatto of 2 stages or more), got {points!r}")
+        self.stages, self.points = int(stages), points
         self.system, self.rotations = system, charts(system)
         self._check_system()
         self.dt = dt
         self.dt = float(self.lengths(None, 1)[0])
-        self.tolerance = float(tolerance)
+        self.tolerance = (1e-10 if stages == 1 else 1e-12) if tolerance is None else float(tolerance)
         turned = [v for chart in self.rotations for v in chart.variables]
         self.others = tuple(v for v in system.dynamic if v not in turned)
         self.space = Space(len(self.others), len(self.rotations))
@@ -114,6 +139,11 @@ class GroupVI(GroupQuantities):
                 raise ModelError(
                     f"{system.name}: {name} has no {what}, got {found[0]}; use MidpointVI or MaximalVI"
                 )
+        if system.constraint_names and self.stages > 1 and self.points == "gauss":
+            raise ModelError(
+                f"{system.name}: points within a step do not keep {system.constraint_names[0]} at its ends; "
+                f'use {name}(..., points="lobatto"), whose order is 2 s - 2'
+            )
         inner = {v for chart in self.rotations for v in chart.variables}
         between = {system.nodes[n].frame.name for c in self.rotations for n in c.nodes[:2]} - {None}
         for one in system.components:
@@ -128,16 +158,25 @@ class GroupVI(GroupQuantities):
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({self.system.name}: nx = {self.nx}, ndx = {self.ndx}, nu = {self.nu}, "
-            f"{self.nm} constraints, {self.space.nb} free rotations, dt = {self.dt:g} s)"
+            f"{type(self).__name__}({self.system.name}: order {self.order}, nx = {self.nx}, "
+            f"ndx = {self.ndx}, nu = {self.nu}, {self.nm} constraints, {self.space.nb} free rotations, "
+            f"dt = {self.dt:g} s)"
         )
 
     def __reduce__(self):
-        options = {"tolerance": self.tolerance, "backend": self.backend.name}
+        options = {"tolerance": self.tolerance, "backend": self.backend.name, **self._rule}
         return rebuilt, (type(self), self.system, self.dt, options, self.parameters)
 
     def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "model": repr(self.system)}
+        return {**super().identity(), "model": repr(self.system), **self._rule}
+
+    @property
+    def _rule(self) -> dict[str, Any]:
+        return {"stages": self.stages, "points": self.points}
+
+    @property
+    def order(self) -> int:
+        return 2 * self.stages - 2 * (self.points == "lobatto")
 
     def blueprint(self) -> dict[str, Any] | None:
         return generated(self)
@@ -173,15 +212,15 @@ class GroupVI(GroupQuantities):
     # -- steps ----------------------------------------------------------------------------------------
 
     @shared
-    def _stepping(self) -> GroupStep:
-        return GroupStep(self)
+    def _stepping(self) -> GroupStep | GalerkinStep:
+        return GroupStep(self) if self.stages == 1 else GalerkinStep(self)
 
     @shared
-    def solved_step(self) -> ca.Function:
+    def solved_step(self) -> ca.Function | None:
         return self._stepping.solved()
 
     @shared
-    def robust_step(self) -> ca.Function:
+    def robust_step(self) -> ca.Function | None:
         return self._stepping.solved(robust=True)
 
     def seed(self, x: Any, move: Any) -> Any:
@@ -200,56 +239,40 @@ class GroupVI(GroupQuantities):
         return self._stepping.kernel()
 
     @shared
-    def _robust_kernel(self) -> ca.Function:
+    def _robust_kernel(self) -> ca.Function | None:
         return self._stepping.kernel(robust=True)
 
     @shared
-    def residual(self) -> ca.Function:
-        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,): (3), quaternions' norms, h, (5)."""
-        x, u, lam, theta, dt = self.symbols
-        x1, t = ca.SX.sym("x_next", self.nx), ca.SX.sym("t")
-        turns: list[Any] = []
-        norms: list[Any] = []
-        for a, b in zip(self.space.quaternions(x), self.space.quaternions(x1), strict=True):
-            sign = ca.if_else(sum(m * n for m, n in zip(a, b, strict=True)) < 0, -1.0, 1.0)
-            turns += rot.spin(a, tuple(sign * e for e in b))
-            norms.append(sum(e * e for e in b) - 1)
-        w = ca.vertcat(x1[: self.nr] - x[: self.nr], *turns)
-        step = self._stepping.middle(x, w, u, t, dt, theta)
-        h, push = ca.SX(0, 1), ca.SX.zeros(self.nd)
-        if self.nm:
-            h = self.group.constraint(x1[: self.nq], theta)[0]
-            push = self.group.constraint(x[: self.nq], theta)[1].T @ lam
-        _, p1 = self._stepping.end(x, w, part(x, self.nq) - push, step.impulse)
-        rows = ca.vertcat(step.balance - push, *norms, h, part(x1, self.nq) - p1)
-        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
+    def residual(self) -> ca.Function | None:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,): (3), quaternions' norms, h, (5).
+
+        None of several stages.
+        """
+        return self._stepping.residual()
 
     def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        states, rates = [x, *before[::-1]][:3], []
-        for earlier, later in zip(states[1:], states, strict=False):
-            rates.append(self.difference(earlier, later)[..., : self.nd] / np.asarray(dt)[..., None])
-        if not rates:
-            v = self.velocities(x)
-            rates.append(np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0))
-        return np.concatenate([x, *rates, *rates[-1:] * (2 - len(rates))], axis=-1)
+        return self._stepping.carry(self, x, before, dt)
 
     @property
     def _divisible(self) -> bool:
-        return False
+        return self.stages > 1
+
+    @shared
+    def mass_scale(self) -> np.ndarray:
+        """A typical diagonal of the mass matrix (nd,), for what is measured of rates of several units."""
+        return self.group.lagrangian.mass_scale[self.group.place]
+
+    def _moved(self, x0: np.ndarray, x1: np.ndarray) -> float:
+        return float(np.linalg.norm(self.difference(x0, x1)[: self.nd] * np.sqrt(self.mass_scale)))
+
+    def _doubts(
+        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
+    ) -> np.ndarray:
+        """None: a step of high order may turn far. What has no solution is taken in parts."""
+        return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        carry = self.carry(x, x[None][:0], dt)
-        after, impulses, error = self._robust_kernel(carry, u, t, dt, self.theta)
-        left = float(error)
-        if left <= self.tolerance:
-            return np.array(after).ravel()[: self.nx], np.array(impulses).ravel()
-        raise StepError(
-            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) did not converge: the last correction is {left:.2g}, "
-            f"at most {self.tolerance:g} expected; a body turns by less than half a turn in a step: less dt",
-            k,
-            left,
-            "no convergence",
-        )
+        return self._stepping.rescued(self, x, u, k, t, dt)
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         if not self.nm:
@@ -262,15 +285,11 @@ class GroupVI(GroupQuantities):
 
     # -- derivatives ------------------------------------------------------------------------------------
 
-    @shared
-    def _derivatives(self) -> GroupDerivatives:
-        return GroupDerivatives(self)
+    def _linearize_steps(self, steps: Steps) -> Linearization:
+        return self._stepping.derivatives.first(steps, self.theta)
 
-    def first(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta)
-
-    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
-        return self._derivatives.second(steps, self.theta, Z, zeta)
+    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+        return self._stepping.derivatives.second(steps, self.theta, Z, zeta)
 
     # -- starts and quantities ----------------------------------------------------------------------------
 

@@ -51,13 +51,13 @@ class Space:
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         (r0, s0, p0), (r1, s1, p1) = self.split(x0), self.split(x1)
         phi = rot.logarithm(rot.product(s0 * [1, -1, -1, -1], s1))
-        return np.concatenate([r1 - r0, phi.reshape(*phi.shape[:-2], -1), p1 - p0], axis=-1)
+        return np.concatenate([r1 - r0, phi.reshape(*phi.shape[:-2], 3 * self.nb), p1 - p0], axis=-1)
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         (r, s, p), dx = self.split(x), np.asarray(dx, float)
         phi = dx[..., self.nr : self.nd].reshape(*dx.shape[:-1], self.nb, 3)
         turned = rot.product(s, rot.exponential(phi))
-        turned = turned.reshape(*turned.shape[:-2], -1)
+        turned = turned.reshape(*turned.shape[:-2], 4 * self.nb)
         return np.concatenate([r + dx[..., : self.nr], turned, p + dx[..., self.nd :]], axis=-1)
 
     def difference_expression(self, x0: Any, x1: Any) -> Any:

@@ -10,13 +10,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import casadi as ca
+import numpy as np
 
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.chord import root
+from vioc.dynamics.integrators.groups.derivatives import GroupDerivatives
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import StepError
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.groups.map import GroupVI
@@ -92,6 +95,27 @@ class GroupStep:
         f = self.f
         sizes = ("x", f.nx), ("u", f.nu), ("t", 1), ("dt", 1), ("theta", len(f.parameters))
         return [ca.SX.sym(*each) for each in sizes]
+
+    def residual(self) -> ca.Function:
+        """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,): (3), quaternions' norms, h, (5)."""
+        f, space = self.f, self.space
+        x, u, lam, theta, dt = f.symbols
+        x1, t = ca.SX.sym("x_next", f.nx), ca.SX.sym("t")
+        turns: list[Any] = []
+        norms: list[Any] = []
+        for a, b in zip(space.quaternions(x), space.quaternions(x1), strict=True):
+            sign = ca.if_else(sum(m * n for m, n in zip(a, b, strict=True)) < 0, -1.0, 1.0)
+            turns += rot.spin(a, tuple(sign * e for e in b))
+            norms.append(sum(e * e for e in b) - 1)
+        w = ca.vertcat(x1[: space.nr] - x[: space.nr], *turns)
+        step = self.middle(x, w, u, t, dt, theta)
+        h, push = ca.SX(0, 1), ca.SX.zeros(space.nd)
+        if f.nm:
+            h = self.group.constraint(x1[: space.nq], theta)[0]
+            push = self.group.constraint(x[: space.nq], theta)[1].T @ lam
+        _, p1 = self.end(x, w, part(x, space.nq) - push, step.impulse)
+        rows = ca.vertcat(step.balance - push, *norms, h, part(x1, space.nq) - p1)
+        return ca.Function("residual", [x, u, x1, lam, t, dt, theta], [rows], OPTIONS)
 
     # -- their solution -----------------------------------------------------------------------------
 
@@ -204,6 +228,39 @@ class GroupStep:
         impulse = ca.Function("impulse", own, [self.middle(*own).impulse], OPTIONS)
         error = ca.norm_2(change[:nd]) / (1 + ca.norm_2(z[:nd]))
         return z[:nd], impulse(x, z[:nd], u, t, dt, theta), z[nd:], error
+
+    # -- of a map, whose parameters are its own ---------------------------------------------------------
+
+    @cached_property
+    def derivatives(self) -> GroupDerivatives:
+        return GroupDerivatives(self.f)
+
+    def carry(self, f: GroupVI, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
+        states, rates = [x, *before[::-1]][:3], []
+        for earlier, later in zip(states[1:], states, strict=False):
+            rates.append(f.difference(earlier, later)[..., : f.nd] / np.asarray(dt)[..., None])
+        if not rates:
+            v = f.velocities(x)
+            rates.append(np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0))
+        return np.concatenate([x, *rates, *rates[-1:] * (2 - len(rates))], axis=-1)
+
+    def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        carry = f.carry(x, x[None][:0], dt)
+        after, impulses, error = self._robust(carry, u, t, dt, f.theta)
+        left = float(error)
+        if left <= f.tolerance:
+            return np.array(after).ravel()[: f.nx], np.array(impulses).ravel()
+        raise StepError(
+            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) did not converge: the last correction is {left:.2g}, "
+            f"at most {f.tolerance:g} expected; a body turns by less than half a turn in a step: less dt",
+            k,
+            left,
+            "no convergence",
+        )
+
+    @cached_property
+    def _robust(self) -> ca.Function:
+        return self.kernel(robust=True)
 
 
 def _mx(symbol: ca.SX) -> ca.MX:

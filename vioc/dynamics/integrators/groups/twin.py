@@ -128,6 +128,39 @@ class Twin:
         return ca.Function("velocity", [q, p, theta], [self.ours(v)], OPTIONS)
 
     @cached_property
+    def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
+        """(q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y with some x
+        of M x + Dh' y = a, Dh x = b. By sweeps where the tree is long.
+        """
+        lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
+        nm = len(lag.constraint_names)
+        entries = ca.vertcat(*lag.saddle.entries())
+        raw = ca.Function("raw", [g.q_vector, g.parameters], [entries])
+        sizes = ("w", entries.numel()), ("a", self.space.nd), ("y", nm)
+        numbers, a, y = (ca.SX.sym(*each) for each in sizes)
+        saddle, given = lag.saddle.with_entries(ca.vertsplit(numbers)), self.theirs(ca.vertsplit(a))
+        x = vec.column(saddle.D.solve(given))
+        for i, column in enumerate(saddle.Y):
+            x += y[i] * vec.column(column)
+        pushes = saddle.solve(given, ca.vertsplit(y) if nm else [])[1]
+        return (
+            ca.Function("factors", [q, theta], [raw(*self.at(q, theta))], OPTIONS),
+            ca.Function("solve", [numbers, a, y], [self.ours(ca.vertsplit(x))], OPTIONS),
+            ca.Function("pushes", [numbers, a, y], [vec.column(pushes)], OPTIONS),
+        )
+
+    @cached_property
+    def settled(self) -> ca.Function:
+        """(q, p, parameters) -> p of velocities along the constraints, and the impulses that make it so."""
+        lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
+        p, own = ca.SX.sym("p", self.space.nd), ca.SX.sym("p", self.space.nd)
+        raw = ca.Function("raw", [g.q_vector, own, g.parameters], [lag.velocity(own)[1]])
+        angles, values = self.at(q, theta)
+        impulse = raw(angles, vec.column(self.theirs(ca.vertsplit(p))), values)
+        along = p - self.constraint(q, theta)[1].T @ impulse
+        return ca.Function("settled", [q, p, theta], [along, impulse], OPTIONS)
+
+    @cached_property
     def places(self) -> ca.Function:
         """(q, parameters) -> positions (3, nodes) and rotations (3, 3 nodes) of the system's nodes."""
         g, (q, *_, theta) = self.lagrangian.graph, self._symbols

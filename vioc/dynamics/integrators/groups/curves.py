@@ -1,0 +1,181 @@
+"""Attitudes along polynomials of quaternions, and momenta at the points of a step (docs/maths/groups.md).
+
+Of one rotation, seen from where a step starts: from 1 at the rates w_i and torques t_i of the points,
+
+    s_i = 1 + h sum_j a_ij s_j w_j / 2,    k_i = pi + h sum_j ab_ij (k_j w_j / 2 + s_j t_j / |s_j|^2),     (8)
+    vec(s_i' k_i) the momentum at a point,     R pi_k+1 = pi + h sum_j b_j R_j t_j.                      (10)
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.rotations import Quaternion
+from vioc.dynamics.algebra.vectors import Vector
+from vioc.dynamics.integrators.quadrature import Quadrature
+from vioc.dynamics.lagrangian import OPTIONS
+
+ONE = (1.0, 0.0, 0.0, 0.0)
+
+
+class Curves:
+    """Functions of one rotation, the same for every mechanism; columns are points.
+
+    Parameters
+    ----------
+    rule : Quadrature
+    """
+
+    def __init__(self, rule: Quadrature):
+        self.rule = rule
+
+    @cached_property
+    def path(self) -> ca.Function:
+        """(rates (3, s), dt) -> unit quaternions at the points (4, s) and at the end (4,)."""
+        w, dt = ca.SX.sym("w", 3, self.rule.stages), ca.SX.sym("dt")
+        stages, end = Path(self.rule, w, dt).ends
+        outputs = [ca.horzcat(*(vec.column(_unit(s)) for s in stages)), vec.column(_unit(end))]
+        return ca.Function("path", [w, dt], outputs, OPTIONS)
+
+    @cached_property
+    def momenta(self) -> ca.Function:
+        """(rates (3, s), torques (3, s), pi (3,), dt) -> momenta at the points (3, s) and at the end (3,)."""
+        s = self.rule.stages
+        w, torques, pi, dt = (
+            ca.SX.sym("w", 3, s),
+            ca.SX.sym("torque", 3, s),
+            ca.SX.sym("pi", 3),
+            ca.SX.sym("dt"),
+        )
+        found, end = Path(self.rule, w, dt).momenta(_vector(pi), _columns(torques))
+        outputs = [ca.horzcat(*map(vec.column, found)), vec.column(end)]
+        return ca.Function("momenta", [w, torques, pi, dt], outputs, OPTIONS)
+
+    @cached_property
+    def errors(self) -> ca.Function:
+        """(y, dt, attitudes (4 s + 4,)) -> turns at the points and at the end (3, s + 1), momenta there.
+
+        y = (turn at the start, pi, rates, torques), (6 + 6 s,); turns are from the attitudes that are given,
+        exact to second order, as derivatives at zero need them.
+        """
+        s = self.rule.stages
+        y, dt, given = ca.SX.sym("y", 6 + 6 * s), ca.SX.sym("dt"), ca.SX.sym("given", 4 * s + 4)
+        phi, pi, rates, torques = ca.vertsplit(y, [0, 3, 6, 6 + 3 * s, 6 + 6 * s])
+        rates, torques = ca.reshape(rates, 3, s), ca.reshape(torques, 3, s)
+        stages, end = self.path(rates, dt)
+        momenta, arrival = self.momenta(rates, torques, pi, dt)
+        a = _vector(phi)
+        start = (1 - vec.dot(a, a) / 8, *vec.scale(0.5, a))
+        turns = []
+        for was, now in zip(
+            _columns(ca.reshape(given, 4, s + 1)), [*_columns(stages), _vector(end)], strict=True
+        ):
+            c, *v = rot.multiply(rot.conjugate(was), rot.multiply(start, now))
+            turns.append(vec.column(vec.scale(2 / c, v)))  # type: ignore[arg-type]
+        outputs = [ca.horzcat(*turns), ca.horzcat(momenta, arrival)]
+        return ca.Function("errors", [y, dt, given], outputs, OPTIONS)
+
+    @cached_property
+    def slopes(self) -> ca.Function:
+        """(y, dt, attitudes) -> derivatives by y of turns and of momenta (3 s + 3, 6 + 6 s) each."""
+        y, dt, given = self.errors.sx_in()
+        outputs = [ca.densify(ca.jacobian(ca.vec(o), y)) for o in self.errors(y, dt, given)]
+        return ca.Function("slopes", [y, dt, given], outputs, OPTIONS)
+
+    @cached_property
+    def curvature(self) -> ca.Function:
+        """(y, dt, attitudes, weights (6 s + 6,)) -> Hessian by y of weighted turns, then momenta."""
+        y, dt, given = self.errors.sx_in()
+        turns, momenta = self.errors(y, dt, given)
+        weights = ca.SX.sym("weights", 2 * turns.numel())
+        H = ca.hessian(ca.dot(weights, ca.vertcat(ca.vec(turns), ca.vec(momenta))), y)[0]
+        return ca.Function("curvature", [y, dt, given, weights], [ca.densify(H)], OPTIONS)
+
+
+class Path:
+    """A rotation's curve at rates w (3, s)."""
+
+    def __init__(self, rule: Quadrature, w: ca.SX, dt: Any):
+        self.rule, self.dt = rule, dt
+        self.halves: list[Quaternion] = [(0.0, *vec.scale(dt / 2, rate)) for rate in _columns(w)]
+        self.stages = _Elimination(rule.A, self.halves).solve([ONE] * rule.stages)
+
+    @property
+    def ends(self) -> tuple[list[Quaternion], Quaternion]:
+        moves = (
+            _times(b, rot.multiply(s, half))
+            for b, s, half in zip(self.rule.b, self.stages, self.halves, strict=True)
+        )
+        return self.stages, _sum([ONE, *moves])
+
+    def momenta(self, pi: Vector, torques: list[Vector]) -> tuple[list[Vector], Vector]:
+        rule, dt, n = self.rule, self.dt, len(torques)
+        pushes = [
+            _times(dt / sum(e * e for e in s), rot.multiply(s, (0.0, *torque)))
+            for s, torque in zip(self.stages, torques, strict=True)
+        ]
+        start: Quaternion = (0.0, *pi)
+        right = [_sum([start, *(_times(rule.Ab[i, j], pushes[j]) for j in range(n))]) for i in range(n)]
+        k = _Elimination(rule.Ab, self.halves).solve(right)
+        found = [rot.multiply(rot.conjugate(s), k_i)[1:] for s, k_i in zip(self.stages, k, strict=True)]
+        turned = [rot.multiply(p, rot.conjugate(s))[1:] for p, s in zip(pushes, self.stages, strict=True)]
+        whole = pi
+        for b, kick in zip(rule.b, turned, strict=True):
+            whole = vec.add(whole, vec.scale(b, kick))
+        return found, rot.turned(rot.conjugate(_unit(self.ends[1])), whole)
+
+
+class _Elimination:
+    """Solver of x_i - sum_j a_ij x_j q_j = right_i for quaternions x, among which it eliminates."""
+
+    def __init__(self, a: np.ndarray, q: list[Quaternion]):
+        n = len(q)
+        N = [[_sum([ONE] * (i == j) + [_times(-a[i, j], q[j])]) for j in range(n)] for i in range(n)]
+        self.inverses: list[Quaternion] = []
+        self.factors: dict[tuple[int, int], Quaternion] = {}
+        self.rows = N
+        for k in range(n):
+            square = sum(e * e for e in N[k][k])
+            self.inverses.append(_times(1 / square, rot.conjugate(N[k][k])))
+            for i in range(k + 1, n):
+                X = self.factors[i, k] = rot.multiply(self.inverses[k], N[i][k])
+                for j in range(k + 1, n):
+                    N[i][j] = _sum([N[i][j], _times(-1.0, rot.multiply(N[k][j], X))])
+
+    def solve(self, right: list[Quaternion]) -> list[Quaternion]:
+        x, n = list(right), len(right)
+        for (i, k), X in self.factors.items():
+            x[i] = _sum([x[i], _times(-1.0, rot.multiply(x[k], X))])
+        for k in reversed(range(n)):
+            known = [_times(-1.0, rot.multiply(x[j], self.rows[k][j])) for j in range(k + 1, n)]
+            x[k] = rot.multiply(_sum([x[k], *known]), self.inverses[k])
+        return x
+
+
+def _unit(q: Quaternion) -> Quaternion:
+    return _times(1 / ca.sqrt(sum(e * e for e in q)), q)
+
+
+def _times(a: Any, q: Quaternion) -> Quaternion:
+    return tuple(vec.times(a, e) for e in q)
+
+
+def _sum(terms: list[Quaternion]) -> Quaternion:
+    total = terms[0]
+    for term in terms[1:]:
+        total = tuple(map(vec.plus, total, term))
+    return total
+
+
+def _vector(column: ca.SX) -> Any:
+    return tuple(ca.vertsplit(column))
+
+
+def _columns(matrix: ca.SX) -> list[Any]:
+    return [_vector(column) for column in ca.horzsplit(matrix)]

@@ -1,0 +1,198 @@
+"""Steps of higher order on the group, by points of a step (docs/maths/groups.md, (7)-(11)).
+
+Unknown are the rates V_i at the points, which make L_v there the momenta that the curve and the forces along
+it lead to. Mass matrices stand for the derivatives, as in `GalerkinVI`, whose constraints these are too.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import rotations as rot
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.groups.curves import Curves
+from vioc.dynamics.integrators.groups.stages import StageDerivatives, StageEquations
+from vioc.dynamics.integrators.iteration import repeated
+from vioc.dynamics.integrators.newton import solve_step
+from vioc.dynamics.integrators.quadrature import quadrature, values
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import StepError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.groups.map import GroupVI
+
+# The last correction over the root of their number: rates are found to rounding, since what is left of them
+# turns the momentum of a body whose frame is not at its centre of mass.
+CONVERGED = 3e-16
+# How far the polynomial of rates may be off velocities where a step starts and ends, relative, of one that
+# Newton's method had to solve: its equations have other roots, where rates go back and forth.
+NO_MOTION = 0.3
+
+
+class GalerkinStep:
+    """Steps of a `GroupVI` of several stages."""
+
+    def __init__(self, f: GroupVI):
+        self.f, self.space, self.group = f, f.space, f.group
+        self.rule = quadrature(f.points, f.stages)
+        self.curves = Curves(self.rule)
+
+    @cached_property
+    def derivatives(self) -> StageDerivatives:
+        return StageDerivatives(self.f, self.curves)
+
+    @cached_property
+    def _places(self) -> ca.Function:
+        """(x, V (nd, s), dt) -> configurations at the points (nq, s) and at the end (nq,)."""
+        space, rule, s = self.space, self.rule, self.rule.stages
+        x, dt, V = ca.SX.sym("x", self.f.nx), ca.SX.sym("dt"), ca.SX.sym("V", space.nd, s)
+        r, rates = x[: space.nr], V[: space.nr, :]
+        places, end = [ca.repmat(r, 1, s) + dt * rates @ ca.DM(rule.A).T], [r + dt * rates @ ca.DM(rule.b)]
+        for i, start in zip(range(space.nr, space.nd, 3), space.quaternions(x), strict=True):
+            stages, last = self.curves.path(V[i : i + 3, :], dt)
+            turned = (rot.multiply(start, tuple(ca.vertsplit(c))) for c in ca.horzsplit(stages))
+            places.append(ca.horzcat(*map(vec.column, turned)))
+            end += rot.advanced(start, tuple(ca.vertsplit(last)))
+        return ca.Function("places", [x, V, dt], [ca.vertcat(*places), ca.vertcat(*end)], OPTIONS)
+
+    @cached_property
+    def _factors(self) -> ca.Function:
+        """(x, V (nd, s), dt, parameters) -> factors of the mass matrix at the points, one below the other.
+
+        With constraints they are those in the middle, once.
+        """
+        x, V, dt = self._places.sx_in()
+        theta = ca.SX.sym("theta", len(self.f.parameters))
+        places = ca.horzsplit(self._places(x, V, dt)[0])
+        if self.f.nm:  # where half a step leads at the mean rates of the first half
+            s, rule = self.rule.stages, self.rule
+            first = 2 * V @ (ca.DM(rule.values(np.array([0.5]))) @ ca.DM(rule.A)).T
+            places = [self._places(x, ca.repmat(first, 1, s), dt / 2)[1]]
+        found = [self.group.masses[0](q, theta) for q in places]
+        return ca.Function("factors", [x, V, dt, theta], [ca.vertcat(*found)], OPTIONS)
+
+    @property
+    def _unknowns(self) -> int:
+        """Of a step: the rates, and the multipliers of all points but the last."""
+        return self.rule.stages * self.space.nd + (self.rule.stages - 1) * self.f.nm
+
+    @cached_property
+    def _iterate(self) -> ca.Function:
+        """(z, x, u, t, dt, parameters, factors) -> z, (x_next, z), last correction of increments.
+
+        z are V_1 to V_s and lambda_1 to lambda_s-1; x_next is that of the z given, so that what it keeps does
+        not depend on how well they are solved for, and has the impulses of these multipliers alone.
+        """
+        f, space, rule, s = self.f, self.space, self.rule, self.rule.stages
+        nr, nd, nq, nm = space.nr, space.nd, space.nq, f.nm
+        z, x, u = ca.SX.sym("z", self._unknowns), ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu)
+        t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
+        factors = ca.SX.sym("factors", self._factors.numel_out(0))
+        V, p = ca.reshape(z[: s * nd], nd, s), part(x, nq, nq + nd)
+        lam = ca.reshape(z[s * nd :], nm, s - 1)
+        places, q_next = self._places(x, V, dt)
+        found = [self.group.terms(places[:, i], V[:, i], u, t + c * dt, theta) for i, c in enumerate(rule.c)]
+        own = ca.horzcat(*(L_v for L_v, *_ in found))
+        force = ca.horzcat(*(L_q + F for _, L_q, F, *_ in found))
+        h = ca.SX(nm, s)
+        if nm:
+            closed = [self.group.constraint(places[:, i], theta) for i in range(s)]
+            h = ca.horzcat(*(each for each, _ in closed))
+            pushed = [Dh.T @ lam[:, i] for i, (_, Dh) in enumerate(closed[:-1])]
+            force -= ca.horzcat(*pushed, ca.SX.zeros(nd))
+        there = [ca.repmat(p[:nr], 1, s) + dt * force[:nr, :] @ ca.DM(rule.Ab).T]
+        ends = [p[:nr] + dt * force[:nr, :] @ ca.DM(rule.b)]
+        for i in range(nr, nd, 3):
+            mine = slice(i, i + 3)
+            momenta, end = self.curves.momenta(V[mine, :], force[mine, :], p[mine], dt)
+            there.append(momenta)
+            ends.append(end)
+        by, changes = self._corrections(own - ca.vertcat(*there), h, factors, dt)
+        x_next = ca.vertcat(q_next, *ends)
+        size = ca.vertcat(1 + ca.fabs(x[:nr]), ca.SX.ones(nd - nr))
+        error = ca.norm_2(ca.vec(dt * by / ca.repmat(size, 1, s)))
+        after = ca.vertcat(ca.vec(V - by), ca.vec(lam - changes))
+        args = [z, x, u, t, dt, theta, factors]
+        return ca.Function("iterate", args, [after, ca.vertcat(x_next, after), error], OPTIONS)
+
+    def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
+        """Of V (nd, s), and of the multipliers (nm, s - 1), eliminated by docs/maths/galerkin.md (GA 12)."""
+        _, solve, pushes = self.group.masses
+        s, nm, rule = self.rule.stages, self.f.nm, self.rule
+        columns = ca.horzsplit(left)
+        if not nm:
+            numbers, none = ca.horzsplit(ca.reshape(factors, -1, s)), ca.SX(0, 1)
+            by = [solve(w, a, none) for w, a in zip(numbers, columns, strict=True)]
+            return ca.horzcat(*by), ca.SX(0, s - 1)
+        Ab = rule.Ab[:, :-1]
+        apart = np.linalg.inv(rule.A[1:] @ Ab)
+        along = left @ ca.DM(rule.A).T
+        y = ca.horzcat(*(pushes(factors, along[:, i], h[:, i] / dt) for i in range(1, s)))
+        impulses = ca.horzsplit(y @ ca.DM(Ab @ apart).T)
+        by = [solve(factors, a, b) for a, b in zip(columns, impulses, strict=True)]
+        return ca.horzcat(*by), y @ ca.DM(apart).T / dt
+
+    def residual(self) -> None:
+        """There is none: a step has unknowns beside its end."""
+
+    def solved(self, robust: bool = False) -> None:
+        """There is none, as seeds are rates at all points."""
+
+    def kernel(self, robust: bool = False) -> ca.Function | None:
+        """(carry, u, t, dt, parameters) -> (carry_next, multipliers, error); `rescued` is what tries harder.
+
+        The carry is x, then rates and multipliers at the points of the step before, whose polynomials go on
+        as this step's first guess.
+        """
+        if robust:
+            return None
+        f, rule, nd, nm, s = self.f, self.rule, self.space.nd, self.f.nm, self.rule.stages
+        solved = repeated(self._iterate, CONVERGED * float(np.sqrt(s * nd)))
+        carry, u = ca.MX.sym("carry", f.nx + self._unknowns), ca.MX.sym("u", f.nu)
+        t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(f.parameters))
+        x, V = carry[: f.nx], ca.reshape(carry[f.nx : f.nx + s * nd], nd, s) @ _ahead(rule.c).T
+        guess = ca.vec(V)
+        if nm:
+            lam = ca.reshape(carry[f.nx + s * nd :], nm, s - 1) @ _ahead(rule.c[:-1]).T
+            guess = ca.vertcat(guess, ca.vec(lam))
+        after, error = solved(guess, x, u, t, dt, theta, self._factors(x, V, dt, theta))
+        impulse = ca.MX(0, 1)
+        if nm:
+            p, impulse = self.group.settled(after[: f.nq], after[f.nq : f.nx], theta)
+            impulse += dt * ca.reshape(after[f.nx + s * nd :], nm, s - 1) @ ca.DM(rule.b[:-1])
+            after = ca.vertcat(after[: f.nq], p, after[f.nx :])
+        return ca.Function("stages_step", [carry, u, t, dt, theta], [after, impulse, error])
+
+    def carry(self, f: GroupVI, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
+        v, s = f.velocities(x), self.rule.stages
+        v = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
+        return np.concatenate([x, *[v] * s, np.zeros((*x.shape[:-1], (s - 1) * f.nm))], axis=-1)
+
+    def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        """By Newton's method on all points, from no step: but not to a root that is no motion."""
+        equations = StageEquations(self.derivatives, x, u, t, f.theta)
+        found = solve_step(equations, k, t, dt, f.tolerance)
+        after, impulse = equations.end(found.z, dt)
+        rates = equations.rates(found.z, dt)
+        ends = values(self.rule.c, np.array([0.0, 1.0])) @ rates - f.velocities(np.stack([x, after]))
+        size = np.sqrt(f.mass_scale)
+        off, most = (float(np.linalg.norm(e * size, axis=1).max()) for e in (ends, rates))
+        if not off <= NO_MOTION * most:
+            raise StepError(
+                f"step {k} (t = {t:.6g} s, dt = {dt:g} s) is too long for its motion: the rates along it are "
+                f"{100 * off / most:.0f} % off those of its ends; use a smaller dt",
+                k,
+                off,
+                "no convergence",
+            )
+        return after, impulse
+
+
+def _ahead(c: np.ndarray) -> ca.DM:
+    """What the polynomial through values at c is a step later."""
+    return ca.DM(values(c, 1 + c))
