@@ -7,9 +7,20 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+import vioc
+from studies import arm_reaching, mpc_arm
 from vioc.compile.compiler import find_compiler
 from vioc.control.problem.status import Status
-from vioc.control.receding.stage_qp import Layout, StageQP, adjoint, remains, row_values
+from vioc.control.receding.stage_qp import (
+    NEAR,
+    TOLERANCE,
+    Layout,
+    StageQP,
+    adjoint,
+    remains,
+    row_values,
+    terms,
+)
 
 LAYOUTS = [  # bounds on inputs; soft and general rows; rows at the end, some of them equations
     Layout(30, 4, 1, (4,)),
@@ -57,6 +68,134 @@ def program(layout, rng, native=True, unreachable=False):
         d.upper[:N, [i for i, a in enumerate(layout.at) if a >= n]] = 1.0
         d.lower_end[...] = d.upper_end[...] = 1e3 * (1 + np.abs(end)) * 1.2**N
     return qp, x[0]
+
+
+def proved(d, a):
+    """The duality gap of an answer, from (RH 2) to (RH 4) in plain loops, and the cost's unit (RH 9).
+
+    Asserts what makes a gap a bound of the cost: dynamics, rows and stationarity are kept.
+    """
+    N, n = d.steps, d.nx
+    z, J = [np.concatenate(pair) for pair in zip(a.x[:-1], a.u, strict=True)], d.rows()
+    lower, upper, linear, square = d.limits()
+    h = np.concatenate([*(J[k] @ z[k] for k in range(N)), d.J_end @ a.x[N]])
+    y = np.concatenate([a.y.ravel(), a.y_end])
+    e, soft = np.maximum(0, np.maximum(lower - h, h - upper)), linear >= 0
+    assert (e[~soft] <= 1e-9 * (1 + np.abs(h[~soft]))).all()
+    p = d.H_end @ a.x[N] + d.g_end + d.J_end.T @ a.y_end
+    for k in range(N - 1, -1, -1):
+        ahead = d.F[k] @ z[k] + d.c[k]
+        np.testing.assert_allclose(a.x[k + 1], ahead, atol=1e-11 * (1 + np.abs(ahead).max()))
+        parts = [d.H[k] @ z[k], d.g[k], J[k].T @ a.y[k], d.F[k].T @ p]
+        p = sum(parts)
+        assert (np.abs(p[n:]) <= NEAR * np.max(np.abs(parts), axis=0)[n:].max()).all()
+        p = p[:n]
+    # max over y of the dual: limits cost y times how far the row is from them, penalties their conjugates
+    pulls = np.flatnonzero(y)
+    gap = np.zeros_like(y)
+    gap[pulls] = y[pulls] * (np.where(y > 0, upper, lower) - h)[pulls]
+    price = np.maximum(0, np.abs(y) - linear) ** 2 / (2 * square)
+    gap = float((gap + np.where(soft, linear * e + square * e * e / 2 + price, 0.0)).sum())
+    return gap, unit(d, a, e * soft)
+
+
+def unit(d, a, e):
+    """(RH 9), the minimum without inequalities by dense matrices."""
+    N, n, m = d.steps, d.nx, d.nu
+    motion, x = [], np.hstack([np.zeros((n, N * m)), a.x[0][:, None]])
+    for k in range(N):
+        u = np.zeros((m, N * m + 1))
+        u[:, k * m : (k + 1) * m] = np.eye(m)
+        motion.append(np.vstack([x, u]))
+        x = d.F[k] @ motion[k]
+        x[:, -1] += d.c[k]
+    motion.append(x)
+    H, g = [*d.H[:N], d.H_end], [*d.g[:N], d.g_end]
+    total = sum(M.T @ h @ M for M, h in zip(motion, H, strict=True))
+    pull = total[:-1, -1] + sum(M[:, :-1].T @ v for M, v in zip(motion, g, strict=True))
+    lower, upper, linear, square = d.limits()
+    rows = np.vstack([*(J @ M for J, M in zip(d.rows(), motion[:N], strict=True)), d.J_end @ x])
+    rows = np.hstack([rows[:, :-1], (rows[:, -1] - lower)[:, None]])[lower == upper]
+    KKT = np.block([[total[:-1, :-1], rows[:, :-1].T], [rows[:, :-1], np.zeros((len(rows),) * 2)]])
+    free = np.linalg.solve(KKT, -np.concatenate([pull, rows[:, -1]]))[: N * m]
+    found = 0.0
+    for U in (free, a.u.ravel()):
+        for M, h, v in zip(motion, H, g, strict=True):
+            z = M[:, :-1] @ U + M[:, -1]
+            found += np.abs(z) @ (np.abs(h @ z) / 2 + np.abs(v))
+    ranges = np.ones((N, m))
+    for i, entry in enumerate(d.layout.at):
+        half = (d.upper[:N, i] - d.lower[:N, i]) / 2
+        if entry >= n:
+            ranges[:, entry - n] = np.where(np.isinf(half), 1.0, half)
+    cheapest = min(d.H[k, n + i, n + i] / 2 * ranges[k, i] ** 2 for k in range(N) for i in range(m))
+    return float(found + cheapest + (linear * e + square * e * e / 2).sum())
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "layout, stiff", list(zip(LAYOUTS, (6, 2, 2), strict=True)), ids=["bounds", "soft", "ends"]
+)
+def test_the_gap_of_what_is_called_converged_is_small_where_the_end_is_stiff(layout, stiff):
+    """The weights of an end say nothing of the units of inputs. With rows at the end, whose weights rise with
+    its costs, stiffer ones leave the factors no digits: then it is said that there is no answer.
+    """
+    rng, iterated = np.random.default_rng(6), 0
+    for _ in range(40):
+        qp, x0 = program(layout, rng)
+        qp.data.H_end[...] *= 10 ** rng.uniform(0, stiff)
+        found = qp.solve(x0)
+        assert found.status is Status.CONVERGED
+        gap, size = proved(qp.data, found)
+        iterated += found.iterations > 0
+        # of a soft row the multiplier is its price to rounding of the largest price, not of the gap
+        assert gap <= 2 * TOLERANCE * size
+    assert iterated > 30
+
+
+@needs_compiler
+def test_an_arm_s_inputs_are_right_where_its_end_is_stiff():
+    """H_end is 1e10 times what a torque costs. By strong convexity r/2 |du|^2 <= gap, r what inputs cost."""
+    f = vioc.MidpointVI(arm_reaching.arm(), mpc_arm.DT)
+    law = mpc_arm.law(f, native=True)
+    law.prepare(0, law.begin(0, f.initial_state(arm_reaching.START))[0])
+    qp = law.program.qp
+    d, n = qp.data, qp.data.nx
+    other = StageQP(qp.layout, native=False)
+    other.data.memory[...] = d.memory
+    other.prepare()
+    whole = d.H[: d.steps]
+    r = min(
+        np.linalg.eigvalsh(H[n:, n:] - H[n:, :n] @ np.linalg.pinv(H[:n, :n]) @ H[:n, n:])[0] for H in whole
+    )
+    assert r > 0 and d.H_end.max() > 1e9 * r
+    for x0 in (np.zeros(n), 1e-3 * np.random.default_rng(7).standard_normal(n)):
+        exact = other.solve(x0)
+        assert exact.status is Status.CONVERGED and exact.error < 1e-9
+        size = unit(d, exact, np.zeros(1))
+        for options, tolerance in [
+            ({}, TOLERANCE),
+            *(({"iterations": i, "tolerance": 0.0}, NEAR) for i in range(2, 12)),
+        ]:
+            found = qp.solve(x0, **options)
+            off = np.linalg.norm(found.u - exact.u)
+            if options and found.status is not Status.CONVERGED:
+                continue  # of few iterations it is said that they are too few
+            assert found.status is Status.CONVERGED
+            assert off <= np.sqrt(2 * 2 * tolerance * size / r)
+
+
+@needs_compiler
+def test_at_rest_iterations_of_a_fixed_number_are_enough():
+    """Next to an equilibrium the cost has no size; what inputs cost at their limits has."""
+    qp, x0 = program(LAYOUTS[0], np.random.default_rng(8))
+    d = qp.data
+    d.g[...], d.c[...], d.g_end[...] = 0.0, 0.0, 0.0
+    d.lower[:, :], d.upper[:, :] = -1.0, 1.0
+    for size in (1e-6, 1e-12, 0.0):
+        found = qp.solve(size * x0, 10, 0.0)
+        assert found.status is Status.CONVERGED and found.iterations == 10
+        assert np.abs(found.u - qp.solve(size * x0).u).max() < 1e-9
 
 
 @needs_compiler
@@ -131,9 +270,10 @@ def test_what_is_left_is_seen():
     qp, x0 = program(LAYOUTS[0], rng, native=False)
     qp.prepare()
     good = qp.solve(x0)
-    assert remains(qp.data, good) < 1e-10
+    size = terms(qp.data, good.x, good.u)
+    assert remains(qp.data, good, size) < 1e-10
     for change in ({"x": good.x + 1e-3}, {"u": good.u + 1e-3}, {"y": good.y + 0.1 * np.abs(good.p).max()}):
-        assert remains(qp.data, good._replace(**change)) > 1e-5
+        assert remains(qp.data, good._replace(**change), size) > 1e-5
 
 
 @needs_compiler

@@ -111,6 +111,12 @@ class Condensed:
         end = x_d @ d + x_start @ x0 + x
         return z, end, self._of_rows(y) if good else self.least(x0), good
 
+    def free(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """States (N+1, nx) and inputs (N, nu) of the minimum without rows."""
+        (_, by_start, offset), (_, x_start, x) = self._motion, self._end
+        z, n = by_start @ x0 + offset, len(x0)
+        return np.vstack([z[:, :n], x_start @ x0 + x]), z[:, n:]
+
     def _limits(self, x0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of all rows, then of soft ones with the upper limits, which they lack before."""
         at, soft = self._start @ x0, self._soft
@@ -130,7 +136,7 @@ class Condensed:
 
     def least(self, x0: np.ndarray) -> np.ndarray:
         """By how much the rows `kept` are exceeded at least, in the sense of least squares: where they cannot
-        be kept, multipliers that prove it, (RH 9).
+        be kept, multipliers that prove it, (RH 11).
         """
         rows, size = self._matrix.shape
         H = np.concatenate([np.full(size, ROUGH), np.ones(rows)])

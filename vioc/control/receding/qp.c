@@ -134,12 +134,13 @@ static QP_REAL QP_(complementarity)(const QP_(data) *d, QP_(state) *s, QP_REAL s
         }
       }
   }
+  s->sides = count;
   return count ? sum / (QP_REAL)count : 0;
 }
 #endif
 
-/* The largest entry of gradients and of Hessians' diagonals: what complementarity is measured in. */
-static QP_REAL QP_(size)(const QP_(data) *d) {
+/* The largest entry of gradients and of Hessians' diagonals: what equations are weighed by. */
+static QP_REAL QP_(steepest)(const QP_(data) *d) {
   QP_REAL most = 0;
   int i, k;
   for (k = 0; k < d->steps; ++k)
@@ -157,6 +158,57 @@ static QP_REAL QP_(size)(const QP_(data) *d) {
 }
 
 #if QP_NM + QP_NE > 0
+
+/* Sizes of the cost's terms at s->x, s->u, whose gradient is s->bent, and of penalties. */
+static QP_REAL QP_(terms)(const QP_(data) *d, const QP_(state) *s) {
+  QP_REAL sum = 0;
+  int i, k;
+  for (k = 0; k < d->steps; ++k)
+    for (i = 0; i < QP_NZ; ++i) {
+      const QP_REAL g = d->g[k][i], z = i < QP_NX ? s->x[k][i] : s->u[k][i - QP_NX];
+      sum += QP_ABS(z) * (QP_ABS(s->bent[k][i] - g) / 2 + QP_ABS(g));
+    }
+  for (i = 0; i < QP_NX; ++i) {
+    const QP_REAL g = d->g_end[i];
+    sum += QP_ABS(s->x[d->steps][i]) * (QP_ABS(s->bent_end[i] - g) / 2 + QP_ABS(g));
+  }
+#if QP_SOFT
+  for (k = 0; k < d->steps * QP_NM + QP_NE; ++k)
+    if (s->row[k].linear >= 0)
+      for (i = 0; i < 2; ++i)
+        sum += s->side[k][i].e * (s->row[k].linear + s->row[k].square * s->side[k][i].e / 2);
+#endif
+  return sum;
+}
+
+/* The least that an input costs in a step at half the range of its limits, or at one: what is nothing to it. */
+static QP_REAL QP_(least)(const QP_(data) *d) {
+  QP_REAL least = QP_MOST;
+  int i, k;
+  for (k = 0; k < d->steps; ++k) {
+    QP_REAL range[QP_NU];
+    for (i = 0; i < QP_NU; ++i) range[i] = 1;
+#if QP_NB > 0
+    for (i = 0; i < QP_NB; ++i) {
+      const QP_REAL low = d->lower[k][i], high = d->upper[k][i];
+      if (d->at[i] >= QP_NX && low > -QP_NONE && high < QP_NONE) range[d->at[i] - QP_NX] = (high - low) / 2;
+    }
+#endif
+    for (i = 0; i < QP_NU; ++i) {
+      const QP_REAL a = d->H[k][QP_NX + i][QP_NX + i] / 2 * range[i] * range[i];
+      if (a > 0 && a < least) least = a;
+    }
+  }
+  return least < QP_MOST ? least : 0;
+}
+
+/* Whether the gap and what rows leave are within the tolerance. */
+static int QP_(near)(const QP_(data) *d, QP_(state) *s, QP_REAL tolerance) {
+  const QP_REAL apart = s->mu * (QP_REAL)s->sides;
+  s->unit = s->size + QP_(terms)(d, s);
+  s->apart = apart > 0 ? apart / s->unit : apart;
+  return s->apart <= tolerance && s->left <= tolerance;
+}
 
 /* A part of the step. */
 static void QP_(move)(const QP_(data) *d, QP_(state) *s, QP_REAL step) {
@@ -201,7 +253,11 @@ static int QP_(unlimited)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, 
     QP_(move)(d, s, 1);
     memset(s->pushed, 0, sizeof s->pushed); /* the dynamics are kept now */
   }
-  if (!kept) { /* limits are needed for a minimum */
+  s->size = QP_(least)(d);
+  if (kept) {
+    QP_(bend)(d, s);
+    s->start = s->size += QP_(terms)(d, s);
+  } else { /* limits are needed for a minimum */
     int i, j;
     memcpy(s->x[0], x0, sizeof s->x[0]);
     for (i = 0; i < QP_NX; ++i)
@@ -217,8 +273,10 @@ static int QP_(unlimited)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, 
 }
 
 /* Distances and multipliers of a first iterate, well inside. */
-static void QP_(begin)(const QP_(data) *d, QP_(state) *s) {
+static void QP_(begin)(const QP_(data) *d, QP_(state) *s, int inequalities) {
   const int rows = d->steps * QP_NM + QP_NE;
+  const QP_REAL count = (QP_REAL)(inequalities ? inequalities : 1);
+  const QP_REAL product = s->start > 0 ? QP_BEGIN * s->start / count : s->steep / 100;
   int r, b;
   for (r = 0; r < rows; ++r)
     for (b = 0; b < 2; ++b)
@@ -229,9 +287,9 @@ static void QP_(begin)(const QP_(data) *d, QP_(state) *s) {
         const QP_REAL room = QP_ROOM * range;
         memset(o, 0, sizeof *o);
         o->t = inside > room ? inside : room;
-        o->l = QP_BEGIN * s->size / o->t;
+        o->l = product / o->t;
         if (QP_SOFT && s->row[r].linear >= 0) { /* e v = t l, and v the price of e less l: no residual of it */
-          const QP_REAL half = (s->row[r].linear - o->l) / 2, product = QP_BEGIN * s->size;
+          const QP_REAL half = (s->row[r].linear - o->l) / 2;
           const QP_REAL root = QP_SQRT(half * half + s->row[r].square * product);
           o->e = half > 0 ? product / (half + root) : (root - half) / s->row[r].square;
           o->v = product / o->e;
@@ -240,11 +298,12 @@ static void QP_(begin)(const QP_(data) *d, QP_(state) *s) {
       }
 }
 
-/* One predictor and corrector; behind a short step one to the centre. 0 where there is no minimum. */
-static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int inequalities) {
+/* One predictor and corrector towards a gap of at least `floor` units; behind a short step one to the centre.
+   0 where there is no minimum. */
+static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int inequalities,
+                        QP_REAL floor) {
   const int second = !(s->step < QP_SHORT);
   QP_REAL most = 0, aim;
-  QP_(bend)(d, s);
   QP_(condense)(d, s, 0, 0);
   if (!QP_(factor)(d, s)) return 0;
   QP_(direction)(d, s, x0);
@@ -252,13 +311,14 @@ static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, in
     most = QP_(directions)(d, s, 0, 0);
     aim = QP_(complementarity)(d, s, most > 1 ? 1 / most : 1) / s->mu;
     aim = second ? aim * aim * aim * s->mu : s->mu;
-    if (!(aim > QP_FLOOR * s->size)) aim = QP_FLOOR * s->size;
+    if (!(aim * (QP_REAL)s->sides > floor * s->unit)) aim = floor * s->unit / (QP_REAL)s->sides;
     QP_(condense)(d, s, aim, second);
     QP_(direction)(d, s, x0);
     most = QP_(directions)(d, s, aim, second);
   }
   s->step = most > QP_FRACTION ? QP_FRACTION / most : 1;
   QP_(move)(d, s, s->step);
+  QP_(bend)(d, s);
   s->mu = QP_(complementarity)(d, s, 0);
   ++s->done;
   return 1;
@@ -270,10 +330,11 @@ QP_API int QP_(solve)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int 
   int code = 0;
 #if QP_NM + QP_NE > 0
   const int rows = d->steps * QP_NM + QP_NE;
+  const QP_REAL floor = tolerance / 10 > QP_FLOOR ? tolerance / 10 : QP_FLOOR; /* weights no larger than needed */
   int r, inequalities;
 #endif
-  s->size = QP_(size)(d);
-  s->mu = s->left = 0;
+  s->steep = QP_(steepest)(d);
+  s->size = s->start = s->apart = s->left = 0;
   s->done = 0;
   memset(s->x, 0, sizeof s->x);
   memset(s->u, 0, sizeof s->u);
@@ -282,25 +343,25 @@ QP_API int QP_(solve)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int 
   memcpy(s->bent_end, d->g_end, sizeof s->bent_end);
 #if QP_NM + QP_NE > 0
   inequalities = QP_(read)(d, s);
-  s->give = QP_GIVE / s->size;
+  s->give = QP_GIVE / s->steep;
   memset(s->h, 0, sizeof s->h);
   memset(s->side, 0, sizeof s->side);
   if (!QP_(unlimited)(d, s, x0, tolerance, warm) || !(tolerance > 0)) {
-    QP_(begin)(d, s);
+    QP_(begin)(d, s, inequalities);
     s->step = 1;
     s->mu = QP_(complementarity)(d, s, 0);
-    for (s->left = 1; s->done < iterations;) {
-      if (tolerance > 0 && s->mu <= tolerance * s->size && s->left <= tolerance) break;
-      if (!QP_(iterate)(d, s, x0, inequalities)) {
+    s->left = 1;
+    QP_(bend)(d, s);
+    while (!(QP_(near)(d, s, tolerance) && tolerance > 0) && s->done < iterations)
+      if (!QP_(iterate)(d, s, x0, inequalities, floor)) {
         code = 2;
         break;
       }
-    }
     for (r = 0; r < rows; ++r) {
       const int has = s->row[r].has;
       if (has != 4) s->y[r] = (has & 2 ? s->side[r][1].l : 0) - (has & 1 ? s->side[r][0].l : 0);
     }
-    if (!code) code = tolerance > 0 && !(s->mu <= tolerance * s->size && s->left <= tolerance);
+    if (!code) code = tolerance > 0 && !(s->apart <= tolerance && s->left <= tolerance);
   }
 #else
   (void)iterations, (void)tolerance, (void)warm;

@@ -69,9 +69,9 @@ typedef double QP_REAL;
 #endif
 #define QP_NONE ((QP_REAL)1e20)
 #define QP_ROOM ((QP_REAL)1)         /* least slack of a first iterate, in half ranges of limits */
-#define QP_BEGIN ((QP_REAL)0.01)     /* its complementarity over the cost's size */
-#define QP_GIVE (QP_FLOAT ? (QP_REAL)1e-3 : (QP_REAL)1e-6) /* by what equations give way, over it */
-#define QP_FLOOR (QP_FLOAT ? (QP_REAL)1e-6 : (QP_REAL)1e-14) /* least complementarity that is aimed at, over it */
+#define QP_BEGIN ((QP_REAL)10)       /* its gap over the cost's size */
+#define QP_GIVE (QP_FLOAT ? (QP_REAL)1e-3 : (QP_REAL)1e-4) /* by what equations give way, over it */
+#define QP_FLOOR (QP_FLOAT ? (QP_REAL)1e-6 : (QP_REAL)1e-14) /* least gap that is aimed at, over the cost's unit */
 #define QP_SHORT ((QP_REAL)0.1)      /* a step that is followed by one to the centre */
 #define QP_FRACTION ((QP_REAL)0.999) /* of the way to the nearest limit that a step may go */
 #define QP_JOIN_(a, b) a##_##b
@@ -111,7 +111,7 @@ typedef struct {
 
 typedef struct {
   QP_REAL x[QP_N + 1][QP_NX], u[QP_N][QP_NU], p[QP_N + 1][QP_NX], y[QP_SOME(QP_ROWS)];
-  QP_REAL mu, left;
+  QP_REAL size, apart, left; /* of the cost without inequalities; the gap over the unit (RH 9); of rows */
   int done;
   /* the rest is work */
   QP_REAL K[QP_N][QP_NU][QP_NX], L[QP_N][QP_NU][QP_NU], pushed[QP_N][QP_NX], d[QP_N][QP_NU];
@@ -119,7 +119,8 @@ typedef struct {
   QP_REAL weight[QP_SOME(QP_ROWS)], slope[QP_SOME(QP_ROWS)], h[QP_SOME(QP_ROWS)], dh[QP_SOME(QP_ROWS)];
   QP_(row) row[QP_SOME(QP_ROWS)];
   QP_(side) side[QP_SOME(QP_ROWS)][2];
-  QP_REAL size, give, step;
+  QP_REAL steep, start, give, step, mu, unit;
+  int sides;
 } QP_(state);
 
 #if QP_NM + QP_NE > 0

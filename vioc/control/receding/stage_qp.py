@@ -217,7 +217,7 @@ class StageQP:
         iterations : int
             Of the interior point, at most; or exactly, where `tolerance` is 0.
         tolerance : float
-            Of complementarity, relative to the cost's derivatives, and of rows and dynamics.
+            Of the duality gap, relative to the cost's unit (RH 9), and of rows and dynamics.
         warm : bool
             Begin with the last answer's multipliers of equations.
         """
@@ -238,7 +238,7 @@ class StageQP:
             int(v["done"][0]),
             0.0,
         )
-        return self._judged(found)
+        return self._judged(found, float(v["size"][0]))
 
     def cost(self, a: Answer) -> float:
         """Of an answer, without penalties."""
@@ -260,11 +260,11 @@ class StageQP:
         x, u = np.vstack([z[:, :n], end]), z[:, n:].copy()
         p = adjoint(d, x, u, y, y_end)[0]
         found = Answer(x, u, y, y_end, p, Status.CONVERGED if good else Status.MAX_ITERATIONS, 0, 0.0)
-        return self._judged(found)
+        return self._judged(found, float(terms(d, *self._condensed.free(x0)) + least(d)))
 
-    def _judged(self, found: Answer) -> Answer:
-        """With what is left, and "infeasible" where the multipliers prove it."""
-        found = found._replace(error=remains(self.data, found))
+    def _judged(self, found: Answer, size: float) -> Answer:
+        """With what is left, and "infeasible" where the multipliers prove it; `size` as of `remains`."""
+        found = found._replace(error=remains(self.data, found, size))
         status = found.status
         if found.error <= LOOSE:
             status = Status.CONVERGED if found.error <= NEAR else Status.ACCEPTABLE
@@ -314,38 +314,64 @@ def row_values(d: Data, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     return np.concatenate([np.hstack(parts).ravel(), d.J_end @ x[-1]])
 
 
-def remains(d: Data, a: Answer) -> float:
-    """What an answer leaves of (RH 2) to (RH 4): the most of rows and dynamics relative to their terms, and
-    of stationarity and complementarity relative to the cost's derivatives and multipliers.
+def ranges(d: Data) -> np.ndarray:
+    """Half the range of limits of inputs (N, nu), one where there are not two."""
+    N, n, found = d.steps, d.nx, np.ones((d.steps, d.nu))
+    for i, entry in enumerate(d.layout.at):
+        half = (d.upper[:N, i] - d.lower[:N, i]) / 2
+        if entry >= n:
+            found[:, entry - n] = np.where(np.isfinite(half), half, 1.0)
+    return found
+
+
+def least(d: Data) -> float:
+    """What an input costs at least in a step at half its range, for `size`."""
+    costs = 0.5 * np.einsum("kii->ki", d.H[: d.steps])[:, d.nx :] * ranges(d) ** 2
+    return float(np.min(costs[costs > 0], initial=np.inf)) if (costs > 0).any() else 0.0
+
+
+def terms(d: Data, x: np.ndarray, u: np.ndarray) -> float:
+    """Sizes of the cost's terms, without penalties."""
+    N, z = d.steps, np.hstack([x[:-1], u])
+    of_stages = np.abs(np.matmul(d.H[:N], z[..., None])[..., 0]) / 2 + np.abs(d.g[:N])
+    of_end = np.abs(d.H_end @ x[-1]) / 2 + np.abs(d.g_end)
+    return float(np.vdot(np.abs(z), of_stages) + np.abs(x[-1]) @ of_end)
+
+
+def remains(d: Data, a: Answer, size: float) -> float:
+    """What an answer leaves of (RH 2) to (RH 4), each in a unit of its own: the most of rows and dynamics
+    relative to their terms, of stationarity by an input relative to its forces, of soft rows relative to
+    multipliers, and of the gap relative to the cost's unit (RH 9), for its `size` without limits.
     """
     N, n = d.steps, d.nx
-    z = np.hstack([a.x[:-1], a.u])
+    z, rows = np.hstack([a.x[:-1], a.u]), d.rows()[..., n:]
     low, high, linear, square = d.limits()
     h, y = row_values(d, a.x, a.u), np.concatenate([a.y.ravel(), a.y_end])
     step = np.einsum("kij,kj->ki", d.F[:N], z) + d.c[:N] - a.x[1:]
-    by_u = np.einsum("kij,kj->ki", d.H[:N, n:], z) + d.g[:N, n:]
-    by_u += np.einsum("kji,kj->ki", d.F[:N, :, n:], a.p[1:]) + np.einsum("kmq,km->kq", d.rows()[..., n:], a.y)
+    parts_u = [np.einsum("kij,kj->ki", d.H[:N, n:], z), d.g[:N, n:]]
+    parts_u += [np.einsum("kji,kj->ki", d.F[:N, :, n:], a.p[1:]), np.einsum("kmq,km->kq", rows, a.y)]
+    forces = np.max([*map(np.abs, parts_u), np.einsum("kii->ki", d.H[:N])[:, n:] * ranges(d)], axis=0)
+    by_u = np.abs(sum(parts_u)).max(axis=0, initial=0) / np.maximum(forces.max(axis=0, initial=0), 1e-300)
     beyond, soft = np.maximum(0.0, np.maximum(low - h, h - high)), linear >= 0
     dear = np.abs(y) - linear - square * beyond  # of what is beyond, its price is the multiplier
     of_soft = np.where(soft, np.maximum(dear, beyond * np.abs(dear)), 0.0)
     outside = np.where(soft, 0.0, beyond)
     with np.errstate(invalid="ignore"):
         slack = np.where(y > 0, high - h, h - low)
-        of_limits = np.where(y != 0, np.abs(y) * np.maximum(slack, 0.0), 0.0)
-    size = max(np.abs(d.g[:N]).max(), np.abs(d.H[:N]).max(), np.abs(d.g_end).max(initial=0), 1e-300)
-    size = max(size, np.abs(y).max(initial=0))
+        gap = np.where(y != 0, np.abs(y) * np.maximum(slack, 0.0), 0.0).sum()
+    unit = size + terms(d, a.x, a.u) + np.where(soft, beyond * (linear + square * beyond / 2), 0.0).sum()
     parts = [
         np.abs(step).max(initial=0) / (1 + np.abs(a.x).max()),
         outside.max(initial=0) / (1 + np.abs(h).max(initial=0)),
-        np.abs(by_u).max(initial=0) / max(size, np.abs(a.p).max()),
-        of_soft.max(initial=0) / size,
-        of_limits.max(initial=0) / size / (1 + np.abs(h).max(initial=0)),
+        by_u.max(initial=0),
+        of_soft.max(initial=0) / max(np.abs(y).max(initial=0), 1e-300),
+        gap / unit if gap > 0 else 0.0,
     ]
     return float(np.max(parts))
 
 
 def infeasible(d: Data, a: Answer) -> bool:
-    """Whether the multipliers of hard rows prove that no motion keeps them (RH 9): their sum over rows is
+    """Whether the multipliers of hard rows prove that no motion keeps them (RH 11): their sum over rows is
     then the same for every motion from this start, and beyond what limits allow.
     """
     low, high, linear, _ = d.limits()
@@ -373,12 +399,12 @@ def _views(layout: Layout, memory: np.ndarray) -> dict[str, np.ndarray]:
     """The answer in NAME_state."""
     N, n, m = layout.steps, layout.nx, layout.nu
     rows = max(N * layout.rows + layout.end, 1)
-    shapes = dict(x=(N + 1, n), u=(N, m), p=(N + 1, n), y=(rows,), mu=(), left=())
+    shapes = dict(x=(N + 1, n), u=(N, m), p=(N + 1, n), y=(rows,), size=(), apart=(), left=())
     fields = [*((name, float, shape) for name, shape in shapes.items()), ("done", np.int32)]
     kind = np.dtype(fields, align=True)
     found = memory[: kind.itemsize].view(kind)[0]
     return {name: found[name] for name in ("x", "u", "p", "y")} | {
-        "done": memory[: kind.itemsize].view(kind)["done"]
+        name: memory[: kind.itemsize].view(kind)[name] for name in ("size", "done")
     }
 
 

@@ -58,7 +58,7 @@ static int planned(target_state *s, real *u)
     difference(s->plan_x[0], s->x, away);
     found = target_qp_solve(&s->program, &s->work, away, PLAN_ITERATIONS, PLAN_TOLERANCE, 0);
     if (!(PLAN_TOLERANCE > 0)) /* a fixed number of iterations: are they enough for this sample? */
-        found |= !(s->work.mu <= PLAN_LOOSE * s->work.size && s->work.left <= PLAN_LOOSE);
+        found |= !(s->work.apart <= PLAN_LOOSE && s->work.left <= PLAN_LOOSE);
     if (status || found || !all_finite((PLANNED + 1) * NX, &s->work.x[0][0]) || !all_finite(PLANNED * NU, &s->work.u[0][0])) {
         status |= TARGET_NO_PLAN;
         ++s->missed;
