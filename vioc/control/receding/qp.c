@@ -272,7 +272,7 @@ static int QP_(unlimited)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, 
   return kept;
 }
 
-/* Distances and multipliers of a first iterate, well inside. */
+/* Distances and multipliers of a first iterate, well inside; by derivatives where limits are needed for a minimum. */
 static void QP_(begin)(const QP_(data) *d, QP_(state) *s, int inequalities) {
   const int rows = d->steps * QP_NM + QP_NE;
   const QP_REAL count = (QP_REAL)(inequalities ? inequalities : 1);
@@ -298,10 +298,10 @@ static void QP_(begin)(const QP_(data) *d, QP_(state) *s, int inequalities) {
       }
 }
 
-/* One predictor and corrector towards a gap of at least `floor` units; behind a short step one to the centre.
+/* One predictor and corrector towards a gap of at least `lowest` units; behind a short step one to the centre.
    0 where there is no minimum. */
 static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int inequalities,
-                        QP_REAL floor) {
+                        QP_REAL lowest) {
   const int second = !(s->step < QP_SHORT);
   QP_REAL most = 0, aim;
   QP_(condense)(d, s, 0, 0);
@@ -311,7 +311,7 @@ static int QP_(iterate)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, in
     most = QP_(directions)(d, s, 0, 0);
     aim = QP_(complementarity)(d, s, most > 1 ? 1 / most : 1) / s->mu;
     aim = second ? aim * aim * aim * s->mu : s->mu;
-    if (!(aim * (QP_REAL)s->sides > floor * s->unit)) aim = floor * s->unit / (QP_REAL)s->sides;
+    if (!(aim * (QP_REAL)s->sides > lowest * s->unit)) aim = lowest * s->unit / (QP_REAL)s->sides;
     QP_(condense)(d, s, aim, second);
     QP_(direction)(d, s, x0);
     most = QP_(directions)(d, s, aim, second);
@@ -330,7 +330,7 @@ QP_API int QP_(solve)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int 
   int code = 0;
 #if QP_NM + QP_NE > 0
   const int rows = d->steps * QP_NM + QP_NE;
-  const QP_REAL floor = tolerance / 10 > QP_FLOOR ? tolerance / 10 : QP_FLOOR; /* weights no larger than needed */
+  const QP_REAL lowest = tolerance / 10 > QP_FLOOR ? tolerance / 10 : QP_FLOOR; /* weights no larger than needed */
   int r, inequalities;
 #endif
   s->steep = QP_(steepest)(d);
@@ -353,7 +353,7 @@ QP_API int QP_(solve)(const QP_(data) *d, QP_(state) *s, const QP_REAL *x0, int 
     s->left = 1;
     QP_(bend)(d, s);
     while (!(QP_(near)(d, s, tolerance) && tolerance > 0) && s->done < iterations)
-      if (!QP_(iterate)(d, s, x0, inequalities, floor)) {
+      if (!QP_(iterate)(d, s, x0, inequalities, lowest)) {
         code = 2;
         break;
       }

@@ -24,10 +24,8 @@
      2  no minimum: a stage's Hessian by u is not positive definite on the way
      3  not finite
    s->x, s->u are the answer, s->y (stages, then end) the multipliers of rows, >= 0 at upper limits, s->p costates,
-   s->done the iterations, s->mu, s->left complementarity and share of what the first iterate left of rows and dynamics.
-     real NAME_error(const NAME_data *d, NAME_state *s, const real *x0)
-   is what the answer leaves of the conditions of optimality: the largest of rows and dynamics in their units, and of
-   stationarity and complementarity over the cost's size. */
+   s->done the iterations, s->apart the gap over the cost's unit (RH 9), s->left the share of what the first iterate
+   left of rows. */
 
 #include <float.h>
 #include <math.h>
@@ -111,7 +109,7 @@ typedef struct {
 
 typedef struct {
   QP_REAL x[QP_N + 1][QP_NX], u[QP_N][QP_NU], p[QP_N + 1][QP_NX], y[QP_SOME(QP_ROWS)];
-  QP_REAL size, apart, left; /* of the cost without inequalities; the gap over the unit (RH 9); of rows */
+  QP_REAL size, apart, left; /* the cost's without inequalities; the others as above */
   int done;
   /* the rest is work */
   QP_REAL K[QP_N][QP_NU][QP_NX], L[QP_N][QP_NU][QP_NU], pushed[QP_N][QP_NX], d[QP_N][QP_NU];
