@@ -155,7 +155,8 @@ def test_limits_end_an_episode(robot, monkeypatch):
 def test_mujoco_marches_alike(robot):
     """Trunk after 1 s of the start's march: rigid contact against MuJoCo's soft one."""
     pytest.importorskip("mujoco")
-    assert peer.described(robot.path, study.DT).compile().body_subtreemass[0] == pytest.approx(robot.f.mass, rel=1e-12)
+    model = peer.described(robot.path, study.DT).compile()
+    assert model.body_subtreemass[0] == pytest.approx(robot.f.mass, rel=1e-12)
     angles, rates = study.START.references(np.arange(1000) * study.DT)
     other = peer.walk(robot.path, study.DT, robot.standing(angles[0])["base_z"], angles, rates)
     run = study.walk(robot, study.START, 1.0).run
