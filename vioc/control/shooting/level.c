@@ -1,5 +1,5 @@
 /* The arithmetic of `level.py` in loops, for problems so small that numpy's calls would be most of the time: the
-   same formulas, named as there; matrices row by row. */
+   same formulas, named as there; matrices row by row. What that is worth: lq.c. */
 
 #include <math.h>
 #include <string.h>
