@@ -53,6 +53,8 @@ STUDY = Study(
     far_8=Claim("likewise: over DOP853's rule", at_most(0.3), **FULL),
     linear_40=Claim("compiled step of order 4, 40 links over four times 10", at_most(1.15), **FULL),
     linear_100=Claim("likewise, 100 links over ten times 10", at_most(1.15), **FULL),
+    paced_40=Claim("likewise, dt 10 ms (10/n)^1/2, 40 links over four times 10", at_most(1.15), **FULL),
+    paced_100=Claim("likewise, 100 links over ten times 10", at_most(1.15), **FULL),
     wild_100=Claim("likewise, swinging out from 0.5 rad, which takes more iterations", **FULL),
     over_midpoint=Claim("order 4 over the midpoint rule's step, 40 links", at_most(2.5), **FULL),
     over_linear=Claim("order 4 over `LinearTimeVI`'s step, 100 links", at_most(2.5), **FULL),
@@ -266,6 +268,10 @@ def scaling() -> dict[str, float]:
         system = vioc.models.load("n_link_pendulum", n)
         maps[n] = vioc.GalerkinVI(system, 0.01, stages=2, backend="compiled"), 0.1
         maps[f"{n}, wild"] = maps[n][0], 0.5
+        maps[f"{n}, paced"] = (
+            vioc.GalerkinVI(system, 0.01 * np.sqrt(10 / n), stages=2, backend="compiled"),
+            0.1,
+        )
         if n == 40:
             maps["midpoint"] = vioc.MidpointVI(system, 0.01, backend="compiled"), 0.1
     maps["linear"] = vioc.LinearTimeVI(system, 0.01, backend="compiled"), 0.1
@@ -279,6 +285,8 @@ def scaling() -> dict[str, float]:
     return dict(
         linear_40=times[40] / times[10] / 4,
         linear_100=times[100] / times[10] / 10,
+        paced_40=times["40, paced"] / times["10, paced"] / 4,
+        paced_100=times["100, paced"] / times["10, paced"] / 10,
         wild_100=times["100, wild"] / times["10, wild"] / 10,
         over_midpoint=times[40] / times["midpoint"],
         over_linear=times[100] / times["linear"],

@@ -179,6 +179,18 @@ def test_hard_steps_are_solved_by_newton_and_impossible_ones_say_so():
         f.step(x, u)
 
 
+@pytest.mark.parametrize(("links", "stages", "dt"), [(5, 3, 0.1), (2, 2, 0.2)])
+def test_steps_that_newtons_method_solves_are_motions(links, stages, dt):
+    """Free links that turn by radians a step: Newton's method has roots there with 10^8 times the energy."""
+    f = vioc.GalerkinVI(vioc.models.load("n_link_pendulum", links), dt, stages=stages)
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        x = f.initial_state(dict(zip(f.system.variables, rng.uniform(-3, 3, links), strict=True)))
+        run = f.rollout(x, steps=20)
+        swing = 9.81 * 0.1 * links**2  # J, from all links up to all down
+        assert np.ptp(run.energy) <= 1.5 * swing  # long steps are not accurate; a wrong root is far beyond
+
+
 def test_what_it_has_not_is_refused_by_name():
     with pytest.raises(vioc.ModelError, match="gauss, lobatto"):
         vioc.GalerkinVI(cart(), 0.01, points="radau")

@@ -31,7 +31,7 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
   lanes *m = W + NW, *F = m + ND, *r = F + ND, *z = r + ND, *g = z + ND, *moved = g + ND;
   lanes *bases = moved + ND, *moves = bases + MOST * ND, sums[MOST];
   double along[MOST], last[MOST], weights[ND], error = INFINITY, before;
-  int count = 0;
+  int count = 0, near = 0; /* near: corrections are next to rounding, whose differences say nothing */
   for (int i = 0; i < NF; i++) forces[i] = ALL(u[i]);
   for (int i = 0; i < NP; i++) theta[i] = ALL(arg[4][i]);
   *t = *arg[2] + h * C;
@@ -56,7 +56,8 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
     out[0] = z;
     solve(wr, out);
     out[0] = m;
-    const int known = count - FIRST;
+    near |= error <= STALLED;
+    const int known = near ? 0 : count - FIRST;
     if (known > 0) { /* bases: differences of corrections, orthonormal; moves: of V and corrections that made them */
       const int n = known - 1;
       lanes *basis = bases + n * ND, *move = moves + n * ND, square = ALL(0.0), on = ALL(0.0);

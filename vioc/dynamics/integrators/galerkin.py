@@ -27,7 +27,15 @@ from vioc.dynamics.integrators.galerkin_derivatives import GalerkinDerivatives, 
 from vioc.dynamics.integrators.iteration import GROUPS, STALLED, by_newton, repeated
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
-from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature, values
+from vioc.dynamics.integrators.quadrature import (
+    NO_MOTION,
+    POINTS,
+    Quadrature,
+    check_rates,
+    off_ends,
+    quadrature,
+    values,
+)
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -246,7 +254,20 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         None where that is left to numbers, to `rescued`.
         """
         solved = by_newton(self._iterate, self._converged)
-        return None if solved is None else self._from(solved)
+        return None if solved is None else self._from(self._checked(solved))
+
+    def _checked(self, solved: ca.Function) -> ca.Function:
+        """The same with an infinite error of roots that are no motion, as `check_rates` tells them."""
+        nd, nx, n = self.nd, self.nx, self.nq + self.nd
+        args = [ca.MX.sym("a", solved.numel_in(i)) for i in range(solved.n_in())]
+        after, error = solved(*args)
+        states = ca.vertcat(args[1][:n], after[n:nx]), after[:nx]  # with the rates of this step
+        ends = ca.horzcat(*(self._velocity_function(x, args[5]) for x in states)).T
+        rates = ca.reshape(after[nx : nx + self.stages * nd], nd, self.stages).T
+        size = ca.DM(np.diag(np.sqrt(self.lagrangian.mass_scale)))
+        off, most = (ca.mmax(ca.sum2((m @ size) ** 2)) for m in (off_ends(self.rule, rates, ends), rates))
+        far = off > NO_MOTION**2 * most
+        return ca.Function("checked", args, [after, error + ca.if_else(far, ca.inf, 0.0)])
 
     def _from(self, solved: ca.Function) -> ca.Function:
         """(carry, u, t, dt, parameters) -> carry, impulse, error.
@@ -300,7 +321,11 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         equations = GalerkinEquations(self._derivatives, x, u, t, self.theta)
         found = solve_step(equations, k, t, dt, self.tolerance)
-        return equations.end(found.z, dt)
+        after, multipliers = equations.end(found.z, dt)
+        start = np.concatenate([x[: self.nq + self.nd], after[self.nq + self.nd :]])
+        rates, ends = equations.rates(found.z, dt), self.velocities(np.stack([start, after]))
+        check_rates(self.rule, rates, ends, self.lagrangian.mass_scale, k, t, dt)
+        return after, multipliers
 
     def _doubts(self, carry, X, lengths, multipliers) -> np.ndarray:
         """None: a step of high order may turn far. What has no solution is taken in parts."""

@@ -320,6 +320,10 @@ class GalerkinEquations(Equations):
         p = self.x[f.nq : f.nq + f.nd] + b @ at.o[0, : f.stages, f.nd : 2 * f.nd]
         return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / dt]), b @ lam
 
+    def rates(self, z: np.ndarray, dt: float) -> np.ndarray:
+        """V (s, nd)."""
+        return self.of.split(z[None] / dt)[0][0]
+
     def failure(self, found: Solution, k: int, dt: float, where: str) -> StepError | None:
         if np.isfinite(found.error):
             return None
