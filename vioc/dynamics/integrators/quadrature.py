@@ -17,7 +17,7 @@ from vioc.errors import StepError
 POINTS = ("gauss", "lobatto")
 # How far the polynomial of rates may be off velocities where a step starts and ends, relative, of one that
 # Newton's method had to solve: its equations have other roots, where rates go back and forth.
-NO_MOTION = 0.3
+NO_MOTION = 0.1
 
 
 @dataclass(frozen=True)
