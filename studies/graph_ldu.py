@@ -9,7 +9,6 @@ faster than dense depends on the processor's BLAS: the bound is the published on
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -19,9 +18,9 @@ import numpy as np
 
 from studies.block_ldu import BlockLDU
 from studies.harness import Claim, Report, Study, at_least, at_most, count_ticks
+from vioc.compile.cores import one_thread_each
 
 BLOCK = 6
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 OURS, NUMPY, DENSE, SUPERLU, CASADI = (
     "block LDU, compiled",
     "block LDU in numpy",
@@ -128,24 +127,18 @@ def measure(edges: Edges, nodes: int, quick: bool) -> tuple[dict[str, float], fl
 
 @STUDY.body
 def run(report: Report) -> None:
-    kept = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))  # read by BLAS when the other process starts
     results: dict[str, dict[int, dict[str, float]]] = {}
     worst = 0.0
-    try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            for name, (make, count, widths, _) in GRAPHS.items():
-                results[name] = {}
-                for width in widths[-1:] if report.quick else widths:
-                    nodes = count(width)
-                    times, error = pool.submit(measure, make(width), nodes, report.quick).result()
-                    results[name][nodes] = times
-                    worst = max(worst, error)
-            if report.quick:
-                results["ladder"][40] = pool.submit(measure, ladder(20), 40, True).result()[0]
-    finally:
-        for name, value in kept.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with one_thread_each(), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        for name, (make, count, widths, _) in GRAPHS.items():
+            results[name] = {}
+            for width in widths[-1:] if report.quick else widths:
+                nodes = count(width)
+                times, error = pool.submit(measure, make(width), nodes, report.quick).result()
+                results[name][nodes] = times
+                worst = max(worst, error)
+        if report.quick:
+            results["ladder"][40] = pool.submit(measure, ladder(20), 40, True).result()[0]
     report.measure(error=worst)
     for name, by_nodes in results.items():
         times = by_nodes[max(by_nodes)]

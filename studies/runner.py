@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from studies.harness import Study, studies
 from vioc.checks import near_misses
+from vioc.compile.cores import one_thread_each
 from vioc.progress import Progress, paused
 
 
@@ -56,7 +57,8 @@ def run(chosen: Sequence[Study], *, quick: bool = False, out: str | Path, jobs: 
         again = list(chosen)
         if jobs > 1:
             again = []
-            with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+            spawn = multiprocessing.get_context("spawn")
+            with one_thread_each(), ProcessPoolExecutor(jobs, spawn) as pool:
                 found = {pool.submit(_run_quietly, study.name, quick, out): study for study in chosen}
                 for done in as_completed(found):
                     study, verdict = found[done], done.result()

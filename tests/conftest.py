@@ -8,6 +8,8 @@ import matplotlib
 import pytest
 from hypothesis import settings
 
+from vioc.compile.cores import BLAS
+
 matplotlib.use("Agg")
 
 # Building a graph takes longer than hypothesis' deadline the first time, and its later runs do not.
@@ -15,6 +17,12 @@ matplotlib.use("Agg")
 settings.register_profile("default", deadline=None, max_examples=30)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_configure():
+    """Workers that come take one thread of BLAS each, or would keep each other from working."""
+    for name in BLAS:
+        os.environ.setdefault(name, "1")
 
 
 @pytest.fixture

@@ -10,13 +10,16 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import casadi as ca
 import numpy as np
 import pytest
 from control_maps import midpoint_pendulum
-from sweep_tasks import deadly, first_state, noisy, picky, slow, square
+from sweep_tasks import deadly, environment, first_state, ignored, noisy, picky, slow, square
 
 from vioc import progress
+from vioc.control import Cost, dlqr
 from vioc.control import sweep as package
+from vioc.control.analysis import region_of_attraction
 from vioc.control.sweep import grid, sweep, zipped
 from vioc.control.sweep.store import Store, dumps, loads, read_store
 from vioc.errors import FileFormatError
@@ -68,6 +71,34 @@ def test_a_map_travels():
     found = sweep(functools.partial(first_state, f), points, workers=1)
     for o in found:
         np.testing.assert_array_equal(o.value, f.step(o.point["x0"]))
+
+
+def test_a_store_is_of_one_law_one_cost_and_one_number(tmp_path):
+    """What is bound to the function tells a sweep from others; the same said again goes on."""
+    f = midpoint_pendulum()
+    law = [dlqr(f, (f.initial_state(), None), 1.0, r) for r in (1.0, 1.0, 2.0)]
+    costs = [Cost(f, a * ca.sumsqr(f.symbols.u)) for a in (1.0, 1.0, 2.0)]
+    for i, (same_one, again, other) in enumerate((law, costs, ([1.0, 2.0], [1.0, 2.0], [1.0, 3.0]))):
+        told = [functools.partial(ignored, given) for given in (same_one, again, other)]
+        path = tmp_path / f"{i}.jsonl"
+        assert sweep(told[0], [1, 2], workers=0, store=path).values == [1, 2]
+        assert sweep(told[1], [1, 2], workers=0, store=path).values == [1, 2]
+        with pytest.raises(FileFormatError, match="holds another sweep: bound differs"):
+            sweep(told[2], [1, 2], workers=0, store=path)
+    told = dict(samples=4, steps=5, goal=1.0, store=tmp_path / "region.jsonl", batch=2)
+    first = region_of_attraction(law[0], {"theta": 0.1}, **told)
+    assert (region_of_attraction(law[1], {"theta": 0.1}, **told).distances == first.distances).all()
+    for other in ((law[2], {"theta": 0.1}, told), (law[0], {"theta": 0.2}, told)):
+        with pytest.raises(FileFormatError, match="bound differs"):
+            region_of_attraction(*other[:2], **other[2])
+
+
+def test_processes_take_one_thread_each():
+    names = ("OMP_NUM_THREADS", "VIOC_WORKERS")
+    given = [os.environ.get(name) for name in names]
+    found = sweep(environment, [list(names)] * 2, workers=2).values
+    assert found == [[value or "1" for value in given]] * 2
+    assert [os.environ.get(name) for name in names] == given
 
 
 def test_failures_are_kept_where_they_happened():

@@ -19,6 +19,7 @@ import numpy as np
 
 import vioc
 from vioc.cli.options import Commands
+from vioc.compile.cores import BLAS
 
 LIBRARIES = ("numpy", "scipy", "casadi", "matplotlib")
 EXTRAS = {
@@ -31,7 +32,6 @@ EXTRAS = {
 }
 SOLVERS = {"ipopt": "DMOC's default", "fatrop": "DMOC", "sqpmethod": "DMOC"}
 ENVIRONMENT = ("CC", "VIOC_CACHE", "VIOC_WORKERS", "VIOC_PROGRESS")
-THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 Row = tuple[str, str]
 
 
@@ -119,7 +119,7 @@ def extras() -> Iterator[Row]:
 
 
 def environment() -> Iterator[Row]:
-    for name in (*ENVIRONMENT, *THREADS):
+    for name in (*ENVIRONMENT, *BLAS):
         if name in os.environ:
             yield name, os.environ[name]
 
@@ -149,7 +149,7 @@ def _blas_threads() -> str:
         for name in (f"{p}openblas_get_num_threads{s}" for p in ("", "scipy_") for s in ("", "64_")):
             if hasattr(library, name):
                 return f"{getattr(library, name)()} (OpenBLAS)"
-    chosen = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
+    chosen = [f"{name}={os.environ[name]}" for name in BLAS if name in os.environ]
     return ", ".join(chosen) or "its own choice"
 
 

@@ -7,13 +7,15 @@ do not depend on how many there are.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 VARIABLE = "VIOC_WORKERS"
+BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def workers() -> int:
@@ -44,6 +46,22 @@ def over_cores(work: Callable[[Any], Any], pieces: Sequence[Any], count: int | N
     if count <= 1:
         return map(work, pieces)
     return _pool(os.getpid(), count).map(work, pieces)
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Processes that start within take one thread, as far as the environment does not say otherwise.
+
+    As many processes as cores whose BLAS has as many threads keep each other from working: those of
+    OpenBLAS turn while they wait, and small problems take several times as long.
+    """
+    chosen = [name for name in (VARIABLE, *BLAS) if name not in os.environ]
+    os.environ.update(dict.fromkeys(chosen, "1"))
+    try:
+        yield
+    finally:
+        for name in chosen:
+            os.environ.pop(name, None)
 
 
 @lru_cache(maxsize=4)

@@ -17,6 +17,8 @@ from concurrent.futures import (
 from multiprocessing import get_context, parent_process
 from typing import Any
 
+from vioc.compile.cores import one_thread_each
+
 AHEAD = 2  # tasks per worker that wait in the queue: enough to keep them busy, few to lose
 LOST = (
     "WorkerLost: the process died while it ran this task (out of memory, or a crash; or a script that calls "
@@ -54,9 +56,10 @@ def _own_pool(call: Callable, tasks: dict[int, tuple], count: int, suspects: lis
         context = get_context("spawn")
         pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
         try:
-            for i, result in _through(pool, call, left, AHEAD * count, lost):
-                left.pop(i)
-                yield i, result
+            with one_thread_each():
+                for i, result in _through(pool, call, left, AHEAD * count, lost):
+                    left.pop(i)
+                    yield i, result
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
         for i in lost:

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import casadi as ca
 import numpy as np
 
 from vioc.checks import near_misses
@@ -232,7 +233,7 @@ def sweep(
         Processes of that pool; default one per core that this process may use. 0 runs here, in order.
     store : path, optional
         File that every result is appended to as it comes. A sweep that was interrupted goes on where it
-        stopped when it is called again with the same store, and the same maps bound to the function; points
+        stopped when it is called again with the same store, and the same bound to the function; points
         and results must be plain data.
     name : str, optional
         What the store calls the sweep; default the function's name. Change it when the function changes.
@@ -341,16 +342,57 @@ def _header(function: Callable, points: list, seed: int | None, name: str | None
         digest = hashlib.sha256(dumps(points).encode()).hexdigest()
     except TypeError as error:
         raise TypeError(f"points of a sweep with a store must be plain data: {error}") from None
-    bare, bound = function, []
-    while isinstance(bare, functools.partial):
-        bound += [*bare.args, *bare.keywords.values()]
-        bare = bare.func
+    bare, bound = _unbound(function)
     given = f"{getattr(bare, '__module__', '')}.{getattr(bare, '__qualname__', type(bare).__name__)}"
     header = {"name": given if name is None else name, "tasks": len(points), "points": digest, "seed": seed}
-    maps = [{**f.identity(), "parameters": f.parameters} for f in bound if isinstance(f, OneStepMap)]
-    if maps:  # results of another step, model or integrator are another sweep's
-        header["maps"] = hashlib.sha256(dumps(maps).encode()).hexdigest()
+    if bound:  # results of another step, model, law or number are another sweep's
+        header["bound"] = hashlib.sha256(dumps(_told(bound, ())).encode()).hexdigest()
     return header
+
+
+def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
+    """What `functools.partial` binds arguments of, and these."""
+    bound: list[Any] = []
+    while isinstance(function, functools.partial):
+        bound.append([list(function.args), dict(sorted(function.keywords.items()))])
+        function = function.func
+    return function, bound
+
+
+def _told(value: Any, within: tuple[int, ...]) -> Any:
+    """A bound value as plain data that tell it from others: of objects what `__reduce__` says, or their public
+    attributes, but for those that are computed when they are asked for; of functions their names.
+    """
+    if isinstance(value, OneStepMap):
+        return {**value.identity(), "parameters": value.parameters}
+    if id(value) in within:
+        return type(value).__qualname__
+    within = (*within, id(value))
+    if isinstance(value, functools.partial):
+        bare, bound = _unbound(value)
+        return [_told(bare, within), _told(bound, within)]
+    if isinstance(value, Mapping):
+        return [[str(k), _told(v, within)] for k, v in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_told(v, within) for v in value]
+    try:
+        return dumps(value)
+    except TypeError:
+        pass
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    if isinstance(value, ca.Function):
+        return value.serialize()
+    if isinstance(value, ca.SX):
+        return str(value)
+    reduce = getattr(type(value), "__reduce__", None)
+    if reduce is not object.__reduce__:
+        return [name, _told(value.__reduce__()[1:], within)]
+    own = {
+        n: v
+        for n, v in getattr(value, "__dict__", {}).items()
+        if not (n.startswith("_") or isinstance(getattr(type(value), n, None), functools.cached_property))
+    }
+    return [name, _told(dict(sorted(own.items())), within)]
 
 
 class _Teller:
