@@ -449,3 +449,13 @@ def test_some_of_the_inputs():
     assert one.energy({"b": 1.0}) == pytest.approx(100 * 2.0 * 0.01**2)
     with pytest.raises(ValueError, match="inputs: unknown name 'to_c'"):
         controllability(f, eq, inputs=["to_c"])
+
+
+def test_bad_brackets_longer_than_all_that_were_looked_at_leave_it_open():
+    """By theta = 1000 the longer ones are of so low a degree that they come before the rank is full."""
+    x, u = ca.SX.sym("x", 5), ca.SX.sym("u")
+    rates = ca.vertcat(u, x[0], x[1], x[2] + x[0] ** 2, x[1] ** 2 + x[0] ** 3)
+    f = ca.Function("rates", [x, u], [rates])
+    for degree in (4, 5, 6):
+        found = accessibility(f, np.zeros(5), degree=degree, theta=(1e3,))
+        assert found.strongly_accessible and found.locally_controllable is None

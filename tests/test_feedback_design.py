@@ -7,9 +7,11 @@ from control_maps import cart_pole, double_integrator, midpoint_pendulum, two_in
 from mechanisms import everything, pendulum, state_near
 from scipy.optimize import minimize
 
+import vioc
 from vioc import models
 from vioc.control import dlqr
-from vioc.control.feedback import LinearMPC, StateLaw, as_law, equilibrium, track_curve
+from vioc.control.analysis import lyapunov_level, verified_level
+from vioc.control.feedback import DelayedMap, LinearMPC, StateLaw, as_law, equilibrium, track_curve
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
 from vioc.errors import ModelError, OptimizationError
@@ -260,3 +262,21 @@ def test_laws_hold_an_equilibrium_and_wrap_angles():
     np.testing.assert_allclose(held(99, eq.x + 0.1), law(0, eq.x + 0.1), rtol=1e-9)
     with pytest.raises(TypeError, match="expected a regulator or a law, got float"):
         as_law(1.0)
+
+
+def test_a_map_that_depends_on_time_has_no_verdict_at_a_point():
+    """Mathieu's pendulum: a torque -1.4 sin(10 t) a throws it out of the place where it is at rest."""
+    joint = vioc.ry("a")[vioc.tz(-0.5, mass=vioc.Mass(0.3, (0.01,) * 3))]
+    parts = joint, vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "hip"), vioc.JointDamping("a", 0.05)
+    shaken = vioc.UserForce(lambda k: {"a": -1.4 * ca.sin(10 * k.t) * k.q("a")}, ())
+    for make in (lambda s: MidpointVI(s, 0.02), lambda s: RungeKutta(s, 0.02, "heun")):
+        still, f = make(vioc.System(*parts)), make(vioc.System(*parts, shaken))
+        assert equilibrium(still, a=0.0).verdict == "asymptotically stable"
+        up = equilibrium(f, a=0.0)
+        assert up.verdict.startswith("undecided, as the map depends on time")
+        law = dlqr(f, up, [0.01, 0.001], 10.0)
+        for level in (verified_level, lyapunov_level):
+            with pytest.raises(ValueError, match="depend on time"):
+                level(law)
+    shifted = DelayedMap(f)
+    assert shifted.depends_on_time and not DelayedMap(still).depends_on_time

@@ -28,6 +28,7 @@ from vioc.control.feedback import (
     OffsetFree,
     ScheduledLaw,
     as_law,
+    covariance,
     equilibrium,
     kalman,
     moving_horizon,
@@ -409,3 +410,15 @@ def test_a_held_law_is_that_of_its_own_step():
         ClosedLoop(short, law, observer, hold=True).simulate(x0, 5, k0=3)
     with pytest.raises(ValueError, match="or say hold=True, which samples it every 5 steps"):
         ClosedLoop(short, law, observer)
+
+
+def test_a_covariance_asks_for_gains_of_its_own_samples():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    up = equilibrium(f, theta=0.0)
+    law = dlqr(f, up, 1.0, 1.0)
+    late, early = (f.rollout(up.x, up.u, steps=20, k0=k0) for k0 in (10, 0))
+    measured = Measurement(f, {"x": 1e-6, "theta": 4e-6})
+    observer = kalman(f, late, measured, 1e-9, P0=1.0)
+    assert covariance(late, 1.0, 1e-9, law=law, observer=observer).std("theta").shape == (21,)
+    with pytest.raises(ValueError, match="samples 10 .. 30, got 0"):
+        covariance(early, 1.0, 1e-9, law=law, observer=observer)

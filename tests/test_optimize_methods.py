@@ -141,3 +141,70 @@ def test_an_unstable_motion_is_followed():
         f.rollout(best.x[0], best.u + 1e-8)  # 3^40 = 1e19
     follow = best.stabilize(1.0, 1.0).rollout(best.x[0])
     assert np.abs(follow.x - best.x).max() < 1e-6
+
+
+def four_bar(coupler=1.0):
+    """A crank, a coupler and a rocker, driven at the crank."""
+
+    def bar(length, mass):
+        return vioc.tx(length / 2, mass=vioc.Mass.rod(mass, 1.0, axis=(1, 0, 0)))
+
+    end = vioc.tx(coupler, name="end", mass=vioc.Mass(0.5, (0.01,) * 3))
+    crank = vioc.ry("crank")[bar(0.4, 0.2), vioc.tx(0.4)[vioc.ry("coupler")[end]]]
+    rocker = vioc.tx(1.0)[vioc.ry("rocker")[bar(0.8, 0.3), vioc.tx(0.8, name="tip")]]
+    drive = vioc.Gravity(0, 0, -9.81), vioc.JointForce("crank", "torque")
+    return vioc.System(crank, rocker, *drive, vioc.coincident("end", "tip", "xz", name="pin"))
+
+
+def test_a_given_start_of_a_loop_holds_with_a_free_length():
+    """Else the loop closes with another length in the first step, by a jump."""
+    f = vioc.MidpointVI(four_bar(vioc.P("length", 1.0)), 0.02)
+    q = vioc.consistent_configuration(f.system, {"crank": -1.7, "coupler": 1.3, "rocker": -1.7})
+    u, crank, rate = f.symbols.u[0], f.quantity("crank"), f.quantity("v.crank")
+    cost = Cost(f, 0.5 * u**2, 20 * (crank + 1.6) ** 2 + 5 * rate**2)
+    found = optimize(f, cost, x0=f.initial_state(q), steps=12, parameters={"length": (0.9, 1.15)})
+    assert found.converged
+    assert max(np.abs(found[f"h.pin-{axis}"]).max() for axis in "xz") <= 1e-9
+    assert found.map.parameters["length"] == pytest.approx(1.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("method", ["shooting", "dmoc"])
+def test_a_whole_state_of_a_loop_is_an_end(method):
+    """Its momentum across constraints is what the last step's impulses leave, and no condition."""
+    f = vioc.MidpointVI(four_bar(), 0.02)
+    start, guess = -1.7, {"coupler": 1.3, "rocker": -1.7}
+    first, last = (
+        f.initial_state(vioc.consistent_configuration(f.system, {"crank": a, **guess}, fixed="crank"))
+        for a in (start, start + 0.2)
+    )
+    found = optimize(f, quadratic(f, R=1.0), x0=first, steps=30, final=last, method=method)
+    assert found.converged
+    assert found.x[-1, :3] == pytest.approx(last[:3], abs=1e-8)
+    assert found["v.crank"][-1] == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize("method", ["shooting", "projection", "ddp", "dmoc", "multiple-shooting"])
+def test_forces_act_when_the_guess_is(method):
+    """A guess from step 8 on: the optimum is of these times."""
+    gust = vioc.UserForce(lambda k: {"x": 3 * ca.sin(4 * k.t)}, ())
+    f = vioc.MidpointVI(vioc.System(vioc.tx("x", mass=1.0), vioc.JointForce("x", "force"), gust), 0.05)
+    cost = quadratic(f, Q={"x": 4}, R=0.2, Qf={"x": 20, "v.x": 5})
+    guess = f.rollout(f.initial_state({"x": 0.3}), np.zeros((20, 1)), k0=8)
+    found = optimize(f, cost, guess, method=method)
+    assert found.converged and found.trajectory.k0 == 8
+    assert cost.value(f.rollout(guess.x[0], found.u, k0=8)) == pytest.approx(found.cost, rel=1e-9)
+
+
+def test_forces_of_constraints_over_unequal_steps():
+    """Costs and bounds hold what the trajectory reads: an impulse over the time that it stands for."""
+    rod = vioc.UserConstraint(lambda k: k.q("x") ** 2 + k.q("z") ** 2 - 1.0, (), name="rod")
+    bob = vioc.tx("x")[vioc.tz("z", mass=1.0)]
+    f = vioc.MidpointVI(vioc.System(bob, vioc.Gravity(0, 0, -9.81), vioc.JointForce("x", "push"), rod), 0.03)
+    lengths = 0.004 * 1.3 ** np.arange(14)
+    x0, force = f.initial_state({"x": 0.0, "z": -1.0}), f.quantity("force.rod")
+    told = dict(x0=x0, steps=14, dt=lengths, final={"x": 0.3}, bounds={"force.rod": (-5.2, None)})
+    found = optimize(f, quadratic(f, R=1.0), **told)
+    assert found.converged
+    assert found["force.rod"].min() == pytest.approx(-5.2, abs=1e-6)
+    read = (lengths * found["force.rod"] ** 2).sum()
+    assert Cost(f, force**2).value(found.trajectory) == pytest.approx(read, rel=1e-12)

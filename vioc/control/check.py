@@ -129,7 +129,8 @@ def _check_expression(expression: ca.SX, run: Trajectory, rng: np.random.Generat
             f"the expression's symbol {free[0]!r} is not one of the map's: write it in `map.symbols`"
         )
     theta = np.tile(run.map.theta, (n, 1))
-    lengths = run.step_lengths[:, None]
+    forces = ca.depends_on(expression, s.multipliers)
+    lengths = (run.impulse_lengths if forces else run.step_lengths)[:, None]
     points = np.hstack([run.x[:n], run.u, run.multipliers, theta, lengths])
     by_step = ca.depends_on(expression, ca.vertcat(s.u, s.multipliers, s.dt))
     if not by_step:  # of states alone: the last one counts too

@@ -56,6 +56,10 @@ class MapAround(OneStepMap):
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "inner": self.inner.identity()}
 
+    @property
+    def depends_on_time(self) -> bool | None:
+        return self.inner.depends_on_time
+
     # -- the state space ------------------------------------------------------------------------
 
     def split(self, x: Any) -> tuple[np.ndarray, np.ndarray]:

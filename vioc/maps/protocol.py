@@ -488,6 +488,15 @@ class OneStepMap(Named, ABC):
         return None
 
     @property
+    def depends_on_time(self) -> bool | None:
+        """Whether a step depends on when it is; None where neither `residual` nor `explicit` tells."""
+        for function, at in ((self.residual, 4), (self.explicit, 2)):
+            if function is not None:
+                args = function.sx_in() if function.is_a("SXFunction") else function.mx_in()
+                return bool(ca.depends_on(ca.vertcat(*map(ca.vec, function.call(args))), args[at]))
+        return None
+
+    @property
     def kernel(self) -> Kernel | None:
         """The step that `track` strings together, where it is one function; else None."""
         return None

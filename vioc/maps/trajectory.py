@@ -189,14 +189,15 @@ class Trajectory:
         n = len(self)
         if by_step:
             forces = ca.depends_on(ca.vec(expression), s.multipliers)
-            steps = (self._impulse_lengths() if forces else self.step_lengths)[:, None]
+            steps = (self.impulse_lengths if forces else self.step_lengths)[:, None]
             values = f(self.x[:n], self.u, self.multipliers, theta, steps)[0][..., 0]
         else:
             zeros = np.zeros(s.u.numel()), np.zeros(s.multipliers.numel())
             values = f(self.x, *zeros, theta, np.zeros(1))[0][..., 0]
         return values[:, 0] if values.shape[1] == 1 else values
 
-    def _impulse_lengths(self) -> np.ndarray:
+    @cached_property
+    def impulse_lengths(self) -> np.ndarray:
         """The time for which each step's impulses stand (N,), s: an impulse over it is a force.
 
         That at the start of a step belongs in part to the one before, whose length may be another.

@@ -195,7 +195,7 @@ def accessibility(
     closed = closed and all(also == lost for _, also in near)
     drift = brackets[0]
     strong = _span(brackets[1:], n, tolerance, size).shape[1]
-    tried = [(_obstructions(brackets, n, t, tolerance, size), t) for t in theta]
+    tried = [(_obstructions(brackets, n, t, tolerance, size, n - lost), t) for t in theta]
     best = min(tried, key=lambda item: len(item[0]))
     still = bool(np.linalg.norm(drift.value) <= tolerance * max(1.0, size))
     found = (n, degree, ranks, strong, still, best[0], best[1], tuple(brackets))
@@ -304,9 +304,11 @@ def _evaluate(fields: list[ca.Function], n: int, X: np.ndarray, degree: int) -> 
 
 
 def _obstructions(
-    brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float
+    brackets: list[Bracket], n: int, theta: float, tolerance: float, size: float, rank: int
 ) -> tuple[str, ...]:
-    """Bad brackets whose symmetrized values are not in the span of those of a lower degree."""
+    """Bad brackets whose symmetrized values are not in the span of those of a lower degree, and all that are
+    longer than `brackets`, unless those of a degree below theirs have the whole rank.
+    """
 
     def weighted(b: Bracket) -> float:
         return b.degrees[0] / theta + sum(b.degrees[1:])
@@ -320,6 +322,11 @@ def _obstructions(
         rest = b.symmetrized - Q @ (Q.T @ b.symmetrized)
         if np.linalg.norm(rest) > tolerance * max(size, float(np.linalg.norm(b.symmetrized))):
             found.append(b.name)
+    longest = max(sum(b.degrees) for b in brackets)
+    drifts = longest - 1 + longest % 2  # odd, beside two of one input: the bad bracket of least degree beyond
+    lower = [c for c in brackets if weighted(c) < 2 + drifts / theta - 1e-12]
+    if _span(lower, n, tolerance, size).shape[1] < rank:
+        found.append(f"bad ones of more than {longest} fields")
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import check_array
+from vioc.control.linear.about import check_timeless
 from vioc.drawing import plots
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.names import meaning
@@ -119,8 +120,8 @@ def lyapunov_level(
     Raises
     ------
     ValueError
-        A map with constraints: states off the manifold have no meaning (`region_of_attraction` takes a
-        sampler); shapes.
+        A map that depends on time, or with constraints: states off the manifold have no meaning
+        (`region_of_attraction` takes a sampler); shapes.
     OptimizationError
         If P is not positive definite, or V grows arbitrarily near to the equilibrium.
     """
@@ -130,6 +131,7 @@ def lyapunov_level(
             "lyapunov_level: errors of a constrained map do not fill an ellipsoid; use region_of_attraction "
             "with a sampler of consistent starts"
         )
+    check_timeless(f, "lyapunov_level", "region_of_attraction")
     if not 0 < margin < 1 or directions < 1 or samples < 1:
         raise ValueError(
             f"expected 0 < margin < 1, directions and samples >= 1, got {margin}, {directions}, {samples}"

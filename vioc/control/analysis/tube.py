@@ -14,7 +14,7 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from vioc.checks import check_array
 from vioc.control.analysis.intervals import UNIT, Interval, enclose
-from vioc.control.linear.about import check_trajectory
+from vioc.control.linear.about import check_timeless, check_trajectory
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 from vioc.names import in_order
@@ -157,6 +157,7 @@ def verified_level(loop: Any, *, disturbance: Any = 0.0, cells: int = 1, share: 
         If no level is proven: the disturbance is too large, say.
     """
     f, K = loop.map, np.asarray(loop.K, float)
+    check_timeless(f, "verified_level", "verified_tube")
     A, B = f.linearize(loop.x, loop.u)
     F = A - B @ K
     radius = np.abs(np.linalg.eigvals(F)).max()

@@ -437,7 +437,8 @@ class Cost:
             )
         theta = trajectory.map.theta
         reference = self.reference_rows(n)
-        x, u, lam, steps = trajectory.x, trajectory.u, trajectory.multipliers, trajectory.step_lengths
+        x, u, lam = trajectory.x, trajectory.u, trajectory.multipliers
+        steps = trajectory.impulse_lengths if self._uses_multipliers else trajectory.step_lengths
         zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
         running = [x[:n], u, lam, theta, steps[:, None], reference[:n]]
         return running, [x[n], *zeros, theta, np.zeros(1), reference[n]]

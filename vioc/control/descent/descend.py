@@ -129,14 +129,15 @@ def _shooting(
             f"method: {MULTIPLE!r} needs a map with implicit equations (`residual`) of moderate size, and "
             f'{f!r} is none; use "newton"'
         )
+    k0 = 0
     if not isinstance(guess, tuple):
         run = guess_trajectory(f, guess, x0, steps, None, dt)
-        guess = run.x, run.u
+        guess, dt, k0 = (run.x, run.u), run.step_lengths, run.k0
     X, U = guess_curve(f, guess)
     if x0 is not None:
         X = X.copy()
         X[0] = f.check_state(x0, "x0")
-    return Shooting(f, cost, programs, X, U, dt)
+    return Shooting(f, cost, programs, X, U, dt, k0)
 
 
 @dataclass

@@ -413,7 +413,7 @@ class Transcription:
         given = {n for n, fixed in zip(f.state_names, phase.fixed_start, strict=True) if fixed}
         given |= {f.state_names[j] for j in phase.shifts}
         before = frozenset(self.phases[i - 1].map.multiplier_names) if i or linked else frozenset()
-        rows = loose_start(f, given, linked, before) if phase.unknowns else {}
+        rows = loose_start(f, given, linked=linked, before=before) if phase.unknowns else {}
         if rows:
             e = ca.Function("start", [f.symbols.x, f.symbols.parameters], [ca.vertcat(*rows.values())])
             self._add(i, lambda stencil, node: (ca.SX(0), e(node.x, node.theta)), [0], [*rows])

@@ -121,8 +121,7 @@ def covariance(
     check_steps(observer.map.dt, trajectory.step_lengths, "observer", "the trajectory")
     # dx and the estimate's error e after the correction, together: u = u_d - K (dx - e)
     C, V, I = observer.measurement.jacobian(trajectory.x), observer.measurement.V, np.eye(n)
-    rows = np.zeros(N + 1, int) if observer.steady else trajectory.k0 - observer.k0 + np.arange(N + 1)
-    L = observer.L[rows]
+    L = observer.L[[observer.row(trajectory.k0 + k) for k in range(N + 1)]]
     keep = I - L @ C
     F, G = np.zeros((N, 2 * n, 2 * n)), np.zeros((N, 2 * n, 2 * n))
     F[:, :n, :n], F[:, :n, n:], F[:, n:, n:] = A - B @ K, B @ K, keep[1:] @ A

@@ -61,7 +61,11 @@ class Equilibrium:
 
     @property
     def verdict(self) -> str:
-        """By the linearization: asymptotically stable, unstable, or marginal, which it leaves undecided."""
+        """By the linearization: asymptotically stable, unstable, or marginal, which leaves it open. Of maps
+        that depend on time it says nothing.
+        """
+        if self.map.depends_on_time:
+            return "undecided, as the map depends on time: linearized at k = 0 alone"
         return self.modes.stability
 
     def __getitem__(self, name: str) -> float:

@@ -93,7 +93,7 @@ class KalmanFilter:
 
     def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
         """The estimate at sample k after its measurement (ny,)."""
-        i = self._row(k)
+        i = self.row(k)
         d = self.measurement.innovation(estimate.x, y)
         if _same(estimate.P, self.before[i]):
             expected = self.steady or self.measurement.present(k)
@@ -106,14 +106,15 @@ class KalmanFilter:
 
     def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
         """The estimate at sample k + 1 before its measurement, under the input of step k."""
-        x, i, after = self.map.step(estimate.x, u, k), self._row(k), self._row(k + 1, last=True)
+        x, i, after = self.map.step(estimate.x, u, k), self.row(k), self.row(k + 1, last=True)
         if _same(estimate.P, self.after[i]) or i >= len(self.A):
             return Estimate(x, self.before[after])
         P = self.A[i] @ estimate.P @ self.A[i].T + self.noise[i]
         P = 0.5 * (P + P.T)
         return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
 
-    def _row(self, k: int, last: bool = False) -> int:
+    def row(self, k: int, last: bool = False) -> int:
+        """The row of the gains at sample k, with `last` the last one behind them; else ValueError there."""
         if self.steady:
             return 0
         i = min(k - self.k0, len(self.L) - 1) if last else k - self.k0

@@ -53,3 +53,11 @@ def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
         )
     h = about.step_lengths
     return f.with_dt(float(h[0])) if (h == h[0]).all() and not same_steps(h[0], f.dt) else f
+
+
+def check_timeless(f: OneStepMap, what: str, instead: str) -> None:
+    """ValueError of a map whose steps depend on when they are: what holds about a point at one time need not
+    at another.
+    """
+    if f.depends_on_time:
+        raise ValueError(f"{what}: steps of {f!r} depend on time; use {instead}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import casadi as ca
 import numpy as np
 
@@ -9,10 +11,9 @@ from vioc.errors import ModelError
 from vioc.maps.protocol import OneStepMap
 
 
-def constraint_values(f: OneStepMap) -> tuple[list[ca.SX], list[set[str]]]:
-    """h of a map with holonomic constraints, and the states that each depends on; empty without.
-
-    And where errors are not differences of states.
+def constraint_values(f: OneStepMap, parameters: Collection[str] = ()) -> tuple[list[ca.SX], list[set[str]]]:
+    """h of a map with holonomic constraints, and the states and those of `parameters` that each depends on;
+    empty without, and where errors are not differences of states.
     """
     if f.ndx != f.nx:
         return [], []
@@ -20,14 +21,29 @@ def constraint_values(f: OneStepMap) -> tuple[list[ca.SX], list[set[str]]]:
         h = [f.quantity(f"h.{name}") for name in f.multiplier_names]
     except ModelError:
         return [], []
-    pattern = [np.array(ca.DM(ca.jacobian_sparsity(e, f.symbols.x), 1)).ravel() > 0 for e in h]
-    return h, [{f.state_names[j] for j in np.flatnonzero(p)} for p in pattern]
+    names = [*f.state_names, *f.parameters]
+    by = ca.vertcat(f.symbols.x, f.symbols.parameters)
+    pattern = [np.array(ca.DM(ca.jacobian_sparsity(e, by), 1)).ravel() > 0 for e in h]
+    fixed = {*f.parameters} - {*parameters}
+    return h, [{names[j] for j in np.flatnonzero(p)} - fixed for p in pattern]
+
+
+def across_constraints(f: OneStepMap) -> list[str]:
+    """Momenta of variables that holonomic constraints depend on: what these have across them is free."""
+    _, depends = constraint_values(f)
+    bound = {f"p.{name}" for names in depends for name in names}
+    return [name for name in f.state_names if name in bound]
 
 
 def loose_start(
-    f: OneStepMap, given: set[str], linked: frozenset[str] = frozenset(), before: frozenset[str] = frozenset()
+    f: OneStepMap,
+    given: set[str],
+    parameters: Collection[str] = (),
+    linked: frozenset[str] = frozenset(),
+    before: frozenset[str] = frozenset(),
 ) -> dict[str, ca.SX]:
-    """h(q_0) = 0 and Dh(q_0) p_0 = 0, by name, where the states that are given leave them open.
+    """h(q_0) = 0 and Dh(q_0) p_0 = 0, by name, where the states that are given leave them open, or free
+    parameters do.
 
     Momenta across a constraint move nothing: the first step's impulse takes them up.
 
@@ -36,10 +52,12 @@ def loose_start(
     f : OneStepMap
     given : set of str
         States whose first value is known, or is that of another sample.
+    parameters : names
+        Those that are free.
     linked, before : set of str
         States that go on from an earlier motion, and the constraints that held along it.
     """
-    h, depends = constraint_values(f)
+    h, depends = constraint_values(f, parameters)
     x, found = f.symbols.x, {}
     for name, value, states in zip(f.multiplier_names, h, depends, strict=False):
         carried = name in before and states <= linked

@@ -11,6 +11,7 @@ import numpy as np
 
 from vioc.checks import as_names, check_array
 from vioc.control.linear.tangent import foreign_symbols
+from vioc.control.problem.consistent import across_constraints
 from vioc.control.problem.pose import turn
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name, by_quantity, in_order
@@ -170,12 +171,25 @@ def end_condition(f: OneStepMap, name: str, value: Any, where: str, among: Mappi
 
 
 def end_values(f: OneStepMap, value: Any, what: str) -> dict[str, Any]:
-    """A condition on a state by the full names of quantities: a whole state (nx,), a dict, or None."""
+    """A condition on a state by the full names of quantities: a whole state (nx,), a dict, or None.
+
+    Of a whole state as the end, momenta of variables under constraints count by their velocities: what they
+    have across constraints moves nothing, and is what the last step's impulses leave.
+    """
     if value is None:
         return {}
     if isinstance(value, Mapping):
         return by_quantity(f, value, what)
-    return dict(zip(f.state_names, f.check_state(value, f"{what} state"), strict=True))
+    state = f.check_state(value, f"{what} state")
+    given = dict(zip(f.state_names, state, strict=True))
+    loose = across_constraints(f) if what == "final" else []
+    if loose:
+        symbols = f.symbols.x, f.symbols.parameters
+        rates = ca.Function("v", symbols, [ca.vertcat(*(f.quantity(f"v.{n[2:]}") for n in loose))])
+        found = np.array(rates(state, f.theta))[:, 0]
+        moving = {f"v.{n[2:]}": v for n, v in zip(loose, found.tolist(), strict=True)}
+        given = {n: v for n, v in given.items() if n not in loose} | moving
+    return given
 
 
 def duration_limits(value: Any) -> tuple[float, float]:

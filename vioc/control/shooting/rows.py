@@ -200,6 +200,11 @@ class Rows:
                 end[p.at_end] = e
         return [*self.map.symbols, references], path, end
 
+    @cached_property
+    def _forces(self) -> bool:
+        """Whether rows hold impulses, which over the time that they stand for are forces."""
+        return bool(ca.depends_on(self._symbols[1], self.map.symbols.multipliers))
+
     def _function(self, name: str, args: list[ca.SX], outputs: list[ca.SX]) -> Evaluator:
         function = ca.Function(name, args, [ca.densify(o) for o in outputs], {"cse": True})
         return Evaluator(self.map.backend.prepare(function))
@@ -237,7 +242,7 @@ class Rows:
 
     def _arguments(self, curve: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:
         f, n, data = self.map, self.steps, self._rows
-        theta, h = curve.map.theta, curve.step_lengths[:, None]
+        theta, h = curve.map.theta, (curve.impulse_lengths if self._forces else curve.step_lengths)[:, None]
         zeros = np.zeros(f.nu), np.zeros(len(f.multiplier_names))
         return (
             [curve.x[:n], curve.u, curve.multipliers, theta, h, data[:n]],

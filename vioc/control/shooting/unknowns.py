@@ -98,9 +98,9 @@ class Unknowns:
                 given[names.index(name)] = True
             else:
                 self._rows.append(end_condition(f, name, value, "start", self.known))
-        if self.free_start:
+        if self.free_start or self.parameters:
             settled = {n for n, known in zip(names, given, strict=True) if known}
-            loose = loose_start(f, settled | {names[j] for j in self.shifts})
+            loose = loose_start(f, settled | {names[j] for j in self.shifts}, tuple(self.parameters))
             self._rows += [Constraint(name, h, 0.0, 0.0, "start") for name, h in loose.items()]
         self.open = np.concatenate([~given, np.ones(self.rigid, bool)])
         moving = np.flatnonzero(~given) if f.ndx == f.nx else np.arange(f.ndx if self.free_start else 0)

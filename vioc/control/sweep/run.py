@@ -360,8 +360,8 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
-    """A bound value as plain data that tell it from others: of objects what `__reduce__` says, or their public
-    attributes, but for those that are computed when they are asked for; of functions their names.
+    """A bound value as plain data that tell it from others: of objects what `__reduce__` says, or their
+    public attributes, but for those that are computed when they are asked for; of functions their names.
     """
     if isinstance(value, OneStepMap):
         return {**value.identity(), "parameters": value.parameters}

@@ -222,6 +222,10 @@ class Composition(MapAround, KernelMap):
         rates = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
         return np.concatenate([x, *[rates] * len(self.coefficients)], axis=-1)
 
+    @property
+    def depends_on_time(self) -> bool | None:
+        return self.base.depends_on_time
+
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         states, impulses = self._rescued_stages(x, u, k, t, dt)
         return states[-1], impulses[0] / self.coefficients[0]

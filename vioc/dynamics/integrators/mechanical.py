@@ -423,6 +423,11 @@ class MechanicalMap(KernelMap):
     def _velocity_of_one(self) -> Evaluator:
         return Evaluator(self._velocity_function)  # not compiled for where a rollout starts; the same bits
 
+    @shared
+    def depends_on_time(self) -> bool:
+        lag = self.lagrangian
+        return bool(ca.depends_on(ca.vertcat(lag.V, lag.F), lag.graph.t))
+
     def velocities(self, x: np.ndarray) -> np.ndarray:
         """Dynamic velocities of states (..., nx), (..., nd)."""
         if x.ndim > 1 and len(x) > 1:
