@@ -208,3 +208,10 @@ def test_forces_of_constraints_over_unequal_steps():
     assert found["force.rod"].min() == pytest.approx(-5.2, abs=1e-6)
     read = (lengths * found["force.rod"] ** 2).sum()
     assert Cost(f, force**2).value(found.trajectory) == pytest.approx(read, rel=1e-12)
+    costs = Cost(f, 0.5 * f.symbols.u[0] ** 2 + 0.05 * force**2, 50 * (f.quantity("x") - 0.3) ** 2)
+    guess = f.rollout(x0, np.zeros((14, 1)), dt=lengths)
+    both = [optimize(f, costs, guess, method=method) for method in ("shooting", "projection")]
+    assert both[1].cost == pytest.approx(both[0].cost, rel=1e-10)
+    assert costs.value(both[1].trajectory) == pytest.approx(both[1].cost, rel=1e-12)
+    with pytest.raises(ValueError, match="equal steps where the cost holds forces"):
+        optimize(f, costs, guess, method="multiple-shooting")

@@ -121,18 +121,18 @@ def _shooting(
     """The guess as the first curve of multiple shooting, where that is the method."""
     if method in DIRECTIONS or (method == "auto" and not isinstance(guess, tuple)):
         return None
-    programs = StagePrograms.of(f, cost)
+    k0 = 0
+    if not isinstance(guess, tuple):
+        run = guess_trajectory(f, guess, x0, steps, None, dt)
+        guess, dt, k0 = (run.x, run.u), run.step_lengths, run.k0
+    programs = StagePrograms.of(f, cost, dt=dt)
     if programs is None:
         if method == "auto":
             return None
         raise ValueError(
             f"method: {MULTIPLE!r} needs a map with implicit equations (`residual`) of moderate size, and "
-            f'{f!r} is none; use "newton"'
+            f'equal steps where the cost holds forces; {f!r} with these steps is none; use "shooting"'
         )
-    k0 = 0
-    if not isinstance(guess, tuple):
-        run = guess_trajectory(f, guess, x0, steps, None, dt)
-        guess, dt, k0 = (run.x, run.u), run.step_lengths, run.k0
     X, U = guess_curve(f, guess)
     if x0 is not None:
         X = X.copy()

@@ -65,9 +65,12 @@ class StagePrograms:
         self._programs: dict[str, Any] = {}
 
     @staticmethod
-    def of(f: OneStepMap, cost: Cost, limit: float = LARGEST) -> StagePrograms | None:
-        """Those of a problem, built once for a family of costs; None for more operations than `limit`."""
-        if operations(f, cost) > limit:
+    def of(f: OneStepMap, cost: Cost, limit: float = LARGEST, dt: Any = None) -> StagePrograms | None:
+        """Those of a problem, built once for a family of costs; None for more operations than `limit`, and
+        for forces of constraints over unequal steps `dt`, for which impulses stand longer or shorter.
+        """
+        even = dt is None or np.ndim(dt) == 0 or len(dt) == 0 or (np.asarray(dt) == dt[0]).all()
+        if operations(f, cost) > limit or (cost.uses_multipliers and not even):
             return None
         known = _built.setdefault(cost.family, {})
         key = (f.residual.__hash__(), f.backend.name)  # shared by maps with other parameters

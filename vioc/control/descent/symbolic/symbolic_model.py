@@ -39,7 +39,7 @@ class LocalModels:
     def __init__(self, f: OneStepMap, cost: Cost, first: Trajectory, weights: Weights | None):
         self.map, self.cost, self._weights = f, cost, weights
         self._recursions: Recursions | None = None
-        programs = StagePrograms.of(f, cost, SMALL)
+        programs = StagePrograms.of(f, cost, SMALL, first.step_lengths)
         if programs is not None:
             n, h = len(first), first.step_lengths
             key = (programs, first.k0, f.dt, h.tobytes(), *f.parameters.values())
@@ -60,7 +60,7 @@ class LocalModels:
 
     def value(self, run: Trajectory) -> float:
         """The cost of an iterate; `Cost.value` names what is not finite."""
-        if self._recursions is not None:
+        if self._recursions is not None and not (run.splits and self.cost.uses_multipliers):
             self._recursions.load(run)
             value = self._recursions.value
             if np.isfinite(value):
