@@ -195,7 +195,7 @@ class TestWhatJoinsTwoSteps:
         again = sweep(partial(first_state, f.with_dt(0.05)), points, workers=0, store=store)
         np.testing.assert_array_equal(again.values, first.values)
         for other in (f.with_dt(0.02), f.with_parameters(m=2.0), vioc.LinearTimeVI(f.system, 0.05)):
-            with pytest.raises(ValueError, match="another sweep: maps differs"):
+            with pytest.raises(ValueError, match="another sweep: bound differs"):
                 sweep(partial(first_state, other), points, workers=0, store=store)
 
     def test_laws_and_filters_count_samples(self, f, swing):
