@@ -190,3 +190,21 @@ def test_steps_without_a_solution_are_taken_in_parts_with_their_derivatives():
         assert (
             np.abs(A @ d - (f.step(x + e * d) - f.step(x - e * d)) / (2 * e)).max() <= 1e-7 * np.abs(A).max()
         )
+
+
+def loaded_rail() -> vioc.System:
+    """A cart of 2 kg held at its height by a constraint that alone carries weight and load."""
+    cart = vioc.tx("x")[vioc.tz("z", mass=vioc.Mass(2.0, (0.1,) * 3))]
+    load = vioc.UserForce(lambda k: {"z": -k.u("load")}, ("load",))
+    rail = vioc.UserConstraint(lambda k: k.q("z"), (), name="rail")
+    return vioc.System(cart, vioc.Gravity(0, 0, -9.81), load, rail)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_forces_of_constraints_follow_a_load_at_once(stages):
+    """Velocities are right at the first guess then, multipliers are not."""
+    f = vioc.GalerkinVI(loaded_rail(), 0.01, stages=stages, points="lobatto")
+    load = np.array([0.0, 0, 10, 10, 0, 50, 50])
+    for v in (0.0, 1.0):
+        run = f.rollout(f.initial_state({}, {"x": v}), load[:, None])
+        assert run["force.rail"] == pytest.approx(19.62 + load, abs=1e-9)

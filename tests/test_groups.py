@@ -366,3 +366,11 @@ def test_compositions_refuse_what_is_no_attitude():
     f = vioc.Composition(GroupVI(body(), 0.1), 4)
     with pytest.raises(ValueError, match="unit quaternions"):
         f.rollout(f.state({"b-qw": 1.0, "b-qx": 1.0}), steps=2)
+
+
+def test_a_start_takes_arrays_of_rates():
+    f = GroupVI(body(), 0.01)
+    n = len(f.system.variables)
+    q, v = np.linspace(0.1, 0.6, n), np.linspace(-0.3, 0.2, n)
+    named = (dict(zip(f.system.variables, a, strict=True)) for a in (q, v))
+    assert (f.initial_state(q, v) == f.initial_state(*named)).all()

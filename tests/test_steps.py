@@ -25,7 +25,9 @@ from vioc.control.linear.system import linear_system
 from vioc.control.sweep import sweep
 from vioc.control.target import write_target
 from vioc.dynamics.integrators import structured
+from vioc.dynamics.integrators.groups import GroupVI
 from vioc.maps.steps import check_steps, lengths_of, same_steps
+from vioc.maps.switched import SwitchedMap
 
 RNG = np.random.default_rng(0)
 OTHER = "made for steps of 0.02 s.* takes steps of 0.05 s"
@@ -377,3 +379,39 @@ class TestTwins:
         alone = vioc.LinearTimeVI(f.system, 0.01).initial_state(theta=0.3, start="authors")
         np.testing.assert_array_equal(fine, alone)
         assert np.abs(here - fine).max() > 1e-3
+
+
+def hung():
+    """A free body of 2 kg that hangs on a rod."""
+    body = vioc.free("b", frame="body", mass=vioc.Mass(2.0, (0.1,) * 3))
+    rod = vioc.DistanceConstraint("body", "nail", 1.0, name="rod")
+    return vioc.System(body, vioc.tz(1.0, name="nail"), vioc.Gravity(0, 0, -9.81), rod)
+
+
+@pytest.mark.parametrize("make", [vioc.MidpointVI, vioc.LinearTimeVI, GroupVI])
+def test_unequal_steps_read_the_force_that_holds(make):
+    """A first impulse belongs in part to the step before, also where a part of a run begins behind that."""
+    f = make(hung(), 0.01)
+    run = f.rollout(f.initial_state(), steps=6, dt=0.01 * np.array([1.5, 0.5, 1.5, 0.5, 1.0, 3.0]))
+    assert np.abs(run["force.rod"][1:]) == pytest.approx(9.81, rel=1e-8)
+    assert (run[2:5]["force.rod"] == run["force.rod"][2:5]).all()
+    assert (run[2:][1:]["force.rod"] == run["force.rod"][3:]).all()
+
+
+def test_a_step_in_unequal_parts_reads_the_force_that_holds():
+    """A cart on a rail beside a double pendulum so fast that steps are taken in parts."""
+    cart = vioc.tx("x")[vioc.tz("z", name="cart", mass=2.0)]
+    arms = vioc.ty(3.0)[vioc.rx("a")[vioc.tz(-0.3, mass=0.5)[vioc.rx("c")[vioc.tz(-0.3, mass=0.5)]]]]
+    rail = vioc.PointConstraint("cart", "world", (0, 0, 1), name="rail")
+    f = vioc.MidpointVI(vioc.System(cart, rail, arms, vioc.Gravity(0, 0, -9.81)), 0.05)
+    run = f.rollout(f.initial_state({"a": 2.5, "c": 2.0}), steps=20)
+    assert any(split.lengths[0] != split.lengths[-1] for split in run.splits.values())
+    assert run["force.rail"][1:] == pytest.approx(19.62, rel=1e-8)
+
+
+def test_phases_of_other_steps_read_the_force_that_holds():
+    f = vioc.MidpointVI(hung(), 0.01)
+    phases = SwitchedMap([f, f], (3, 3))
+    lengths = 0.01 * np.array([1.0, 1.0, 1.5, 0.5, 1.0, 1.0])
+    run = phases.rollout(f.initial_state(), steps=6, dt=lengths)
+    assert np.abs(run["force.rod"][1:]) == pytest.approx(9.81, rel=1e-8)

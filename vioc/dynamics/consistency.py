@@ -67,7 +67,7 @@ def consistent_configuration(
     tolerance: float = 1e-12,
     **parameters: float,
 ) -> ConstraintReport:
-    """The configuration with h(q) = 0 nearest to a guess, by damped Gauss-Newton.
+    """A configuration with h(q) = 0 near a guess, by damped Gauss-Newton, each step the least that closes h.
 
     Kinematic variables and those named in `fixed` keep the guess's values.
 

@@ -312,6 +312,7 @@ class SwitchedMap(MapAround):
             own = np.ascontiguousarray(part.multipliers[:, self._columns(i)])
             splits = {k: self._split(s, i, back=True) for k, s in part.splits.items()}
             found.append(replace(part, map=self.maps[i], multipliers=own, splits=splits))
+            found[-1].__dict__["impulse_lengths"] = part.impulse_lengths
         return found
 
     def rotation(self, frame: str) -> ca.SX | None:

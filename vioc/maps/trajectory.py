@@ -206,8 +206,8 @@ class Trajectory:
         first, last = h.copy(), h.copy()
         for k, split in self.splits.items():
             first[k], last[k] = split.lengths[0], split.lengths[-1]
-        behind = self.map.impulse_behind
-        return h + behind * (np.concatenate([first[:1], last[:-1]]) - first)
+        behind = self.map.impulse_behind  # of each part of a step, too, whose shares of parts within add up
+        return h + behind * (np.concatenate([first[:1], last[:-1]]) - last)
 
     @property
     def energy(self) -> np.ndarray:
@@ -265,7 +265,10 @@ class Trajectory:
         splits = {k - start: split for k, split in self.splits.items() if start <= k < end}
         arrays = self.t[start : end + 1], self.x[start : end + 1], self.u[start:end]
         multipliers = self.multipliers[start:end]
-        return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, splits=splits)
+        found = Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, splits=splits)
+        if start:  # its first impulse stands in part for the step before
+            found.__dict__["impulse_lengths"] = self.impulse_lengths[start:end]
+        return found
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
         """This run on other steps.

@@ -186,9 +186,9 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
 
     @shared
     def _iterate(self) -> ca.Function:
-        """(z, x, u, t, dt, parameters, factors) -> z, (x_next, z), last correction.
+        """(z, x, u, t, dt, parameters, factors) -> z, (x_next, z, lambda), last correction.
 
-        z are V_1 to V_s and lambda_1 to lambda_s-1, whose impulses alone are in x_next.
+        z are V_1 to V_s and lambda_1 to lambda_s-1. In x_next are the impulses of those given alone, lambda.
 
         The mass matrix and Dh at one point stand for the derivatives of all stages (GA 6), (GA 12).
         """
@@ -225,7 +225,7 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         V = V - by
         q1 = ca.vertcat(q_d + dt * V @ ca.DM(rule.b), rho)
         z_next = ca.vertcat(ca.vec(V), ca.vec(lam))
-        after = ca.vertcat(q1, p + dt * f @ ca.DM(rule.b), rates, z_next)
+        after = ca.vertcat(q1, p + dt * f @ ca.DM(rule.b), rates, z_next, part(z, s * nd))
         error = ca.norm_2(ca.vec(dt * by / ca.repmat(1 + ca.fabs(q_d), 1, s)))
         args = [z, x, u, t, dt, theta, factors]
         return ca.Function("iterate", args, [z_next, after, error], OPTIONS)
@@ -297,9 +297,9 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
                 "step", [carry, u, t, dt, theta], [ca.vertcat(after, older), ca.MX(0, 1), error]
             )
         p, impulse = ca.vertsplit(self._end(after[: self.nx], theta), [0, nd, nd + nm])
-        lam = ca.reshape(after[self.nx + s * nd :], nm, s - 1)
-        impulse += dt * lam @ ca.DM(rule.b[:-1])
-        after = ca.vertcat(after[:nq], p, after[nq + nd :], older)
+        # of the multipliers in p: those found last may be others, where the velocities were right at once
+        impulse += dt * ca.reshape(after[self.nx + n :], nm, s - 1) @ ca.DM(rule.b[:-1])
+        after = ca.vertcat(after[:nq], p, after[nq + nd : self.nx + n], older)
         return ca.Function("step", [carry, u, t, dt, theta], [after, impulse, error])
 
     @shared

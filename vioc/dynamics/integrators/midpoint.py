@@ -110,6 +110,9 @@ class MidpointVI(ChordMap):
 
     @property
     def impulse_behind(self) -> float:  # type: ignore[override]
+        """Of what potentials load a constraint with; over unequal steps forces that act by another share
+        (``forcing="left"``, or alpha other than 1/2) are read as if by this one.
+        """
         return self.alpha
 
     def __repr__(self) -> str:

@@ -114,7 +114,8 @@ class GalerkinStep:
         error = ca.norm_2(ca.vec(dt * by / ca.repmat(size, 1, s)))
         after = ca.vertcat(ca.vec(V - by), ca.vec(lam - changes))
         args = [z, x, u, t, dt, theta, factors]
-        return ca.Function("iterate", args, [after, ca.vertcat(x_next, after), error], OPTIONS)
+        found = ca.vertcat(x_next, after, part(z, s * nd))
+        return ca.Function("iterate", args, [after, found, error], OPTIONS)
 
     def _corrections(self, left: Any, h: Any, factors: Any, dt: Any) -> tuple[Any, Any]:
         """Of V (nd, s), and of the multipliers (nm, s - 1), eliminated by docs/maths/galerkin.md (GA 12)."""
@@ -160,8 +161,9 @@ class GalerkinStep:
         impulse = ca.MX(0, 1)
         if nm:
             p, impulse = self.group.settled(after[: f.nq], after[f.nq : f.nx], theta)
-            impulse += dt * ca.reshape(after[f.nx + s * nd :], nm, s - 1) @ ca.DM(rule.b[:-1])
-            after = ca.vertcat(after[: f.nq], p, after[f.nx :])
+            n = f.nx + self._unknowns  # behind it the multipliers in p, as in `GalerkinVI`
+            impulse += dt * ca.reshape(after[n:], nm, s - 1) @ ca.DM(rule.b[:-1])
+            after = ca.vertcat(after[: f.nq], p, after[f.nx : n])
         return ca.Function("stages_step", [carry, u, t, dt, theta], [after, impulse, error])
 
     def carry(self, f: GroupVI, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:

@@ -175,6 +175,10 @@ class GroupVI(GroupQuantities, DivisibleMap):
         return {"stages": self.stages, "points": self.points}
 
     @property
+    def impulse_behind(self) -> float:  # type: ignore[override]
+        return 0.5 if self.stages == 1 else 0.0
+
+    @property
     def order(self) -> int:
         return 2 * self.stages - 2 * (self.points == "lobatto")
 
@@ -304,7 +308,7 @@ class GroupVI(GroupQuantities, DivisibleMap):
 
         Parameters
         ----------
-        q, v : dict by name
+        q, v : dict by name, or arrays (nq,)
             The system's variables and their rates, as for `MidpointVI`: angles say the attitude; or, in v,
             rates of the body, ``b-wx``. Missing names are zero.
         **named : float
@@ -315,8 +319,10 @@ class GroupVI(GroupQuantities, DivisibleMap):
         ConstraintError
             If constraints do not hold there, in position or velocity.
         """
-        v = dict(v or {})
-        body = {n: float(v.pop(n)) for n in self.rates[self.nr :] if n in v}
+        body = {}
+        if v is None or isinstance(v, Mapping):
+            v = dict(v or {})
+            body = {n: float(v.pop(n)) for n in self.rates[self.nr :] if n in v}
         angles = as_configuration(self.system, q, "configuration", named)
         speeds = as_configuration(self.system, v, "velocity")
         at = self.system.variable_index
