@@ -93,6 +93,10 @@ class NoisyMap(MapAround):
         """The step of this map that is the inner one's k0."""
         return int(np.argmax(self.taken)) if self.taken.any() else 0
 
+    @property
+    def depends_on_time(self) -> bool:
+        return True  # its matrices are of steps
+
     def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
         X, W = np.asarray(X, float), np.asarray(U, float)
         h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))

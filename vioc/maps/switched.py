@@ -204,6 +204,10 @@ class SwitchedMap(MapAround):
         whole = Steps.joined(found)
         return replace(whole, t=times_of(lengths, k0, self.dt)[:-1])
 
+    @property
+    def depends_on_time(self) -> bool:
+        return True  # on whose turn it is
+
     def review(self, trajectory: Trajectory) -> None:
         for part in self.parts_of(trajectory):
             part.map.review(part)
@@ -312,7 +316,6 @@ class SwitchedMap(MapAround):
             own = np.ascontiguousarray(part.multipliers[:, self._columns(i)])
             splits = {k: self._split(s, i, back=True) for k, s in part.splits.items()}
             found.append(replace(part, map=self.maps[i], multipliers=own, splits=splits))
-            found[-1].__dict__["impulse_lengths"] = part.impulse_lengths
         return found
 
     def rotation(self, frame: str) -> ca.SX | None:

@@ -93,6 +93,8 @@ class Trajectory:
     splits : dict of int to Split
         Steps that had no solution whole and were taken in parts, by their row of `u`; their `multipliers`
         are the impulses of all parts. Empty where every step was taken whole.
+    before : float or None
+        Of a part of a run, the length of the step before, s: the first impulse stands in part for that.
 
     Notes
     -----
@@ -107,6 +109,7 @@ class Trajectory:
     multipliers: np.ndarray
     k0: int = field(default=0, kw_only=True)
     splits: Mapping[int, Split] = field(default_factory=dict, kw_only=True)
+    before: float | None = field(default=None, kw_only=True)
 
     @classmethod
     def stepped(
@@ -207,7 +210,8 @@ class Trajectory:
         for k, split in self.splits.items():
             first[k], last[k] = split.lengths[0], split.lengths[-1]
         behind = self.map.impulse_behind  # of each part of a step, too, whose shares of parts within add up
-        return h + behind * (np.concatenate([first[:1], last[:-1]]) - last)
+        start = first[:1] if self.before is None else np.full(len(h[:1]), self.before)
+        return h + behind * (np.concatenate([start, last[:-1]]) - last)
 
     @property
     def energy(self) -> np.ndarray:
@@ -265,10 +269,11 @@ class Trajectory:
         splits = {k - start: split for k, split in self.splits.items() if start <= k < end}
         arrays = self.t[start : end + 1], self.x[start : end + 1], self.u[start:end]
         multipliers = self.multipliers[start:end]
-        found = Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, splits=splits)
-        if start:  # its first impulse stands in part for the step before
-            found.__dict__["impulse_lengths"] = self.impulse_lengths[start:end]
-        return found
+        before = self.before
+        if start:
+            split = self.splits.get(start - 1)
+            before = float(self.step_lengths[start - 1] if split is None else split.lengths[-1])
+        return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, splits=splits, before=before)
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
         """This run on other steps.
