@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 import signal
@@ -377,6 +378,39 @@ class TestErrors:
             Backend("compiled")
         f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.01, backend="auto")
         assert len(f.rollout(f.initial_state({"theta": 1.0}), steps=5)) == 5
+
+    @compiler
+    def test_the_compiler_that_pip_brings_is_the_last_resort(self, monkeypatch, tmp_path):
+        package = tmp_path / "ziglang"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        words, path = [find_compiler().command[0]], os.environ["PATH"]
+        (package / "__main__.py").write_text(
+            f"import os, shutil, sys\nos.environ['PATH'] = {path!r}\n"
+            f"os.execv(shutil.which({words[0]!r}), [{words[0]!r}, *sys.argv[2:]])"
+        )
+        monkeypatch.delenv("CC", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert find_compiler() is None or importlib.util.find_spec("ziglang")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setenv("PATH", str(package))  # what was found is kept by PATH
+        found = find_compiler()
+        assert found.name.split() == [sys.executable, "ziglang", "cc"]
+        assert (
+            load_library(['__attribute__((visibility("default"))) int six(void) { return 6; }'], "six").six()
+            == 6
+        )
+
+    @pytest.mark.peer
+    def test_zig_gives_the_bits_of_the_virtual_machine(self, monkeypatch, tmp_path):
+        pytest.importorskip("ziglang")
+        monkeypatch.setenv("CC", f"{sys.executable} -m ziglang cc")
+        monkeypatch.setenv("VIOC_CACHE", str(tmp_path))
+        system = vioc.models.load("n_link_pendulum", 3)
+        maps = [vioc.MidpointVI(system, 0.01, backend=backend) for backend in ("virtual", "compiled")]
+        one, two = (f.rollout(f.initial_state({"link-0": 1.0}), steps=50).x for f in maps)
+        np.testing.assert_array_equal(one, two)
 
     @compiler
     def test_code_that_does_not_compile(self):

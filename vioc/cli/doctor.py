@@ -95,7 +95,9 @@ def compiling() -> Iterator[Row]:
     compiler = find_compiler()
     yield (
         "compiler",
-        f"{compiler.command[0]}: {compiler.identity.splitlines()[0]}" if compiler else "none: no need of one",
+        f"{compiler.name}: {compiler.identity.splitlines()[0]}"
+        if compiler
+        else "none: no need of one (pip install 'vioc[compiler]' brings one)",
     )
     kept = Cache()
     entries = list(kept.entries())

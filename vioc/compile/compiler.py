@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from vioc.errors import CompileError
 
 CANDIDATES = ("cc", "gcc", "clang")
+PACKAGE = "ziglang"  # a compiler that pip installs, of the extra `compiler`
 # Products and sums are not fused: the virtual machine rounds both, and results are the same to the bit.
 FLAGS = ("-ffp-contract=off", "-shared", "-fvisibility=hidden", "-w")
 NATIVE = "-march=native"
@@ -37,6 +39,11 @@ class Compiler:
     command: tuple[str, ...]
     identity: str
 
+    @property
+    def name(self) -> str:
+        """How it is called."""
+        return " ".join(word for word in self.command if not word.startswith("-"))
+
     def build(self, sources: Sequence[Path], target: Path, *flags: str, native: bool = True) -> None:
         """Compile C files into the shared library `target`; raises `CompileError`.
 
@@ -51,20 +58,20 @@ class Compiler:
         if done.returncode:
             text = (done.stderr or done.stdout).strip()
             raise CompileError(
-                f"{self.command[0]} failed (exit status {done.returncode}): {text[-2000:] or 'no message'}. "
+                f"{self.name} failed (exit status {done.returncode}): {text[-2000:] or 'no message'}. "
                 'Use backend="virtual", or choose another compiler with the environment variable CC'
             )
 
 
 def find_compiler() -> Compiler | None:
-    """The compiler of the environment variable CC, else the first of cc, gcc, clang that works."""
+    """The compiler of the environment variable CC, else the first of cc, gcc, clang and pip's that works."""
     return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
 
 
 @lru_cache(maxsize=8)
 def _find(chosen: str, _path: str) -> Compiler | None:
-    for candidate in (chosen,) if chosen else CANDIDATES:
-        words = shlex.split(candidate)
+    own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
+    for words in [shlex.split(chosen)] if chosen else [*([name] for name in CANDIDATES), *own]:
         if not words or shutil.which(words[0]) is None:
             continue
         for extra in ((NATIVE,), ()):

@@ -50,7 +50,7 @@ def require_compiler() -> Compiler:
         chosen = os.environ.get("CC")
         sought = f"CC = {chosen!r} of the environment fails" if chosen else "neither cc, gcc nor clang works"
         raise CompileError(
-            f"no C compiler: {sought}. Install one (and have CC name it, if it is none of these), or use "
+            f"no C compiler: {sought}. pip install 'vioc[compiler]' brings one; have CC name another, or use "
             'backend="virtual", which needs none'
         )
     return compiler
