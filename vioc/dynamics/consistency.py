@@ -214,7 +214,7 @@ def check_mass_matrix(lag: Lagrangian) -> None:
     passes.
     """
     worst: tuple[float, np.ndarray] = (0.0, np.zeros(0))
-    for M in map(lag.generic_mass_matrix, range(3)):
+    for M in lag.generic_mass_matrices():
         scale = np.sqrt(np.abs(np.diag(M)))
         scale[scale == 0] = 1.0
         values, vectors = np.linalg.eigh(M / np.outer(scale, scale))

@@ -6,7 +6,7 @@ them on numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -264,27 +264,27 @@ class Lagrangian:
             depth.append(above + (link.index < self.nd))
         return sum(d * d for d in depth)
 
-    def generic_mass_matrix(self, i: int) -> np.ndarray:
-        """M of the dynamic variables at one of three fixed configurations without special angles."""
-        return recursions.mass_matrix_of_numbers(self._generic_links(i), self.nq)[: self.nd, : self.nd]
+    def generic_mass_matrices(self) -> Iterator[np.ndarray]:
+        """M of the dynamic variables at three fixed configurations without special angles."""
+        for links in self._generic_links():
+            yield recursions.mass_matrix_of_numbers(links, self.nq)[: self.nd, : self.nd]
 
-    def _generic_links(self, i: int) -> list[recursions.Link]:
-        """Links of numbers there: what is needed once is not worth a graph."""
+    def _generic_links(self) -> Iterator[list[recursions.Link]]:
+        """Links of numbers, at one configuration after the other: what is needed once is worth no graph."""
         parameters = self.system.parameters
 
         def number(value: Any) -> float:
             return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
 
-        q = np.random.default_rng(0).uniform(0.3, 1.2, (3, self.nq))[i].tolist()
         links, _ = recursions.gather_links(self.system, number)
-        return recursions.placed(links, q)
+        for q in np.random.default_rng(0).uniform(0.3, 1.2, (3, self.nq)):
+            yield recursions.placed(links, q.tolist())
 
     @cached_property
     def mass_scale(self) -> np.ndarray:
         """A typical diagonal of M (nd,), to measure matrices in the units of each variable."""
         diagonals = np.zeros(self.nq)
-        for i in range(3):
-            links = self._generic_links(i)
+        for links in self._generic_links():
             for link, composite in zip(links, recursions.composite_inertias(links), strict=True):
                 size = recursions.paired(link.twist, recursions.times_inertia(*composite, *link.twist))
                 diagonals[link.index] = max(diagonals[link.index], size + float(link.rotor))

@@ -19,6 +19,7 @@ from vioc.compile.backend import Backend
 from vioc.compile.programs import Program
 from vioc.dynamics.algebra import tree_recursions as recursions
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.tree_recursions import Composite
 from vioc.dynamics.algebra.vectors import Matrix, Vector
 from vioc.dynamics.lagrangian import Lagrangian
 
@@ -129,31 +130,12 @@ class AncestorPairs:
         links = tree.links
         composite = recursions.composite_inertias(links)
         placed = in_world(links)
-        columns: dict[int, tuple[list, ...]] = {}
+        columns: dict[int, Any] = {}
+        weights = _weights(a, h)
         for j, link in enumerate(links):
-            place = placed[j]
-            Sd = recursions.ad(link.v, link.w, link.Sv, link.Sw)
-            F = recursions.times_inertia(*composite[j], link.Sv, link.Sw)
-            y = _minus(
-                recursions.times_inertia(*composite[j], *Sd),
-                recursions.ad_transposed(link.Sv, link.Sw, *tree.momentum[j]),
-            )
-            m, moment, _ = composite[j]
-            moved = vec.add(vec.scale(m, link.Sv), vec.cross(link.Sw, moment))
-            z = (vec.ZERO, vec.cross(moved, link.g))
-            F, y, z = (wrench_in(place, w) for w in (F, y, z))
-            c, b = a * (1 - a) * h, 1 - a
-            # [Sd; S] . right: with K = Sd.y + S.z, C = Sd.F below and S.y above the diagonal, M = S.F
-            above = _sum((c, y), (b, F)), _sum((c, z), (-a, y), (-1 / h, F))
-            below = _sum((c, y), (-a, F)), _sum((c, z), (b, y), (-1 / h, F))
-            first = _sum((b * b * h, y), (-b, F)), _sum((b * b * h, z), (-b, y), (1 / h, F))
-            second = _sum((a * a * h, y), (a, F)), _sum((a * a * h, z), (a, y), (1 / h, F))
-            left = twist_in(place, Sd), twist_in(place, (link.Sv, link.Sw))
-            columns[link.index] = tuple(
-                [*pair[0][0], *pair[0][1], *pair[1][0], *pair[1][1]]
-                for pair in (left, above, below, first, second)
-            )
-        nothing = tuple([0.0] * 12 for _ in range(5))
+            state, S = (link.v, link.w, link.g), (link.Sv, link.Sw)
+            columns[link.index] = _columns(placed[j], composite[j], state, S, tree.momentum[j], weights)
+        nothing = ((0.0,) * 12,) * 5
         stacks = [[columns.get(i, nothing)[k] for i in range(lag.nq)] for k in range(5)]
         # rows that no twist, or no wrench, has: most of them in a planar mechanism
         used = [
@@ -185,6 +167,43 @@ def in_world(links: list[recursions.Link]) -> list[tuple[Matrix, Vector]]:
 
 
 @vec.inlined
+def _columns(
+    place: tuple[Matrix, Vector],
+    body: Composite,
+    state: tuple[Vector, Vector, Vector],
+    S: Wrench,
+    momentum: Wrench,
+    weights: tuple[Any, ...],
+) -> tuple[tuple[Any, ...], ...]:
+    """A link's columns in the world: [Sd; S], and of D12 above and below the diagonal, of D11, of D22."""
+    (v, w, g), (m, moment, _) = state, body
+    Sd = recursions.ad(v, w, *S)
+    F = recursions.times_inertia(*body, *S)
+    turned, carried = recursions.times_inertia(*body, *Sd), recursions.ad_transposed(*S, *momentum)
+    y = vec.sub(turned[0], carried[0]), vec.sub(turned[1], carried[1])
+    z = vec.ZERO, vec.cross(vec.add(vec.scale(m, S[0]), vec.cross(S[1], moment)), g)
+    left = twist_in(place, Sd), twist_in(place, S)
+    wrenches = tuple(wrench_in(place, wrench) for wrench in (F, y, z))
+    pairs = [left, *((_sum(above, wrenches), _sum(below, wrenches)) for above, below in weights)]
+    return tuple((*one[0], *one[1], *two[0], *two[1]) for one, two in pairs)
+
+
+def _weights(a: float, h: Any) -> tuple[Any, ...]:
+    """Of F, y and z in what [Sd; S] is multiplied by, for D12 above and below the diagonal, D11, D22.
+
+    K = Sd.y + S.z, C = Sd.F below and S.y above the diagonal, M = S.F.
+    """
+    b = 1 - a
+    c = a * b * h
+    return (
+        ((b, c, 0.0), (-1 / h, -a, c)),
+        ((-a, c, 0.0), (-1 / h, b, c)),
+        ((-b, b * b * h, 0.0), (1 / h, -b, b * b * h)),
+        ((a, a * a * h, 0.0), (1 / h, a, a * a * h)),
+    )
+
+
+@vec.inlined
 def twist_in(place: tuple[Matrix, Vector], twist: Wrench) -> Wrench:
     R, p = place
     angular = vec.apply(R, twist[1])
@@ -198,13 +217,9 @@ def wrench_in(place: tuple[Matrix, Vector], wrench: Wrench) -> Wrench:
     return force, vec.add(vec.apply(R, wrench[1]), vec.cross(p, force))
 
 
-def _minus(a: Wrench, b: Wrench) -> Wrench:
-    return vec.sub(a[0], b[0]), vec.sub(a[1], b[1])
-
-
-def _sum(*terms: tuple[Any, Wrench]) -> Wrench:
+def _sum(weights: tuple[Any, Any, Any], wrenches: tuple[Wrench, ...]) -> Wrench:
     force, torque = vec.ZERO, vec.ZERO
-    for weight, wrench in terms:
+    for weight, wrench in zip(weights, wrenches, strict=True):
         force = vec.add(force, vec.scale(weight, wrench[0]))
         torque = vec.add(torque, vec.scale(weight, wrench[1]))
     return force, torque
