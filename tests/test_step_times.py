@@ -8,8 +8,11 @@ from mechanisms import everything, state_near
 import vioc
 from studies.marionette_dlqr import pulled, start
 from vioc import Composition, LinearTimeVI, MaximalVI, MidpointVI
+from vioc.control import join
 from vioc.maps.delay import DelayedMap
+from vioc.maps.noisy import NoisyMap
 from vioc.maps.suite import Case, derivatives_by_times
+from vioc.maps.switched import SwitchedMap
 from vioc.models import load
 
 DT = 0.02
@@ -116,6 +119,62 @@ def test_by_length_and_start_of_a_formula():
     np.testing.assert_allclose(H.pp, 3 * np.moveaxis(pp, 2, 0), rtol=1e-13)
     still = vioc.CasadiMap(ca.Function("f", [x, u], [x + u]), 0.1)
     assert not still.first_with_times(still.steps_at([[0.3]], [[2.0]])).P.any()
+
+
+KINDS = (
+    MidpointVI,
+    vioc.RungeKutta,
+    vioc.GalerkinVI,
+    lambda s, h: Composition(MidpointVI(s, h)),
+    LinearTimeVI,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_turns_of_steps_of_other_lengths_begin_when_they_do(kind):
+    """An impulse that is an integral of time alone, against the map that does not switch."""
+    mass = vioc.System(
+        vioc.tx("q", mass=1.0), vioc.UserForce(lambda k: {"q": ca.sin(7 * k.t)}), vioc.JointForce("q", "u")
+    )
+    f = kind(mass, 0.02)
+    lengths, U = np.repeat([0.02, 0.05, 0.02], [10, 10, 5]), np.zeros((25, 1))
+    plain = f.rollout(f.initial_state(), U, dt=lengths)
+    switched = SwitchedMap([f, f.with_dt(0.05)], [10, 10], periodic=True)
+    run = switched.rollout(f.initial_state(), U, dt=lengths)
+    bound = 1000 * f.tolerance
+    np.testing.assert_allclose(run.x, plain.x, rtol=0, atol=bound)
+    exact = (1 - np.cos(7 * lengths.sum())) / 7
+    assert run.x[-1, 1] == pytest.approx(exact, abs=(7 * 0.05) ** 2 / 24 / 7 * 2)  # of the midpoint rule
+    again = switched.rollout(plain.x[12], U[12:], k0=12, dt=lengths[12:])
+    np.testing.assert_allclose(again.x, plain.x[12:], rtol=0, atol=bound)
+    np.testing.assert_allclose(again.t, plain.t[12:], rtol=0, atol=1e-12)
+    one = switched.step(plain.x[10], np.zeros(1), 10)
+    np.testing.assert_allclose(one, plain.x[11], rtol=0, atol=bound)
+
+
+def test_maps_that_go_step_by_step_begin_at_their_own_k0():
+    f, x0 = cart_pole()
+    lengths, U, k0 = np.array([0.01, 0.03, 0.03, 0.05, 0.02]), np.zeros((5, f.nu)), 50
+    plain = f.rollout(x0, U, k0=k0, dt=lengths)
+    quiet = (U, np.zeros((5, f.nu, 1)), np.zeros((5, f.nx, 1)), np.ones(5, bool))
+    noisy = NoisyMap(f, 1, quiet, k0=k0)
+    run = noisy.rollout(x0, np.zeros((5, 1)), dt=lengths)
+    np.testing.assert_allclose(run.x, plain.x, rtol=0, atol=1000 * f.tolerance)
+    bound = 1e6 * f.tolerance
+    np.testing.assert_allclose(
+        noisy.linearize_trajectory(run).A, f.linearize_trajectory(plain).A, rtol=bound, atol=bound
+    )
+    pushed = vioc.control.feedback.ExtendedMap(f, disturbances=["p.x"])
+    run = pushed.rollout(pushed.join(x0), U, k0=k0, dt=lengths)
+    np.testing.assert_allclose(run.x[:, : f.nx], plain.x, rtol=0, atol=1000 * f.tolerance)
+
+
+def test_runs_of_time_are_joined_where_their_times_meet():
+    f, x0 = cart_pole()
+    first = f.rollout(x0, steps=10)
+    late = f.with_dt(0.05).rollout(first.x[-1], steps=4, k0=10)
+    with pytest.raises(ValueError, match=r"begins at 0.5 s, here it would at 0.2, .* depends on time"):
+        join(first, late)
 
 
 def test_a_map_that_tells_no_equations_says_so():

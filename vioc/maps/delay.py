@@ -81,13 +81,14 @@ class DelayedMap(MapAround):
         K: np.ndarray | None = None,
         *,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Trajectory:
         a, w = self.split(x0)
         if X is None or K is None:
-            return self._outer(self.inner.run(a, np.vstack([w, U[:-1]]), k0, lengths, rescue=rescue), U)
+            return self._outer(self.inner.run(a, np.vstack([w, U[:-1]]), k0, lengths, rescue=rescue, t=t), U)
         # the delay is one step
         check_steps(lengths, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
-        return stepwise(self, x0, U, k0, lengths, X, K, rescue).on_its_step()
+        return stepwise(self, x0, U, k0, lengths, X, K, rescue, t).on_its_step()
 
     def review(self, trajectory: Trajectory) -> None:
         self.inner.review(self.inner_trajectory(trajectory))
@@ -107,9 +108,18 @@ class DelayedMap(MapAround):
 
     # -- derivatives ----------------------------------------------------------------------------
 
-    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
+    def steps_at(
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: Any = None,
+        *,
+        rescue: Rescue = "split",
+        t: np.ndarray | None = None,
+    ) -> Steps:
         U = np.asarray(U, float)
-        steps = self.inner.steps_at(*self.split(X), k0, dt, rescue=rescue)
+        steps = self.inner.steps_at(*self.split(X), k0, dt, rescue=rescue, t=t)
         x0, x1 = (np.hstack([x, w]) for x, w in ((steps.x0, steps.u), (steps.x1, U)))
         return replace(steps, x0=x0, x1=x1, u=U)
 

@@ -16,7 +16,7 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.implicit import Implicit, entries
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.steps import same_steps, times_of
+from vioc.maps.steps import times_of
 from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS, meaning, quantity_name
@@ -191,10 +191,9 @@ class ExtendedMap(MapAround):
         """What disturbances add to the input, (..., number of constants) -> (..., nu)."""
         return self._pushes(constants) @ self._to_inputs.T
 
-    def _timed(self, f: OneStepMap, k0: int, lengths: np.ndarray, unit: float) -> OneStepMap:
-        """The inner map for steps that start at k0 steps of this one, where its own step matters."""
-        unequal = len(lengths) and not same_steps(lengths, lengths[0])
-        return f.with_dt(unit * self.dt) if self.steps and k0 and unequal else f
+    def _begins(self, lengths: np.ndarray, k0: int, unit: float, t: np.ndarray | None) -> np.ndarray:
+        """When steps of the inner map begin (N,), s, which is `unit` times as slow."""
+        return times_of(unit * lengths, k0, unit * self.dt)[:-1] if t is None else unit * t
 
     def run(
         self,
@@ -206,19 +205,21 @@ class ExtendedMap(MapAround):
         K: np.ndarray | None = None,
         *,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Trajectory:
         if self._pushes_states:
-            return stepwise(self, x0, U, k0, lengths, X, K, rescue)
+            return stepwise(self, x0, U, k0, lengths, X, K, rescue, t)
         (a, c), n = self.split(x0), self.inner.ndx
         unit = self.seconds(c, k0)
-        f = self._timed(self.owner(c), k0, lengths, unit)
+        f, begins = self.owner(c), self._begins(lengths, k0, unit, t)
         tracked: tuple[Any, Any] = None, None
         if X is not None and K is not None:
             b, d = self.split(X)
             U = U - np.einsum("kij,kj->ki", K[:, :, n:], c - d[: len(U)])
             tracked = np.ascontiguousarray(b), np.ascontiguousarray(K[:, :, :n])
-        inner = f.run(a, U + self.input_disturbance(c), k0, unit * lengths, *tracked, rescue=rescue)
-        return self.outer_trajectory(inner, c, times_of(lengths, k0, self.dt))
+        pushed = U + self.input_disturbance(c)
+        inner = f.run(a, pushed, k0, unit * lengths, *tracked, rescue=rescue, t=begins)
+        return self.outer_trajectory(inner, c, times_of(lengths, k0, self.dt, t))
 
     def review(self, trajectory: Trajectory) -> None:
         inner = self.inner_trajectory(trajectory)
@@ -241,7 +242,16 @@ class ExtendedMap(MapAround):
 
     # -- derivatives ----------------------------------------------------------------------------
 
-    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
+    def steps_at(
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: Any = None,
+        *,
+        rescue: Rescue = "split",
+        t: np.ndarray | None = None,
+    ) -> Steps:
         """As the protocol says, from states that have the same duration (else ValueError)."""
         U = np.asarray(U, float)
         (x, constants), h = self.split(X), self.lengths(dt, len(U))
@@ -249,18 +259,17 @@ class ExtendedMap(MapAround):
             raise ValueError("steps_at: expected states with the same duration")
         pieces = self._pieces(constants)
         if len(pieces) > 1:
-            if not (h == h[0]).all():
-                raise ValueError("steps_at: of unequal steps, expected states with the same parameters")
-            found = [self.steps_at(X[r], U[r], k0 + r.start, h[r], rescue=rescue) for r in pieces]
+            every = times_of(h, k0, self.dt, t)
+            found = [self.steps_at(X[r], U[r], k0 + r.start, h[r], rescue=rescue, t=every[r]) for r in pieces]
             return Steps.joined(found)
         c = constants[0] if len(U) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, k0), self._pushes(constants)
-        f = self._timed(self.owner(c), k0, h, unit)
+        f, begins = self.owner(c), self._begins(h, k0, unit, t)
         pushed = U + self.input_disturbance(constants)
-        inner = f.steps_at(np.ascontiguousarray(x), pushed, k0, unit * h, rescue=rescue)
+        inner = f.steps_at(np.ascontiguousarray(x), pushed, k0, unit * h, rescue=rescue, t=begins)
         ends = inner.x1 + h[:, None] * (d @ self._to_states.T) if self._pushes_states else inner.x1
         x0, x1 = (np.hstack([a, constants]) for a in (inner.x0, ends))
-        return replace(inner, x0=x0, x1=x1, u=U, t=times_of(h, k0, self.dt)[:-1], h=h)
+        return replace(inner, x0=x0, x1=x1, u=U, t=times_of(h, k0, self.dt, t)[:-1], h=h)
 
     def _pieces(self, constants: np.ndarray) -> list[slice]:
         """Rows one behind the other that have the same parameters."""

@@ -49,14 +49,16 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
     if jumps is not None and len(jumps) != len(found) - 1:
         raise ValueError(f"jumps: expected {len(found) - 1}, one for each joint, got {len(jumps)}")
     joints: list[Any] = [None] * (len(found) - 1) if jumps is None else list(jumps)
-    step = found[0].k0
+    step, t = found[0].k0, float(found[0].t[0])
     for i, run in enumerate(found):
-        if run.k0 != step and _is_timed(run.map):
-            raise ValueError(
-                f"join: run {i} begins at step {run.k0}, here it would at {step}, and its map depends "
-                f"on time; roll it out with k0={step}"
-            )
-        step += len(run)
+        if _is_timed(run.map):
+            timed = f"join: run {i} begins at {{}}, here it would at {{}}, and its map depends on time; {{}}"
+            if run.k0 != step:
+                raise ValueError(timed.format(f"step {run.k0}", step, f"roll it out with k0={step}"))
+            if abs(run.t[0] - t) > GAP * run.duration:
+                instead = "take steps of several lengths in one rollout, f.rollout(x0, U, dt=(...))"
+                raise ValueError(timed.format(f"{run.t[0]:.9g} s", f"{t:.9g}", instead))
+        step, t = step + len(run), t + run.duration
     for i, (a, b, jump) in enumerate(zip(found, found[1:], joints, strict=False)):
         if a.map.state_names != b.map.state_names:
             raise ValueError(f"join: runs {i} and {i + 1} have other states")
@@ -116,9 +118,5 @@ def _what(f: OneStepMap) -> Any:
 
 
 def _is_timed(f: OneStepMap) -> bool:
-    """Whether a map's steps depend on their number, as far as it tells."""
-    if isinstance(f, SwitchedMap):
-        return any(map(_is_timed, f.maps))
-    if f.explicit is not None:
-        return bool(f.explicit.jac_sparsity(0, 2).nnz())
-    return f.residual is None or bool(f.residual.jac_sparsity(0, 4).nnz())
+    """Whether a map's steps may depend on when they are, but for whose turn it is."""
+    return any(map(_is_timed, f.maps)) if isinstance(f, SwitchedMap) else f.depends_on_time is not False

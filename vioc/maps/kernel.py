@@ -142,8 +142,9 @@ class KernelMap(RollingMap):
         K: np.ndarray | None = None,
         *,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Trajectory:
-        return self._trajectory(self._steps(x0, U, k0, lengths, X, K, rescue=rescue), k0, lengths)
+        return self._trajectory(self._steps(x0, U, k0, lengths, X, K, rescue=rescue, t=t), k0, lengths, t)
 
     @property
     def kernel(self) -> Kernel | None:
@@ -203,11 +204,12 @@ class KernelMap(RollingMap):
         dt: float | Sequence[float] | np.ndarray | None = None,
         *,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Steps:
         X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
         rescue, n = self._means(rescue), len(U)
         h = self.lengths(dt, n)
-        t = times_of(h, k0, self.dt)[:-1]
+        t = times_of(h, k0, self.dt)[:-1] if t is None else t
         self.check_beginnings(X, k0)
         after, multipliers = np.empty_like(X), np.empty((n, len(self.multiplier_names)))
         unsolved, doubted = np.empty(n, bool), np.zeros(n, bool)

@@ -31,7 +31,8 @@ class NoisyMap(MapAround):
         m, of w.
     known : tuple of arrays, optional
         U (N, nu), G (N, nu, m), S (N, nx, m), and which steps are taken (N,) bool, of the steps 0 .. N-1 of
-        this map; step k0 of the inner map is the first one that is taken. Default one quiet step.
+        this map; step k0 of the inner map, at k0 of its own lengths, is the first one that is taken. Default
+        one quiet step.
     k0 : int
 
     Notes
@@ -86,21 +87,37 @@ class NoisyMap(MapAround):
         K: np.ndarray | None = None,
         *,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Trajectory:
-        return stepwise(self, x0, U, k0, lengths, X, K, rescue)
+        return stepwise(self, x0, U, k0, lengths, X, K, rescue, t)
 
-    def _starts(self) -> int:
-        """The step of this map that is the inner one's k0."""
-        return int(np.argmax(self.taken)) if self.taken.any() else 0
+    @property
+    def _on(self) -> int:
+        """By how much the number of the inner map's step is larger."""
+        return self.k0 - (int(np.argmax(self.taken)) if self.taken.any() else 0)
+
+    @property
+    def _later(self) -> float:
+        """By how much it begins later, s."""
+        return self._on * self.inner.dt
 
     @property
     def depends_on_time(self) -> bool:
         return True  # its matrices are of steps
 
-    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
+    def steps_at(
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: Any = None,
+        *,
+        rescue: Rescue = "split",
+        t: np.ndarray | None = None,
+    ) -> Steps:
         X, W = np.asarray(X, float), np.asarray(U, float)
         h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
-        at, t = self._rows(k), times_of(h, k0, self.dt)[:-1]
+        at, t = self._rows(k), times_of(h, k0, self.dt, t)[:-1]
         ends, multipliers, splits = X.copy(), np.zeros((len(W), len(self.multiplier_names))), {}
         taken = np.flatnonzero(self.taken[at])
         if len(taken):
@@ -111,9 +128,10 @@ class NoisyMap(MapAround):
             found = self.inner.steps_at(
                 np.ascontiguousarray(X[some]),
                 self.U[at[some]] + np.einsum("kij,kj->ki", self.G[at[some]], W[some]),
-                self.k0 + int(k[first]) - self._starts(),
+                int(k[first]) + self._on,
                 h[some],
                 rescue=rescue,
+                t=t[some] + self._later,
             )
             ends[some], multipliers[some] = found.x1, found.multipliers
             splits = {first + i: split for i, split in found.splits.items()}
@@ -128,8 +146,7 @@ class NoisyMap(MapAround):
         piece, at = steps.piece(some), at[some]
         ends = piece.x1 - np.einsum("kij,kj->ki", self.S[at], piece.u)
         inputs = self.U[at] + np.einsum("kij,kj->ki", self.G[at], piece.u)
-        on = self.k0 - self._starts()
-        return some, replace(piece, x1=ends, u=inputs, k=piece.k + on, t=piece.t + on * piece.h)
+        return some, replace(piece, x1=ends, u=inputs, k=piece.k + self._on, t=piece.t + self._later)
 
     def _chain(self, steps: Steps, more: int) -> np.ndarray:
         """What the inner step depends on (states, inputs, and `more`), by what this one does."""

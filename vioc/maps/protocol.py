@@ -146,10 +146,12 @@ class OneStepMap(Named, ABC):
         K: np.ndarray | None = None,
         *,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Trajectory:
         """N steps of `lengths` (N,), s, as `rollout` takes them, or `track` where X and K are given.
 
-        Shapes and numbers are checked before.
+        They begin at the times `t` (N,), s, if given: a piece of a run of unequal steps. Shapes and numbers
+        are checked before.
         """
 
     def review(self, trajectory: Trajectory) -> None:
@@ -331,12 +333,13 @@ class OneStepMap(Named, ABC):
         dt: float | Sequence[float] | np.ndarray | None = None,
         *,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Steps:
         """One step each from N states X (N, nx) under inputs U (N, nu), step k0 + i at row i.
 
         Each is the step that `step` takes, to the solver's tolerance. `dt` and `rescue` as in `rollout`:
         with False, a row that the solver does not take at once raises its `StepError` (whose `k` says
-        which), and no effort is spent on it.
+        which), and no effort is spent on it. They begin at the times `t` (N,), s, if given.
         """
 
     @abstractmethod

@@ -262,13 +262,16 @@ class RollingMap(OneStepMap):
 
     def _failed(self, c: Course, error: StepError, k: int) -> StepError:
         until = c.X[: k + 1].copy(), c.multipliers[:k].copy(), c.applied[:k].copy(), c.splits
-        error.trajectory = self._trajectory(until, c.k0, c.lengths[:k])
+        error.trajectory = self._trajectory(until, c.k0, c.lengths[:k], c.t[:k])
         return error
 
-    def _trajectory(self, solved: tuple, k0: int, lengths: np.ndarray) -> Trajectory:
+    def _trajectory(
+        self, solved: tuple, k0: int, lengths: np.ndarray, begins: np.ndarray | None
+    ) -> Trajectory:
         """Of what `_steps` returns."""
         X, multipliers, U, splits = solved
-        run = Trajectory.stepped(self, lengths, X, U, multipliers, k0=k0, splits=splits)
+        t = times_of(lengths, k0, self.dt, begins)
+        run = Trajectory.stepped(self, lengths, X, U, multipliers, k0=k0, t=t, splits=splits)
         return run.on_its_step()
 
     # -- many -----------------------------------------------------------------------------------

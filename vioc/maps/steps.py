@@ -24,8 +24,12 @@ def lengths_of(t: np.ndarray, own: float) -> np.ndarray:
     return np.full(len(h), own if abs(mean - own) <= SAME * abs(mean) + rounding / len(h) else mean)
 
 
-def times_of(lengths: np.ndarray, k0: int, own: float) -> np.ndarray:
-    """Sample times (N+1,), s, of steps of lengths (N,) from step k0 on, which starts at k0 equal lengths."""
+def times_of(lengths: np.ndarray, k0: int, own: float, begins: np.ndarray | None = None) -> np.ndarray:
+    """Sample times (N+1,), s, of steps of lengths (N,) from step k0 on, which starts at k0 equal lengths; or
+    of steps that begin at the times `begins` (N,).
+    """
+    if begins is not None and len(begins):
+        return np.append(begins, begins[-1] + lengths[-1])
     if len(lengths) and (lengths == lengths[0]).all():  # k dt, not a sum of N roundings
         return (k0 + np.arange(len(lengths) + 1)) * lengths[0]
     return k0 * own + np.concatenate([[0.0], np.cumsum(lengths)])

@@ -6,7 +6,7 @@ import numpy as np
 
 from vioc.errors import StepError
 from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.steps import same_steps, times_of
+from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Split, Trajectory
 
 
@@ -19,25 +19,24 @@ def stepwise(
     X: np.ndarray | None,
     K: np.ndarray | None,
     rescue: Rescue,
+    begins: np.ndarray | None,
 ) -> Trajectory:
     """`run` of a map by its `steps_at`; the arguments are those of `OneStepMap.run`."""
-    n, t = len(U), times_of(lengths, k0, f.dt)
+    n, t = len(U), times_of(lengths, k0, f.dt, begins)
     states, applied = np.tile(x0, (n + 1, 1)), np.array(U)
     multipliers = np.empty((n, len(f.multiplier_names)))
     splits: dict[int, Split] = {}
-    equal = not n or same_steps(lengths, lengths[0])
     for k in range(n):
         if X is not None and K is not None:
             applied[k] = U[k] - K[k] @ f.difference(X[k], states[k])
-        first = k if equal else 0  # steps of other lengths before it say when it starts
-        some = slice(first, k + 1)
+        one = slice(k, k + 1)
         try:
-            steps = f.steps_at(states[some], applied[some], k0 + first, lengths[some], rescue=rescue)
+            steps = f.steps_at(states[one], applied[one], k0 + k, lengths[one], rescue=rescue, t=t[one])
         except StepError as error:
             until = t[: k + 1], states[: k + 1], applied[:k], multipliers[:k]
             error.trajectory = Trajectory(f, *until, k0=k0, splits=splits)
             raise
         states[k + 1], multipliers[k] = steps.x1[-1], steps.multipliers[-1]
-        if (split := steps.splits.get(k - first)) is not None:
+        if (split := steps.splits.get(0)) is not None:
             splits[k] = split
     return Trajectory(f, t, states, applied, multipliers, k0=k0, splits=splits)

@@ -214,6 +214,15 @@ def unequal_steps(case: Case) -> None:
     case.same(first.x[1], run.x[1], "the first of steps of several lengths")
     for rescue in ("split", False):
         _same_steps(case, f.steps_at(run.x[:-1], run.u, k, case.lengths, rescue=rescue), Steps.along(run))
+    for i in range(len(run)):  # pieces of it begin when they do
+        rest = slice(i, len(run))
+        how: dict[str, Any] = dict(t=run.t[rest], rescue="split")
+        piece = f.run(run.x[i], case.inputs[rest], k + i, case.lengths[rest], **how)
+        case.same(piece.x, run.x[i:], "x of run(t=...), from a step of several lengths on")
+        case.same(piece.t, run.t[i:], "t of run(t=...)", 100 * EPS * (1 + np.abs(run.t).max()))
+        one = slice(i, i + 1)
+        alone = f.steps_at(run.x[one], run.u[one], k + i, case.lengths[one], t=run.t[one])
+        _same_steps(case, alone, Steps.along(run).piece(one))
 
 
 def steps_from_states(case: Case) -> None:

@@ -73,9 +73,6 @@ class SwitchedMap(MapAround):
                 ours, theirs = getattr(f, what), getattr(other, what)
                 if ours != theirs:
                     raise ValueError(f"maps: {what} differ: {_shown(ours)} and {_shown(theirs)}")
-        timed = [g for g in self.maps if g.residual is not None and g.residual.jac_sparsity(0, 4).nnz()]
-        if timed and len({g.dt for g in self.maps}) > 1:
-            raise ValueError(f"maps: {timed[0]!r} depends on time, and the maps' steps differ")
         self._around(f)
         self.multiplier_names = tuple(dict.fromkeys(n for g in self.maps for n in g.multiplier_names))
         self.strings = tuple(dict.fromkeys(n for g in self.maps for n in g.strings))
@@ -161,22 +158,25 @@ class SwitchedMap(MapAround):
         K: np.ndarray | None = None,
         *,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Trajectory:
         if X is not None and self._leaps:  # feedback is of the state before the jump
-            return stepwise(self, x0, U, k0, lengths, X, K, rescue).on_its_step()
+            return stepwise(self, x0, U, k0, lengths, X, K, rescue, t).on_its_step()
         x, u = np.tile(x0, (len(U) + 1, 1)), np.array(U)
         multipliers = np.zeros((len(U), len(self.multiplier_names)))
         splits: dict[int, Split] = {}
+        times = self._times_from(lengths, k0, t)
         for rows, i, first in self._pieces(k0, len(U)):
             a, b = rows.start, rows.stop
             followed = (None, None) if X is None or K is None else (X[rows], K[rows])
             start = self._landed(x[a], i, first)
-            part = self.maps[i].run(start, U[rows], k0 + a, lengths[rows], *followed, rescue=rescue)
+            part = self.maps[i].run(
+                start, U[rows], k0 + a, lengths[rows], *followed, rescue=rescue, t=times[rows]
+            )
             x[a + 1 : b + 1], u[rows] = part.x[1:], part.u
             multipliers[rows, self._columns(i)] = part.multipliers
             splits |= {a + k: self._split(s, i) for k, s in part.splits.items()}
-        t = times_of(lengths, k0, self.dt)
-        return Trajectory(self, t, x, u, multipliers, k0=k0, splits=splits).on_its_step()
+        return Trajectory(self, times, x, u, multipliers, k0=k0, splits=splits).on_its_step()
 
     def _split(self, split: Split, i: int, back: bool = False) -> Split:
         """Of map i with all multipliers, or with its own only."""
@@ -187,13 +187,25 @@ class SwitchedMap(MapAround):
         every[:, own] = split.multipliers
         return split._replace(multipliers=every)
 
-    def steps_at(self, X: Any, U: Any, k0: int = 0, dt: Any = None, *, rescue: Rescue = "split") -> Steps:
+    def steps_at(
+        self,
+        X: Any,
+        U: Any,
+        k0: int = 0,
+        dt: Any = None,
+        *,
+        rescue: Rescue = "split",
+        t: np.ndarray | None = None,
+    ) -> Steps:
         X, U = np.asarray(X, float), np.asarray(U, float)
         lengths, found = self.lengths(dt, len(U)), []
+        t = self._times_from(lengths, k0, t)[:-1]
         for rows, i, first in self._pieces(k0, len(U)):
             start = X[rows].copy()
             start[0] = self._landed(start[0], i, first)
-            own = self.maps[i].steps_at(start, U[rows], k0 + rows.start, lengths[rows], rescue=rescue)
+            own = self.maps[i].steps_at(
+                start, U[rows], k0 + rows.start, lengths[rows], rescue=rescue, t=t[rows]
+            )
             every = np.zeros((len(own), len(self.multiplier_names)))
             every[:, self._columns(i)] = own.multipliers
             splits = {k: self._split(s, i) for k, s in own.splits.items()}
@@ -201,8 +213,14 @@ class SwitchedMap(MapAround):
         if not found:
             none = np.zeros((0, len(self.multiplier_names)))
             return replace(self.maps[0].steps_at(X, U, k0, lengths, rescue=rescue), multipliers=none)
-        whole = Steps.joined(found)
-        return replace(whole, t=times_of(lengths, k0, self.dt)[:-1])
+        return Steps.joined(found)
+
+    def _times_from(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None) -> np.ndarray:
+        """Sample times (N+1,), s: where the maps' steps differ, step k0 begins after k0 of their own."""
+        if begins is None and len({g.dt for g in self.maps}) > 1 and len(lengths):
+            before = sum(self.maps[self.turn(k)[0]].dt for k in range(k0))
+            begins = before + np.cumsum(lengths) - lengths
+        return times_of(lengths, k0, self.dt, begins)
 
     @property
     def depends_on_time(self) -> bool:

@@ -197,7 +197,7 @@ class Bounces:
         held = self.bouncing & (gap <= CLOSED) & (speed <= f.slow)
         if held.any():
             free, _ = self.without(f, np.zeros(held.shape[1], bool))
-            after = free.steps_at(X, U, k0=t / h, dt=h).x1
+            after = free.steps_at(X, U, dt=h, t=t + h * np.arange(len(X))).x1
             gained = np.maximum(speed - self._now(f, after)[1], 0.0)
             held &= -speed <= f.slow + SHARE * gained
         return held
@@ -216,7 +216,7 @@ class Bounces:
                 warnings.catch_warnings()
             ):  # it may go where the ground is; steps in parts are not taken here
                 warnings.simplefilter("ignore")
-                run = free.run(x, U, t / h, np.full(len(U), h))
+                run = free.run(x, U, 0, np.full(len(U), h), t=t + h * np.arange(len(U)))
         except StepError as error:
             if error.trajectory is None or not len(error.trajectory.u):
                 return nothing
@@ -243,7 +243,7 @@ class Bounces:
         apart = np.flatnonzero(self.bouncing & ~held)
 
         def fly(tau: float) -> Steps:
-            return free.steps_at(x[None], u[None], k0=t / tau, dt=tau)
+            return free.steps_at(x[None], u[None], dt=tau, t=np.full(1, t))
 
         def gap(i: int, tau: float) -> float:
             after = fly(tau).x1[0] if tau > 0 else x
