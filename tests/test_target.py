@@ -246,6 +246,19 @@ def test_what_cannot_be_written(cart, tmp_path):
         write_target(tmp_path, vioc.MaximalVI(vioc.models.load("pendulum"), 0.01), None, name="a")
     with pytest.raises(ValueError, match="iterations: the recorded steps need ., got 1"):
         write_target(tmp_path, f, f.state(theta=2.0), name="a", iterations=1)
+    mass, stop = vioc.tz("z", name="b", mass=2.0), vioc.JointLimits("z", 0.0, 1.0)
+    for touch in (vioc.Contact.sphere("b", 0.1), vioc.components.DryFriction("z", 3.0), stop):
+        touching = vioc.ContactVI(vioc.System(mass, vioc.Gravity(0, 0, -9.81), touch), 0.01)
+        with pytest.raises(
+            ValueError, match="contacts, limits of joints or dry friction .* not written in C"
+        ):
+            write_target(tmp_path, touching, touching.initial_state({"z": 0.3}), name="a", steps=2)
+    run = vioc.maps.derivatives.Steps.along(f.rollout(f.state(theta=0.5), steps=5))
+    equations, where = vioc.control.target.steps.split(f), (run.x0, run.u, run.k, "double")
+    count = equations.iterations(*where, ends=run.x1)
+    assert count == equations.iterations(*where)
+    with pytest.raises(StepError, match="step 3: .* finds another solution than the map"):
+        equations.iterations(*where, ends=run.x1 + 1e-3 * (run.k == 3)[:, None])
     far = vioc.MidpointVI(vioc.models.load("double_pendulum"), 0.5)
     with pytest.raises(StepError, match="use a smaller dt"):
         write_target(tmp_path, far, far.initial_state([3.0, 1.0], [9.0, -30.0]), name="a", steps=1)

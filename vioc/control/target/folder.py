@@ -129,7 +129,7 @@ def write_target(
     TypeError, ValueError
         What cannot be written in C, and what to use instead.
     StepError
-        If a step of the run takes more than Newton's method from its start.
+        If a step of the run takes more than Newton's method from its start, or that ends elsewhere.
     """
     folder = Path(folder)
     name = name or folder.name
@@ -162,7 +162,7 @@ def write_target(
             plan = law.begin(records.samples.k0, records.samples.estimates[0])[0]
             X, U = np.concatenate([X, plan.x[:-1]]), np.concatenate([U, plan.u])
             k = np.concatenate([k, records.samples.k0 + np.arange(len(plan.u))])
-        count = equations.iterations(X, U, k, precision, iterations)
+        count = equations.iterations(X, U, k, precision, iterations, run.x1)
         pieces.append(step_part(equations, count, linearized, precision))
     cost = dict(pieces[0].operations) if pieces else {}
     if loop is not None:

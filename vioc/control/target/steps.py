@@ -19,6 +19,7 @@ from vioc.maps.protocol import OneStepMap
 
 OPTIONS = {"cse": True}
 MOST = 12  # Newton's method that takes longer is not near its solution
+SAME = 1e-6  # relative: ends of steps further off are other solutions
 SOLVED = {"double": 1e-11, "single": 1e-4}  # largest last correction of a state, relative to 1 + |x|
 
 
@@ -89,16 +90,24 @@ class SplitStep:
         return self.function("derivatives", outputs)
 
     def iterations(
-        self, X: np.ndarray, U: np.ndarray, k: np.ndarray, precision: str, given: int | None = None
+        self,
+        X: np.ndarray,
+        U: np.ndarray,
+        k: np.ndarray,
+        precision: str,
+        given: int | None = None,
+        ends: np.ndarray | None = None,
     ) -> int:
-        """How often Newton's method is applied: once more than steps k from X under U need, or as `given`.
+        """How often Newton's method is applied: once more than steps k from X under U need, or as `given`;
+        the first of them are known to end at `ends`.
 
         Raises
         ------
         ValueError
             If it is given and too small.
         StepError
-            Where a step is not solved after `MOST` times: it has another solution, or none that is near.
+            Where a step is not solved after `MOST` times, or ends elsewhere: it has another solution, or none
+            that is near.
         """
         if not self.n:
             return 0
@@ -113,6 +122,7 @@ class SplitStep:
             D = D - correction
             left = (np.abs(correction[:, : len(self.states)]) / size).max(axis=1, initial=0.0)
             if done and (left <= SOLVED[precision]).all():
+                self._check_ends(D, context, k, ends)
                 if given is not None and given < done:
                     raise ValueError(f"iterations: the recorded steps need {done}, got {given}")
                 return done + 1 if given is None else given
@@ -124,6 +134,21 @@ class SplitStep:
             float(left[worst]),
             "no convergence",
         )
+
+    def _check_ends(self, D: np.ndarray, context: tuple, k: np.ndarray, ends: np.ndarray | None) -> None:
+        if ends is None:
+            return
+        found = np.array(self.result(D.T, *context)[0]).T[: len(ends)]
+        off = (np.abs(found - ends) / (1 + np.abs(ends).max(axis=1, keepdims=True))).max(axis=1, initial=0.0)
+        if (bad := np.flatnonzero(~(off <= SAME))).size:
+            i = int(bad[0])
+            raise StepError(
+                f"step {int(k[i])}: Newton's method from the step before finds another solution than the map "
+                f"(off by {off[i]:.1e}); use a smaller dt: a step in C has no other means",
+                int(k[i]),
+                float(off[i]),
+                "another solution",
+            )
 
 
 def split(f: OneStepMap) -> SplitStep:
@@ -148,6 +173,12 @@ def split(f: OneStepMap) -> SplitStep:
         ahead, multipliers, _ = f.explicit(x, u, t, dt, theta)
         after = ca.vertcat(ca.densify(ahead), ca.densify(multipliers))
         return SplitStep(f, ca.SX(0, 1), (), x, u, t, ca.SX(0, 1), after)
+    if f.relaxed is not None:
+        raise ValueError(
+            f"{type(f).__name__}: a step with contacts, limits of joints or dry friction is found by an "
+            "interior-point method, which is not written in C; write the map of the mechanism without them "
+            "(MidpointVI), or of contacts that hold (ModeVI)"
+        )
     if f.residual is None:
         raise ValueError(
             f"{type(f).__name__} has no equations (`residual`) and no formula (`explicit`) to write in C"
