@@ -223,6 +223,27 @@ def test_sheave_length_by_winding_a_polygon():
     assert h + 1.0 == pytest.approx(best, abs=1e-6)
 
 
+def test_a_string_leaves_its_sheave():
+    """Where the straight line is clear of the sheave the string is that, with one slope where it leaves."""
+    r = 0.3
+    system = vioc.System(
+        vioc.tx(-1.0, name="a"),
+        vioc.tx(1.0)[vioc.tz("z", name="b", mass=1.0)],
+        vioc.tx(0.0, name="sheave"),
+        SheaveString("b", "a", 1.0, "sheave", r, (0, -1, 0), name="rope"),
+        DOWN,
+    )
+    lag = vioc.Lagrangian(system)
+    length = lambda z: lag.constraints({"z": z})[0] + 1.0  # noqa: E731
+    slope = lambda z: lag.constraint_jacobian({"z": z})[0, 0]  # noqa: E731
+    edge = 2 * r / np.sqrt(1 - r**2)  # there the line from (-1, 0) touches the sheave
+    for z in (edge + 1e-9, 0.8, 2.0):
+        assert length(z) == pytest.approx(np.hypot(2, z), abs=1e-14)
+    assert length(edge - 1e-6) == pytest.approx(length(edge + 1e-6), abs=1e-5)
+    assert slope(edge - 1e-9) == pytest.approx(slope(edge + 1e-9), abs=1e-6)
+    assert length(edge - 0.1) > np.hypot(2, edge - 0.1)
+
+
 def test_winch_lifts_a_load():
     system = vioc.System(
         vioc.tx(1.0, name="eye"),

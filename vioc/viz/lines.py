@@ -231,8 +231,11 @@ def _over_sheave(
     e2 = np.cross(a, e1)
     angle = np.arctan2(np.sum(arms[1] * e2, axis=1), np.sum(arms[1] * e1, axis=1)) % (2 * np.pi)
     first, last = (np.arccos(np.clip(r / f, -1, 1)) for f in far)
-    turn = first + np.linspace(0, 1, ARC)[:, None] * (angle - last - first)
+    share = np.linspace(0, 1, ARC)[:, None]
+    turn = first + share * (angle - last - first)
     arc = center + r * (np.cos(turn)[..., None] * e1 + np.sin(turn)[..., None] * e2)
+    clear = angle < first + last  # of the sheave
+    arc[:, clear] = (ends[0] + share[..., None] * (ends[1] - ends[0]))[:, clear]
     string = np.concatenate([ends[0][:, None], np.swapaxes(arc, 0, 1), ends[1][:, None]], axis=1)
     around = np.linspace(0, 2 * np.pi, 41)
     rim = r * np.stack([np.cos(around), np.sin(around)], axis=1) @ aligned(axis)[:, :2].T

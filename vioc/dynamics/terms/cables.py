@@ -58,7 +58,9 @@ class Way(NamedTuple):
 
 
 def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2: str) -> Way:
-    """Of a string counter-clockwise about a sheave's axis from one point to another."""
+    """Of a string counter-clockwise about a sheave's axis from one point to another; straight where that
+    line is clear of the sheave.
+    """
     a = in_world(k, axis, sheave)
     a = a / ca.sqrt(ca.sumsqr(a))
     center, r = k.position(sheave), k.number(radius)
@@ -67,16 +69,21 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
     # pi + atan2(-s, -c) is the angle in (0, 2 pi): its cut lies where the string leaves the sheave
     angle = ca.pi + ca.atan2(-ca.dot(a, ca.cross(first, last)), -ca.dot(first, last))
     wrap = angle - ca.acos(r / far[0]) - ca.acos(r / far[1])
-    return Way(ca.sqrt(far[0] ** 2 - r**2), ca.sqrt(far[1] ** 2 - r**2), wrap)
+    over, line = wrap > 0, last - first
+    size = ca.sqrt(ca.sumsqr(line))  # both its parts end at the foot of the centre
+    straight = -ca.dot(first, line) / size, ca.dot(last, line) / size
+    tangents = [ca.if_else(over, ca.sqrt(d**2 - r**2), part) for d, part in zip(far, straight, strict=True)]
+    return Way(*tangents, ca.if_else(over, wrap, 0.0))
 
 
 @dataclass(frozen=True, repr=False)
 class SheaveString(StringConstraint):
     """A taut string from one point over a sheave to another: h = s(q) - L.
 
-    The string goes counter-clockwise about the sheave's axis from frame1 to frame2; both points lie in the
-    sheave's plane and outside it. It can only pull, like every `StringConstraint`, and its
-    ``tension.NAME`` is its multiplier over the step. A length given by a kinematic variable is a winch.
+    The string goes counter-clockwise about the sheave's axis from frame1 to frame2, straight where that line
+    is clear of the sheave; both points lie in the sheave's plane and outside it. It can only pull, like every
+    `StringConstraint`, and its ``tension.NAME`` is its multiplier over the step. A length given by a
+    kinematic variable is a winch.
 
     Parameters
     ----------

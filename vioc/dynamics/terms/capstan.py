@@ -77,7 +77,8 @@ class CapstanFriction(_Rope, Force):
 
         F = -(T_1 + T_2) tanh(mu phi/2) tanh(ds/v_0),
 
-    with the arc phi of the rope on the drum. Below that ratio it creeps, at about v_0 times what is asked.
+    with the arc phi of the rope on the drum, 0 where it is clear of it. Below that ratio it creeps, at about
+    v_0 times what is asked.
 
     Parameters
     ----------
@@ -104,7 +105,8 @@ class CapstanFriction(_Rope, Force):
 
     def generalized(self, k: Any) -> dict[str, Any]:
         first, last, way = self.tensions(k)
-        most = (first + last) * ca.tanh(k.number(self.friction) * way.wrap / 2)
+        pull = ca.fmax(first + last, 0.0)  # a slack rope does not rub
+        most = pull * ca.tanh(k.number(self.friction) * way.wrap / 2)
         return {self.slip: -most * ca.tanh(k.v(self.slip) / k.number(self.smoothing))}
 
 
