@@ -316,28 +316,28 @@ class StructuredLinearization:
                 r_0, r_1, P_0, P_1 = (x + y for x, y in zip((r_0, r_1, P_0, P_1), terms, strict=True))
         minus, plus = (np.broadcast_to(np.asarray(s), (n, 1, 1)) for s in f.force_shares(h[:, None, None]))
 
-        saddle = r_1[:, :, :nd]  # M_k+1 of [S] (8)
         by_q, by_rho, by_t = r_0, r_1[:, :, nd:], r_t
-        if nm:
+        if not nm:
+            saddle = -r_1[:, :, :nd]  # M_k+1 of [S] (8)
+        else:
             Dh0, bend, bend_t = self._start(q0, steps.multipliers, theta)
             Dh1, h1_t, *h1_0 = self._end(*self.end_args(q0, q1), theta)
             saddle = np.zeros((n, nd + nm, nd + nm))
-            saddle[:, :nd, :nd] = r_1[:, :, :nd]
-            saddle[:, :nd, nd:] = -np.swapaxes(Dh0[:, :, :nd], 1, 2)
-            saddle[:, nd:, :nd] = Dh1[:, :, :nd]
+            np.negative(r_1[:, :, :nd], out=saddle[:, :nd, :nd])
+            saddle[:, :nd, nd:] = np.swapaxes(Dh0[:, :, :nd], 1, 2)
+            np.negative(Dh1[:, :, :nd], out=saddle[:, nd:, :nd])
             by_q = np.empty((n, nd + nm, nq))
             np.subtract(r_0, bend, out=by_q[:, :nd])
             by_q[:, nd:] = h1_0[0] if h1_0 else 0.0
             by_rho = np.concatenate([by_rho, Dh1[:, :, nd:]], axis=1)
             by_t = np.concatenate([r_t - bend_t, h1_t], axis=1)
         G = solved(saddle)
-        np.negative(G, out=G)
         G_r = G[:, :, :nd]
         check_regular(f, G_r, saddle, h, steps.k)
 
         # q_k+1 moves as q_k does, and by a little, of which alone the inverse is taken: of D_1 D_1 L_d
         # it would lose digits as the square of the condition number of M_k+1
-        by_q[:, :, :nd] += saddle[:, :, :nd]
+        by_q[:, :, :nd] -= saddle[:, :, :nd]
         A, B, P, C, D, E = out
         p = slice(nq, nq + nd)
         rows = ((A, B, P, slice(nd), slice(nd)), (C, D, E, slice(nm), slice(nd, nd + nm)))
