@@ -45,6 +45,22 @@ def test_without_sines_the_same_to_the_bit():
     same(f.rollouts(X0, steps=5), f.rollouts(X0, steps=5, lanes=False))
 
 
+def test_no_steps_are_batches_too():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01, backend="compiled")
+    batch = f.rollouts(np.zeros((3, 4)), np.zeros((3, 0, 1)))
+    assert batch.x.shape == (3, 1, 4) and batch.u.shape == (3, 0, 1)
+
+
+def test_numbers_of_every_sample_are_looked_at():
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01)
+    U = np.zeros((3, 4, 1))
+    U[2, 1] = np.nan
+    with pytest.raises(ValueError, match="inputs: expected finite numbers, got nan in entry 0 .* at step 1"):
+        f.rollouts(np.zeros((3, 4)), U)
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        f.rollouts(np.full((3, 4), np.inf), np.zeros((3, 4, 1)))
+
+
 def test_parameters_of_each_sample():
     f = vioc.MidpointVI(springs(), 0.02, backend="compiled")
     rng = np.random.default_rng(1)

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 VARIABLE = "VIOC_WORKERS"
+WORTH = 5e-4  # s of a thread's work, at least: two cost some 0.1 ms to set going
 BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 

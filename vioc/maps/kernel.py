@@ -22,7 +22,7 @@ import casadi as ca
 import numpy as np
 
 from vioc.checks import check_array, near_misses
-from vioc.compile.cores import over_cores, shares
+from vioc.compile.cores import WORTH, over_cores, shares
 from vioc.compile.many import ManyProgram
 from vioc.compile.programs import Program
 from vioc.errors import ChartWarning, ModelError
@@ -32,8 +32,6 @@ from vioc.maps.rolling import RollingMap
 from vioc.maps.steps import times_of
 from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Trajectory
-
-WORTH = 5e-4  # s of a thread's work, at least: two cost some 0.1 ms to set going
 
 Self = TypeVar("Self", bound="KernelMap")
 T = TypeVar("T")

@@ -251,8 +251,9 @@ class OneStepMap(Named, ABC):
         n = len(self.check_inputs(U[0] if each else U, steps, X0[0]))
         x, u = np.empty((count, n + 1, self.nx)), np.empty((count, n, self.nu))
         multipliers = np.empty((count, n, len(self.multiplier_names)))
-        if np.isfinite(X0).all() and (np.shape(U)[1:] == (self.nu,) or not (self.nu or each)):
-            x[:, 0], u[:] = X0, self.check_inputs(U, steps, X0[0])
+        alike = np.shape(U)[1:] == ((n, self.nu) if each else (self.nu,)) or not (self.nu or each)
+        if alike and np.isfinite(X0).all() and (not each or np.isfinite(np.asarray(U, float)).all()):
+            x[:, 0], u[:] = X0, U if each else self.check_inputs(U, steps, X0[0])
         else:
             for i in range(count):
                 inputs = U[min(i, len(U) - 1)] if each else U

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import casadi as ca
 import numpy as np
 
-from vioc.compile.cores import over_cores, workers
+from vioc.compile.cores import WORTH, over_cores, workers
 from vioc.compile.many import LANES, ManyProgram
 from vioc.compile.programs import CHUNK, Program
 from vioc.errors import StepError, trying
@@ -89,6 +90,11 @@ class RollingMap(OneStepMap):
 
     tolerance: float
     _robust_kernel: ca.Function | None = None
+
+    @property
+    @abstractmethod
+    def built(self) -> dict[str, Any]:
+        """What all twins share."""
 
     @abstractmethod
     def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
@@ -277,17 +283,22 @@ class RollingMap(OneStepMap):
     # -- many -----------------------------------------------------------------------------------
 
     def run_many(self, runs: Runs, rescue: Rescue, threads: int | None) -> bool:
-        many = self._many
-        if many is None:
+        many, n = self._many, len(runs.lengths)
+        if many is None or not n:
             return False
-        rescue, count, n = self._means(rescue), len(runs.X), len(runs.lengths)
+        rescue, count = self._means(rescue), len(runs.X)
         share = -(-count // ((threads or workers()) * LANES)) * LANES
-        size = min(share, max(BLOCK, PIECE // n // LANES * LANES))
+        known = self.built.get("seconds a step of many", np.inf)
+        least = int(WORTH / (known * n) / LANES + 1) * LANES if known < np.inf else LANES
+        size = max(least, min(share, max(BLOCK, PIECE // n // LANES * LANES)))
         blocks = [np.arange(i, min(i + size, count)) for i in range(0, count, size)]
 
         def work(rows: np.ndarray) -> int:
+            before = time.perf_counter()
             with trying():
                 self._roll(many, runs, rows, rescue)
+            each = (time.perf_counter() - before) / (len(rows) * n)
+            self.built["seconds a step of many"] = min(each, self.built.get("seconds a step of many", np.inf))
             return len(rows)
 
         with Progress("rollouts", count, 1) as progress:

@@ -72,8 +72,8 @@ def way_over(k: Any, sheave: str, radius: Number, axis: Any, frame1: str, frame2
     over, line = wrap > 0, last - first
     size = ca.sqrt(ca.sumsqr(line))  # both its parts end at the foot of the centre
     straight = -ca.dot(first, line) / size, ca.dot(last, line) / size
-    tangents = [ca.if_else(over, ca.sqrt(d**2 - r**2), part) for d, part in zip(far, straight, strict=True)]
-    return Way(*tangents, ca.if_else(over, wrap, 0.0))
+    one, two = (ca.if_else(over, ca.sqrt(d**2 - r**2), part) for d, part in zip(far, straight, strict=True))
+    return Way(one, two, ca.if_else(over, wrap, 0.0))
 
 
 @dataclass(frozen=True, repr=False)
