@@ -43,5 +43,12 @@ def ignored(given, point):
     return point
 
 
+def times(a):
+    def scale(x):
+        return a * x
+
+    return scale
+
+
 def environment(names):
     return [os.environ.get(name) for name in names]

@@ -184,13 +184,18 @@ def test_an_input_that_holds_is_found_from_one_that_does_not():
 
 
 def test_feedback_runs_at_the_times_of_its_reference():
-    """Of a map that depends on time, from its own start, a reference is followed with its own inputs."""
+    """Of a map that depends on time, from its own start, a reference is followed with its own inputs.
+
+    About a state it has no one gain.
+    """
     x, u, t = ca.SX.sym("x"), ca.SX.sym("u"), ca.SX.sym("t")
     f = CasadiMap(ca.Function("f", [x, u, t], [x + 0.1 * (u + ca.sin(3 * t))]), dt=0.1)
     run = f.rollout([1.0], np.ones((10, 1)), k0=7)
     closed = dlqr(f, run, 1.0, 1.0).rollout(run.x[0])
     np.testing.assert_array_equal(closed.x, run.x)
     np.testing.assert_array_equal(closed.t, run.t)
+    with pytest.raises(ValueError, match="dlqr about a state: steps of .* depend on time; use a trajectory"):
+        dlqr(f, ([0.0], [0.0]), 1.0, 1.0)
 
 
 def test_a_reference_of_another_step_length():

@@ -295,6 +295,19 @@ def landing():
     return join(fall, rest, rise, jumps=[leap, None])
 
 
+def test_a_saved_slice_knows_the_step_before_it(tmp_path):
+    f = vioc.MidpointVI(vioc.models.load("closed_chain"), 0.01)
+    guess = {"J": -0.62, "H": 1.35, "K": 0.1, "M": -1.34, "A": 0.04, "C": 1.28, "E": 0.93}
+    run = f.rollout(
+        f.initial_state(vioc.consistent_configuration(f.system, guess)), steps=4, dt=[0.01, 0.02] * 2
+    )
+    part, name = run[2:], f"lambda.{f.multiplier_names[0]}"
+    loaded = vioc.Trajectory.load(part.save(tmp_path / "part"), f)
+    assert loaded.before == part.before == pytest.approx(0.02)
+    np.testing.assert_array_equal(loaded.impulse_lengths, run.impulse_lengths[2:])
+    np.testing.assert_array_equal(loaded[name], run[name][2:])
+
+
 def test_phases_join_slice_and_resample():
     hop = landing()
     assert hop.map.steps_of == (10, 5, 7) and hop["force.toe"][12] == pytest.approx(9.81)

@@ -14,7 +14,7 @@ import casadi as ca
 import numpy as np
 import pytest
 from control_maps import midpoint_pendulum
-from sweep_tasks import deadly, environment, first_state, ignored, noisy, picky, slow, square
+from sweep_tasks import deadly, environment, first_state, ignored, noisy, picky, slow, square, times
 
 from vioc import progress
 from vioc.control import Cost, dlqr
@@ -78,7 +78,9 @@ def test_a_store_is_of_one_law_one_cost_and_one_number(tmp_path):
     f = midpoint_pendulum()
     law = [dlqr(f, (f.initial_state(), None), 1.0, r) for r in (1.0, 1.0, 2.0)]
     costs = [Cost(f, a * ca.sumsqr(f.symbols.u)) for a in (1.0, 1.0, 2.0)]
-    for i, (same_one, again, other) in enumerate((law, costs, ([1.0, 2.0], [1.0, 2.0], [1.0, 3.0]))):
+    scaled = [times(a) for a in (1.0, 1.0, 2.0)]
+    three = law, costs, scaled, ([1.0, 2.0], [1.0, 2.0], [1.0, 3.0])
+    for i, (same_one, again, other) in enumerate(three):
         told = [functools.partial(ignored, given) for given in (same_one, again, other)]
         path = tmp_path / f"{i}.jsonl"
         assert sweep(told[0], [1, 2], workers=0, store=path).values == [1, 2]

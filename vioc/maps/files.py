@@ -70,7 +70,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
         ``multiplier_names``; of steps that were taken in parts ``split_steps``, the row of each part, and
         ``split_lengths``, ``split_x``, ``split_multipliers``.
     dict
-        ``identity`` of the map, ``parameters``, ``k0``.
+        ``identity`` of the map, ``parameters``, ``k0``, ``before`` if it is known.
 
     Raises
     ------
@@ -111,7 +111,8 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
     for key, kind in (("k0", int), ("parameters", dict), ("identity", dict)):
         if not isinstance(header.get(key), kind):
             raise FileFormatError(f"{path}: the header lacks {key}")
-    for name, value in (("k0", header["k0"]), *header["parameters"].items()):
+    own = [(name, header[name]) for name in ("k0", "before") if header.get(name) is not None]
+    for name, value in (*own, *header["parameters"].items()):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
             raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
     split = [k for k in _SPLIT_AXES if k in data]

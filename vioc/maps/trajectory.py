@@ -344,7 +344,8 @@ class Trajectory:
             raise ValueError(
                 f"{path.name}: a trajectory is written as .npz or .csv; others are table()'s to write"
             )
-        header = {"identity": self.map.identity(), "parameters": self.map.parameters, "k0": self.k0}
+        header: dict[str, Any] = {"identity": self.map.identity(), "parameters": self.map.parameters}
+        header |= {"k0": self.k0, "before": self.before}
         f, arrays = self.map, {"t": self.t, "x": self.x, "u": self.u, "multipliers": self.multipliers}
         names = (("state", f.state_names), ("input", f.input_names), ("multiplier", f.multiplier_names))
         arrays |= {f"{kind}_names": np.array(own, dtype=str) for kind, own in names}
@@ -383,7 +384,8 @@ class Trajectory:
             rows = [columns[f"split_{name}"] for name in Split._fields]
             splits = {int(k): Split(*(a[steps == k] for a in rows)) for k in dict.fromkeys(steps.tolist())}
         arrays = (columns[name] for name in ("t", "x", "u", "multipliers"))
-        return Trajectory(owner, *arrays, k0=header["k0"], splits=splits).on_its_step()
+        before = header.get("before")
+        return Trajectory(owner, *arrays, k0=header["k0"], splits=splits, before=before).on_its_step()
 
 
 def said_of_splits(splits: Mapping[int, Split]) -> str:

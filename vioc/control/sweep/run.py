@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import casadi as ca
@@ -361,7 +362,8 @@ def _unbound(function: Callable) -> tuple[Callable, list[Any]]:
 
 def _told(value: Any, within: tuple[int, ...]) -> Any:
     """A bound value as plain data that tell it from others: of objects what `__reduce__` says, or their
-    public attributes, but for those that are computed when they are asked for; of functions their names.
+    public attributes, but for those that are computed when they are asked for; of functions their names and
+    what they were made with.
     """
     if isinstance(value, OneStepMap):
         return {**value.identity(), "parameters": value.parameters}
@@ -380,6 +382,9 @@ def _told(value: Any, within: tuple[int, ...]) -> Any:
     except TypeError:
         pass
     name = getattr(value, "__qualname__", type(value).__qualname__)
+    if isinstance(value, FunctionType):
+        made = [value.__defaults__, [cell.cell_contents for cell in value.__closure__ or ()]]
+        return [name, _told(made, within)]
     if isinstance(value, ca.Function):
         return value.serialize()
     if isinstance(value, ca.SX):
