@@ -1,5 +1,7 @@
 """MJCF files against MuJoCo, which reads the same files."""
 
+import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,10 @@ mujoco = pytest.importorskip("mujoco")
 from mujoco_peer import Twin, package_file  # noqa: E402
 
 from vioc.dynamics.formats.mjcf import read_mjcf  # noqa: E402
+from vioc.dynamics.lagrangian import Lagrangian  # noqa: E402
 
 EVERYTHING = Path(__file__).parent / "data" / "everything.xml"
+PLUGINS = list((Path(mujoco.__file__).parent / "plugin").glob("*actuator.*"))
 
 ROBOTS = [  # package, file, variables
     ("robosuite", "robots/panda/robot.xml", 7),
@@ -93,7 +97,7 @@ def test_what_is_not_supported_is_listed():
     ) in listed
     assert len(listed) == len(robot.unsupported) == 10
     assert robot.bounds()["u.thrust"] == (0, 9) and robot.bounds()["u.torque"] == (-2, 2)
-    assert robot.limits["slide"].upper == 2 and robot.limits["roll"].effort == 7
+    assert robot.limits["slide"].upper == 2 and robot.limits["roll"].effort == 6
     kinds = {s.kind for s in robot.collisions}
     assert kinds == {"box", "capsule", "cylinder", "sphere"}
     assert robot.renamed == {"flap.1": "flap_1", "site arm": "arm_site"}
@@ -163,6 +167,272 @@ def test_a_tendon_over_several_joints_pulls_alike(tmp_path):
         push = ours.inverse(q, v, ours.forward(q, v, u).accelerations) - ours.inverse(q, v, free)
         np.testing.assert_allclose(push, data.qfrc_actuator, rtol=0, atol=1e-12)
         np.testing.assert_allclose(ours.forward(q, v, u).accelerations, data.qacc_smooth, rtol=1e-11)
+
+
+ARM = """<mujoco><compiler autolimits="true"/><option {option}><flag {flag}/></option><asset>{asset}</asset>
+<worldbody><site name="hook" pos="0 0 1"/><body name="arm"><joint name="q" axis="0 1 0" {q}/>
+<geom size=".1" pos=".1 0 .05"/><site name="tip" pos=".1 .1 0"/><body name="hand" pos=".3 0 0" {hand}>
+<joint name="r" axis="0 0 1"/><geom name="palm" size=".1" pos=".2 0 0" {palm}/></body></body>{world}
+</worldbody><tendon>{tendon}</tendon><equality>{equality}</equality><actuator>{actuator}</actuator></mujoco>"""
+PLACES = "option", "flag", "asset", "q", "hand", "palm", "world", "tendon", "equality", "actuator"
+ROPE = '<spatial name="t" {}><site site="tip"/><site site="hook"/></spatial>'
+SUM = '<fixed name="t" {}><joint joint="q" coef="2"/></fixed>'
+MOTOR, BRAKE = (
+    '<motor name="m" joint="r" gear="30"/>',
+    '<dcmotor name="brake" joint="q" motorconst="1" resistance="1" input="none"/>',
+)
+OTHER = "an actuator that is not a gain on a joint, a site or a fixed tendon"
+RELIEF = "actuatorgravcomp that is limited or has no actuators"
+four = pytest.mark.skipif(not hasattr(mujoco.MjModel, "nactuator"), reason="came with MuJoCo 4")
+
+
+@pytest.fixture
+def read_arm(tmp_path):
+    def read(**parts):
+        path = tmp_path / "arm.xml"
+        path.write_text(ARM.format_map({**dict.fromkeys(PLACES, ""), **parts}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RobotWarning)
+            return read_mjcf(path), mujoco.MjModel.from_xml_path(str(path))
+
+    return read
+
+
+def accelerations(robot, model):
+    """Ours and MuJoCo's, without constraints."""
+    data, q, v = mujoco.MjData(model), [0.4, -0.7], [0.9, -0.5]
+    data.qpos[:2], data.qvel[:2] = q, v
+    for name in robot.system.inputs:
+        data.actuator(name).ctrl = 1
+    mujoco.mj_forward(model, data)
+    ones = np.ones(len(robot.system.inputs))
+    return vioc.Continuous(robot.system).forward(q, v, ones).accelerations, data.qacc_smooth[:2]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"tendon": ROPE.format('stiffness="500" damping="20" springlength="0.3"')},
+        {"tendon": ROPE.format('stiffness="500" springlength="0.3"'), "flag": 'spring="disable"'},
+        {"tendon": ROPE.format('damping="20"'), "flag": 'damper="disable"'},
+        {"tendon": SUM.format('stiffness="5" damping="2"'), "flag": 'spring="disable" damper="disable"'},
+        {"tendon": ROPE.format('range="0 0.4" frictionloss="1"'), "flag": 'constraint="disable"'},
+        {"equality": '<connect body1="hand" anchor="0 0 0" active="true"/>', "flag": 'constraint="disable"'},
+        {"q": 'frictionloss="1"', "flag": 'frictionloss="disable"'},
+        {"actuator": '<motor joint="q" group="2" gear="9"/>' + MOTOR, "option": 'actuatorgroupdisable="2"'},
+        {"actuator": '<position joint="q" group="2" kp="300"/>', "option": 'actuatorgroupdisable="0 2"'},
+        {
+            "actuator": '<motor name="m" joint="q" group="31" gear="9"/>',
+            "option": 'actuatorgroupdisable="0 30"',
+        },
+        {"hand": 'gravcomp="0.7"', "flag": 'spring="disable"'},
+        {"hand": 'gravcomp="0.7"', "flag": 'damper="disable"'},
+        {"hand": 'gravcomp="0.7"', "flag": 'spring="disable" damper="disable"'},
+        {"hand": 'gravcomp="-0.5"'},
+        {"hand": 'gravcomp="-0.5"', "world": '<body gravcomp="0.1" pos="9 0 0"><geom size=".1"/></body>'},
+        {"hand": 'gravcomp="0.7"', "q": 'actuatorgravcomp="true"', "actuator": MOTOR},
+    ],
+    ids=repr,
+)
+def test_what_is_disabled_or_passed_over_pushes_alike(read_arm, parts):
+    if re.search("spring=|damper=", parts.get("flag", "")) and not hasattr(
+        mujoco.mjtDisableBit, "mjDSBL_SPRING"
+    ):
+        pytest.skip("this MuJoCo has one flag for both")
+    robot, model = read_arm(**parts)
+    assert {u.what for u in robot.unsupported} <= {"an inactive connect"}
+    assert not robot.system.constraints
+    ours, theirs = accelerations(robot, model)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("parts", "listed"),
+    [
+        pytest.param(
+            {"tendon": ROPE.format('stiffness="500 900" damping="20 90"')},
+            [("polynomial stiffness", "tendon 't'"), ("polynomial damping", "tendon 't'")],
+            marks=four,
+        ),
+        pytest.param(
+            {"tendon": SUM.format('stiffness="0 9" damping="0 9"')},
+            [("polynomial stiffness", "tendon 't'"), ("polynomial damping", "tendon 't'")],
+            marks=four,
+        ),
+        pytest.param(
+            {"tendon": ROPE.format('stiffness="500" springyield="0.1"')},
+            [("springyield", "tendon 't'")],
+            marks=four,
+        ),
+        pytest.param({"q": 'stiffness="5" springyield="0.1"'}, [("springyield", "joint 'q'")], marks=four),
+        pytest.param(
+            {"actuator": '<motor name="m" joint="q" damping="0 20"/>'},
+            [("polynomial damping", "actuator 'm'")],
+            marks=four,
+        ),
+        pytest.param(  # these act without the actuator
+            {
+                "actuator": '<motor name="m" joint="q" damping="2" armature="1"/>',
+                "flag": 'actuation="disable"',
+            },
+            [("armature", "actuator 'm'"), ("damping", "actuator 'm'")],
+            marks=four,
+        ),
+        pytest.param(
+            {"actuator": '<motor name="m" joint="q" gear="30" delay="0.1" nsample="10"/>'},
+            [("delay", "actuator 'm'")],
+            marks=four,
+        ),
+        ({"hand": 'gravcomp="0.7"', "q": 'actuatorgravcomp="true"'}, [(RELIEF, "joint 'q'")]),
+        (
+            {
+                "hand": 'gravcomp="0.7"',
+                "q": 'actuatorgravcomp="true" actuatorfrcrange="-1 1"',
+                "actuator": MOTOR,
+            },
+            [(RELIEF, "joint 'q'")],
+        ),
+        (
+            {"actuator": '<motor name="m" joint="q" ctrlrange="-1 1" forcerange="5 9"/>'},
+            [("an actuator whose ctrlrange and forcerange do not meet", "actuator 'm'")],
+        ),
+        pytest.param({"actuator": BRAKE + MOTOR}, [(OTHER, "actuator 'brake'")], marks=four),
+        pytest.param({"actuator": MOTOR + BRAKE}, [(OTHER, "actuator 'brake'")], marks=four),
+        pytest.param(
+            {"actuator": '<pid name="p" joint="q" kp="9" kv="2" input="pos vel"/>' + MOTOR},
+            [(OTHER, "actuator 'p'")],
+            marks=four,
+        ),
+        pytest.param(
+            {"actuator": '<orientation name="o" site="tip" refsite="hook" kp="9"/>' + MOTOR},
+            [(OTHER, "actuator 'o'")],
+            marks=four,
+        ),
+    ],
+    ids=repr,
+)
+def test_what_pushes_otherwise_is_named(read_arm, parts, listed):
+    robot, model = read_arm(**parts)
+    assert [tuple(u[:2]) for u in robot.unsupported] == listed
+    assert robot.system.inputs == (("m",) if MOTOR in parts.get("actuator", "") else robot.system.inputs)
+    ours, theirs = accelerations(robot, model)
+    if "springyield" not in str(parts):  # there so only after it has yielded
+        assert np.abs(ours - theirs).max() > 1e-3
+
+
+@four
+def test_a_motor_behind_actuators_of_no_control_or_several_is_the_files(read_arm):
+    several = '<pid joint="q" kp="9" kv="2" input="pos vel"/><orientation site="tip" refsite="hook" kp="9"/>'
+    motor = '<motor name="m" joint="r" gear="30" ctrlrange="-3 2"/>'
+    alone, model = read_arm(actuator=motor)
+    for others in (several, BRAKE):
+        robot, _ = read_arm(actuator=others + motor)
+        assert robot.bounds() == alone.bounds() and robot.limits == alone.limits
+        ours, theirs = accelerations(robot, model)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11)
+
+
+@pytest.mark.skipif(not PLUGINS, reason="this MuJoCo brings no plugin of actuators")
+def test_an_actuator_of_a_plugin_is_no_motor(tmp_path):
+    mujoco.mj_loadPluginLibrary(str(PLUGINS[0]))
+    path = tmp_path / "plugin.xml"
+    path.write_text("""<mujoco><extension><plugin plugin="mujoco.pid"><instance name="k">
+    <config key="kp" value="40"/></instance></plugin></extension><worldbody><body><joint name="q"/>
+    <geom size=".1"/></body></worldbody><actuator>
+    <plugin name="p" joint="q" plugin="mujoco.pid" instance="k"/></actuator></mujoco>""")
+    with pytest.warns(RobotWarning):
+        robot = read_mjcf(path)
+    listed = [(OTHER, "actuator 'p'"), ("<plugin>", "plugin 'k'")]
+    assert [tuple(u[:2]) for u in robot.unsupported] == listed and not robot.system.inputs
+
+
+def test_a_weld_whose_torque_is_scaled_by_zero_holds_a_point(read_arm):
+    weld = '<weld name="w" body1="hand" anchor="0.1 0.2 0" relpose="0.5 0.1 0 1 0 0 0" torquescale="{}"/>'
+    for scale, count in ((0, 3), (0.5, 6)):
+        robot, model = read_arm(equality=weld.format(scale))
+        data = mujoco.MjData(model)
+        data.qpos[:] = 0.4, -0.7
+        mujoco.mj_forward(model, data)
+        h, lag = robot.system.constraint_names, Lagrangian(robot.system)
+        assert h == tuple(f"w-{end}" for end in ("x", "y", "z", "yaw", "pitch", "roll")[:count])
+        rows = np.array(lag.function("h", [lag.h])(data.qpos, [0, 0], [], 0, [])).ravel()
+        np.testing.assert_allclose(np.linalg.norm(rows[:3]), np.linalg.norm(data.efc_pos[:3]), rtol=1e-12)
+        assert (np.abs(data.efc_pos[3:]).max() > 0.01) == (scale > 0)
+
+
+@pytest.mark.parametrize(
+    "actuators",
+    [
+        '<motor joint="q" gear="2" ctrlrange="-1 1" forcerange="-100 100"/>',
+        '<motor joint="q" gear="2" ctrlrange="-9 9" forcerange="-3 1"/>',
+        '<motor joint="q" gear="2" ctrlrange="-9 9"/><motor joint="q" gear="-5" ctrlrange="-1 0"/>',
+        '<position joint="q" gear="2" kp="1e3" forcerange="-3 3"/>',
+        '<motor joint="q" gear="-2" ctrlrange="-1 0"/><motor joint="q" gear="50" group="3"/>',
+        '<motor joint="q" gear="0"/>',
+        '<general joint="q" gainprm="0"/>',
+        '<general joint="q" gainprm="3" dyntype="filter" dynprm="0.1" ctrlrange="-1 1"/>',
+    ],
+)
+@pytest.mark.parametrize("limit", ["", 'actuatorfrcrange="-8 8"'])
+def test_efforts_are_the_largest_that_mujoco_gives(read_arm, actuators, limit):
+    robot, model = read_arm(actuator=actuators, q=limit, option='actuatorgroupdisable="3"')
+    data, most = mujoco.MjData(model), 0.0
+    for control in (-1e6, 1e6):
+        data.ctrl[:] = control * np.sign(model.actuator_gear[:, 0])
+        data.act[:] = np.sign(control)  # where the filter's control takes it
+        mujoco.mj_forward(model, data)
+        most = max(most, abs(data.qfrc_actuator[0]))
+    assert robot.limits["q"].effort == pytest.approx(most, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        "",
+        'scale="1 2 -3" refpos="1 0.2 0.3"',
+        'scale="2 2 2" refpos="1 0.2 0.3" refquat="0.4 0.1 -0.2 0.7"',
+        'scale="1 2 3" refpos="1 0.2 0.3" refquat="1 0 0 1"',
+    ],
+)
+def test_meshes_collide_and_are_seen_where_mujoco_has_them(read_arm, tmp_path, mesh):
+    trimesh = pytest.importorskip("trimesh")
+    box = trimesh.creation.box((0.3, 0.2, 0.5))
+    box.apply_translation((0.4, -0.2, 0.1))
+    box.export(tmp_path / "m.stl")
+    robot, model = read_arm(asset=f'<mesh name="m" file="m.stl" {mesh}/>', palm='type="mesh" mesh="m"')
+    assert not robot.unsupported and robot.visuals == robot.collisions
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, model.geom("palm").quat)
+    theirs = model.mesh_vert @ turn.reshape(3, 3).T + model.geom("palm").pos
+    (hull,) = robot.shapes(corners=50)["hand"]
+    ours = np.array([ball.center for ball in hull.corners()])
+    apart = np.linalg.norm(ours[:, None] - theirs, axis=2)
+    assert max(apart.min(0).max(), apart.min(1).max()) < 1e-6  # MuJoCo has them in single precision
+
+
+def test_shapes_that_no_pose_brings_about_and_surfaces_that_move_are_named(read_arm, tmp_path):
+    inline = 'vertex="0 0 0 1 0 0 0 1 0 0 0 1" name="m"'
+    sheared = f'<mesh {inline} scale="1 1 2" refquat="1 1 0.2 0"/>'
+    robot, _ = read_arm(asset=sheared, palm='type="mesh" mesh="m"')
+    listed = [
+        ("refquat of a mesh with unequal scales", "geom 'palm'"),
+        ("contact with a mesh", "geom 'palm'"),
+    ]
+    assert [tuple(u[:2]) for u in robot.unsupported] == listed and len(robot.collisions) == 1
+    robot, _ = read_arm(asset=f"<mesh {inline}/>", palm='type="mesh" mesh="m"')  # of no file
+    assert [tuple(u[:2]) for u in robot.unsupported] == listed[1:] and list(robot.shapes()) == ["arm"]
+    if hasattr(mujoco.MjModel, "geom_adhesion"):
+        robot, _ = read_arm(palm='adhesion="3" surfacevel="1 0 0 0 0 0"')
+        listed = [("adhesion", "geom 'palm'"), ("surfacevel", "geom 'palm'")]
+        assert [tuple(u[:2]) for u in robot.unsupported] == listed
+
+
+def test_ranges_of_balls_and_flexes_are_named(read_arm):
+    ball = '<body><joint name="b" type="ball" range="0 0.1"/><geom size=".1"/></body>'
+    flex = '<flexcomp name="net" type="grid" count="3 3 1" spacing=".1 .1 .1" radius=".01" rigid="true"/>'
+    robot, _ = read_arm(world=ball + flex)
+    listed = [("range of a ball or free joint", "joint 'b'"), ("<flex>", "flex 'net'")]
+    assert [tuple(u[:2]) for u in robot.unsupported] == listed
 
 
 @pytest.mark.filterwarnings("ignore::vioc.errors.RobotWarning")

@@ -85,7 +85,9 @@ def read_mjcf(
     except ValueError as error:
         raise ReadError(" ".join(str(error).split()), 1, 1, str(path)) from None
     folder = Path(spec.modelfiledir or Path(path).parent) / (spec.meshdir or "")
-    return _build(Model(mujoco, compiled, folder, spec.modelname or Path(path).stem), inputs, gravity)
+    name = spec.modelname or Path(path).stem
+    references = {mesh.name: (mesh.refpos, mesh.refquat) for mesh in spec.meshes}
+    return _build(Model(mujoco, compiled, folder, name, references), inputs, gravity)
 
 
 def _build(model: Model, inputs: Any, gravity: Any) -> Robot:
@@ -101,10 +103,10 @@ def _build(model: Model, inputs: Any, gravity: Any) -> Robot:
         components += [JointForce(v, v) for v in driven(tree.joints, inputs, "'file', 'all'")]
     system = System(*nest(tree.nodes), *components, name=model.name)
     left_out(model, from_file)
+    visuals, collisions = shapes(model)
     unsupported = tuple(Unsupported(what, where, 0) for what, where in model.unsupported)
     warn_unsupported(model.name, unsupported)
     limits = {v: j.limit for j in tree.joints.values() if j.limit != Limit() for v in j.variables}
-    visuals, collisions = shapes(model)
     return Robot(
         system, tree.joints, limits, visuals, collisions, unsupported, dict(model.renamed), dict(controls)
     )

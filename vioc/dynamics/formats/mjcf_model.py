@@ -29,10 +29,13 @@ class Model:
     folder : path
         Where meshes lie.
     name : str
+    references : dict of str to (3 numbers, quaternion)
+        ``refpos`` and ``refquat`` of meshes, which the compiled model no longer has.
     """
 
-    def __init__(self, mujoco: Any, compiled: Any, folder: Path, name: str):
+    def __init__(self, mujoco: Any, compiled: Any, folder: Path, name: str, references: dict[str, Any]):
         self.mujoco, self.compiled, self.folder, self.name = mujoco, compiled, folder, name
+        self.references = references
         self.unsupported: list[tuple[str, str]] = []
         self.renamed: dict[str, str] = {}
         self._frames: set[str] = {"world"}
@@ -135,7 +138,7 @@ class Model:
                 places = [(ids[0], self.pose(data[3:6], data[6:10])), (ids[1], self.pose(data[:3]))]
             names = [f"{self.equality(e)}-{i}" for i in (1, 2)]
             frames = [(name, b, p) for name, (b, p) in zip(names, places, strict=True)]
-            if kind == E.mjEQ_WELD:
+            if kind == E.mjEQ_WELD and self.turns_with(e):
                 frames += [
                     (f"{name}{axis}", body, self.times(place, Pose(arm, IDENTITY.rotation)))
                     for name, body, place in frames
@@ -143,6 +146,10 @@ class Model:
                 ]
             found[e] = [(self._unused(name, self._frames), b, p) for name, b, p in frames]
         return found
+
+    def turns_with(self, e: int) -> bool:
+        """Whether a weld holds the orientation too: a torque that is scaled by zero does not."""
+        return bool(self.compiled.eq_data[e, 10])
 
     def equality(self, e: int) -> str:
         return cleaned(self.compiled.equality(e).name or f"equality{e + 1}")
@@ -153,29 +160,62 @@ class Model:
         bits = self.mujoco.mjtDisableBit
         if flag in ("SPRING", "DAMPER") and not hasattr(bits, f"mjDSBL_{flag}"):
             flag = "PASSIVE"  # older ones have both in one
+        if flag in ("EQUALITY", "LIMIT", "FRICTIONLOSS") and self.disabled("CONSTRAINT"):
+            return True
         return bool(self.compiled.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}")))
+
+    def given(self, field: str, at: Any) -> bool:
+        """Whether a field of the compiled model is other than zero; older ones lack some."""
+        values = getattr(self.compiled, field, None)
+        return values is not None and bool(np.any(values[at]))
 
     @property
     def gravity(self) -> Any:
         return None if self.disabled("GRAVITY") else self.compiled.opt.gravity.tolist()
 
+    # -- actuators --------------------------------------------------------------------------------
+
+    @property
+    def actuators(self) -> range:
+        """Of all of them; ``nu`` counts controls, of which one may have none or several."""
+        return range(int(getattr(self.compiled, "nactuator", self.compiled.nu)))
+
+    def acts(self, a: int) -> bool:
+        """Whether no flag and no disabled group switches an actuator off; groups from 31 on cannot be."""
+        m, group = self.compiled, int(self.compiled.actuator_group[a])
+        switched_off = 0 <= group <= 30 and int(m.opt.disableactuator) >> group & 1
+        return not switched_off and not self.disabled("ACTUATION")
+
+    def static(self, a: int) -> bool:
+        """Whether an actuator has no state and a constant gain, and so one control."""
+        return self._proportional(a, "NONE")
+
+    def _proportional(self, a: int, *dynamics: str) -> bool:
+        """Whether an actuator has a constant gain, and one of these dynamics."""
+        m, D = self.compiled, self.mujoco.mjtDyn
+        kinds = [int(getattr(D, f"mjDYN_{kind}")) for kind in dynamics]
+        plugged = int(m.actuator_plugin[a]) >= 0
+        return not plugged and int(m.actuator_gaintype[a]) == 0 and int(m.actuator_dyntype[a]) in kinds
+
     def effort(self, j: int) -> float:
         """The largest force of a joint's actuators, N or N m; infinite where nothing bounds it."""
         m = self.compiled
-        if m.jnt_actfrclimited[j]:
-            return float(np.abs(m.jnt_actfrcrange[j]).max())
-        total = 0.0
-        for a in range(m.nu):
-            if self.driven_joint(a) == j:
-                low, high = self.control_range(a)
-                gear, gain = abs(self.gear(a)), float(m.actuator_gainprm[a, 0])
-                if m.actuator_forcelimited[a]:
-                    total += gear * float(np.abs(m.actuator_forcerange[a]).max())
-                elif int(m.actuator_biastype[a]) == 0:
-                    total += gear * abs(gain) * max(abs(low), abs(high))
-                else:
-                    total = math.inf
-        return total or math.inf
+        bound = float(np.abs(m.jnt_actfrcrange[j]).max()) if m.jnt_actfrclimited[j] else math.inf
+        forces = [self._force(a) for a in self.actuators if self.acts(a) and self.driven_joint(a) == j]
+        return min(bound, sum(forces)) if forces else bound
+
+    def _force(self, a: int) -> float:
+        """The largest force of an actuator at its joint."""
+        m = self.compiled
+        bounds = [math.inf]
+        if m.actuator_forcelimited[a]:
+            bounds.append(float(np.abs(m.actuator_forcerange[a]).max()))
+        bounded = self._proportional(a, "NONE", "FILTER", "FILTEREXACT")  # filters stay among controls
+        if bounded and not int(m.actuator_biastype[a]):
+            gain, control = abs(float(m.actuator_gainprm[a, 0])), max(map(abs, self.control_range(a)))
+            bounds.append(gain * control if gain else 0.0)
+        gear = abs(self.gear(a))
+        return gear * min(bounds) if gear else 0.0
 
     def driven_joint(self, a: int) -> int | None:
         """The joint of an actuator, through a tendon of that joint alone too."""
@@ -187,8 +227,12 @@ class Model:
 
     def gear(self, a: int) -> float:
         """Of an actuator on a joint, with the coefficient of the tendon between them."""
-        m, only = self.compiled, self._only(a)
-        return float(m.actuator_gear[a, 0]) * (1.0 if only is None else float(m.wrap_prm[only]))
+        only = self._only(a)
+        return self.gears(a)[0] * (1.0 if only is None else float(self.compiled.wrap_prm[only]))
+
+    def gears(self, a: int) -> list[float]:
+        """The six numbers of an actuator, the first six of one with several outputs."""
+        return list(map(float, np.ravel(self.compiled.actuator(a).gear)[:6]))
 
     def _only(self, a: int) -> int | None:
         """Where an actuator's fixed tendon has its joint, if it is of one alone."""
@@ -213,9 +257,9 @@ class Model:
 
     def control_range(self, a: int) -> tuple[float, float]:
         """Of a control; what its force allows too, where that is proportional to it."""
-        m = self.compiled
-        clamped = m.actuator_ctrllimited[a] and not self.disabled("CLAMPCTRL")
-        low, high = map(float, m.actuator_ctrlrange[a] if clamped else (-math.inf, math.inf))
+        m, own = self.compiled, self.compiled.actuator(a)
+        clamped = own.ctrllimited[0] and not self.disabled("CLAMPCTRL")
+        low, high = map(float, own.ctrlrange if clamped else (-math.inf, math.inf))
         gain = float(m.actuator_gainprm[a, 0])
         if m.actuator_forcelimited[a] and not int(m.actuator_biastype[a]) and gain:
             least, most = sorted(float(force) / gain for force in m.actuator_forcerange[a])

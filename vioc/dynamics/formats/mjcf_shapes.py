@@ -14,16 +14,15 @@ from vioc.dynamics.formats.urdf_geometry import IDENTITY
 
 def left_out(model: Model, actuators: bool) -> None:
     """Things of the file that no component stands for, by name."""
-    m, opt = model.compiled, model.compiled.opt
-    for what, count in (
-        ("sensor", m.nsensor),
-        ("keyframe", m.nkey),
-        ("plugin", m.nplugin),
-        ("flex", m.nflex),
+    m, opt, kinds = model.compiled, model.compiled.opt, model.mujoco.mjtObj
+    for element, what, kind, count in (
+        ("sensor", "sensor", kinds.mjOBJ_SENSOR, m.nsensor),
+        ("key", "keyframe", kinds.mjOBJ_KEY, m.nkey),
+        ("plugin", "plugin", kinds.mjOBJ_PLUGIN, m.nplugin),
+        ("flex", "flex", kinds.mjOBJ_FLEX, m.nflex),
     ):
-        read = {"keyframe": "key"}.get(what, what)
         for i in range(count):
-            model.leave(f"<{read}>", f"{what} {getattr(m, read)(i).name or i + 1!r}")
+            model.leave(f"<{element}>", f"{what} {model.mujoco.mj_id2name(m, kind, i) or i + 1!r}")
     for b in range(1, m.nbody):
         if m.body_mocapid[b] >= 0:
             model.leave("a mocap body (fixed)", f"body {model.bodies[b]!r}")
@@ -34,13 +33,8 @@ def left_out(model: Model, actuators: bool) -> None:
         model.leave("wind", "option")
     for i in range(m.npair):
         model.leave("<pair>", f"contact {m.pair(i).name or i + 1!r}")
-    if m.nu and not actuators:
-        model.leave("<actuator>", f"{m.nu} actuators (other inputs were asked for)")
-    G = model.mujoco.mjtGeom
-    for g in range(m.ngeom):
-        collides = bool(m.geom_contype[g] or m.geom_conaffinity[g])
-        if collides and (int(m.geom_type[g]) not in _kinds(model) or not m.geom_bodyid[g]):
-            model.leave(f"contact with a {G(int(m.geom_type[g])).name[7:].lower()}", f"geom {_geom(m, g)!r}")
+    if model.actuators and not actuators:
+        model.leave("<actuator>", f"{len(model.actuators)} actuators (other inputs were asked for)")
 
 
 def _geom(m: Any, g: int) -> str:
@@ -54,32 +48,63 @@ def _kinds(model: Model) -> dict[int, str]:
 
 
 def shapes(model: Model) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
-    """Geoms as what is seen, and those of bodies that collide."""
-    m, kinds = model.compiled, _kinds(model)
+    """Geoms as what is seen, and those of bodies that collide; names what collides and is not among them."""
+    m, G = model.compiled, model.mujoco.mjtGeom
     seen, solid = [], []
     for g in range(m.ngeom):
-        kind, body = kinds.get(int(m.geom_type[g])), int(m.geom_bodyid[g])
-        if kind is None:
+        shape, where = _shape(model, g), f"geom {_geom(m, g)!r}"
+        if shape is not None:
+            seen.append(shape)
+        if not m.geom_contype[g] and not m.geom_conaffinity[g]:
             continue
-        place = model.pose(m.geom_pos[g], m.geom_quat[g])
-        file: str | None = None
-        a, b, c = map(float, m.geom_size[g])
-        if kind == "mesh":
-            i = int(m.geom_dataid[g])
-            place = model.times(place, _inverse(model, model.pose(m.mesh_pos[i], m.mesh_quat[i])))
-            scale = m.mesh_scale[i]
-            size: tuple[float, ...] = tuple(map(float, scale))
-            file = _mesh_file(model, i)
-        else:
-            sizes = {"sphere": (a,), "box": (2 * a, 2 * b, 2 * c)}
-            size = sizes.get(kind, (a, 2 * b))
-        material = int(m.geom_matid[g])
-        color = tuple(map(float, m.mat_rgba[material] if material >= 0 else m.geom_rgba[g]))
-        shape = Shape(model.bodies[body], kind, size, place.position, place.rotation, file, color)  # type: ignore[arg-type]
-        seen.append(shape)
-        if body and (m.geom_contype[g] or m.geom_conaffinity[g]):
-            solid.append(shape)
+        if shape is None or not m.geom_bodyid[g] or (shape.kind == "mesh" and shape.file is None):
+            model.leave(f"contact with a {G(int(m.geom_type[g])).name[7:].lower()}", where)
+            continue
+        solid.append(shape)
+        for what in ("adhesion", "surfacevel"):
+            if model.given(f"geom_{what}", g):
+                model.leave(what, where)
     return tuple(seen), tuple(solid)
+
+
+def _shape(model: Model, g: int) -> Shape | None:
+    m, kind = model.compiled, _kinds(model).get(int(model.compiled.geom_type[g]))
+    if kind is None:
+        return None
+    place = model.pose(m.geom_pos[g], m.geom_quat[g])
+    file: str | None = None
+    a, b, c = map(float, m.geom_size[g])
+    sizes: dict[str, tuple[float, ...]] = {"sphere": (a,), "box": (2 * a, 2 * b, 2 * c)}
+    size = sizes.get(kind, (a, 2 * b))
+    if kind == "mesh":
+        i = int(m.geom_dataid[g])
+        drawn = _drawn(model, i)
+        if drawn is None:
+            model.leave("refquat of a mesh with unequal scales", f"geom {_geom(m, g)!r}")
+            return None
+        place = model.times(place, _inverse(model, model.pose(m.mesh_pos[i], m.mesh_quat[i])))
+        place, size, file = model.times(place, drawn[0]), drawn[1], _mesh_file(model, i)
+    material = int(m.geom_matid[g])
+    color = tuple(map(float, m.mat_rgba[material] if material >= 0 else m.geom_rgba[g]))
+    return Shape(model.bodies[int(m.geom_bodyid[g])], kind, size, place.position, place.rotation, file, color)  # type: ignore[arg-type]
+
+
+def _drawn(model: Model, i: int) -> tuple[Pose, tuple[float, ...]] | None:
+    """Pose and scale of a mesh's file before MuJoCo centres it, which takes v to S R'(v - p).
+
+    S is its scale, p and R are ``refpos`` and ``refquat``. That is R'T(v - p) with T = R S R', a scale where
+    that is diagonal; None where not, as it is then a shear.
+    """
+    m = model.compiled
+    reference = model.pose(*model.references[m.mesh(i).name])
+    R, p = np.reshape(reference.rotation, (3, 3)), np.array(reference.position)
+    T = R @ np.diag(m.mesh_scale[i]) @ R.T
+    scale = T.diagonal()
+    if np.abs(T - np.diag(scale)).max() > 1e-12 * np.abs(scale).max():
+        return None
+    turned = Pose((0.0, 0.0, 0.0), tuple(R.T.ravel().tolist()))
+    shift = Pose(tuple((-scale * p).tolist()), IDENTITY.rotation)
+    return model.times(turned, shift), tuple(scale.tolist())
 
 
 def _inverse(model: Model, place: Pose) -> Pose:

@@ -28,14 +28,35 @@ def terms(model: Model, gravity: Any, actuators: bool) -> tuple[list[Any], dict[
 
 
 def _relieved(model: Model, gravity: Any) -> list[Any]:
-    """``gravcomp``: a force against gravity at a body's centre of mass."""
+    """``gravcomp``: a force against gravity at a body's centre of mass.
+
+    MuJoCo passes over it where springs and dampers are both disabled, and where no body has a positive one.
+    """
     m = model.compiled
-    shares = [] if gravity is None else [(b, float(m.body_gravcomp[b])) for b in range(1, m.nbody)]
+    passed_over = model.disabled("SPRING") and model.disabled("DAMPER")
+    if gravity is None or passed_over or not (m.body_gravcomp > 0).any():
+        return []
+    for j in range(m.njnt):
+        if m.jnt_actgravcomp[j] and (
+            m.jnt_actfrclimited[j] or model.disabled("ACTUATION") or not model.actuators
+        ):
+            model.leave("actuatorgravcomp that is limited or has no actuators", f"joint {model.joints[j]!r}")
+    shares = [(b, float(m.body_gravcomp[b])) for b in range(1, m.nbody)]
     return [
         MassGravity(model.bodies[b], *(-share * float(g) for g in gravity))
         for b, share in shares
         if share and m.body_mass[b] > 0
     ]
+
+
+def _coefficient(model: Model, field: str, at: Any, where: str) -> float:
+    """Stiffness or damping of a joint, tendon or actuator, zero where disabled; names what is not linear."""
+    what = field.split("_")[1]
+    if model.disabled({"stiffness": "SPRING", "damping": "DAMPER"}[what]):
+        return 0.0
+    if model.given(f"{field}poly", at):
+        model.leave(f"polynomial {what}", where)
+    return float(np.max(getattr(model.compiled, field)[at])) if model.given(field, at) else 0.0
 
 
 def _joint_terms(model: Model) -> list[Any]:
@@ -46,17 +67,21 @@ def _joint_terms(model: Model) -> list[Any]:
         dofs = slice(
             int(m.jnt_dofadr[j]), int(m.jnt_dofadr[j]) + {FREE: 6, BALL: 3}.get(int(m.jnt_type[j]), 1)
         )
-        stiffness = 0.0 if model.disabled("SPRING") else float(m.jnt_stiffness[j])
-        damping = 0.0 if model.disabled("DAMPER") else float(m.dof_damping[dofs].max())
+        stiffness = _coefficient(model, "jnt_stiffness", j, where)
+        damping = _coefficient(model, "dof_damping", dofs, where)
         armature = float(m.dof_armature[dofs].max())
-        if m.dof_frictionloss[dofs].any():
+        if m.dof_frictionloss[dofs].any() and not model.disabled("FRICTIONLOSS"):
             model.leave("frictionloss", where)
-        for name, array in (("stiffness", "jnt_stiffnesspoly"), ("damping", "dof_dampingpoly")):
-            higher = getattr(m, array, np.zeros(m.njnt + m.nv))  # older ones have none
-            if np.any(higher[j if name == "stiffness" else dofs]):
-                model.leave(f"polynomial {name}", where)
+        if stiffness and model.given("jnt_springyield", j):
+            model.leave("springyield", where)
         if variable is None:
-            for what, value in (("stiffness", stiffness), ("damping", damping), ("armature", armature)):
+            limited = bool(m.jnt_limited[j]) and not model.disabled("LIMIT")
+            for what, value in (
+                ("stiffness", stiffness),
+                ("damping", damping),
+                ("armature", armature),
+                ("range", limited),
+            ):
                 if value:
                     model.leave(f"{what} of a ball or free joint", where)
             continue
@@ -82,7 +107,8 @@ def _equalities(model: Model) -> list[Any]:
         elif kind == E.mjEQ_CONNECT:
             found += coincident(*model.closures[e], name=name)
         elif kind == E.mjEQ_WELD:
-            found += _weld(*model.closures[e], name)
+            join = _weld if model.turns_with(e) else coincident
+            found += join(*model.closures[e], name=name)
         elif kind == E.mjEQ_JOINT and _geared(model, e):
             found.append(_geared(model, e))
         else:
@@ -129,11 +155,11 @@ def _tendons(model: Model) -> list[Any]:
         straight = m.wrap_type[at].tolist() == [wrap.mjWRAP_SITE] * 2
         first, second = (model.sites[i] for i in m.wrap_objid[at]) if straight else ("", "")
         low, high = map(float, m.tendon_range[t])
-        stiffness, damping = float(m.tendon_stiffness[t]), float(m.tendon_damping[t])
+        stiffness = _coefficient(model, "tendon_stiffness", t, where)
+        damping = _coefficient(model, "tendon_damping", t, where)
         rest = tuple(map(float, m.tendon_lengthspring[t]))
-        plain = straight and not model.disabled("LIMIT")
-        if m.tendon_limited[t]:
-            if plain and high > 0:
+        if m.tendon_limited[t] and not model.disabled("LIMIT"):
+            if straight and high > 0:
                 found.append(StringConstraint(first, second, high, name=name))
                 if low > 0:
                     model.leave("a least length", where)
@@ -149,11 +175,14 @@ def _tendons(model: Model) -> list[Any]:
                 found.append(LinearDamper(first, second, damping))
             else:
                 model.leave("damping", where)
-        for what in ("frictionloss", "armature"):
-            if np.any(getattr(m, f"tendon_{what}", np.zeros(m.ntendon))[t]):
+        for what, field, counts in (
+            ("frictionloss", "frictionloss", not model.disabled("FRICTIONLOSS")),
+            ("armature", "armature", True),
+            ("actuatorfrcrange", "actfrclimited", True),
+            ("springyield", "springyield", bool(stiffness)),
+        ):
+            if counts and model.given(f"tendon_{field}", t):
                 model.leave(what, where)
-        if np.any(getattr(m, "tendon_actfrclimited", np.zeros(m.ntendon))[t]):
-            model.leave("actuatorfrcrange", where)
     return found
 
 
@@ -162,20 +191,27 @@ def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]
     m, mj = model.compiled, model.mujoco
     found: list[Any] = []
     controls: dict[str, tuple[float, float]] = {}
-    if model.disabled("ACTUATION"):
-        return [], {}
-    for a in range(m.nu):
+    for a in model.actuators:
         name = cleaned(m.actuator(a).name or f"actuator{a + 1}")
         j, where = model.driven_joint(a), f"actuator {name!r}"
+        if model.given("actuator_armature", a):  # of those that are switched off, too, as is damping
+            model.leave("armature", where)
+        if _coefficient(model, "actuator_damping", a, where):
+            model.leave("damping", where)
+        if not model.acts(a):
+            continue
         variable = None if j is None else model.single(j)
         site = int(m.actuator_trntype[a]) == mj.mjtTrn.mjTRN_SITE and int(m.actuator_trnid[a, 1]) < 0
-        static = int(m.actuator_dyntype[a]) == 0 and int(m.actuator_gaintype[a]) == 0
         affine, tendon = int(m.actuator_biastype[a]) == 1, model.tendon(a)
         driven = variable or ((site or tendon) and not affine)
-        if not static or int(m.actuator_biastype[a]) > 1 or not driven:
+        if not model.static(a) or int(m.actuator_biastype[a]) > 1 or not driven:
             model.leave("an actuator that is not a gain on a joint, a site or a fixed tendon", where)
             continue
-        gear, gain = np.array(m.actuator_gear[a], float), float(m.actuator_gainprm[a, 0])
+        low, high = model.control_range(a)
+        if low > high:
+            model.leave("an actuator whose ctrlrange and forcerange do not meet", where)
+            continue
+        gear, gain = np.array(model.gears(a)), float(m.actuator_gainprm[a, 0])
         if tendon:
             names, coefficients = tendon
             pull = gain * float(gear[0])
@@ -190,10 +226,9 @@ def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]
                 found += _servo(model, where, variable, model.gear(a), m.actuator_biasprm[a, :3])
         if m.actuator_forcelimited[a] and affine:
             model.leave("forcerange of a servo", where)
-        for what in ("armature", "damping"):
-            if np.any(getattr(m, f"actuator_{what}", np.zeros(m.nu))[a]):
-                model.leave(what, where)
-        controls[name] = model.control_range(a)
+        if model.given("actuator_delay", a):
+            model.leave("delay", where)
+        controls[name] = low, high
     return found, controls
 
 
