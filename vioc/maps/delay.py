@@ -66,6 +66,9 @@ class DelayedMap(MapAround):
 
     # -- steps ----------------------------------------------------------------------------------
 
+    def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
+        return self.inner.times(lengths, k0, begins)
+
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         x, u = self.check_point(x, u)
         a, w = self.split(x)

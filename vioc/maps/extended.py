@@ -219,7 +219,7 @@ class ExtendedMap(MapAround):
             tracked = np.ascontiguousarray(b), np.ascontiguousarray(K[:, :, :n])
         pushed = U + self.input_disturbance(c)
         inner = f.run(a, pushed, k0, unit * lengths, *tracked, rescue=rescue, t=begins)
-        return self.outer_trajectory(inner, c, times_of(lengths, k0, self.dt, t))
+        return self.outer_trajectory(inner, c, self.times(lengths, k0, t))
 
     def review(self, trajectory: Trajectory) -> None:
         inner = self.inner_trajectory(trajectory)
@@ -236,7 +236,7 @@ class ExtendedMap(MapAround):
         x, c = self.split(run.x)
         unit, f = self.seconds(c[0], run.k0), self.owner(c[0])
         f = f.with_dt(unit * self.dt) if self.steps else f
-        t = times_of(unit * run.step_lengths, run.k0, f.dt)
+        t = f.times(unit * run.step_lengths, run.k0)
         x, u = np.ascontiguousarray(x), run.u + self.input_disturbance(c[0])
         return Trajectory(f, t, x, u, run.multipliers, k0=run.k0, splits=run.splits).on_its_step()
 
@@ -259,7 +259,7 @@ class ExtendedMap(MapAround):
             raise ValueError("steps_at: expected states with the same duration")
         pieces = self._pieces(constants)
         if len(pieces) > 1:
-            every = times_of(h, k0, self.dt, t)
+            every = self.times(h, k0, t)
             found = [self.steps_at(X[r], U[r], k0 + r.start, h[r], rescue=rescue, t=every[r]) for r in pieces]
             return Steps.joined(found)
         c = constants[0] if len(U) else self._own(np.zeros(self.inner.nx))
@@ -269,7 +269,7 @@ class ExtendedMap(MapAround):
         inner = f.steps_at(np.ascontiguousarray(x), pushed, k0, unit * h, rescue=rescue, t=begins)
         ends = inner.x1 + h[:, None] * (d @ self._to_states.T) if self._pushes_states else inner.x1
         x0, x1 = (np.hstack([a, constants]) for a in (inner.x0, ends))
-        return replace(inner, x0=x0, x1=x1, u=U, t=times_of(h, k0, self.dt, t)[:-1], h=h)
+        return replace(inner, x0=x0, x1=x1, u=U, t=self.times(h, k0, t)[:-1], h=h)
 
     def _pieces(self, constants: np.ndarray) -> list[slice]:
         """Rows one behind the other that have the same parameters."""

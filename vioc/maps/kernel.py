@@ -29,7 +29,6 @@ from vioc.errors import ChartWarning, ModelError
 from vioc.maps.derivatives import Steps
 from vioc.maps.protocol import Kernel, Rescue
 from vioc.maps.rolling import RollingMap
-from vioc.maps.steps import times_of
 from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Trajectory
 
@@ -207,7 +206,7 @@ class KernelMap(RollingMap):
         X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
         rescue, n = self._means(rescue), len(U)
         h = self.lengths(dt, n)
-        t = times_of(h, k0, self.dt)[:-1] if t is None else t
+        t = self.times(h, k0)[:-1] if t is None else t
         self.check_beginnings(X, k0)
         after, multipliers = np.empty_like(X), np.empty((n, len(self.multiplier_names)))
         unsolved, doubted = np.empty(n, bool), np.zeros(n, bool)

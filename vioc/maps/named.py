@@ -14,6 +14,7 @@ from vioc.errors import ModelError
 from vioc.maps.given import state_of
 from vioc.maps.implicit import Implicit
 from vioc.maps.signals import inputs
+from vioc.maps.steps import times_of
 from vioc.names import by_name, meaning
 
 
@@ -220,6 +221,10 @@ class Named:
         """State and input, checked; an equilibrium brings its own input where none is given."""
         state = self.check_state(x)
         return state, self.check_input(getattr(x, "u", None) if u is None else u, state)
+
+    def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
+        """Sample times (N+1,), s, of steps of `lengths` (N,) from step k0 on, `times_of`."""
+        return times_of(lengths, k0, self.dt, begins)
 
     def check_start(self, x0: Any, U: Any, steps: int | None) -> tuple[np.ndarray, np.ndarray]:
         """Initial state and inputs (N, nu) of a rollout; an equilibrium's input is held if none are given."""

@@ -14,7 +14,6 @@ from vioc.maps.around import TIMES, MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.steps import times_of
 from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS
@@ -117,7 +116,7 @@ class NoisyMap(MapAround):
     ) -> Steps:
         X, W = np.asarray(X, float), np.asarray(U, float)
         h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
-        at, t = self._rows(k), times_of(h, k0, self.dt, t)[:-1]
+        at, t = self._rows(k), self.times(h, k0, t)[:-1]
         ends, multipliers, splits = X.copy(), np.zeros((len(W), len(self.multiplier_names))), {}
         taken = np.flatnonzero(self.taken[at])
         if len(taken):

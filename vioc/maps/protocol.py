@@ -25,7 +25,6 @@ from vioc.maps.batch import Batch, Runs, of_each
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import state_of, trajectory_of
 from vioc.maps.named import Named
-from vioc.maps.steps import times_of
 from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Trajectory
 from vioc.progress import Progress
@@ -260,7 +259,7 @@ class OneStepMap(Named, ABC):
                 x[i, 0], u[i] = self.check_start(X0[min(i, len(X0) - 1)], inputs, steps)
         runs = Runs(x, u, multipliers, k0, self.lengths(dt, n), own)
         if lanes and count > 1 and self.run_many(runs, rescue, workers):
-            run = Trajectory(self, times_of(runs.lengths, k0, self.dt), x[0], u[0], multipliers[0])
+            run = Trajectory(self, self.times(runs.lengths, k0), x[0], u[0], multipliers[0])
             runs.map, runs.t = run.on_its_step().map, run.t
         else:
             self._run_each(runs, rescue, workers)

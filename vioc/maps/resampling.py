@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vioc.maps.signals import PRESCRIBED
-from vioc.maps.steps import times_of
 
 if TYPE_CHECKING:
     from vioc.maps.trajectory import Trajectory
@@ -83,7 +82,7 @@ def first_step(run: Trajectory, lengths: np.ndarray) -> int:
 
 def sample_times(run: Trajectory, lengths: np.ndarray, k0: int) -> np.ndarray:
     """Times (M+1,), s, that end where the run does."""
-    times = times_of(lengths, k0, run.map.dt)
+    times = run.map.times(lengths, k0)
     times = times + (run.t[0] - times[0])
     times[-1] = run.t[-1]
     return times

@@ -18,7 +18,6 @@ from vioc.compile.programs import CHUNK, Program
 from vioc.errors import StepError, trying
 from vioc.maps.batch import Runs
 from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Split, Trajectory
 from vioc.progress import Progress
 
@@ -175,7 +174,7 @@ class RollingMap(OneStepMap):
         n = len(U)
         X, multipliers = np.empty((n + 1, self.nx)), np.empty((n, len(self.multiplier_names)))
         X[0] = x0
-        t = times_of(lengths, k0, self.dt)[:-1] if t is None else t
+        t = self.times(lengths, k0)[:-1] if t is None else t
         feedback = None if gains is None else (reference, gains)
         c = Course(U, k0, lengths, self._means(rescue), X, multipliers, t, feedback)
         self.begin(c)
@@ -276,7 +275,7 @@ class RollingMap(OneStepMap):
     ) -> Trajectory:
         """Of what `_steps` returns."""
         X, multipliers, U, splits = solved
-        t = times_of(lengths, k0, self.dt, begins)
+        t = self.times(lengths, k0, begins)
         run = Trajectory.stepped(self, lengths, X, U, multipliers, k0=k0, t=t, splits=splits)
         return run.on_its_step()
 
@@ -309,7 +308,7 @@ class RollingMap(OneStepMap):
     def _roll(self, many: ManyProgram, runs: Runs, rows: np.ndarray, rescue: Rescue) -> None:
         """Some of many, side by side until each comes to a step that is hard, which is taken by itself."""
         X, n, h = runs.X, len(runs.lengths), runs.lengths
-        t = times_of(h, runs.k0, self.dt)[:-1]
+        t = self.times(h, runs.k0)[:-1]
         known: dict[int, tuple[RollingMap, Course]] = {}
 
         def alone(i: int) -> tuple[RollingMap, Course]:

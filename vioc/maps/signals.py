@@ -14,7 +14,6 @@ import numpy as np
 from vioc.checks import as_count
 from vioc.errors import FileFormatError, ModelError
 from vioc.maps.columns import check_units, known_columns
-from vioc.maps.steps import times_of
 from vioc.maps.tables import TIME, Table
 from vioc.names import INPUTS, by_name, meaning
 
@@ -83,7 +82,7 @@ def inputs(
             "a number holds one in its place"
         )
     lengths = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
-    t = times_of(lengths, k0, f.dt)
+    t = f.times(lengths, k0)
     U = np.zeros((steps, f.nu))
     for name, value in given.items():
         ends = name.startswith(PRESCRIBED)

@@ -6,7 +6,6 @@ import numpy as np
 
 from vioc.errors import StepError
 from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Split, Trajectory
 
 
@@ -22,7 +21,7 @@ def stepwise(
     begins: np.ndarray | None,
 ) -> Trajectory:
     """`run` of a map by its `steps_at`; the arguments are those of `OneStepMap.run`."""
-    n, t = len(U), times_of(lengths, k0, f.dt, begins)
+    n, t = len(U), f.times(lengths, k0, begins)
     states, applied = np.tile(x0, (n + 1, 1)), np.array(U)
     multipliers = np.empty((n, len(f.multiplier_names)))
     splits: dict[int, Split] = {}

@@ -165,7 +165,7 @@ class SwitchedMap(MapAround):
         x, u = np.tile(x0, (len(U) + 1, 1)), np.array(U)
         multipliers = np.zeros((len(U), len(self.multiplier_names)))
         splits: dict[int, Split] = {}
-        times = self._times_from(lengths, k0, t)
+        times = self.times(lengths, k0, t)
         for rows, i, first in self._pieces(k0, len(U)):
             a, b = rows.start, rows.stop
             followed = (None, None) if X is None or K is None else (X[rows], K[rows])
@@ -199,7 +199,7 @@ class SwitchedMap(MapAround):
     ) -> Steps:
         X, U = np.asarray(X, float), np.asarray(U, float)
         lengths, found = self.lengths(dt, len(U)), []
-        t = self._times_from(lengths, k0, t)[:-1]
+        t = self.times(lengths, k0, t)[:-1]
         for rows, i, first in self._pieces(k0, len(U)):
             start = X[rows].copy()
             start[0] = self._landed(start[0], i, first)
@@ -215,7 +215,7 @@ class SwitchedMap(MapAround):
             return replace(self.maps[0].steps_at(X, U, k0, lengths, rescue=rescue), multipliers=none)
         return Steps.joined(found)
 
-    def _times_from(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None) -> np.ndarray:
+    def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
         """Sample times (N+1,), s: where the maps' steps differ, step k0 begins after k0 of their own."""
         if begins is None and len({g.dt for g in self.maps}) > 1 and len(lengths):
             before = sum(self.maps[self.turn(k)[0]].dt for k in range(k0))

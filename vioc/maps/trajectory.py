@@ -20,7 +20,7 @@ from vioc.errors import SlackWarning
 from vioc.maps.columns import quantities_html, quantities_table, trajectory_columns
 from vioc.maps.files import read_columns, whole_file, write_file
 from vioc.maps.resampling import by_map, first_step, interpolated, new_lengths, sample_times
-from vioc.maps.steps import lengths_of, times_of
+from vioc.maps.steps import lengths_of
 from vioc.maps.tables import Table
 from vioc.names import quantity_name
 
@@ -125,7 +125,7 @@ class Trajectory:
         splits: Mapping[int, Split] | None = None,
     ) -> Trajectory:
         """That of steps of `lengths` (N,), s, whose times `t` need not be looked through for them."""
-        t = times_of(lengths, k0, map.dt) if t is None else t
+        t = map.times(lengths, k0) if t is None else t
         run = cls(map, t, x, u, multipliers, k0=k0, splits={} if splits is None else splits)
         if (lengths == map.dt).all():
             run.__dict__["step_lengths"] = lengths  # the same to the bit

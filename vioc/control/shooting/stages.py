@@ -13,7 +13,6 @@ from vioc.control.shooting.rows import Rows
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.steps import times_of
 from vioc.maps.trajectory import Trajectory
 
 
@@ -108,7 +107,7 @@ class Stages:
         self.map, self.cost, self.rows = f, cost, rows
         self.start = np.zeros((f.ndx, 0)) if start is None else start
         self.rigid = rigid
-        self.k0, self.lengths, self.t = k0, lengths, times_of(lengths, k0, f.dt)
+        self.k0, self.lengths, self.t = k0, lengths, f.times(lengths, k0)
         even = len(lengths) > 0 and bool((lengths == lengths[0]).all())
         self.dt = float(lengths[0]) if even else lengths  # of steps: a number costs less
         self.trouble: Exception | None = None

@@ -18,7 +18,6 @@ from vioc.control.descent.symbolic.newton_stage import OPTIONS, by_rows
 from vioc.control.descent.symbolic.riccati_step import riccati_step
 from vioc.control.descent.symbolic.stage import LARGEST, SMALL, StageEquations, operations
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import times_of
 
 
 class Grid(NamedTuple):
@@ -39,7 +38,7 @@ class Grid(NamedTuple):
     def of(f: OneStepMap, cost: Cost, steps: int, k0: int = 0, dt: Any = None) -> Grid:
         """That of a horizon; `dt` as in `OneStepMap.rollout`."""
         h = np.broadcast_to(np.asarray(f.dt if dt is None else dt, float), (steps,))
-        t = times_of(h, k0, f.dt)[:-1]
+        t = f.times(h, k0)[:-1]
         dt = np.array(h[:, None])
         w = dt if cost.per_time else np.ones((steps, 1))
         reference = np.ascontiguousarray(cost.reference_rows(steps)[:steps])
