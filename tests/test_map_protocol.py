@@ -37,6 +37,7 @@ from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 from vioc.maps.noisy import NoisyMap
 from vioc.maps.suite import CHECKS, Case, check_map, tensors
+from vioc.maps.switched import SwitchedMap
 from vioc.models import load
 from vioc.shapes import HalfSpace
 
@@ -160,6 +161,8 @@ MAPS = {
         driven(), None, list(driven().parameters)[:1], (), driven().input_names + driven().state_names[:1]
     ),
     "noisy": lambda: NoisyMap(midpoint(), 3, noise(midpoint(), 3, [False, True, True])),
+    "noisy, of time": lambda: NoisyMap(driven(), 3, noise(driven(), 3, [True] * 9), k0=7),
+    "switched, of time": lambda: SwitchedMap([driven(), driven()], [2, 3], periodic=True),
     "CasADi": cart_pole,
     "CasADi, of all arguments": driven,
 }

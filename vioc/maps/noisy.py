@@ -30,9 +30,10 @@ class NoisyMap(MapAround):
         m, of w.
     known : tuple of arrays, optional
         U (N, nu), G (N, nu, m), S (N, nx, m), and which steps are taken (N,) bool, of the steps 0 .. N-1 of
-        this map; step k0 of the inner map, at k0 of its own lengths, is the first one that is taken. Default
-        one quiet step.
+        this map; step k0 of the inner map is the first one that is taken. Default one quiet step.
     k0 : int
+    before : float, optional
+        Length of the inner map's steps before k0, s: its own, also where the steps behind are others.
 
     Notes
     -----
@@ -41,7 +42,12 @@ class NoisyMap(MapAround):
     """
 
     def __init__(
-        self, inner: OneStepMap, size: int, known: tuple[np.ndarray, ...] | None = None, k0: int = 0
+        self,
+        inner: OneStepMap,
+        size: int,
+        known: tuple[np.ndarray, ...] | None = None,
+        k0: int = 0,
+        before: float | None = None,
     ):
         if inner.ndx != inner.nx:
             raise ModelError(
@@ -50,6 +56,7 @@ class NoisyMap(MapAround):
             )
         self._around(inner)
         self.inner, self.nu, self.k0 = inner, int(size), int(k0)
+        self.before = inner.dt if before is None else before
         self.input_names = tuple(f"noise.{i}" for i in range(self.nu))
         self.implicit = inner.implicit
         s = inner.symbols
@@ -66,7 +73,7 @@ class NoisyMap(MapAround):
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.U, twin.G, twin.S, twin.taken = known
-        twin.k0 = k0
+        twin.k0, twin.before = k0, self.inner.dt
         return twin
 
     def _rows(self, k: Any) -> np.ndarray:
@@ -98,7 +105,7 @@ class NoisyMap(MapAround):
     @property
     def _later(self) -> float:
         """By how much it begins later, s."""
-        return self._on * self.inner.dt
+        return self._on * self.before
 
     @property
     def depends_on_time(self) -> bool:
@@ -208,7 +215,7 @@ class NoisyMap(MapAround):
 
     @property
     def _made_of(self) -> tuple:
-        return self.nu, (self.U, self.G, self.S, self.taken), self.k0
+        return self.nu, (self.U, self.G, self.S, self.taken), self.k0, self.before
 
     def __repr__(self) -> str:
         return f"NoisyMap({self.inner!r}, {self.nu} of noise)"
