@@ -7,7 +7,7 @@ from scipy.optimize import fsolve
 
 import vioc
 from vioc import Gravity, JointForce, Mass, MaximalVI, MidpointVI, System, coincident, models, ry, tx, tz
-from vioc.control import dlqr, feedback, frequency_response, observability, riccati
+from vioc.control import dlqr, feedback, frequency_response, observability, quadratic, riccati
 from vioc.control.feedback import equilibrium, tangent_basis
 from vioc.control.linear.weights import error_weights
 from vioc.errors import ConstraintError, ModelError, OptimizationError
@@ -155,6 +155,11 @@ def test_equilibrium_of_a_late_command(pole):
     held = equilibrium(late, {"theta": 0.0, "x": 0.2})
     np.testing.assert_allclose(f.difference(f.initial_state({"x": 0.2}), held.x[: f.nx]), 0, atol=1e-10)
     assert late.error_names == (*f.error_names, "pending.force")
+    run = late.rollout(late.join(f.state(theta=0.1)), np.arange(1.0, 6.0)[:, None])
+    np.testing.assert_array_equal(run["u.force"], run.u[:, 0])  # commands, of which the last acts later
+    np.testing.assert_array_equal(run["pending.force"][1:], run.u[:, 0])
+    own = quadratic(late, Q=1.0, R=1.0, reference=run, u_reference=run)
+    assert own.value(run) == 0 and quadratic(late, R=1.0).value(run) == pytest.approx(f.dt / 2 * 55)
     loop = dlqr(late, held, {"x": 10.0, "theta": 10.0, "pending.force": 0.1}, 1.0)
     run = loop.rollout(late.join(f.initial_state({"x": 0.25, "theta": 0.02})), 400)
     assert abs(run["x"][-1] - 0.2) < 1e-3

@@ -97,6 +97,17 @@ def test_steps_keep_their_proportions():
     assert given.cost == pytest.approx(best.cost, rel=TOLERANCE)
 
 
+def test_free_durations_of_maps_of_time_begin_where_it_is_known():
+    x, u, t, h = (ca.SX.sym(n) for n in "xuth")
+    formula = ca.Function("f", [x, u, t, h], [x + h * (u + 5 * ca.sin(3 * t))])
+    f = vioc.CasadiMap(formula, dt=0.04, state_names=["s"], input_names=["a"])
+    cost, lengths = quadratic(f, Q=1.0, R=0.1, Qf=3.0), 0.04 * np.array([1.5, 1.0, 0.5])
+    with pytest.raises(ValueError, match="k0: where 5 unequal steps of a free duration end"):
+        Problem(f, cost, 3, dt=lengths, k0=5, duration=(0.1, 0.2))
+    for given in ({"dt": lengths}, {"k0": 5}, {"dt": lengths, "k0": 5, "duration": 0.12}):
+        Problem(f, cost, 3, **{"duration": (0.1, 0.2), **given}).solve(np.ones(1))
+
+
 def test_no_trial_has_a_duration_outside_of_its_limits(monkeypatch):
     """Not even on the way: limits of constants of the motion are not elastic."""
     f, seen, at, followed = slider(), [], Stages.at, Stages.followed

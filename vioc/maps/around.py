@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.protocol import OneStepMap
-from vioc.names import meaning
+from vioc.names import INPUTS, meaning
 
 TIMES = 2  # dt and t, the last of what steps have derivatives by
 
@@ -145,6 +145,8 @@ class MapAround(OneStepMap):
         return super().quantity(name) if name in self.state_names else self._of_inner(name)
 
     def _of_inner(self, name: str) -> ca.SX:
+        if name.removeprefix(INPUTS) in self.input_names:  # the command, not what acts
+            return super().quantity(name)
         return self.expression(self.inner.quantity(name))
 
     def rotation(self, frame: str) -> ca.SX | None:

@@ -33,7 +33,8 @@ class DelayedMap(MapAround):
 
     Notes
     -----
-    States are the inner map's and ``pending.INPUT``; `inner_trajectory` is the mechanism's part of a run.
+    States are the inner map's and ``pending.INPUT``, which acts; ``u.INPUT`` is the command, as everywhere.
+    `inner_trajectory` is the mechanism's part of a run.
     """
 
     def __init__(self, inner: OneStepMap):

@@ -361,10 +361,6 @@ class ExtendedMap(MapAround):
             e = ca.substitute(e, u, u + ca.DM(self._to_inputs) @ d)
         return ca.substitute(e, dt, self.inner_dt) if self.steps and ca.depends_on(e, dt) else e
 
-    def _of_inner(self, name: str) -> ca.SX:
-        own = name.removeprefix(INPUTS) in self.input_names  # the command, not what acts
-        return OneStepMap.quantity(self, name) if own else super()._of_inner(name)
-
     def unit(self, name: str) -> str:
         if name in self.constants:
             of = name.removeprefix("start.").removeprefix(BIAS).removeprefix(DISTURBANCE)

@@ -34,7 +34,7 @@ from vioc.control.shooting.unknowns import Unknowns
 from vioc.errors import ModelError, OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
+from vioc.maps.steps import check_steps, same_steps
 from vioc.maps.trajectory import Trajectory
 
 VIOLATED = 1e-6  # of the scale of a limit: from here on a sample is said to be outside
@@ -88,6 +88,12 @@ class Problem:
         self.cost = checked(f, cost)
         self.unknowns = u = Unknowns(f, self.steps, initial, duration, parameters, periodic, dt)
         self.lengths = u.lengths
+        unequal = not same_steps(u.lengths, float(u.lengths[0]))
+        if u.span and k0 and unequal and f.depends_on_time is not False:
+            raise ValueError(
+                f"k0: where {k0} unequal steps of a free duration end is not known, and steps of "
+                f"{f!r} depend on time; take k0 = 0, equal steps, or a given duration"
+            )
         self.final = end_values(f, final, "final")
         self._limits = dict(bounds=bounds, constraints=constraints, final=final)
         found = collected(f, self.steps, bounds, constraints, final, u.free_start)
