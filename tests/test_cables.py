@@ -244,6 +244,15 @@ def test_a_string_leaves_its_sheave():
     assert length(edge - 0.1) > np.hypot(2, edge - 0.1)
 
 
+@pytest.mark.parametrize("kind", [vioc.MidpointVI, vioc.LinearTimeVI])
+def test_the_direction_of_a_rod_may_be_a_parameter_of_any_length(kind):
+    rods = vioc.tx("x", name="a", mass=1.0)[vioc.tz("z", name="b", mass=1.0)]
+    system = vioc.System(rods, LineDrag("a", "b", 2.0, (vioc.P("d", 1.0), 0, 0), 1.0, 3.0))
+    f = kind(system, 0.01).with_parameters(d=2.0)
+    run = f.rollout(f.initial_state({}, {"x": 1.0}), steps=100)
+    assert run["v.x"][-1] == pytest.approx(np.exp(-2), rel=2 * 0.01**2)  # two rods of 2 m over 2 kg
+
+
 def test_winch_lifts_a_load():
     system = vioc.System(
         vioc.tx(1.0, name="eye"),

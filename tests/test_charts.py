@@ -192,3 +192,14 @@ def test_segments_go_on_in_time():
     np.testing.assert_allclose(run.t, 0.005 * np.arange(401), atol=1e-12)
     lengths = [len(segment) for segment in run.segments]
     assert [segment.k0 for segment in run.segments] == [0, *np.cumsum(lengths)[:-1]]
+
+
+def test_frames_between_the_rotations_of_a_chart_are_others_in_each():
+    system = System(rx("a", name="A")[ry("b")[rz("c", name="body", mass=(1, 0.1, 0.2, 0.3))]])
+    f = MidpointVI(system, 0.01)
+    start = f.initial_state({"a": 0.1, "b": 0.9, "c": 0.1}, {"a": 0.3, "b": 1.5, "c": 0.2})
+    run = rollout_charts(f, start, steps=60)
+    assert len(run.segments) > 1 and np.abs(np.diff(run["body:rx"])).max() < 0.1
+    for name in ("A:ry", "w.A:x"):
+        with pytest.raises(ModelError, match="belongs to a chart that was changed"):
+            run[name]

@@ -168,6 +168,26 @@ def test_a_rope_that_does_not_press_on_its_drum_does_not_rub(length, height):
     assert abs(run["slip"]).max() <= 0.01 * (1 + 1e-12) and run["slip"].min() < -0.009
 
 
+def test_inputs_that_hold_where_forces_are_not_linear_in_them():
+    """Hovering, and a motor that saturates, by closed forms; and a motor that is too weak."""
+    m, c, w = 1.0, 1e-3, 1.0
+    copter = System(
+        tz("z", name="b", mass=m), Gravity(0, 0, -G), Propeller("b", "speed", (0, 0, 1), c, 0.0, w)
+    )
+    thrust = 2 * m * G / c  # m g = c u (u^2 + w^2)^1/2
+    speed = np.sqrt((np.sqrt(w**4 + thrust**2) - w**2) / 2)
+    assert Lagrangian(copter).holding({"z": 0.0}) == pytest.approx(speed, rel=1e-9)
+    for mass, held in ((0.1, True), (1.0, False)):
+        arm = vioc.rx("q")[vioc.ty(1.0, mass=mass)], Gravity(0, 0, -G)
+        lag = Lagrangian(System(*arm, vioc.components.Motor("q", "volts", 1.0, 1.0, 1.0, 1.2)))
+        if held:
+            expected = 1.2 * np.arctanh(mass * G / 1.2)
+            assert lag.holding({"q": 0.0}) == pytest.approx(expected, rel=1e-9)
+        else:
+            with pytest.raises(ModelError, match="no input holds this: 'q' lacks"):
+                lag.holding({"q": 0.0})
+
+
 EVERY = {
     "drive": lambda: System(
         ry("shaft", mass=(1, 1, 1, 1)),

@@ -194,7 +194,7 @@ def test_feedback_runs_at_the_times_of_its_reference():
     closed = dlqr(f, run, 1.0, 1.0).rollout(run.x[0])
     np.testing.assert_array_equal(closed.x, run.x)
     np.testing.assert_array_equal(closed.t, run.t)
-    with pytest.raises(ValueError, match="dlqr about a state: steps of .* depend on time; use a trajectory"):
+    with pytest.raises(ValueError, match="about a state: steps of .* depend on time; use a trajectory"):
         dlqr(f, ([0.0], [0.0]), 1.0, 1.0)
 
 

@@ -18,6 +18,7 @@ from vioc.control import (
     optimize,
     optimize_ddp,
     quadratic,
+    riccati,
     straight_line,
 )
 from vioc.control.linear.weights import error_weights
@@ -305,3 +306,29 @@ def test_refusals(moving):
     other.ndx = 3
     with pytest.raises(ValueError, match="define retract_expression"):
         Cost(other, ca.sumsqr(other.symbols.x)).expand(other.rollout(np.zeros(4), steps=2), None)
+
+
+def test_steady_costs_and_covariances_are_those_of_their_recursions():
+    """Of maximal coordinates, whose A is singular and far from normal, an ordered pencil has no digits."""
+    arm = vioc.ry("a", name="up", mass=(1.0, 0.1, 0.1, 0.1))[
+        vioc.tz(-0.5)[vioc.ry("b", name="low", mass=(0.7, 0.05, 0.05, 0.05))]
+    ]
+    parts = vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "one"), vioc.JointForce("b", "two")
+    f = vioc.MaximalVI(vioc.System(arm, *parts), 0.05)
+    x, u = f.initial_state(), np.zeros(2)
+    A, B = f.linearize(x, u)
+    loop = dlqr(f, (x, u), 1.0, 1.0)
+    _, P = riccati(
+        np.tile(A, (3000, 1, 1)), np.tile(B, (3000, 1, 1)), np.eye(f.ndx), np.eye(2), np.eye(f.ndx)
+    )
+    np.testing.assert_allclose(loop.P, P[0], rtol=0, atol=1e-8 * np.abs(P[0]).max())
+    sensors = feedback.Measurement(f, {"a": 1e-4, "b": 1e-4})
+    filtered = feedback.kalman(f, (x, u), sensors, 1e-6)
+    C, before = sensors.jacobian(x), np.eye(f.ndx)
+    for _ in range(3000):
+        L = before @ C.T @ np.linalg.inv(C @ before @ C.T + sensors.V)
+        before = A @ (before - L @ C @ before) @ A.T + 1e-6 * np.eye(f.ndx)
+    np.testing.assert_allclose(filtered.before[0], before, rtol=0, atol=1e-8 * np.abs(before).max())
+    moving = f.initial_state({"a": 0.3}, {"a": 1.0})
+    with pytest.raises(ValueError, match="is not an equilibrium"):
+        feedback.kalman(f, (moving, u), sensors, 1e-6)

@@ -306,6 +306,9 @@ def test_a_saved_slice_knows_the_step_before_it(tmp_path):
     assert loaded.before == part.before == pytest.approx(0.02)
     np.testing.assert_array_equal(loaded.impulse_lengths, run.impulse_lengths[2:])
     np.testing.assert_array_equal(loaded[name], run[name][2:])
+    joined = join(run[1:3], run[3:])
+    assert joined.before == run[1:].before and run[1:2].map.dt == pytest.approx(0.02)
+    np.testing.assert_array_equal(joined.impulse_lengths, run.impulse_lengths[1:])
 
 
 def test_phases_join_slice_and_resample():

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 
 import vioc
 from vioc import models
-from vioc.control import dlqr
-from vioc.control.analysis import lyapunov_level, verified_level
+from vioc.control import controllability, dlqr, frequency_response
+from vioc.control.analysis import lyapunov_level, modes, verified_level
 from vioc.control.feedback import DelayedMap, LinearMPC, StateLaw, as_law, equilibrium, track_curve
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
@@ -280,5 +280,10 @@ def test_a_map_that_depends_on_time_has_no_verdict_at_a_point():
         for level in (verified_level, lyapunov_level):
             with pytest.raises(ValueError, match="depend on time"):
                 level(law)
+        answers = (lambda f, up: frequency_response(f, up, ["a"])), (lambda f, up: dlqr(f, up, 1.0, 1.0))
+        for design in (modes, controllability, *answers):
+            with pytest.raises(ValueError, match="about a state: steps of .* depend on time"):
+                design(f, up)
+        assert "eigenvalue" not in repr(up)
     shifted = DelayedMap(f)
     assert shifted.depends_on_time and not DelayedMap(still).depends_on_time

@@ -89,3 +89,12 @@ def test_constraints_hold_there():
     found = kinematics.inverse({"f2": kinematics.position("f2", q)}, bounds=hand.bounds("position"))
     assert found.converged and found["g2"] == pytest.approx(0.1 - 2 * found["g1"], abs=1e-10)
     np.testing.assert_allclose(kinematics.position("f2", found.q), kinematics.position("f2", q), atol=2e-10)
+
+
+def test_what_is_fixed_is_fixed_for_seeds_that_are_drawn():
+    links = vioc.rz("a")[vioc.tx(1.0)[vioc.rz("b")[vioc.tx(1.0)[vioc.rz("c")[vioc.tx(0.5, name="hand")]]]]]
+    k = vioc.Kinematics(vioc.System(links))
+    found = k.inverses({"hand": np.array([1.2, 0.6, 0.0])}, 20, fixed=["c"])
+    assert len(found) == 2 and (found[:, 2] == 0).all()
+    found = k.inverses({"hand": np.array([1.2, 0.6, 0.0])}, 20, fixed=["c"], guess={"c": 0.4})
+    assert len(found) == 2 and (found[:, 2] == 0.4).all()

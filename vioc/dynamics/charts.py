@@ -201,11 +201,14 @@ class ChartedRun:
         Raises
         ------
         ModelError
-            For an angle, rate or momentum of a chart: it is another one in each segment.
+            For an angle, rate or momentum of a chart, and a frame between its rotations: it is another one in
+            each segment.
         """
         systems = [cast("MidpointVI", segment.map).system for segment in self.segments]
         inner = {v for system in systems for chart in charts(system) for v in chart.variables}
-        if name.rpartition(".")[2] in inner and len(self.segments) > 1:
+        for system in systems:
+            inner |= {system.nodes[i].frame.name for chart in charts(system) for i in chart.nodes[:2]}
+        if name.partition(":")[0].rpartition(".")[2] in inner and len(self.segments) > 1:
             raise ModelError(
                 f"{name!r} belongs to a chart that was changed on the way, so it is another quantity in each "
                 "segment; look at run.segments, or at frames, energies and other variables"

@@ -284,17 +284,19 @@ class Kinematics:
         ----------
         targets : as for `inverse`, one
         seeds : int or (S, nq)
-            Configurations to begin from; a number of them is drawn within the limits.
+            Configurations to begin from; a number of them is drawn within the limits. The first is `guess`,
+            or the middle of the limits, and what is ``fixed`` stays as there.
         apart : float
             Two whose variables differ by less, angles without limits modulo a turn, are one, rad and m.
         **options
-            ``bounds``, ``fixed``, ``tolerance`` as for `inverse`.
+            ``bounds``, ``fixed``, ``tolerance``, and ``guess``, as for `inverse`.
         """
-        low, high, _, middle = self._limits(options.get("bounds"), options.get("guess"), ())
+        given = options.get("bounds"), options.pop("guess", None), options.get("fixed", ())
+        low, high, free, middle = self._limits(*given)
         if np.ndim(seeds) == 0:
             span = np.maximum(low, -WIDE), np.minimum(high, WIDE)
             drawn = np.random.default_rng(seed).uniform(*span, (int(seeds) - 1, len(low)))
-            seeds = np.concatenate([middle, drawn])
+            seeds = np.concatenate([middle[:1], np.where(free > 0, drawn, middle[0])])
         seeds = np.atleast_2d(np.asarray(seeds, float))
         many = {
             name: np.broadcast_to(value, (len(seeds), *np.shape(value))) for name, value in targets.items()

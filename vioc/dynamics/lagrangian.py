@@ -27,6 +27,7 @@ from vioc.errors import ModelError
 
 OPTIONS = {"cse": True}
 VELOCITIES = "; make it a VelocityConstraint with a rate(k), or vioc.components.NonholonomicConstraint"
+HOLDING = 50  # iterations of Newton's method for the inputs that hold a motion
 LONG = 1200  # sum of squared depths of a tree from which recursions cost less than the factors of a matrix
 
 
@@ -302,7 +303,9 @@ class Lagrangian:
 
     # -- numbers ----------------------------------------------------------------------------------
 
-    def _value(self, name: str, q: Any, v: Any, parameters: dict[str, float] | None) -> np.ndarray:
+    def _value(
+        self, name: str, q: Any, v: Any, parameters: dict[str, float] | None, u: np.ndarray | None = None
+    ) -> np.ndarray:
         if name not in self._evaluators:
             self._evaluators[name] = Evaluator(lambda: self.function(name, [getattr(self, name)]))
         theta = np.array(list({**self.system.parameters, **(parameters or {})}.values()), float)
@@ -310,8 +313,8 @@ class Lagrangian:
             raise ValueError(f"unknown parameters in {parameters}; known are {list(self.system.parameters)}")
         q = as_configuration(self.system, q, "configuration")
         v = as_configuration(self.system, v, "velocity")
-        nothing = np.zeros(len(self.system.inputs))
-        return self._evaluators[name](q, v, nothing, np.zeros(1), theta)[0]
+        u = np.zeros(len(self.system.inputs)) if u is None else u
+        return self._evaluators[name](q, v, u, np.zeros(1), theta)[0]
 
     def kinetic_energy(self, q: Any, v: Any, **parameters: float) -> float:
         """T(q, v), J. Configurations and velocities are arrays or dicts by name."""
@@ -338,17 +341,37 @@ class Lagrangian:
 
         With velocities `v` and accelerations `a` the inputs of that motion: inverse dynamics in
         continuous time, M a + bias = F(u) - Dh' lambda (docs/maths/arms.md, (5)). Of several the
-        smallest; ModelError names the variable and the force that is missing where no input does.
+        smallest, where forces are affine in the inputs, else what Newton's method finds from none; ModelError
+        names the variable and the force that is missing where no input does.
         """
-        values = [self._value(n, q, v, parameters) for n in ("bias", "F", "F_u", "Dh", "M")]
-        bias, F, F_u, Dh, M = (e[: self.nd] if n != 3 else e[:, : self.nd] for n, e in enumerate(values))
+        values = [self._value(n, q, v, parameters)[: self.nd] for n in ("bias", "M")]
+        bias, M, Dh = *values, self._value("Dh", q, v, parameters)[:, : self.nd]
         a = as_configuration(self.system, a, "acceleration")
-        right = M @ a + bias[:, 0] - F[:, 0]
-        A = np.concatenate([F_u, -Dh.T], axis=1)
-        x = np.linalg.lstsq(A, right, rcond=1e-12)[0] if A.shape[1] else np.zeros(0)
-        lost = right - A @ x
+        load, u = M @ a + bias[:, 0], np.zeros(len(self.system.inputs))
+
+        def unheld(force: np.ndarray) -> np.ndarray:
+            """What of forces, columns, constraints do not carry."""
+            return force - Dh.T @ np.linalg.lstsq(Dh.T, force, rcond=1e-12)[0] if len(Dh) else force
+
+        def missing(u: np.ndarray) -> np.ndarray:
+            return unheld(load - self._value("F", q, v, parameters, u)[: self.nd, 0])
+
+        lost, size = missing(u), np.linalg.norm
+        enough = 1e-9 * max(np.abs(load).max(initial=0.0), np.abs(lost).max(initial=0.0), 1e-12)
+        for _ in range(HOLDING if u.size else 0):
+            if np.abs(lost).max() <= 1e-3 * enough:
+                break
+            F_u = unheld(self._value("F_u", q, v, parameters, u)[: self.nd])
+            step, length = np.linalg.lstsq(F_u, lost, rcond=1e-12)[0], 1.0
+            trial = missing(u + step)
+            while not size(trial) < size(lost) and length > 1e-3:
+                length /= 2
+                trial = missing(u + length * step)
+            if not size(trial) < size(lost):
+                break
+            u, lost = u + length * step, trial
         worst = int(np.argmax(np.abs(lost)))
-        if np.abs(lost[worst]) > 1e-9 * max(np.abs(right).max(), 1e-12):
+        if np.abs(lost[worst]) > enough:
             name = self.system.dynamic[worst]
             own = (node.frame.transform for node in self.system.nodes)
             angle = any(t.variable and t.variable.name == name and t.rotational for t in own)
@@ -357,7 +380,7 @@ class Lagrangian:
                 f"{self.system.name}: no input holds this: {name!r} lacks "
                 f"{lost[worst]:.3g} {unit}; see vioc.control.equilibrium for configurations that stay"
             )
-        return x[: F_u.shape[1]]
+        return u
 
     def task_inertia(self, frame: str, q: Any, **parameters: float) -> np.ndarray:
         """Operational-space inertia (J M^-1 J')^-1 (6, 6) in the frame's axes; or pseudo-inverse."""

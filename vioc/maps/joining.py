@@ -108,7 +108,8 @@ def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory
         at += len(run)
     x = np.concatenate([runs[0].x, *(run.x[1:] for run in runs[1:])])
     u, t = np.concatenate([run.u for run in runs]), np.concatenate(times)
-    whole = Trajectory(f, t, x, u, np.concatenate(multipliers), k0=runs[0].k0, splits=splits)
+    start: dict[str, Any] = dict(k0=runs[0].k0, before=runs[0].before)
+    whole = Trajectory(f, t, x, u, np.concatenate(multipliers), splits=splits, **start)
     return whole.on_its_step()
 
 

@@ -273,7 +273,8 @@ class Trajectory:
         if start:
             split = self.splits.get(start - 1)
             before = float(self.step_lengths[start - 1] if split is None else split.lengths[-1])
-        return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, splits=splits, before=before)
+        own: dict[str, Any] = dict(k0=self.k0 + start, splits=splits, before=before)
+        return Trajectory(self.map, *arrays, multipliers, **own).on_its_step()
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
         """This run on other steps.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -43,8 +44,6 @@ class Equilibrium:
         Constraint impulses of the step that stays.
     moved : float
         Largest |difference(x, f(x, u))|.
-    modes : Modes
-        Of the linearization, on the constraint manifold where there are constraints; print them.
     iterations : int
     start : int
         0 if the guess led there; else the number of the other start, about the guess, that did.
@@ -55,9 +54,15 @@ class Equilibrium:
     u: np.ndarray
     multipliers: np.ndarray
     moved: float
-    modes: Modes = field(repr=False)
     iterations: int
     start: int = 0
+
+    @cached_property
+    def modes(self) -> Modes:
+        """Of the linearization, on the constraint manifold where there are constraints; print them.
+        ValueError of a map that depends on time.
+        """
+        return modes(self.map, (self.x, self.u))
 
     @property
     def verdict(self) -> str:
@@ -65,7 +70,7 @@ class Equilibrium:
         that depend on time it says nothing.
         """
         if self.map.depends_on_time:
-            return "undecided, as the map depends on time: linearized at k = 0 alone"
+            return "undecided, as the map depends on time"
         return self.modes.stability
 
     def __getitem__(self, name: str) -> float:
@@ -81,7 +86,9 @@ class Equilibrium:
             names = (*f.coordinates, *(n for i in turns for n in f.state_names[i : i + 4]))
             pairs = [(n, float(run[n][0])) for n in names]
         shown = _shown(pairs) + _shown([*zip(_inputs(f), self.u, strict=True)])
-        verdict = f"{self.verdict}, largest eigenvalue {self.modes.spectral_radius:.6g}"
+        verdict = self.verdict
+        if not f.depends_on_time:
+            verdict += f", largest eigenvalue {self.modes.spectral_radius:.6g}"
         return f"Equilibrium({', '.join(shown)}; {verdict})"
 
 
@@ -178,9 +185,7 @@ def equilibrium(
         missed = np.abs(rows(found)[0])
         if max(moved.max(), away, missed.max(initial=0.0)) <= tolerance * (1 + np.abs(found).max()):
             size = float(moved.max())
-            return Equilibrium(
-                f, found, input, run.multipliers[0], size, modes(f, (found, input)), count, number
-            )
+            return Equilibrium(f, found, input, run.multipliers[0], size, count, number)
         off = dict(zip(targets, missed, strict=True))
         refusal = refusal or OptimizationError(_refusal(f, moved, away, off, held))
     assert refusal is not None

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_discrete_are
 
 from vioc.control.analysis import unstabilizable_modes
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.linear.about import about_of, check_trajectory
 from vioc.control.linear.manifold import restrict, tangent_basis
-from vioc.control.linear.system import linear_system
+from vioc.control.linear.system import equilibrium_point, linear_system
 from vioc.control.linear.weights import input_weight, state_weight
+from vioc.control.regulators.riccati import steady_riccati
 from vioc.control.regulators.steady import SETTLES
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -222,14 +222,14 @@ def _along(f, run: Trajectory, measurement, W, W_u, P, on_manifold: bool) -> Kal
 
 
 def _steady(f, about, measurement, W, W_u, on_manifold: bool) -> KalmanFilter:
-    x, u = about
+    x, u = equilibrium_point(f, about)
     A, B = f.linearize(x, u)
     T = tangent_basis(f, x, idle=True) if on_manifold else np.eye(f.ndx)
     C = measurement.jacobian(x) @ T
     A, B = restrict(A, B, T)
     W = T.T @ W @ T + B @ W_u @ B.T
     try:
-        P = solve_discrete_are(A.T, C.T, W, measurement.V)
+        _, P = steady_riccati(A.T, C.T, W, measurement.V)
         L, after = correction(P, C, measurement.V)
         poles = np.linalg.eigvals(A - A @ L @ C)
         if not np.abs(poles).max(initial=0.0) < SETTLES:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import as_names, check_array
-from vioc.control.linear.about import about_of, check_trajectory
+from vioc.control.linear.about import about_of, check_timeless, check_trajectory
 from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
 from vioc.control.linear.weights import named_jacobians
 from vioc.maps.derivatives import Linearization
@@ -106,7 +106,7 @@ def linear_system(
     Raises
     ------
     ValueError
-        Not an equilibrium, another map's trajectory, shapes.
+        Not an equilibrium, a state of a map that depends on time, another map's trajectory, shapes.
     """
     manifold = bool(f.multiplier_names) if manifold is None else manifold
     about = about_of(f, about)
@@ -160,7 +160,8 @@ def _stretched(run: Trajectory, by: float) -> Trajectory:
 
 
 def equilibrium_point(f: OneStepMap, about: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(x, u), where that is an equilibrium."""
+    """(x, u), where that is an equilibrium, at all times."""
+    check_timeless(f, "about a state", "a trajectory, or the map whose turn it is then")
     x, u = about
     moved = np.abs(f.difference(x, f.step(x, u)))
     if not moved.max() <= FIXED_POINT * (1 + np.abs(x).max()):

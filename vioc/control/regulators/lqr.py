@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import as_count, as_names, check_array, few, plain, without_noise
-from vioc.control.linear.about import about_of, check_timeless
+from vioc.control.linear.about import about_of
 from vioc.control.linear.manifold import tangent_basis
 from vioc.control.linear.system import LinearSystem, check_closed, linear_system
 from vioc.control.linear.weights import error_weights, input_weight
@@ -296,10 +296,8 @@ def dlqr(
         raise ValueError(
             "disregard: along a trajectory nothing has to settle; give it with an equilibrium, or to hold()"
         )
-    if not motion:
-        if Qf is not None:
-            raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
-        check_timeless(f, "dlqr about a state", "a trajectory, or the map whose turn it is then")
+    if not motion and Qf is not None:
+        raise ValueError("Qf: an equilibrium is held without end; give Qf with a trajectory")
     if f.nu == 0:
         raise ValueError("a regulator needs at least one input, the map has none")
     R = input_weight(f, R, "R", definite=True)

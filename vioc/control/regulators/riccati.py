@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_discrete_are
 
 from vioc.checks import check_array
 from vioc.errors import OptimizationError
+
+KLEINMAN, STAYS = 10, 1e-13  # iterations at most, and the relative change of the gain that ends them
 
 
 def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -56,6 +59,50 @@ def riccati(A: Any, B: Any, Q: Any, R: Any, Qf: Any, S: Any = None) -> tuple[np.
     M[:, :n, :n], M[:, n:, n:], M[:, :n, n:] = full
     M[:, n:, :n] = np.swapaxes(full[2], 1, 2)
     return _backward(W, M, Qf)
+
+
+def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """Gain and cost to go of `riccati` where one step repeats without end, and its loop settles.
+
+    The solution of the algebraic equation is from an ordered pencil (scipy), whose digits are lost where A is
+    singular or far from normal, as of maximal coordinates; so it is made again of what its gain costs, the
+    sum of (A - BK)'^j (Q + K'RK - SK - K'S') (A - BK)^j, until the gain stays (Kleinman's iteration).
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError, ValueError
+        Where scipy finds none. Whether the loop settles is the caller's to look at.
+    """
+    S = np.zeros(B.shape) if S is None else S
+    with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
+        P = solve_discrete_are(A, B, Q, R, s=S if S.any() else None)
+    K = _gain(A, B, P, R, S)
+    for _ in range(KLEINMAN):
+        better = _cost_of(A - B @ K, Q + K.T @ R @ K - S @ K - K.T @ S.T)
+        if better is None:
+            break
+        before, P, K = K, better, _gain(A, B, better, R, S)
+        if np.abs(K - before).max() <= STAYS * np.abs(K).max():
+            break
+    return K, P
+
+
+def _gain(A: np.ndarray, B: np.ndarray, P: np.ndarray, R: np.ndarray, S: np.ndarray) -> np.ndarray:
+    return np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A + S.T)
+
+
+def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
+    """The sum of F'^j M F^j, of twice as many terms each time; None where it does not end."""
+    P = 0.5 * (M + M.T)
+    for _ in range(60):
+        added = F.T @ P @ F
+        P = P + 0.5 * (added + added.T)
+        if not np.isfinite(P).all():
+            return None
+        if np.abs(added).max() <= np.finfo(float).eps * np.abs(P).max():
+            return P
+        F = F @ F
+    return None
 
 
 def periodic_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any) -> np.ndarray:

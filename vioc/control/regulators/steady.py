@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import null_space, solve_discrete_are
+from scipy.linalg import null_space
 
 from vioc.checks import as_names
 from vioc.control.analysis.rank import UNSETTLED, eliminated, stuck_modes, unreached_modes
 from vioc.control.linear.weights import named_jacobians
+from vioc.control.regulators.riccati import steady_riccati
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
@@ -78,9 +79,7 @@ def steady_gain(
         A, B, Q, S, counted = Y @ A @ E, Y @ B, E.T @ Q @ E, E.T @ S, slice(None)
         T = T @ E
     try:
-        with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
-            P = solve_discrete_are(A, B, Q, R, s=S if S.any() else None)
-        K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A + S.T)
+        K, P = steady_riccati(A, B, Q, R, S)
         poles = np.linalg.eigvals((A - B @ K)[counted, counted])
         if not np.abs(poles).max(initial=0.0) < SETTLES:
             raise np.linalg.LinAlgError(f"a closed-loop pole is {np.abs(poles).max():.6g}")

@@ -212,8 +212,8 @@ class LineDrag(_Along):
         v, w = k.node_velocity(i)
         length, c_t, c_n = (k.number(c) for c in (self.length, self.along, self.across))
         center = vec.add(v, vec.cross(w, tuple(k.number(c) for c in mass.com)))
-        size = sum(float(c) ** 2 for c in self.direction) ** 0.5
-        t = tuple(k.number(c) / size for c in self.direction)
+        t = tuple(k.number(c) for c in self.direction)
+        t = vec.scale(1 / ca.sqrt(vec.dot(t, t)), t)
         slide, roll = vec.dot(t, center), vec.dot(t, w)
         across = vec.dot(center, center) - slide**2
         turning = length**2 / 12 * (vec.dot(w, w) - roll**2)
