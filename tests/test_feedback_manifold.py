@@ -11,7 +11,9 @@ from scipy.linalg import solve_discrete_are
 
 from vioc import control, models
 from vioc.control.feedback import (
+    LinearMPC,
     Measurement,
+    as_law,
     equilibrium,
     kalman,
     restrict,
@@ -196,6 +198,11 @@ def test_an_end_is_held_on_the_manifold(driven):
     np.testing.assert_allclose(held.end.K, K, rtol=0, atol=1e-8 * np.abs(K).max())
     assert held.on_manifold and held.end.on_manifold
     assert np.abs(dlqr(f, rest, 10.0, 0.01).K - K).max() > 1e-2 * np.abs(K).max()
+    away = f.step(rest.x, rest.u + 0.1)
+    for law in (held, held.end):
+        mpc, own = LinearMPC(law, 4), as_law(law)
+        for k in (0, 1, 4):  # the same across the end
+            np.testing.assert_allclose(mpc(k, away), own(k, away), rtol=1e-8)
 
 
 def crane():
