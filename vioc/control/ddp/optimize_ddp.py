@@ -157,7 +157,7 @@ class _DDP(Search):
         self.factor = min(1 / FACTOR, self.factor / FACTOR)
         self.shift = self.factor * self.shift if self.factor * self.shift > LEAST else 0.0
 
-    def doubt(self, aim: Pass) -> str:
+    def doubt(self, model: Model, aim: Pass) -> str:
         if aim.convex:
             return "stationary, but perhaps no minimum: Q_uu is not positive definite there"
         return ""
