@@ -13,6 +13,7 @@ from vioc.control.ddp.box_qp import box_qp
 from vioc.errors import OptimizationError
 
 RNG = np.random.default_rng(5)
+FAR = 50.0  # N, more than is asked for
 
 
 @pytest.mark.parametrize("method", ["ddp", "ilqr"])
@@ -155,8 +156,28 @@ def test_a_linear_quadratic_problem_with_bounds_is_the_qp(method):
     best = optimize_ddp(f, cost, x0=x0, steps=N, method=method, bounds={"u.force": bounds}, tolerance=1e-14)
     assert best.cost == pytest.approx(qp.cost, rel=1e-10)
     np.testing.assert_allclose(best.trajectory.u[:, 0], qp.x, atol=1e-6)
+    push = matrix.T @ (target - matrix @ qp.x)
+    np.testing.assert_allclose(best.multipliers["u.force"], push, atol=1e-6)
+    assert best.margin == 0 and best.feasible
     held = np.isclose(qp.x, -0.8) | np.isclose(qp.x, bounds[1])
     assert 5 < held.sum() < 25 and (best.gains[held] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "angle, limit", [(0.4, 0.5), (0.4, (None, 0.4)), (-0.4, (np.linspace(-0.9, -0.2, 10), 0.3)), (0.4, FAR)]
+)
+def test_multipliers_and_margin_are_those_of_other_methods(angle, limit):
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04)
+    cost = quadratic(f, R=0.1, Q={"theta": 1.0}, Qf={"theta": 10})
+    start = dict(x0=f.initial_state({"theta": angle}), steps=10, bounds={"force": limit})
+    shot, nlp, ddp = (optimize(f, cost, method=m, **start) for m in ("shooting", "dmoc", "ddp"))
+    assert shot.multipliers.keys() == ddp.multipliers.keys() == {"u.force"}
+    for other in (shot, nlp):
+        np.testing.assert_allclose(ddp.multipliers["u.force"], other.multipliers["u.force"], atol=1e-5)
+        assert ddp.margin == pytest.approx(other.margin, abs=1e-5)
+    assert (np.abs(ddp.multipliers["u.force"]).max() > 0.1) == (ddp.margin == 0) == (limit is not FAR)
+    again = optimize(f, cost, ddp, method="shooting", bounds={"force": limit})  # its multipliers are taken up
+    assert again.converged and again.cost == pytest.approx(ddp.cost, rel=1e-8)
 
 
 def test_a_bounded_swing_up_is_that_of_shooting():

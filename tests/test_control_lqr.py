@@ -175,6 +175,24 @@ def test_holding_the_end():
     assert tilted.hold([0.5, -0.05 * torque]).end.u[0] == pytest.approx(torque, rel=1e-10)
 
 
+def test_the_end_is_held_with_the_cross_weight():
+    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
+    A, B = np.array([[1.0, 0.1], [0.05, 1.0]]), np.array([[0.0], [0.1]])
+    f = CasadiMap(ca.Function("f", [x, u], [ca.DM(A) @ x + ca.DM(B) @ u]), dt=0.1)
+    Q, R, S = np.diag([2.0, 1.0]), np.eye(1), np.array([[0.9], [0.3]])
+    loop = dlqr(f, f.rollout(np.zeros(2), steps=5), Q, R, S=S)
+    P = solve_discrete_are(A, B, Q, R, s=S)
+    K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A + S.T)
+    held = loop.hold()
+    np.testing.assert_allclose(held.end.K, K, rtol=1e-10)
+    np.testing.assert_array_equal([held.S, held.end.S], [S, S])
+    z = np.array([0.3, -0.2])
+    run = loop.rollout(z, 9)  # past the end, which it holds by itself
+    for k in range(9):
+        z = A @ z - B @ (loop.K[k] if k < 5 else K) @ z
+    np.testing.assert_allclose(run.x[-1], z, rtol=1e-10)
+
+
 def test_an_input_that_holds_is_found_from_one_that_does_not():
     """Newton's corrections go against the motion they see; the reference's last input is off by far."""
     f = midpoint_pendulum()

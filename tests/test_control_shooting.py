@@ -57,6 +57,23 @@ def newton_step_of_the_whole_problem(f, cost, X, U, lam, duals, shift):
     return x.reshape(N, nx), u.reshape(N, nu), lam_.reshape(N, nm), dual_.reshape(N, -1)
 
 
+@pytest.mark.parametrize("N", [1, 4])
+def test_maps_with_one_state(N):
+    """Least squares for the inputs, in numpy."""
+    x, u = ca.SX.sym("x"), ca.SX.sym("u", 2)
+    f = vioc.CasadiMap(ca.Function("f", [x, u], [1.1 * x + 0.1 * u[0] + 0.2 * u[1]]), dt=0.1)
+    best = optimize(f, quadratic(f, Q=1.0, R=1.0, Qf=1.0), x0=[1.0], steps=N, method="multiple-shooting")
+    powers = 1.1 ** np.arange(N + 1)
+    G = np.zeros((N + 1, 2 * N))
+    for k in range(N):
+        G[k + 1 :, 2 * k : 2 * k + 2] = powers[: N - k, None] * [0.1, 0.2]
+    w = np.sqrt(np.append(np.full(N, 0.1), 1.0))
+    rows = np.vstack([w[:, None] * G, np.sqrt(0.1) * np.eye(2 * N)])
+    U, (twice,) = np.linalg.lstsq(rows, -np.append(w * powers, np.zeros(2 * N)))[:2]
+    np.testing.assert_allclose(best.u.ravel(), U, rtol=1e-9)
+    assert best.cost == pytest.approx(twice / 2, rel=1e-12)
+
+
 def test_the_step_solves_the_optimality_conditions():
     f = vioc.MidpointVI(everything(), 0.05)
     N, x0 = 5, state_near(f, 3)

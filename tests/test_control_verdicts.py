@@ -127,6 +127,30 @@ def test_where_nothing_descends_to_first_order_it_is_said_to_be_perhaps_no_minim
     assert "perhaps no minimum" in best.message
 
 
+@pytest.mark.parametrize("method", ["projection", "auto", "multiple-shooting", "ddp"])
+def test_the_optimum_of_a_convex_problem_is_a_minimum(method):
+    """Solved in numpy and given as the guess, where slopes are rounding of either sign."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n, N = int(rng.integers(2, 5)), int(rng.choice([3, 8, 20]))
+        A, B = np.eye(n) + 0.1 * rng.normal(size=(n, n)), 0.1 * rng.normal(size=(n, 1))
+        x, u = ca.SX.sym("x", n), ca.SX.sym("u")
+        f = vioc.CasadiMap(ca.Function("f", [x, u], [ca.DM(A) @ x + ca.DM(B) @ u]), dt=0.1)
+        root = rng.normal(size=(n, n))
+        Q, x0 = root @ root.T, rng.normal(size=n)
+        G, g = np.zeros((N + 1, n, N)), [x0]
+        for k in range(N):
+            G[k + 1] = A @ G[k]
+            G[k + 1, :, k] += B[:, 0]
+            g.append(A @ g[k])
+        weighted = np.append(np.full(N, 0.1), 1.0)[:, None, None] * (Q @ G)
+        H = np.einsum("kai,kaj->ij", G, weighted) + 0.1 * np.eye(N)
+        U = -np.linalg.solve(H, np.einsum("kai,ka->i", weighted, g))
+        found = optimize(f, quadratic(f, Q=Q, R=1.0, Qf=Q), f.rollout(x0, U[:, None]), method=method)
+        assert np.linalg.eigvalsh(H)[0] > 0.09 and found.converged and "minimum" not in found.message, seed
+        np.testing.assert_allclose(found.u[:, 0], U, rtol=0, atol=1e-9)
+
+
 def test_a_status_is_a_string_with_advice():
     assert Status("no_descent") is Status.NO_DESCENT == "no_descent"
     assert f"{Status.NO_DESCENT} {Status.NO_DESCENT!s:>12}" == "no_descent   no_descent"

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 from control_maps import cart_pole
 from mechanisms import everything, hold, state_near
+from scipy.linalg import solve_discrete_are
 
 from vioc import control, models
 from vioc.control.feedback import (
+    LinearMPC,
     Measurement,
+    as_law,
+    equilibrium,
     kalman,
     restrict,
     tangent_bases,
@@ -179,6 +183,26 @@ def test_reduced_regulator_stabilizes_and_ignores_the_constraint_impulse(driven)
 
 
 # -- what no step reads: rates of prescribed configurations ----------------------------------------
+
+
+def test_an_end_is_held_on_the_manifold(driven):
+    """By scipy's Riccati equation in the reduced coordinates."""
+    f, _ = driven
+    rest = equilibrium(f, guess=f.initial_state(consistent_configuration(f.system, {}).q))
+    loop = dlqr(f, f.rollout(rest.x, rest.u, steps=3), 10.0, 0.01, on_manifold=True)
+    held = loop.hold(rest)
+    T = tangent_basis(f, rest.x, idle=True)
+    A, B = restrict(*f.linearize(rest.x, rest.u), T)
+    P = solve_discrete_are(A, B, 10 * np.eye(len(A)), 0.01 * np.eye(1))
+    K = np.linalg.solve(0.01 * np.eye(1) + B.T @ P @ B, B.T @ P @ A) @ T.T
+    np.testing.assert_allclose(held.end.K, K, rtol=0, atol=1e-8 * np.abs(K).max())
+    assert held.on_manifold and held.end.on_manifold
+    assert np.abs(dlqr(f, rest, 10.0, 0.01).K - K).max() > 1e-2 * np.abs(K).max()
+    away = f.step(rest.x, rest.u + 0.1)
+    for law in (held, held.end):
+        mpc, own = LinearMPC(law, 4), as_law(law)
+        for k in (0, 1, 4):  # the same across the end
+            np.testing.assert_allclose(mpc(k, away), own(k, away), rtol=1e-8)
 
 
 def crane():

@@ -44,18 +44,63 @@ def test_without_active_bounds_along_a_trajectory():
     run = f.rollout([1.0, 0.0], 0.3 * np.ones((20, 1)))
     S = np.array([[0.05], [-0.02]])
     loop = dlqr(f, run, 2.0, 0.1, S=S)
-    mpc, law = LinearMPC(loop, 8, S=S), as_law(loop)
+    mpc, law = LinearMPC(loop, 8), as_law(loop)
     for k in (0, 5, 15, 19):  # the horizon shrinks at the end
         x = run.x[k] + [0.05, -0.1]
         np.testing.assert_allclose(mpc(k, x), law(k, x), rtol=1e-9, atol=1e-12)
         assert len(mpc.plan(k, x).u) == min(8, 20 - k)
     with pytest.raises(ValueError, match="samples 0 .. 19, asked at 20"):
         mpc(20, run.x[-1])
-    rest = f.rollout([np.pi, 0.0], np.zeros((20, 1)))
-    held = dlqr(f, rest, 2.0, 0.1).hold()
-    for k in (16, 25):  # a horizon that reaches past the end knows that the equilibrium is held for good
-        x = np.array([np.pi + 0.05, 0.1])
-        np.testing.assert_allclose(LinearMPC(held, 8)(k, x), as_law(held.end)(k, x), rtol=1e-7)
+
+
+@pytest.mark.parametrize("solver", [None, "daqp", "osqp"])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 50.0])
+def test_without_active_bounds_across_a_held_end(solver, weight):
+    """Inputs, states and cost are those of the regulator, whatever its end weighs and wherever it is held."""
+    f, S = double_integrator(), np.array([[0.1], [0.05]])
+    run = f.rollout([1.0, -0.2], np.full((6, 1), 0.1))
+    loop = dlqr(f, run, 2.0, 0.5, weight, S=S).hold([0.95, 0.0])
+    mpc = LinearMPC(loop, 4, lower=-100, upper=100, state_upper={"x": 100}, rate=1e3, solver=solver)
+    for k in (1, 2, 3, 5, 6, 8):
+        x = np.array([0.9, 0.1])
+        plan, z = mpc.plan(k, x), x - (run.x[k] if k < 6 else loop.end.x)
+        closed = f.track(
+            x, *(np.stack([rows[min(j, 6)] for j in range(k, k + 4)]) for rows in held_rows(loop))
+        )
+        np.testing.assert_allclose(plan.u, closed.u, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(plan.x, closed.x, rtol=1e-7, atol=1e-8)
+        P = loop.P[k] if k < 6 else loop.end.P
+        assert plan.cost == pytest.approx(z @ P @ z, rel=1e-7)
+
+
+def held_rows(loop):
+    """States, inputs and gains of a regulator, then of what it holds."""
+    run, end = loop.reference, loop.end
+    pairs = (run.x[:-1], end.x), (run.u, end.u), (loop.K, end.K)
+    return [np.concatenate([rows, last[None]]) for rows, last in pairs]
+
+
+@pytest.mark.parametrize("solver", [None, "daqp"])
+def test_bounds_across_a_held_end_against_scipy(solver):
+    """What bounds add to the held regulator's cost counts, beside the weight of the end."""
+    f, n = double_integrator(), 6
+    run = f.rollout([1.0, -0.2], np.full((6, 1), 0.1))
+    loop = dlqr(f, run, 2.0, 0.5, 0.3).hold([0.95, 0.0])
+    x0, P = np.array([1.6, 0.3]), loop.end.P
+
+    def cost(u):
+        x = f.rollout(x0, u[:, None]).x
+        follows, holds = x[:3] - run.x[3:6], x[3:] - loop.end.x
+        end = x[3] - run.x[6]
+        total = 2 * (follows**2).sum() + 0.5 * ((u[:3] - 0.1) ** 2).sum() + end @ loop.Qf @ end
+        total += 2 * (holds[:-1] ** 2).sum() + 0.5 * (u[3:] ** 2).sum() + holds[-1] @ P @ holds[-1]
+        return total - holds[0] @ P @ holds[0]
+
+    plan = LinearMPC(loop, n, lower=-0.4, upper=1.0, solver=solver).plan(3, x0)
+    found = minimize(cost, np.zeros(n), bounds=[(-0.4, 1.0)] * n, method="L-BFGS-B", options=dict(ftol=1e-15))
+    assert (plan.u[3:] < -0.399).any()
+    np.testing.assert_allclose(plan.u[:, 0], found.x, atol=1e-4)
+    assert plan.cost == pytest.approx(found.fun, rel=1e-8)
 
 
 @pytest.mark.parametrize("solver", ["osqp", "daqp"])

@@ -7,7 +7,7 @@ Each backward pass gives a feedback, which is rolled out through the map itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ import numpy as np
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.ddp.backward import Box, Model, Pass
 from vioc.control.descent.begin import guess_trajectory, leads_nowhere
+from vioc.control.descent.projection import adjoint
 from vioc.control.descent.search import Search
-from vioc.control.problem.limits import bound_arrays, full_names
+from vioc.control.problem.limits import bound_arrays, full_names, limit_scale
 from vioc.control.problem.result import HEADER, Log, Record, Result, check_ending, finished
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
@@ -63,7 +64,8 @@ def optimize_ddp(
     Result
         ``history.shift`` is the regularization of V', ``history.descent`` the promise, negative, and
         ``history.method`` "gauss-newton" where only a pass with the cost's convex part alone gave a step;
-        ``gains`` are those of the last backward pass, rows of inputs at their bounds 0.
+        ``gains`` are those of the last backward pass, rows of inputs at their bounds 0; ``multipliers``
+        of the bounds are what Q_u leaves there.
 
     Raises
     ------
@@ -88,6 +90,8 @@ def optimize_ddp(
         except KeyboardInterrupt as stop:
             interrupt, search.status, search.note = stop, Status.INTERRUPTED, ""
     result = search.result()
+    if box is not None:
+        result = _at_bounds(cost, result, box)
     return finished(result, interrupt, monitor, raise_on_failure)
 
 
@@ -117,6 +121,28 @@ def _box(f: OneStepMap, bounds: Mapping[str, Any] | None, n: int) -> Box | None:
                 f"bounds: DDP takes those of inputs ({', '.join(inputs)}), got {name!r}; use optimize"
             )
     return bound_arrays(bounds, inputs, n)
+
+
+def _at_bounds(cost: Cost, result: Result, box: Box) -> Result:
+    """With the margin, and multipliers of bounds: minus the derivative of the cost by inputs at them."""
+    run, (low, high) = result.trajectory, box
+    f, bounded = run.map, np.flatnonzero((np.isfinite(low) | np.isfinite(high)).any(axis=0)).tolist()
+    room = [np.inf]
+    for i in bounded:
+        distance = np.minimum(run.u - low, high - run.u)[low[:, i] < high[:, i], i]
+        room += (distance / limit_scale(low[:, i], high[:, i])).tolist()
+    result = replace(result, margin=min(room))
+    try:
+        lin = f.linearize_trajectory(run)
+        e = cost.expand(run, lin)
+    except (StepError, OptimizationError):  # no derivatives there, as the status says
+        return result
+    v = adjoint(lin, result.gains, e.lx, e.lu)
+    push = -e.lu - np.einsum("kxu,kx->ku", lin.B, v[1:])
+    y = np.where(run.u >= high, np.maximum(push, 0.0), 0.0) + np.where(
+        run.u <= low, np.minimum(push, 0.0), 0.0
+    )
+    return replace(result, multipliers={INPUTS + f.input_names[i]: y[:, i] for i in bounded})
 
 
 @dataclass
@@ -157,7 +183,7 @@ class _DDP(Search):
         self.factor = min(1 / FACTOR, self.factor / FACTOR)
         self.shift = self.factor * self.shift if self.factor * self.shift > LEAST else 0.0
 
-    def doubt(self, aim: Pass) -> str:
+    def doubt(self, model: Model, aim: Pass) -> str:
         if aim.convex:
             return "stationary, but perhaps no minimum: Q_uu is not positive definite there"
         return ""

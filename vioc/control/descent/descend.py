@@ -174,8 +174,8 @@ class _Descent(Search):
         if aim.method == "newton" and gamma == 1.0:
             self.shift = self.shift / SHIFT[1] if self.shift > SHIFT[0] / 4 else 0.0
 
-    def doubt(self, aim: Direction) -> str:
-        if self.chain[0] == "newton" and aim.method != "newton":
+    def doubt(self, model: LocalModel, aim: Direction) -> str:
+        if self.chain[0] == "newton" and aim.method != "newton" and not model.has_minimum():
             return "stationary, but perhaps no minimum: the Newton Hessian is indefinite there"
         return ""
 

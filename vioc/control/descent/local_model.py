@@ -5,7 +5,7 @@ See docs/maths/optimal_control.md, "The projection operator" and "Descent".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -132,7 +132,16 @@ class LocalModel:
             dx[k + 1] = closed[k].dot(dx[k]) + pushed[k]
         du = -np.einsum("kux,kx->ku", K, dx[:-1]) - d
         slope = float(np.vdot(e.lx, dx) + np.vdot(e.lu, du))
-        return Direction(method, shift, dx, du, slope) if slope <= 0 else None
+        return descending(self, Direction(method, shift, dx, du, slope))
+
+    def has_minimum(self) -> bool:
+        """Whether Newton's Hessian is positive definite on tangent trajectories."""
+        (A, B), (xx, xu, uu) = self.lin, self.hessian("newton")
+        try:
+            riccati(A, B, xx[:-1], uu, xx[-1], xu)
+        except OptimizationError:
+            return False
+        return True
 
     def trial(self, direction: Direction, gamma: float, limit: float) -> tuple[Trajectory, float] | None:
         """The projection of the iterate plus gamma times a direction, and its cost; None if above `limit`.
@@ -154,6 +163,20 @@ class LocalModel:
             self.trouble = error
             return None
         return (moved, value) if value <= limit else None
+
+
+def descending(model: LocalModel, aim: Direction) -> Direction | None:
+    """A minimizer along which the cost falls; None where it does not.
+
+    Where there is a minimum the slope is <= 0 but for rounding: it is a sum whose terms cancel, near an
+    optimum all of them. What rounding may leave of them counts as 0.
+    """
+    if aim.slope <= 0:
+        return aim
+    e = model.expansion
+    terms = np.concatenate([(e.lx * aim.dx).ravel(), (e.lu * aim.du).ravel()])
+    rounding = terms.size * np.finfo(float).eps * np.abs(terms).sum()
+    return replace(aim, slope=0.0) if aim.slope <= rounding else None
 
 
 def convex_part(xx: np.ndarray, xu: np.ndarray, uu: np.ndarray) -> Blocks:

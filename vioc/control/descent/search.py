@@ -74,7 +74,7 @@ class Search(ABC):
         """Shift less, after a step along a direction."""
 
     @abstractmethod
-    def doubt(self, aim: Any) -> str:
+    def doubt(self, model: Any, aim: Any) -> str:
         """What to say of a stationary point that is perhaps no minimum."""
 
     def restart(self) -> None:
@@ -133,7 +133,7 @@ class Search(ABC):
             if -aim.slope < self.tolerance:
                 if not judge:
                     continue
-                self.status, self.note = Status.CONVERGED, self.doubt(aim)
+                self.status, self.note = Status.CONVERGED, self.doubt(model, aim)
                 self._record(aim, self.value, 0.0, 0)
                 return
             if last:

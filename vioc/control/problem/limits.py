@@ -148,6 +148,14 @@ class Constraint:
         return np.concatenate(columns, axis=1)
 
 
+def limit_scale(low: np.ndarray, high: np.ndarray) -> float:
+    """Half the mean range over the samples; of a side alone max(1, |its mean|)."""
+    both = np.isfinite(low) & np.isfinite(high) & (low != high)
+    half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0
+    sizes = np.abs(np.where(np.isfinite(high), high, low))
+    return half or max(1.0, float(np.mean(sizes[np.isfinite(sizes)])))
+
+
 def bound(f: OneStepMap, name: str, value: Any, steps: int) -> Constraint:
     """The constraint that a bound of a quantity is along N steps."""
     c = Constraint(name, f.quantity(name))

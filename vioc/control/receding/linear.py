@@ -13,7 +13,7 @@ from vioc.compile.compiler import find_compiler
 from vioc.control.problem.limits import input_bounds, named_bounds
 from vioc.control.problem.status import Status
 from vioc.control.receding.reference import reference
-from vioc.control.receding.stage_qp import Answer, Layout, StageQP, row_values
+from vioc.control.receding.stage_qp import Answer, Data, Layout, StageQP, row_values
 from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
@@ -67,7 +67,7 @@ class LinearMPC(Law):
     rate : float, (nu,), dict of str to float, or None
         Largest change of an input from sample to sample.
     S : (ndx, nu), optional
-        The cross weight, if the regulator was made with one.
+        Cross weight; default: the regulator's.
     soft : float, optional
         Weight rho of exceeding a bound on states, cost rho (s + s^2); None makes them hard.
     solver : str, optional
@@ -86,8 +86,8 @@ class LinearMPC(Law):
     -----
     As a law it raises `OptimizationError` where the program has no solution, and names the bounds that
     cannot be kept. Nothing is remembered between samples but the last input where `rate` is given.
-    The regulator's own plan is taken where it keeps every bound. The weights
-    are on the full state also where the regulator was made on the constraint manifold.
+    The regulator's own plan is taken where it keeps every bound. Where `hold` takes over at sample N, the
+    cost to go of N is the regulator's Qf, plus what bounds add to the held regulator's from there on.
     """
 
     def __init__(
@@ -128,8 +128,7 @@ class LinearMPC(Law):
         self.state_lower, self.state_upper = low[self._bounded], high[self._bounded]
         self.rate = input_bounds(f, None, rate, "input rates")[1]
         self._rated = bool(np.isfinite(self.rate).any())
-        self.S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S")
-        self._reference = reference(regulator)
+        self._reference = reference(regulator, None if S is None else check_array(S, (f.ndx, f.nu), "S"))
         self._programs: dict[bool, StageQP] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -185,11 +184,11 @@ class LinearMPC(Law):
         qp = self._program(soft is not None)
         d, m = qp.data, nz + nu * self._rated
         d.steps = n
-        Q = regulator.Q if regulator.Q.ndim == 2 else regulator.Q[np.minimum(steps, len(regulator.Q) - 1)]
         d.F[:n, :nz, :nz], d.F[:n, :nz, m:] = ref.A[steps], ref.B[steps]
-        d.H[:n, :nz, :nz], d.H[:n, m:, m:] = 2 * Q, 2 * regulator.R
-        d.H[:n, :nz, m:], d.H[:n, m:, :nz] = 2 * self.S, 2 * self.S.T
+        d.H[:n, :nz, :nz], d.H[:n, m:, m:] = 2 * ref.Q[steps], 2 * regulator.R
+        d.H[:n, :nz, m:], d.H[:n, m:, :nz] = 2 * ref.S[steps], 2 * np.swapaxes(ref.S[steps], 1, 2)
         d.H_end[:nz, :nz] = 2 * ref.P[samples[-1]]
+        known = self._take_over(d, k, n)
         d.lower[:n, :nu], d.upper[:n, :nu] = self.lower - U, self.upper - U
         d.lower[1:n, nu : nu + nb], d.lower_end[...] = self._beyond(self.state_lower, X)
         d.upper[1:n, nu : nu + nb], d.upper_end[...] = self._beyond(self.state_upper, X)
@@ -212,9 +211,26 @@ class LinearMPC(Law):
             raise self._refusal(k, x, last, soft, found)
         u = np.clip(U + found.u, self.lower, self.upper)  # the solver has a tolerance
         ahead = f.retract(X[1:], found.x[1:, :nz])
-        slack, cost = self._slack(qp, found), float(qp.cost(found))
+        slack, cost = self._slack(qp, found), float(qp.cost(found)) + known
         cost += 0.0 if soft is None else soft * float((slack + slack**2).sum())
         return Plan(u, np.vstack([x, ahead]), slack, cost)
+
+    def _take_over(self, d: Data, k: int, n: int) -> float:
+        """Qf in place of P at the sample where the held end takes over; the constant of the cost by that.
+
+        The steps behind it are worth z'Pz, z the error from what is held, where no bound is active.
+        """
+        nz, ref = self.map.ndx, self._reference
+        d.c[:n, :nz], d.g[:n, :nz], d.g_end[:nz] = 0.0, 0.0, 0.0
+        over = ref.takeover
+        j = 0 if over is None else over.sample - (k - ref.k0)
+        if over is None or not 0 < j <= n:
+            return 0.0
+        H, g = (d.H_end, d.g_end) if j == n else (d.H[j], d.g[j])
+        d.c[j - 1, :nz] = over.offset
+        H[:nz, :nz] += 2 * (over.Qf - over.P)
+        g[:nz] = -2 * over.Qf @ over.offset
+        return float(over.offset @ over.Qf @ over.offset)
 
     def _beyond(self, limit: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A limit of states less their reference, at the steps but the first, and at the end."""

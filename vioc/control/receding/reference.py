@@ -6,7 +6,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vioc.control.linear.manifold import tangent_bases, tangent_basis
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
+
+
+class Takeover(NamedTuple):
+    """Where a held end takes over, at the last sample of a trajectory.
+
+    Attributes
+    ----------
+    sample : int
+        N, counted from the reference's first.
+    offset : (ndx,)
+        Error there from the state that is held, less that from the trajectory's last state.
+    Qf, P : (ndx, ndx)
+        Cost to go of the trajectory's last error, and of that from what is held.
+    """
+
+    sample: int
+    offset: np.ndarray
+    Qf: np.ndarray
+    P: np.ndarray
 
 
 class Reference(NamedTuple):
@@ -18,10 +38,14 @@ class Reference(NamedTuple):
     X, U : (M+1, nx), (M, nu)
     P : (M+1, ndx, ndx)
         Cost to go.
+    Q, S : (M, ndx, ndx), (M, ndx, nu)
+        Weights; on the manifold, where the regulator is, of what moves there.
     k0 : int
         Sample of the first row.
     after : str
         Whether it "ends", the last row of each "holds" for good, or all "repeats".
+    takeover : Takeover or None
+        Of a trajectory whose end is held.
     """
 
     A: np.ndarray
@@ -29,8 +53,11 @@ class Reference(NamedTuple):
     X: np.ndarray
     U: np.ndarray
     P: np.ndarray
+    Q: np.ndarray
+    S: np.ndarray
     k0: int
     after: str
+    takeover: Takeover | None = None
 
     def window(self, k: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the samples k .. k + n, and of the n steps between; n < horizon near an end.
@@ -47,20 +74,42 @@ class Reference(NamedTuple):
         return samples, np.minimum(samples[:-1], last - 1)
 
 
-def reference(regulator: Regulator | SteadyRegulator) -> Reference:
-    """What a regulator was designed about; an equilibrium is held for good. ValueError for unequal steps."""
+def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = None) -> Reference:
+    """What a regulator was designed about; an equilibrium is held for good. ValueError for unequal steps.
+
+    `S` is taken in place of the regulator's cross weight.
+    """
     f = regulator.map
     if isinstance(regulator, SteadyRegulator):
         A, B = f.linearize(regulator.x, regulator.u)
         X, P = np.tile(regulator.x, (2, 1)), np.tile(regulator.P, (2, 1, 1))
-        return Reference(A[None], B[None], X, regulator.u[None], P, 0, "holds")
-    run, end = regulator.reference, regulator.end
+        T = tangent_basis(f, regulator.x, idle=True) if regulator.on_manifold else np.eye(f.ndx)
+        return Reference(
+            A[None], B[None], X, regulator.u[None], P, *_weights(regulator, S, T[None]), 0, "holds"
+        )
+    run, end, n = regulator.reference, regulator.end, len(regulator.reference)
     after = regulator.as_law().after
     A, B = f.linearize_trajectory(run)
+    T = tangent_bases(f, run, idle=True)[:-1] if regulator.on_manifold else np.tile(np.eye(f.ndx), (n, 1, 1))
+    Q, S_run = _weights(regulator, S, T)
     X, U, P = run.x, run.u, regulator.P
-    if end is not None:
-        a, b = f.linearize(end.x, end.u)
-        pairs = ((A, a), (B, b), (X[:-1], end.x), (U, end.u), (P[:-1], end.P))
-        A, B, X, U, P = (np.concatenate([rows, last[None]]) for rows, last in pairs)
-        X, P = np.concatenate([X, X[-1:]]), np.concatenate([P, P[-1:]])
-    return Reference(A, B, X, U, P, run.k0, after)
+    if end is None:
+        return Reference(A, B, X, U, P, Q, S_run, run.k0, after)
+    held = reference(end, S)
+    A, B, U, Q, S_run = (
+        np.concatenate(pair) for pair in ((A, held.A), (B, held.B), (U, held.U), (Q, held.Q), (S_run, held.S))
+    )
+    X, P = np.concatenate([X[:-1], held.X]), np.concatenate([P[:-1], held.P])
+    takeover = Takeover(n, f.difference(end.x, run.x[-1]), regulator.P[-1], end.P)
+    return Reference(A, B, X, U, P, Q, S_run, run.k0, after, takeover)
+
+
+def _weights(
+    regulator: Regulator | SteadyRegulator, S: np.ndarray | None, T: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Q (M, ndx, ndx) and S (M, ndx, nu) of the steps from bases T (M, ndx, r)."""
+    f, Q = regulator.map, regulator.Q
+    S = regulator.S if S is None else S
+    onto = T @ np.swapaxes(T, 1, 2)
+    Q = onto @ (Q if Q.ndim == 2 else Q[: len(T)]) @ onto
+    return Q, np.zeros((len(T), f.ndx, f.nu)) if S is None else onto @ S

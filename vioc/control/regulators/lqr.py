@@ -42,7 +42,11 @@ class SteadyRegulator:
     poles : (ndx,), complex
         Eigenvalues of A - B K, all inside the unit circle; without those of what is disregarded.
     disregarded : tuple of str
-        What may end anywhere; Q and P do not weigh it.
+        What may end anywhere; Q, S and P do not weigh it.
+    S : (ndx, nu) or None
+        Cross weight; None is none.
+    on_manifold : bool
+        As in `dlqr`.
     """
 
     map: OneStepMap = field(repr=False)
@@ -54,6 +58,8 @@ class SteadyRegulator:
     R: np.ndarray = field(repr=False)
     poles: np.ndarray = field(repr=False)
     disregarded: tuple[str, ...] = ()
+    S: np.ndarray | None = field(default=None, repr=False)
+    on_manifold: bool = False
 
     def rollout(self, x0: Any, steps: int) -> Trajectory:
         """Closed loop from x0 (nx,) for `steps` steps; `u` of the result is what was applied.
@@ -109,6 +115,10 @@ class Regulator:
         What takes over after N steps; see `hold`.
     periodic : bool
         Whether the reference is followed again and again: P[N] = P[0].
+    S : (ndx, nu) or None
+        Cross weight; None is none.
+    on_manifold : bool
+        As in `dlqr`.
 
     Raises
     ------
@@ -125,6 +135,8 @@ class Regulator:
     Qf: np.ndarray
     end: SteadyRegulator | None = None
     periodic: bool = False
+    S: np.ndarray | None = None
+    on_manifold: bool = False
 
     def __post_init__(self) -> None:
         h = self.reference.step_lengths
@@ -180,6 +192,8 @@ class Regulator:
     def hold(self, x: Any = None, u: Any = None, *, disregard: str | Iterable[str] = ()) -> Regulator:
         """The same regulator that after its horizon holds an equilibrium with a steady-state gain.
 
+        That is of its own weights, on the manifold where its own gains are.
+
         Parameters
         ----------
         x : (nx,) or a report of an equilibrium, optional
@@ -202,7 +216,9 @@ class Regulator:
             u = holding_input(self.map, x, self.reference.u[-1])
         try:
             Q = self.Q if self.Q.ndim == 2 else self.Q[-1]
-            end = dlqr(self.map, (x, u), Q, self.R, disregard=disregard)
+            end = dlqr(
+                self.map, (x, u), Q, self.R, S=self.S, on_manifold=self.on_manifold, disregard=disregard
+            )
         except ValueError as error:
             raise ValueError(
                 f"cannot hold the end of the reference: {error}; give the equilibrium to hold, "
@@ -349,7 +365,8 @@ def _along(system: LinearSystem, run: Trajectory, Q: np.ndarray, R: np.ndarray, 
         T = np.concatenate([T[:-1], T[:1]])
     if system.on_manifold:
         K, P = K @ Tt[:-1], T @ P @ np.swapaxes(T, 1, 2)
-    return Regulator(f, run, K, P, Q, R, P[-1] if periodic else Qf, periodic=periodic)
+    Qf = P[-1] if periodic else Qf
+    return Regulator(f, run, K, P, Q, R, Qf, periodic=periodic, S=S, on_manifold=system.on_manifold)
 
 
 def _transition(A: np.ndarray, B: np.ndarray, K: np.ndarray) -> np.ndarray:
@@ -369,8 +386,11 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
     weights = (Q, R, S) if not system.on_manifold else (T.T @ Q @ T, R, T.T @ S)
     found = steady_gain(f, x, system.A[0], system.B[0], *weights, T=T, disregard=disregard, counted=counted)
     K, P = found.K @ T.T, T @ found.P @ T.T
-    Q = T @ found.Q @ T.T if found.disregarded else Q
-    return SteadyRegulator(f, x, system.u[0], K, P, Q, R, found.poles, found.disregarded)
+    if found.disregarded:
+        Q, S = T @ found.Q @ T.T, T @ found.S
+    return SteadyRegulator(
+        f, x, system.u[0], K, P, Q, R, found.poles, found.disregarded, S, system.on_manifold
+    )
 
 
 def holding_input(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> np.ndarray:

@@ -25,11 +25,12 @@ COUPLED = 1e-9  # what a mode pushes on the rest with, relative to the lineariza
 
 
 class Steady(NamedTuple):
-    """Gain (nu, n), cost-to-go and weight (n, n), the closed loop's poles, and what is disregarded."""
+    """Gain (nu, n), cost-to-go and weights (n, n), (n, nu), the loop's poles, and what is disregarded."""
 
     K: np.ndarray
     P: np.ndarray
     Q: np.ndarray
+    S: np.ndarray
     poles: np.ndarray
     disregarded: tuple[str, ...] = ()
 
@@ -96,8 +97,8 @@ def steady_gain(
             advice += "; [Q S; S' R] must not be indefinite" * bool(S.any())
         raise OptimizationError(f"no stabilizing regulator at this equilibrium ({error}): {advice}") from None
     if Y is not None:
-        K, P, Q = K @ Y, Y.T @ P @ Y, Y.T @ Q @ Y
-    return Steady(K, P, Q, poles, disregard)
+        K, P, Q, S = K @ Y, Y.T @ P @ Y, Y.T @ Q @ Y, Y.T @ S
+    return Steady(K, P, Q, S, poles, disregard)
 
 
 def _left_out(

@@ -25,6 +25,7 @@ from vioc.control.problem.limits import (
     end_condition,
     end_values,
     full_names,
+    limit_scale,
 )
 from vioc.errors import StartOutside
 from vioc.maps.derivatives import Linearization
@@ -126,7 +127,7 @@ class Rows:
                 at_end, self.m_end = slice(self.m_end, self.m_end + size), self.m_end + size
             # nothing changes what depends on a given state alone
             first = 0 if by_step or ca.depends_on(c.expression, unknown) else 1
-            self.places.append(Place(c, limits, at_steps, at_end, _scale(*limits), first))
+            self.places.append(Place(c, limits, at_steps, at_end, limit_scale(*limits), first))
         path, end = np.full((2, steps, self.m), np.inf), np.full((2, self.m_end), np.inf)
         for p in self.places:
             for side, sign in ((0, -1), (1, 1)):  # upper limits of -h and of h
@@ -397,10 +398,3 @@ class Rows:
                         f"x0: {name} = {v:.6g} is outside of its limits [{low:.6g}, {high:.6g}] at the "
                         f"start, where no input can change it; x0 = {curve.x[0]}"
                     )
-
-
-def _scale(low: np.ndarray, high: np.ndarray) -> float:
-    both = np.isfinite(low) & np.isfinite(high) & (low != high)
-    half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0
-    sizes = np.abs(np.where(np.isfinite(high), high, low))
-    return half or max(1.0, float(np.mean(sizes[np.isfinite(sizes)])))

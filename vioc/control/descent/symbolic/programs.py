@@ -167,7 +167,7 @@ class StagePrograms:
             ca.vertcat(ca.vec(step.P), step.p),
             ca.vertcat(ca.vec(affine[:, :nx].T), affine[:, nx]),
             step.bad,
-            ca.vertcat(l_s, l_z[nx:]),
+            ca.vertcat(l_s, l_z[nx:, :]),  # of one entry CasADi makes l_z[nx:] a row, 1 x 0
         ]
         args = [carry, x, u, x1, lam, dual, *grid, ca.vertcat(tau, shift)]
         return ca.Function("newton", args, [ca.densify(o) for o in outputs], OPTIONS)

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from vioc.control.costs.cost import Cost, Expansion
-from vioc.control.descent.local_model import Blocks, Direction, LocalModel, Weights, joined
+from vioc.control.descent.local_model import Blocks, Direction, LocalModel, Weights, descending, joined
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.descent.symbolic.recursions import Recursions
 from vioc.control.descent.symbolic.stage import SMALL
@@ -139,7 +139,7 @@ class StageModel(LocalModel):
         if which is None:
             return None
         dx, du, slope = self._recursions.direction(which)
-        return Direction(method, shift, dx, du, slope) if slope <= 0 else None
+        return descending(self, Direction(method, shift, dx, du, slope))
 
     def trial(self, direction: Direction, gamma: float, limit: float) -> tuple[Trajectory, float] | None:
         if not self._recursions.can_try:
