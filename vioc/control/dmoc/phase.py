@@ -26,6 +26,7 @@ from vioc.control.problem.limits import (
     limits,
     shifts,
 )
+from vioc.maps.extended import ExtendedMap
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 
@@ -67,7 +68,8 @@ class Phase:
     ModelError
         Names that do not exist (a ValueError).
     ValueError
-        Wrong shapes and limits, lower > upper; a cost of time alone where the duration is given.
+        Wrong shapes and limits, lower > upper; a cost of time alone where the duration is given; a free
+        duration of an `ExtendedMap` that has it as a state.
     TypeError
         Not a Cost, not a Constraint.
     """
@@ -99,6 +101,10 @@ class Phase:
         check_distinct(self.constraints)
         for c in self.constraints:
             c.check(f)
+        if isinstance(f, ExtendedMap) and f.steps and self.free_duration:
+            raise ValueError(
+                "duration: it is a state of the map already; limit it there, by initial or bounds"
+            )
         # what is computed when asked for is computed now, so that mistakes show here
         _ = self.state_limits, self.input_limits, self.unknown_limits, self.rows, self.rate_limits
         _ = self.shifts, self.length_limits, self.data
