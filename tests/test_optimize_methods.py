@@ -304,3 +304,28 @@ def test_a_horizon_on_a_map_with_constants_of_its_own(disturbed):
         np.testing.assert_allclose(u + d, v, rtol=0, atol=1e-6 * abs(v[0]))
         x0 = f.step(x0, 0.9 * v)  # not what was foreseen
         x = g.join(x0, dict(zip(g.constants, x[f.nx :], strict=True)))
+
+
+def test_bounds_of_a_delayed_command_are_those_of_both_methods():
+    """N rows, of the command of each step; multipliers are minus the slopes of the cost by moved limits."""
+    f = feedback.DelayedMap(vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04))
+    cost = quadratic(f, Q={"theta": 1.0}, Qf={"theta": 5.0}, R={"force": 0.1})
+    x0 = f.join(
+        f.inner.initial_state({"theta": 0.4}), [2.0]
+    )  # under way, beyond the limit, which is of no step
+
+    def solved(limits, method):
+        return optimize(f, cost, x0=x0, steps=6, method=method, bounds={"u.force": limits}, tolerance=1e-10)
+
+    mine, theirs = (solved(0.3, m) for m in ("shooting", "dmoc"))
+    assert mine.cost == pytest.approx(theirs.cost, rel=1e-7)
+    assert mine.multipliers.keys() == theirs.multipliers.keys() == {"u.force"}
+    assert mine.multipliers["u.force"].shape == (6,) and np.abs(mine.u).max() <= 0.3 + 1e-6
+    np.testing.assert_allclose(theirs.multipliers["u.force"], mine.multipliers["u.force"], rtol=0, atol=1e-5)
+    for k in (0, 3):
+        limit, e = np.full(6, 0.3), 1e-4 * np.eye(6)[k]
+        slope = (solved(limit + e, "shooting").cost - solved(limit - e, "shooting").cost) / 2e-4
+        felt = abs(theirs.multipliers["u.force"][k])
+        assert felt > 1e-3 and -slope == pytest.approx(felt, rel=1e-3)
+    warm = optimize(f, cost, theirs, method="shooting", bounds={"u.force": 0.3})
+    assert warm.iterations < mine.iterations
