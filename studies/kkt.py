@@ -151,8 +151,8 @@ def kkt(
         name, leaves free. Its map has the parameters that were found.
     multipliers : dict, optional
         By name over the samples of what has a limit, 0 where there is none: of a bound and of a constraint
-        under its name, of a condition at the end under ``"final NAME"``, or as the last entry of NAME, at the
-        start under ``"initial NAME"``; ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
+        under its name, of a condition at the end under ``"final NAME"``, at the start under
+        ``"initial NAME"``; ``"duration"``, ``"param.NAME"``, ``"periodic.NAME"``.
     """
     n, given = len(run), dict(multipliers or {})
     f = run.map if parameters else f
@@ -162,7 +162,7 @@ def kkt(
     lx, lu = cost.gradient(run, lin)
     free = _open(f, initial)
     held = _constants(f, steps, run, duration, parameters or {})
-    limited = _limited(f, n, bounds, constraints, final, given)
+    limited = _limited(f, n, bounds, constraints, final)
     if isinstance(initial, Mapping):
         limited += _at_start(f, n, initial, free, given, periodic or {})
     rows = [r for c in limited for r in _rows(f, run, lin, c, given, held, free)]
@@ -359,7 +359,6 @@ def _limited(
     bounds: Mapping[str, Any] | None,
     constraints: Sequence[Constraint],
     final: Any,
-    given: dict[str, Any],
 ) -> list[Limited]:
     none = ca.SX(0, 1), np.empty((n + 1, 0))
     found = []
@@ -378,15 +377,7 @@ def _limited(
         found.append(Limited(names, c.expression, at, low, high, c.symbols(), c.data(n)))
     for name, value in (final or {}).items():
         low, high = _pair(value, 1)
-        key = f"final {name}"
-        if key not in given and name in given and name not in (bounds or {}):
-            given[key] = np.atleast_1d(given[name])[-1:]
-        elif key not in given and name in given:  # the end's value is the bound's last sample
-            i = next(i for i, l in enumerate(found) if l.names == (name,))
-            for side, limit in ((found[i].low, low), (found[i].high, high)):
-                side[-1] = limit[0]
-            continue
-        found.append(Limited((key,), f.quantity(name), np.array([n]), low, high, *none))
+        found.append(Limited((f"final {name}",), f.quantity(name), np.array([n]), low, high, *none))
     return found
 
 
@@ -489,8 +480,6 @@ def _at_start(
             continue
         low, high = _pair(value, 1)
         key = f"initial {name}"
-        if key not in given and name in given:
-            given[key] = np.atleast_1d(given[name])[:1]
         found.append(Limited((key,), f.quantity(name), np.zeros(1, int), low, high, *none))
     zero = np.zeros(1)
     for name in f.multiplier_names:

@@ -227,13 +227,72 @@ def test_multipliers_are_derivatives_of_the_cost():
         ("u.torque", 2.5, lambda b: {"bounds": {"u.torque": b}}, np.abs),
         ("rate.torque", 7.0, lambda b: {"rates": {"torque": b}}, np.abs),
         ("tip", -0.55, row, np.abs),
-        ("theta", 1.0, lambda b: {"final": {"theta": b, "p.theta": 0.0}}, lambda mu: mu[-1:]),
-        ("theta", 0.1, lambda b: {"initial": {"theta": b, "p.theta": 0.0}}, lambda mu: mu[:1]),
+        ("final theta", 1.0, lambda b: {"final": {"theta": b, "p.theta": 0.0}}, np.sum),
+        ("initial theta", 0.1, lambda b: {"initial": {"theta": b, "p.theta": 0.0}}, np.sum),
     ]
     for name, at, change, used in cases:
         mu = used(duals(name, **change(at))).sum()
         assert abs(mu) > 1e-3
         assert slope(at, change) == pytest.approx(-mu, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["theta", "p.theta"])  # an unknown, and what is eliminated
+@pytest.mark.parametrize(
+    "end, bound, felt",
+    [
+        (0.5, 1.5, "final"),
+        ((0.5, 0.8), 1.5, "final"),
+        ((0.5, None), (None, 0.8), "bound"),
+        ((None, 0.8), (0.5, None), "bound"),
+        ((0.5, 0.8), (None, 0.8), "final"),  # where both are, the condition's
+    ],
+)
+def test_an_end_and_a_bound_of_one_state_have_multipliers_apart(name, end, bound, felt):
+    """Each is minus the derivative of the cost by its own limit at the end, by solving again."""
+    f, N = parametric_pendulum(), 20
+    towards = 0.0 if end == (None, 0.8) else 2.0  # to an upper limit, or to a lower one
+    cost = Cost(f, 0.1 * ca.sumsqr(f.symbols.u), 100 * (f.quantity(name) - towards) ** 2)
+
+    def solved(end, bound, last=0.0):
+        low, high = bound if isinstance(bound, tuple) else (-bound, bound)
+        at_end = np.arange(N + 1) == N
+        sides = [side and np.where(at_end, side + last, far) for side, far in ((low, -3.0), (high, 3.0))]
+        task = dict(initial=f.state(), final={name: end}, bounds={name: tuple(sides)})
+        return dmoc.solve(f, cost, steps=N, tolerance=1e-10, **task)
+
+    def moved(e):
+        return tuple(side and side + e for side in end) if isinstance(end, tuple) else end + e
+
+    best, e = solved(end, bound), 1e-4
+    mine = {"final": best.duals[f"final {name}"].sum(), "bound": best.duals[name][-1]}
+    assert best.duals[name].shape == (N + 1,) and best.duals[name][0] == 0.0
+    other = "bound" if felt == "final" else "final"
+    assert abs(mine[felt]) > 1e-2 and abs(mine[other]) < 1e-6
+    if (end, bound) != ((0.5, 0.8), (None, 0.8)):  # of two limits in one place no slope is one's own
+        slopes = {
+            "final": (solved(moved(e), bound).cost - solved(moved(-e), bound).cost) / (2 * e),
+            "bound": (solved(end, bound, e).cost - solved(end, bound, -e).cost) / (2 * e),
+        }
+        for which, slope in slopes.items():
+            assert -slope == pytest.approx(mine[which], rel=1e-4, abs=1e-6)
+
+
+def test_multipliers_of_ends_warm_both_methods():
+    """The end's multiplier of dmoc is that of shooting, not the bound's too; searches from it are short."""
+    f, N = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04), 10
+    cost = quadratic(f, R=1.0, Q={"theta": 1.0})
+    x0, limits = f.initial_state({"theta": 0.2}), dict(bounds={"x": 5.0}, final={"x": 1.0})
+    shot, nlp = (optimize(f, cost, x0=x0, steps=N, method=m, **limits) for m in ("shooting", "dmoc"))
+    for name, values in shot.multipliers.items():
+        np.testing.assert_allclose(nlp.multipliers[name], values, rtol=0, atol=1e-4, err_msg=name)
+    assert np.abs(nlp.multipliers["x"]).max() < 1e-5 < 1.0 < abs(nlp.multipliers["final x"][0])
+    warm = optimize(f, cost, nlp, method="shooting", **limits)
+    assert warm.iterations < shot.iterations and warm.cost == pytest.approx(shot.cost, rel=1e-8)
+    best = dmoc.solve(f, cost, shot, steps=N, initial=x0, **limits)
+    again = best.problem.solve(best)
+    assert again.iterations < best.iterations and again.cost == pytest.approx(shot.cost, rel=1e-7)
+    assert not np.isin(["p.x", "theta"], list(best.duals)).any()  # that have no bound
+    assert best.duals["initial theta"].shape == (1,)
 
 
 def test_sensitivity_agrees_with_solving_again():

@@ -5,6 +5,8 @@ from itertools import pairwise
 import casadi as ca
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.interpolate import CubicSpline
 
 import vioc
 from vioc.control import Measurement, Record, feedback, identify
@@ -242,6 +244,70 @@ def test_a_delay_and_a_bias(f):
     assert abs(found["delay.u"] - late) < 4 * found.std["delay.u"] + 1e-4
     assert abs(found["bias.theta"] - off) < 4 * found.std["bias.theta"]
     assert found.std["delay.u"] < 0.002
+
+
+K, STEP = 21, 0.05
+AT = STEP * np.arange(K)
+SAMPLES = np.cos(3.0 * AT) + 0.2 * (-1.0) ** np.arange(K)
+SIGNALS = {  # as a record has it, and as a function; where that is not smooth
+    "a number": (0.7, lambda s: 0.7, []),
+    "held": (SAMPLES[:-1], lambda s: SAMPLES[np.clip(int(np.floor(s / STEP + 1e-9)), 0, K - 2)], AT),
+    "lines": (SAMPLES, lambda s: np.interp(s, AT, SAMPLES), AT),
+    "a function": (lambda s: np.exp(s) * np.sin(9 * s), lambda s: np.exp(s) * np.sin(9 * s), []),
+    "a switch": (lambda s: 1.0 if s > 0.1234 else -2.0, lambda s: 1.0 if s > 0.1234 else -2.0, [0.1234]),
+    "a spline": (CubicSpline(AT, SAMPLES), lambda s: CubicSpline(AT, SAMPLES)(max(s, 0.0)), AT),
+}
+
+
+@pytest.mark.parametrize("kind", SIGNALS)
+@pytest.mark.parametrize("tau", [0.0, 0.0731, 0.31])
+def test_a_late_input_is_the_mean_of_its_signal(f, kind, tau):
+    """(ID-6) by QUADPACK, before the first sample too, and its derivative by differences."""
+    given, signal, kinks = SIGNALS[kind]
+    grid = Grid(Record(AT, {"theta": 0 * AT}, {"u": given}), f, 0.025, ["u"])
+    U, D = grid.inputs(np.array([tau]))
+    means = []
+    for a, b in pairwise(grid.ends - tau):
+        cuts = [a, *(c for c in kinks if a < c < b), b]
+        means.append(sum(quad(signal, c, d, epsabs=1e-12)[0] for c, d in pairwise(cuts)) / (b - a))
+    size = max(abs(signal(s)) for s in AT)
+    np.testing.assert_allclose(U[:, 0], means, rtol=0, atol=2e-8 * size)
+    if tau:  # at 0 steps end where what is held jumps
+        ahead, behind = (grid.inputs(np.array([tau + d]))[0][:, 0] for d in (1e-5, -1e-5))
+        np.testing.assert_allclose(D[:, 0, 0], (ahead - behind) / 2e-5, rtol=1e-5, atol=5e-3 * size)
+
+
+def test_a_late_kinematic_input_is_where_it_was():
+    arm = vioc.tx(vioc.K("cart"))[vioc.ry("a")[vioc.tz(-0.4, mass=0.8)]]
+    f = vioc.MidpointVI(vioc.System(arm, vioc.Gravity(0, 0, -9.81)), 0.025)
+    tau = np.array([0.0731])
+    for given, of in ((lambda s: np.sin(9 * s), lambda s: np.sin(9 * s)), (SAMPLES, SIGNALS["lines"][1])):
+        grid = Grid(Record(AT, {"a": 0 * AT}, {"rho.cart": given}), f, 0.025, ["rho.cart"])
+        U, D = grid.inputs(tau)
+        np.testing.assert_allclose(U[:, 0], [of(s) for s in grid.ends[1:] - tau], rtol=0, atol=1e-12)
+        behind, ahead = (grid.inputs(tau + d)[0][:, 0] for d in (-1e-6, 1e-6))
+        np.testing.assert_allclose(D[:, 0, 0], (ahead - behind) / 2e-6, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_delay_of_a_function_that_acts_before_the_first_sample(known):
+    """Inputs of the motion are its means in closed form; a function that is held there gave m = 0.28."""
+    P, tau, dt, w = vioc.P, 0.1, 0.01, 4.0
+    arm = vioc.ry("a")[vioc.tz(-0.4, mass=P("m", 0.8))]
+    terms = vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "T"), vioc.JointDamping("a", P("c", 0.1))
+    f = vioc.MidpointVI(vioc.System(arm, *terms), dt)
+    t = dt * np.arange(101)
+    means = np.diff(2 * np.sin(w * (t - tau) + 1.5) / w) / dt
+    truth = dict(m=0.7, c=0.15)
+    x0 = f.initial_state({"a": 0.5})
+    run = f.with_parameters(**truth).rollout(x0, means[:, None])
+    measured = run["a"] + 1e-3 * np.random.default_rng(0).normal(size=len(t))
+    one = Record(t, {"a": measured}, {"T": lambda s: 2 * np.cos(w * s + 1.5)}, start=x0, known=known)
+    found = identify(f, one, ["m", "c", "delay.T"], noise={"a": 1e-6})
+    assert found.converged and found.doubts == []
+    for name, value in {**truth, "delay.T": tau}.items():
+        assert abs(found[name] - value) < 3 * found.std[name]
+    assert found.std["m"] < 0.02
 
 
 def test_an_input_that_nobody_knows(f):

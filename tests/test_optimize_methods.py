@@ -7,9 +7,9 @@ from control_maps import double_integrator, midpoint_pendulum
 from mechanisms import pendulum
 
 import vioc
-from vioc.control import Cost, optimize, optimize_ddp, quadratic
+from vioc.control import Cost, Problem, feedback, optimize, optimize_ddp, quadratic
 from vioc.control.problem.limits import Constraint
-from vioc.errors import OptimizationError, StepError
+from vioc.errors import ModelError, OptimizationError, StepError
 
 N = 30
 METHODS = "shooting", "projection", "ddp", "dmoc"
@@ -215,3 +215,117 @@ def test_forces_of_constraints_over_unequal_steps():
     assert costs.value(both[1].trajectory) == pytest.approx(both[1].cost, rel=1e-12)
     with pytest.raises(ValueError, match="equal steps where the cost holds forces"):
         optimize(f, costs, guess, method="multiple-shooting")
+
+
+# -- maps with constants as states ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def disturbed():
+    """A cart that 0.5 N push, and the same by the force that acts, of which u - 0.5 N costs."""
+    f, d = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04), 0.5
+    g = feedback.ExtendedMap(f, disturbances=["force"], biases=["theta"])
+    x0 = f.initial_state({"theta": 0.4})
+    weights = dict(Q={"theta": 1.0}, Qf={"theta": 5.0}, R={"force": 0.1})
+    wide = g, quadratic(g, **weights), g.join(x0, {"disturbance.force": d})
+    return wide, (f, quadratic(f, **weights, u_reference=[d]), x0), d
+
+
+OPEN = {
+    "bounds": dict(bounds={"x": 0.1, "theta": (-0.2, None)}),
+    "duration": dict(final={"theta": 0.0}, duration=(0.5, 2.0)),
+    "start": dict(initial=["x", "theta", "p.x"], periodic=["p.theta"]),
+}
+
+
+@pytest.mark.parametrize(
+    "method, task",
+    [
+        *((m, "none") for m in ("auto", *METHODS)),
+        *((m, t) for m in ("auto", "shooting", "dmoc") for t in OPEN),
+    ],
+)
+def test_maps_with_constants_of_their_own(disturbed, method, task):
+    """What acts is what acts on the map without them."""
+    (g, wide, x), (f, cost, x0), d = disturbed
+    more, steps = OPEN.get(task, {}), N if task in OPEN else 8  # soon a pole that falls has other optima
+    mine, plain = dict(more, x0=x, method=method), dict(more, x0=x0, method="shooting")
+    if names := more.get("initial"):
+        plain["initial"] = {n: x0[f.state_names.index(n)] for n in names}
+        mine["initial"] = plain["initial"] | {c: x[g.state_names.index(c)] for c in g.constants}
+    best, expected = (
+        optimize(*of, **how, steps=steps, tolerance=1e-10)
+        for of, how in (((g, wide), mine), ((f, cost), plain))
+    )
+    assert best.cost == pytest.approx(expected.cost, rel=1e-6)
+    # the cost does not feel the square of this
+    np.testing.assert_allclose(best.u + d, expected.u, rtol=0, atol=3e-3 * np.abs(expected.u).max())
+    np.testing.assert_allclose(best.x[:, : f.nx], expected.x, rtol=0, atol=3e-3)
+    assert (best.x[:, f.nx :] == best.x[0, f.nx :]).all() and best.map.nx == g.nx
+
+
+def test_freed_constants_beside_those_of_a_map():
+    """A parameter that the problem frees, on a map that has another one as a state: as without that state."""
+    P = vioc.P
+    arm = vioc.ry("a")[vioc.tz(P("l", -0.4), mass=P("m", 0.8))]
+    f = vioc.MidpointVI(vioc.System(arm, vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "T")), 0.04)
+    g = feedback.ExtendedMap(f, parameters=["m"])
+    start = f.initial_state({"a": 0.5})
+    weights = dict(Q={"a": 1.0}, Qf={"a": 5.0}, R={"T": 0.1}, goal={"a": 0.9})
+    task = dict(steps=10, parameters={"l": (-0.6, -0.3)}, duration=(0.2, 0.5), tolerance=1e-10)
+    best = optimize(g, quadratic(g, **weights), x0=g.join(start, {"param.m": 0.6}), **task)
+    light = f.with_parameters(m=0.6)
+    expected = optimize(light, quadratic(light, **weights), x0=start, **task)
+    assert best.cost == pytest.approx(expected.cost, rel=1e-8)
+    assert best.map.parameters["l"] == pytest.approx(expected.map.parameters["l"], abs=1e-6)
+    assert best.duration == pytest.approx(expected.duration, rel=1e-6)
+    timed = feedback.ExtendedMap(f, steps=10)
+    with pytest.raises(ModelError, match="'duration' is a state already"):
+        optimize(timed, quadratic(timed, **weights), x0=timed.join(start), **task)
+    with pytest.raises(ValueError, match="duration: it is a state of the map already"):
+        optimize(
+            timed,
+            quadratic(timed, **weights),
+            x0=timed.join(start),
+            steps=10,
+            method="dmoc",
+            duration=(0.2, 0.5),
+        )
+
+
+def test_a_horizon_on_a_map_with_constants_of_its_own(disturbed):
+    (g, wide, x), (f, cost, x0), d = disturbed
+    limits = dict(bounds={"x": (None, 0.25)})
+    mine, theirs = (feedback.NonlinearMPC(Problem(*of, 20, **limits)) for of in ((g, wide), (f, cost)))
+    memory, other = mine.start(), theirs.start()
+    for k in range(4):
+        u, memory = mine.apply(k, x, memory)
+        v, other = theirs.apply(k, x0, other)
+        np.testing.assert_allclose(u + d, v, rtol=0, atol=1e-6 * abs(v[0]))
+        x0 = f.step(x0, 0.9 * v)  # not what was foreseen
+        x = g.join(x0, dict(zip(g.constants, x[f.nx :], strict=True)))
+
+
+def test_bounds_of_a_delayed_command_are_those_of_both_methods():
+    """N rows, of the command of each step; multipliers are minus the slopes of the cost by moved limits."""
+    f = feedback.DelayedMap(vioc.MidpointVI(vioc.models.load("cart_pole"), 0.04))
+    cost = quadratic(f, Q={"theta": 1.0}, Qf={"theta": 5.0}, R={"force": 0.1})
+    x0 = f.join(
+        f.inner.initial_state({"theta": 0.4}), [2.0]
+    )  # under way, beyond the limit, which is of no step
+
+    def solved(limits, method):
+        return optimize(f, cost, x0=x0, steps=6, method=method, bounds={"u.force": limits}, tolerance=1e-10)
+
+    mine, theirs = (solved(0.3, m) for m in ("shooting", "dmoc"))
+    assert mine.cost == pytest.approx(theirs.cost, rel=1e-7)
+    assert mine.multipliers.keys() == theirs.multipliers.keys() == {"u.force"}
+    assert mine.multipliers["u.force"].shape == (6,) and np.abs(mine.u).max() <= 0.3 + 1e-6
+    np.testing.assert_allclose(theirs.multipliers["u.force"], mine.multipliers["u.force"], rtol=0, atol=1e-5)
+    for k in (0, 3):
+        limit, e = np.full(6, 0.3), 1e-4 * np.eye(6)[k]
+        slope = (solved(limit + e, "shooting").cost - solved(limit - e, "shooting").cost) / 2e-4
+        felt = abs(theirs.multipliers["u.force"][k])
+        assert felt > 1e-3 and -slope == pytest.approx(felt, rel=1e-3)
+    warm = optimize(f, cost, theirs, method="shooting", bounds={"u.force": 0.3})
+    assert warm.iterations < mine.iterations

@@ -244,9 +244,9 @@ def test_multipliers_go_there_and_back():
 
 
 def test_multipliers_of_a_state_at_the_end_are_those_of_its_condition():
-    """As DMOC has them, whose conditions on the last state are bounds of it."""
+    """Not those of a bound of that state, which may be felt at other samples."""
     rows = rows_of(double_integrator(0.1), final={"x": 0.0})
-    np.testing.assert_array_equal(rows.from_multipliers({"x": np.array([1.0, 2.0, 3.0, 4.0])}), [4.0])
+    np.testing.assert_array_equal(rows.from_multipliers({"x": np.array([1.0, 2.0, 3.0, 4.0])}), [0.0])
     np.testing.assert_array_equal(rows.from_multipliers({"final x": 5.0, "x": np.zeros(4)}), [5.0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -349,6 +350,28 @@ class ExtendedMap(MapAround):
         if timed:
             J[:, -TIMES, -TIMES] = J[:, -1, -1] = unit
         return J
+
+    @cached_property
+    def residual(self) -> ca.Function | None:
+        inner = self.inner.residual
+        if inner is None or self.inner.relaxed is not None:  # rows of contacts alone tell no step
+            return None
+        kind = ca.SX if inner.is_a("SXFunction") else ca.MX
+        s, n, first = self.symbols, self.inner.nx, 1 if self.steps else 0
+        sizes = self.nx, self.nu, self.nx, s.multipliers.numel(), 1, 1, len(self.parameters)
+        args = [kind.sym(f"a{i}", size) for i, size in enumerate(sizes)]
+        x, u, x1, lam, t, dt, theta = args
+        unit, constants = x[n] if self.steps else 1, x[n:]
+        values = dict(zip(self.parameters, ca.vertsplit(theta), strict=True)) if self.parameters else {}
+        values |= {name: constants[first + i] for i, name in enumerate(self.freed)}
+        whole = ca.vertcat(kind(0, 1), *(values[name] for name in self.inner.parameters))
+        pushed, end = u, x1[:n]
+        if self.disturbances:
+            d = constants[self._pushes(np.arange(len(self.constants))).tolist()]
+            pushed = u + ca.DM(self._to_inputs) @ d
+            end = end - dt * (ca.DM(self._to_states) @ d) if self._pushes_states else end
+        rows = inner(x[:n], pushed, end, lam, unit * t, unit * dt, whole)
+        return ca.Function("residual", args, [ca.vertcat(rows, x1[n:] - constants)])
 
     # -- names ----------------------------------------------------------------------------------
 

@@ -175,6 +175,12 @@ def _call(value: Any, t: np.ndarray, what: str) -> np.ndarray:
     return numbers.reshape(len(t)) if numbers.size == len(t) else numbers
 
 
+def first_knot(value: Any) -> float | None:
+    """Where a scipy spline begins; None where it has values at all times, or is none."""
+    knots = _knots(value)
+    return None if knots is None else knots[0]
+
+
 def _knots(value: Any) -> tuple[float, float] | None:
     """Where a scipy spline is defined; None if everywhere (periodic) or unknown."""
     if not type(value).__module__.startswith("scipy.") or getattr(value, "extrapolate", None) == "periodic":

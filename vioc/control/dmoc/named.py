@@ -67,6 +67,14 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> Duals:
     for name, found in states.items():  # limits of what is eliminated are rows
         for samples, mu in found:
             named[name][samples] = mu
+    bounds = phase.state_bounds
+    for what, k, j, low, high in phase.state_ends:  # one unknown has both limits: the tighter is felt
+        own, both = f.state_names[j], named.get(f.state_names[j], np.zeros(n + 1))
+        felt = high <= bounds[1][k, j] if both[k] > 0 else low >= bounds[0][k, j]
+        named[f"{what} {own}"] = np.array([both[k] if felt else 0.0])
+        both[k] = 0.0 if felt else both[k]
+    for j in np.flatnonzero(~np.isfinite(bounds).any(axis=(0, 1))).tolist():
+        named.pop(f.state_names[j], None)
     if at.H is not None:
         named["duration"] = raw.nu[at.H[:1]] / n
     return Duals(named)

@@ -26,6 +26,7 @@ from vioc.control.problem.limits import (
     limits,
     shifts,
 )
+from vioc.maps.extended import ExtendedMap
 from vioc.maps.protocol import OneStepMap
 from vioc.names import INPUTS, by_name
 
@@ -67,7 +68,8 @@ class Phase:
     ModelError
         Names that do not exist (a ValueError).
     ValueError
-        Wrong shapes and limits, lower > upper; a cost of time alone where the duration is given.
+        Wrong shapes and limits, lower > upper; a cost of time alone where the duration is given; a free
+        duration of an `ExtendedMap` that has it as a state.
     TypeError
         Not a Cost, not a Constraint.
     """
@@ -99,6 +101,10 @@ class Phase:
         check_distinct(self.constraints)
         for c in self.constraints:
             c.check(f)
+        if isinstance(f, ExtendedMap) and f.steps and self.free_duration:
+            raise ValueError(
+                "duration: it is a state of the map already; limit it there, by initial or bounds"
+            )
         # what is computed when asked for is computed now, so that mistakes show here
         _ = self.state_limits, self.input_limits, self.unknown_limits, self.rows, self.rate_limits
         _ = self.shifts, self.length_limits, self.data
@@ -166,21 +172,32 @@ class Phase:
     # -- limits of the unknowns -----------------------------------------------------------------
 
     @cached_property
+    def state_ends(self) -> list[tuple[str, int, int, float, float]]:
+        """Conditions on single states at the ends: initial or final, sample, entry, lower, upper limit."""
+        found = []
+        for what, k, end in (("initial", 0, self._ends[0]), ("final", -1, self._ends[1])):
+            for name, value in end.items():
+                if name in self.map.state_names:
+                    low, high = limits(value, 1, f"{what} {name}", number="equal")
+                    found.append((what, k, self.map.state_names.index(name), float(low[0]), float(high[0])))
+        return found
+
+    @cached_property
+    def state_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N+1, nx) each."""
+        return bound_arrays(self.bounds, self.map.state_names, self.steps + 1)
+
+    @cached_property
     def state_limits(self) -> tuple[np.ndarray, np.ndarray]:
         """(N+1, nx) each, the conditions at the ends included."""
-        low, high = bound_arrays(self.bounds, self.map.state_names, self.steps + 1)
-        for row, what, end in ((0, "initial", self._ends[0]), (-1, "final", self._ends[1])):
-            for name, value in end.items():
-                if name not in self.map.state_names:
-                    continue
-                i = self.map.state_names.index(name)
-                a, b = (float(v[0]) for v in limits(value, 1, f"{what} {name}", number="equal"))
-                if a > high[row, i] or b < low[row, i]:
-                    raise ValueError(
-                        f"{what} {name}: [{a:g}, {b:g}] is outside of its bounds "
-                        f"[{low[row, i]:g}, {high[row, i]:g}]"
-                    )
-                low[row, i], high[row, i] = max(a, low[row, i]), min(b, high[row, i])
+        low, high = (side.copy() for side in self.state_bounds)
+        for what, k, i, a, b in self.state_ends:
+            if a > high[k, i] or b < low[k, i]:
+                raise ValueError(
+                    f"{what} {self.map.state_names[i]}: [{a:g}, {b:g}] is outside of its bounds "
+                    f"[{low[k, i]:g}, {high[k, i]:g}]"
+                )
+            low[k, i], high[k, i] = max(a, low[k, i]), min(b, high[k, i])
         return low, high
 
     @cached_property

@@ -74,9 +74,9 @@ class PhaseSolution(_Motion):
         The samples as the solver found them, a rollout of the map up to `defect`.
     duals : dict of str to array
         Multipliers by the name of a constraint, a bound or an equation, over its samples: >= 0 at an upper
-        limit, <= 0 at a lower one; minus the derivative of the optimal cost by the limit. ``dynamics.STATE``
-        and ``h.CONSTRAINT`` are those of the step's equations. An unknown name raises a
-        ModelError with those known.
+        limit, <= 0 at a lower one; minus the derivative of the optimal cost by the limit. Conditions at ends
+        are ``initial NAME`` and ``final NAME``; ``dynamics.STATE`` and ``h.CONSTRAINT`` are those of a
+        step's equations. An unknown name raises a ModelError with those known.
     defect : float
         Largest residual of the step's equations, in their units.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from vioc.checks import as_names
 from vioc.control.feedback.loop import LoopRun
+from vioc.control.identification.late import Late
 from vioc.maps.batch import Batch
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -33,8 +34,9 @@ class Record:
         Quantities of the state by name; a value that is not a number (NaN) was not measured.
     inputs : dict of str to number, (K-1,), (K,) or function of time, optional
         K-1 values are held from sample to sample, K are joined by straight lines; a function is taken in
-        the middle of a step. Prescribed configurations (``rho.NAME``) are those at samples, K values or a
-        function. Inputs without a signal are zero.
+        the middle of a step. Where a delay is estimated, all are means over steps, earlier: numbers keep
+        their first value before t[0], a function is asked there. Prescribed configurations (``rho.NAME``) are
+        those at samples, K values or a function. Inputs without a signal are zero.
     start : dict of str to float, or (nx,), optional
         The state at t[0]: where the search begins, or what it is where `known`. Default from what was
         measured.
@@ -166,48 +168,42 @@ class Grid:
         if lacking:
             raise ValueError(f"{record.name}: the kinematic variable {lacking[0]} needs a signal")
         self.delayed = tuple(delayed)
-        self._integrals = {n: self._integral(n) for n in self.delayed}
+        self._late = {n: Late(*self._signal(n)) for n in self.delayed}
         self._fixed = np.zeros((len(self.lengths), f.nu))
         for n in self.signals:
             if n not in self.delayed:
                 self._fixed[:, f.input_names.index(n)] = self._held(n)
 
-    def _held(self, name: str) -> np.ndarray:
-        """An input of every step (N,)."""
-        value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
-        ends = name.startswith(PRESCRIBED)
-        times = self.ends[1:] if ends else (self.ends[1:] + self.ends[:-1]) / 2
-        if callable(value) or np.ndim(value) == 0:
-            return sample(value, times, what)
-        values = np.asarray(value, float)
-        if values.shape == (len(t) - 1,) and not ends:
-            return np.repeat(sample(values, t[1:], what), np.diff(self.at))
-        if values.shape != t.shape:
-            wanted = f"({len(t)},)" if ends else f"({len(t)},) or ({len(t) - 1},)"
-            raise ValueError(f"{what}: expected a number, a function or shape {wanted}, got {values.shape}")
-        return np.interp(times, t, sample(values, t, what))
-
-    def _integral(self, name: str) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """The signal's integral from t[0] on and its slope at any times; it keeps its ends' values beyond."""
+    def _signal(self, name: str) -> tuple[Any, np.ndarray, str]:
+        """An input as it is given, the samples, and what messages call it; its numbers are checked."""
         if name not in self.signals:
             raise ValueError(f"{self.record.name}: the delay of {name!r} needs its signal")
-        u, knots = self._held(name), self.ends
-        total = np.concatenate([[0.0], np.cumsum(u * self.lengths)])
+        value, t, what = self.signals[name], self.record.t, f"{self.record.name}: input {name!r}"
+        if callable(value):
+            return value, t, what
+        values = np.asarray(sample(value, t, what) if np.ndim(value) == 0 else value, float)
+        ends = name.startswith(PRESCRIBED)
+        if values.shape != t.shape and (ends or values.shape != (len(t) - 1,)):
+            wanted = f"({len(t)},)" if ends else f"({len(t)},) or ({len(t) - 1},)"
+            raise ValueError(f"{what}: expected a number, a function or shape {wanted}, got {values.shape}")
+        return sample(values, t[-len(values) :], what), t, what
 
-        def at(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            i = np.clip(np.searchsorted(knots, t, side="right") - 1, 0, len(u) - 1)
-            return total[i] + u[i] * (t - knots[i]), u[i]
-
-        return at
+    def _held(self, name: str) -> np.ndarray:
+        """An input of every step (N,)."""
+        value, t, what = self._signal(name)
+        ends = name.startswith(PRESCRIBED)
+        times = self.ends[1:] if ends else (self.ends[1:] + self.ends[:-1]) / 2
+        if callable(value):
+            return sample(value, times, what)
+        return np.interp(times, t, value) if len(value) == len(t) else np.repeat(value, np.diff(self.at))
 
     def inputs(self, delays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """U (N, nu), and its derivative by the delays (N, nu, number of delays): (ID-6)."""
         U, D = self._fixed.copy(), np.zeros((*self._fixed.shape, len(self.delayed)))
         for j, name in enumerate(self.delayed):
-            i = self.map.input_names.index(name)
-            total, slope = self._integrals[name](self.ends - delays[j])
-            U[:, i] = np.diff(total) / self.lengths
-            D[:, i, j] = -np.diff(slope) / self.lengths
+            i, late = self.map.input_names.index(name), self._late[name]
+            over = late.values if name.startswith(PRESCRIBED) else late.means
+            U[:, i], D[:, i, j] = over(self.ends - delays[j])
         return U, D
 
     def hats(self, knots: int) -> np.ndarray:

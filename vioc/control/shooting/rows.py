@@ -344,11 +344,6 @@ class Rows:
         for p in self.places:
             for i, name in enumerate(p.constraint.row_names):
                 known = given.get(name)
-                if known is None and p.constraint.where != "path":
-                    # DMOC keeps an end's condition on a state with the bounds of that state
-                    known = given.get(name.removeprefix("final ").removeprefix("initial "))
-                    k = 0 if p.constraint.where == "start" else -1
-                    known = None if known is None else np.atleast_1d(known)[k][None]
                 if known is None:
                     continue
                 steps = len(range(n)[p.samples]) if p.at_steps is not None else 0

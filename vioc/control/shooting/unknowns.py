@@ -113,8 +113,13 @@ class Unknowns:
             self.open[self.f.nx + self._constants.index(f"start.{names[j]}")] = not given[j]
 
     @property
+    def _extended(self) -> ExtendedMap | None:
+        """The map with this problem's constants as states, if it has any; `f` may be one by itself."""
+        return self.map if self.map is not self.f and isinstance(self.map, ExtendedMap) else None
+
+    @property
     def _constants(self) -> tuple[str, ...]:
-        return self.map.constants if isinstance(self.map, ExtendedMap) else ()
+        return self._extended.constants if self._extended else ()
 
     def _place(self, name: str) -> int:
         """Of a constant among the errors of the state."""
@@ -124,9 +129,9 @@ class Unknowns:
 
     def rows(self, constraints: list[Constraint]) -> list[Constraint]:
         """Constraints of the user's map, and those of what is open, on the map with constants."""
-        g = self.map
+        g = self._extended
         found = [*constraints, *self._rows]
-        if not isinstance(g, ExtendedMap):
+        if g is None:
             return found
         found = [replace(c, expression=g.expression(c.expression)) for c in found]
         if self.span:
@@ -143,8 +148,8 @@ class Unknowns:
 
     def cost(self, cost: Cost) -> Cost:
         """A cost of the user's map on the map with constants; steps are weighed by their length in s."""
-        g = self.map
-        if not isinstance(g, ExtendedMap):
+        g = self._extended
+        if g is None:
             return cost
         s, reference = self.f.symbols, ca.SX.sym("reference", cost.reference_size)
         args = s.x, s.u, s.multipliers, s.parameters, g.inner_dt, reference
@@ -201,9 +206,9 @@ class Unknowns:
 
     def seconds(self, constants: np.ndarray) -> tuple[OneStepMap, np.ndarray]:
         """The user's map with the parameters among constants, and the lengths of its steps, s."""
-        g = self.map
-        if not isinstance(g, ExtendedMap):
-            return g, self.lengths
+        g = self._extended
+        if g is None:
+            return self.f, self.lengths
         return g.owner(constants), g.seconds(constants) * self.lengths
 
     def joined(self, X: np.ndarray, constants: np.ndarray) -> np.ndarray:
@@ -212,7 +217,7 @@ class Unknowns:
 
     def run(self, curve: Trajectory) -> Trajectory:
         """A curve of the map with constants as one of the user's map, in s."""
-        return self.map.inner_trajectory(curve) if isinstance(self.map, ExtendedMap) else curve
+        return self._extended.inner_trajectory(curve) if self._extended else curve
 
 
 def _well_within(value: float, low: float, high: float) -> float:
