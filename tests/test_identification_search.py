@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_identification import NOISE, G, drive, four_bar, pendulum, record
 
 import vioc
 from studies.identify_family import parametrized
 from studies.identify_family import record as taken
 from studies.random_family import mechanism
-from tests.test_identification import NOISE, G, drive, four_bar, pendulum, record
 from vioc.control import Measurement, Record, identify
 from vioc.control.identification.begin import beginning
 from vioc.control.identification.fit import fit

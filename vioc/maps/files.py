@@ -145,6 +145,8 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
             )
         if not np.isfinite(data[key]).all():
             raise FileFormatError(f"{path}: {key} holds numbers that are not finite")
+    if (np.diff(data["t"]) <= 0).any():
+        raise FileFormatError(f"{path}: t should grow from sample to sample")
     return data, header
 
 
