@@ -253,6 +253,9 @@ def test_what_cannot_be_written(cart, tmp_path):
             ValueError, match="contacts, limits of joints or dry friction .* not written in C"
         ):
             write_target(tmp_path, touching, touching.initial_state({"z": 0.3}), name="a", steps=2)
+        late = vioc.control.feedback.DelayedMap(touching)
+        with pytest.raises(ValueError, match="no equations"):
+            write_target(tmp_path, late, late.initial_state({"z": 0.3}), name="a", steps=2)
     run = vioc.maps.derivatives.Steps.along(f.rollout(f.state(theta=0.5), steps=5))
     equations, where = vioc.control.target.steps.split(f), (run.x0, run.u, run.k, "double")
     count = equations.iterations(*where, ends=run.x1)
