@@ -31,7 +31,7 @@ def test_the_rollout_keeps_all_limits(index):
     ("index", "way"),
     [
         (61, "begun from the rollout of its inputs"),
-        pytest.param(14, "begun from IPOPT's optimum", marks=pytest.mark.slow),
+        pytest.param(167, "begun from IPOPT's optimum", marks=pytest.mark.slow),
     ],
 )
 def test_where_a_search_ends_nowhere_another_start_leads_on(index, way, monkeypatch):
