@@ -20,7 +20,7 @@ bounds = {"u.push": 40.0, "u.hip": 5.0, "r": (-0.6, -0.25)}
 
 
 def phase(f, **options):
-    effort = Cost(f, f.symbols.dt * (0.01 * f.symbols.u[0] ** 2 + f.symbols.u[1] ** 2))
+    effort = Cost(f, 0.01 * f.symbols.u[0] ** 2 + f.symbols.u[1] ** 2)
     return dmoc.Phase(f, 16, effort, bounds=bounds, duration=(0.1, 0.6), **options)
 
 

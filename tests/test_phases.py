@@ -6,8 +6,9 @@ import warnings
 import casadi as ca
 import numpy as np
 import pytest
-from scipy.optimize import brentq
+from scipy.optimize import brentq, fsolve
 
+import vioc
 from vioc import (
     Contact,
     ContactVI,
@@ -24,7 +25,7 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.control import Cost, dlqr, dmoc
+from vioc.control import Cost, controllability, dlqr, dmoc, floquet
 from vioc.errors import SlackWarning
 from vioc.maps.suite import check_map
 from vioc.maps.switched import SwitchedMap
@@ -292,3 +293,66 @@ def test_a_periodic_motion_of_two_phases(hopper):
     assert (
         run["gap.toe"][12:].max() > 0.01 and best.phases[0]["force.toe"][0] > best.phases[0]["force.toe"][1]
     )
+
+
+def test_multipliers_do_not_know_where_a_period_begins():
+    """A hopper's orbit, begun in flight and at the touch; against differences of the map of its returns."""
+    parts = (
+        vioc.tz("z", name="body", mass=1.0)[vioc.tz("r", name="foot", mass=0.5)],
+        vioc.Gravity(0, 0, -9.81),
+    )
+    spring = vioc.UserPotential(lambda q: 200.0 * (q.q("r") + 0.5) ** 2), vioc.JointDamping("r", 1.0)
+    toe = vioc.Contact.point("foot", friction=0.0, name="toe")
+    hopper = vioc.System(*parts, vioc.JointForce("r", "push"), *spring, toe)
+    stance_steps, flight_steps, dt = 40, 60, 0.004
+    stance = ModeVI(hopper, dt, sliding="toe")
+    flight, push = stance.holding(), np.r_[np.full(20, 24.6151202), np.zeros(20)]
+
+    def fly(x, last):
+        for _ in range(flight_steps - 1):
+            x = flight.step(x, [0.0], dt=last[0])
+        return flight.step(x, [0.0], dt=last[1])
+
+    def stand(x, first):
+        x = stance.step(x, [push[0]], dt=first)
+        for u in push[1:]:
+            x = stance.step(x, [u], dt=dt)
+        return x
+
+    def off(w):  # z, p.z, p.r at release, and the step in flight
+        start = np.array([w[0], -w[0], w[1], w[2]])
+        touch = fly(start, (w[3], w[3]))
+        end = stand(touch, dt)
+        return np.array([10 * (touch[0] + touch[1]), end[0] - w[0], end[2] - w[1], end[3] - w[2]])
+
+    w = fsolve(off, [0.43636429, 1.48203272, -0.06011399, 0.00310053], xtol=1e-14)
+    start, h = np.array([w[0], -w[0], w[1], w[2]]), w[3]
+
+    def returned(x):
+        """As it is: the foot lands when its gap closes."""
+        for _ in range(flight_steps - 1):
+            x = flight.step(x, [0.0], dt=h)
+        last = brentq(lambda s: flight.step(x, [0.0], dt=s)[:2].sum(), 0.5 * h, 1.5 * h, xtol=1e-15)
+        return stand(flight.step(x, [0.0], dt=last), dt + h - last)
+
+    e = 1e-6 * np.eye(4)
+    truth = np.array([(returned(start + s) - returned(start - s)) / 2e-6 for s in e]).T
+    expected = np.sort_complex(np.linalg.eigvals(truth))
+    lengths, U = (
+        np.r_[np.full(flight_steps, h), np.full(stance_steps, dt)],
+        np.r_[np.zeros(flight_steps), push],
+    )
+    maps, counts = [flight.with_dt(h), stance], [flight_steps, stance_steps]
+    from_flight = SwitchedMap(maps, counts, periodic=True)
+    run = from_flight.rollout(start, U[:, None], dt=lengths)
+    turn = np.roll(np.arange(len(U)), -flight_steps)
+    from_touch = SwitchedMap(maps[::-1], counts[::-1], periodic=True)
+    other = from_touch.rollout(run.x[flight_steps], U[turn, None], dt=lengths[turn])
+    for f, orbit in ((from_flight, run), (from_touch, other)):
+        found = floquet(f, orbit)
+        np.testing.assert_allclose(np.sort_complex(found.eigenvalues), expected, rtol=0, atol=1e-5)
+        assert found.stability == "unstable"
+        with pytest.raises(ValueError, match="no one constraint manifold"):
+            dlqr(f, orbit, 1.0, 1.0, Qf="periodic", on_manifold=True)
+    flying = run[: flight_steps - 5]
+    assert controllability(from_flight, flying).rank == controllability(flight.with_dt(h), flying).rank == 2

@@ -34,6 +34,7 @@ class MapAround(OneStepMap):
         self.state_names = (*inner.state_names, *own)
         self.input_names, self.multiplier_names = inner.input_names, inner.multiplier_names
         self.wrap, self.strings, self.impulse_behind = inner.wrap, inner.strings, inner.impulse_behind
+        self.velocity_constraints = inner.velocity_constraints
         self.backend = inner.backend
 
     @property

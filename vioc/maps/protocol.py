@@ -404,9 +404,9 @@ class OneStepMap(Named, ABC):
         """`linearize` along a rollout of this map; its steps are not solved again."""
         return self.linearize_steps(Steps.along(trajectory_of(trajectory)))
 
-    def linearize_motion(self, trajectory: Trajectory) -> Linearization:
+    def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
         """`linearize_trajectory`, where what steps do by their number is not what bodies do (`SwitchedMap`):
-        the derivatives of the motion, for feedback along it.
+        the derivatives of the motion, for feedback along it; `closed` where it goes on with its first step.
         """
         return self.linearize_trajectory(trajectory)
 

@@ -275,7 +275,7 @@ class SwitchedMap(MapAround):
                 found.setdefault(name, np.zeros((len(steps), *block.shape[1:])))[rows] = block
         return SecondOrder(**found)
 
-    def linearize_motion(self, trajectory: Trajectory) -> Linearization:
+    def linearize_motion(self, trajectory: Trajectory, *, closed: bool = False) -> Linearization:
         """`linearize_trajectory` with contacts that close when their gap does: (saltation).
 
         The first step of a turn that closes contacts has the derivatives of one whose start, and the end
@@ -284,17 +284,18 @@ class SwitchedMap(MapAround):
         run = trajectory_of(trajectory)
         steps = Steps.along(run)
         lin = self.linearize_steps(steps)
-        for k in range(1, len(run)):
+        for k in range(0 if closed else 1, len(run)):
             i, at = self.turn(run.k0 + k)
+            last = (k - 1) % len(run)
             if at:
                 continue
-            before = self.maps[self.turn(run.k0 + k - 1)[0]]
-            closed = [n for n in self.maps[i].multiplier_names if n not in before.multiplier_names]
-            gaps = [f"gap.{n}" for n in closed if f"gap.{n}" in before.quantity_names()]
+            before = self.maps[self.turn(run.k0 + last)[0]]
+            shut = [n for n in self.maps[i].multiplier_names if n not in before.multiplier_names]
+            gaps = [f"gap.{n}" for n in shut if f"gap.{n}" in before.quantity_names()]
             if gaps and self.ndx == self.nx:
-                about = steps.piece(slice(k - 1, k + 1))
+                about = Steps.joined([steps.piece(slice(j, j + 1)) for j in (last, k)])
                 drift = self.first_with_times(about).P[:, :, -2]  # of each step's end, by its length
-                lin.A[k] = saltated(self.inner, about.x1[0], lin.A[k - 1 : k + 1], drift, gaps)
+                lin.A[k] = saltated(self.inner, about.x1[0], lin.A[[last, k]], drift, gaps)
         return lin
 
     # -- names ----------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def floquet(f: OneStepMap, trajectory: Trajectory, *, manifold: bool | None = No
     """
     trajectory = trajectory_of(trajectory)
     moved = check_closed(f, trajectory)
-    system = linear_system(f, trajectory, manifold)
+    system = linear_system(f, trajectory, manifold, closed=True)
     product = np.eye(system.A.shape[-1])
     for A in system.A:
         product = A @ product

@@ -17,7 +17,7 @@ from vioc.control.costs.cost import Cost
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.unknowns import Unknowns
 from vioc.control.identification.verdict import Direction, told
-from vioc.control.linear.manifold import tangent_basis
+from vioc.control.linear.manifold import has_manifold, tangent_basis
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
 from vioc.control.shooting.problem import Problem
@@ -90,7 +90,7 @@ class Criterion:
         f, E, ndx = self.map, self.E, self.map.ndx
         steps = Steps.along(run)
         lin = f.linearize_steps(steps)
-        T = np.eye(ndx) if not f.multiplier_names else tangent_basis(f, run.x[0])
+        T = tangent_basis(f, run.x[0]) if has_manifold(f) else np.eye(ndx)
         T = T[:, :0] if self.known else T
         r, n, N = T.shape[1], E.shape[1], len(run)
         S = np.zeros((N + 1, ndx, r + n))

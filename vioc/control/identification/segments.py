@@ -14,7 +14,7 @@ from vioc.compile.evaluate import Evaluator
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.records import Grid
 from vioc.control.identification.unknowns import DELAY, Unknowns
-from vioc.control.linear.manifold import tangent_basis
+from vioc.control.linear.manifold import has_manifold, tangent_basis
 from vioc.control.linear.tangent import error_jacobian
 from vioc.errors import ConstraintError, StepError
 from vioc.maps.derivatives import Steps
@@ -227,7 +227,7 @@ class Segments:
         found = []
         for (r, a, _), x in zip(self.pieces, trial.nodes, strict=True):
             fixed = a == 0 and self.grids[r].record.known
-            T = np.eye(f.ndx) if not f.multiplier_names else tangent_basis(f, x)
+            T = tangent_basis(f, x) if has_manifold(f) else np.eye(f.ndx)
             found.append(T[:, :0] if fixed else T)
         return found
 
@@ -246,7 +246,7 @@ class Segments:
 
         Momenta of constraints are such: bases turn with starts, and would turn them into gaps.
         """
-        if not self.map.multiplier_names:
+        if not has_manifold(self.map):
             return trial
         nodes, f = trial.nodes.copy(), self.map_at(trial.z)
         for j in self._joints():

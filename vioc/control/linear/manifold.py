@@ -21,11 +21,29 @@ from scipy.sparse.csgraph import connected_components
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.tangent import error_jacobian
+from vioc.maps.around import MapAround
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.switched import SwitchedMap
 from vioc.maps.trajectory import Trajectory
 
 RANK = 1e-9  # singular values below this, of conditions of length one, count as zero
+
+
+def one_manifold(f: OneStepMap) -> bool:
+    """Whether there is one space of motions that `tangent_basis` knows: not where phases have constraints of
+    their own, and not where those on velocities cannot be read off a step's equations.
+    """
+    if isinstance(f, SwitchedMap):
+        return len({frozenset(g.multiplier_names) for g in f.maps}) == 1 and all(map(one_manifold, f.maps))
+    if isinstance(f, MapAround) and not one_manifold(f.inner):
+        return False
+    return not f.velocity_constraints or f.ndx != f.nx or bool(_momenta(f) and _equations(f))
+
+
+def has_manifold(f: OneStepMap) -> bool:
+    """Whether errors are to be taken on it where nothing is said."""
+    return bool(f.multiplier_names) and one_manifold(f)
 
 
 def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
@@ -54,7 +72,7 @@ def tangent_basis(f: OneStepMap, x: Any, *, idle: bool = False) -> np.ndarray:
     Raises
     ------
     ValueError
-        If x has another shape.
+        If x has another shape, and of maps without `one_manifold`.
     StepError
         Where ndx != nx and the map has no step from x.
 
@@ -109,6 +127,11 @@ def restrict(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _bases(f: OneStepMap, X: np.ndarray, idle: bool) -> np.ndarray:
+    if not one_manifold(f):
+        raise ValueError(
+            f"{f!r}: its phases, or its constraints on velocities, leave no one constraint manifold that is "
+            "known; take the full state, manifold=False or on_manifold=False"
+        )
     theta = f.theta
     values: np.ndarray | list[np.ndarray]
     if f.ndx == f.nx:
@@ -178,7 +201,7 @@ def _constraint(f: OneStepMap, name: str) -> ca.SX | None:
 def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
     """Rows (c, nx) of (x, parameters), whose null space is the reduced tangent space, and which are not 0."""
     x, names = f.symbols.x, f.state_names
-    moments = {n[2:]: i for i, n in enumerate(names) if n.startswith("p.") and n[2:] in names}
+    moments = _momenta(f)
     rates = {n[2:]: i for i, n in enumerate(names) if n.startswith("v.") and n[2:] in names}
     rows = []
     for name in f.multiplier_names:
@@ -201,15 +224,27 @@ def _conditions(f: OneStepMap) -> tuple[Evaluator, ca.Sparsity]:
     return Evaluator(function), matrix.sparsity()
 
 
+def _momenta(f: OneStepMap) -> dict[str, int]:
+    """Places of the momenta of configurations among the states."""
+    names = f.state_names
+    return {n[2:]: i for i, n in enumerate(names) if n.startswith("p.") and n[2:] in names}
+
+
+def _equations(f: OneStepMap) -> ca.Function | None:
+    """The step's, where expressions can be read off them."""
+    return f.residual if f.residual is not None and f.residual.is_a("SXFunction") else None
+
+
 def _absorbed(f: OneStepMap, moments: list[int]) -> list[ca.SX]:
     """Rows (1, nx) of the momenta that the impulses of constraints on velocities take up: A of A(q) dq = 0.
 
     Read off the step's equations, in which p and the impulses are added to each other.
     """
-    if not f.velocity_constraints or not moments or f.residual is None:
+    residual = _equations(f)
+    if not f.velocity_constraints or residual is None:
         return []
-    args = f.residual.sx_in()
-    equations = f.residual(*args)
+    args = residual.sx_in()
+    equations = residual(*args)
     columns = [f.multiplier_names.index(n) for n in f.velocity_constraints]
     added = ca.jacobian(equations, args[0])[:, moments].T @ ca.jacobian(equations, args[3])[:, columns]
     rows = ca.SX(len(columns), f.nx)

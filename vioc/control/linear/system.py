@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import as_names, check_array
 from vioc.control.linear.about import about_of, check_timeless, check_trajectory
-from vioc.control.linear.manifold import restrict, tangent_bases, tangent_basis
+from vioc.control.linear.manifold import has_manifold, restrict, tangent_bases, tangent_basis
 from vioc.control.linear.weights import named_jacobians
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
@@ -85,7 +85,13 @@ class LinearSystem:
 
 
 def linear_system(
-    f: OneStepMap, about: Any, manifold: bool | None = None, *, idle: bool = False, ranks: bool = False
+    f: OneStepMap,
+    about: Any,
+    manifold: bool | None = None,
+    *,
+    idle: bool = False,
+    ranks: bool = False,
+    closed: bool = False,
 ) -> LinearSystem:
     """Linearize a map about an equilibrium or along a trajectory.
 
@@ -97,22 +103,24 @@ def linear_system(
     about : Trajectory or a result that has one, or an equilibrium: (x, u), or an object with `x` and `u`
     manifold : bool, optional
         Coordinates of the reduced tangent space, or of the full state; default: the former where the
-        map has constraints.
+        map has constraints, and one such space (`one_manifold`).
     idle : bool
         On the manifold, keep what no step reads; see `tangent_basis`.
     ranks : bool
         So along a trajectory too, for what ranks are decided of.
+    closed : bool
+        The trajectory goes on with its first step.
 
     Raises
     ------
     ValueError
         Not an equilibrium, a state of a map that depends on time, another map's trajectory, shapes.
     """
-    manifold = bool(f.multiplier_names) if manifold is None else manifold
+    manifold = has_manifold(f) if manifold is None else manifold
     about = about_of(f, about)
     if isinstance(about, Trajectory):
         f = check_trajectory(f, about)
-        found = [f.linearize_motion(about)]
+        found = [f.linearize_motion(about, closed=closed)]
         if ranks:
             found += [f.linearize_motion(_stretched(about, 1 + change)) for change in NEARBY[:FEW]]
         whole = np.broadcast_to(np.eye(f.ndx), (len(about) + 1, f.ndx, f.ndx))

@@ -319,7 +319,7 @@ def dlqr(
     R = input_weight(f, R, "R", definite=True)
     S = np.zeros((f.ndx, f.nu)) if S is None else check_array(S, (f.ndx, f.nu), "S", f.input_names)
     Q = error_weights(f, Q, "Q", about.x if motion else about[0][None])
-    system = linear_system(f, about, on_manifold, idle=True)
+    system = linear_system(f, about, on_manifold, idle=True, closed=isinstance(Qf, str))
     if motion:
         return _along(system, about, Q, R, S, Qf)
     return _steady(system, Q.reshape(f.ndx, f.ndx), R, S, disregard)
