@@ -86,6 +86,93 @@ def test_base_parameters_of_a_pendulum_are_named():
     assert aside.relative["theta"] < 1e-3
 
 
+def driven_arm(*parts, base=None):
+    """An arm about y with friction 0.3: J 0.35, m x 0.6, m z -0.12."""
+    body = vioc.Mass(1.2, (0.05, 0.035, 0.05), (0.5, 0.0, -0.1))
+    arm = vioc.ry("a", name="arm", mass=body)
+    rubs = vioc.JointDamping("a", vioc.P("c", 0.3))
+    return vioc.System(base[arm] if base else arm, vioc.Gravity(0, 0, -G), rubs, *parts)
+
+
+def differences(run, name, h):
+    """Positions, velocities, accelerations inside of a run."""
+    y = run[name]
+    return y[1:-1], (y[2:] - y[:-2]) / (2 * h), (y[2:] - 2 * y[1:-1] + y[:-2]) / h**2
+
+
+def between(run, name):
+    u = run[f"u.{name}"]
+    return (u[1:] + u[:-1]) / 2
+
+
+MOTOR = vioc.JointForce("a", "u1", gain=vioc.P("gain", 2.0))
+SWAY = vioc.UserForce(lambda k, size: {"a": size * ca.sin(4 * k.t)}, args=(vioc.P("size", 1.5),))
+DRIVES = {
+    "u1": lambda t: 2 * np.sin(2 * t) + 1.5 * np.sin(5.1 * t),
+    "u2": lambda t: 1.2 * np.cos(3 * t) + 0.8 * np.sin(7 * t),
+}
+
+
+@pytest.mark.parametrize("force, name, inputs", [(MOTOR, "gain", ("u1", "u2")), (SWAY, "size", ("u2",))])
+def test_gains_of_inputs_and_of_time_are_told(force, name, inputs):
+    """Against least squares of the pendulum's equation, by differences of the run."""
+    h = 0.005
+    f = vioc.MidpointVI(driven_arm(force, vioc.JointForce("a", "u2")), h)
+    run = f.rollout(f.initial_state(), f.inputs(2000, **{n: DRIVES[n] for n in inputs}))
+    found = base_parameters(f, run, ["c", name])
+    assert found.names == ("arm.mx", "arm.mz", "arm.Jyy", "c", name)
+    q, v, a = differences(run, "a", h)
+    given = between(run, "u1") if name == "gain" else np.sin(4 * run.t[1:-1])
+    W = np.stack([-G * np.cos(q), -G * np.sin(q), a, v, -given], axis=1)
+    by_hand = np.linalg.lstsq(W, between(run, "u2"), rcond=None)[0]
+    np.testing.assert_allclose(found.values, by_hand, rtol=0, atol=2e-3)
+    np.testing.assert_allclose(found.values[:3], [0.6, -0.12, 0.05 * 0.7 + 1.2 * 0.26], rtol=0, atol=2e-3)
+    assert found.linear[name] == pytest.approx(by_hand[4], abs=2e-3) and found.apart < 3
+    assert found.validate(run).relative["a"] < 0.02
+
+
+def test_the_gain_of_an_input_that_rests_is_not_told():
+    f = vioc.MidpointVI(driven_arm(MOTOR, vioc.JointForce("a", "u2")), 0.005)
+    run = f.rollout(f.initial_state(), f.inputs(1000, u2=DRIVES["u2"]))
+    found = base_parameters(f, run, ["c", "gain"])
+    assert found.names == ("arm.mx", "arm.mz", "arm.Jyy", "c")
+    np.testing.assert_allclose(found.values[3], 0.3, rtol=0, atol=2e-3)
+
+
+def test_base_parameters_on_a_base_that_is_moved():
+    """The equation of the arm alone is fitted, by its own input: against least squares by differences."""
+    h = 0.002
+    f = vioc.MidpointVI(driven_arm(vioc.JointForce("a", "u"), base=vioc.tx(vioc.K("s"))), h)
+    signals = {"rho_s": lambda t: 0.2 * np.sin(3 * t), "u": lambda t: 1.5 * np.sin(2 * t) + np.cos(5 * t)}
+    run = f.rollout(f.initial_state({}, {"s": 0.6}), f.inputs(2500, **signals))
+    found = base_parameters(f, run, ["c"])
+    (q, v, a), (_, _, s2) = differences(run, "a", h), differences(run, "s", h)
+    W = np.stack([s2 * np.cos(q) - G * np.sin(q), -s2 * np.sin(q) - G * np.cos(q), a, v], axis=1)
+    by_hand = np.linalg.lstsq(W, between(run, "u"), rcond=None)[0]
+    assert found.names == ("arm.mx", "arm.mz", "arm.Jyy", "c") and tuple(found.deviations) == ("a",)
+    np.testing.assert_allclose(found.values, by_hand[[1, 0, 2, 3]], rtol=0, atol=1e-3)
+    for physical in (True, False):
+        assert found.validate(run, physical).relative["a"] < 0.01
+    columns = np.zeros((7, 2))
+    with pytest.raises(ValueError, match=r"u: expected shape \(7, 1\) in the order u, got \(7, 2\)"):
+        found.regressor(columns, columns, columns, columns, np.zeros(7))
+    with pytest.raises(ValueError, match=r"a: expected shape \(7, 2\) in the order a, s, got \(7, 1\)"):
+        found.regressor(columns, columns, columns[:, :1], columns[:, :1], np.zeros(7))
+
+
+def test_a_base_of_constant_rate_tells_no_first_moments_without_gravity():
+    """J a + c v = u is all that there is: what the base would tell if it shook is not looked for."""
+    arm = vioc.ry("a", name="arm", mass=vioc.Mass(1.2, (0.05, 0.035, 0.05), (0.5, 0.0, -0.1)))
+    system = vioc.System(
+        vioc.tx(vioc.K("s"))[arm], vioc.JointDamping("a", vioc.P("c", 0.3)), vioc.JointForce("a", "u2")
+    )
+    f = vioc.MidpointVI(system, 0.005)
+    run = f.rollout(f.initial_state({}, {"s": 0.6}), f.inputs(1000, rho_s=lambda t: 0.6 * t, u2=DRIVES["u2"]))
+    found = base_parameters(f, run, ["c"])
+    assert found.names == ("arm.Jyy", "c")
+    np.testing.assert_allclose(found.values, [0.035 + 1.2 * 0.26, 0.3], rtol=0, atol=1e-3)
+
+
 def test_messages():
     system = loop()
     f = vioc.MidpointVI(system, 0.01)
@@ -98,3 +185,6 @@ def test_messages():
     free = vioc.CasadiMap(ca.Function("f", [x, u], [x + 0.1 * u]), 0.1)
     with pytest.raises(ModelError, match="no mechanism"):
         free.regressor()
+    motor = vioc.MidpointVI(driven_arm(MOTOR), 0.01)
+    with pytest.raises(ValueError, match="force of known size"):
+        base_parameters(motor, motor.rollout(motor.initial_state(), motor.inputs(200, u1=1.0)), ["c", "gain"])

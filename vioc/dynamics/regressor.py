@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import casadi as ca
 import numpy as np
 
-from vioc.checks import near_misses
+from vioc.checks import check_array, check_rows, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.bodies import body_numbers
@@ -123,10 +123,15 @@ class Regressor:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Y (N, nq, n), the rest (N, nq) without what is looked for, and Dh (N, m, nq), at N samples.
 
-        Y pi + rest = Dh' lambda: the rest has the forces with minus their sign, inputs among them.
+        Y pi + rest = Dh' lambda: the rest has the forces with minus their sign, inputs among them. u (N, nu)
+        are inputs of forces, t (N,) times; motions that are prescribed are of q, v, a (N, nq).
         """
-        t = np.asarray(t, float)[:, None]
-        Y, rest, Dh = self._function(q, v, a, np.asarray(u, float), t, self.theta)
+        variables, inputs = self.system.variables, self.system.inputs
+        q = check_rows(q, "regressor: q", variables)
+        v, a = (check_array(e, q.shape, f"regressor: {n}", variables) for n, e in (("v", v), ("a", a)))
+        u = check_array(u, (len(q), len(inputs)), "regressor: u", inputs)
+        t = check_array(t, (len(q),), "regressor: t")[:, None]
+        Y, rest, Dh = self._function(q, v, a, u, t, self.theta)
         return Y, rest[..., 0], Dh
 
 

@@ -32,7 +32,9 @@ SMALL = 1e-6  # of a combination's largest part: what is not named
 
 @dataclass(frozen=True)
 class Motion:
-    """A record as a smooth motion: q, v, a (N, nq) and inputs (N, nu) at t (N,), a time from its ends."""
+    """A record as a smooth motion: q, v, a (N, nq) and inputs of forces (N, nu) at t (N,), a time from its
+    ends. Motions that are prescribed are of q, v, a.
+    """
 
     t: np.ndarray
     q: np.ndarray
@@ -66,9 +68,10 @@ def motion(f: OneStepMap, record: Record, knots: float) -> Motion:
         rows.append([spline.derivative(i)(t[keep]) if i else spline(t[keep]) for i in range(3)])
     q, v, a = (np.array([row[i] for row in rows]).T for i in range(3))
     signals = by_name(record.inputs, f.input_names, f"{record.name}: inputs", prefix=INPUTS)
-    U = np.zeros((len(t), f.nu))
-    for n, value in signals.items():
-        U[:, f.input_names.index(n)] = _at_samples(value, t, f"{record.name}: input {n!r}")
+    U = np.zeros((len(t), len(f.system.inputs)))
+    for i, n in enumerate(f.system.inputs):
+        if n in signals:
+            U[:, i] = _at_samples(signals[n], t, f"{record.name}: input {n!r}")
     return Motion(t[keep], q, v, a, U[keep])
 
 
@@ -213,7 +216,7 @@ def base_parameters(
     ModelError
         Where there is no mechanism, or forces are not linear in a parameter.
     ValueError
-        A record without some configuration, or too short.
+        A record without some configuration, or too short; no force of known size.
     """
     records = as_records(records)
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
@@ -221,7 +224,12 @@ def base_parameters(
     parts = [motion(f, r, knots) for r in records]
     blocks = [_projected(f, *regressor(m.q, m.v, m.a, m.u, m.t)) for m in parts]
     W, y = np.concatenate([b[0] for b in blocks]), np.concatenate([b[1] for b in blocks])  # (N, r, n), (N, r)
-    own, K = _independent(_drawn(regressor, parts) if not f.multiplier_names else (W, RANK_LOOPS))
+    if not y.any():
+        raise ValueError(
+            "base_parameters: expected a force of known size in the records, got none, so that only ratios "
+            "are told; leave a gain, friction or stiffness out of linear="
+        )
+    own, K = _independent(_drawn(f, regressor, parts) if not f.multiplier_names else (W, RANK_LOOPS))
     base = np.zeros((len(own), W.shape[2]))
     others = np.setdiff1d(np.arange(W.shape[2]), own)
     base[np.arange(len(own)), own], base[:, others] = 1.0, K
@@ -240,8 +248,8 @@ def base_parameters(
     columns = np.zeros((W.shape[2], len(own)))
     columns[own, np.arange(len(own))] = 1.0
     rows = (
-        f.system.variables
-        if W.shape[1] == len(f.system.variables)
+        f.system.dynamic
+        if W.shape[1] == len(f.system.dynamic)
         else [f"direction {i}" for i in range(W.shape[1])]
     )
     return BaseParameters(
@@ -279,13 +287,24 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
     return V[:, int((sizes[0] > 1e-9 * sizes[0, 0]).sum()) :]
 
 
-def _drawn(regressor: Any, parts: Sequence[Motion]) -> tuple[np.ndarray, float]:
-    """Equations of a tree at random states, as large as those of the records: what it tells at all."""
+def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[Motion]) -> tuple[np.ndarray, float]:
+    """Equations of a tree at random states, as large as those of the records: what it tells at all.
+
+    Inputs, prescribed motions and times are between the records' own: what is constant there stays so.
+    """
     rng = np.random.default_rng(0)
     sizes = [max(np.abs(getattr(m, n)).max() for m in parts) for n in ("v", "a")]
     shape = DRAWN, parts[0].q.shape[1]
     q, v, a = rng.uniform(-np.pi, np.pi, shape), *(rng.uniform(-s, s, shape) for s in sizes)
-    return regressor(q, v, a, np.zeros((DRAWN, parts[0].u.shape[1])), np.zeros(DRAWN))[0], RANK
+    nd = len(f.system.dynamic)
+
+    def between(name: str, start: int = 0) -> np.ndarray:
+        own = np.concatenate([getattr(m, name) for m in parts])[..., start:]
+        return rng.uniform(own.min(axis=0), own.max(axis=0), (DRAWN, *own.shape[1:]))
+
+    for name, drawn in (("q", q), ("v", v), ("a", a)):
+        drawn[:, nd:] = between(name, nd)
+    return regressor(q, v, a, between("u"), between("t"))[0][:, :nd], RANK
 
 
 def _independent(given: tuple[np.ndarray, float]) -> tuple[np.ndarray, np.ndarray]:
