@@ -8,13 +8,15 @@ import pytest
 
 import vioc
 from studies.rolling_disc import WOBBLE, euler
-from vioc import K, ModelError, System, rx, ry, rz, tx, ty, tz
+from vioc import JointDamping, JointForce, K, Mass, MidpointVI, ModelError, System, rx, ry, rz, tx, ty, tz
 from vioc.components import NonholonomicConstraint, Rolling, Skate, wheel
+from vioc.control import controllability
 from vioc.control.linear.manifold import tangent_basis
 from vioc.dynamics.continuous import Continuous
 from vioc.dynamics.integrators.composition import Composition
 from vioc.dynamics.integrators.contact.modes import ModeVI
 from vioc.dynamics.integrators.runge_kutta import RungeKutta
+from vioc.maps.delay import DelayedMap
 from vioc.maps.suite import check_map
 
 M, R, G = 1.0, 0.3, 9.81
@@ -225,3 +227,24 @@ def test_a_composition_has_order_four():
         names = ("lean", "v.lean", "v.yaw", "v.spin")
         errors.append(max(abs(run[n][-1] - e) for n, e in zip(names, exact, strict=True)))
     assert slopes(errors)[0] == pytest.approx(4, abs=0.2)
+
+
+def test_manifolds_of_constraints_on_velocities_are_known_or_the_state_is_taken_whole():
+    """A skate: three places, and the speeds along it and about it; five directions."""
+    blade = tx("x")[ty("y")[rz("th", name="blade", mass=Mass(2.0, (0.3, 0.3, 0.3)))]]
+    parts = JointForce("th", "tau"), JointForce("x", "fx"), Skate("blade", (0, 1, 0), "blade", name="knife")
+    system = System(blade, *parts, JointDamping("x", 1.0), JointDamping("th", 1.0))
+    f = MidpointVI(system, 0.05)
+    assert tangent_basis(f, f.initial_state()).shape == (6, 5)
+    late = DelayedMap(f)
+    assert tangent_basis(late, late.initial_state()).shape == (8, 7)
+    for g in (Composition(f), RungeKutta(system, 0.05)):
+        x = g.initial_state()
+        with pytest.raises(ValueError, match="no one constraint manifold"):
+            tangent_basis(g, x)
+        x = g.initial_state({"th": 0.3}, {"x": np.cos(0.3), "y": np.sin(0.3), "th": 0.2})
+        run = g.rollout(x, np.tile([0.1, 0.3], (30, 1)))
+        assert (
+            str(controllability(g, run)).splitlines()[0]
+            == str(controllability(g, run, manifold=False)).splitlines()[0]
+        )

@@ -295,6 +295,7 @@ def test_a_periodic_motion_of_two_phases(hopper):
     )
 
 
+@pytest.mark.filterwarnings("ignore::vioc.errors.SlackWarning")  # of a mode, not of real ground
 def test_multipliers_do_not_know_where_a_period_begins():
     """A hopper's orbit, begun in flight and at the touch; against differences of the map of its returns."""
     parts = (
