@@ -346,3 +346,13 @@ def test_what_is_disregarded_is_what_ends_anywhere(free, held):
     assert abs(run[held][-1]) < 1e-6 < 1e-2 < abs(run[free][-1])
     with pytest.raises(vioc.OptimizationError, match="names 1 of 2 modes; the others move"):
         dlqr(f, (f.initial_state(), None), {held: 100.0}, 1.0, disregard=["p.a"])
+
+
+def test_a_state_that_is_hardly_weighed_has_its_own_cost_to_go():
+    """It settles after 1e5 steps, the other in one; by the closed form of one state and one input each."""
+    x, u, q, slow = ca.SX.sym("x", 2), ca.SX.sym("u", 2), np.array([1.0, 1e-18]), 1 - 1e-5
+    f = CasadiMap(ca.Function("f", [x, u], [ca.vertcat(0.1, slow) * x + u]), 0.1)
+    P = dlqr(f, (np.zeros(2), np.zeros(2)), q, 1.0).P
+    b = q - 1 + np.array([0.1, slow]) ** 2  # of P^2 - b P - q = 0
+    assert P[1, 1] == pytest.approx(q[1] / (1 - slow**2), rel=1e-6, abs=0)  # too little to be worth an input
+    assert P[0, 0] == pytest.approx((b[0] + np.sqrt(b[0] ** 2 + 4 * q[0])) / 2, rel=1e-12)
