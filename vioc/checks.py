@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,13 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
         row = f" at step {at[0]}" if len(at) > 1 else ""
         raise ValueError(f"{what}: expected finite numbers, got {array[at]} in entry {at[-1]}{label}{row}")
     return array
+
+
+def finite(*arrays: np.ndarray) -> bool:
+    """Whether all numbers of arrays are finite: by their squares, which is quick, or where these overflow one
+    by one.
+    """
+    return math.isfinite(sum(np.vdot(a, a) for a in arrays)) or all(np.isfinite(a).all() for a in arrays)
 
 
 def _shown(value: Any) -> str:

@@ -27,6 +27,14 @@ def address(array: np.ndarray) -> int:
         return array.__array_interface__["data"][0]
 
 
+def addresses(arrays: Sequence[np.ndarray]) -> list[int]:
+    """`address` of each: of many at once in half of the time."""
+    try:
+        return list(map(ctypes.addressof, map(_Nothing.from_buffer, arrays)))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return [address(a) for a in arrays]
+
+
 def load_library(sources: Sequence[str | Path], title: str) -> ctypes.CDLL:
     """Compile C sources (text, or paths of files) into one library and load it.
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
-from vioc.compile.libraries import address, key_of, load_keyed, load_library, require_compiler
+from vioc.compile.libraries import address, addresses, key_of, load_keyed, load_library, require_compiler
 from vioc.compile.programs import CHUNK, Bound, Program, dense
 from vioc.errors import CompileError
 from vioc.progress import Progress, in_pieces
@@ -240,20 +241,21 @@ def _strides(sizes: tuple[int, ...]) -> Any:
     return (Long * len(sizes))(*sizes)
 
 
-def _pointers(arrays: Sequence[np.ndarray]):
-    return _vector(len(arrays))(*[address(a) for a in arrays])
+def _pointers(arrays: Sequence[np.ndarray]) -> bytes:
+    return _packed(len(arrays))(*addresses(arrays))
 
 
 def _outputs(ends: tuple[int, ...], count: int) -> tuple[list[np.ndarray], Any]:
     """New arrays for `count` evaluations, in one piece of memory, and where they lie."""
     whole = np.empty(count * ends[-1])
     at, arrays = address(whole), [whole[count * a : count * b] for a, b in pairwise(ends)]
-    return arrays, _vector(len(arrays))(*[at + 8 * count * begin for begin in ends[:-1]])
+    return arrays, _packed(len(arrays))(*[at + 8 * count * begin for begin in ends[:-1]])
 
 
 @lru_cache(maxsize=64)
-def _vector(n: int) -> Any:
-    return ctypes.c_void_p * n
+def _packed(n: int) -> Callable[..., bytes]:
+    """n addresses to what C reads as an array of pointers."""
+    return Struct(f"{n}P").pack
 
 
 @lru_cache(maxsize=1)

@@ -6,7 +6,6 @@ one, and so is any CasADi function of a user's (`vioc.CasadiMap`).
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, finite
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import StepError, trying
@@ -455,11 +454,9 @@ class OneStepMap(Named, ABC):
     def linearize_steps(self, steps: Steps) -> Linearization:
         """First derivatives of solved steps, or `StepError` where one has none."""
         found = self.first(steps)
-        if math.isfinite(sum(np.vdot(m, m) for m in (found.A, found.B))):  # quick; squares may overflow
+        if finite(found.A, found.B):
             return found
         bad = np.flatnonzero(~(np.isfinite(found.A).all(axis=(1, 2)) & np.isfinite(found.B).all(axis=(1, 2))))
-        if not len(bad):
-            return found
         k = int(steps.k[bad[0]])
         raise StepError(
             f"step {k} cannot be linearized: its derivatives are not finite; the map is not differentiable "

@@ -7,6 +7,7 @@ with w_k the length of step k, or 1. See docs/maths/optimal_control.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,7 +16,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import check_array, finite
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.control.costs.functions import (
@@ -302,15 +303,15 @@ class Cost:
         """
         trajectory = trajectory_of(trajectory)
         running, terminal = self._arguments(trajectory)
-        terms = np.append(
-            self.step_weights(trajectory) * self.running(*running)[0][:, 0, 0],
-            self.terminal(*terminal)[0][0, 0],
-        )
+        n = len(trajectory)
+        terms = np.empty(n + 1)
+        np.multiply(self.step_weights(trajectory), self.running(*running)[0][:, 0, 0], out=terms[:n])
+        terms[n] = self.terminal(*terminal)[0][0, 0]
         total = float(terms.sum())
-        if not np.isfinite(total):
+        if not math.isfinite(total):
             bad = np.flatnonzero(~np.isfinite(terms))
             k = int(bad[0]) if len(bad) else len(terms) - 1
-            part = "terminal" if k == len(trajectory) else "running"
+            part = "terminal" if k == n else "running"
             raise OptimizationError(
                 f"the {part} cost is {terms[k]} at k = {k} (t = {trajectory.t[k]:g} s), "
                 f"x = {trajectory.x[k]}; check its domain and the size of the trajectory there"
@@ -356,7 +357,8 @@ class Cost:
             of_path, of_end = along.gauss_newton(*running), end.gauss_newton(*terminal)
         (first, second, path), (dm, ddm, last) = of_path, of_end
         first, second = w[:, None] * first[..., 0], w[:, None, None] * second
-        for what, values in (("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)):
+        named = ("running", first), ("running", second), ("terminal", dm), ("terminal", ddm)
+        for what, values in named if not finite(first, second, dm, ddm) else ():
             if not np.isfinite(values).all():
                 k = n if what == "terminal" else int(np.argwhere(~np.isfinite(values))[0, 0])
                 raise OptimizationError(

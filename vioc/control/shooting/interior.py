@@ -73,6 +73,7 @@ class Interior:
         self.status: Status | None = None
         self.note, self.error = "", np.inf
         self.gains = np.zeros_like(self.newton.gains)
+        self._free = self.stages.start.any(axis=1).astype(float)  # 1 for states free at the start
 
     def iterate(self, max_iterations: int, log: Log) -> None:
         """Steps until the conditions of optimality hold, or nothing leads on; see `status`."""
@@ -181,10 +182,10 @@ class Interior:
         fast. None where no shift of Gauss-Newton's Hessian leaves a minimum either.
         """
         n, it, scale = b.F.shape[1], self.now, self.level.scale
-        unit = float(np.trace(b.H[:, n:, n:].mean(axis=0))) / max(1, b.F.shape[2] - n)
+        unit = float(np.einsum("kii->", b.H[:, n:, n:])) / max(1, b.g[:, n:].size)
         of_states, of_inputs = 1 / scale, unit if unit > 0 else self._price_of_limits(b)
         # what is free at the start is as an input before the first
-        of_start = np.where(self.stages.start.any(axis=1), self.damping * of_inputs, 0.0)
+        of_start = self.damping * of_inputs * self._free
         self.pause -= 1
         if near:
             exact = self.stages.curved(it.point, self.lin, b, it.p / scale, it.y / scale)

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg.lapack import dposv, dpotrf, dtrtrs
 
 from vioc.compile.compiler import find_compiler
-from vioc.compile.libraries import address, load_library
+from vioc.compile.libraries import addresses, load_library
 
 SMALL = 48  # states and inputs of a stage up to which loops in C are quicker than BLAS call by call
 
@@ -54,6 +54,9 @@ class StageQuadratic:
         self._F, self._soft = np.zeros((N, n, n + m)), 0.0
         self._at_start = np.zeros((free.shape[1],) * 2)
         self._native = native and n + m <= SMALL and find_compiler() is not None
+        self._factors = addresses([self._T, self._P, self.gains, self._L])
+        self._between = np.empty((N, n)), np.empty(n), np.empty((N, m))  # s, that of the start, d
+        self._places = addresses(self._between)
 
     def factor(self, F: np.ndarray, M: np.ndarray, last: np.ndarray, soft: float = 0.0) -> bool:
         """Whether the problem has one minimum; F (N, n, n + m), M (N, n + m, n + m), last (n, n), soft =
@@ -62,9 +65,9 @@ class StageQuadratic:
         self._F, self._soft = np.ascontiguousarray(F), soft
         self.__dict__.pop("_closed", None)
         if self._native:
-            M, last = np.ascontiguousarray(M), np.ascontiguousarray(last)
-            arrays = self._F, M, last, self._T, self._P, self.gains, self._L
-            stage = _library().vioc_lq_factor(*self._sizes, soft, *at(*arrays))
+            arrays = self._F, np.ascontiguousarray(M), np.ascontiguousarray(last)
+            given = addresses(arrays)
+            stage = _library().vioc_lq_factor(*self._sizes, soft, *given, *self._factors)
             if stage == -2:
                 raise MemoryError("no memory for a Riccati recursion")
             good = stage == -1
@@ -125,13 +128,13 @@ class StageQuadratic:
             What is added to it along its free directions is chosen here.
         """
         N, n, m, soft = self.N, self.n, self.m, self._soft
-        s, s0, d = np.empty((N, n)), np.empty(n), np.empty((N, m))
         x, u, p = np.empty((N + 1, n)), np.empty((N, m)), np.empty((N + 1, n))
         g, end, gaps = (np.ascontiguousarray(a) for a in (g, end, gaps))
-        factors = self._F, self._T, self.gains
         if self._native:
-            arrays = *factors, self._L, g, end, gaps, s, s0, d
-            _library().vioc_lq_backward(*self._sizes, soft, *at(*arrays))
+            s, s0, d = self._between
+            (T, _, K, L), (of_s, of_s0, of_d) = self._factors, self._places
+            F, of_g, of_end, c, of_x, of_u, of_p = addresses([self._F, g, end, gaps, x, u, p[1:]])
+            _library().vioc_lq_backward(*self._sizes, soft, F, T, K, L, of_g, of_end, c, of_s, of_s0, of_d)
         else:
             s0, s, d = self._backward(g, end, gaps)
         x[0] = x0
@@ -139,7 +142,7 @@ class StageQuadratic:
             x[0] -= self.free @ np.linalg.solve(self._at_start, self.free.T @ (s0 + self._P @ x0))
         p[0] = self._P @ x[0] + s0
         if self._native:
-            _library().vioc_lq_forward(*self._sizes, soft, *at(*factors, s, d, gaps, x, u, p[1:]))
+            _library().vioc_lq_forward(*self._sizes, soft, F, T, K, of_s, of_d, c, of_x, of_u, of_p)
         else:
             self._forward(s, d, gaps, x, u, p)
         return x, u, p
@@ -183,10 +186,6 @@ class StageQuadratic:
 def _times(M: np.ndarray, v: np.ndarray, transposed: bool = False) -> np.ndarray:
     """Products M v, or M'v, stage by stage."""
     return (v[:, None] @ M)[:, 0] if transposed else (M @ v[:, :, None])[..., 0]
-
-
-def at(*arrays: np.ndarray) -> list[int]:
-    return [address(a) for a in arrays]
 
 
 @lru_cache(maxsize=1)

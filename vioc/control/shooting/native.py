@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from vioc.compile.compiler import find_compiler
-from vioc.compile.libraries import load_library
+from vioc.compile.libraries import address, addresses, load_library
 from vioc.control.shooting.level import OF_DUALS, Direction, Iterate, Level, Worth
-from vioc.control.shooting.lq import SMALL, at
+from vioc.control.shooting.lq import SMALL
 from vioc.control.shooting.stages import Blocks, Point, Stages
 
 Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
@@ -64,10 +64,11 @@ class NativeLevel(Level):
         )
         self._held = self.lower, self.upper, self.kind, self._hard, start, self.estimate, self.costates
         sizes = len(stages.lengths), f.ndx, f.ndx + f.nu, f.ndx - stages.rigid, rows.m, len(rows)
-        self._level = _Level(*sizes, start.shape[1], self._count, *at(*self._held))
+        self._level = _Level(*sizes, start.shape[1], self._count, *addresses(self._held))
         self._blocks: tuple[Any, ...] = (None,)  # the last ones, what they are in C, and arrays to be kept
         self._iterate: tuple[Any, ...] = (None,)
         self._found = np.empty(3)
+        self._at_found = address(self._found)
 
     def _now(self) -> Any:
         """This level as it is in C."""
@@ -81,7 +82,7 @@ class NativeLevel(Level):
             arrays = [
                 np.ascontiguousarray(a) for a in (point.gaps, point.rows, it.p, it.y, it.s, it.low, it.high)
             ]
-            self._iterate = it, _Iterate(*at(*arrays), point.cost), arrays, self.elastic(it) > 0
+            self._iterate = it, _Iterate(*addresses(arrays), point.cost), arrays, self.elastic(it) > 0
         self._iterate[1].elastic = self.soft if self._iterate[3] else 0.0
         return ctypes.byref(self._iterate[1])
 
@@ -89,39 +90,41 @@ class NativeLevel(Level):
         if self._blocks[0] is not b:
             m, q = b.J.shape[1:]
             one = b.J.strides[0] == 0  # rows whose derivatives are the same at all steps
-            arrays = b.F, b.g, b.g_end, b.J[0] if one else b.J, b.J_end, b.H, b.H_end
+            arrays = b.F, b.g, b.g_end, b.J[0].copy() if one else b.J, b.J_end, b.H, b.H_end
             kept = [np.ascontiguousarray(a) for a in arrays]
-            self._blocks = b, _Blocks(*at(*kept), 0 if one else m * q), kept
+            self._blocks = b, _Blocks(*addresses(kept), 0 if one else m * q), kept
         return ctypes.byref(self._blocks[1])
 
     def worth(self, point: Point, s: np.ndarray) -> Worth:
-        arrays = at(np.ascontiguousarray(point.gaps), point.rows)
-        _library().vioc_level_worth(self._now(), *arrays, point.cost, *at(s, self._found))
+        gaps, h, of_s = addresses([np.ascontiguousarray(point.gaps), point.rows, s])
+        _library().vioc_level_worth(self._now(), gaps, h, point.cost, of_s, self._at_found)
         return Worth(*self._found.tolist())
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
-        s, gaps = s.copy(), np.ascontiguousarray(point.gaps)
-        given = self._now(), self._of(it), self.keep, *at(gaps, point.rows)
-        _library().vioc_level_judged(*given, point.cost, *at(s, self._found))
+        s = s.copy()
+        gaps, h, of_s = addresses([np.ascontiguousarray(point.gaps), point.rows, s])
+        given = self._now(), self._of(it), self.keep, gaps, h, point.cost
+        _library().vioc_level_judged(*given, of_s, self._at_found)
         return s, Worth(*self._found.tolist())
 
     def weighed(self, it, b, of_states, of_inputs, of_start):
         M, last = np.empty(b.H.shape), np.empty(b.H_end.shape)
         given = self._now(), self._as(b), self._of(it), of_states, of_inputs
-        _library().vioc_level_weighed(*given, *at(np.ascontiguousarray(of_start, float), M, last))
+        _library().vioc_level_weighed(*given, *addresses([np.ascontiguousarray(of_start, float), M, last]))
         return M, last
 
     def linear(self, it, b, gaps, r, bent):
         v, g, end, c = np.empty(len(it.y)), np.empty(b.g.shape), np.empty(b.g_end.shape), np.empty(gaps.shape)
         more = None if bent is None else np.concatenate([bent[0].ravel(), bent[1]])
-        given = self._now(), self._as(b), self._of(it), *at(np.ascontiguousarray(gaps), r)
-        _library().vioc_level_linear(*given, None if more is None else at(more)[0], *at(v, g, end, c))
+        left, rows, *out = addresses([np.ascontiguousarray(gaps), r, v, g, end, c])
+        given = self._now(), self._as(b), self._of(it), left, rows
+        _library().vioc_level_linear(*given, None if more is None else address(more), *out)
         return v, g, end, c
 
     def direction(self, it, b, r, v, solved):
         out = np.empty((4, len(it.y)))
         given = self._now(), self._as(b), self._of(it), 1 - self.keep
-        _library().vioc_level_direction(*given, *at(r, v, *solved[:2], out, self._found))
+        _library().vioc_level_direction(*given, *addresses([r, v, *solved[:2], out]), self._at_found)
         slope, of_slacks, of_multipliers = self._found.tolist()
         (dx, du, p), (y, ds, low, high) = solved, out
         return Direction(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from vioc.checks import finite
 from vioc.control.costs.cost import Bending, Cost, Foreseen
 from vioc.control.problem.result import elsewhere
 from vioc.control.shooting.rows import Rows
@@ -126,11 +127,12 @@ class Stages:
         finite: `trouble` says why.
         """
         f = self.map
-        if not (np.isfinite(X).all() and np.isfinite(U).all()):
+        if not finite(X, U):
             return None
         try:
             with trying():
-                steps = f.steps_at(X[:-1], U, self.k0, self.dt, rescue="split" if self.parts else hard)
+                means: Rescue = "split" if self.parts else hard
+                steps = f.steps_at(X[:-1], U, self.k0, self.dt, rescue=means, t=self.t[:-1])
             curve = Trajectory.stepped(f, self.lengths, X, U, steps.multipliers, k0=self.k0, t=self.t)
             return self._point(curve, steps, f.difference(X[1:], steps.x1))
         except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration
@@ -140,8 +142,7 @@ class Stages:
     def _point(self, curve: Trajectory, steps: Steps, gaps: np.ndarray) -> Point | None:
         cost = self.cost.value(curve)
         rows = self.rows.values(curve) if len(self.rows) else np.zeros(0)
-        finite = np.isfinite(gaps).all() and np.isfinite(rows).all()
-        return Point(curve, steps, gaps, cost, rows) if finite else None
+        return Point(curve, steps, gaps, cost, rows) if finite(gaps, rows) else None
 
     def blocks(
         self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
@@ -190,12 +191,12 @@ class Stages:
         leaves the curve by more than `near`.
         """
         f = self.map
-        if not (self.follows and np.isfinite(X).all() and np.isfinite(U).all()):
+        if not (self.follows and finite(X, U)):
             return None
         try:
             with trying():
                 means: Rescue = "split" if self.parts else hard
-                run = f.track(X[0], X, U, gains, k0=self.k0, dt=self.dt, rescue=means)
+                run = f.run(X[0], U, self.k0, self.lengths, X[:-1], gains, rescue=means, t=self.t[:-1])
             if not np.abs(f.difference(X, run.x)).max() <= near:
                 return None
             return self._point(run, Steps.along(run), np.zeros((len(U), f.ndx)))
