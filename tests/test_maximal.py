@@ -63,6 +63,26 @@ def four_bar_state(f: MaximalVI) -> np.ndarray:
     return f.initial_state(q, vioc.project_velocity(f.system, q, {"a": 1.0}))
 
 
+def test_forces_of_all_rates_drive_bodies_as_they_drive_joints():
+    lower = rx("b", name="lower")[tz(-0.3, name="end", mass=Mass(0.7, (0.02, 0.03, 0.02), (0.1, 0, 0)))]
+    upper = ry("a", name="upper", mass=Mass(1.0, (0.1, 0.2, 0.15), (0.05, 0.02, -0.4)))
+    system = System(
+        upper[tz(-0.8)[rz(0.4)[lower]]],
+        vioc.components.Propeller("end", "speed", (1, 2, 0.5), 0.3, 0.05),
+        vioc.cables.MassDamping("upper", "end", 0.7),
+        vioc.cables.LineDrag("upper", "end", 0.4, (0, 0, 1), 0.5, 0.2),
+    )
+    q, v, apart = np.array([0.4, -0.7]), np.array([1.0, -2.0]), []
+    for dt in (4e-3, 2e-3):
+        ends = []
+        for f in (MidpointVI(system, dt), MaximalVI(system, dt)):
+            run = f.rollout(f.initial_state(q, v), np.full((round(0.4 / dt), 1), 2.0))
+            ends.append(np.array([run["a"][-1], run["b"][-1]]))
+        apart.append(ends[0] - ends[1])
+    np.testing.assert_allclose(apart[0] / apart[1], 4.0, rtol=0.05)  # both of order two
+    assert np.abs(apart[1]).max() < 1e-4
+
+
 # -- bodies --------------------------------------------------------------------------------------------
 
 

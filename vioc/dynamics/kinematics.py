@@ -55,12 +55,21 @@ class TermGraph(ABC):
         """The rate of a configuration variable by name."""
 
     @abstractmethod
-    def body_velocity(self, name: str) -> ca.SX:
-        """v^b_{s,k} = (linear, angular) in the frame's axes (6,) ([T] (5))."""
+    def node_velocity(self, i: int) -> tuple[Vector, Vector]:
+        """Linear and angular velocity of node i in its axes; none of the world, -1."""
+
+    @abstractmethod
+    def slope(self, value: ca.SX) -> ca.SX:
+        """Of a function of the coordinates, whose rate this is times `v_vector`."""
 
     @abstractmethod
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
         """Rotation and position of node i in the world; -1 is the world."""
+
+    def body_velocity(self, name: str) -> ca.SX:
+        """v^b_{s,k} = (linear, angular) in the frame's axes (6,) ([T] (5))."""
+        v, w = self.node_velocity(self.system.frame_index(name))
+        return ca.vertcat(vec.column(v), vec.column(w))
 
     def number(self, value: Number) -> Any:
         """A description's number: a float, or the symbol of a declared parameter."""
@@ -113,9 +122,8 @@ class FrameGraph(TermGraph):
     def v(self, name: str) -> ca.SX:
         return self.v_vector[self.system.variable_index(name)]
 
-    def body_velocity(self, name: str) -> ca.SX:
-        v, w = self.node_velocity(self.system.frame_index(name))
-        return ca.vertcat(vec.column(v), vec.column(w))
+    def slope(self, value: ca.SX) -> ca.SX:
+        return ca.gradient(value, self.q_vector)
 
     # -- the recursion ----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#pragma GCC optimize("O3", "fp-contract=fast") /* no bits are promised of products that BLAS makes elsewhere */
+#pragma GCC optimize("fp-contract=fast") /* no bits are promised of products that BLAS makes elsewhere */
 
 #define WIDE 8
 typedef double wide __attribute__((vector_size(WIDE * sizeof(double))));
@@ -29,6 +29,8 @@ typedef struct {
 #define TILE 1
 #endif
 
+#pragma GCC push_options
+#pragma GCC optimize("O3", "fp-contract=fast")
 /* Four rows of C + A B, or where not to `add` A B, `of` columns of A; from row to row are b and c vectors, and a
    numbers of A, whose columns are `on` apart. */
 static inline __attribute__((always_inline)) void tile(int add, int tiles, number of, const double *A, number a,
@@ -57,6 +59,8 @@ static void four_rows(int add, number width, number of, const double *A, number 
     }
   }
 }
+
+#pragma GCC pop_options
 
 /* C (rows, width) + A (rows, of) B (of, width); rows in fours, which C has room for. */
 static void product(int add, number rows, number width, number of, const double *A, number a, const wide *B, number b,

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.description.component import Force, Potential, frame, number, vector
+from vioc.dynamics.description.component import Potential, frame, number, vector
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number
 from vioc.dynamics.terms.constraints import StringConstraint, in_world
-from vioc.dynamics.terms.forces import by_variable
+from vioc.dynamics.terms.forces import RateForce
 from vioc.errors import ModelError
 
 
@@ -120,7 +120,7 @@ class SheaveString(StringConstraint):
         return impulse / dt
 
 
-class _Along(Force):
+class _Along(RateForce):
     """A force from a dissipation on every mass of the chain from frame `first` to frame `last`."""
 
     first: str
@@ -150,9 +150,9 @@ class _Along(Force):
         """D of one body: a quadratic form of the velocities, W."""
         raise TypeError(f"{type(self).__name__} must define dissipation")
 
-    def generalized(self, k: Any) -> dict[str, Any]:
+    def by_rates(self, k: Any) -> ca.SX:
         total = sum((self.dissipation(k, i, mass) for i, mass in self._bodies(k.system)), ca.SX(0))
-        return by_variable(k, -ca.gradient(total, k.v_vector))
+        return -ca.gradient(total, k.v_vector)
 
 
 @dataclass(frozen=True, repr=False)

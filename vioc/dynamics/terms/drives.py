@@ -19,7 +19,7 @@ from vioc.dynamics.description.component import (
     variables,
 )
 from vioc.dynamics.description.numbers import Number
-from vioc.dynamics.terms.forces import by_variable
+from vioc.dynamics.terms.forces import RateForce
 from vioc.dynamics.terms.rotors import RotorInertia
 from vioc.errors import ModelError
 
@@ -128,7 +128,7 @@ def motor(
 
 
 @dataclass(frozen=True, repr=False)
-class Propeller(Force):
+class Propeller(RateForce):
     """A propeller driven by its speed u: thrust c u sqrt(u^2 + w^2) along its axis, and the drag's moment.
 
     For |u| far above w that is c u |u|, with a slope and a curvature at u = 0.
@@ -158,12 +158,11 @@ class Propeller(Force):
     torque: Number = number(0.0)
     rounding: Number = number(1.0, minimum=0.0)
 
-    def generalized(self, k: Any) -> dict[str, Any]:
+    def by_rates(self, k: Any) -> ca.SX:
         u, axis = k.u(self.input), ca.vertcat(*map(k.number, self.axis))
         size = u * ca.sqrt(u**2 + k.number(self.rounding) ** 2) / ca.sqrt(ca.sumsqr(axis))
         wrench = ca.vertcat(k.number(self.thrust) * axis, k.number(self.torque) * axis) * size
-        jacobian = ca.jacobian(k.body_velocity(self.frame), k.v_vector)
-        return by_variable(k, ca.mtimes(jacobian.T, wrench))
+        return ca.jtimes(k.body_velocity(self.frame), k.v_vector, wrench, True)
 
     def input_unit(self, rotational: Collection[str]) -> str:
         return "rad/s"

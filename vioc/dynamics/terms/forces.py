@@ -12,10 +12,16 @@ from vioc.dynamics.description.component import Force, frame, input_name, number
 from vioc.dynamics.description.numbers import Number
 
 
-def by_variable(k: Any, forces: ca.SX) -> dict[str, Any]:
-    """A column of generalized forces (nq,) by the variables' names, without those that vanish."""
-    named = zip(k.system.variables, ca.vertsplit(forces), strict=True)
-    return {name: force for name, force in named if not force.is_zero()}
+class RateForce(Force):
+    """A force that is told by its power: P = f . v_vector, with all of the kinematics' rates."""
+
+    def by_rates(self, k: Any) -> ca.SX:
+        """f, as long as `k.v_vector`."""
+        raise TypeError(f"{type(self).__name__} must define by_rates(k)")
+
+    def generalized(self, k: Any) -> dict[str, Any]:
+        named = zip(k.system.variables, ca.vertsplit(self.by_rates(k)), strict=True)
+        return {name: force for name, force in named if not force.is_zero()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +45,7 @@ class JointDamping(Force):
 
 
 @dataclass(frozen=True, repr=False)
-class LinearDamper(Force):
+class LinearDamper(RateForce):
     """A damper between the origins of two frames: a force -c dx/dt along the line between them.
 
     With x = |p1 - p2| the generalized force is F = -c (dx/dt) dx/dq. It has no direction where the
@@ -58,10 +64,9 @@ class LinearDamper(Force):
     frame2: str = frame()
     coefficient: Number = number(minimum=0.0)
 
-    def generalized(self, k: Any) -> dict[str, Any]:
-        distance = ca.sqrt(ca.sumsqr(k.position(self.frame1) - k.position(self.frame2)))
-        slope = ca.gradient(distance, k.q_vector)
-        return by_variable(k, -k.number(self.coefficient) * ca.dot(slope, k.v_vector) * slope)
+    def by_rates(self, k: Any) -> ca.SX:
+        slope = k.slope(ca.sqrt(ca.sumsqr(k.position(self.frame1) - k.position(self.frame2))))
+        return -k.number(self.coefficient) * ca.dot(slope, k.v_vector) * slope
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 
 import casadi as ca
 
-from vioc.dynamics.description.component import Force, choice, frame, input_name, vector
+from vioc.dynamics.description.component import choice, frame, input_name, vector
 from vioc.dynamics.description.numbers import Number, Parameter
-from vioc.dynamics.terms.forces import by_variable
+from vioc.dynamics.terms.forces import RateForce
 from vioc.errors import ModelError
 
 AXES = ("body", "hybrid", "spatial")
@@ -35,7 +35,7 @@ def _given(vector: tuple[Number, ...]) -> bool:
     return any(isinstance(v, Parameter) or v != 0 for v in vector)
 
 
-class _WrenchForce(Force):
+class _WrenchForce(RateForce):
     """What constant and driven wrenches share; subclasses have frame, force, moment and axes."""
 
     frame: str
@@ -64,9 +64,8 @@ class _WrenchForce(Force):
             force, moment = ca.mtimes(back, force), ca.mtimes(back, moment)
         return ca.vertcat(force, moment)
 
-    def generalized(self, k: Any) -> dict[str, Any]:
-        jacobian = ca.jacobian(k.body_velocity(self.frame), k.v_vector)
-        return by_variable(k, ca.mtimes(jacobian.T, self.along_body(k)))
+    def by_rates(self, k: Any) -> ca.SX:
+        return ca.jtimes(k.body_velocity(self.frame), k.v_vector, self.along_body(k), True)
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,8 +18,7 @@ from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.maximal.model import Model, Place
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST, pose_rates, unpack_pose, unpack_twist
 from vioc.dynamics.kinematics import TermGraph
-from vioc.dynamics.terms.forces import LinearDamper
-from vioc.dynamics.terms.wrenches import Wrench, WrenchInput
+from vioc.dynamics.terms.forces import RateForce
 from vioc.errors import ModelError
 
 
@@ -51,16 +50,14 @@ class BodyGraph(TermGraph):
     def v(self, name: str) -> ca.SX:
         return ca.jtimes(self.q(name), self.poses, self.pose_rates)
 
-    def body_velocity(self, name: str) -> ca.SX:
-        i = self.system.frame_index(name)
+    def node_velocity(self, i: int) -> tuple[Vector, Vector]:
         if i < 0 or (place := self.place(i)).body == -1:
-            return ca.SX.zeros(6)
+            return vec.ZERO, vec.ZERO
         v, w = unpack_twist(self.twists, place.body)
         R = self.node_pose(i)[0]
         _, Rb = unpack_pose(self.poses, place.body)
         linear = vec.add(v, vec.apply(Rb, vec.cross(w, place.position)))
-        angular = vec.apply(vec.transpose(place.rotation), w)
-        return ca.vertcat(vec.column(vec.apply(vec.transpose(R), linear)), vec.column(angular))
+        return vec.apply(vec.transpose(R), linear), vec.apply(vec.transpose(place.rotation), w)
 
     def node_pose(self, i: int) -> tuple[Matrix, Vector]:
         if i < 0:
@@ -120,6 +117,9 @@ class BodyGraph(TermGraph):
         """Derivatives of scalars by (dx, phi) of every body (rows, 6 n)."""
         return ca.mtimes(ca.jacobian(value, self.poses), self.variations)
 
+    def slope(self, value: ca.SX) -> ca.SX:
+        return self.varied(value).T
+
     # -- all terms of the system -------------------------------------------------------------------------
 
     @cached_property
@@ -139,16 +139,11 @@ class BodyGraph(TermGraph):
         return still, moving
 
     def _wrench(self, force: Any) -> ca.SX:
-        if isinstance(force, LinearDamper):
-            distance = ca.sqrt(ca.sumsqr(self.position(force.frame1) - self.position(force.frame2)))
-            slope = self.varied(distance)
-            return -self.number(force.coefficient) * ca.mtimes(slope, self.twists) * slope.T
-        if isinstance(force, (Wrench, WrenchInput)):
-            # as virtual work along the frame's velocity
-            return ca.jtimes(self.body_velocity(force.frame), self.twists, force.along_body(self), True)
+        if isinstance(force, RateForce):
+            return force.by_rates(self)
         result = ca.SX(self.twists.numel(), 1)
         for name, value in force.generalized(self).items():
-            result = result + self.varied(self.q(name)).T * value
+            result = result + self.slope(self.q(name)) * value
         return result
 
     @cached_property
