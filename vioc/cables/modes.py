@@ -42,19 +42,15 @@ class NormalModes:
         return len(self.omega)
 
 
-def normal_modes(
-    equilibrium: StaticEquilibrium, count: int | None = None, **parameters: float
-) -> NormalModes:
+def normal_modes(equilibrium: StaticEquilibrium, count: int | None = None) -> NormalModes:
     """Frequencies and shapes of small free motions on the constraints.
 
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        Of `static_equilibrium`.
+        Of `static_equilibrium`, with its parameters; what it held does not move.
     count : int, optional
         How many, slowest first; by default all.
-    **parameters : float
-        Values of declared parameters, those of the equilibrium.
 
     Raises
     ------
@@ -63,16 +59,18 @@ def normal_modes(
     """
     from scipy.linalg import eigh  # when it is used: SciPy doubles the time that vioc takes to import
 
-    statics, Z, M = _about(equilibrium, parameters)
-    lag = statics.lagrangian
+    statics, Z, M = _about(equilibrium)
+    system = statics.lagrangian.system
     K = Z.T @ statics.hessian(equilibrium.q, equilibrium.multipliers) @ Z
     last = len(K) if count is None else min(count, len(K))
     squares, vectors = eigh(K, M, subset_by_index=[0, last - 1])
     omega = np.sign(squares) * np.sqrt(np.abs(squares))
-    return NormalModes(omega, (Z @ vectors).T, lag.system.dynamic)
+    shapes = np.zeros((last, len(system.dynamic)))
+    shapes[:, statics.free] = (Z @ vectors).T
+    return NormalModes(omega, shapes, system.dynamic)
 
 
-def longest_step(equilibrium: StaticEquilibrium, **parameters: float) -> float:
+def longest_step(equilibrium: StaticEquilibrium) -> float:
     """The step up to which `MidpointVI` is stable about an equilibrium, s; inf without pulling constraints.
 
     The forces of constraints act at the start of a step, so that what stiffness they give to a taut cable
@@ -82,24 +80,24 @@ def longest_step(equilibrium: StaticEquilibrium, **parameters: float) -> float:
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-    **parameters : float
-        Values of declared parameters, those of the equilibrium.
+        With its parameters; what it held does not move.
     """
     from scipy.linalg import eigh
 
-    statics, Z, M = _about(equilibrium, parameters)
+    statics, Z, M = _about(equilibrium)
     q, lam = equilibrium.q, equilibrium.multipliers
     K = Z.T @ (statics.hessian(q, lam) - statics.hessian(q, 0 * lam)) @ Z
     largest = float(eigh(K, M, eigvals_only=True)[-1])
     return 2 / np.sqrt(largest) if largest > 0 else np.inf
 
 
-def _about(equilibrium: StaticEquilibrium, parameters: dict[str, float]) -> tuple[Statics, Any, Any]:
+def _about(equilibrium: StaticEquilibrium) -> tuple[Statics, Any, Any]:
     """Statics, a basis Z of the motions that the constraints leave, and Z' M Z."""
     if not isinstance(equilibrium, StaticEquilibrium):
         raise ModelError(f"expected the result of static_equilibrium, got {type(equilibrium).__name__}")
-    statics = Statics(equilibrium.system, **parameters)
+    free = [i for i, n in enumerate(equilibrium.system.dynamic) if n not in equilibrium.held]
+    statics = Statics(equilibrium.system, free, **equilibrium.parameters)
     Z, _ = kernel(statics.first(equilibrium.q)[3])
-    lag = statics.lagrangian
-    M = Z.T @ lag.mass_matrix(equilibrium.q, **parameters)[: lag.nd, : lag.nd] @ Z
+    M = statics.lagrangian.mass_matrix(equilibrium.q, **equilibrium.parameters)[np.ix_(free, free)]
+    M = Z.T @ M @ Z
     return statics, Z, (M + M.T) / 2

@@ -16,20 +16,17 @@ from vioc.errors import ModelError
 SINGULAR = 1e-12  # reciprocal condition number of the equations, by rows, below which they have no answer
 
 
-def static_sensitivity(
-    equilibrium: StaticEquilibrium, by: str | Iterable[str], **parameters: float
-) -> dict[str, np.ndarray]:
+def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) -> dict[str, np.ndarray]:
     """Derivatives dq/dr of an equilibrium by prescribed variables and declared parameters.
 
     Parameters
     ----------
     equilibrium : StaticEquilibrium
-        Of `static_equilibrium`.
+        Of `static_equilibrium`, with its parameters.
     by : name or names
         Variables that the equilibrium's search held (kinematic ones, and those in its `fixed`), and
-        parameters. Dynamic variables among them are taken as held, all others as free.
-    **parameters : float
-        Values of declared parameters, those of the equilibrium.
+        parameters. Dynamic variables among them, and those that it held, are taken as held, all others as
+        free.
 
     Returns
     -------
@@ -48,12 +45,9 @@ def static_sensitivity(
     for name in names:
         if name not in known:
             raise ModelError(f"{system.name}: no variable or parameter {name!r}; {near_misses(name, known)}")
-    for name in parameters:
-        if name not in system.parameters:
-            raise ModelError(f"{system.name}: no parameter {name!r}; {near_misses(name, system.parameters)}")
     lag = Lagrangian(system)
     g, nq = lag.graph, lag.nq
-    free = [i for i in range(lag.nd) if system.variables[i] not in names]
+    free = [i for i, n in enumerate(system.dynamic) if n not in {*names, *equilibrium.held}]
     lam, d = ca.SX.sym("lambda", lag.h.numel()), ca.SX.sym("d", nq + len(system.parameters))
     rows = ca.vertcat(balance(lag, lam)[free], lag.h)
     along = ca.jtimes(rows, g.q_vector, d[:nq]) + ca.jtimes(rows, g.parameters, d[nq:])
@@ -61,7 +55,7 @@ def static_sensitivity(
     args = [g.q_vector, g.v_vector, g.parameters, lam, d]
     slopes = Evaluator(ca.Function("along", args, [ca.densify(along), lag.Dh[:, free]], OPTIONS))
     directions = np.eye(d.numel())[[*free, *(known.index(name) for name in names)]]
-    theta = np.array(list({**system.parameters, **parameters}.values()), float)
+    theta = np.array(list(equilibrium.parameters.values()), float)
     columns, J = slopes(equilibrium.q, np.zeros(nq), theta, equilibrium.multipliers, directions)
     columns, J = columns[..., 0], J[0] if J.ndim == 3 else J
     n, m = len(free), lam.numel()

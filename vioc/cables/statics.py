@@ -44,6 +44,10 @@ class StaticEquilibrium:
     violation : float
         Largest |h|.
     iterations : int
+    parameters : dict of str to float
+        Values of the declared parameters that it is of.
+    held : tuple of str
+        Dynamic variables that the search held, `fixed`: what is made of it holds them, too.
     """
 
     system: System = field(repr=False)
@@ -54,6 +58,8 @@ class StaticEquilibrium:
     residual: float
     violation: float
     iterations: int
+    parameters: Mapping[str, float] = field(repr=False)
+    held: tuple[str, ...] = field(repr=False)
 
     @property
     def stable(self) -> bool:
@@ -93,7 +99,8 @@ class Statics:
         unknown = sorted(set(parameters) - set(lag.system.parameters))
         if unknown:
             raise ModelError(f"unknown parameters {unknown}; known are {list(lag.system.parameters)}")
-        self._theta = np.array(list({**lag.system.parameters, **parameters}.values()), float)
+        self.parameters = {**lag.system.parameters, **parameters}
+        self._theta = np.array(list(self.parameters.values()), float)
         lam, d = ca.SX.sym("lambda", lag.h.numel()), ca.SX.sym("d", lag.nq)
         args = [g.q_vector, g.v_vector, g.parameters]
         slope, loads = balance(lag, lam), loads_at_rest(lag)
@@ -275,8 +282,10 @@ def static_equilibrium(
             _check_gaps(lag, q, parameters)
             residual = np.abs(g + J.T @ lam).max(initial=0.0)
             least = float(values[0]) if values.size else np.inf
+            names = tuple(n for i, n in enumerate(lag.system.dynamic) if i in held)
+            size_of_h = np.abs(h).max(initial=0.0)
             return StaticEquilibrium(
-                lag.system, q, lam, V, least, residual, np.abs(h).max(initial=0.0), count
+                lag.system, q, lam, V, least, residual, size_of_h, count, statics.parameters, names
             )
         before = small
         step *= min(1.0, LONGEST / max(size, TINY))
