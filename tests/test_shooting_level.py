@@ -1,5 +1,6 @@
 """The arithmetic of a level of the core: numpy's and C's, against each other and the equations of a step."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 from vioc.compile.compiler import find_compiler
 from vioc.control.shooting.level import Iterate, Level
-from vioc.control.shooting.native import NativeLevel
+from vioc.control.shooting.native import NativeLevel, newton_of
+from vioc.control.shooting.newton import Newton
 from vioc.control.shooting.stages import Blocks
 
 EPS = np.finfo(float).eps
@@ -39,7 +41,7 @@ def problem(kind, seed, *, gaps=True, same_rows=False):
     level.mu = 0.02
     level.estimate[:], level.costates[:] = rng.standard_normal(size), rng.standard_normal((N + 1, n))
     h = rng.standard_normal(size)
-    point = SimpleNamespace(rows=h, gaps=rng.standard_normal((N, n)) * gaps, cost=1.7)
+    point = SimpleNamespace(rows=h, gaps=rng.standard_normal((N, n)) * gaps, cost=1.7, open=gaps)
     s = level.inside(h)
     y, p = rng.standard_normal(size), rng.standard_normal((N + 1, n))
     of_low, of_high = (z * rng.uniform(0.5, 2.0, size) for z in level.multipliers(s))
@@ -76,9 +78,11 @@ def results(kind, seed, **options):
         )
     d = level.direction(it, b, r, found["v plain"], solved)
     found |= {"y": d.y, "ds": d.s, "low": d.low, "high": d.high, "slope": d.slope, "lengths": d.lengths}
+    moved = level.moved(it, d, it.point, it.s + 0.9 * d.lengths[0] * d.s, 0.7, 0.6)
+    found |= {f"moved {name}": getattr(moved, name) for name in ("p", "y", "low", "high")}
     found["worth"] = level.worth(it.point, it.s)
     found["slacks"], found["judged"] = level.judged(it, it.point, it.s + 0.9 * d.lengths[0] * d.s)
-    found["error"], found["of level"] = level.error(it, b, 0.0), level.error(it, b, level.mu)
+    found["error"], found["of level"] = level.errors(it, b)
     return {name: np.asarray(value) for name, value in found.items()}
 
 
@@ -91,6 +95,26 @@ def test_c_computes_what_numpy_does(seed, options):
         # sums of at most some hundred products, of entries up to 1 / delta times what is shown
         size = 1 + np.abs(value).max() + 1e3
         assert np.abs(value - theirs[name]).max(initial=0) <= 1e3 * EPS * size, name
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+@pytest.mark.parametrize("gaps", [True, False])
+def test_newton_in_one_call_is_what_its_parts_are(gaps):
+    level, it, b, _, bent = problem(NativeLevel, 5, gaps=gaps)
+    level.stages.start = np.empty((n, 0))
+    level.stages.map.backend = SimpleNamespace(name="compiled")
+    b = replace(b, H=b.H @ np.swapaxes(b.H, 1, 2) + np.eye(n + nu))
+    once, parts, r = newton_of(level), Newton(level), level.remains(it.point, it.s)
+    assert type(once) is not Newton
+    assert not once.factor(it, replace(b, H=-b.H), 0.0, 0.0, np.zeros(n))
+    for newton in (once, parts):
+        assert newton.factor(it, b, 0.1, 0.2, np.array([0.3, 0.0, 0.4]))
+    np.testing.assert_array_equal(once.gains, parts.gains)
+    for more in (None, bent):
+        for mine, theirs in zip(
+            *(x.solve(it, b, it.point.gaps, r, more) for x in (once, parts)), strict=True
+        ):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("kind", LEVELS)

@@ -55,4 +55,4 @@ def _shaped(flat: np.ndarray, shape: tuple[int, int], lead: tuple[int, ...]) -> 
     rows, columns = shape
     if rows == 1 or columns == 1:
         return flat.reshape(*lead, rows, columns)
-    return np.ascontiguousarray(np.swapaxes(flat.reshape(*lead, columns, rows), -1, -2))
+    return np.ascontiguousarray(flat.reshape(*lead, columns, rows).swapaxes(-1, -2))

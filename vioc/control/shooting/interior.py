@@ -18,7 +18,7 @@ from vioc.control.costs.cost import Foreseen
 from vioc.control.problem.result import Log, Record
 from vioc.control.problem.status import Status
 from vioc.control.shooting.level import Direction, Iterate, Level
-from vioc.control.shooting.newton import Newton
+from vioc.control.shooting.native import newton_of
 from vioc.control.shooting.search import LineSearch
 from vioc.control.shooting.stages import Blocks
 from vioc.errors import OptimizationError, StepError
@@ -59,7 +59,7 @@ class Interior:
         point = self.stages.at(X, U, hard=True)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {self.stages.trouble}")
-        self.newton = Newton(level)
+        self.newton = newton_of(level)
         self.search = LineSearch(level, self.newton)
         s = level.inside(point.rows)
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
@@ -87,10 +87,10 @@ class Interior:
                     self.level.begin_scale(b)
                     if self.warm:
                         it = self.now = self.level.begin_near(it, b)
-                self.error = self.level.error(it, b, 0.0)
+                self.error, of_level = self.level.errors(it, b)
                 if self.error <= self.level.tolerance:
                     self.status = Status.CONVERGED
-                elif not self._weigh(b):
+                elif not self._weigh(b, of_level):
                     self.status = Status.INFEASIBLE
                 elif i == max_iterations:
                     self.status = Status.MAX_ITERATIONS
@@ -101,14 +101,16 @@ class Interior:
         except StepError as error:
             self.status, self.stages.trouble = Status.NO_DESCENT, error
 
-    def _weigh(self, b: Blocks) -> bool:
-        """The next levels, as far as this one is solved; False where last levels close nothing."""
+    def _weigh(self, b: Blocks, error: float) -> bool:
+        """The next levels, as far as this one, with its `error`, is solved; False where last levels close
+        nothing.
+        """
         level = self.level
-        while level.error(self.now, b, level.mu) <= SOLVED * level.mu:
+        while error <= SOLVED * level.mu:
             self.search.forget()
             if not level.next(self.now):
                 return level.stuck < HOPELESS
-            self.unseen = 0
+            self.unseen, error = 0, level.errors(self.now, b)[1]
         return True
 
     def _advance(self, b: Blocks, near: bool, log: Log) -> Status | None:

@@ -68,18 +68,11 @@ static void pull(Long m, Long q, const double *J, const double *y, double *restr
       for (j = 0; j < q; ++j) out[j] += J[i * q + j] * y[i];
 }
 
-PUBLIC double vioc_level_error(const level *v, const blocks *b, const iterate *it, double mu, double ones) {
+/* The largest entry of the Lagrangian's gradient. */
+static double stationarity(const level *v, const blocks *b, const iterate *it) {
   const Long N = v->N, n = v->n, q = v->q, m = v->m, end = N * m;
-  double limits = 0, duals = 0, of_duals, of_limits, r[WIDEST], most = 0, left = 0, slack = 0;
+  double r[WIDEST], most = 0;
   Long i, j, k;
-  const double of_cost = mu != 0 ? 1 : v->scale;
-  for (i = 0; i < v->rows; ++i) {
-    limits += it->low[i] + it->high[i];
-    duals += fabs(it->y[i]);
-  }
-  for (i = n; i < (N + 1) * n; ++i) duals += fabs(it->p[i]);
-  of_duals = fmax(1, (duals + limits) / fmax(N * n + v->rows + 2 * v->limits, 1) / ones);
-  of_limits = fmax(1, limits / fmax(2 * v->limits, 1) / ones);
   for (k = 0; k < N; ++k) {
     const double *F = b->F + k * n * q, *p = it->p + (k + 1) * n, *g = b->g + k * q;
     for (j = 0; j < q; ++j) r[j] = v->scale * g[j];
@@ -99,6 +92,21 @@ PUBLIC double vioc_level_error(const level *v, const blocks *b, const iterate *i
   for (j = 0; j < n; ++j) r[j] = v->scale * b->g_end[j] - it->p[N * n + j];
   pull(v->rows - end, n, b->J_end, it->y + end, r);
   for (j = 0; j < n; ++j) most = largest(most, r[j]);
+  return most;
+}
+
+static double error(const level *v, const iterate *it, double most, double mu, double ones) {
+  const Long N = v->N, n = v->n;
+  double limits = 0, duals = 0, of_duals, of_limits, left = 0, slack = 0;
+  Long i, k;
+  const double of_cost = mu != 0 ? 1 : v->scale;
+  for (i = 0; i < v->rows; ++i) {
+    limits += it->low[i] + it->high[i];
+    duals += fabs(it->y[i]);
+  }
+  for (i = n; i < (N + 1) * n; ++i) duals += fabs(it->p[i]);
+  of_duals = fmax(1, (duals + limits) / fmax(N * n + v->rows + 2 * v->limits, 1) / ones);
+  of_limits = fmax(1, limits / fmax(2 * v->limits, 1) / ones);
   for (k = 0; k < N; ++k)
     for (i = 0; i < n; ++i) {
       double gap = it->gaps[k * n + i];
@@ -115,6 +123,13 @@ PUBLIC double vioc_level_error(const level *v, const blocks *b, const iterate *i
     if (isfinite(v->upper[i])) slack = largest(slack, it->high[i] * (v->upper[i] - it->s[i]) - mu);
   }
   return largest(largest(most / of_duals, left), slack / of_limits / of_cost);
+}
+
+/* Of the conditions of optimality, and of those of a level with `mu`. */
+PUBLIC void vioc_level_errors(const level *v, const blocks *b, const iterate *it, double mu, double ones, double *found) {
+  const double most = stationarity(v, b, it);
+  found[0] = error(v, it, most, 0, ones);
+  found[1] = error(v, it, most, mu, ones);
 }
 
 /* M (N, q, q), of which the lower half is written, and last (n, n). */
@@ -269,4 +284,55 @@ PUBLIC void vioc_level_judged(const level *v, const iterate *it, double keep, co
       if (of_slack(v, i, h[i], there) < of_slack(v, i, h[i], s[i])) s[i] = there;
     }
   vioc_level_worth(v, gaps, h, cost, s, found);
+}
+
+/* What Newton's method keeps between its two calls; m = q - n. */
+typedef struct {
+  double *M, *last, *v, *g, *end, *c; /* what the linear-quadratic problem is made of: vioc_level_weighed, _linear */
+  double *T, *P, *K, *L, *s, *d;      /* its factors, and what `backward` leaves for `forward` */
+} kept;
+
+Long vioc_lq_factor(Long N, Long n, Long q, Long e, double soft, const double *F, const double *M, const double *last,
+                    double *T, double *p, double *K, double *L);
+void vioc_lq_backward(Long N, Long n, Long q, Long e, double soft, const double *F, const double *T, const double *K,
+                      const double *L, const double *g, const double *end, const double *gap, double *s, double *s0,
+                      double *d);
+void vioc_lq_forward(Long N, Long n, Long q, Long e, double soft, const double *F, const double *T, const double *K,
+                     const double *s, const double *d, const double *gap, double *x, double *u, double *p);
+
+/* `Newton.factor` where the start is given; as vioc_lq_factor. */
+PUBLIC Long vioc_newton_factor(const level *v, const blocks *b, const iterate *it, const kept *k, double of_states,
+                               double of_inputs, const double *of_start) {
+  vioc_level_weighed(v, b, it, of_states, of_inputs, of_start, k->M, k->last);
+  return vioc_lq_factor(v->N, v->n, v->q, v->e, it->elastic, b->F, k->M, k->last, k->T, k->P, k->K, k->L);
+}
+
+/* `Newton.solve` by these factors, made with `soft`: x (N+1, n), u (N, m), p (N+1, n), the first x as it is; `more` as
+   vioc_level_linear, out and found as vioc_level_direction. */
+PUBLIC void vioc_newton_solve(const level *v, const blocks *b, const iterate *it, const kept *k, double soft,
+                              double tau, const double *gaps, const double *r, const double *more, double *x,
+                              double *u, double *p, double *out, double *found) {
+  const Long N = v->N, n = v->n, q = v->q, e = v->e;
+  vioc_level_linear(v, b, it, gaps, r, more, k->v, k->g, k->end, k->c);
+  vioc_lq_backward(N, n, q, e, soft, b->F, k->T, k->K, k->L, k->g, k->end, k->c, k->s, p, k->d);
+  memset(x, 0, n * sizeof *x); /* the start stays, and p of it is what `backward` ends with */
+  vioc_lq_forward(N, n, q, e, soft, b->F, k->T, k->K, k->s, k->d, k->c, x, u, p + n);
+  vioc_level_direction(v, b, it, tau, r, k->v, x, u, out, found);
+}
+
+static double between(double low, double value, double high) { return value < low ? low : value > high ? high : value; }
+
+/* p and y a part `length` of a step on, out: (N + 1, n) and (rows,); multipliers of limits a part `of_duals` of one on,
+   low and high (rows,), no farther from those of the barrier at slacks s than by `sigma`. */
+PUBLIC void vioc_level_moved(const level *v, const iterate *it, double length, double of_duals, double sigma,
+                             const double *to_p, const double *to_y, const double *of_low, const double *of_high,
+                             const double *s, double *p, double *y, double *low, double *high) {
+  Long i;
+  for (i = 0; i < (v->N + 1) * v->n; ++i) p[i] = it->p[i] + length * (to_p[i] - it->p[i]);
+  for (i = 0; i < v->rows; ++i) {
+    const double a = v->mu / (s[i] - v->lower[i]), z = v->mu / (v->upper[i] - s[i]);
+    y[i] = it->y[i] + length * (to_y[i] - it->y[i]);
+    low[i] = between(a / sigma, it->low[i] + of_duals * of_low[i], a * sigma);
+    high[i] = between(z / sigma, it->high[i] + of_duals * of_high[i], z * sigma);
+  }
 }

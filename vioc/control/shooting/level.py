@@ -26,6 +26,7 @@ AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels 
 INTERIOR = 5e-2  # of a range, or of a limit: how far inside slacks begin
 FEASIBLE = 1e-6  # what may be left of equations where a point is called feasible
 BOUNDARY = 0.995  # share of the way to a limit that a step may take
+SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
 OF_DUALS = 100.0  # mean multiplier from which on errors are counted in units of it
 NONE, EQUATION, INEQUALITY = 0, 1, 2  # kinds of rows
 
@@ -191,7 +192,7 @@ class Level:
 
     def elastic(self, it: Iterate) -> float:
         """delta of the dynamics: none where the states are a trajectory, which steps then follow."""
-        return self.soft if it.point.gaps.any() else 0.0
+        return self.soft if it.point.open else 0.0
 
     @property
     def softness(self) -> np.ndarray:
@@ -287,6 +288,18 @@ class Level:
         rows += np.vdot(self.costates[1:] + it.point.gaps / self.soft, change)
         return float(self.scale * cost + rows + self._push(it) @ ds)
 
+    def moved(
+        self, it: Iterate, d: Direction, point: Point, s: np.ndarray, length: float, of_multipliers: float
+    ) -> Iterate:
+        """The iterate at a point with slacks s, a part `length` of a step on, of the multipliers of limits
+        `of_multipliers`.
+        """
+        p, y = it.p + length * (d.p - it.p), it.y + length * (d.y - it.y)
+        of_low, of_high = self.multipliers(s)
+        low = np.clip(it.low + of_multipliers * d.low, of_low / SIGMA, of_low * SIGMA)
+        high = np.clip(it.high + of_multipliers * d.high, of_high / SIGMA, of_high * SIGMA)
+        return Iterate(point, p, y, s, low, high)
+
     def _most(self, value: np.ndarray, step: np.ndarray) -> float:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(step < 0, -(1 - self.keep) * value / step, np.inf)
@@ -294,8 +307,12 @@ class Level:
 
     # -- conditions of optimality ---------------------------------------------------------------
 
-    def error(self, it: Iterate, b: Blocks, mu: float) -> float:
-        """Of the conditions of optimality, or of those of a level where mu > 0; (IP 4)."""
+    def errors(self, it: Iterate, b: Blocks) -> tuple[float, float]:
+        """Of the conditions of optimality, and of those of this level; (IP 4)."""
+        stationarity = self._stationarity(it, b)
+        return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
+
+    def _error(self, it: Iterate, stationarity: float, mu: float) -> float:
         limits = float(it.low.sum() + it.high.sum())
         duals = limits + float(np.abs(it.p[1:]).sum() + np.abs(it.y).sum())
         count = it.p[1:].size + it.y.size + 2 * self._count
@@ -306,7 +323,7 @@ class Level:
             of_gaps, of_rows = self.given_way(it, it.p, it.y)
             gaps, r = gaps - of_gaps, r - of_rows
         balance = np.where(self._unequal, it.y - it.high + it.low, 0.0)
-        parts = [self._stationarity(it, b) / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
+        parts = [stationarity / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
         distances = it.s - self.lower, self.upper - it.s
         for has, distance, z in zip(self.has, distances, (it.low, it.high), strict=True):
             of_cost = 1.0 if mu else self.scale  # in the end the price of limits in the cost's own units
@@ -347,7 +364,7 @@ class Level:
         of_low, of_high = np.where(self.has[0], -y, 0.0).clip(0), np.where(self.has[1], y, 0.0).clip(0)
         at = np.where(self._unequal, np.clip(h, self.lower, self.upper), self._target)
         there = replace(it, p=p, y=y, s=at, low=of_low, high=of_high)
-        self.mu = float(np.clip(self.error(there, b, 0.0), self._last_mu, LEVEL))
+        self.mu = float(np.clip(self.errors(there, b)[0], self._last_mu, LEVEL))
         inside = self.inside(h)
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = self.lower + self.mu / of_low, self.upper - self.mu / of_high

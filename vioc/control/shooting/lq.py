@@ -58,6 +58,12 @@ class StageQuadratic:
         self._between = np.empty((N, n)), np.empty(n), np.empty((N, m))  # s, that of the start, d
         self._places = addresses(self._between)
 
+    @property
+    def places(self) -> list[int]:
+        """Where T, P, K, L, s and d of the kernel in C lie."""
+        of_s, _, of_d = self._places
+        return [*self._factors, of_s, of_d]
+
     def factor(self, F: np.ndarray, M: np.ndarray, last: np.ndarray, soft: float = 0.0) -> bool:
         """Whether the problem has one minimum; F (N, n, n + m), M (N, n + m, n + m), last (n, n), soft =
         delta.
@@ -68,9 +74,7 @@ class StageQuadratic:
             arrays = self._F, np.ascontiguousarray(M), np.ascontiguousarray(last)
             given = addresses(arrays)
             stage = _library().vioc_lq_factor(*self._sizes, soft, *given, *self._factors)
-            if stage == -2:
-                raise MemoryError("no memory for a Riccati recursion")
-            good = stage == -1
+            good = self.factored(stage)
         else:
             good = self._factor(M, last)
         if good and self.free.shape[1]:
@@ -80,6 +84,12 @@ class StageQuadratic:
             except np.linalg.LinAlgError:
                 return False
         return good
+
+    def factored(self, stage: int) -> bool:
+        """Whether `vioc_lq_factor` went through all stages."""
+        if stage == -2:
+            raise MemoryError("no memory for a Riccati recursion")
+        return stage == -1
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:

@@ -14,8 +14,9 @@ import numpy as np
 
 from vioc.compile.compiler import find_compiler
 from vioc.compile.libraries import address, addresses, load_library
-from vioc.control.shooting.level import OF_DUALS, Direction, Iterate, Level, Worth
+from vioc.control.shooting.level import OF_DUALS, SIGMA, Direction, Iterate, Level, Worth
 from vioc.control.shooting.lq import SMALL
+from vioc.control.shooting.newton import Newton
 from vioc.control.shooting.stages import Blocks, Point, Stages
 
 Long, Pointer, Number = ctypes.c_longlong, ctypes.c_void_p, ctypes.c_double
@@ -70,23 +71,25 @@ class NativeLevel(Level):
         self._found = np.empty(3)
         self._at_found = address(self._found)
 
-    def _now(self) -> Any:
+    def now(self) -> Any:
         """This level as it is in C."""
         v = self._level
         v.mu, v.soft, v.scale = self.mu, self.soft, self.scale
         return ctypes.byref(v)
 
-    def _of(self, it: Iterate) -> Any:
+    def of(self, it: Iterate) -> Any:
+        """An iterate as it is in C."""
         if self._iterate[0] is not it:
             point = it.point
             arrays = [
                 np.ascontiguousarray(a) for a in (point.gaps, point.rows, it.p, it.y, it.s, it.low, it.high)
             ]
-            self._iterate = it, _Iterate(*addresses(arrays), point.cost), arrays, self.elastic(it) > 0
-        self._iterate[1].elastic = self.soft if self._iterate[3] else 0.0
+            self._iterate = it, _Iterate(*addresses(arrays), point.cost), arrays
+        self._iterate[1].elastic = self.elastic(it)
         return ctypes.byref(self._iterate[1])
 
-    def _as(self, b: Blocks) -> Any:
+    def blocks(self, b: Blocks) -> Any:
+        """Blocks as they are in C."""
         if self._blocks[0] is not b:
             m, q = b.J.shape[1:]
             one = b.J.strides[0] == 0  # rows whose derivatives are the same at all steps
@@ -97,19 +100,19 @@ class NativeLevel(Level):
 
     def worth(self, point: Point, s: np.ndarray) -> Worth:
         gaps, h, of_s = addresses([np.ascontiguousarray(point.gaps), point.rows, s])
-        _library().vioc_level_worth(self._now(), gaps, h, point.cost, of_s, self._at_found)
+        _library().vioc_level_worth(self.now(), gaps, h, point.cost, of_s, self._at_found)
         return Worth(*self._found.tolist())
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
         s = s.copy()
         gaps, h, of_s = addresses([np.ascontiguousarray(point.gaps), point.rows, s])
-        given = self._now(), self._of(it), self.keep, gaps, h, point.cost
+        given = self.now(), self.of(it), self.keep, gaps, h, point.cost
         _library().vioc_level_judged(*given, of_s, self._at_found)
         return s, Worth(*self._found.tolist())
 
     def weighed(self, it, b, of_states, of_inputs, of_start):
         M, last = np.empty(b.H.shape), np.empty(b.H_end.shape)
-        given = self._now(), self._as(b), self._of(it), of_states, of_inputs
+        given = self.now(), self.blocks(b), self.of(it), of_states, of_inputs
         _library().vioc_level_weighed(*given, *addresses([np.ascontiguousarray(of_start, float), M, last]))
         return M, last
 
@@ -117,34 +120,100 @@ class NativeLevel(Level):
         v, g, end, c = np.empty(len(it.y)), np.empty(b.g.shape), np.empty(b.g_end.shape), np.empty(gaps.shape)
         more = None if bent is None else np.concatenate([bent[0].ravel(), bent[1]])
         left, rows, *out = addresses([np.ascontiguousarray(gaps), r, v, g, end, c])
-        given = self._now(), self._as(b), self._of(it), left, rows
+        given = self.now(), self.blocks(b), self.of(it), left, rows
         _library().vioc_level_linear(*given, None if more is None else address(more), *out)
         return v, g, end, c
 
     def direction(self, it, b, r, v, solved):
         out = np.empty((4, len(it.y)))
-        given = self._now(), self._as(b), self._of(it), 1 - self.keep
+        given = self.now(), self.blocks(b), self.of(it), 1 - self.keep
         _library().vioc_level_direction(*given, *addresses([r, v, *solved[:2], out]), self._at_found)
-        slope, of_slacks, of_multipliers = self._found.tolist()
-        (dx, du, p), (y, ds, low, high) = solved, out
-        return Direction(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))
+        return directed(solved, out, self._found)
 
-    def error(self, it: Iterate, b: Blocks, mu: float) -> float:
-        return _library().vioc_level_error(self._now(), self._as(b), self._of(it), mu, OF_DUALS)
+    def moved(self, it, d, point, s, length, of_multipliers):
+        p, (y, low, high) = np.empty(it.p.shape), np.empty((3, len(s)))
+        places = addresses([d.p, d.y, d.low, d.high, s, p, y, low, high])
+        _library().vioc_level_moved(self.now(), self.of(it), length, of_multipliers, SIGMA, *places)
+        return Iterate(point, p, y, s, low, high)
+
+    def errors(self, it, b):
+        _library().vioc_level_errors(
+            self.now(), self.blocks(b), self.of(it), self.mu, OF_DUALS, self._at_found
+        )
+        return self._found[0].item(), self._found[1].item()
+
+
+class _Kept(ctypes.Structure):
+    """`kept` of level.c."""
+
+    _fields_ = tuple(
+        (name, Pointer) for name in ("M", "last", "v", "g", "end", "c", "T", "P", "K", "L", "s", "d")
+    )
+
+
+def newton_of(level: Level) -> Newton:
+    """The `Newton` of a level, in C where that is."""
+    given = not level.stages.start.shape[1]
+    return NativeNewton(level) if isinstance(level, NativeLevel) and given else Newton(level)
+
+
+class NativeNewton(Newton):
+    """As `Newton`, one call each for what is the work of several; where the start is given."""
+
+    level: NativeLevel
+
+    def __init__(self, level: NativeLevel):
+        super().__init__(level)
+        N, n, m, rows = self.lq.N, self.lq.n, self.lq.m, len(level.stages.rows)
+        q = n + m
+        shapes = (N, q, q), (n, n), (rows,), (N, q), (n,), (N, n)
+        self._arrays = [np.empty(shape) for shape in shapes]
+        self._kept = _Kept(*addresses(self._arrays), *self.lq.places)
+        self._soft, self._found = 0.0, np.empty(3)
+
+    def factor(self, it, b, of_states, of_inputs, of_start):
+        level, start = self.level, np.ascontiguousarray(of_start, float)
+        self._soft = level.elastic(it)
+        given = level.now(), level.blocks(b), level.of(it), ctypes.byref(self._kept)
+        return self.lq.factored(_library().vioc_newton_factor(*given, of_states, of_inputs, address(start)))
+
+    def solve(self, it, b, gaps, r, bent=None):
+        level, (N, n, m) = self.level, (self.lq.N, self.lq.n, self.lq.m)
+        x, u, p, out = np.empty((N + 1, n)), np.empty((N, m)), np.empty((N + 1, n)), np.empty((4, len(it.y)))
+        more = None if bent is None else np.concatenate([bent[0].ravel(), bent[1]])
+        given = level.now(), level.blocks(b), level.of(it), ctypes.byref(self._kept)
+        left, rows, *to = addresses([np.ascontiguousarray(gaps), r, x, u, p, out, self._found])
+        of_more = None if more is None else address(more)
+        _library().vioc_newton_solve(*given, self._soft, 1 - level.keep, left, rows, of_more, *to)
+        return directed((x, u, p), out, self._found)
+
+
+def directed(
+    solved: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray, found: np.ndarray
+) -> Direction:
+    """A direction of what `vioc_level_direction` writes."""
+    slope, of_slacks, of_multipliers = found.tolist()
+    (dx, du, p), (y, ds, low, high) = solved, out
+    return Direction(dx, du, p, y, ds, low, high, slope, (of_slacks, of_multipliers))
 
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    library = load_library([Path(__file__).with_name("level.c")], "levels of an interior point")
+    sources = [Path(__file__).with_name(name) for name in ("level.c", "lq.c")]
+    library = load_library(sources, "levels of an interior point")
     P, R = Pointer, Number
     for name, arguments in (
-        ("error", [P, P, P, R, R]),
+        ("errors", [P, P, P, R, R, P]),
         ("weighed", [P, P, P, R, R, P, P, P]),
         ("linear", [P] * 10),
         ("direction", [P, P, P, R, *[P] * 6]),
         ("worth", [P, P, P, R, P, P]),
         ("judged", [P, P, R, P, P, R, P, P]),
+        ("moved", [P, P, R, R, R, *[P] * 9]),
     ):
         function = getattr(library, f"vioc_level_{name}")
-        function.argtypes, function.restype = arguments, R if name == "error" else None
+        function.argtypes, function.restype = arguments, None
+    library.vioc_newton_factor.argtypes = [P, P, P, P, R, R, P]
+    library.vioc_newton_factor.restype = Long
+    library.vioc_newton_solve.argtypes = [P, P, P, P, R, R, *[P] * 8]
     return library

@@ -19,16 +19,16 @@ class Newton:
     def __init__(self, level: Level):
         self.level, stages, f = level, level.stages, level.stages.map
         native, steps = f.backend.name != "virtual", len(stages.lengths)
-        self._lq = StageQuadratic(steps, f.ndx, f.nu, stages.start, native, stages.rigid)
+        self.lq = StageQuadratic(steps, f.ndx, f.nu, stages.start, native, stages.rigid)
         self._from = np.zeros(f.ndx)
-        self.gains = self._lq.gains  # (N, nu, ndx), always those of the last factorization
+        self.gains = self.lq.gains  # (N, nu, ndx), always those of the last factorization
 
     def factor(
         self, it: Iterate, b: Blocks, of_states: float, of_inputs: float, of_start: np.ndarray
     ) -> bool:
         """Whether the step's problem has one minimum; shifts as `Level.weighed` takes them."""
         M, last = self.level.weighed(it, b, of_states, of_inputs, of_start)
-        return self._lq.factor(b.F, M, last, self.level.elastic(it))
+        return self.lq.factor(b.F, M, last, self.level.elastic(it))
 
     def solve(
         self, it: Iterate, b: Blocks, gaps: np.ndarray, r: np.ndarray, bent: tuple | None = None
@@ -37,4 +37,4 @@ class Newton:
         added to the cost's gradient.
         """
         v, g, end, c = self.level.linear(it, b, gaps, r, bent)
-        return self.level.direction(it, b, r, v, self._lq.solve(g, end, c, self._from))
+        return self.level.direction(it, b, r, v, self.lq.solve(g, end, c, self._from))

@@ -327,7 +327,7 @@ class Problem:
     def _outcome(self, search: Interior, log: Log, begun: str) -> Result:
         it = search.now
         curve, far = it.point.curve, 0.0
-        if np.any(it.point.gaps):
+        if it.point.open:
             followed, far = search.stages.followed(curve.x, curve.u, search.gains, hard=True), np.inf
             if followed is not None:
                 far = distance(curve, followed.curve)

@@ -13,7 +13,6 @@ from vioc.control.shooting.newton import Newton
 from vioc.control.shooting.stages import Blocks, Point
 from vioc.maps.derivatives import Linearization
 
-SIGMA = 1e10  # how far multipliers of limits may be from the barrier's
 TRIALS = 25
 HARD = 3  # trials without any steps behind which these are worth all means at first: so near there are some
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
@@ -49,7 +48,7 @@ class LineSearch:
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
-        lost, hard, gaps = not self._hard, False, it.point.gaps.any()
+        lost, hard, gaps = not self._hard, False, it.point.open
         curved = lin is not None and any(y is not None for y in it.foreseen)
         correctable = SHORTER if curved else int(bool(len(it.y) or gaps or lin is not None))
         for trial in range(TRIALS):
@@ -71,7 +70,7 @@ class LineSearch:
                     self._filter.append(_corner(worth))
                 self._strayed = 0 if followed else self._strayed + 1
                 self._hard = max(trial - 1, 0) if hard and not followed else HARD
-                return self._moved(it, d, point, s, length, of_multipliers), length, trial + 1
+                return self.level.moved(it, d, point, s, length, of_multipliers), length, trial + 1
             if trial < correctable and point is not None:
                 better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
                 if better is not None:
@@ -114,21 +113,12 @@ class LineSearch:
                 found = trial(X, U) if trial else None
                 s, of_trial = self._judged(it, found, it.s + step * d.s)
                 if found is not None and of_trial.merit <= enough:
-                    return self._moved(it, d, found, s, step, of_multipliers)
+                    return self.level.moved(it, d, found, s, step, of_multipliers)
                 merit = merit if found is None else min(merit, of_trial.merit)
             if found is None or not merit - enough <= CLOSER * (before - enough):
                 return None
             point = found
         return None
-
-    def _moved(
-        self, it: Iterate, d: Direction, point: Point, s: np.ndarray, length: float, of_multipliers: float
-    ) -> Iterate:
-        p, y = it.p + length * (d.p - it.p), it.y + length * (d.y - it.y)
-        of_low, of_high = self.level.multipliers(s)
-        low = np.clip(it.low + of_multipliers * d.low, of_low / SIGMA, of_low * SIGMA)
-        high = np.clip(it.high + of_multipliers * d.high, of_high / SIGMA, of_high * SIGMA)
-        return Iterate(point, p, y, s, low, high)
 
 
 def _corner(worth: Worth) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,11 @@ class Point:
     gaps: np.ndarray
     cost: float
     rows: np.ndarray
+
+    @cached_property
+    def open(self) -> bool:
+        """Whether there is a gap: the curve is no trajectory."""
+        return bool(self.gaps.any())
 
 
 @dataclass(frozen=True)
@@ -176,7 +182,7 @@ class Stages:
         second = self.map.second(point.steps, np.ascontiguousarray(p[1:]), np.ascontiguousarray(zeta))
         H[:, :n, :n] += second.xx
         H[:, :n, n:] += second.xu
-        H[:, n:, :n] += np.swapaxes(second.xu, 1, 2)
+        H[:, n:, :n] += second.xu.swapaxes(1, 2)
         H[:, n:, n:] += second.uu
         return replace(b, H=H, H_end=H_end)
 
