@@ -36,8 +36,9 @@ def moved(f, seed, size=0.5):
 @pytest.mark.parametrize(("s", "steps"), [(2, (0.2, 0.1, 0.05)), (3, (0.4, 0.2, 0.1)), (4, (0.8, 0.4, 0.2))])
 def test_torque_free_body_against_jacobi_functions(s, steps):
     spin, errors = np.array([0.6, 0.0, 0.9]), []
+    built = GroupVI(body(), 0.1, stages=s)
     for h in steps:
-        f = GroupVI(body(), h, stages=s)
+        f = built.with_dt(h)
         run = f.rollout(f.initial_state(v={"b-wx": 0.6, "b-wz": 0.9}), steps=round(8 / h))
         exact, _ = torque_free(run.t, INERTIA, spin)
         found = run.x[:, -3:] / INERTIA
@@ -57,8 +58,9 @@ def test_lagrange_top_against_eulers_equations(s):
     top = vioc.System(vioc.spherical("t", frame="top", mass=mass), vioc.Gravity(0, 0, -g))
     w0, errors, steps = (0.5, 0.0, 20.0), [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
     inertia, still = np.array([across, across, along]), np.zeros(3)
+    built = GroupVI(top, 0.01, stages=s)
     for h in steps:
-        f = GroupVI(top, h, stages=s)
+        f = built.with_dt(h)
         x = f.initial_state({"t-ry": 1.0}, dict(zip(f.rates, w0, strict=True)))
         run = f.rollout(x, steps=round(1 / h))
         truth = hung_flight(m * g, arm, inertia).after(np.concatenate([still, x[:4], still, w0]), 1.0)
@@ -76,8 +78,9 @@ def test_tumbling_quadrotor_with_forcing_against_newton_and_euler(s):
     truth = quadrotor_flight(1.0, np.array([0.01, 0.012, 0.02]), hubs, 1e-5, 2e-7, 9.81)
     U = np.array([[600.0, 450, 300, 500], [300, 700, 200, 400], [-200, 300, 500, 100], [400, 400, 450, 500]])
     errors, steps = [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
+    built = GroupVI(quadrotor(), 0.01, stages=s)
     for h in steps:
-        f = GroupVI(quadrotor(), h, stages=s)
+        f = built.with_dt(h)
         x = f.initial_state({"b-ry": 1.5}, dict(zip(f.rates, (0.5, -1.0, 2.0, 3.0, 5.0, 2.0), strict=True)))
         y = np.concatenate([x[:7], f.velocities(x)])
         run = f.rollout(x, np.repeat(U, round(0.2 / h), axis=0))
@@ -115,8 +118,9 @@ def test_a_pinned_body_against_eulers_equations(s):
     w0, still, errors = np.array([1.0, 0.5, 2.0]), np.zeros(3), []
     truth = hung_flight(9.81, -0.5, inertia)
     steps = {2: (0.01, 0.005, 0.0025), 3: (0.04, 0.02, 0.01), 4: (0.1, 0.05, 0.04)}[s]
+    built = GroupVI(system, 0.01, stages=s, points="lobatto")
     for h in steps:
-        f = GroupVI(system, h, stages=s, points="lobatto")
+        f = built.with_dt(h)
         moving = dict(zip(("b-wx", "b-wy", "b-wz"), w0, strict=True)) | {"b-x": -0.25, "b-y": 0.5}
         x = f.initial_state({"b-z": -0.5}, moving)  # w x (0, 0, -1/2)
         run = f.rollout(x, steps=round(1 / h))
@@ -287,8 +291,9 @@ def test_lobattos_points_have_their_order(s):
     start, U = {"trunk-wx": 2.0, "trunk-wy": 0.3, "wrist-wz": 1.0}, np.array([[0.2]])
     f = GroupVI(branched(), 0.01, stages=5)
     truth = f.rollout(f.initial_state(v=start), np.repeat(U, 20, axis=0)).x[-1]
+    built = GroupVI(branched(), 0.01, stages=s, points="lobatto")
     for h in steps:
-        f = GroupVI(branched(), h, stages=s, points="lobatto")
+        f = built.with_dt(h)
         end = f.rollout(f.initial_state(v=start), np.repeat(U, round(0.2 / h), axis=0)).x[-1]
         ends.append(np.linalg.norm(f.difference(truth, end)))
     assert slope(steps, ends) == pytest.approx(2 * s - 2, abs=0.2), ends
