@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out
 DIST ?= dist
-PYTEST_ARGS ?= -n 2 -m 'not slow and not study'
+PYTEST_ARGS ?= -n 2 --dist worksteal -m 'not slow and not study'
 
 RUN := $(VENV)/bin/python
 export MPLBACKEND ?= Agg
+# Hundreds of processes import vioc in the tests: half a second each where none may leave its bytecode
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test kernels versions lint types bench studies docs wheel clean

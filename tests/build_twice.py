@@ -60,7 +60,7 @@ def amiss(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         got = {n for n in archive.namelist() if not re.match(r"vioc-[^/]*\.dist-info/", n)}
     bundled = {n for n in got if re.match(r"vioc/bundled/(studies/.*\.(py|c)|tests/data/.*\.(npz|json))$", n)}
-    package = (p for p in (ROOT / "vioc").rglob("*") if p.is_file() and p.suffix not in (".pyc", ".pyo"))
+    package = (p for p in (ROOT / "vioc").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
     wanted = {str(path.relative_to(ROOT)) for path in package}
     return [f"lacks {n}" for n in sorted(wanted - got)] + [f"has {n}" for n in sorted(got - bundled - wanted)]
 

@@ -1,5 +1,6 @@
 """Settings that every test shares."""
 
+import gc
 import os
 import signal
 import sys
@@ -23,6 +24,12 @@ def pytest_configure():
     """Workers that come take one thread of BLAS each, or would keep each other from working."""
     for name in BLAS:
         os.environ.setdefault(name, "1")
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays to the end: not looked through each time that garbage is."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

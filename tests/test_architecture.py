@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from vioc.cli import main
 ROOT = Path(__file__).parents[1]
 
 
+@cache
 def parsed() -> dict[str, ast.Module]:
     found = {}
     for path in (ROOT / "vioc").rglob("*.py"):
@@ -24,13 +26,22 @@ def parsed() -> dict[str, ast.Module]:
     return found
 
 
+def for_running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Its nodes, but for those under ``if TYPE_CHECKING``."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            left += node.orelse
+        else:
+            left += ast.iter_child_nodes(node)
+
+
 def imports(tree: ast.Module, modules: dict[str, ast.Module]) -> set[str]:
     """Modules of vioc that a module imports, also within functions, but not for type checking."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            node.body = [ast.Pass()]
     found = set()
-    for node in ast.walk(tree):
+    for node in for_running(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

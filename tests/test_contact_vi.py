@@ -1,6 +1,7 @@
 """Contact, friction and limits of `ContactVI`: closed forms, `MaximalVI`, its equations."""
 
 import pickle
+from functools import cache
 
 import casadi as ca
 import numpy as np
@@ -49,6 +50,12 @@ def leg(*more, mu=0.8):
     return System(trunk, DOWN, foot, limits, JointForce("hip", "hip"), JointForce("knee", "knee"), *more)
 
 
+@cache
+def walking():
+    """The map of the leg, built once for all tests."""
+    return ContactVI(leg(), DT)
+
+
 def names(f):
     return [t.name for t in f.touches.all]
 
@@ -74,17 +81,18 @@ def test_a_box_that_slides_stops_where_coulomb_says(cone):
 def test_the_motion_is_that_of_maximal_coordinates():
     """Both are of second order in free flight; landings differ by the step's length, and vanish with it."""
     off = []
+    maps = [kind(box(friction=0.5), 4e-3) for kind in (ContactVI, MaximalVI)]
     for dt in (4e-3, 1e-3):
         runs = [
             f.rollout(f.initial_state({"b-z": 0.4, "b-ry": 0.4}, {"b-x": 1.0}), steps=round(0.8 / dt))
-            for f in (ContactVI(box(friction=0.5), dt), MaximalVI(box(friction=0.5), dt))
+            for f in (m.with_dt(dt) for m in maps)
         ]
         off.append(np.abs(runs[0]["box:x"] - runs[1]["box:x"]).max())
     assert max(off) < 0.02
 
 
 def test_without_touching_it_is_the_midpoint_rule():
-    f, q = ContactVI(leg(), DT), {"z": 3.0, "hip": -0.5, "knee": 1.0}
+    f, q = walking(), {"z": 3.0, "hip": -0.5, "knee": 1.0}
     bare = leg()
     g = MidpointVI(System(bare.frames, *bare.potentials, *bare.forces), DT)
     U = 0.3 * np.sin(np.arange(40))[:, None] * [1.0, -1.0]
@@ -94,7 +102,7 @@ def test_without_touching_it_is_the_midpoint_rule():
 
 
 def test_a_leg_lands_on_its_foot_and_on_its_stop():
-    f = ContactVI(leg(), DT)
+    f = walking()
     run = f.rollout(f.initial_state({"z": 1.0, "hip": -0.4, "knee": 0.8}), steps=80)
     assert run["gap.sole"].min() > 0 and run["gap.stop-lower"].min() > 0 and run["gap.stop-upper"].min() > 0
     assert run["force.stop-lower"].max() + run["force.stop-upper"].max() > 0.1
@@ -141,7 +149,7 @@ def test_a_loop_with_contact():
 
 
 def test_relaxed_equations_vanish_on_steps_and_only_there():
-    f = ContactVI(leg(), DT)
+    f = walking()
     run = f.rollout(f.initial_state({"z": 0.95, "hip": -0.4, "knee": 0.8}), steps=60)
     r, steps = f.relaxed, Steps.along(run)
     assert len(r.rows) == f.nx + len(r.unknowns) == r.function.numel_out(0)
@@ -173,7 +181,7 @@ def test_relaxed_equations_vanish_on_steps_and_only_there():
 
 
 def test_wider_smoothing_is_another_map_of_the_same_programs():
-    f = ContactVI(leg(), DT)
+    f = walking()
     g = f.smoothed(1e-2)
     assert g.smoothing == 1e-2 and f.smoothing == 1e-8 and g.built is f.built
     x = f.initial_state({"z": 0.85, "hip": -0.4, "knee": 0.8})
@@ -185,7 +193,7 @@ def test_wider_smoothing_is_another_map_of_the_same_programs():
 
 
 def test_what_it_refuses():
-    f = ContactVI(leg(), DT)
+    f = walking()
     with pytest.raises(ConstraintError, match="gap of sole is -0.0"):
         f.rollout(f.initial_state({"z": 0.8, "knee": 0.2}), steps=1)
     with pytest.raises(ModelError, match="no contacts, limits of joints or dry friction; use MidpointVI"):

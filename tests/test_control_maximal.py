@@ -126,12 +126,11 @@ def test_quantities_follow_reference_states(moving):
 
 
 def test_the_optimum_is_that_of_minimal_coordinates_as_dt_goes_to_zero():
-    gaps = []
+    gaps, maps = [], [(MidpointVI(system(), 0.02), MINIMAL), (MaximalVI(system(), 0.02), WEIGHTS)]
     for dt in (0.02, 0.01):
         found = []
-        for kind in (MidpointVI, MaximalVI):
-            f = kind(system(), dt)
-            weights = MINIMAL if kind is MidpointVI else WEIGHTS
+        for built, weights in maps:
+            f = built.with_dt(dt)
             cost = quadratic(f, Q=weights, R=0.01, Qf={n: 100 * w for n, w in weights.items()})
             line = straight_line(f.initial_state({"th": 0.3}), f.initial_state(), round(0.8 / dt), f)
             found.append(optimize(f, cost, (line, None), method="newton"))
@@ -231,8 +230,9 @@ def test_turn_about_a_principal_axis_is_that_of_the_double_integrator():
 def test_regulator_is_that_of_minimal_coordinates():
     """By other coordinates: the same weights on quantities, poles to O(dt^2), inputs to O(dt)."""
     weights, gaps = {"x": 10.0, "th": 100.0, "v.x": 1.0, "v.th": 1.0}, []
+    maps = MidpointVI(system(), 0.01), MaximalVI(system(), 0.01)
     for dt in (0.01, 0.005):
-        m, f = MidpointVI(system(), dt), MaximalVI(system(), dt)
+        m, f = (built.with_dt(dt) for built in maps)
         y = ca.vertcat(*(m.quantity(n) for n in weights))
         J = ca.Function("J", [m.symbols.x], [ca.jacobian(y, m.symbols.x)])(m.initial_state()).full()
         own = dlqr(m, (m.initial_state(), [0.0]), J.T @ np.diag(list(weights.values())) @ J, 0.01 / dt)

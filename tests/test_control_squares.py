@@ -128,10 +128,11 @@ def test_residuals_with_multipliers_of_their_own():
         for mine, theirs in zip(exact.slopes, other.slopes, strict=True):
             for a, b in zip(mine, theirs, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.abs(b).max())
+    running, terminal = numbers(f, bent), numbers(f, end)
     for k in range(n):
 
         def r(d, k=k):
-            return numbers(f, bent)(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
+            return running(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
 
         J, z = differences(r, np.zeros(f.ndx + 3)), np.concatenate([dx[k], du[k]])
         np.testing.assert_allclose(along[k], weights * (r(0 * z) + J @ z), rtol=1e-8, atol=1e-9)
@@ -142,7 +143,7 @@ def test_residuals_with_multipliers_of_their_own():
         np.testing.assert_allclose(H - before, more, atol=1e-6 * (1 + np.abs(more).max()))
 
     def r_end(d):
-        return numbers(f, end)(f.retract(run.x[-1], d))
+        return terminal(f.retract(run.x[-1], d))
 
     zero = np.zeros(f.ndx)
     np.testing.assert_allclose(at_end, last * (r_end(zero) + differences(r_end, zero) @ dx[-1]), rtol=1e-8)
@@ -157,14 +158,14 @@ def test_residuals_with_multipliers_of_their_own():
     for k in range(n):
 
         def r(d, k=k):
-            return numbers(f, bent)(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
+            return running(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
 
         zero, z = np.zeros(f.ndx + 3), np.concatenate([dx[k], du[k]])
-        J, there = differences(r, zero), numbers(f, bent)(new.x[k], new.u[k])
+        J, there = differences(r, zero), running(new.x[k], new.u[k])
         more = exact.weights[k] * J.T @ (weights * (there - r(zero) - J @ z))
         np.testing.assert_allclose(g[k], more, rtol=1e-6, atol=1e-8 * (1 + np.abs(more).max()))
     J = differences(r_end, np.zeros(f.ndx))
-    more = J.T @ (last * (numbers(f, end)(new.x[-1]) - r_end(np.zeros(f.ndx)) - J @ dx[-1]))
+    more = J.T @ (last * (terminal(new.x[-1]) - r_end(np.zeros(f.ndx)) - J @ dx[-1]))
     np.testing.assert_allclose(g_end, more, rtol=1e-6, atol=1e-8 * np.abs(more).max())
     linear = Cost(f, ca.sumsqr(u), x[0] ** 2)
     slopes = linear.expand(run, lin).slopes

@@ -133,8 +133,9 @@ def test_symplectic():
 def test_compositions_have_their_order_without_charts(order):
     """A tree that tumbles, with a motor: slopes between three steps; momentum of a body as it was."""
     ends = []
+    built = vioc.Composition(GroupVI(branched(0.0), 0.02), order)
     for h in (0.02, 0.01, 0.005):
-        f = vioc.Composition(GroupVI(branched(0.0), h), order)
+        f = built.with_dt(h)
         x0 = f.initial_state(v={"trunk-wx": 2.0, "trunk-wy": 0.3, "wrist-wz": 1.0})
         ends.append(f.rollout(x0, np.tile([0.2], (round(0.2 / h), 1))).x[-1])
     gaps = [np.linalg.norm(f.difference(a, b)) for a, b in pairwise(ends)]
@@ -167,8 +168,9 @@ def test_beside_charts_where_they_are_regular():
     q, v = rng.uniform(-0.4, 0.4, len(system.variables)), rng.uniform(-1, 1, len(system.variables))
     named = (dict(zip(system.variables, a, strict=True)) for a in (q, v))
     start = tuple(named)
+    maps = GroupVI(system, 0.01), vioc.MidpointVI(system, 0.01)
     for h in (0.01, 0.005):
-        f, chart = GroupVI(system, h), vioc.MidpointVI(system, h)
+        f, chart = (m.with_dt(h) for m in maps)
         U = np.full((round(0.3 / h), 1), 0.5)
         ours = f.rollout(f.initial_state(*start), U)
         theirs = chart.rollout(chart.initial_state(*start), U)
@@ -264,8 +266,9 @@ def test_a_pinned_body_is_a_spherical_joint():
         *vioc.coincident("top", "pivot"),
     )
     errors = []
+    maps = GroupVI(tree, 0.01), GroupVI(pinned, 0.01)
     for h in (0.01, 0.005):
-        f, g = GroupVI(tree, h), GroupVI(pinned, h)
+        f, g = (m.with_dt(h) for m in maps)
         v = {"wx": 1.0, "wy": 0.5, "wz": 2.0}
         start = f.initial_state(v={f"t-{n}": e for n, e in v.items()})
         moving = {f"b-{n}": e for n, e in v.items()} | {"b-x": -0.25, "b-y": 0.5}  # w x (0, 0, -1/2)
@@ -285,8 +288,9 @@ def test_a_loop_of_spherical_joints_beside_charts():
     gravity, pin = vioc.Gravity(0, 0, -9.81), vioc.coincident("tip", "anchor")
     loop = vioc.System(anchor, vioc.chain(*chain, vioc.tz(0.0, name="tip")), gravity, *pin, name="loop")
     errors = []
+    maps = GroupVI(loop, 0.01), vioc.MidpointVI(loop, 0.01)
     for h in (0.01, 0.005):
-        f, charted = GroupVI(loop, h), vioc.MidpointVI(loop, h)
+        f, charted = (m.with_dt(h) for m in maps)
         run = f.rollout(f.initial_state(q), steps=round(0.4 / h))
         other = charted.rollout(charted.initial_state(q), steps=round(0.4 / h))
         apart = f.frame_positions(run.x[-1]) - charted.frame_positions(other.x[-1])

@@ -1,6 +1,7 @@
 """`GroupVI` of several stages: order 2 s and 2 s - 2 without charts, constraints (docs/maths/groups.md)."""
 
 import pickle
+from functools import cache
 
 import casadi as ca
 import numpy as np
@@ -28,6 +29,12 @@ def slope(steps, errors):
     return float(np.polyfit(np.log(steps), np.log(errors), 1)[0])
 
 
+@cache
+def made(mechanism, s, points="gauss"):
+    """The map of a mechanism, built once for all tests; twins of it have their steps."""
+    return GroupVI(mechanism(), 0.01, stages=s, points=points)
+
+
 def moved(f, seed, size=0.5):
     rng = np.random.default_rng(seed)
     return f.retract(f.initial_state(), size * rng.standard_normal(f.ndx))
@@ -37,7 +44,7 @@ def moved(f, seed, size=0.5):
 def test_torque_free_body_against_jacobi_functions(s, steps):
     spin, errors = np.array([0.6, 0.0, 0.9]), []
     for h in steps:
-        f = GroupVI(body(), h, stages=s)
+        f = made(body, s).with_dt(h)
         run = f.rollout(f.initial_state(v={"b-wx": 0.6, "b-wz": 0.9}), steps=round(8 / h))
         exact, _ = torque_free(run.t, INERTIA, spin)
         found = run.x[:, -3:] / INERTIA
@@ -57,8 +64,9 @@ def test_lagrange_top_against_eulers_equations(s):
     top = vioc.System(vioc.spherical("t", frame="top", mass=mass), vioc.Gravity(0, 0, -g))
     w0, errors, steps = (0.5, 0.0, 20.0), [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
     inertia, still = np.array([across, across, along]), np.zeros(3)
+    built = GroupVI(top, 0.01, stages=s)
     for h in steps:
-        f = GroupVI(top, h, stages=s)
+        f = built.with_dt(h)
         x = f.initial_state({"t-ry": 1.0}, dict(zip(f.rates, w0, strict=True)))
         run = f.rollout(x, steps=round(1 / h))
         truth = hung_flight(m * g, arm, inertia).after(np.concatenate([still, x[:4], still, w0]), 1.0)
@@ -77,7 +85,7 @@ def test_tumbling_quadrotor_with_forcing_against_newton_and_euler(s):
     U = np.array([[600.0, 450, 300, 500], [300, 700, 200, 400], [-200, 300, 500, 100], [400, 400, 450, 500]])
     errors, steps = [], {2: (0.02, 0.01, 0.005), 3: (0.04, 0.02, 0.01)}[s]
     for h in steps:
-        f = GroupVI(quadrotor(), h, stages=s)
+        f = made(quadrotor, s).with_dt(h)
         x = f.initial_state({"b-ry": 1.5}, dict(zip(f.rates, (0.5, -1.0, 2.0, 3.0, 5.0, 2.0), strict=True)))
         y = np.concatenate([x[:7], f.velocities(x)])
         run = f.rollout(x, np.repeat(U, round(0.2 / h), axis=0))
@@ -90,13 +98,13 @@ def test_tumbling_quadrotor_with_forcing_against_newton_and_euler(s):
 
 @pytest.mark.parametrize(("points", "s"), [("gauss", 2), ("gauss", 3), ("lobatto", 3)])
 def test_keeps_the_protocol(points, s):
-    f = GroupVI(branched(), 0.01, stages=s, points=points)
+    f = made(branched, s, points)
     check_map(f, moved(f, 0, 0.3), np.array([0.4]))
 
 
 @pytest.mark.parametrize("s", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_constraints_keep_the_protocol(s):
-    f = GroupVI(pair(), 0.02, stages=s, points="lobatto")
+    f = made(pair, s, "lobatto").with_dt(0.02)
     check_map(f, f.rollout(pair_start(f), steps=10).x[-1], np.zeros(0))
 
 
@@ -115,8 +123,9 @@ def test_a_pinned_body_against_eulers_equations(s):
     w0, still, errors = np.array([1.0, 0.5, 2.0]), np.zeros(3), []
     truth = hung_flight(9.81, -0.5, inertia)
     steps = {2: (0.01, 0.005, 0.0025), 3: (0.04, 0.02, 0.01), 4: (0.1, 0.05, 0.04)}[s]
+    built = GroupVI(system, 0.01, stages=s, points="lobatto")
     for h in steps:
-        f = GroupVI(system, h, stages=s, points="lobatto")
+        f = built.with_dt(h)
         moving = dict(zip(("b-wx", "b-wy", "b-wz"), w0, strict=True)) | {"b-x": -0.25, "b-y": 0.5}
         x = f.initial_state({"b-z": -0.5}, moving)  # w x (0, 0, -1/2)
         run = f.rollout(x, steps=round(1 / h))
@@ -132,7 +141,7 @@ def test_a_pinned_body_against_eulers_equations(s):
 
 
 def test_constraints_are_kept_and_take_no_momentum():
-    f = GroupVI(pair(), 0.05, stages=3, points="lobatto")
+    f = made(pair, 3, "lobatto").with_dt(0.05)
     run = f.rollout(pair_start(f), steps=2000)
     assert np.abs(run["h.rod"]).max() < 1e-12
     p = run.x[:, f.nq :]
@@ -150,7 +159,7 @@ def test_constraints_are_kept_and_take_no_momentum():
 
 
 def test_constrained_steps_by_every_means():
-    f = GroupVI(pair(), 0.1, stages=3, points="lobatto")
+    f = made(pair, 3, "lobatto").with_dt(0.1)
     x = f.rollout(pair_start(f), steps=3).x[-1]
     plain, (numbers, impulse) = f.rollout(x, steps=1), f.rescued(x, np.zeros(0), 0, 0.0, f.dt)
     assert np.abs(f.difference(plain.x[1], numbers)).max() < 1e-11
@@ -177,7 +186,7 @@ def test_roots_that_are_no_motion_are_refused():
 
 def test_a_step_is_symplectic_along_constraints():
     """The form of two variations of starts on the constraints, before and after."""
-    f = GroupVI(pair(), 0.1, stages=3, points="lobatto")
+    f = made(pair, 3, "lobatto").with_dt(0.1)
     x = f.rollout(pair_start(f), steps=3).x[-1]
     y, A, n = f.step(x), f.linearize(x).A, f.nd
 
@@ -238,7 +247,7 @@ def test_derivatives_of_steps_of_more_than_half_a_turn():
 
 def test_derivatives_on_the_manifold_against_differences():
     """A, B and the second order in errors, by central differences of the step and of A, B."""
-    f = GroupVI(quadrotor(), 0.05, stages=3)
+    f = made(quadrotor, 3).with_dt(0.05)
     x, u, e = moved(f, 3), np.array([400.0, 500.0, 450.0, 300.0]), 1e-3
     lin, end = f.linearize(x, u), f.step(x, u)
 
@@ -285,10 +294,10 @@ def test_lobattos_points_have_their_order(s):
     """A tree that tumbles with a motor and a damper, beside Gauss's of a higher order."""
     ends, steps = [], (0.02, 0.01, 0.005)
     start, U = {"trunk-wx": 2.0, "trunk-wy": 0.3, "wrist-wz": 1.0}, np.array([[0.2]])
-    f = GroupVI(branched(), 0.01, stages=5)
+    f = made(branched, 5)
     truth = f.rollout(f.initial_state(v=start), np.repeat(U, 20, axis=0)).x[-1]
     for h in steps:
-        f = GroupVI(branched(), h, stages=s, points="lobatto")
+        f = made(branched, s, "lobatto").with_dt(h)
         end = f.rollout(f.initial_state(v=start), np.repeat(U, round(0.2 / h), axis=0)).x[-1]
         ends.append(np.linalg.norm(f.difference(truth, end)))
     assert slope(steps, ends) == pytest.approx(2 * s - 2, abs=0.2), ends
@@ -363,20 +372,21 @@ def test_a_step_without_solution_is_told_of():
 
 @pytest.mark.skipif(find_compiler() is None, reason="no compiler")
 def test_compiled_code_does_the_same():
-    f, g = (GroupVI(branched(), 0.02, stages=3, backend=b) for b in ("virtual", "compiled"))
+    f, g = made(branched, 3).with_dt(0.02), GroupVI(branched(), 0.02, stages=3, backend="compiled")
     x, U = moved(f, 5), np.full((20, 1), 0.3)
     gaps = f.difference(f.rollout(x, U).x, g.rollout(x, U).x)
     assert np.abs(gaps).max() < 1e-10
     for a, b in zip(f.linearize(x, U[0]), g.linearize(x, U[0]), strict=True):
         assert np.abs(a - b).max() < 1e-10
-    f, g = (GroupVI(pair(), 0.05, stages=3, points="lobatto", backend=b) for b in ("virtual", "compiled"))
+    f = made(pair, 3, "lobatto").with_dt(0.05)
+    g = GroupVI(pair(), 0.05, stages=3, points="lobatto", backend="compiled")
     ours, theirs = (h.rollout(pair_start(h), steps=20) for h in (f, g))
     assert np.abs(f.difference(ours.x, theirs.x)).max() < 1e-10
     assert np.abs(ours.multipliers - theirs.multipliers).max() < 1e-10
 
 
 def test_regulator_and_optimizer_run_unchanged():
-    f = GroupVI(quadrotor(), 0.05, stages=2)
+    f = made(quadrotor, 2).with_dt(0.05)
     hover = np.full(4, np.sqrt(9.81 / 4e-5))
     hover -= 0.25 / hover  # u sqrt(u^2 + 1)
     x = f.initial_state()

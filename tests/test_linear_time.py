@@ -178,7 +178,7 @@ def test_order_of_the_starts():
     def errors(start):
         found = []
         for h in steps:
-            x0 = LinearTimeVI(system, h).initial_state(q, v, start=start)
+            x0 = f.with_dt(h).initial_state(q, v, start=start)
             end = f.rollout(x0, np.ones((round(0.25 / h), 1)), dt=h).x[-1]
             found.append(np.abs(end - reference).reshape(2, -1).max(axis=1))
         return [np.polyfit(np.log(steps), np.log(e), 1)[0] for e in np.array(found).T]

@@ -72,9 +72,9 @@ def test_pendulum_converges_to_the_elliptic_solution():
     assert np.sin(exact) == pytest.approx(0.2750874626, abs=1e-9)
     steps = 1000 * 2 ** np.arange(4)
     errors = []
+    f = MidpointVI(system, 10.0)
     for n in steps:
-        f = MidpointVI(system, 10.0 / n)
-        errors.append(abs(f.rollout(f.state(phi=np.pi / 2), steps=int(n)).x[-1, 0] - exact))
+        errors.append(abs(f.with_dt(10.0 / n).rollout(f.state(phi=np.pi / 2), steps=int(n)).x[-1, 0] - exact))
     slope = np.polyfit(np.log(10.0 / steps), np.log(errors), 1)[0]
     assert slope == pytest.approx(2.0, abs=0.05)
 
@@ -121,10 +121,11 @@ def test_kinematic_variables_are_prescribed():
 def final_states(system, seed, horizon, powers, u=None, speed=0.6):
     """(f, final state) at dt = horizon / 2^k, from one state, which does not depend on dt."""
     result = []
+    built = MidpointVI(system, horizon)
+    x0 = state_near(built, seed, speed=speed)
+    assume(x0 is not None)
     for k in powers:
-        f = MidpointVI(system, horizon / 2**k)
-        x0 = state_near(f, seed, speed=speed)
-        assume(x0 is not None)
+        f = built.with_dt(horizon / 2**k)
         U = np.tile(hold(f, x0, seed), (2**k, 1))
         try:
             result.append((f, f.rollout(x0, U).x[-1]))
@@ -215,9 +216,9 @@ def test_momenta_of_cyclic_coordinates(system, seed):
 
 def test_energy_band_shrinks_with_the_square_of_dt_and_does_not_drift():
     bands = []
+    f = MidpointVI(pendulum(), 0.02)
     for h in (0.02, 0.01, 0.005):
-        f = MidpointVI(pendulum(), h)
-        e = f.rollout(f.state(theta=np.pi / 2), steps=int(2000 / h)).energy
+        e = f.with_dt(h).rollout(f.state(theta=np.pi / 2), steps=int(2000 / h)).energy
         bands.append(e.max() - e.min())
         slope = np.polyfit(np.arange(len(e)), e, 1)[0] * len(e)
         assert abs(slope) < 1e-3 * bands[-1]
@@ -227,9 +228,9 @@ def test_energy_band_shrinks_with_the_square_of_dt_and_does_not_drift():
 def test_generalized_midpoint_is_first_order_off_one_half():
     for alpha, order in ((0.5, 2.0), (0.3, 1.0), (1.0, 1.0)):
         ends = []
+        f = MidpointVI(pendulum(), 1.0, alpha=alpha)
         for k in range(8, 13):
-            f = MidpointVI(pendulum(), 1.0 / 2**k, alpha=alpha)
-            ends.append(f.rollout(f.state(theta=1.0), steps=2**k).x[-1])
+            ends.append(f.with_dt(1.0 / 2**k).rollout(f.state(theta=1.0), steps=2**k).x[-1])
         assert order_of(ends) == pytest.approx(order, abs=0.1)
 
 
@@ -237,8 +238,9 @@ def test_left_forcing_is_first_order():
     system = System(Gravity(0, 0, -G), rx("a")[tz(-1, mass=1)], JointDamping("a", 0.5), JointForce("a", "u"))
     for forcing, order in (("symmetric", 2.0), ("left", 1.0)):
         ends = []
+        built = MidpointVI(system, 1.0, forcing=forcing)
         for k in range(5, 10):
-            f = MidpointVI(system, 1.0 / 2**k, forcing=forcing)
+            f = built.with_dt(1.0 / 2**k)
             x0 = f.initial_state({"a": 1.0}, {"a": 0.5}, [2.0])
             ends.append(f.rollout(x0, [2.0], 2**k).x[-1])
         assert order_of(ends) == pytest.approx(order, abs=0.1)

@@ -1,5 +1,7 @@
 """Orientations of frames by name, and their errors in costs, against scipy's Rotation."""
 
+from functools import cache
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -16,6 +18,12 @@ from vioc.maps.orientation import AXES, rotation_vector
 
 RNG = np.random.default_rng(5)
 NAMES = [f"tool:{axis}" for axis in AXES]
+
+
+@cache
+def seven_joints():
+    """The map of the arm, built once for all tests."""
+    return MidpointVI(arm(), 0.01)
 
 
 def arm_rotation(q):
@@ -92,7 +100,7 @@ POINTING_DOWN = Rotation.from_euler("xyz", [np.pi, 0, 0.4])  # half a turn, wher
 
 
 def test_a_pose_is_an_end():
-    f = MidpointVI(arm(), 0.05)
+    f = seven_joints().with_dt(0.05)
     still = {f"v.{n}": 0.0 for n in f.system.variables}
     goal = pose("tool", [0.3, -0.2, 0.4], POINTING_DOWN)
     assert np.linalg.norm([goal[n] for n in NAMES]) == pytest.approx(np.pi, abs=1e-12)
@@ -110,7 +118,7 @@ def test_a_pose_is_an_end():
 
 def test_ends_half_a_turn_off_are_near_from_both_sides():
     """1e-3 rad before and past half a turn: rotation vectors are far apart, the condition's rows are not."""
-    f = MidpointVI(arm(), 0.05)
+    f = seven_joints().with_dt(0.05)
     goal = pose("tool", rotation=Rotation.from_euler("x", np.pi))
     conditions = [end_condition(f, name, value, "end", goal) for name, value in goal.items()]
     error = ca.Function(
@@ -147,7 +155,7 @@ def test_poses_that_are_none():
 
 def test_errors_are_turns_from_the_goal():
     """Also from a goal that is half a turn from the world's axes, where its own log is no number."""
-    f = MidpointVI(arm(), 0.01)
+    f = seven_joints()
     run = f.rollout(f.initial_state(START), 0.1 * RNG.standard_normal((4, 7)))
     R = [arm_rotation(x[:7]) for x in run.x]
     weights = dict(zip(NAMES, (1.0, 2.0, 3.0), strict=True))
@@ -176,7 +184,7 @@ def test_errors_are_turns_from_the_goal():
 
 
 def test_derivatives_are_exact_at_zero_error_and_off_it():
-    f = MidpointVI(arm(), 0.01)
+    f = seven_joints()
     run = f.rollout(f.initial_state(START), 0.1 * RNG.standard_normal((2, 7)))
     lin = f.linearize_trajectory(run)
     weights = dict.fromkeys(NAMES, 2.0)
@@ -212,7 +220,7 @@ def test_a_free_body_turns_to_a_pose():
 
 def test_half_a_turn_off_is_finite():
     """A planar arm whose tool shall point the other way is exactly that."""
-    f = MidpointVI(arm(), 0.01)
+    f = seven_joints()
     run = f.rollout(f.initial_state(START), steps=2)
     cost = quadratic(f, Qf=dict.fromkeys(NAMES, 1.0), goal={"tool:rx": np.pi})
     assert cost.value(f.rollout(f.initial_state(), steps=1)) == pytest.approx(np.pi**2 / 2)
@@ -221,6 +229,6 @@ def test_half_a_turn_off_is_finite():
 
 
 def test_goals_without_weights_are_refused():
-    f = MidpointVI(arm(), 0.01)
+    f = seven_joints()
     with pytest.raises(ValueError, match="'tool:rx' has a goal or a reference, but no weight"):
         quadratic(f, Q=1.0, goal={"tool:rx": 0.3})

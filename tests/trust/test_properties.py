@@ -73,10 +73,11 @@ def start(f, seed, speed=0.5):
     """(state, inputs) at random; constraints are met, or the example is given up."""
     random, system = np.random.default_rng(seed), f.system
     if system.constraints:
-        found = state_near(MidpointVI(system, f.dt), seed, speed=0.0)
+        plain = f if type(f) is MidpointVI else MidpointVI(system, f.dt)
+        found = state_near(plain, seed, speed=0.0)
         assume(found is not None)
         q = found[: len(system.variables)]
-        J = MidpointVI(system, f.dt).lagrangian.constraint_jacobian(q)
+        J = plain.lagrangian.constraint_jacobian(q)
         assume(np.linalg.svd(J)[1][-1] > 0.1)  # away from singular positions
         v = project_velocity(system, q, speed * random.normal(size=len(q)))
     else:
@@ -169,8 +170,9 @@ def test_order_of_convergence(name, system, seed):
         random.normal(size=len(system.inputs)),
     )
     exact = vioc.reference_solution(system, q, v, np.linspace(0.0, horizon, 5), u).q
+    made = built(name, system)
     for steps in (4, 8, 16, 32):
-        f = built(name, system, horizon / steps)
+        f = made.with_dt(horizon / steps)
         x0 = f.initial_state(q, v, u=u) if isinstance(f, MaximalVI) else f.initial_state(q, v)
         x = attempt(f.rollout, x0, np.tile(u, (steps, 1)), warn=False).x[:: steps // 4]
         # of several samples, as an error changes its sign along a motion
@@ -190,8 +192,9 @@ def test_all_integrators_have_one_limit(name, system, seed):
     random = np.random.default_rng(seed)
     q, v = random.normal(scale=0.4, size=(2, len(system.variables)))
     gaps = []
+    maps = built(name, system), MidpointVI(system, 0.01)
     for dt in (4e-3, 2e-3, 1e-3):
-        f, g = built(name, system, dt), MidpointVI(system, dt)
+        f, g = (m.with_dt(dt) for m in maps)
         steps = round(0.04 / dt)
         other = attempt(g.rollout, g.initial_state(q, v), steps=steps).x[-1][: g.nq]
         x = attempt(f.rollout, f.initial_state(q, v), steps=steps, warn=False).x[-1]
@@ -257,8 +260,9 @@ def test_energy_error_shrinks_with_its_order(name, system, seed):
     random = np.random.default_rng(seed)
     q, v = random.normal(scale=0.4, size=(2, len(system.variables)))
     widths = []
+    made = built(name, system)
     for steps in (8, 16, 32) if order == 4 else (16, 32, 64):
-        f = built(name, system, 0.32 / steps)
+        f = made.with_dt(0.32 / steps)
         run = attempt(f.rollout, f.initial_state(q, v), steps=steps, warn=False)
         widths.append(np.ptp(run.energy))
         level = 1 + np.abs(run.energy).max()

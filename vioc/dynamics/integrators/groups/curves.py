@@ -8,7 +8,7 @@ Of one rotation, seen from where a step starts: from 1 at the rates w_i and torq
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import casadi as ca
@@ -18,7 +18,7 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.rotations import Quaternion
 from vioc.dynamics.algebra.vectors import Vector
-from vioc.dynamics.integrators.quadrature import Quadrature
+from vioc.dynamics.integrators.quadrature import Quadrature, quadrature
 from vioc.dynamics.lagrangian import OPTIONS
 
 ONE = (1.0, 0.0, 0.0, 0.0)
@@ -96,6 +96,12 @@ class Curves:
         weights = ca.SX.sym("weights", 2 * turns.numel())
         H = ca.hessian(ca.dot(weights, ca.vertcat(ca.vec(turns), ca.vec(momenta))), y)[0]
         return ca.Function("curvature", [y, dt, given, weights], [ca.densify(H)], OPTIONS)
+
+
+@lru_cache(maxsize=16)
+def curves_of(points: str, stages: int) -> Curves:
+    """Those of a rule, which all mechanisms share: to build them takes longer than most mechanisms."""
+    return Curves(quadrature(points, stages))
 
 
 class Path:

@@ -15,11 +15,11 @@ import numpy as np
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.groups.curves import Curves
+from vioc.dynamics.integrators.groups.curves import curves_of
 from vioc.dynamics.integrators.groups.stages import StageDerivatives, StageEquations
 from vioc.dynamics.integrators.iteration import repeated
 from vioc.dynamics.integrators.newton import solve_step
-from vioc.dynamics.integrators.quadrature import check_rates, quadrature, values
+from vioc.dynamics.integrators.quadrature import check_rates, values
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class GalerkinStep:
 
     def __init__(self, f: GroupVI):
         self.f, self.space, self.group = f, f.space, f.group
-        self.rule = quadrature(f.points, f.stages)
-        self.curves = Curves(self.rule)
+        self.curves = curves_of(f.points, f.stages)
+        self.rule = self.curves.rule
 
     @cached_property
     def derivatives(self) -> StageDerivatives:

@@ -79,7 +79,7 @@ class StageDerivatives:
         self.ny, self.ns = 2 * nd + nu + len(f.parameters) + nm, f.ndx + nu + len(f.parameters)
         self.points, self.nw = s + (nm > 0), s * (nd + nm) + nd * (nm > 0)
         self._path, self._momenta = (Evaluator(_by_columns(e)) for e in (curves.path, curves.momenta))
-        self._slopes, self._curvature = Evaluator(curves.slopes), Evaluator(curves.curvature)
+        self._slopes, self._curvature = Evaluator(lambda: curves.slopes), Evaluator(lambda: curves.curvature)
         self._velocity = Evaluator(f.group.velocity)
         names = ("q", nq), ("e", nd), ("v", nd), ("u", nu), ("t", 1), ("lambda", nm)
         q, error, v, u, t, lam = (ca.SX.sym(*each) for each in names)
