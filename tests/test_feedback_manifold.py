@@ -212,6 +212,18 @@ def crane():
     return f, f.rollout(f.state({"swing": 0.3}), np.linspace(0, 0.2, 12)[:, None], warn=False)
 
 
+def test_predictive_control_without_bounds_is_the_reduced_regulator(driven):
+    """Also off the manifold, whose directions the regulator does not feed back."""
+    f, run = driven
+    regulator = dlqr(f, run, 10.0, 0.01, on_manifold=True)
+    ahead = LinearMPC(regulator, 4, lower=-1e9, upper=1e9)
+    rng = np.random.default_rng(3)
+    for k in (0, 2):
+        x = f.retract(run.x[k], 1e-3 * rng.standard_normal(f.ndx))
+        expected = regulator.as_law()(run.k0 + k, x)
+        np.testing.assert_allclose(ahead.plan(run.k0 + k, x).u[0], expected, rtol=1e-7, atol=1e-9)
+
+
 def test_a_motion_that_rests_is_periodic():
     """Gains and cost to go are those of the equilibrium, with constraints and without."""
     for f, run in (crane(), hoist()):

@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 from scipy.special import ellipj
 
 import vioc
+from vioc.control import optimize, quadratic
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ConstraintError
 from vioc.maps.suite import check_map
@@ -350,6 +351,24 @@ def test_angles_of_charts_are_answered_with_the_quaternion():
             run[name]
     with pytest.raises(AttributeError, match="vioc.dynamics.integrators.groups.GroupVI"):
         _ = vioc.GroupVI
+
+
+def test_a_turn_is_periodic_though_quaternions_end_with_the_other_sign():
+    mass = vioc.Mass(2.0, (0.5, 0.8, 1.1))
+    spinner = vioc.spherical("b", frame="bus", mass=mass)
+    f = GroupVI(vioc.System(spinner, vioc.WrenchInput("bus", "tz", (0, 0, 0), (0, 0, 1.0))), 0.05)
+    N, turned = 20, f.error_names.index("b-phiz")
+
+    def short(w):
+        x = f.initial_state(v={"b-wz": w})
+        return f.difference(x, f.step(x, [0.0]))[turned] - 2 * np.pi / N
+
+    x = f.initial_state(v={"b-wz": brentq(short, 5.0, 8.0)})
+    run = f.rollout(x, np.zeros((N, 1)))
+    assert run["b-qw"][-1] == pytest.approx(-1.0)
+    found = optimize(f, quadratic(f, R=1.0), run, method="dmoc", periodic=True)
+    assert found.converged and found.cost < 1e-12
+    assert np.abs(f.difference(found.trajectory.x[0], found.trajectory.x[-1])).max() < 1e-8
 
 
 def test_refusals():

@@ -10,10 +10,11 @@ from mechanisms import everything, hold, state_near
 import vioc
 from studies.random_family import mechanism
 from vioc import CasadiMap, LinearTimeVI, MaximalVI, MidpointVI, StepError
-from vioc.control import feedback, quadratic
+from vioc.control import feedback, join, quadratic
 from vioc.control.descent.local_model import LocalModel
 from vioc.control.descent.symbolic.symbolic_model import LocalModels, StageModel
 from vioc.dynamics.integrators import divisible
+from vioc.maps.switched import SwitchedMap
 
 KINDS = [MidpointVI, LinearTimeVI, MaximalVI]
 DT, STEPS, LINKS = 0.05, 60, 5
@@ -50,6 +51,17 @@ def test_a_run_with_steps_in_parts_goes_to_its_end_and_says_so(run):
         assert np.array_equal(split.x[-1], run.x[k + 1])
     # what is lost of 28 J of kinetic energy, on average; roots that are no motion multiply it
     assert np.abs(run.energy - run.energy[0]).max() < 28
+
+
+def test_runs_with_steps_in_parts_are_joined_and_taken_by_phases(run):
+    half = STEPS // 2
+    whole = join(run[:half], run[half:])
+    phased = SwitchedMap([run.map, run.map], [half, STEPS - half]).rollout(run.x[0], steps=STEPS)
+    for other in (whole, phased):
+        assert other.splits.keys() == run.splits.keys()
+        for k, split in run.splits.items():
+            np.testing.assert_array_equal(other.splits[k].lengths, split.lengths)
+    np.testing.assert_array_equal(whole.x, run.x)
 
 
 def test_no_step_is_far_from_the_motion(run):

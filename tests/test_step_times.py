@@ -8,7 +8,7 @@ from mechanisms import everything, state_near
 import vioc
 from studies.marionette_dlqr import pulled, start
 from vioc import Composition, LinearTimeVI, MaximalVI, MidpointVI
-from vioc.control import join
+from vioc.control import dlqr, join, optimize, quadratic
 from vioc.maps.delay import DelayedMap
 from vioc.maps.noisy import NoisyMap
 from vioc.maps.suite import Case, derivatives_by_times
@@ -175,6 +175,24 @@ def test_runs_of_time_are_joined_where_their_times_meet():
     late = f.with_dt(0.05).rollout(first.x[-1], steps=4, k0=10)
     with pytest.raises(ValueError, match=r"begins at 0.5 s, here it would at 0.2, .* depends on time"):
         join(first, late)
+
+
+def test_a_piece_of_a_run_of_unequal_steps_is_followed_when_it_was():
+    """What follows it begins at its time, or is refused where it counts steps."""
+    f, x0 = cart_pole()
+    run = f.rollout(x0, np.zeros((30, f.nu)), dt=np.repeat([0.01, 0.005, 0.015], 10))
+    piece = run[10:20]
+    assert not np.isclose(piece.t[0], 10 * piece.map.dt)
+    regulator = dlqr(f, piece, 1.0, 1.0)
+    again = regulator.rollout(piece.x[0])
+    np.testing.assert_allclose(again.x, piece.x, rtol=0, atol=1e3 * f.tolerance)
+    np.testing.assert_allclose(again.t, piece.t, rtol=0, atol=1e-14)
+    message = r"begins at t = 0.1 s, step 10 of steps of 0.005 s at 0.05 s, .* depends on time"
+    with pytest.raises(ValueError, match="reference: it " + message):
+        regulator.as_law()
+    cost = quadratic(piece.map, Q=1.0, R=1.0, Qf=1.0)
+    with pytest.raises(ValueError, match="guess: it " + message):
+        optimize(piece.map, cost, piece, method="shooting")
 
 
 def test_a_map_that_tells_no_equations_says_so():

@@ -23,7 +23,7 @@ from target_folders import (
 )
 
 import vioc
-from vioc.control import Cost, Problem, dlqr, target
+from vioc.control import Cost, Problem, dlqr, quadratic, target
 from vioc.control.feedback import (
     ClosedLoop,
     ConfigurationObserver,
@@ -335,6 +335,30 @@ def test_a_receding_horizon_replays_its_plans(precision, how, tmp_path):
     with pytest.raises(ValueError, match="a NonlinearMPC with newton is not written in C"):
         two = NonlinearMPC(Problem(f, cost, 15, bounds=bounds), newton=2, native=True)
         write_target(tmp_path / "two", ClosedLoop(f, two), start, steps=2)
+
+
+@needs_compiler
+@pytest.mark.parametrize("bounds", [{"u.force": 30.0}, {"v.x": 0.6}], ids=["input", "general"])
+def test_a_receding_horizon_with_one_limit(bounds, tmp_path):
+    """A limit alone, of an entry of (x, u) or of none: its rows are as long as the arrays that hold them."""
+    f = cart_pole(0.05)
+    ahead = Problem(f, quadratic(f, Q=10.0, R=0.1, Qf=10.0), 8, bounds=bounds)
+    law = NonlinearMPC(ahead, soft={n: 1e3 for n in bounds if n != "u.force"}, native=True)
+    start = f.state({f.state_names[1]: 0.5})
+    written = write_target(tmp_path / "one", ClosedLoop(f, law), start, steps=8)
+    code, text = replayed(written, *(CHECKED if works(*CHECKED) else []))
+    assert code == 0 and "inputs" in text, text
+
+
+@needs_compiler
+def test_angles_half_a_turn_apart_are_one_error_in_c_and_python(cart, tmp_path):
+    f, upright, law, _ = cart
+    hanging = f.state({"theta": np.pi})
+    assert f.difference(upright.x, hanging) == pytest.approx(
+        np.array(ca.DM(f.difference_expression(ca.DM(upright.x), ca.DM(hanging))))[:, 0], abs=0
+    )
+    code, text = replayed(write_target(tmp_path / "half", law, hanging, steps=2))
+    assert code == 0, text
 
 
 @needs_compiler

@@ -26,6 +26,7 @@ from vioc.deprecation import deprecated
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.steps import check_clock
 from vioc.maps.trajectory import Trajectory
 
 LIMITS = {"bounds", "constraints", "final"}
@@ -187,7 +188,10 @@ def optimize(
         n = steps if steps is not None else _steps(run)
         if n is None:
             raise ValueError("steps: give their number with x0, or a guess")
-        k0 = run.k0 if isinstance(run, Trajectory) else 0
+        k0 = 0
+        if isinstance(run, Trajectory):
+            check_clock(run, "guess")
+            k0 = run.k0
         own = {*LIMITS, "initial"} if chosen == "dmoc" else TAKES["shooting"] - {"dt", "multipliers"}
         stated = {name: given[name] for name in own & given.keys()}
         lengths = dt if "duration" in given else guess_lengths(f, run, dt)

@@ -9,7 +9,7 @@ import numpy as np
 
 from vioc.maps.given import trajectory_of
 from vioc.maps.switched import SwitchedMap
-from vioc.maps.trajectory import Trajectory
+from vioc.maps.trajectory import Split, Trajectory
 
 if TYPE_CHECKING:
     import casadi as ca
@@ -101,7 +101,7 @@ def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory
         for k, split in run.splits.items():
             wide = np.zeros((len(split), len(names)))
             wide[:, columns] = split.multipliers
-            splits[at + k] = split._replace(multipliers=wide)
+            splits[at + k] = Split(split.lengths, split.x, wide)
         if at:
             behind = times[-1][-1]
             times.append(run.t[1:] if run.t[0] == behind else behind + (run.t[1:] - run.t[0]))

@@ -37,6 +37,11 @@ TURN = 2 * np.pi
 TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
 
 
+def short_way(angle: np.ndarray) -> np.ndarray:
+    """Angles less whole turns, in [-pi, pi): half a turn is -pi, as where expressions take turns off."""
+    return angle - TURN * np.floor(angle / TURN + 0.5)
+
+
 class Kernel(NamedTuple):
     """A step with its solver: (carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
 
@@ -99,7 +104,7 @@ class OneStepMap(Named, ABC):
     def difference(self, x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
         """x1 - x0 as an error vector, angles in `wrap` the short way; shapes (..., nx) -> (..., ndx)."""
         d = np.asarray(x1, float) - np.asarray(x0, float)
-        return np.where(self.wrapped, d - TURN * np.round(d / TURN), d) if self.wrap else d
+        return np.where(self.wrapped, short_way(d), d) if self.wrap else d
 
     def retract(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """The state that lies the error `dx` away from `x`; inverse of `difference`."""
@@ -308,18 +313,20 @@ class OneStepMap(Named, ABC):
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
         rescue: Rescue = "split",
+        t: np.ndarray | None = None,
     ) -> Trajectory:
         """Closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
 
         Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied; `dt`
-        and `rescue` as in `rollout`, a trial that diverges is not worth the effort.
+        and `rescue` as in `rollout`, a trial that diverges is not worth the effort. Steps begin at the times
+        `t` (N,), s, if given.
         """
         x0 = self.check_state(x0, "initial state")
         U = self.check_inputs(U, None, x0)
         n = len(U)
         X = check_array(np.asarray(X, float)[:n], (n, self.nx), "tracked states", self.state_names)
         K = check_array(K, (n, self.nu, self.ndx), "gains")
-        return self.run(x0, U, k0, self.lengths(dt, n), X, K, rescue=rescue)
+        return self.run(x0, U, k0, self.lengths(dt, n), X, K, rescue=rescue, t=t)
 
     # -- derivatives ----------------------------------------------------------------------------
 

@@ -66,6 +66,21 @@ def check_steps(got: Any, expected: Any, what: str, owner: str = "the map", inst
     )
 
 
+def check_clock(run: Any, what: str) -> None:
+    """Raise ValueError unless a run's steps begin when their numbers and lengths say, where that matters: a
+    piece of a run of unequal steps begins at another time.
+    """
+    own = run.map.times(run.step_lengths, run.k0)
+    if not len(run) or np.abs(own - run.t).max() <= SAME * np.abs(own).max():
+        return
+    if run.map.depends_on_time is not False:
+        raise ValueError(
+            f"{what}: it begins at t = {run.t[0]:.10g} s, step {run.k0} of steps of "
+            f"{_shown(run.step_lengths)} at {own[0]:.10g} s, and {run.map!r} depends on time; take a piece "
+            'of equal steps, such as those of run.resample(..., by="map"), or the whole run'
+        )
+
+
 def steps_within(got: float, step: float, what: str, owner: str, hold: bool) -> int:
     """How many steps of `owner`, of length `step`, are one of `what`; ValueError unless that is 1, or a whole
     number where it is to `hold` between its samples.

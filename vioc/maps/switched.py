@@ -182,10 +182,10 @@ class SwitchedMap(MapAround):
         """Of map i with all multipliers, or with its own only."""
         own = self._columns(i)
         if back:
-            return split._replace(multipliers=split.multipliers[:, own])
+            return Split(split.lengths, split.x, split.multipliers[:, own])
         every = np.zeros((len(split), len(self.multiplier_names)))
         every[:, own] = split.multipliers
-        return split._replace(multipliers=every)
+        return Split(split.lengths, split.x, every)
 
     def steps_at(
         self,

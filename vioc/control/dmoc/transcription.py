@@ -246,13 +246,30 @@ class Transcription:
         if phase.rate_limits and n > 1:
             self._rates(i)
         if phase.shifts:
-            states = list(phase.shifts)
+            self._periodic(i)
 
-            def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
-                return ca.SX(0), stencil.fixed(i, n).x[states] - stencil.fixed(i, 0).x[states]
+    def _periodic(self, i: int) -> None:
+        """Last states as the first ones; of a whole state with attitudes q and -q are one, so that its error
+        vanishes, and quaternions begin with the norm 1, which steps keep.
+        """
+        phase, n = self.phases[i], self.phases[i].steps
+        f, states, shift = phase.map, list(phase.shifts), np.array(list(phase.shifts.values()))
+        names, units = [f"periodic.{f.state_names[s]}" for s in states], list[int]()
+        errors = bool(f.quaternions) and len(states) == f.nx and not shift.any()
+        if errors:
+            units = [j for j in f.quaternions if not phase.fixed_start[j : j + 4].all()]
+            names = [f"periodic.{name}" for name in f.error_names]
+            names += [f"unit.{f.state_names[j]}" for j in units]
+            shift = np.zeros(len(names))
 
-            shift = np.array(list(phase.shifts.values()))
-            self._add(i, rows, [0], [f"periodic.{phase.map.state_names[s]}" for s in states], shift, shift)
+        def rows(stencil: Stencil, node: Node) -> tuple[Any, Any]:
+            first, last = stencil.fixed(i, 0).x, stencil.fixed(i, n).x
+            if not errors:
+                return ca.SX(0), last[states] - first[states]
+            norms = [ca.sumsqr(first[j : j + 4]) - 1 for j in units]
+            return ca.SX(0), ca.vertcat(f.difference_expression(first, last), *norms)
+
+        self._add(i, rows, [0], names, shift, shift)
 
     def _steps(self, i: int) -> None:
         """The equations of each step, and the running cost beside them: each has less to differentiate."""

@@ -12,7 +12,7 @@ from vioc.checks import as_names, as_value, check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import weight_matrix
 from vioc.maps.extended import BIAS
-from vioc.maps.protocol import TURN, OneStepMap
+from vioc.maps.protocol import TURN, OneStepMap, short_way
 from vioc.names import by_name, by_quantity, meaning
 
 
@@ -176,7 +176,7 @@ class Measurement:
         if y.shape[-1:] != (len(self.names),) or np.isinf(y).any():
             check_array(y, (len(self.names),), "measurement", self.names)
         d = y - g
-        return np.where(self.wrapped, d - TURN * np.round(d / TURN), d)
+        return np.where(self.wrapped, short_way(d), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
         """What sensors give at sample k: g(x), with noise if there is a generator, in whole counts."""

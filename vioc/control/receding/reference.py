@@ -40,6 +40,8 @@ class Reference(NamedTuple):
         Cost to go.
     Q, S : (M, ndx, ndx), (M, ndx, nu)
         Weights; on the manifold, where the regulator is, of what moves there.
+    onto : (M, ndx, ndx)
+        Projection of errors onto what the regulator feeds back.
     k0 : int
         Sample of the first row.
     after : str
@@ -55,6 +57,7 @@ class Reference(NamedTuple):
     P: np.ndarray
     Q: np.ndarray
     S: np.ndarray
+    onto: np.ndarray
     k0: int
     after: str
     takeover: Takeover | None = None
@@ -84,32 +87,31 @@ def reference(regulator: Regulator | SteadyRegulator, S: np.ndarray | None = Non
         A, B = f.linearize(regulator.x, regulator.u)
         X, P = np.tile(regulator.x, (2, 1)), np.tile(regulator.P, (2, 1, 1))
         T = tangent_basis(f, regulator.x, idle=True) if regulator.on_manifold else np.eye(f.ndx)
-        return Reference(
-            A[None], B[None], X, regulator.u[None], P, *_weights(regulator, S, T[None]), 0, "holds"
-        )
+        onto = (T @ T.T)[None]
+        weights = _weights(regulator, S, onto)
+        return Reference(A[None], B[None], X, regulator.u[None], P, *weights, onto, 0, "holds")
     run, end, n = regulator.reference, regulator.end, len(regulator.reference)
     after = regulator.as_law().after
     A, B = f.linearize_trajectory(run)
     T = tangent_bases(f, run, idle=True)[:-1] if regulator.on_manifold else np.tile(np.eye(f.ndx), (n, 1, 1))
-    Q, S_run = _weights(regulator, S, T)
+    onto = T @ np.swapaxes(T, 1, 2)
+    Q, S_run = _weights(regulator, S, onto)
     X, U, P = run.x, run.u, regulator.P
     if end is None:
-        return Reference(A, B, X, U, P, Q, S_run, run.k0, after)
+        return Reference(A, B, X, U, P, Q, S_run, onto, run.k0, after)
     held = reference(end, S)
-    A, B, U, Q, S_run = (
-        np.concatenate(pair) for pair in ((A, held.A), (B, held.B), (U, held.U), (Q, held.Q), (S_run, held.S))
-    )
+    own, its = (A, B, U, Q, S_run, onto), (held.A, held.B, held.U, held.Q, held.S, held.onto)
+    A, B, U, Q, S_run, onto = map(np.concatenate, zip(own, its, strict=True))
     X, P = np.concatenate([X[:-1], held.X]), np.concatenate([P[:-1], held.P])
     takeover = Takeover(n, f.difference(end.x, run.x[-1]), regulator.P[-1], end.P)
-    return Reference(A, B, X, U, P, Q, S_run, run.k0, after, takeover)
+    return Reference(A, B, X, U, P, Q, S_run, onto, run.k0, after, takeover)
 
 
 def _weights(
-    regulator: Regulator | SteadyRegulator, S: np.ndarray | None, T: np.ndarray
+    regulator: Regulator | SteadyRegulator, S: np.ndarray | None, onto: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Q (M, ndx, ndx) and S (M, ndx, nu) of the steps from bases T (M, ndx, r)."""
+    """Q (M, ndx, ndx) and S (M, ndx, nu) of the steps, of what projections `onto` leave."""
     f, Q = regulator.map, regulator.Q
     S = regulator.S if S is None else S
-    onto = T @ np.swapaxes(T, 1, 2)
-    Q = onto @ (Q if Q.ndim == 2 else Q[: len(T)]) @ onto
-    return Q, np.zeros((len(T), f.ndx, f.nu)) if S is None else onto @ S
+    Q = onto @ (Q if Q.ndim == 2 else Q[: len(onto)]) @ onto
+    return Q, np.zeros((len(onto), f.ndx, f.nu)) if S is None else onto @ S

@@ -19,7 +19,7 @@ from vioc.control.regulators.steady import SETTLES, steady_gain
 from vioc.drawing import plots
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
+from vioc.maps.steps import SAME, check_clock, check_steps
 from vioc.maps.trajectory import Trajectory
 
 PERIODIC = "periodic"
@@ -187,7 +187,10 @@ class Regulator:
             more = [np.tile(a, (steps - n, *(1,) * a.ndim)) for a in (end.x, end.u, end.K)]
             X, U, K = (np.concatenate(pair) for pair in zip((X, U, K), more, strict=True))
             h = np.concatenate([h, np.full(steps - n, self.map.dt)])
-        return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h)
+        own = self.map.times(h, self.reference.k0)[:-1]
+        late = self.reference.t[0] - own[:1]  # a piece of a run of unequal steps begins when it did
+        t = own + late if (np.abs(late) > SAME * h[:1]).any() else None
+        return self.map.track(x0, X, U, K, k0=self.reference.k0, dt=h, t=t)
 
     def hold(self, x: Any = None, u: Any = None, *, disregard: str | Iterable[str] = ()) -> Regulator:
         """The same regulator that after its horizon holds an equilibrium with a steady-state gain.
@@ -228,9 +231,12 @@ class Regulator:
         return replace(self, end=end, periodic=False)
 
     def as_law(self) -> StateLaw:
-        """The law that a `ClosedLoop` applies. ValueError for unequal steps: a law counts samples."""
+        """The law that a `ClosedLoop` applies. ValueError for unequal steps, or a piece of a run of such of a
+        map of time: a law counts samples.
+        """
         run, end = self.reference, self.end
         check_steps(run.step_lengths, self.map.dt, "reference", "a law", ONE_STEP)
+        check_clock(run, "reference")
         X, U, K = run.x[:-1], run.u, self.K
         if end is None:
             return StateLaw(self.map, X, U, K, "repeats" if self.periodic else "ends", run.k0)

@@ -126,8 +126,10 @@ class _Rows:
         places = [p for p in rows.places if p.at_steps is not None]
         h = ca.vertcat(ca.SX(0, 1), *(ca.SX(p.constraint.expression) / p.scale for p in places))
         simple, general = order.simple.tolist(), order.general.tolist()
-        self.h = ca.densify(ca.vertcat(h[simple] / ca.DM(order.factor), h[general]))
-        self.J = ca.simplify(ca.jacobian(h[general], z))
+        # of one entry alone none are (1, 0)
+        plain, curved = (h[which] if which else ca.SX(0, 1) for which in (simple, general))
+        self.h = ca.densify(ca.vertcat(plain / ca.DM(order.factor), curved))
+        self.J = ca.simplify(ca.jacobian(curved, z))
         m, size = rows.m, rows.steps * rows.m
         self.sides = order.sides(*(side[:size].reshape(rows.steps, m) for side in (rows.lower, rows.upper)))
         self.ends = rows.lower[size:], rows.upper[size:]
