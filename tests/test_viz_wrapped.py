@@ -1,5 +1,6 @@
 """Scenes of maps around a mechanism's own, of runs and files: what is drawn is what they are around."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,9 @@ import vioc
 from vioc import Mass, MaximalVI, P
 from vioc.control.feedback import DelayedMap, ExtendedMap
 from vioc.dynamics.integrators.groups import GroupVI
+from vioc.errors import FileFormatError
+from vioc.maps.switched import SwitchedMap
+from vioc.viz.recorded import read_recorded
 from vioc.viz.scene import scene_of
 
 
@@ -90,3 +94,39 @@ def test_parameters_that_change_along_a_run(kind):
     with pytest.raises(ValueError, match="parameter 'm' changes along the run"):
         scene_of(replace(run, x=x))
     assert scene_of(replace(run, x=x)[2:]).bodies[0].mass == 2.0
+
+
+# -- files ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_are_drawn_as_the_run_was(kind, around, tmp_path):
+    run = moved(kind, around)
+    path = run.save(tmp_path / "run.npz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shown = scene_of(read_recorded(path, satellite()))
+    scene = scene_of(run)
+    np.testing.assert_array_equal(shown.positions, scene.positions)
+    np.testing.assert_array_equal(shown.rotations, scene.rotations)
+
+
+def test_files_of_higher_orders_compositions_and_phases(tmp_path):
+    f = GroupVI(satellite(), 0.05, stages=2)
+    x = f.initial_state({"body-rz": 2.0}, {"turn": 3.0})
+    midpoint = GroupVI(satellite(), 0.05)
+    for g in (f, vioc.Composition(midpoint, 4), SwitchedMap([midpoint, f], (3, 3))):
+        run = g.rollout(x, steps=6)
+        shown = scene_of(read_recorded(run.save(tmp_path / "run.npz"), satellite()))
+        np.testing.assert_array_equal(shown.positions, scene_of(run).positions)
+
+
+def test_files_of_other_systems(tmp_path):
+    path = moved(GroupVI, "delayed").save(tmp_path / "run.npz")
+    with pytest.raises(FileFormatError, match="not a trajectory of system: .*for free rotations"):
+        read_recorded(path, pendulum())
+    with pytest.raises(FileFormatError, match="it has no 'ball-qw'"):
+        read_recorded(path, vioc.System(vioc.spherical("ball", mass=Mass(1.0, (0.1,) * 3))))
+    with pytest.warns(UserWarning, match="saved from a model that differs"):
+        read_recorded(path, satellite().with_components(vioc.Gravity(0, 0, -9.81)))
