@@ -11,6 +11,7 @@ from vioc.control import dlqr
 from vioc.control.analysis import lyapunov_level, region_of_attraction
 from vioc.control.regulators.lqr import SteadyRegulator
 from vioc.control.sweep.store import dumps
+from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import OptimizationError
 
 
@@ -95,6 +96,33 @@ def test_the_same_to_the_bit(tmp_path):
     more = region_of_attraction(loop, {"a": 1.0}, samples=70, steps=20, batch=20, seed=4)
     np.testing.assert_array_equal(more.starts[:60], here.starts)
     assert len(more.starts) == 70  # the last batch is a smaller one
+
+
+class Drifting:
+    """A free body without feedback; at rest it stays as it is."""
+
+    def __init__(self):
+        body = vioc.spherical("body", mass=vioc.Mass(1.0, (0.1, 0.2, 0.25)))
+        self.map = GroupVI(vioc.System(body), 0.1)
+        self.x = self.map.initial_state()
+
+    def rollout(self, x0, steps):
+        return self.map.rollout(x0, steps=steps)
+
+
+def test_goals_of_errors_that_are_no_states():
+    loop = Drifting()
+
+    def turned(rng):
+        return loop.map.retract(loop.x, np.r_[rng.uniform(-0.2, 0.2, 3), np.zeros(3)])
+
+    goal = {"body-phix": 0.1, "body-phiz": 0.15}
+    caught = region_of_attraction(loop, turned, goal=goal, samples=40, steps=2)
+    turns = np.array([loop.map.difference(loop.x, x)[[0, 2]] for x in caught.starts])
+    np.testing.assert_array_equal(caught.caught, (np.abs(turns) < [0.1, 0.15]).all(axis=1))
+    assert 0 < caught.fraction < 1
+    with pytest.raises(ValueError, match="goal: unknown name 'body-qx'"):
+        region_of_attraction(loop, turned, goal={"body-qx": 0.1})
 
 
 def test_refusals():

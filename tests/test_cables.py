@@ -484,6 +484,15 @@ def test_what_is_made_of_an_equilibrium_has_its_parameters_and_holds_what_it_hel
     assert static_sensitivity(found, "k")["k"] == pytest.approx([2 / 12 - 16 / 144, 0.0], rel=1e-9)
 
 
+def test_nothing_moves_where_all_is_held():
+    bob = vioc.tz(-1.0, mass=vioc.P("m", 1.0))
+    found = static_equilibrium(
+        vioc.System(vioc.ry("a")[bob], vioc.Gravity(0, 0, -9.81)), {"a": 0.3}, fixed="a"
+    )
+    slopes = static_sensitivity(found, ("a", "m"))
+    assert slopes["a"].tolist() == [1.0] and slopes["m"].tolist() == [0.0]
+
+
 def test_sensitivities_that_there_are_not():
     system, guess = gripped()
     found = static_equilibrium(system, guess)

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 import vioc
 from vioc.control import dlqr, feedback
 from vioc.control.feedback import covariance, steer_covariance
+from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.casadi_map import CasadiMap
 
@@ -201,3 +202,22 @@ def test_monte_carlo_on_the_nonlinear_map():
         # four standard deviations of a sampled variance, and 2 % for what the linearization leaves out
         sampled = z[:, f.state_names.index(name)].std()
         assert abs(sampled / most - 1) <= 0.02 + 4 / np.sqrt(2 * count)
+
+
+def test_deviations_of_errors_that_are_no_states():
+    """Of free rotations: what P0 and final may name has its standard deviation, too."""
+    wheels = [
+        turn(f"w{i}", mass=vioc.Mass(0.5, (0.01,) * 3)) for i, turn in enumerate((vioc.rx, vioc.ry, vioc.rz))
+    ]
+    bus = vioc.spherical("body", frame="bus", mass=vioc.Mass(20.0, (0.9, 0.7, 0.5)))[tuple(wheels)]
+    f = GroupVI(vioc.System(bus, *(vioc.JointForce(f"w{i}", f"m{i}") for i in range(3))), 0.2)
+    run = f.rollout(f.initial_state({"body-rz": 0.5}), steps=12)
+    start, final = {"body-phix": 1e-4, "p.body-wx": 1e-5}, {"body-phix": 0.012}
+    steered = steer_covariance(run, start, 1e-8, final=final)
+    expected = np.sqrt(
+        steered.spread.P[:, f.error_names.index("body-phix"), f.error_names.index("body-phix")]
+    )
+    np.testing.assert_allclose(steered.std("body-phix"), expected, rtol=1e-14)
+    assert steered.std("body-phix")[0] == 0.01 and steered.std("body-phix")[-1] <= 0.012 * (1 + 1e-9)
+    with pytest.raises(ValueError, match="std: 'u.m0' belongs to a step"):
+        steered.std("u.m0")

@@ -306,6 +306,15 @@ def test_a_saved_slice_knows_the_step_before_it(tmp_path):
     assert loaded.before == part.before == pytest.approx(0.02)
     np.testing.assert_array_equal(loaded.impulse_lengths, run.impulse_lengths[2:])
     np.testing.assert_array_equal(loaded[name], run[name][2:])
+    written = vioc.Trajectory.load(part.save(tmp_path / "part.csv"), f)
+    assert written.before == part.before
+    np.testing.assert_array_equal(written[name], run[name][2:])
+    head = part.table()
+    assert head.units["step before"] == "s" and "step before" not in run.table()
+    old = vioc.Trajectory.load(head.only(*(n for n in head if n != "step before")), f)  # of earlier versions
+    assert old.before is None
+    with pytest.raises(FileFormatError, match="'step before' should be a length > 0, s, got nan"):
+        vioc.Trajectory.load(Table({**head, "step before": np.full(3, np.nan)}, head.units, head.index), f)
     joined = join(run[1:3], run[3:])
     assert joined.before == run[1:].before and run[1:2].map.dt == pytest.approx(0.02)
     np.testing.assert_array_equal(joined.impulse_lengths, run.impulse_lengths[1:])

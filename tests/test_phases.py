@@ -25,7 +25,7 @@ from vioc import (
     ty,
     tz,
 )
-from vioc.control import Cost, controllability, dlqr, dmoc, floquet
+from vioc.control import Cost, controllability, dlqr, dmoc, floquet, join
 from vioc.errors import SlackWarning
 from vioc.maps.suite import check_map
 from vioc.maps.switched import SwitchedMap
@@ -207,6 +207,28 @@ def test_jumps_of_switched_maps(stance):
     assert A[2] @ np.eye(8)[5] == pytest.approx(slope, abs=1e-8)
     K = np.full((4, 2, 8), 0.1)
     assert f.track(start, run.x, run.u, K).x == pytest.approx(run.x, abs=1e-12)
+
+
+def test_every_listed_quantity_of_phases_is_known_along_the_run(hopper):
+    """Of a constraint that a phase has not: how far its state is off it, and no force."""
+    trolley = tx("x", mass=1.0)[tz("z", name="bob", mass=1.0)]
+    drop = vioc.MidpointVI(System(trolley, Gravity(0, 0, -G)), 0.01)
+    held = vioc.MidpointVI(
+        drop.system.with_components(vioc.PointOnPlane("bob", "world", (0, 0, 1), name="rail")), 0.01
+    )
+    a = held.rollout(held.initial_state({"x": 0.1}, {"x": 1.0}), steps=5)
+    b = drop.rollout(a.x[-1], steps=6, k0=5)
+    run = join(a, b)
+    for name in run.map.quantity_names():
+        assert len(run[name]) in (11, 12)
+    np.testing.assert_allclose(run["h.rail"], run["z"], atol=1e-15)
+    np.testing.assert_array_equal(run["force.rail"], np.r_[a["force.rail"], np.zeros(6)])
+    assert (a["force.rail"] != 0).all()
+    stance = ModeVI(hopper, 0.01, "toe")
+    run = SwitchedMap([stance, stance.holding()], (2, 2)).rollout(
+        stance.initial_state({"r": -0.4, "z": 0.45}), steps=4, warn=False
+    )
+    assert {len(run[name]) for name in run.map.quantity_names()} == {4, 5}
 
 
 def test_saltation_is_the_derivative_of_a_touch_that_comes_when_it_does(hop):

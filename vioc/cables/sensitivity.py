@@ -49,6 +49,8 @@ def static_sensitivity(equilibrium: StaticEquilibrium, by: str | Iterable[str]) 
     g, nq = lag.graph, lag.nq
     free = [i for i, n in enumerate(system.dynamic) if n not in {*names, *equilibrium.held}]
     lam, d = ca.SX.sym("lambda", lag.h.numel()), ca.SX.sym("d", nq + len(system.parameters))
+    if not free and not lam.numel():  # no equations: nothing else moves
+        return {name: np.array([float(v == name) for v in system.variables]) for name in names}
     rows = ca.vertcat(balance(lag, lam)[free], lag.h)
     along = ca.jtimes(rows, g.q_vector, d[:nq]) + ca.jtimes(rows, g.parameters, d[nq:])
     # one directional derivative, evaluated along each variable, as in `Statics`

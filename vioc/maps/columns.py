@@ -14,14 +14,16 @@ from vioc.maps.tables import TIME, Table
 from vioc.names import quantity_name
 
 STEP, RUN, PARTS = "k", "run", "parts"
+BEFORE = "step before"  # length of the step that ends in a row, s
 SHOWN = 16  # quantities in a notebook
-OWN = (TIME, STEP, RUN, PARTS)  # columns that are no quantities
+OWN = (TIME, STEP, RUN, PARTS, BEFORE)  # columns that are no quantities
 
 
 def quantities_table(run: Any, names: Sequence[str]) -> Table:
     """Quantities of a trajectory by their full names, with ``t`` and the step's number ``k``.
 
-    A quantity of steps stands in the row of the step's start; the last row has none.
+    A quantity of steps stands in the row of the step's start; the last row has none. A part of a run of
+    unequal steps has the length of the step before each row, too, which forces there depend on.
     """
     f, n = run.map, len(run)
     columns: dict[str, np.ndarray] = {TIME: run.t, STEP: run.k0 + np.arange(n + 1)}
@@ -39,6 +41,8 @@ def quantities_table(run: Any, names: Sequence[str]) -> Table:
     if run.splits:
         parts_of = [len(run.splits[k]) if k in run.splits else 1 for k in range(n)]
         columns[PARTS] = np.append(np.array(parts_of, float), np.nan)
+    if run.before is not None and (run.step_lengths != run.before).any():
+        columns[BEFORE], units[BEFORE] = np.append(run.before, run.step_lengths), "s"
     return Table(columns, {n: u for n, u in units.items() if u}, (TIME,), "trajectory")
 
 
@@ -57,7 +61,7 @@ def quantities_html(run: Any, title: str) -> str:
 
 
 def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
-    """What makes a trajectory of a map `f`: t, x, u, multipliers, k0, by the names in a table.
+    """What makes a trajectory of a map `f`: t, x, u, multipliers, k0, before, by the names in a table.
 
     Raises
     ------
@@ -112,6 +116,10 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
             "a column k with the numbers of the steps, or times that begin elsewhere"
         )
     found["k0"] = round(float(first))
+    if BEFORE in table:
+        found["before"] = before = float(table.numbers(BEFORE)[0])
+        if not 0 < before < np.inf:
+            raise FileFormatError(f"{table.source}: {BEFORE!r} should be a length > 0, s, got {before:g}")
     return found
 
 
@@ -137,7 +145,9 @@ def known_columns(table: Table, f: Any) -> dict[str, str]:
 
 def check_units(table: Table, f: Any, names: Mapping[str, str]) -> None:
     """FileFormatError unless units, where both sides have one, are the map's (SI)."""
-    own = {TIME: (TIME, "s")} | {full: (column, f.unit(full)) for full, column in names.items()}
+    own = {n: (n, "s") for n in (TIME, BEFORE)} | {
+        full: (column, f.unit(full)) for full, column in names.items()
+    }
     for column, wanted in own.values():
         got = table.units.get(column, "")
         if got and wanted and _plain(got) != _plain(wanted):

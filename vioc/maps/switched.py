@@ -316,13 +316,19 @@ class SwitchedMap(MapAround):
         return ca.Function("quantity", list(g.symbols), [expression])(x, u, own, theta, dt)
 
     def along(self, run: Trajectory, name: str) -> np.ndarray:
-        """A quantity along a run of this map, by the map whose turn it is; at a joint by the later one."""
+        """A quantity along a run of this map, by the map whose turn it is; at a joint by the later one.
+
+        One that this map has not, of a constraint of others, is theirs without impulses: the force is 0.
+        """
         if name in self.state_names or name.startswith("u."):
             return run.evaluate(self.quantity(name))
+        known = [g for g in sorted(self.maps, key=_constraints) if name in g.quantity_names()]
         parts, values = self.parts_of(run), []
         for part in parts:
-            absent = name.startswith("lambda.") and name[7:] not in part.map.multiplier_names
-            values.append(np.zeros(len(part)) if absent else part[name])
+            if known and name not in part.map.quantity_names():
+                none = np.zeros((len(part), len(known[0].multiplier_names)))
+                part = replace(part, map=known[0], multipliers=none)
+            values.append(part[name])
         by_step = any(len(v) == len(part) for v, part in zip(values, parts, strict=True))
         cut = [v[: len(part)] for v, part in zip(values, parts, strict=True)]
         return np.concatenate(cut if by_step else [*cut, values[-1][-1:]])

@@ -13,6 +13,7 @@ from vioc.dynamics.description.frame import Pose, Transform
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.maps.trajectory import Trajectory
+from vioc.viz.wrapped import innermost, pieces
 
 Known = Mapping[int, tuple[np.ndarray, np.ndarray]]
 
@@ -149,27 +150,37 @@ def trajectory_poses(run: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray
     TypeError
         If its map is not one of a mechanism.
     """
-    f = run.map
-    system = f.system
+    system = run.map.system
     if not isinstance(system, System):
         raise TypeError(
-            f"{type(f).__name__} has no frames to draw; it takes a trajectory of a mechanism's map"
+            f"{type(run.map).__name__} has no frames to draw; it takes a trajectory of a mechanism's map"
         )
-    x, names = np.asarray(run.x)[rows], tuple(f.state_names)
+    names = list(run.map.state_names)
+    own = [names.index(n) for n in innermost(run.map).state_names]
+    x, t = np.ascontiguousarray(np.asarray(run.x)[rows][:, own]), np.asarray(run.t)[rows]
+    found = [_map_poses(f, t[piece], x[piece]) for piece, f in pieces(run, rows)]
+    positions, rotations = (np.concatenate(part) for part in zip(*found, strict=True))
+    return positions, rotations
+
+
+def _map_poses(f: Any, t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Poses of all frames at states of a map of a mechanism itself."""
+    system, names = f.system, tuple(f.state_names)
     if hasattr(f, "frame_poses"):  # states without angles
         return f.frame_poses(x)
     known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     wanted = list(system.variables)
     if not set(wanted) <= set(names):
         known = _bodies(f, x)
-        inside = {system.nodes[i].frame.transform.variable.name for i in known}  # type: ignore[union-attr]
+        inside = {system.nodes[i].frame.transform.variable.name for i in known}
         wanted = [n for n in wanted if n not in inside]  # of the frames between two bodies
-    Q = np.zeros((len(rows), len(system.variables)))
+    Q = np.zeros((len(x), len(system.variables)))
     for name in wanted:
         if name in names:
             column = x[:, names.index(name)]
         else:
-            column = Trajectory(f, run.t[rows], x, run.u[:1], run.multipliers[:1])[name]
+            no_steps = np.zeros((0, f.nu)), np.zeros((0, len(f.multiplier_names)))
+            column = Trajectory(f, t, x, *no_steps)[name]
         Q[:, system.variables.index(name)] = column
     return frame_poses(system, Q, f.parameters, known)
 

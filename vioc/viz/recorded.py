@@ -5,23 +5,33 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from vioc.dynamics.description.system import System
-from vioc.errors import FileFormatError
+from vioc.errors import FileFormatError, ModelError
 from vioc.maps.files import read_file
 
 
 @dataclass(frozen=True)
 class RecordedMap:
-    """What drawing needs of a map."""
+    """What drawing needs of a map.
+
+    Attributes
+    ----------
+    inner : OneStepMap or None
+        What makes poses of its states, where those are no variables of the system.
+    """
 
     system: System
     state_names: tuple[str, ...]
     parameters: Mapping[str, float]
+    inner: Any = None
+
+    def with_parameters(self, **values: float) -> RecordedMap:
+        return replace(self, parameters={**self.parameters, **values})
 
 
 @dataclass(frozen=True)
@@ -55,16 +65,12 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
         If the model is not quite the one that was saved.
     """
     arrays, header = read_file(path)
-    identity, names = header["identity"], tuple(str(n) for n in arrays["state_names"])
+    identity, names = _innermost(header["identity"]), tuple(str(n) for n in arrays["state_names"])
     known = {n: float(v) for n, v in header["parameters"].items() if n in system.parameters}
-    f: Any = RecordedMap(system, names, {**system.parameters, **known})
-    if identity.get("map") == "MaximalVI":
-        from vioc.dynamics.integrators.maximal import MaximalVI
-
-        f = MaximalVI(system, identity["dt"]).with_parameters(**known)
-        missing = sorted(set(f.state_names) - set(names))
-    else:
-        missing = sorted(set(system.variables) - set(names))
+    inner = _with_own_states(identity, system, path)
+    inner = inner and inner.with_parameters(**known)
+    f = RecordedMap(system, names, {**system.parameters, **known}, inner)
+    missing = sorted(set(inner.state_names if inner else system.variables) - set(names))
     if missing:
         raise FileFormatError(
             f"{path}: not a trajectory of {system.name}: it has no {missing[0]!r}; its states are "
@@ -76,5 +82,24 @@ def read_recorded(path: str | os.PathLike, system: System) -> Recorded:
             "now",
             stacklevel=2,
         )
-    x = arrays["x"][:, [names.index(n) for n in f.state_names]]
-    return Recorded(f, arrays["t"], x, arrays["u"], arrays["multipliers"])
+    return Recorded(f, arrays["t"], arrays["x"], arrays["u"], arrays["multipliers"])
+
+
+def _innermost(identity: dict[str, Any]) -> dict[str, Any]:
+    """Of the map that takes the steps, the first of several."""
+    while "inner" in identity or "maps" in identity:
+        identity = identity["inner"] if "inner" in identity else identity["maps"][0]
+    return identity
+
+
+def _with_own_states(identity: dict[str, Any], system: System, path: Any) -> Any:
+    """A map with the states of the one that was saved, where those are no variables; else None."""
+    from vioc.dynamics.integrators.groups import GroupVI
+    from vioc.dynamics.integrators.maximal import MaximalVI
+
+    kinds: dict[str, Any] = {"GroupVI": GroupVI, "MaximalVI": MaximalVI}
+    kind = kinds.get(identity.get("map", ""))
+    try:
+        return kind and kind(system, identity["dt"])
+    except ModelError as error:
+        raise FileFormatError(f"{path}: not a trajectory of {system.name}: {error}") from None

@@ -20,6 +20,7 @@ from vioc.viz.lines import Line, carriages, component_lines, tree_lines
 from vioc.viz.marks import Marks, mark_lines
 from vioc.viz.poses import Places, frame_poses, number, numbers, trajectory_poses
 from vioc.viz.solids import Solid, Visuals, contact_solids, outline, visual_solids
+from vioc.viz.wrapped import Steady
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def scene_of(
     Parameters
     ----------
     run : Trajectory
-        Of any map of a `System`.
+        Of any map of a `System`, or of one around it: `DelayedMap`, `ExtendedMap`.
     times : (T,), optional
         s; each takes the sample nearest to it. By default all samples.
     visuals : path of a URDF file, Robot or sequence of Shape, optional
@@ -154,6 +155,8 @@ def scene_of(
     ------
     TypeError
         If the trajectory is not one of a mechanism.
+    ValueError
+        If masses or shapes are of a parameter that changes along the run (`ExtendedMap`).
     FileNotFoundError
         If a mesh is not found.
     """
@@ -163,7 +166,7 @@ def scene_of(
     else:
         rows = nearest(t, times)
     positions, rotations = trajectory_poses(run, rows)
-    return _assemble(run.map.system, times, positions, rotations, run.map.parameters, visuals, meshes)
+    return _assemble(run.map.system, times, positions, rotations, Steady(run), visuals, meshes)
 
 
 def nearest(t: np.ndarray, times: np.ndarray) -> np.ndarray:

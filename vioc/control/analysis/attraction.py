@@ -100,7 +100,8 @@ def region_of_attraction(
         or a function of a Generator that returns a start (nx,), as constraints demand.
     samples, steps : int
     goal : float, (ndx,) or dict of str to float
-        Largest error of each state after `steps` that counts as caught (inf where not named in a dict).
+        Largest errors after `steps` that count as caught (inf where not named in a dict), by the names of
+        states, or the map's ``error_names`` where it has fewer errors than states.
     target : (nx,), optional
     seed : int
         Start i is the same for any number of samples > i with the same batch.
@@ -120,7 +121,7 @@ def region_of_attraction(
     """
     f = loop.map
     center = f.check_state(loop.x if target is None else target, "target")
-    goal = in_order(goal, f.state_names, "goal", np.inf)
+    goal = in_order(goal, f.error_names, "goal", np.inf)
     limits = np.asarray(goal, float)
     limits = np.full(f.ndx, float(limits)) if limits.ndim == 0 else limits
     if limits.shape != (f.ndx,) or not (limits > 0).all():

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
-from vioc.compile.evaluate import Evaluator
 from vioc.control.feedback.kalman import KalmanFilter
-from vioc.control.feedback.measurement import retract_jacobian
-from vioc.control.linear.weights import input_weight, state_weight
+from vioc.control.linear.weights import input_weight, named_jacobians, state_weight
 from vioc.control.regulators.law import StateLaw, as_law
 from vioc.drawing import plots
 from vioc.maps.given import trajectory_of
@@ -40,19 +37,12 @@ class Covariance:
     estimate: np.ndarray | None = field(default=None, repr=False)
 
     def std(self, name: str) -> np.ndarray:
-        """Standard deviation (N+1,) of any quantity of the state, by name.
+        """Standard deviation (N+1,) of a quantity of the state or entry of its error, by name.
 
         Raises ValueError for a quantity of the step.
         """
-        f, s = self.trajectory.map, self.trajectory.map.symbols
-        g = f.quantity(name)
-        if ca.depends_on(g, ca.vertcat(s.u, s.multipliers, s.dt)):
-            raise ValueError(f"{name}: depends on more than the state; `input` has the inputs' covariance")
-        gradient = Evaluator(ca.Function("gradient", [s.x, s.parameters], [ca.jacobian(g, s.x)]))
-        X = self.trajectory.x
-        c = gradient(X, f.theta)[0]
-        if f.ndx != f.nx:
-            c = np.stack([row @ retract_jacobian(f, x) for row, x in zip(c, X, strict=True)])
+        run = self.trajectory
+        c = named_jacobians(run.map, [name], run.x, "std", "`input` has the inputs' covariance")
         variance = (c @ self.P @ np.swapaxes(c, 1, 2))[:, 0, 0]
         return np.sqrt(np.maximum(variance, 0.0))
 

@@ -65,7 +65,7 @@ class SteeredCovariance:
         return self.regulator.as_law()
 
     def std(self, name: str) -> np.ndarray:
-        """Standard deviation (N+1,) of any quantity of the state, by name."""
+        """Standard deviation (N+1,) of a quantity of the state or entry of its error, by name."""
         return self.spread.std(name)
 
     def plot(self, *names: str, ax: Any = None) -> Any:
