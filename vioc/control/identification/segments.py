@@ -192,10 +192,8 @@ class Segments:
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
         for (r, a, b), start in zip(self.pieces, trial.nodes, strict=True):
-            grid = self.grids[r]
-            k0 = round((grid.ends[a] - grid.ends[0] + grid.record.t[0]) / f.dt)
             U = np.ascontiguousarray(drives[r][0][a:b])
-            runs.append(f.rollout(start, U, dt=grid.lengths[a:b], k0=k0, warn=False, rescue=True))
+            runs.append(self.grids[r].run(f, start, U, a))
         states = []
         for r in range(len(self.grids)):
             own = [run.x[:-1] for run, p in zip(runs, self.pieces, strict=True) if p.record == r]
