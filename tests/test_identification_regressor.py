@@ -8,6 +8,8 @@ import vioc
 from studies.random_family import mechanisms
 from vioc.control import Record, base_parameters
 from vioc.dynamics.continuous import Continuous
+from vioc.dynamics.terms.cables import LineDrag, MassDamping
+from vioc.dynamics.terms.potentials import Gravitation, MassGravity
 from vioc.errors import ModelError
 
 G = 9.81
@@ -173,6 +175,46 @@ def test_a_base_of_constant_rate_tells_no_first_moments_without_gravity():
     np.testing.assert_allclose(found.values, [0.035 + 1.2 * 0.26, 0.3], rtol=0, atol=1e-3)
 
 
+def test_weights_of_single_bodies_are_in_their_numbers():
+    """m l^2 + J, m c: against the equations themselves, whatever mass the model has."""
+
+    def arm(mass):
+        bob = vioc.tz(-0.4, name="bob", mass=vioc.Mass(mass, (0.02, 0.01, 0.01)))
+        upper = vioc.rx("a", mass=vioc.Mass(0.5, (0.01, 0.01, 0.01), (0.0, 0.0, -0.2)))[bob]
+        floats = vioc.Gravity(0, 0, 1.5), MassGravity("bob", 0, 0, -G)
+        return vioc.MidpointVI(vioc.System(upper, *floats, vioc.JointForce("a", "u")), 0.01)
+
+    t = np.arange(1001) * 0.005
+    q = np.sin(2.1 * t) + 0.5 * np.sin(3.7 * t)
+    a = -(2.1**2) * np.sin(2.1 * t) - 0.5 * 3.7**2 * np.sin(3.7 * t)
+    pull = 0.4 * 0.7 * (G - 1.5) - 0.2 * 0.5 * 1.5
+    u = (0.02 + 0.7 * 0.16 + 0.01 + 0.5 * 0.04) * a + pull * np.sin(q)
+    one = Record(t, {"a": q}, {"u": u})
+    for mass in (0.7, 0.9):
+        found = base_parameters(arm(mass), one)
+        exact = found.base @ arm(0.7).regressor().start
+        np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-6)
+        assert found.validate(one).relative["a"] < 1e-4
+    full = np.zeros((1, 1))
+    Y, rest, _ = arm(0.7).regressor()(full + 1.0, full, full, full, np.zeros(1))
+    assert Y[0] @ arm(0.7).regressor().start + rest[0] == pytest.approx(pull * np.sin(1.0))
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        MassDamping("world", "arm", 2.0),
+        Gravitation("arm", "far", 1.0),
+        LineDrag("world", "arm", 1.0, (0, 0, 1), 0.1),
+    ],
+)
+def test_forces_of_the_numbers_of_bodies_are_refused(term):
+    far = vioc.tx(3.0, name="far", mass=1.0)
+    system = vioc.System(*driven_arm().frames, far, term, vioc.JointForce("a", "u"))
+    with pytest.raises(ModelError, match=f"{term.label()} depends on numbers of bodies"):
+        vioc.MidpointVI(system, 0.01).regressor()
+
+
 def test_messages():
     system = loop()
     f = vioc.MidpointVI(system, 0.01)
@@ -181,6 +223,13 @@ def test_messages():
         base_parameters(f, Record(t, {"a": np.zeros(101)}))
     with pytest.raises(ModelError, match="unknown parameter"):
         f.regressor(["rubb"])
+    body = vioc.rx("a", mass=vioc.Mass(vioc.P("mass", 1.0), (0.1, 0.1, 0.1)))
+    with pytest.raises(ModelError, match="no force depends on the parameter 'mass'"):
+        base_parameters(
+            vioc.MidpointVI(vioc.System(body, vioc.JointForce("a", "u")), 0.01),
+            Record(t, {"a": np.sin(t)}, {"u": np.sin(t)}),
+            "mass",
+        )
     x, u = ca.SX.sym("x"), ca.SX.sym("u")
     free = vioc.CasadiMap(ca.Function("f", [x, u], [x + 0.1 * u]), 0.1)
     with pytest.raises(ModelError, match="no mechanism"):
