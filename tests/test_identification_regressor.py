@@ -133,6 +133,43 @@ def test_gains_of_inputs_and_of_time_are_told(force, name, inputs):
     assert found.validate(run).relative["a"] < 0.02
 
 
+def test_what_inputs_made_is_by_the_gain_found():
+    """2 u1 + u2 on the one row that there is; the error is that of what is fitted."""
+    f = vioc.MidpointVI(driven_arm(MOTOR, vioc.JointForce("a", "u2")), 0.005)
+    run = f.rollout(f.initial_state(), f.inputs(2000, **DRIVES))
+    found = base_parameters(f, run, ["c", "gain"])
+    known = base_parameters(f, run, ["c"]).validate(run)
+    for physical in (True, False):
+        torques = found.validate(run, physical)
+        np.testing.assert_allclose(torques.measured, known.measured, rtol=0, atol=0.02)
+        np.testing.assert_allclose(torques.predicted, known.predicted, rtol=0, atol=0.02)
+        assert torques.relative["a"] < 0.01
+
+
+def coupled_arms():
+    """Two links, the first with a motor of gain 2, and a record by inverse dynamics."""
+    lower = vioc.tx(0.4)[vioc.ry("b", name="lower", mass=vioc.Mass(0.8, (0.03, 0.03, 0.03), (0.3, 0, 0.1)))]
+    upper = vioc.ry("a", name="upper", mass=vioc.Mass(1.3, (0.05, 0.05, 0.03), (0.2, 0, -0.1)))[lower]
+    motors = vioc.JointForce("a", "ua", vioc.P("gain", 2.0)), vioc.JointForce("b", "ub")
+    system = vioc.System(upper, vioc.Gravity(0, 0, -G), motors, vioc.JointDamping("a", vioc.P("c", 0.3)))
+    t, w = np.arange(1001) * 0.01, np.array([[1.3, 2.1], [0.7, 3.1]])
+    q, v, a = (sum(g(np.outer(t, r)) * r**k for r in w) for g, k in ((np.sin, 0), (np.cos, 1), (np.sin, 2)))
+    u = Continuous(system).inverse(q, v, -a) / [2.0, 1.0]
+    return system, Record(t, {"a": q[:, 0], "b": q[:, 1]}, {"ua": u[:, 0], "ub": u[:, 1]})
+
+
+def test_rows_of_an_estimated_gain_are_compared():
+    """The first joint has no other force than that of its motor."""
+    system, one = coupled_arms()
+    found = base_parameters(vioc.MidpointVI(system, 0.01), one, ["c", "gain"])
+    assert found.linear["gain"] == pytest.approx(2.0, abs=1e-4)
+    for physical in (True, False):
+        aside = found.validate(one, physical)
+        assert set(aside.relative) == {"a", "b"} and max(aside.relative.values()) < 1e-3
+        inside = (one.t >= aside.t[0]) & (one.t <= aside.t[-1])
+        np.testing.assert_allclose(aside.measured[:, 0], 2 * one.inputs["ua"][inside], rtol=1e-3, atol=0)
+
+
 def test_the_gain_of_an_input_that_rests_is_not_told():
     f = vioc.MidpointVI(driven_arm(MOTOR, vioc.JointForce("a", "u2")), 0.005)
     run = f.rollout(f.initial_state(), f.inputs(1000, u2=DRIVES["u2"]))
