@@ -35,16 +35,36 @@ def designed(arm, guess):
     return design(arm, NAMES, guess, NOISE, bounds=LIMITS, iterations=8)
 
 
-@pytest.mark.parametrize(("power", "known"), [(0, False), (1, True), (8, False)])
-def test_slope_against_differences(arm, guess, power, known):
+@pytest.mark.parametrize(
+    ("power", "known", "every"), [(0, False, 1), (1, True, 1), (8, False, 1), (1, False, 7)]
+)
+def test_slope_against_differences(arm, guess, power, known, every):
     """Central differences in the inputs, whose error is of order e^2."""
-    judge = Criterion(arm, Unknowns(arm, NAMES, {}, tuple(NOISE)), Measurement(arm, NOISE), power, known)
+    sensors = Measurement(arm, NOISE, every={"a": every})
+    judge = Criterion(arm, Unknowns(arm, NAMES, {}, tuple(NOISE)), sensors, power, known)
     d, e = np.random.default_rng(0).standard_normal(guess.u.shape), 1e-4
     ahead, back = (arm.rollout(guess.x[0], guess.u + s * e * d) for s in (1, -1))
     wanted = (judge(ahead, slope=False).value - judge(back, slope=False).value) / (2 * e)
     found = judge(guess)
     slope = np.sum(found.x * (ahead.x - back.x)) / (2 * e) + np.sum(found.u * d)
     assert slope == pytest.approx(wanted, rel=1e-5)
+
+
+def test_rates_of_sensors_are_those_of_the_samples(arm, guess):
+    """Against what a record of these samples alone tells."""
+    sensors = Measurement(arm, NOISE, every={"a": 10, "b": (5, 2)})
+    k = np.arange(len(guess.t))
+    kept = {"a": k % 10 == 0, "b": (k >= 2) & ((k - 2) % 5 == 0)}
+    y = {n: np.where(kept[n], guess[n], np.nan) for n in NOISE}
+    one = Record(guess.t, y, dict(zip(arm.input_names, guess.u.T, strict=True)), start=guess.x[0])
+    found = identify(arm, one, ["m1", "rub1"], noise=NOISE, method="shooting")
+    planned = design(arm, ["m1", "rub1"], guess, sensors, iterations=0)
+    assert planned.std == pytest.approx(found.std, rel=1e-5)
+    # samples have the numbers of the run
+    piece, again = guess[12:40], arm.rollout(guess.x[12], guess.u[12:40])
+    later = Measurement(arm, NOISE, every={"a": (10, 8), "b": 5})
+    stds = [design(arm, "m1", *case, iterations=0).std["m1"] for case in ((piece, sensors), (again, later))]
+    assert stds[0] == pytest.approx(stds[1], rel=1e-6)
 
 
 def test_tells_more_within_limits(arm, guess, designed):

@@ -8,6 +8,8 @@ import vioc
 from studies.random_family import mechanisms
 from vioc.control import Record, base_parameters
 from vioc.dynamics.continuous import Continuous
+from vioc.dynamics.terms.cables import LineDrag, MassDamping
+from vioc.dynamics.terms.potentials import Gravitation, MassGravity
 from vioc.errors import ModelError
 
 G = 9.81
@@ -131,6 +133,43 @@ def test_gains_of_inputs_and_of_time_are_told(force, name, inputs):
     assert found.validate(run).relative["a"] < 0.02
 
 
+def test_what_inputs_made_is_by_the_gain_found():
+    """2 u1 + u2 on the one row that there is; the error is that of what is fitted."""
+    f = vioc.MidpointVI(driven_arm(MOTOR, vioc.JointForce("a", "u2")), 0.005)
+    run = f.rollout(f.initial_state(), f.inputs(2000, **DRIVES))
+    found = base_parameters(f, run, ["c", "gain"])
+    known = base_parameters(f, run, ["c"]).validate(run)
+    for physical in (True, False):
+        torques = found.validate(run, physical)
+        np.testing.assert_allclose(torques.measured, known.measured, rtol=0, atol=0.02)
+        np.testing.assert_allclose(torques.predicted, known.predicted, rtol=0, atol=0.02)
+        assert torques.relative["a"] < 0.01
+
+
+def coupled_arms():
+    """Two links, the first with a motor of gain 2, and a record by inverse dynamics."""
+    lower = vioc.tx(0.4)[vioc.ry("b", name="lower", mass=vioc.Mass(0.8, (0.03, 0.03, 0.03), (0.3, 0, 0.1)))]
+    upper = vioc.ry("a", name="upper", mass=vioc.Mass(1.3, (0.05, 0.05, 0.03), (0.2, 0, -0.1)))[lower]
+    motors = vioc.JointForce("a", "ua", vioc.P("gain", 2.0)), vioc.JointForce("b", "ub")
+    system = vioc.System(upper, vioc.Gravity(0, 0, -G), motors, vioc.JointDamping("a", vioc.P("c", 0.3)))
+    t, w = np.arange(1001) * 0.01, np.array([[1.3, 2.1], [0.7, 3.1]])
+    q, v, a = (sum(g(np.outer(t, r)) * r**k for r in w) for g, k in ((np.sin, 0), (np.cos, 1), (np.sin, 2)))
+    u = Continuous(system).inverse(q, v, -a) / [2.0, 1.0]
+    return system, Record(t, {"a": q[:, 0], "b": q[:, 1]}, {"ua": u[:, 0], "ub": u[:, 1]})
+
+
+def test_rows_of_an_estimated_gain_are_compared():
+    """The first joint has no other force than that of its motor."""
+    system, one = coupled_arms()
+    found = base_parameters(vioc.MidpointVI(system, 0.01), one, ["c", "gain"])
+    assert found.linear["gain"] == pytest.approx(2.0, abs=1e-4)
+    for physical in (True, False):
+        aside = found.validate(one, physical)
+        assert set(aside.relative) == {"a", "b"} and max(aside.relative.values()) < 1e-3
+        inside = (one.t >= aside.t[0]) & (one.t <= aside.t[-1])
+        np.testing.assert_allclose(aside.measured[:, 0], 2 * one.inputs["ua"][inside], rtol=1e-3, atol=0)
+
+
 def test_the_gain_of_an_input_that_rests_is_not_told():
     f = vioc.MidpointVI(driven_arm(MOTOR, vioc.JointForce("a", "u2")), 0.005)
     run = f.rollout(f.initial_state(), f.inputs(1000, u2=DRIVES["u2"]))
@@ -173,6 +212,46 @@ def test_a_base_of_constant_rate_tells_no_first_moments_without_gravity():
     np.testing.assert_allclose(found.values, [0.035 + 1.2 * 0.26, 0.3], rtol=0, atol=1e-3)
 
 
+def test_weights_of_single_bodies_are_in_their_numbers():
+    """m l^2 + J, m c: against the equations themselves, whatever mass the model has."""
+
+    def arm(mass):
+        bob = vioc.tz(-0.4, name="bob", mass=vioc.Mass(mass, (0.02, 0.01, 0.01)))
+        upper = vioc.rx("a", mass=vioc.Mass(0.5, (0.01, 0.01, 0.01), (0.0, 0.0, -0.2)))[bob]
+        floats = vioc.Gravity(0, 0, 1.5), MassGravity("bob", 0, 0, -G)
+        return vioc.MidpointVI(vioc.System(upper, *floats, vioc.JointForce("a", "u")), 0.01)
+
+    t = np.arange(1001) * 0.005
+    q = np.sin(2.1 * t) + 0.5 * np.sin(3.7 * t)
+    a = -(2.1**2) * np.sin(2.1 * t) - 0.5 * 3.7**2 * np.sin(3.7 * t)
+    pull = 0.4 * 0.7 * (G - 1.5) - 0.2 * 0.5 * 1.5
+    u = (0.02 + 0.7 * 0.16 + 0.01 + 0.5 * 0.04) * a + pull * np.sin(q)
+    one = Record(t, {"a": q}, {"u": u})
+    for mass in (0.7, 0.9):
+        found = base_parameters(arm(mass), one)
+        exact = found.base @ arm(0.7).regressor().start
+        np.testing.assert_allclose(found.values, exact, rtol=0, atol=1e-6)
+        assert found.validate(one).relative["a"] < 1e-4
+    full = np.zeros((1, 1))
+    Y, rest, _ = arm(0.7).regressor()(full + 1.0, full, full, full, np.zeros(1))
+    assert Y[0] @ arm(0.7).regressor().start + rest[0] == pytest.approx(pull * np.sin(1.0))
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        MassDamping("world", "arm", 2.0),
+        Gravitation("arm", "far", 1.0),
+        LineDrag("world", "arm", 1.0, (0, 0, 1), 0.1),
+    ],
+)
+def test_forces_of_the_numbers_of_bodies_are_refused(term):
+    far = vioc.tx(3.0, name="far", mass=1.0)
+    system = vioc.System(*driven_arm().frames, far, term, vioc.JointForce("a", "u"))
+    with pytest.raises(ModelError, match=f"{term.label()} depends on numbers of bodies"):
+        vioc.MidpointVI(system, 0.01).regressor()
+
+
 def test_messages():
     system = loop()
     f = vioc.MidpointVI(system, 0.01)
@@ -181,6 +260,13 @@ def test_messages():
         base_parameters(f, Record(t, {"a": np.zeros(101)}))
     with pytest.raises(ModelError, match="unknown parameter"):
         f.regressor(["rubb"])
+    body = vioc.rx("a", mass=vioc.Mass(vioc.P("mass", 1.0), (0.1, 0.1, 0.1)))
+    with pytest.raises(ModelError, match="no force depends on the parameter 'mass'"):
+        base_parameters(
+            vioc.MidpointVI(vioc.System(body, vioc.JointForce("a", "u")), 0.01),
+            Record(t, {"a": np.sin(t)}, {"u": np.sin(t)}),
+            "mass",
+        )
     x, u = ca.SX.sym("x"), ca.SX.sym("u")
     free = vioc.CasadiMap(ca.Function("f", [x, u], [x + 0.1 * u]), 0.1)
     with pytest.raises(ModelError, match="no mechanism"):

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import casadi as ca
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 from test_identification import NOISE, G, drive, four_bar, pendulum, record
 
 import vioc
@@ -93,3 +95,39 @@ def test_what_is_fitted_prints_in_a_line(f, measured):
     text = repr(found.validate(measured))
     assert text.startswith("[Fitted(") and "theta rms" in text and "rad" in text and "explained" in text
     assert "\n" not in text and len(text) < 200
+
+
+@pytest.mark.parametrize("first, gap, own", [(0.0, 0.01, 0.005), (1.0025, 0.01, 0.005), (0.0, 0.007, 0.01)])
+def test_forces_of_time_act_when_they_did(first, gap, own):
+    """Records and segments that begin between the map's steps; half the step is of the same force."""
+    P = vioc.P
+    bob = vioc.Mass(P("mass", 0.8), (0.01, 0.01, 0.0))
+    shake = vioc.UserForce(lambda k: {"theta": 1.5 * ca.sin(9 * k.t)}, (), ())
+    rubs = vioc.JointDamping("theta", P("rub", 0.07))
+    system = vioc.System(vioc.rx("theta")[vioc.tz(-0.4, mass=bob)], vioc.Gravity(0, 0, -9.81), rubs, shake)
+    f, t = vioc.MidpointVI(system, own), first + gap * np.arange(201)
+
+    def rate(s, x):
+        return x[1], (1.5 * np.sin(9 * s) - 0.7 * 9.81 * 0.4 * np.sin(x[0]) - 0.05 * x[1]) / 0.122
+
+    theta = solve_ivp(rate, t[[0, -1]], [0.5, 0.0], t_eval=t, rtol=1e-10, atol=1e-10).y[0]
+    theta += 1e-3 * np.random.default_rng(0).standard_normal(len(t))
+    one, found = Record(t, {"theta": theta}), {}
+    for method in ("multiple", "shooting"):
+        found[method] = identify(f, one, ["mass", "rub"], noise={"theta": 1e-6}, dt=0.005, method=method)
+        assert found[method].converged and not found[method].doubts
+        for n, value in (("mass", 0.7), ("rub", 0.05)):
+            assert abs(found[method][n] - value) < 4 * found[method].std[n]
+    assert found["multiple"]["mass"] == pytest.approx(found["shooting"]["mass"], abs=1e-6)
+    # starts that are not measured come from a rollout, at the record's own times
+    seen = Record(t, {"v.theta": np.gradient(theta, t)}, start={"theta": theta[0]})
+    segments = Segments(
+        f,
+        Measurement(f, {"v.theta": 1.0}),
+        [Grid(seen, f, 0.01, ())],
+        Unknowns(f, "mass", {}, ("v.theta",)),
+        {},
+        20,
+    )
+    begun = beginning(segments)
+    assert np.abs(segments.predict(begun, derivatives=False).gaps).max() < 1e-9

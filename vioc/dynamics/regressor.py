@@ -6,6 +6,8 @@ Docs: docs/maths/identification.md, "The linear regressor".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -14,8 +16,12 @@ from vioc.checks import check_array, check_rows, near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.bodies import body_numbers
+from vioc.dynamics.description.component import Component
+from vioc.dynamics.description.numbers import Number, Parameter
+from vioc.dynamics.description.system import System
+from vioc.dynamics.kinematics import FrameGraph
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
-from vioc.dynamics.terms.potentials import Gravity
+from vioc.dynamics.terms.potentials import Gravity, MassGravity
 from vioc.errors import ModelError
 
 TEN = ("m", "mx", "my", "mz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
@@ -49,7 +55,8 @@ class Regressor:
     Raises
     ------
     ModelError
-        Unknown parameters, or such in which forces are not linear, or that are in the kinematics.
+        Unknown parameters, or such in which forces are not linear, on which none depends, or that are in the
+        kinematics; forces and potentials of a body's numbers other than gravity.
     """
 
     def __init__(self, lagrangian: Lagrangian, linear: Sequence[str] = (), **parameters: float):
@@ -73,6 +80,11 @@ class Regressor:
         self.start = np.concatenate([*(standard(b) for b in self.numbers), own])
         if any(lagrangian.nonholonomic):
             raise ModelError(f"{system.name}: the regressor has no constraints on velocities; use identify")
+        for term in of_bodies(system):
+            raise ModelError(
+                f"{system.name}: {term.label()} depends on numbers of bodies, which it would keep from the "
+                "model; the regressor has them of inertia and gravity alone: use identify"
+            )
 
     def _build(self) -> ca.Function:
         lag, g = self.lagrangian, self.lagrangian.graph
@@ -84,7 +96,8 @@ class Regressor:
         where = ca.vertcat(g.q_vector, g.v_vector)
         rate = ca.jtimes(flat, where, ca.vertcat(g.v_vector, a))
         Y = (ca.reshape(rate, momenta.shape) - ca.jacobian(terms, g.q_vector)).T
-        rest = lag.potential_gradient - lag.F
+        others = (p for p in self.system.potentials if not isinstance(p, (Gravity, MassGravity)))
+        rest = ca.gradient(sum((p.energy(g) for p in others), ca.SX(0)), g.q_vector) - lag.F
         for kinetic in self.system.kinetic:
             i = self.system.variable_index(kinetic.variable)
             rest[i] += g.number(kinetic.inertia) * a[i]
@@ -100,6 +113,11 @@ class Regressor:
                 raise ModelError(
                     f"the parameter {n!r} is in the kinematics; estimate it by shooting, identify"
                 )
+            if not ca.depends_on(rest, own[i]):
+                raise ModelError(
+                    f"no force depends on the parameter {n!r}; leave it out of linear= (numbers of bodies "
+                    "are looked for anyway)"
+                )
         rest = ca.substitute(rest, own, ca.SX.zeros(len(index))) if index else rest
         outputs = [ca.densify(e) for e in (ca.horzcat(Y, more), rest, lag.Dh)]
         args = [g.q_vector, g.v_vector, a, g.u_vector, g.t, g.parameters]
@@ -111,9 +129,10 @@ class Regressor:
         v, w = (vec.column(e) for e in g.node_velocity(i))
         R, p = g.node_pose(i)
         gravity = ca.SX.zeros(3)
-        for potential in self.system.potentials:
-            if isinstance(potential, Gravity):
-                gravity += ca.vertcat(*(g.number(c) for c in (potential.x, potential.y, potential.z)))
+        for term in self.system.potentials:
+            its = isinstance(term, MassGravity) and self.system.frame_index(term.frame) == i
+            if its or isinstance(term, Gravity):
+                gravity += ca.vertcat(*(g.number(getattr(term, axis)) for axis in "xyz"))
         first = ca.cross(v, w) + vec.matrix(R).T @ gravity
         second = ca.vertcat(w**2 / 2, w[0] * w[1], w[0] * w[2], w[1] * w[2])
         return ca.vertcat(ca.sumsqr(v) / 2 + ca.dot(gravity, vec.column(p)), first, second)
@@ -133,6 +152,56 @@ class Regressor:
         t = check_array(t, (len(q),), "regressor: t")[:, None]
         Y, rest, Dh = self._function(q, v, a, u, t, self.theta)
         return Y, rest[..., 0], Dh
+
+
+class _Bodies(FrameGraph):
+    """Kinematics of a system whose bodies have symbols for numbers, `own`, whatever term asks for them."""
+
+    def __init__(self, system: System):
+        self.own: dict[str, ca.SX] = {}
+        nodes = []
+        for node in system.nodes:
+            mass = node.frame.mass
+            if mass is not None:
+                m, *others = (self._named(n) for n in mass.numbers())
+                mass = replace(mass, mass=m, inertia=tuple(others[:6]), com=tuple(others[6:]))
+            nodes.append(replace(node, frame=replace(node.frame, mass=mass)))
+        view: Any = _View(system, nodes)
+        super().__init__(view)
+
+    def _named(self, value: Number) -> Parameter:
+        name = f"number-of-bodies-{len(self.own)}"
+        self.own[name] = ca.SX.sym(name)
+        return Parameter(name, float(value))
+
+    def number(self, value: Number) -> Any:
+        if isinstance(value, Parameter) and value.name in self.own:
+            return value.of(self.own[value.name])
+        return super().number(value)
+
+
+class _View:
+    """A system with other nodes."""
+
+    def __init__(self, system: System, nodes: list):
+        self._system, self.nodes = system, tuple(nodes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._system, name)
+
+
+def of_bodies(system: System) -> list[Component]:
+    """Forces, and potentials other than gravity, that depend on the mass, centre or inertia of a body."""
+    g, found = _Bodies(system), list[Component]()
+    numbers = ca.vertcat(*g.own.values(), ca.SX(0, 1))
+    for potential in system.potentials:
+        if not isinstance(potential, (Gravity, MassGravity)):
+            slope = ca.gradient(ca.SX(potential.energy(g)), g.q_vector)
+            found += [potential] * ca.depends_on(slope, numbers)
+    for force in system.forces:
+        values = ca.vertcat(*map(ca.SX, force.generalized(g).values()), ca.SX(0, 1))
+        found += [force] * ca.depends_on(values, numbers)
+    return found
 
 
 def standard(numbers: np.ndarray) -> np.ndarray:

@@ -87,7 +87,8 @@ def _from_configurations(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Seque
     for a in begins:
         polynomials = {n: s.near(grid.ends[a]) for n, s in smooth.items()}
         q0, q1 = (at({n: float(np.polyval(p, t)) for n, p in polynomials.items()}) for t in (-f.dt, 0.0))
-        found.append(f.state_from_configurations(q0, q1, U[max(a - 1, 0)], max(a - 1, 0)))
+        k = max(round(float(grid.ends[a]) / f.dt) - 1, 0)
+        found.append(f.state_from_configurations(q0, q1, U[max(a - 1, 0)], k))
     return np.array(found)
 
 
@@ -97,7 +98,7 @@ def _from_rollout(f: OneStepMap, grid: Grid, U: np.ndarray, begins: Sequence[int
         first = {n: v[0] for n, v in record.measured.items() if n in f.state_names and np.isfinite(v[0])}
         given = f.state(first)
     try:
-        run = f.rollout(given, U, dt=grid.lengths, warn=False)
+        run = grid.run(f, given, U)
     except StepError as error:
         raise ValueError(
             f"{record.name}: not all configurations are measured, and a rollout from the start fails at step "

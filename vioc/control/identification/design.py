@@ -65,7 +65,6 @@ class Criterion:
         At the values that the parameters are believed to have.
     unknowns : Unknowns
     sensors : Measurement
-        Of every sample.
     power : int
         p of (ID-17).
     known : bool
@@ -83,7 +82,15 @@ class Criterion:
         slope = ca.densify(error_jacobian(f, ca.dot(M, by)))
         self._outputs = Evaluator(ca.Function("outputs", [s.x, s.parameters], [by]))
         self._slope = Evaluator(ca.Function("slope", [s.x, s.parameters, ca.vec(M)], [slope]))
-        self.V = np.asarray(sensors.V, float)
+        self.sensors = sensors
+
+    def _weights(self, run: Trajectory) -> np.ndarray:
+        """V^-1 of what is measured at each sample by plan, 0 elsewhere, (N+1, ny, ny)."""
+        V, found = self.sensors.V, np.zeros((len(run) + 1, *self.sensors.V.shape))
+        for k in range(len(found)):
+            seen = np.flatnonzero(self.sensors.present(run.k0 + k))
+            found[k][np.ix_(seen, seen)] = np.linalg.inv(V[np.ix_(seen, seen)])
+        return found
 
     def __call__(self, run: Trajectory, slope: bool = True) -> Judged:
         """Of a trajectory of the map."""
@@ -103,7 +110,7 @@ class Criterion:
         C = by[:, :, :ndx]
         D = C @ S
         D[:, :, r:] += by[:, :, ndx:] @ E
-        weighted = np.linalg.solve(self.V, D)
+        weighted = self._weights(run) @ D
         H = np.einsum("kia,kib->ab", D, weighted)
         K = np.eye(r + n)[r:]
         if r:
@@ -227,7 +234,7 @@ def design(
         A motion of the map; its start stays, unless `initial` says otherwise. One at rest has no
         slope: let it move.
     noise : dict of str to float, or Measurement
-        Variances of what is measured at every sample, by name.
+        Variances of what is measured at every sample, by name; of a `Measurement` at its rates (`every`).
     criterion : {"D", "A", "E"}
         The determinant, the trace, the largest eigenvalue (smoothed, p = 8) of the covariance of errors
         relative to the parameters' sizes, which they are known to beforehand.

@@ -12,6 +12,7 @@ import numpy as np
 from vioc.checks import as_names
 from vioc.control.feedback.loop import LoopRun
 from vioc.control.identification.late import Late
+from vioc.errors import trying
 from vioc.maps.batch import Batch
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -205,6 +206,16 @@ class Grid:
             over = late.values if name.startswith(PRESCRIBED) else late.means
             U[:, i], D[:, i, j] = over(self.ends - delays[j])
         return U, D
+
+    def run(self, f: OneStepMap, start: np.ndarray, U: np.ndarray, first: int = 0) -> Trajectory:
+        """Steps from state `first` on, under inputs (N, nu), at the record's own times: forces of time are
+        those that acted, however long the map's own step is.
+        """
+        start, U = f.check_start(start, U, None)
+        some = slice(first, first + len(U))
+        k0 = round(float(self.ends[first]) / f.dt)
+        with trying():
+            return f.run(start, U, k0, self.lengths[some], rescue=True, t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
         """(N, knots): straight lines between equally spaced values, in the middle of each step."""

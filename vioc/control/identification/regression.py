@@ -85,7 +85,7 @@ def _at_samples(value: Any, t: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Torques:
-    """Generalized forces that a record's inputs made, and what is predicted of them, (N, nq) at `t`."""
+    """Generalized forces that a record's inputs made, and what is predicted of them, (N, nd) at `t`."""
 
     t: np.ndarray
     names: tuple[str, ...]
@@ -157,19 +157,21 @@ class BaseParameters:
 
     def validate(self, record: Any, physical: bool = True) -> Torques:
         """Forces that a record kept aside had, and what is predicted from its motion: by the physical
-        set of numbers, or by the base parameters. Of loops the part of forces that moves them.
+        set of numbers, or by the base parameters. Of loops the part of forces that moves them. Where gains
+        were estimated, what inputs made is by the gains found.
         """
         one, *others = as_records(record)
         if others:
             raise ValueError(f"validate: expected one record, got {1 + len(others)}")
         m = motion(self.map, one, self.knots)
         Y, rest, Dh = self.regressor(m.q, m.v, m.a, m.u, m.t)
-        free = self.regressor(m.q, m.v, m.a, 0 * m.u, m.t)[1]
+        idle, free, _ = self.regressor(m.q, m.v, m.a, 0 * m.u, m.t)
         own = self.physical if physical else self.columns @ self.values
         nd = len(self.map.system.dynamic)
         N = _left(Dh[:, :, :nd])
         P = np.swapaxes(N, 1, 2) @ N if N is not None else np.eye(nd)
-        both = (np.einsum("...ij,...j->...i", P, e[:, :nd]) for e in (free - rest, Y @ own + free))
+        made, needed = free - rest + (idle - Y) @ own, idle @ own + free
+        both = (np.einsum("...ij,...j->...i", P, e[:, :nd]) for e in (made, needed))
         return Torques(m.t, tuple(self.map.system.dynamic), *both)
 
     def __str__(self) -> str:

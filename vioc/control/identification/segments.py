@@ -19,7 +19,7 @@ from vioc.control.linear.tangent import error_jacobian
 from vioc.errors import ConstraintError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.maps.extended import BIAS
-from vioc.maps.protocol import TURN, OneStepMap
+from vioc.maps.protocol import OneStepMap, short_way
 
 
 class Segment(NamedTuple):
@@ -192,10 +192,8 @@ class Segments:
         drives = [self.inputs(trial, r) for r in range(len(self.grids))]
         runs = []
         for (r, a, b), start in zip(self.pieces, trial.nodes, strict=True):
-            grid = self.grids[r]
-            k0 = round((grid.ends[a] - grid.ends[0] + grid.record.t[0]) / f.dt)
             U = np.ascontiguousarray(drives[r][0][a:b])
-            runs.append(f.rollout(start, U, dt=grid.lengths[a:b], k0=k0, warn=False, rescue=True))
+            runs.append(self.grids[r].run(f, start, U, a))
         states = []
         for r in range(len(self.grids)):
             own = [run.x[:-1] for run, p in zip(runs, self.pieces, strict=True) if p.record == r]
@@ -211,7 +209,7 @@ class Segments:
             outputs.append(g[..., 0] + bias)
             slopes.append(by)
             d = outputs[-1] - y
-            errors.append(np.where(self.sensors.wrapped, d - TURN * np.round(d / TURN), d) / self.std)
+            errors.append(np.where(self.sensors.wrapped, short_way(d), d) / self.std)
         residuals = np.concatenate([e[np.isfinite(e)] for e in errors])
         bases = self._bases(f, trial) if derivatives or len(self.pieces) > len(self.grids) else []
         ends = [run.x[-1] for run in runs]
