@@ -170,6 +170,20 @@ def test_rows_of_an_estimated_gain_are_compared():
         np.testing.assert_allclose(aside.measured[:, 0], 2 * one.inputs["ua"][inside], rtol=1e-3, atol=0)
 
 
+def test_axes_of_their_own_need_a_force_of_known_size():
+    """All of the first one's numbers could be 0; with its gain known both are told."""
+    arms = [vioc.ry(n, mass=vioc.Mass(0.8, (0.03, 0.03, 0.03), (0.1, 0, -0.3))) for n in "ab"]
+    motors = vioc.JointForce("a", "ua", vioc.P("gain", 2.0)), vioc.JointForce("b", "ub")
+    system = vioc.System(*arms, vioc.Gravity(0, 0, -G), motors)
+    f, t = vioc.MidpointVI(system, 0.01), np.arange(601) * 0.01
+    q, a = np.stack([np.sin(2 * t), np.sin(3 * t)], 1), -np.stack([4 * np.sin(2 * t), 9 * np.sin(3 * t)], 1)
+    u = Continuous(system).inverse(q, 0 * q, a) / [2.0, 1.0]
+    one = Record(t, {"a": q[:, 0], "b": q[:, 1]}, {"ua": u[:, 0], "ub": u[:, 1]})
+    with pytest.raises(ValueError, match="force of known size on a, got none"):
+        base_parameters(f, one, "gain")
+    assert max(base_parameters(f, one).validate(one).relative.values()) < 1e-3
+
+
 def test_the_gain_of_an_input_that_rests_is_not_told():
     f = vioc.MidpointVI(driven_arm(MOTOR, vioc.JointForce("a", "u2")), 0.005)
     run = f.rollout(f.initial_state(), f.inputs(1000, u2=DRIVES["u2"]))

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.interpolate import make_lsq_spline
 from scipy.linalg import qr, solve_triangular
 from scipy.optimize import least_squares
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import norm
 
 from vioc.compile.evaluate import Evaluator
@@ -218,7 +219,7 @@ def base_parameters(
     ModelError
         Where there is no mechanism, or forces are not linear in a parameter.
     ValueError
-        A record without some configuration, or too short; no force of known size.
+        A record without some configuration, or too short; no force of known size, be it on one axis.
     """
     records = as_records(records)
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
@@ -235,6 +236,8 @@ def base_parameters(
     base = np.zeros((len(own), W.shape[2]))
     others = np.setdiff1d(np.arange(W.shape[2]), own)
     base[np.arange(len(own)), own], base[:, others] = 1.0, K
+    if not f.multiplier_names:
+        _check_forces(W[:, :, own], y, f.system.dynamic)
     Wb, sizes = W[:, :, own], np.ones(W.shape[1])
     for _ in range(REWEIGHTED):
         A, b = (Wb / sizes[:, None]).reshape(-1, len(own)), (y / sizes).ravel()
@@ -269,6 +272,20 @@ def base_parameters(
         regressor=regressor,
         columns=columns,
     )
+
+
+def _check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str]) -> None:
+    """Raise ValueError where rows that share no unknown with others have no force of known size."""
+    sizes = np.linalg.norm(W, axis=0)
+    touched = sizes > RANK * sizes.max(axis=0, initial=0.0)
+    count, block = connected_components((touched @ touched.T).astype(float))
+    for mine in (block == b for b in range(count)):
+        if touched[mine].any() and not y[:, mine].any():
+            names = ", ".join(n for n, its in zip(rows, mine, strict=True) if its)
+            raise ValueError(
+                f"base_parameters: expected a force of known size on {names}, got none, and nothing couples "
+                "it to others, so that only ratios are told; leave a gain out of linear="
+            )
 
 
 def _projected(
