@@ -163,6 +163,9 @@ def test_rows_of_an_estimated_gain_are_compared():
     system, one = coupled_arms()
     found = base_parameters(vioc.MidpointVI(system, 0.01), one, ["c", "gain"])
     assert found.linear["gain"] == pytest.approx(2.0, abs=1e-4)
+    # noise of that input would make it too small, which no deviation tells
+    assert found.biased == ("a",) and "unknown gain alone drives a: its noise" in str(found)
+    assert not base_parameters(vioc.MidpointVI(system, 0.01), one, "c").biased
     for physical in (True, False):
         aside = found.validate(one, physical)
         assert set(aside.relative) == {"a", "b"} and max(aside.relative.values()) < 1e-3

@@ -11,11 +11,11 @@ import numpy as np
 from scipy.interpolate import make_lsq_spline
 from scipy.linalg import qr, solve_triangular
 from scipy.optimize import least_squares
-from scipy.sparse.csgraph import connected_components
 from scipy.stats import norm
 
 from vioc.compile.evaluate import Evaluator
 from vioc.control.identification.inertias import body_coordinates, body_numbers, consistent
+from vioc.control.identification.known import by_own_gain, check_forces
 from vioc.control.identification.records import Record, as_records
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.signals import sample
@@ -125,6 +125,9 @@ class BaseParameters:
         bodies have these combinations, the model or the splines are wrong.
     deviations : dict of str to float
         Of the forces' residuals by variable, N m or N.
+    biased : tuple of str
+        Variables that an input of unknown gain alone drives: its noise makes the gain, and with it all that
+        is told there, too small, by more than `std` says.
     """
 
     map: OneStepMap
@@ -140,6 +143,7 @@ class BaseParameters:
     knots: float
     regressor: Any = field(repr=False)
     columns: np.ndarray = field(repr=False)
+    biased: tuple[str, ...] = ()
 
     @property
     def std(self) -> np.ndarray:
@@ -183,6 +187,11 @@ class BaseParameters:
             lines.append(
                 f"doubt: no bodies have these combinations, the nearest are {self.apart:.1f} deviations off; "
                 "look at the model and at knots="
+            )
+        if self.biased:
+            lines.append(
+                f"doubt: an input of unknown gain alone drives {', '.join(self.biased)}: its noise makes "
+                "what is told there too small; give the gain, or filter the input"
             )
         lines += [f"{n} is not the inertia of a body" for n, fine in self.bodies.items() if not fine]
         return "\n".join(lines)
@@ -237,7 +246,7 @@ def base_parameters(
     others = np.setdiff1d(np.arange(W.shape[2]), own)
     base[np.arange(len(own)), own], base[:, others] = 1.0, K
     if not f.multiplier_names:
-        _check_forces(W[:, :, own], y, f.system.dynamic)
+        check_forces(W[:, :, own], y, f.system.dynamic, RANK)
     Wb, sizes = W[:, :, own], np.ones(W.shape[1])
     for _ in range(REWEIGHTED):
         A, b = (Wb / sizes[:, None]).reshape(-1, len(own)), (y / sizes).ravel()
@@ -271,21 +280,8 @@ def base_parameters(
         knots=knots,
         regressor=regressor,
         columns=columns,
+        biased=by_own_gain(regressor, parts, y, f.system.dynamic) if not f.multiplier_names else (),
     )
-
-
-def _check_forces(W: np.ndarray, y: np.ndarray, rows: Sequence[str]) -> None:
-    """Raise ValueError where rows that share no unknown with others have no force of known size."""
-    sizes = np.linalg.norm(W, axis=0)
-    touched = sizes > RANK * sizes.max(axis=0, initial=0.0)
-    count, block = connected_components((touched @ touched.T).astype(float))
-    for mine in (block == b for b in range(count)):
-        if touched[mine].any() and not y[:, mine].any():
-            names = ", ".join(n for n, its in zip(rows, mine, strict=True) if its)
-            raise ValueError(
-                f"base_parameters: expected a force of known size on {names}, got none, and nothing couples "
-                "it to others, so that only ratios are told; leave a gain out of linear="
-            )
 
 
 def _projected(
