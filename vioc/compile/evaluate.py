@@ -40,7 +40,11 @@ class Evaluator:
         if len(args) != len(self.program.shapes_in):
             raise TypeError(f"expected {len(self.program.shapes_in)} arguments, got {len(args)}")
         arrays = [np.ascontiguousarray(a, dtype=float) for a in args]
-        count = next((a.shape[0] for a in arrays if a.ndim == 2), None)
+        count = None
+        for a in arrays:
+            if a.ndim == 2:
+                count = len(a)
+                break
         if count is None:
             outputs = self.program(arrays)
         elif count == 0:

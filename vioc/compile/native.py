@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from struct import Struct
@@ -126,11 +126,15 @@ class NativeProgram(Program):
     def __call__(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.map([a.reshape(-1) for a in args], 1)
 
+    @cached_property
+    def _mapped(self) -> Any:
+        """What `vioc_map` is called with first."""
+        return partial(_loops().vioc_map, ctypes.byref(self._struct), 0)
+
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-        struct = self._struct
         outputs, places = _outputs(self._ends, count)
         pointers, strides = _inputs(args)
-        failed = _loops().vioc_map(ctypes.byref(struct), 0, count, pointers, strides, places)
+        failed = self._mapped(count, pointers, strides, places)
         if failed:
             raise CompileError(f"{self._title}: the compiled function returned {failed}")
         return outputs
@@ -247,6 +251,9 @@ def _pointers(arrays: Sequence[np.ndarray]) -> bytes:
 
 def _outputs(ends: tuple[int, ...], count: int) -> tuple[list[np.ndarray], Any]:
     """New arrays for `count` evaluations, in one piece of memory, and where they lie."""
+    if len(ends) == 2:
+        one = np.empty(count * ends[1])
+        return [one], _packed(1)(address(one))
     whole = np.empty(count * ends[-1])
     at, arrays = address(whole), [whole[count * a : count * b] for a, b in pairwise(ends)]
     return arrays, _packed(len(arrays))(*[at + 8 * count * begin for begin in ends[:-1]])
