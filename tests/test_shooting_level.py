@@ -41,7 +41,9 @@ def problem(kind, seed, *, gaps=True, same_rows=False):
     level.mu = 0.02
     level.estimate[:], level.costates[:] = rng.standard_normal(size), rng.standard_normal((N + 1, n))
     h = rng.standard_normal(size)
-    point = SimpleNamespace(rows=h, gaps=rng.standard_normal((N, n)) * gaps, cost=1.7, open=gaps)
+    point = SimpleNamespace(
+        rows=h, gaps=np.asfortranarray(rng.standard_normal((N, n)) * gaps), cost=1.7, open=gaps
+    )
     s = level.inside(h)
     y, p = rng.standard_normal(size), rng.standard_normal((N + 1, n))
     of_low, of_high = (z * rng.uniform(0.5, 2.0, size) for z in level.multipliers(s))

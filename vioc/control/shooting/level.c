@@ -307,7 +307,7 @@ PUBLIC Long vioc_newton_factor(const level *v, const blocks *b, const iterate *i
   return vioc_lq_factor(v->N, v->n, v->q, v->e, it->elastic, b->F, k->M, k->last, k->T, k->P, k->K, k->L);
 }
 
-/* `Newton.solve` by these factors, made with `soft`: x (N+1, n), u (N, m), p (N+1, n), the first x as it is; `more` as
+/* `Newton.solve` by these factors, made with `soft`: x (N+1, n), whose first row is 0, u (N, m), p (N+1, n); `more` as
    vioc_level_linear, out and found as vioc_level_direction. */
 PUBLIC void vioc_newton_solve(const level *v, const blocks *b, const iterate *it, const kept *k, double soft,
                               double tau, const double *gaps, const double *r, const double *more, double *x,

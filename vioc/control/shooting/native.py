@@ -99,13 +99,15 @@ class NativeLevel(Level):
         return ctypes.byref(self._blocks[1])
 
     def worth(self, point: Point, s: np.ndarray) -> Worth:
-        gaps, h, of_s = addresses([np.ascontiguousarray(point.gaps), point.rows, s])
+        arrays = np.ascontiguousarray(point.gaps), point.rows, s  # they live as long as the call
+        gaps, h, of_s = addresses(arrays)
         _library().vioc_level_worth(self.now(), gaps, h, point.cost, of_s, self._at_found)
         return Worth(*self._found.tolist())
 
     def judged(self, it: Iterate, point: Point, s: np.ndarray) -> tuple[np.ndarray, Worth]:
         s = s.copy()
-        gaps, h, of_s = addresses([np.ascontiguousarray(point.gaps), point.rows, s])
+        arrays = np.ascontiguousarray(point.gaps), point.rows, s
+        gaps, h, of_s = addresses(arrays)
         given = self.now(), self.of(it), self.keep, gaps, h, point.cost
         _library().vioc_level_judged(*given, of_s, self._at_found)
         return s, Worth(*self._found.tolist())
@@ -113,13 +115,15 @@ class NativeLevel(Level):
     def weighed(self, it, b, of_states, of_inputs, of_start):
         M, last = np.empty(b.H.shape), np.empty(b.H_end.shape)
         given = self.now(), self.blocks(b), self.of(it), of_states, of_inputs
-        _library().vioc_level_weighed(*given, *addresses([np.ascontiguousarray(of_start, float), M, last]))
+        arrays = np.ascontiguousarray(of_start, float), M, last
+        _library().vioc_level_weighed(*given, *addresses(arrays))
         return M, last
 
     def linear(self, it, b, gaps, r, bent):
         v, g, end, c = np.empty(len(it.y)), np.empty(b.g.shape), np.empty(b.g_end.shape), np.empty(gaps.shape)
         more = None if bent is None else np.concatenate([bent[0].ravel(), bent[1]])
-        left, rows, *out = addresses([np.ascontiguousarray(gaps), r, v, g, end, c])
+        arrays = np.ascontiguousarray(gaps), r, v, g, end, c
+        left, rows, *out = addresses(arrays)
         given = self.now(), self.blocks(b), self.of(it), left, rows
         _library().vioc_level_linear(*given, None if more is None else address(more), *out)
         return v, g, end, c
@@ -182,7 +186,8 @@ class NativeNewton(Newton):
         x, u, p, out = np.empty((N + 1, n)), np.empty((N, m)), np.empty((N + 1, n)), np.empty((4, len(it.y)))
         more = None if bent is None else np.concatenate([bent[0].ravel(), bent[1]])
         given = level.now(), level.blocks(b), level.of(it), ctypes.byref(self._kept)
-        left, rows, *to = addresses([np.ascontiguousarray(gaps), r, x, u, p, out, self._found])
+        arrays = np.ascontiguousarray(gaps), r, x, u, p, out, self._found
+        left, rows, *to = addresses(arrays)
         of_more = None if more is None else address(more)
         _library().vioc_newton_solve(*given, self._soft, 1 - level.keep, left, rows, of_more, *to)
         return directed((x, u, p), out, self._found)
