@@ -209,6 +209,7 @@ def crocoddyl_arm(task: Task) -> Callable[[], Answer] | None:
     start = np.concatenate([task.x0[:n], np.zeros(n)])
     running, terminal = action(1e-3, 1e-2, 0.0, task.map.dt), action(0.0, 10.0, 1e4, 0.0)
     problem = package.ShootingProblem(start, [running] * task.steps, terminal)
+    problem.nthreads = 1  # as everything here; its own default is what it was built with
 
     def solve() -> Answer:
         solver = package.SolverFDDP(problem)
@@ -267,6 +268,7 @@ def crocoddyl(swing: SwingUp) -> Callable[[], Answer] | None:
     start = np.concatenate([swing.hanging, np.zeros(n)])
     running, terminal = action(RUNNING, EFFORT, DT), action(FINAL, 0.0, 0.0)
     problem = package.ShootingProblem(start, [running] * swing.steps, terminal)
+    problem.nthreads = 1  # as everything here; its own default is what it was built with
     line = list(np.linspace(start, np.zeros(2 * n), swing.steps + 1))
     inputs = [np.zeros(1)] * swing.steps
 

@@ -102,8 +102,8 @@ def test_a_free_body_by_errors_of_its_state():
 
 
 def test_residuals_with_multipliers_of_their_own():
-    """y in the place of W r: J'WJ + sum of y_i r_i'' and what else the cost has, by differences; of a running
-    residual and a terminal one, by errors, with multipliers y = W (r + J dz) that a step foresees.
+    """y = W rho in the place of W r: J'WJ + sum of y_i r_i'' and what else the cost has, by differences; of a
+    running residual and a terminal one, by errors, with rho = r + J dz that a step foresees.
     """
     body = vioc.free("j", "xyz", frame="body", mass=Mass(1.5, (1.0, 2.0, 3.0)))
     f = MaximalVI(System(body, *vioc.wrench_inputs("body", mx="t1", my="t2", mz="t3")), 0.05)
@@ -135,9 +135,9 @@ def test_residuals_with_multipliers_of_their_own():
             return running(f.retract(run.x[k], d[: f.ndx]), run.u[k] + d[f.ndx :])
 
         J, z = differences(r, np.zeros(f.ndx + 3)), np.concatenate([dx[k], du[k]])
-        np.testing.assert_allclose(along[k], weights * (r(0 * z) + J @ z), rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(along[k], r(0 * z) + J @ z, rtol=1e-8, atol=1e-9)
         jacobian = partial(differences, r)
-        y = along[k] - weights * r(0 * z)
+        y = weights * (along[k] - r(0 * z))
         more = exact.weights[k] * differences(lambda d, j=jacobian, y=y: y @ j(d), 0 * z, 1e-3)
         H, before = (np.block([[e.lxx[k], e.lxu[k]], [e.lxu[k].T, e.luu[k]]]) for e in (moved, exact))
         np.testing.assert_allclose(H - before, more, atol=1e-6 * (1 + np.abs(more).max()))
@@ -146,8 +146,8 @@ def test_residuals_with_multipliers_of_their_own():
         return terminal(f.retract(run.x[-1], d))
 
     zero = np.zeros(f.ndx)
-    np.testing.assert_allclose(at_end, last * (r_end(zero) + differences(r_end, zero) @ dx[-1]), rtol=1e-8)
-    y = at_end - last * r_end(zero)
+    np.testing.assert_allclose(at_end, r_end(zero) + differences(r_end, zero) @ dx[-1], rtol=1e-8)
+    y = last * (at_end - r_end(zero))
     more = differences(lambda d: y @ differences(r_end, d), zero, 1e-3)
     np.testing.assert_allclose(moved.lxx[-1] - exact.lxx[-1], more, atol=1e-6 * np.abs(more).max())
     for name in ("lx", "lu"):
@@ -167,6 +167,12 @@ def test_residuals_with_multipliers_of_their_own():
     J = differences(r_end, np.zeros(f.ndx))
     more = J.T @ (last * (terminal(new.x[-1]) - r_end(np.zeros(f.ndx)) - J @ dx[-1]))
     np.testing.assert_allclose(g_end, more, rtol=1e-6, atol=1e-8 * np.abs(more).max())
+    off = [running(new.x[k], new.u[k]) - along[k] for k in range(n)]
+    missed = 0.5 * (exact.weights @ np.square(off) @ weights + last @ (terminal(new.x[-1]) - at_end) ** 2)
+    assert cost.unforeseen(exact.slopes, (along, at_end), new) == pytest.approx(missed, rel=1e-12, abs=0)
+    half = cost.foreseen(exact.slopes, lin, dx, du, (along + 1, at_end - 2), 0.25)
+    np.testing.assert_allclose(half[0], along + 0.75, rtol=1e-12)
+    np.testing.assert_allclose(half[1], at_end - 1.5, rtol=1e-12)
     linear = Cost(f, ca.sumsqr(u), x[0] ** 2)
     slopes = linear.expand(run, lin).slopes
     assert linear.beyond(slopes, lin, new, dx, du) is None

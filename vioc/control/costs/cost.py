@@ -338,8 +338,8 @@ class Cost:
             the place of their second derivatives, and the Hessian of whatever else is in the cost with the
             signs of its eigenvalues dropped.
         foreseen : pair of arrays
-            `foreseen` of a step that led here: multipliers of the residuals that are not linear, in the place
-            of W r in the exact Hessian.
+            `foreseen` of a step that led here: rho of the residuals that are not linear, whose multipliers
+            W rho stand in the place of W r in the exact Hessian.
 
         Raises
         ------
@@ -379,14 +379,36 @@ class Cost:
         q = nx + nu
         return Expansion(first[:, :q], second[:, :q, :q], dm[:, 0], ddm, zeta, w, (path, last))
 
-    def foreseen(self, slopes: Bending, lin: Linearization, dx: np.ndarray, du: np.ndarray) -> Foreseen:
-        """Multipliers y = W (r + J dz) of the residuals that are not linear, behind a step from where
-        `expand` gave `slopes`: of the running cost (N, n) and of the terminal one (n,); None where there are
-        none.
+    def foreseen(
+        self,
+        slopes: Bending,
+        lin: Linearization,
+        dx: np.ndarray,
+        du: np.ndarray,
+        before: Foreseen = (None, None),
+        length: float = 1.0,
+    ) -> Foreseen:
+        """What the residuals that are not linear are foreseen to be, r + J dz, a part `length` of a step on
+        from where `expand` gave `slopes` and `before` was foreseen (without that, behind the whole step): of
+        the running cost (N, n) and of the terminal one (n,); None where there are none.
         """
         along, end = slopes
         path = None if along is None else along.foreseen(_with_multipliers(lin, dx, du)[0])
-        return path, None if end is None else end.foreseen(dx[-1])
+        both = zip(before, (path, None if end is None else end.foreseen(dx[-1])), strict=True)
+        path, last = (b if a is None or b is None else a + length * (b - a) for a, b in both)
+        return path, last
+
+    def unforeseen(self, slopes: Bending, foreseen: Foreseen, trajectory: Trajectory) -> float:
+        """Sum of w 1/2 (r - rho)'W (r - rho), what the residuals that are not linear cost because they are
+        not what was foreseen, rho; `slopes` are for W, which no state moves.
+        """
+        of_path, of_end = self._arguments(trajectory)
+        total, parts = 0.0, (self._running, self._terminal)
+        weights, at = (self.step_weights(trajectory), 1.0), (of_path, of_end)
+        for part, own, rho, w, args in zip(parts, slopes, foreseen, weights, at, strict=True):
+            if part.bent is not None and own is not None and rho is not None:
+                total += float(np.sum(w * own.unforeseen(rho, part.bent.values(*args)[0])))
+        return total
 
     def beyond(
         self, slopes: Bending, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray

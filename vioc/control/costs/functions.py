@@ -100,9 +100,15 @@ class Slopes(NamedTuple):
     W: np.ndarray
 
     def foreseen(self, dz: np.ndarray) -> np.ndarray:
-        """y = W (r + J dz) (..., n) behind a step dz (..., q)."""
-        y: np.ndarray = self.W @ (self.r + self.J @ dz[..., None])
-        return y[..., 0]
+        """r + J dz (..., n) behind a step dz (..., q)."""
+        rho: np.ndarray = self.r + self.J @ dz[..., None]
+        return rho[..., 0]
+
+    def unforeseen(self, rho: np.ndarray, r: np.ndarray) -> np.ndarray:
+        """1/2 (r - rho)'W (r - rho) (...) of values r (..., n, 1)."""
+        off = r[..., 0] - rho
+        cost: np.ndarray = 0.5 * np.einsum("...i,...ij,...j->...", off, self.W, off)
+        return cost
 
     def beyond(self, dz: np.ndarray, r: np.ndarray) -> np.ndarray:
         """J'W (r1 - r - J dz) (..., q): what this model did not foresee of values r1 (..., n, 1)."""
@@ -112,13 +118,14 @@ class Slopes(NamedTuple):
 
 
 class Bent(NamedTuple):
-    """Residuals r that are not linear, which may have multipliers y of their own; y = W r in the end.
+    """Residuals r that are not linear, which may have multipliers y = W rho of their own, rho what a step
+    foresaw of them; rho = r in the end.
 
     Attributes
     ----------
     second : Evaluator
-        By a cost's arguments and y: gradient (q, 1), the exact Hessian (q, q) with y in the place of W r,
-        and r, J, W of `Slopes`.
+        By a cost's arguments and rho (n,): gradient (q, 1), the exact Hessian (q, q) with W rho in the place
+        of W r, and r, J, W of `Slopes`.
     slopes : Evaluator
         r, J, W.
     values : Evaluator
@@ -213,14 +220,16 @@ class Part:
             H[..., at[:, None], at] += np.where(known, absolute(np.where(known, rest, 0.0)), np.nan)
         return gradient, H, Slopes(*slopes) if slopes else None
 
-    def second(self, y: np.ndarray | None, *args: np.ndarray) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
-        """Gradient (..., n, 1), exact Hessian (..., n, n), with multipliers y of the residuals of `bent`
-        in the place of W r where they are given; and these residuals.
+    def second(
+        self, rho: np.ndarray | None, *args: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, Slopes | None]:
+        """Gradient (..., n, 1), exact Hessian (..., n, n), with multipliers W rho of the residuals of `bent`
+        in the place of W r where rho is given; and these residuals.
         """
-        if self.bent is None or y is None:
+        if self.bent is None or rho is None:
             gradient, H = self.exact(*args)
             return gradient, H, None if self.bent is None else Slopes(*self.bent.slopes(*args))
-        gradient, H, *slopes = self.bent.second(*args, y)
+        gradient, H, *slopes = self.bent.second(*args, rho)
         return gradient, H, Slopes(*slopes)
 
     @cached_property
@@ -243,19 +252,18 @@ class Part:
         if not rows:
             return None
         r, _, W = slopes
-        y = ca.SX.sym("y", r.numel())
+        rho, m = (ca.SX.sym(name, r.numel()) for name in ("rho", "m"))
         if ca.depends_on(s.W, self._inner):  # nor is what other residuals have of second derivatives
             gradient, H = error_expansion(f, s.value, *self._others)
-            H += error_expansion(f, ca.dot(y, r), *self._others)[1]
-            H = ca.substitute(H, y, y - W @ r)
+            H += error_expansion(f, ca.dot(m, r), *self._others)[1]
+            H = ca.substitute(H, m, W @ (rho - r))
         else:
             beside = ca.vertcat(*(0 if i in rows else s.r[i] for i in range(s.r.numel())))
-            m = ca.SX.sym("m", r.numel())
             H = error_expansion(f, s.rest + ca.dot(m, r), *self._others)[1]
-            H = ca.substitute(H, m, y + s.W[rows, :] @ beside) + squares_hessian(f, s, *self._others)
+            H = ca.substitute(H, m, W @ rho + s.W[rows, :] @ beside) + squares_hessian(f, s, *self._others)
             gradient = error_jacobian(f, s.value, *self._others).T
         return Bent(
-            self._rows("second", [gradient, H, *slopes], y),
+            self._rows("second", [gradient, H, *slopes], rho),
             self._rows("slopes", slopes),
             self._rows("residuals", [r]),
         )

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from vioc.control.costs.cost import Foreseen
 from vioc.control.problem.result import Log, Record
 from vioc.control.problem.status import Status
-from vioc.control.shooting.level import Direction, Iterate, Level
+from vioc.control.shooting.level import Iterate, Level
 from vioc.control.shooting.native import newton_of
 from vioc.control.shooting.search import LineSearch
 from vioc.control.shooting.stages import Blocks
@@ -134,7 +133,7 @@ class Interior:
             self.damping = max(first, factor**2 * self.damping)
             return Status.LINE_SEARCH if self.damping > most else None
         self.gains = self.newton.gains.copy()
-        moved.foreseen = self._foreseen(it, b, d, min(length, 1.0))
+        moved.foreseen = self.stages.cost.foreseen(b.slopes, self.lin, d.dx, d.du, it.foreseen, length)
         bent = any(y is not None for y in moved.foreseen)
         fast = bent and worth.merit - level.worth(moved.point, moved.s).merit > FALLING * abs(worth.merit)
         self.falling = fast and (moved.point.cost < it.point.cost or not len(it.y))
@@ -159,13 +158,6 @@ class Interior:
         self.slow, self.before = self.slow + 1 if slow else 0, self.error
         if self.slow >= several:
             self.least = max(self.least / factor, lowest)
-
-    def _foreseen(self, it: Iterate, b: Blocks, d: Direction, length: float) -> Foreseen:
-        """Multipliers of residuals a part of a step on; at first those that the whole step foresees."""
-        new = self.stages.cost.foreseen(b.slopes, self.lin, d.dx, d.du)
-        pairs = zip(it.foreseen, new, strict=True)
-        first, second = (b if a is None or b is None else a + length * (b - a) for a, b in pairs)
-        return first, second
 
     def _below_rounding(self, slope: float, merit: float) -> bool:
         """Whether steps have long promised nothing that the merit's digits would show: then that is said."""

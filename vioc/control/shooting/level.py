@@ -45,7 +45,7 @@ class Iterate:
         Slacks, of an equation its target, and multipliers >= 0 of their lower and upper limits; 0 where there
         is none.
     foreseen : pair of arrays
-        Multipliers of the cost's residuals, `Cost.foreseen`.
+        What the cost's residuals were foreseen to be, `Cost.foreseen`.
     """
 
     point: Point

@@ -4,10 +4,12 @@ filter judge them. See docs/maths/shooting.md, "Merit and steps".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from vioc.control.costs.cost import Foreseen
 from vioc.control.shooting.level import Direction, Iterate, Level, Worth
 from vioc.control.shooting.newton import Newton
 from vioc.control.shooting.stages import Blocks, Point
@@ -17,11 +19,11 @@ TRIALS = 25
 HARD = 3  # trials without any steps behind which these are worth all means at first: so near there are some
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
 WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
+PRICED = 0.03  # of the root of what residuals cost that are not as foreseen, where that counts as left
 FAITHFUL = 2.0  # of a step: how far a trajectory may be from the curve that it follows
 AGAIN = 4  # iterations after which a trajectory is tried again where it did not do
 SUFFICIENT = 1e-4  # share of the promised decrease that a step must reach
-CORRECTIONS, CLOSER = 4, 0.5  # of a trial: how many, and what each may leave of the merit's excess for a next
-SHORTER = 3  # trials that are corrected where residuals are curved
+CORRECTIONS, CLOSER = 4, 0.5  # of the first trial: how many, and what each may leave of its excess for a next
 LOST = Worth(np.nan, np.nan, np.nan)  # of a trial that has no steps: neither falls nor passes
 
 
@@ -49,8 +51,7 @@ class LineSearch:
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
         lost, hard, gaps = not self._hard, False, it.point.open
-        curved = lin is not None and any(y is not None for y in it.foreseen)
-        correctable = SHORTER if curved else int(bool(len(it.y) or gaps or lin is not None))
+        free = not (gaps or len(it.y))  # a trajectory without limits: rollouts alone, where there are any
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
             stepped = it.s + length * d.s
@@ -58,23 +59,21 @@ class LineSearch:
             near = FAITHFUL * length * size if gaps else np.inf
             point = self.stages.followed(X, U, self.newton.gains, near) if follow else None
             s, of_trial = self._judged(it, point, stepped)
-            followed = of_trial.merit <= enough
-            if not followed and (trial or correctable or point is None):  # else halved at once
+            followed = point is not None and (free or of_trial.merit <= enough)
+            if not followed:
                 hard = lost and trial >= self._hard
                 point = self.stages.at(X, U, hard)
                 lost = point is None
                 s, of_trial = self._judged(it, point, stepped)
-            falls = of_trial.merit <= enough
-            if point is not None and (falls or self._passes(worth, of_trial)):
-                if not falls:
-                    self._filter.append(_corner(worth))
-                self._strayed = 0 if followed else self._strayed + 1
-                self._hard = max(trial - 1, 0) if hard and not followed else HARD
-                return self.level.moved(it, d, point, s, length, of_multipliers), length, trial + 1
-            if trial < correctable and point is not None:
-                better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
-                if better is not None:
-                    return better, length, trial + 2
+            if point is not None:
+                if of_trial.merit <= enough or self._passes(it, b, d, length, point, worth, of_trial, lin):
+                    self._strayed = 0 if followed else self._strayed + 1
+                    self._hard = max(trial - 1, 0) if hard and not followed else HARD
+                    return self.level.moved(it, d, point, s, length, of_multipliers), length, trial + 1
+                if not trial and (lin is not None or not free):
+                    better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
+                    if better is not None:
+                        return better, length, trial + 2
             length /= 2
         return None, 0.0, TRIALS
 
@@ -82,21 +81,37 @@ class LineSearch:
         """Slacks of a trial, and what it is worth: nothing where there is none."""
         return (s, LOST) if point is None else self.level.judged(it, point, s)
 
-    def _passes(self, here: Worth, there: Worth) -> bool:
+    def _passes(self, it, b, d, length, point, here: Worth, there: Worth, lin) -> bool:
         """Whether a trial costs less than all iterates of this level that left no more: full steps
-        along curved equations raise any merit.
+        along curved equations raise any merit. Where the Hessian is exact, residuals are such equations.
         """
-        if not there.price <= _corner(here)[0] or there.left > WIDEST:
+        if lin is not None and any(rho is not None for rho in it.foreseen):
+            there_foreseen = self.stages.cost.foreseen(b.slopes, lin, d.dx, d.du, it.foreseen, length)
+            here = self._elastic(b, it.foreseen, it.point, here)
+            there = self._elastic(b, there_foreseen, point, there)
+        corner = here.price - MARGIN * here.left, here.left
+        if not there.price <= corner[0] or there.left > WIDEST:
             return False
-        return not any(there.price >= a and there.left >= b for a, b in self._filter)
+        if any(there.price >= a and there.left >= b for a, b in self._filter):
+            return False
+        self._filter.append(corner)
+        return True
+
+    def _elastic(self, b: Blocks, foreseen: Foreseen, point: Point, worth: Worth) -> Worth:
+        """The same without what it costs that residuals are not as foreseen, which is left."""
+        cost = self.level.scale * self.stages.cost.unforeseen(b.slopes, foreseen, point.curve)
+        return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
-        """The step again, for what a trial's curve leaves beyond what its model said, and again for what that
-        one leaves while the merit comes closer; None where it refuses the last one too.
+        """The step again, for what a trial leaves beyond what its model said, and once more for what that one
+        leaves if the merit comes closer; None where it refuses the last one too.
         """
         gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
         told, step = (gaps, r), length
-        follow = None if len(it.y) else partial(self.stages.followed, gains=self.newton.gains)
+        follow = partial(self.stages.followed, gains=self.newton.gains)
+        trials: list[Callable[..., Point | None]] = [] if len(it.y) else [follow]
+        if it.point.open or len(it.y):
+            trials.append(self.stages.at)
         for _ in range(CORRECTIONS):
             of_gaps, of_rows = self.level.given_way(it, d.p, d.y)
             beyond = point.gaps - gaps + step * (told[0] - of_gaps)
@@ -109,8 +124,8 @@ class LineSearch:
             step, of_multipliers = d.lengths
             X, U = self.stages.moved(it.point, d.dx, d.du, step)
             before, merit = merit, np.inf
-            for trial in (follow, self.stages.at):
-                found = trial(X, U) if trial else None
+            for trial in trials:
+                found = trial(X, U)
                 s, of_trial = self._judged(it, found, it.s + step * d.s)
                 if found is not None and of_trial.merit <= enough:
                     return self.level.moved(it, d, found, s, step, of_multipliers)
@@ -119,8 +134,3 @@ class LineSearch:
                 return None
             point = found
         return None
-
-
-def _corner(worth: Worth) -> tuple[float, float]:
-    """What a trial that leaves more than an iterate must cost, and what that leaves."""
-    return worth.price - MARGIN * worth.left, worth.left

@@ -154,7 +154,7 @@ class Stages:
         self, point: Point, lin: Linearization, exact: bool = False, foreseen: Foreseen = (None, None)
     ) -> Blocks:
         """First derivatives there, and the cost's Hessian: Gauss-Newton's, or the exact one with multipliers
-        of residuals (`Cost.expand`).
+        of residuals that were `foreseen` (`Cost.expand`).
         """
         e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
