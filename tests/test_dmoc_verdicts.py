@@ -165,7 +165,7 @@ def test_a_map_without_equations():
         state_names, input_names, multiplier_names, parameters = ("x",), ("u",), (), {}
 
     Opaque.__abstractmethods__ = frozenset()
-    with pytest.raises(TypeError, match="neither a residual nor an explicit step"):
+    with pytest.raises(ValueError, match="Opaque: DMOC needs .* `residual` or `explicit`, got neither"):
         dmoc.Phase(Opaque(), 5)
 
 

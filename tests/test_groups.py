@@ -376,6 +376,11 @@ def test_refusals():
         GroupVI(vioc.System(vioc.rx("a", mass=(1.0, 1.0, 1.0, 1.0))), 0.01)
     with pytest.raises(vioc.ModelError, match="b-rx"):
         GroupVI(body(vioc.JointDamping("b-rx", 0.1)), 0.01)
+    with pytest.raises(vioc.ModelError, match=r"no contacts.*got floor; use ContactVI or MaximalVI$"):
+        GroupVI(body(vioc.Contact.point("body", name="floor")), 0.01)
+    moved = vioc.System(vioc.tx(vioc.K("rail"))[vioc.free("b", mass=(1.0, 1.0, 1.0, 1.0))])
+    with pytest.raises(vioc.ModelError, match=r"no kinematic variables, got rail; use MidpointVI$"):
+        GroupVI(moved, 0.01)
     with pytest.raises(ConstraintError, match="rod"):
         GroupVI(pair(), 0.01).initial_state()
     f = GroupVI(body(), 0.01)

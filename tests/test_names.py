@@ -20,6 +20,7 @@ from vioc.control import (
     quadratic,
     region_of_attraction,
 )
+from vioc.dynamics.formats.sexpr import read_text, write_text
 from vioc.dynamics.starts import start
 from vioc.errors import ModelError
 from vioc.names import by_name, by_quantity, meaning, quantity_name
@@ -261,3 +262,21 @@ def test_plots_name_what_they_show(arm, slider):
     with pytest.raises(ModelError, match="'m' is short for"):
         push.plot("m")
     plt.close("all")
+
+
+def test_punctuation_in_names(tmp_path):
+    """What a name may not hold is refused, and what it may comes back from files and as a quantity."""
+    for wrong in '"(). :\\\t\x07':
+        with pytest.raises(ModelError, match="double quotes, round brackets"):
+            tx(f"a{wrong}b")
+    odd = "'[]{}<>`$%&*/,;#|?-"
+    bodies = tx(f"x{odd}", mass=1.0)[ry(f"a{odd}")[tz(P(f"l{odd}", 0.5), name=f"tip{odd}", mass=0.3)]]
+    system = System(bodies, Gravity(0, 0, -9.81), JointForce(f"x{odd}", f"f{odd}"))
+    assert read_text(write_text(system)) == system
+    f = vioc.MidpointVI(system, 0.01)
+    run = f.rollout(f.initial_state({f"a{odd}": 0.3}), steps=3)
+    for suffix in ("npz", "csv"):
+        run.save(tmp_path / f"run.{suffix}")
+        again = vioc.Trajectory.load(tmp_path / f"run.{suffix}", f)
+        for name in (f"a{odd}", f"u.f{odd}", f"tip{odd}:z", f"param.l{odd}"):
+            np.testing.assert_array_equal(again[name], run[name])

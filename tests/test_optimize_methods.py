@@ -9,6 +9,7 @@ from mechanisms import pendulum
 import vioc
 from vioc.control import Cost, Problem, feedback, optimize, optimize_ddp, quadratic
 from vioc.control.problem.limits import Constraint
+from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError, StepError
 
 N = 30
@@ -329,3 +330,40 @@ def test_bounds_of_a_delayed_command_are_those_of_both_methods():
         assert felt > 1e-3 and -slope == pytest.approx(felt, rel=1e-3)
     warm = optimize(f, cost, theirs, method="shooting", bounds={"u.force": 0.3})
     assert warm.iterations < mine.iterations
+
+
+def silent_maps():
+    """Maps that tell no equations of their steps, each with what it is asked to bring where it cannot."""
+    cart = vioc.models.load("cart_pole")
+    body = vioc.System(vioc.free("b", mass=(1.0, 1.0, 1.4, 1.8)), vioc.JointForce("b-z", "force"))
+    return {
+        "Galerkin": (vioc.GalerkinVI(cart, 0.05, stages=2), "x"),
+        "composition": (vioc.Composition(vioc.MidpointVI(cart, 0.05)), "x"),
+        "groups": (GroupVI(body, 0.05, stages=2), "b-z"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["Galerkin", "composition", "groups"])
+def test_shooting_that_ends_nowhere_on_maps_without_equations(kind):
+    """IPOPT has no equations to begin from; the verdict is shooting's own."""
+    f, moved = silent_maps()[kind]
+    cost, limits = quadratic(f, R=1.0), dict(bounds={"u.force": 1e-3}, final={moved: 5.0})
+    with pytest.raises(OptimizationError, match=f"Violated: final {moved}"):
+        optimize(f, cost, x0=f.initial_state(), steps=4, **limits)
+    best = Problem(f, cost, 4, **limits).solve(f.initial_state(), raise_on_failure=False)
+    assert not best.converged and best.violations[0].name == f"final {moved}"
+    with pytest.raises(ValueError, match=f"{type(f).__name__}: DMOC needs .*got neither; use .*shooting"):
+        optimize(f, cost, x0=f.initial_state(), steps=4, method="dmoc", **limits)
+
+
+@pytest.mark.parametrize("lengths", [{"duration": (0.5, 2.0)}, {"duration": 1.3}, {"dt": 0.06}])
+def test_steps_of_another_length_under_a_delay(lengths):
+    """The delay is one step, however long: shooting finds what DMOC does."""
+    f = feedback.DelayedMap(vioc.MidpointVI(vioc.models.load("cart_pole"), 0.05))
+    cost, x0 = quadratic(f, Q={"theta": 1.0}, R=1.0), f.initial_state({"theta": 0.2})
+    mine, theirs = (
+        optimize(f, cost, x0=x0, steps=12, final={"theta": 0.0}, method=m, **lengths)
+        for m in ("shooting", "dmoc")
+    )
+    assert mine.cost == pytest.approx(theirs.cost, rel=1e-7)
+    assert mine.duration == pytest.approx(theirs.duration, rel=1e-5)

@@ -160,7 +160,9 @@ def optimize(
     TypeError
         An option that there is not.
     ValueError
-        Shapes and options; limits and options that the method does not take; a start outside of a limit.
+        Shapes and options; limits, options and maps that the method does not take; a start outside a limit.
+    NotImplementedError
+        A free duration of a map that tells no equations of its steps (`OneStepMap.first_with_times`).
     OptimizationError
         Not converged (``result`` holds the best iterate); a guess that cannot be projected; also if not
         `raise_on_failure`: no trajectory to begin with at all, or a cost that is not finite on it.

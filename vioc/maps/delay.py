@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -90,9 +90,25 @@ class DelayedMap(MapAround):
         a, w = self.split(x0)
         if X is None or K is None:
             return self._outer(self.inner.run(a, np.vstack([w, U[:-1]]), k0, lengths, rescue=rescue, t=t), U)
-        # the delay is one step
-        check_steps(lengths, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
         return stepwise(self, x0, U, k0, lengths, X, K, rescue, t).on_its_step()
+
+    def track(
+        self,
+        x0: Any,
+        X: Any,
+        U: Any,
+        K: Any,
+        *,
+        k0: int = 0,
+        dt: float | Sequence[float] | np.ndarray | None = None,
+        rescue: Rescue = "split",
+        t: np.ndarray | None = None,
+    ) -> Trajectory:
+        """`OneStepMap.track`, of steps as long as the map's: gains are made for that delay."""
+        n = len(self.check_inputs(U, None, self.check_state(x0, "initial state")))
+        lengths = self.lengths(dt, n)
+        check_steps(lengths, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
+        return super().track(x0, X, U, K, k0=k0, dt=lengths, rescue=rescue, t=t)
 
     def review(self, trajectory: Trajectory) -> None:
         self.inner.review(self.inner_trajectory(trajectory))

@@ -46,8 +46,9 @@ class StepTimes:
         if f.explicit is None and (f.residual is None or f.residual.numel_out(0) < unknowns):
             raise NotImplementedError(
                 f"{type(f).__name__} tells no equations that determine its steps, so derivatives by their "
-                "lengths are not known; maps with `explicit` or `residual` have them: MidpointVI, "
-                "LinearTimeVI, MaximalVI without contact, RungeKutta, CasadiMap, and compositions of these"
+                "lengths, which a free duration needs, are not known; give the duration, or take a map with "
+                "`explicit` or `residual`: MidpointVI, LinearTimeVI, MaximalVI without contact, GroupVI of "
+                "one stage, RungeKutta, CasadiMap, and compositions of these"
             )
         self.f = f
 

@@ -83,9 +83,10 @@ def _explicit(f: OneStepMap) -> ca.Function:
     """x_next - f(x, u) from the kernel of a map without a residual."""
     step = f.explicit
     if step is None:
-        raise TypeError(
-            f"{type(f).__name__} has neither a residual nor an explicit step as a CasADi function: define "
-            "the property `residual`, (x, u, x_next, multipliers, t, dt, parameters) -> rows, zero on a step"
+        raise ValueError(
+            f"{type(f).__name__}: DMOC needs the equations of a step as a CasADi function, `residual` or "
+            '`explicit`, got neither; use method="shooting", or in a map of your own define the property '
+            "`residual`, (x, u, x_next, multipliers, t, dt, parameters) -> rows, zero on a step"
         )
     with contextlib.suppress(RuntimeError):  # one that solves an equation does not expand
         step = step.expand()

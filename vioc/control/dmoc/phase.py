@@ -69,7 +69,7 @@ class Phase:
         Names that do not exist (a ValueError).
     ValueError
         Wrong shapes and limits, lower > upper; a cost of time alone where the duration is given; a free
-        duration of an `ExtendedMap` that has it as a state.
+        duration of an `ExtendedMap` that has it as a state; a map without equations of its steps.
     TypeError
         Not a Cost, not a Constraint.
     """

@@ -224,8 +224,7 @@ class Result(Outcome):
         The rollout of its own x_0 and inputs; see `open_loop_gap`.
     cost : float
     status : Status
-        ``"converged"``, ``"max_iterations"``, ``"line_search"``, ``"no_descent"``, ``"infeasible"``,
-        ``"interrupted"``.
+        ``"converged"``, or why not: see `Status`.
     message : str
         The verdict in words, with what to try.
     iterations : int

@@ -94,15 +94,16 @@ def _gain(A: np.ndarray, B: np.ndarray, P: np.ndarray, R: np.ndarray, S: np.ndar
 def _cost_of(F: np.ndarray, M: np.ndarray) -> np.ndarray | None:
     """The sum of F'^j M F^j, of twice as many terms each time; None where it does not end."""
     P = 0.5 * (M + M.T)
-    for _ in range(60):
-        added = F.T @ P @ F
-        P = P + 0.5 * (added + added.T)
-        if not np.isfinite(P).all():
-            return None
-        # of each state by itself: one that is hardly weighed may settle long after the others
-        if (np.abs(added.diagonal()) <= np.finfo(float).eps * np.abs(P.diagonal())).all():
-            return P
-        F = F @ F
+    with np.errstate(over="ignore", invalid="ignore"):  # where it grows without end
+        for _ in range(60):
+            added = F.T @ P @ F
+            P = P + 0.5 * (added + added.T)
+            if not np.isfinite(P).all():
+                return None
+            # of each state by itself: one that is hardly weighed may settle long after the others
+            if (np.abs(added.diagonal()) <= np.finfo(float).eps * np.abs(P.diagonal())).all():
+                return P
+            F = F @ F
     return None
 
 

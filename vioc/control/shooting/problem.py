@@ -243,7 +243,7 @@ class Problem:
                 self.map, self.cost, (X, U), max_iterations=iterations, raise_on_failure=False, **own
             )
         except (ValueError, ModelError, OptimizationError, StepError):
-            return None  # what the equations of this map cannot state
+            return None  # a map that tells none, or what they cannot state
         return found if found.status in (Status.CONVERGED, Status.ACCEPTABLE) else None
 
     def stages(self, first: int, steps: int, k0: int) -> Stages:

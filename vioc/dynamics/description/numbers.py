@@ -18,14 +18,15 @@ _NAME = re.compile(r"[^\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 def check_name(name: object, what: str) -> str:
     """Return `name`, or raise `ModelError` if it cannot name `what`.
 
-    Variables, inputs and parameters may not hold white space, quotes, brackets, ``.`` or ``:``,
-    because ``p.theta`` and ``pole:x`` name derived quantities; nor control characters or halves of
-    surrogate pairs, which files do not keep and terminals obey.
+    Variables, inputs and parameters may not hold ``.`` or ``:``, because ``p.theta`` and ``pole:x`` name
+    derived quantities; nor white space, double quotes, round brackets and backslashes, which model texts
+    are made of; nor control characters or halves of surrogate pairs, which files do not keep and
+    terminals obey.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ModelError(
-            f"{what}: a name is a non-empty string without white space, quotes, brackets, "
-            f"'.' or ':'; got {name!r}"
+            f"{what}: a name is a non-empty string without white space, double quotes, round brackets, "
+            f"'.', ':', backslash or control characters; got {name!r}"
         )
     return name
 

@@ -102,7 +102,7 @@ class Contact(FrictionContact):
         Coulomb's own, round cone; or the polygon inside it of [M] (4a), whose friction depends on the
         direction: with 4 directions there is up to 29 % too little of it between them, and paths veer.
     plane : str
-        A frame fixed in the world.
+        The frame that the plane is given in. It may move in `ContactVI`; `MaximalVI` takes fixed ones.
     restitution : number
         e of an impact, from 0 (it does not bounce) to 1; of `ContactVI`.
     """

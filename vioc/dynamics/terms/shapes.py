@@ -326,7 +326,7 @@ class HalfSpace:
     normal : 3 numbers
         Out of the ground; not normalized. Parameters where the point is the origin.
     frame : str
-        The frame, fixed in the world, that both are given in.
+        The frame that both are given in. It may move in `ContactVI`; `MaximalVI` takes fixed ones.
     """
 
     point: Sequence[Number] = ORIGIN

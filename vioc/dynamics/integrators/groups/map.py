@@ -45,7 +45,7 @@ MOST = 8  # stages
 class GroupVI(GroupQuantities, DivisibleMap):
     """A variational integrator with attitudes as unit quaternions: the midpoint rule, or one of higher order.
 
-    Three rotations in a row (`vioc.shapes.free`, `spherical`, or three frames that `charts` finds) are one
+    Three rotations in a row (`vioc.free`, `spherical`, or three frames that `charts` finds) are one
     element of SO(3); everything else is as in `MidpointVI`. No attitude is singular.
 
     Parameters
@@ -74,7 +74,7 @@ class GroupVI(GroupQuantities, DivisibleMap):
     -----
     State x = [r, s, p_r, pi]: the other configurations (nr,), quaternions (4 each, scalar first, from the
     body's axes to its parent's), momenta of r, and body momenta pi = dL/dw (3 each), kg m^2/s. Errors are
-    (dr, phi, dp_r, dpi) with s_1 = s_0 exp(phi). Names of the rotation of ``vioc.shapes.free("b")``:
+    (dr, phi, dp_r, dpi) with s_1 = s_0 exp(phi). Names of the rotation of ``vioc.free("b")``:
     ``b-qw`` ... ``b-qz``, ``p.b-wx``; errors ``b-phix`` ... (turns about the body's axes), ``p.b-wx``.
     Quantities: ``v.NAME`` rates (``v.b-wx`` of the body), ``kinetic``, ``potential``, ``energy``,
     ``FRAME:x`` positions, ``FRAME:rx`` rotation vectors, ``h.NAME`` constraints, ``force.NAME`` their forces
@@ -127,18 +127,16 @@ class GroupVI(GroupQuantities, DivisibleMap):
         system, name = self.system, type(self).__name__
         if not self.rotations:
             raise ModelError(
-                f"{system.name}: {name} is for free rotations (vioc.shapes.free, spherical), got none; use "
+                f"{system.name}: {name} is for free rotations (vioc.free, spherical), got none; use "
                 "MidpointVI"
             )
         check_holonomic(system, name)
-        for found, what in (
-            (system.inequality_names, "contacts, limits of joints or dry friction"),
-            (system.kinematic, "kinematic variables"),
+        for found, what, instead in (
+            (system.inequality_names, "contacts, limits of joints or dry friction", "ContactVI or MaximalVI"),
+            (system.kinematic, "kinematic variables", "MidpointVI"),
         ):
             if found:
-                raise ModelError(
-                    f"{system.name}: {name} has no {what}, got {found[0]}; use MidpointVI or MaximalVI"
-                )
+                raise ModelError(f"{system.name}: {name} has no {what}, got {found[0]}; use {instead}")
         if system.constraint_names and self.stages > 1 and self.points == "gauss":
             raise ModelError(
                 f"{system.name}: points within a step do not keep {system.constraint_names[0]} at its ends; "
