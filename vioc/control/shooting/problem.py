@@ -113,6 +113,15 @@ class Problem:
         again.__dict__.update(self.__dict__, cost=cost, _stage_cost=stage)
         return again
 
+    def begun_at(self, k0: int) -> Problem:
+        """The same problem from sample k0 of a run on, to whose samples rows of the cost's references belong;
+        the last ones are held. Limits over time are of its own samples.
+        """
+        again = object.__new__(type(self))
+        cost, stage = (_from(c, k0, self.steps) for c in (self.cost, self._stage_cost))
+        again.__dict__.update(self.__dict__, cost=cost, _stage_cost=stage, k0=k0)
+        return again
+
     def __repr__(self) -> str:
         rows = ", ".join(p.constraint.name for p in self.rows.places) or "no limits"
         return f"Problem({self.map!r}, {self.steps} steps, {rows})"
@@ -251,9 +260,7 @@ class Problem:
         samples rows of the cost's references belong; the last ones are held.
         """
         whole = steps == self.steps and not first
-        cost, at = self._stage_cost, k0 + np.arange(steps + 1)
-        if cost.reference_size:
-            cost = cost.with_references(*(r[np.minimum(at, len(r) - 1)] for r in cost.references))
+        cost = _from(self._stage_cost, k0, steps)
         rows = self.rows if whole else self.rows.window(first, steps)
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
 
@@ -399,6 +406,13 @@ class Problem:
             error=error,
             scale=scale,
         )
+
+
+def _from(cost: Cost, k0: int, steps: int) -> Cost:
+    """A cost with its references from row k0 on."""
+    at = k0 + np.arange(steps + 1)
+    rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
+    return cost.with_references(*rows) if rows else cost
 
 
 def distance(curve: Trajectory, run: Trajectory) -> float:
