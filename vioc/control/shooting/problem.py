@@ -180,7 +180,8 @@ class Problem:
             self.rows.check_names(multipliers)
         u, (X, U, constants) = self.unknowns, self._begin(x0, guess)
         X = u.joined(X, constants)
-        stages = Stages(u.map, self._stage_cost, self.rows, self.k0, u.lengths, u.start, u.rigid)
+        whole = Stages(u.map, self._stage_cost, self.rows, self.k0, u.lengths, u.start, u.rigid)
+        first = whole.in_parts(X, U) if _took_parts(guess) else whole  # where its steps have no gaps
         duals = self.rows.from_multipliers(multipliers) if multipliers else None
         log = Log("optimize", HEADER, monitor)
         interrupt = None
@@ -188,15 +189,16 @@ class Problem:
             tried: list[tuple[Interior, str]] = []
             only = softness is not None
             one = [(softness, (X, U, duals), "")]
-            for soft, start, said in one if only else self._starts(stages, X, U, duals, max_iterations):
+            for soft, start, said in one if only else self._starts(whole, X, U, duals, max_iterations):
                 left = max_iterations - log.steps
                 if tried and left <= 0:
                     break
+                stages = whole if tried else first
                 search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
                 self.rows.check_start(search.now.point.curve)
                 try:
-                    whole = only or max_iterations < FEW or soft == SOFTNESS[-1]
-                    search.iterate(left if whole else (left + 1) // 2, log)
+                    last = only or max_iterations < FEW or soft == SOFTNESS[-1]
+                    search.iterate(left if last else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
                         search = self._in_parts(stages, search, max_iterations - log.steps, log, far)
                 except KeyboardInterrupt as stop:
@@ -319,15 +321,12 @@ class Problem:
 
     def _in_parts(self, stages: Stages, search: Interior, budget: int, log: Log, far: str) -> Interior:
         """The search from where another one converged, with steps as the map takes them by itself."""
-        stages.parts, it, old = True, search.now, search.level
-        level = first_level(stages, old.tolerance, old.soft, old.scale)
+        it, old = search.now, search.level
+        level = first_level(stages.in_parts(), old.tolerance, old.soft, old.scale)
         again = Interior(level, it.point.curve.x, it.point.curve.u, it.y / level.scale)
-        try:
-            again.iterate(max(budget, 1), log)
-            if again.status is Status.CONVERGED and not stages.elsewhere(again.now.point):
-                return again
-        finally:
-            stages.parts = False
+        again.iterate(max(budget, 1), log)
+        if again.status is Status.CONVERGED and not stages.elsewhere(again.now.point):
+            return again
         search.status, search.note = Status.ACCEPTABLE, far
         return search
 
@@ -406,6 +405,12 @@ class Problem:
             error=error,
             scale=scale,
         )
+
+
+def _took_parts(guess: Any) -> bool:
+    """Whether a guess is a motion with steps that its map took in parts."""
+    run = trajectory_of(guess)
+    return isinstance(run, Trajectory) and bool(run.splits) and getattr(guess, "curve", None) is None
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:
