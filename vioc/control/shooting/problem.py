@@ -347,13 +347,23 @@ class Problem:
             search.status,
             History.of(log.records),
             (it.point.curve, curve, far, search.gains),
-            self.rows.multipliers(it.y / search.level.scale),
+            {**self.rows.multipliers(it.y / search.level.scale), **self._of_start(search)},
             iterations=log.steps,
             said=(begun, search.note),
             slope=-search.promise,
             error=search.error,
             scale=search.level.scale,
         )
+
+    def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
+        """Multipliers of the values that `initial` gives to states: minus the Lagrangian's gradient there."""
+        if not self.unknowns.told:
+            return {}
+        it, stages = search.now, search.stages
+        b = stages.blocks(it.point, stages.map.linearize_steps(it.point.steps))
+        pulled = b.F[0].T @ it.p[1] + b.pulled(it.y)[0][0]
+        slope = b.g[0] + pulled / search.level.scale
+        return {f"initial {n}": np.array([-slope[at].sum()]) for n, at in self.unknowns.told.items()}
 
     def result(
         self,
