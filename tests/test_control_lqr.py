@@ -9,9 +9,12 @@ from scipy.linalg import solve_discrete_are
 import vioc
 from vioc.checks import without_noise
 from vioc.control import (
+    controllability,
     controllability_matrix,
     controllability_rank,
     dlqr,
+    feedback,
+    observability,
     riccati,
     unstabilizable_modes,
 )
@@ -356,3 +359,25 @@ def test_a_state_that_is_hardly_weighed_has_its_own_cost_to_go():
     b = q - 1 + np.array([0.1, slow]) ** 2  # of P^2 - b P - q = 0
     assert P[1, 1] == pytest.approx(q[1] / (1 - slow**2), rel=1e-6, abs=0)  # too little to be worth an input
     assert P[0, 0] == pytest.approx((b[0] + np.sqrt(b[0] ** 2 + 4 * q[0])) / 2, rel=1e-12)
+
+
+def test_the_trajectory_of_another_map_is_refused_by_name():
+    """Of other parameters or another rule; what differs in its step alone is taken with that."""
+    rods = vioc.ry("a")[vioc.tz(-1.0, mass=vioc.P("m", 1.0))]
+    f = vioc.MidpointVI(vioc.System(rods, vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "t")), 0.05)
+    measurement = feedback.Measurement(f, {"a": 1e-4})
+    other, step = (
+        g.rollout(g.initial_state(a=0.1), None, 8) for g in (f.with_parameters(m=4.0), f.with_dt(0.1))
+    )
+    linear = vioc.LinearTimeVI(f.system, f.dt)
+    for design in (
+        lambda g, run: dlqr(g, run, 1.0, 1.0),
+        lambda g, run: feedback.kalman(g, run, measurement, 1e-6),
+        lambda g, run: controllability(g, run),
+        lambda g, run: observability(g, run, ["a"]),
+    ):
+        with pytest.raises(ValueError, match=r"of another map: parameter m is 1 here, 4 there; take its own"):
+            design(f, other)
+        with pytest.raises(ValueError, match=r"map is LinearTimeVI here, MidpointVI there"):
+            design(linear, other)
+    assert dlqr(f, step, 1.0, 1.0).map.dt == 0.1
