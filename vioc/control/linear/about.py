@@ -53,8 +53,9 @@ def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
             f"the trajectory's states {', '.join(about.map.state_names)} and inputs "
             f"{', '.join(about.map.input_names)} are not those of the map"
         )
-    phases = isinstance(about.map, SwitchedMap) and not isinstance(f, SwitchedMap)
-    owners = [part.map for part in about.map.parts_of(about)] if phases else [about.map]
+    own = about.map
+    phases = isinstance(own, SwitchedMap) and not isinstance(f, SwitchedMap)
+    owners = [part.map for part in own.parts_of(about)] if phases else [own]
     if other := next(filter(None, (unlike(f, g) for g in owners)), ""):
         raise ValueError(
             f"the trajectory is of another map: {other}; take its own, run.map, or roll its inputs out on "
