@@ -381,3 +381,23 @@ def test_the_trajectory_of_another_map_is_refused_by_name():
         with pytest.raises(ValueError, match=r"map is LinearTimeVI here, MidpointVI there"):
             design(linear, other)
     assert dlqr(f, step, 1.0, 1.0).map.dt == 0.1
+
+
+def test_sensors_and_filters_of_other_parameters_are_refused():
+    rods = vioc.ry("a")[vioc.tz(-1.0, mass=vioc.P("m", 1.0))]
+    f = vioc.MidpointVI(vioc.System(rods, vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "t")), 0.05)
+    g = f.with_parameters(m=4.0)
+    measurement = feedback.Measurement(f, {"a": 1e-4})
+    message = "measurement: parameter m of its map is 1, of the filter's 4; measurement.on"
+    for design in (
+        lambda: feedback.kalman(g, (g.initial_state(), None), measurement, 1e-6),
+        lambda: feedback.ExtendedKalmanFilter(g, measurement, 1e-6),
+        lambda: feedback.MovingHorizon(g, measurement, 5, 1e-6, P0=1e-3),
+    ):
+        with pytest.raises(ValueError, match=message):
+            design()
+    run = f.rollout(f.initial_state(), None, 5)
+    observer = feedback.kalman(g, (g.initial_state(), None), measurement.on(g), 1e-6)
+    law = dlqr(f, run, 1.0, 1.0)
+    with pytest.raises(ValueError, match="observer: its model is not the trajectory's map: parameter m is 1"):
+        feedback.covariance(run, 1e-6, 1e-9, law=law, observer=observer)

@@ -53,9 +53,9 @@ def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
             f"the trajectory's states {', '.join(about.map.state_names)} and inputs "
             f"{', '.join(about.map.input_names)} are not those of the map"
         )
-    own = about.map
-    phases = isinstance(own, SwitchedMap) and not isinstance(f, SwitchedMap)
-    owners = [part.map for part in own.parts_of(about)] if phases else [own]
+    owners = [own := about.map]
+    if isinstance(own, SwitchedMap) and not isinstance(f, SwitchedMap):
+        owners = [part.map for part in own.parts_of(about)]
     if other := next(filter(None, (unlike(f, g) for g in owners)), ""):
         raise ValueError(
             f"the trajectory is of another map: {other}; take its own, run.map, or roll its inputs out on "
