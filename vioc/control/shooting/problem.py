@@ -360,7 +360,10 @@ class Problem:
         if not self.unknowns.told:
             return {}
         it, stages = search.now, search.stages
-        b = stages.blocks(it.point, stages.map.linearize_steps(it.point.steps))
+        try:
+            b = stages.blocks(it.point, stages.map.linearize_steps(it.point.steps))
+        except StepError:  # of a search that ended for that
+            return {}
         pulled = b.F[0].T @ it.p[1] + b.pulled(it.y)[0][0]
         slope = b.g[0] + pulled / search.level.scale
         return {f"initial {n}": np.array([-slope[at].sum()]) for n, at in self.unknowns.told.items()}
