@@ -11,9 +11,12 @@ from scipy.linalg import solve_discrete_are
 import vioc
 from vioc.checks import without_noise
 from vioc.control import (
+    controllability,
     controllability_matrix,
     controllability_rank,
     dlqr,
+    feedback,
+    observability,
     riccati,
     unstabilizable_modes,
 )
@@ -361,3 +364,45 @@ def test_a_state_that_is_hardly_weighed_has_its_own_cost_to_go():
     b = q - 1 + np.array([0.1, slow]) ** 2  # of P^2 - b P - q = 0
     assert P[1, 1] == pytest.approx(q[1] / (1 - slow**2), rel=1e-6, abs=0)  # too little to be worth an input
     assert P[0, 0] == pytest.approx((b[0] + np.sqrt(b[0] ** 2 + 4 * q[0])) / 2, rel=1e-12)
+
+
+def test_the_trajectory_of_another_map_is_refused_by_name():
+    """Of other parameters or another rule; what differs in its step alone is taken with that."""
+    rods = vioc.ry("a")[vioc.tz(-1.0, mass=vioc.P("m", 1.0))]
+    f = vioc.MidpointVI(vioc.System(rods, vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "t")), 0.05)
+    measurement = feedback.Measurement(f, {"a": 1e-4})
+    other, step = (
+        g.rollout(g.initial_state(a=0.1), None, 8) for g in (f.with_parameters(m=4.0), f.with_dt(0.1))
+    )
+    linear = vioc.LinearTimeVI(f.system, f.dt)
+    for design in (
+        lambda g, run: dlqr(g, run, 1.0, 1.0),
+        lambda g, run: feedback.kalman(g, run, measurement, 1e-6),
+        lambda g, run: controllability(g, run),
+        lambda g, run: observability(g, run, ["a"]),
+    ):
+        with pytest.raises(ValueError, match=r"of another map: parameter m is 1 here, 4 there; take its own"):
+            design(f, other)
+        with pytest.raises(ValueError, match=r"map is LinearTimeVI here, MidpointVI there"):
+            design(linear, other)
+    assert dlqr(f, step, 1.0, 1.0).map.dt == 0.1
+
+
+def test_sensors_and_filters_of_other_parameters_are_refused():
+    rods = vioc.ry("a")[vioc.tz(-1.0, mass=vioc.P("m", 1.0))]
+    f = vioc.MidpointVI(vioc.System(rods, vioc.Gravity(0, 0, -9.81), vioc.JointForce("a", "t")), 0.05)
+    g = f.with_parameters(m=4.0)
+    measurement = feedback.Measurement(f, {"a": 1e-4})
+    message = "measurement: parameter m of its map is 1, of the filter's 4; measurement.on"
+    for design in (
+        lambda: feedback.kalman(g, (g.initial_state(), None), measurement, 1e-6),
+        lambda: feedback.ExtendedKalmanFilter(g, measurement, 1e-6),
+        lambda: feedback.MovingHorizon(g, measurement, 5, 1e-6, P0=1e-3),
+    ):
+        with pytest.raises(ValueError, match=message):
+            design()
+    run = f.rollout(f.initial_state(), None, 5)
+    observer = feedback.kalman(g, (g.initial_state(), None), measurement.on(g), 1e-6)
+    law = dlqr(f, run, 1.0, 1.0)
+    with pytest.raises(ValueError, match="observer: its model is not the trajectory's map: parameter m is 1"):
+        feedback.covariance(run, 1e-6, 1e-9, law=law, observer=observer)

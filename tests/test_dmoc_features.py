@@ -8,6 +8,7 @@ from mechanisms import pendulum
 
 import vioc
 from vioc.control import Cost, dmoc
+from vioc.control.dmoc.curve import curve
 from vioc.dynamics.description.frame import ry, tx, tz
 from vioc.dynamics.description.numbers import K
 from vioc.dynamics.description.system import System
@@ -369,6 +370,35 @@ def test_bounded_multipliers():
     assert best.trajectory.multipliers.max() <= limit + 1e-8
     assert best.cost > free.cost
     assert f"lambda.{names[0]}" in best.duals
+
+
+def test_guesses_of_unequal_steps_are_sampled_in_time():
+    """A motion that is linear in time, in as many steps as the phase has and in others."""
+    f = particle(0.05)
+    phase = dmoc.Phase(f, 8, effort(f), initial=f.initial_state())
+    for lengths in ([0.02, 0.08] * 4, [0.1, 0.05, 0.25], [0.05] * 8):
+        run = f.with_dt(0.01).rollout(f.initial_state(v={"x": 2.0}), None, len(lengths), dt=lengths)
+        got = curve(run, phase)
+        np.testing.assert_allclose(got.x[:, 0], 2.0 * 0.05 * np.arange(9), atol=1e-12)
+        assert got.length == pytest.approx(0.05, rel=1e-12)
+
+
+def test_a_guess_says_when_the_problem_begins():
+    """As in `optimize`; a mesh of other steps begins at the same time."""
+    wind = vioc.UserForce(lambda k: {"x": ca.sin(5 * k.t)})
+    system = System(tx("x", mass=1.0), JointForce("x", "push"), wind)
+    f, n = vioc.MidpointVI(system, 0.1), 10
+    task = dict(steps=n, initial=f.initial_state(), final={"x": 0.5}, tolerance=1e-11)
+    run = f.rollout(f.initial_state(), None, n, k0=7)
+    best = dmoc.solve(f, effort(f), run, **task)
+    told = dmoc.solve(f, effort(f), run, k0=7, **task)
+    assert (best.k0, best.t[0]) == (7, 0.1 * 7) and best.cost == told.cost
+    assert dmoc.solve(f, effort(f), run, k0=0, **task).cost != pytest.approx(best.cost, rel=1e-3)
+    fine = f.with_dt(0.05).rollout(f.initial_state(), None, 2 * n, k0=14)
+    assert dmoc.solve(f, effort(f), fine, **task).k0 == 7
+    late = f.with_dt(0.05).rollout(f.initial_state(), None, 2 * n, k0=15)
+    with pytest.raises(ValueError, match=r"begins at t = 0.75 s, 7.5 steps of the problem.*give k0"):
+        dmoc.solve(f, effort(f), late, **task)
 
 
 def test_guesses_on_another_mesh():

@@ -181,6 +181,28 @@ def test_beside_charts_where_they_are_regular():
     assert abs(np.log2(errors[0] / errors[1]) - 2) < 0.2
 
 
+def test_velocities_of_frames_are_those_of_charts():
+    """Of one state, so to rounding times the condition of M; behind turns of both kinds, and constrained."""
+    limb = vioc.Mass(0.5, (0.01, 0.02, 0.015), (0.02, 0.01, -0.2))
+    hand = vioc.spherical("wrist", frame="hand", mass=limb)[vioc.tz(-0.3, name="tip")]
+    arm = vioc.tx(0.2)[vioc.ry("hip", name="thigh", mass=limb)[vioc.tz(-0.4)[hand]]]
+    trunk = vioc.free("b", frame="trunk", mass=vioc.Mass(3.0, (0.1, 0.2, 0.3), (0.01, 0.02, 0.0)))[arm]
+    q = {"b-rz": 0.4, "b-ry": -0.3, "b-rx": 0.5, "hip": 0.6, "wrist-rz": 0.3, "wrist-rx": -0.4, "b-z": 0.1}
+    v = {"b-rz": 0.5, "b-x": 0.3, "b-rx": -0.4, "hip": -0.7, "wrist-ry": 0.6}
+    bob = vioc.free("b", "xyz", frame="bob", mass=limb)[vioc.tz(0.5, name="top")]
+    pinned = vioc.System(vioc.se3((0, 0, 0), name="pivot"), bob, *vioc.coincident("top", "pivot"))
+    round_it = {"b-rx": 1.0, "b-ry": 0.5, "b-rz": 2.0, "b-x": -0.25, "b-y": 0.5}  # w x (0, 0, -1/2)
+    for system, start in ((vioc.System(trunk), (q, v)), (pinned, ({"b-z": -0.5}, round_it))):
+        charts = vioc.MidpointVI(system, 0.02)
+        theirs = charts.rollout(charts.initial_state(*start), steps=1)
+        for f in (GroupVI(system, 0.02), GroupVI(system, 0.02, stages=2, points="lobatto")):
+            ours = f.rollout(f.initial_state(*start), steps=1)
+            names = [n for n in charts.quantity_names() if n[:2] in ("v.", "w.", "vb", "wb") and ":" in n]
+            assert len(names) == 12 * len(system.frame_names) and {*names} <= {*f.quantity_names()}
+            for name in names:
+                assert ours[name][0] == pytest.approx(theirs[name][0], abs=1e-11), name
+
+
 def test_long_trees_are_solved_by_sweeps():
     """The step that they find fulfils the equations, to what rounding leaves of momenta of a few kg m^2/s."""
     mass = vioc.Mass(1.0, (0.02, 0.02, 0.01), (0, 0, -0.1))

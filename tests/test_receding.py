@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 from control_maps import cart_pole, double_integrator, midpoint_pendulum
 
+import vioc
 from vioc.compile.compiler import find_compiler
 from vioc.control import Problem, dlqr, optimize, quadratic
 from vioc.control.feedback import ClosedLoop, DelayedMap, NonlinearMPC, equilibrium, terminal_set
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.status import Status
+from vioc.models import load
 
 NATIVE = [
     pytest.param(True, marks=pytest.mark.skipif(find_compiler() is None, reason="no C compiler")),
@@ -121,6 +123,27 @@ def test_inputs_under_way_are_known():
     ahead = f.step(x0, [0.0])
     same = ClosedLoop(f, NonlinearMPC(problem)).simulate(ahead, 29)
     np.testing.assert_allclose(run.commands[:29], same.commands, atol=1e-9)
+
+
+@pytest.mark.parametrize("k0, delay", [(0, 0), (23, 0), (0, 8), (23, 3)])
+def test_the_first_plan_is_the_problem_s_at_its_sample(k0, delay):
+    """On a map that depends on time it begins where the loop does, and a delay later."""
+    gust = vioc.UserForce(lambda k: {"x": 8 * ca.sin(3 * k.t)})
+    f = vioc.MidpointVI(load("cart_pole").with_components(gust), 0.05)
+    n, x0 = 15, f.initial_state(theta=0.3)
+    wave = np.sin(0.2 * np.arange(60))
+    costs = [
+        quadratic(f, Q={"x": 5.0, "theta": 1.0}, R=0.01, Qf={"x": 9.0}, reference={"x": rows})
+        for rows in (wave, wave[k0 + delay :][: n + 1])
+    ]
+    limits = {"bounds": {"u.force": np.linspace(10, 20, n)}}
+    law = NonlinearMPC(Problem(f, costs[0], n, **limits), delay=delay, newton=5)
+    run = ClosedLoop(f, law).simulate(x0, 1, k0=k0)
+    at = k0 + delay
+    x = f.rollout(x0, None, delay, k0=k0).x[-1] if delay else x0
+    best = Problem(f, costs[1], n, k0=at, **limits).solve(x)
+    np.testing.assert_allclose(law.begin(at, x)[0].u, best.u, rtol=0, atol=1e-9)  # the same search
+    np.testing.assert_allclose(run.commands[0], best.u[0], atol=1e-6)  # of another program, to its tolerance
 
 
 def test_references_move_with_the_samples():

@@ -248,7 +248,9 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
         run = curve.map.track(curve.x[0], curve.x, curve.u, gains, k0=curve.k0)
         far = distance(curve, run)
     duals = stated.rows.multipliers(stated.rows.from_multipliers(found.duals))
-    duals |= {n: v for n, v in found.duals.items() if n.startswith(("rate.", "periodic.", "duration"))}
+    told = tuple(f"initial {n}" for n in stated.unknowns.told)
+    own = "rate.", "periodic.", "duration"
+    duals |= {n: v for n, v in found.duals.items() if n.startswith(own) or n in told}
     cost = found.cost if "quadrature" in options else None
     end = curve, run, far, gains
     more: dict[str, Any] = dict(iterations=found.iterations, cost=cost, violations=found.violations)

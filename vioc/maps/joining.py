@@ -118,6 +118,23 @@ def _what(f: OneStepMap) -> Any:
     return {k: v for k, v in f.identity().items() if k != "dt"}, f.parameters
 
 
+def unlike(f: OneStepMap, other: OneStepMap) -> str:
+    """In what a map differs from another one but for the length of steps; empty where in nothing."""
+    if f is other:
+        return ""
+    (a, p), (b, q) = _what(f), _what(other)
+    for ours, theirs, what in ((a, b, ""), (p, q, "parameter ")):
+        for name in dict.fromkeys((*ours, *theirs)):
+            if (here := ours.get(name)) != (there := theirs.get(name)):
+                return f"{what}{name} is {_short(here)} here, {_short(there)} there"
+    return ""
+
+
+def _short(value: Any) -> str:
+    said = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return said if len(said) <= 60 else f"{said[:57]}..."
+
+
 def _is_timed(f: OneStepMap) -> bool:
     """Whether a map's steps may depend on when they are, but for whose turn it is."""
     return any(map(_is_timed, f.maps)) if isinstance(f, SwitchedMap) else f.depends_on_time is not False

@@ -12,6 +12,7 @@ from vioc.control.dmoc.phase import Phase
 from vioc.control.problem.consistent import constraint_values
 from vioc.maps.derivatives import Steps
 from vioc.maps.given import trajectory_of
+from vioc.maps.steps import SAME
 from vioc.maps.trajectory import Trajectory
 
 
@@ -91,7 +92,7 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
     """A trajectory on the phase's mesh, stretched to its duration if that is given.
 
     States are interpolated linearly in the fraction of time that has passed, inputs are held; multipliers
-    are impulses and scale with the step.
+    are impulses and scale with the step. Samples of as many equal steps are the phase's.
     """
     f, n = phase.map, phase.steps
     if run.x.shape[1] != f.nx or run.u.shape[1] != f.nu:
@@ -102,8 +103,9 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
     old, new = (run.t - run.t[0]) / (run.t[-1] - run.t[0]), np.arange(n + 1) / n
     low, high = phase.length_limits
     length = float(np.clip((run.t[-1] - run.t[0]) / n, low, high))
-    multipliers = run.multipliers[:, : phase.unknowns]
-    if len(run) == n:
+    scale = length / run.step_lengths[:, None]
+    multipliers = run.multipliers[:, : phase.unknowns] * np.where(np.abs(scale - 1) <= SAME, 1.0, scale)
+    if len(run) == n and np.abs(old - new).max() <= SAME:
         return Curve(run.x, run.u, multipliers, length)
     x = np.stack([np.interp(new, old, column) for column in run.x.T], axis=1)
     middles = (new[1:] + new[:-1]) / 2
@@ -113,7 +115,29 @@ def resample(run: Trajectory, phase: Phase) -> Curve:
         state = name.removeprefix("rho.")
         if state != name and state in f.state_names:  # a prescribed configuration moves, it is not held
             u[:, j] = x[1:, f.state_names.index(state)]
-    return Curve(x, u, multipliers[rows] * length / run.step_lengths[rows, None], length)
+    return Curve(x, u, multipliers[rows], length)
+
+
+def first_step(guess: Any, phase: Phase) -> int:
+    """k0 of a phase that begins when a guess does: 0 of what is no motion.
+
+    Raises
+    ------
+    ValueError
+        Where that is within a step, and steps depend on time.
+    """
+    run, f = trajectory_of(guess), phase.map
+    if not isinstance(run, Trajectory) or not len(run):
+        return phase.k0
+    length = run.duration / phase.steps if phase.free_duration else phase.length_limits[0]
+    at = float(run.t[0]) / length
+    k0 = round(at)
+    if abs(at - k0) > SAME * max(1, abs(k0)) and f.depends_on_time is not False:
+        raise ValueError(
+            f"guess: it begins at t = {run.t[0]:.10g} s, {at:.6g} steps of the problem, and {f!r} depends on "
+            "time; give k0"
+        )
+    return k0
 
 
 def curve(guess: Any, phase: Phase) -> Curve:

@@ -11,7 +11,7 @@ import numpy as np
 
 from vioc.checks import as_count, near_misses
 from vioc.control.costs.cost import Cost
-from vioc.control.dmoc.curve import curve, quantities, unknowns
+from vioc.control.dmoc.curve import curve, first_step, quantities, unknowns
 from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
@@ -127,10 +127,11 @@ class Problem:
         Parameters
         ----------
         guess : optional
-            Of a phase: a Trajectory on any mesh; (X, U) of shapes (N+1, nx), (N, nu), U None for no
-            force; inputs U (N, nu), which are rolled out; None for the straight line between the ends. A
-            list has one for each phase. A Solution of the same problem also gives its multipliers; one
-            of another mesh its trajectories.
+            Of a phase, which alone says what steps are taken and when: a Trajectory of any steps, sampled
+            in time and stretched to the duration that is given; (X, U) of shapes (N+1, nx), (N, nu), U None
+            for no force; inputs U (N, nu), which are rolled out; None for the straight line between the
+            ends. A list has one for each phase. A Solution of the same problem also gives its multipliers;
+            one of another mesh its trajectories.
         initial : (nx,) array or dict by name, optional
             Other values for what the first phase's `initial` gives of the state; nothing is built again, as a
             receding horizon wants it.
@@ -380,7 +381,7 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
     cost : Cost or None
         None asks for any motion within the limits.
     steps, initial, final, bounds, constraints, rates, periodic, duration, quadrature, k0, name
-        The problem, see `Phase`.
+        The problem, see `Phase`; k0 by default where a guess that is a motion begins, in time.
     guess, solver, form, tolerance, max_iterations, options, monitor, raise_on_failure, smoothing
         See `Problem.solve`.
 
@@ -401,7 +402,10 @@ def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **
             f"dmoc.solve: unknown option {unknown[0]!r}; {near_misses(unknown[0], (*OF_PHASE, *OF_SOLVER))}"
         )
     how = {n: options.pop(n) for n in OF_SOLVER if n in options}
-    return Problem(Phase(f, steps, cost, **options)).solve(guess, **how)
+    phase = Phase(f, steps, cost, **options)
+    if "k0" not in options and (k0 := first_step(guess, phase)):
+        phase = replace(phase, k0=k0)
+    return Problem(phase).solve(guess, **how)
 
 
 def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:

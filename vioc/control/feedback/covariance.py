@@ -12,6 +12,7 @@ from vioc.control.linear.weights import input_weight, named_jacobians, state_wei
 from vioc.control.regulators.law import StateLaw, as_law
 from vioc.drawing import plots
 from vioc.maps.given import trajectory_of
+from vioc.maps.joining import unlike
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 
@@ -86,7 +87,8 @@ def covariance(
     Raises
     ------
     ValueError
-        Shapes, names, covariances; an observer without a law; a law or observer for another step.
+        Shapes, names, covariances; an observer without a law; a law or observer for another step; an
+        observer of another map.
     """
     trajectory = trajectory_of(trajectory)
     f, n, N = trajectory.map, trajectory.map.ndx, len(trajectory)
@@ -109,6 +111,8 @@ def covariance(
         raise ValueError("an observer acts through a law: give the law as well")
 
     check_steps(observer.map.dt, trajectory.step_lengths, "observer", "the trajectory")
+    if other := unlike(f, observer.map):
+        raise ValueError(f"observer: its model is not the trajectory's map: {other} (trajectory, observer)")
     # dx and the estimate's error e after the correction, together: u = u_d - K (dx - e)
     C, V, I = observer.measurement.jacobian(trajectory.x), observer.measurement.V, np.eye(n)
     L = observer.L[[observer.row(trajectory.k0 + k) for k in range(N + 1)]]

@@ -28,6 +28,17 @@ class Estimate(NamedTuple):
     P: np.ndarray | None = None
 
 
+def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
+    """ValueError of a measurement for another step, or with other parameters, than a filter's map."""
+    check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
+    for name, value in measurement.map.parameters.items():
+        if (own := f.parameters.get(name, value)) != value:
+            raise ValueError(
+                f"measurement: parameter {name} of its map is {value:.6g}, of the filter's {own:.6g}; "
+                "measurement.on(f) is the same sensors on the filter's map"
+            )
+
+
 def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Gain L and the covariance after a measurement, by Joseph's form.
 
@@ -183,7 +194,7 @@ def kalman(
         raise TypeError(
             f"measurement: expected a Measurement, such as Measurement(f, {{'x': 1e-4}}), got {measurement!r}"
         )
-    check_steps(measurement.map.dt, f.dt, "measurement", "the filter's map")
+    check_sensors(measurement, f)
     W = state_weight(f, W, "W")
     W_u = input_weight(f, W_u, "W_u")
     if not isinstance(about, Trajectory) and not measurement.always:
@@ -268,7 +279,7 @@ class ExtendedKalmanFilter:
 
     def __post_init__(self) -> None:
         f, P0 = self.map, self.W if self.P0 is None else self.P0
-        check_steps(self.measurement.map.dt, f.dt, "measurement", "the filter's map")
+        check_sensors(self.measurement, f)
         for key, value, weight in (
             ("W", self.W, state_weight),
             ("W_u", self.W_u, input_weight),

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from vioc.maps.given import trajectory_of
+from vioc.maps.joining import unlike
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import same_steps
+from vioc.maps.switched import SwitchedMap
 from vioc.maps.trajectory import Trajectory
 
 
@@ -44,12 +46,20 @@ def check_trajectory(f: OneStepMap, about: Trajectory) -> OneStepMap:
     Raises
     ------
     ValueError
-        Other states or inputs.
+        A trajectory of a map with other states or inputs, of another rule or model, with other parameters.
     """
     if about.map.state_names != f.state_names or about.map.input_names != f.input_names:
         raise ValueError(
             f"the trajectory's states {', '.join(about.map.state_names)} and inputs "
             f"{', '.join(about.map.input_names)} are not those of the map"
+        )
+    owners = [own := about.map]
+    if isinstance(own, SwitchedMap) and not isinstance(f, SwitchedMap):
+        owners = [part.map for part in own.parts_of(about)]
+    if other := next(filter(None, (unlike(f, g) for g in owners)), ""):
+        raise ValueError(
+            f"the trajectory is of another map: {other}; take its own, run.map, or roll its inputs out on "
+            "this one, f.rollout(run.x[0], run.u)"
         )
     h = about.step_lengths
     return f.with_dt(float(h[0])) if (h == h[0]).all() and not same_steps(h[0], f.dt) else f

@@ -241,7 +241,8 @@ class Result(Outcome):
         has no minimum Gauss-Newton's. What "converged" is judged by; nan where none was computed.
     multipliers : dict of str to array
         Of limits, by the name of a constraint over its samples: >= 0 at an upper limit, <= 0 at a lower one;
-        minus the derivative of the optimal cost by the limit, as `vioc.control.dmoc` reports it.
+        minus the derivative of the optimal cost by the limit, as `vioc.control.dmoc` reports it. Shooting and
+        DMOC have those of values that `initial` gives to states, too: ``initial NAME``.
     violations : list of Violation
         Samples outside of their limits: name, k, t, value, limits; the worst first.
     margin : float

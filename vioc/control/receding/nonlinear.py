@@ -95,7 +95,7 @@ class NonlinearMPC(Law):
         Over the horizon: its cost, bounds, constraints and condition on the end. Rows of the cost's
         references belong to samples of the run, the last one is held: they may be longer than the horizon.
     guess : as `Problem.solve`, optional
-        Of the first plan, which is the problem's solution from the first state; default the state held.
+        Of the first plan, the problem's solution from the first state and sample; default the state held.
     soft : dict, optional
         Limits by name that may be exceeded, with their weights (linear, square): e beyond a limit costs
         linear e + 1/2 square e^2 a sample; one number is both. All others are hard.
@@ -295,22 +295,21 @@ class NonlinearMPC(Law):
         first, n = self.steps(k)
         if first:
             raise ValueError(f"a horizon that shrinks begins at sample {self.problem.k0}, asked at {k} first")
-        stages = self.problem.stages(0, self.problem.steps, k)
-        problem = self.problem.with_cost(stages.cost) if stages.cost.reference_size else self.problem
+        problem = self.problem.begun_at(k)
         X, U = np.tile(x, (self.problem.steps + 1, 1)), self.map.check_inputs(None, self.problem.steps, x)
-        y, note = np.zeros(len(stages.rows)), ""
+        y, note = np.zeros(len(problem.rows)), ""
         try:
             found = problem.solve(x, self.guess, max_iterations=self.first, raise_on_failure=False)
             note = "" if found.converged else found.message
             if found.status is not Status.INFEASIBLE:
                 X, U = found.curve or (found.x, found.u)
-                y = stages.rows.from_multipliers(found.multipliers)
+                y = problem.rows.from_multipliers(found.multipliers)
             elif self.fallback is None:
                 said = f"sample {k}: the first plan is none, and there is no fallback law: {note}"
                 warnings.warn(said, RuntimeWarning, stacklevel=4)
         except StartOutside as error:
             note = str(error)
-        y = np.concatenate([y[: n * stages.rows.m], y[self.problem.steps * stages.rows.m :]])
+        y = np.concatenate([y[: n * problem.rows.m], y[self.problem.steps * problem.rows.m :]])
         return Plan(X[: n + 1], U[:n], np.zeros((n + 1, self.map.ndx)), y), note
 
     def prepare(self, k: int, plan: Plan) -> Prepared:

@@ -113,6 +113,15 @@ class Problem:
         again.__dict__.update(self.__dict__, cost=cost, _stage_cost=stage)
         return again
 
+    def begun_at(self, k0: int) -> Problem:
+        """The same problem from sample k0 of a run on, to whose samples rows of the cost's references belong;
+        the last ones are held. Limits over time are of its own samples.
+        """
+        again = object.__new__(type(self))
+        cost, stage = (_from(c, k0, self.steps) for c in (self.cost, self._stage_cost))
+        again.__dict__.update(self.__dict__, cost=cost, _stage_cost=stage, k0=k0)
+        return again
+
     def __repr__(self) -> str:
         rows = ", ".join(p.constraint.name for p in self.rows.places) or "no limits"
         return f"Problem({self.map!r}, {self.steps} steps, {rows})"
@@ -171,7 +180,8 @@ class Problem:
             self.rows.check_names(multipliers)
         u, (X, U, constants) = self.unknowns, self._begin(x0, guess)
         X = u.joined(X, constants)
-        stages = Stages(u.map, self._stage_cost, self.rows, self.k0, u.lengths, u.start, u.rigid)
+        whole = Stages(u.map, self._stage_cost, self.rows, self.k0, u.lengths, u.start, u.rigid)
+        first = whole.in_parts(X, U) if _took_parts(guess) else whole  # where its steps have no gaps
         duals = self.rows.from_multipliers(multipliers) if multipliers else None
         log = Log("optimize", HEADER, monitor)
         interrupt = None
@@ -179,15 +189,16 @@ class Problem:
             tried: list[tuple[Interior, str]] = []
             only = softness is not None
             one = [(softness, (X, U, duals), "")]
-            for soft, start, said in one if only else self._starts(stages, X, U, duals, max_iterations):
+            for soft, start, said in one if only else self._starts(whole, X, U, duals, max_iterations):
                 left = max_iterations - log.steps
                 if tried and left <= 0:
                     break
+                stages = whole if tried else first
                 search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
                 self.rows.check_start(search.now.point.curve)
                 try:
-                    whole = only or max_iterations < FEW or soft == SOFTNESS[-1]
-                    search.iterate(left if whole else (left + 1) // 2, log)
+                    last = only or max_iterations < FEW or soft == SOFTNESS[-1]
+                    search.iterate(left if last else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
                         search = self._in_parts(stages, search, max_iterations - log.steps, log, far)
                 except KeyboardInterrupt as stop:
@@ -251,9 +262,7 @@ class Problem:
         samples rows of the cost's references belong; the last ones are held.
         """
         whole = steps == self.steps and not first
-        cost, at = self._stage_cost, k0 + np.arange(steps + 1)
-        if cost.reference_size:
-            cost = cost.with_references(*(r[np.minimum(at, len(r) - 1)] for r in cost.references))
+        cost = _from(self._stage_cost, k0, steps)
         rows = self.rows if whole else self.rows.window(first, steps)
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
 
@@ -312,15 +321,12 @@ class Problem:
 
     def _in_parts(self, stages: Stages, search: Interior, budget: int, log: Log, far: str) -> Interior:
         """The search from where another one converged, with steps as the map takes them by itself."""
-        stages.parts, it, old = True, search.now, search.level
-        level = first_level(stages, old.tolerance, old.soft, old.scale)
+        it, old = search.now, search.level
+        level = first_level(stages.in_parts(), old.tolerance, old.soft, old.scale)
         again = Interior(level, it.point.curve.x, it.point.curve.u, it.y / level.scale)
-        try:
-            again.iterate(max(budget, 1), log)
-            if again.status is Status.CONVERGED and not stages.elsewhere(again.now.point):
-                return again
-        finally:
-            stages.parts = False
+        again.iterate(max(budget, 1), log)
+        if again.status is Status.CONVERGED and not stages.elsewhere(again.now.point):
+            return again
         search.status, search.note = Status.ACCEPTABLE, far
         return search
 
@@ -341,13 +347,26 @@ class Problem:
             search.status,
             History.of(log.records),
             (it.point.curve, curve, far, search.gains),
-            self.rows.multipliers(it.y / search.level.scale),
+            {**self.rows.multipliers(it.y / search.level.scale), **self._of_start(search)},
             iterations=log.steps,
             said=(begun, search.note),
             slope=-search.promise,
             error=search.error,
             scale=search.level.scale,
         )
+
+    def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
+        """Multipliers of the values that `initial` gives to states: minus the Lagrangian's gradient there."""
+        if not self.unknowns.told:
+            return {}
+        it, stages = search.now, search.stages
+        try:
+            b = stages.blocks(it.point, stages.map.linearize_steps(it.point.steps))
+        except StepError:  # of a search that ended for that
+            return {}
+        pulled = b.F[0].T @ it.p[1] + b.pulled(it.y)[0][0]
+        slope = b.g[0] + pulled / search.level.scale
+        return {f"initial {n}": np.array([-slope[at].sum()]) for n, at in self.unknowns.told.items()}
 
     def result(
         self,
@@ -399,6 +418,19 @@ class Problem:
             error=error,
             scale=scale,
         )
+
+
+def _took_parts(guess: Any) -> bool:
+    """Whether a guess is a motion with steps that its map took in parts."""
+    run = trajectory_of(guess)
+    return isinstance(run, Trajectory) and bool(run.splits) and getattr(guess, "curve", None) is None
+
+
+def _from(cost: Cost, k0: int, steps: int) -> Cost:
+    """A cost with its references from row k0 on."""
+    at = k0 + np.arange(steps + 1)
+    rows = [r[np.minimum(at, len(r) - 1)] for r in cost.references]
+    return cost.with_references(*rows) if rows else cost
 
 
 def distance(curve: Trajectory, run: Trajectory) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,8 @@ from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap, Rescue
 from vioc.maps.trajectory import Trajectory
+
+FOLLOWS = 1e-9  # relative to 1 + |x|: how far a rollout may be from a curve that it goes along
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,20 @@ class Stages:
         self.follows = (
             True  # whether trials are also rolled out, under feedback: slow where no kernel does it
         )
+        self.begun: tuple[np.ndarray, np.ndarray, Point] | None = None  # of a curve that is a rollout
         self.parts = False  # whether steps are taken as the map does by itself, or whole, which is quicker
+
+    def in_parts(self, X: np.ndarray | None = None, U: np.ndarray | None = None) -> Stages:
+        """The same, with steps as the map takes them by itself; at a curve (X, U) that its rollout goes along
+        these are the rollout's, which knows the motion before a step and so doubts others.
+        """
+        again = copy(self)
+        again.parts = True
+        if X is not None and U is not None:
+            near = FOLLOWS * (1 + np.abs(X).max())
+            point = again.followed(X, U, np.zeros((len(U), self.map.nu, self.map.ndx)), near)
+            again.begun = None if point is None else (X.copy(), U.copy(), point)
+        return again
 
     def elsewhere(self, point: Point) -> str:
         """Which step ends elsewhere as the map takes it by itself, in parts where a whole one is in doubt."""
@@ -135,6 +151,8 @@ class Stages:
         f = self.map
         if not finite(X, U):
             return None
+        if self.begun and np.array_equal(X, self.begun[0]) and np.array_equal(U, self.begun[1]):
+            return self.begun[2]
         try:
             with trying():
                 means: Rescue = "split" if self.parts else hard

@@ -57,6 +57,8 @@ class Unknowns:
         How many constants it has.
     open : (nx,) bool
         Which entries of its first state are free.
+    told : dict of str to list of int
+        Errors of its first state that a state moves which `initial` gives a value.
     """
 
     def __init__(
@@ -103,6 +105,9 @@ class Unknowns:
             loose = loose_start(f, settled | {names[j] for j in self.shifts}, tuple(self.parameters))
             self._rows += [Constraint(name, h, 0.0, 0.0, "start") for name, h in loose.items()]
         self.open = np.concatenate([~given, np.ones(self.rigid, bool)])
+        told = {n: j for j, n in enumerate(names) if n in self.known and given[j] and f.ndx == f.nx}
+        kept = {j: self._place(f"start.{names[j]}") for j in self.shifts}
+        self.told = {n: [j, *([kept[j]] if j in kept else [])] for n, j in told.items()}
         moving = np.flatnonzero(~given) if f.ndx == f.nx else np.arange(f.ndx if self.free_start else 0)
         rows = np.eye(self.map.ndx)
         columns = [rows[j] for j in moving.tolist()]

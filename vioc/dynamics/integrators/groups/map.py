@@ -77,8 +77,9 @@ class GroupVI(GroupQuantities, DivisibleMap):
     (dr, phi, dp_r, dpi) with s_1 = s_0 exp(phi). Names of the rotation of ``vioc.free("b")``:
     ``b-qw`` ... ``b-qz``, ``p.b-wx``; errors ``b-phix`` ... (turns about the body's axes), ``p.b-wx``.
     Quantities: ``v.NAME`` rates (``v.b-wx`` of the body), ``kinetic``, ``potential``, ``energy``,
-    ``FRAME:x`` positions, ``FRAME:rx`` rotation vectors, ``h.NAME`` constraints, ``force.NAME`` their forces
-    -lambda/dt. Multipliers are impulses with the sign of [S] (28a), of all constraints.
+    ``FRAME:x`` positions, ``FRAME:rx`` rotation vectors, ``v.FRAME:x``, ``w.FRAME:x`` their velocities
+    (`vioc.dynamics.velocities`), ``h.NAME`` constraints, ``force.NAME`` their forces -lambda/dt. Multipliers
+    are impulses with the sign of [S] (28a), of all constraints.
     """
 
     symmetric: ClassVar[bool] = True  # type: ignore[misc]

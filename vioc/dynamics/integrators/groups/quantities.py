@@ -13,6 +13,7 @@ from vioc.dynamics.charts import Chart
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.velocities import velocity, velocity_names
 from vioc.errors import ModelError
 from vioc.maps.kernel import KernelMap, shared
 from vioc.maps.orientation import AXES, rotation_vector
@@ -97,6 +98,10 @@ class GroupQuantities(KernelMap):
             if kind == "force":
                 return -self.symbols.multipliers[i] / self.symbols.dt
             return self.group.constraint(self.symbols.x[: self.nq], self.symbols.parameters)[0][i]
+        moving = velocity(name, self.system.frame_names)
+        if moving is not None:
+            x, theta = self.symbols.x, self.symbols.parameters
+            return self.group.moved(moving.of(self.group.lagrangian.graph), x[: self.nq], self._rates, theta)
         frame, _, axis = name.rpartition(":")
         if frame in self.system.frame_names and axis in BODY:
             return self._places[0][BODY.index(axis), self.system.frame_index(frame)]
@@ -113,4 +118,5 @@ class GroupQuantities(KernelMap):
     def _more_quantities(self) -> list[str]:
         frames = [f"{n}:{a}" for n in self.system.frame_names for a in (*BODY, *AXES)]
         closed = (f"{kind}.{n}" for kind in ("h", "force") for n in self.multiplier_names)
-        return [*(f"v.{n}" for n in self.rates), "kinetic", "potential", "energy", *frames, *closed]
+        moving = velocity_names(self.system.frame_names)
+        return [*(f"v.{n}" for n in self.rates), "kinetic", "potential", "energy", *frames, *moving, *closed]

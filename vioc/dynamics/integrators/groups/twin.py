@@ -127,6 +127,13 @@ class Twin:
         v = raw(angles, vec.column(self.theirs(ca.vertsplit(p))), values)
         return ca.Function("velocity", [q, p, theta], [self.ours(v)], OPTIONS)
 
+    def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
+        """What is written in the twin's configurations, rates and parameters, at q and v."""
+        g = self.lagrangian.graph
+        raw = ca.Function("raw", [g.q_vector, g.v_vector, g.parameters], [expression], OPTIONS)
+        angles, values = self.at(q, theta)
+        return raw(angles, vec.column(self.theirs(ca.vertsplit(v))), values)
+
     @cached_property
     def masses(self) -> tuple[ca.Function, ca.Function, ca.Function]:
         """(q, parameters) -> factors; (factors, a, y) -> M^-1 (a - Dh' y); (factors, a, b) -> y with some x
