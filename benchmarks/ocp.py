@@ -24,7 +24,8 @@ from vioc.control import quadratic
 from vioc.errors import OptimizationError
 
 REPEATS, PATIENCE = 5, 5.0  # of one measurement at most: solves, s
-STARTS, START_SPREAD = 20, 0.3  # of the arm: how many, and their standard deviation in rad
+STARTS, START_SPREAD = 20, 0.3  # of the arm about its own: how many, and their standard deviation in rad
+ANYWHERE = 60  # starts of the arm, joints within 1 rad of 0
 SAME = 1e-6  # relative: costs of two backends that are further apart are not of one problem
 EXPANDED = 30  # states up to which FATROP is asked: it expands a program to scalars
 
@@ -128,7 +129,8 @@ def ocp(bench: Bench) -> Iterator[Row]:
                 notes.append(f"{peer}: {answer.iterations} iterations, cost {answer.cost:.8g}")
         yield Row(name, "ms", figures, {}, peers, "; ".join(notes))
         if problem is robots.arm:
-            yield random_starts(bench)
+            yield random_starts(bench, True)
+            yield random_starts(bench, False)
 
 
 def agree(costs: dict[str, float]) -> bool:
@@ -137,26 +139,41 @@ def agree(costs: dict[str, float]) -> bool:
     return all(abs(v - values[0]) <= SAME * (1 + abs(values[0])) for v in values)
 
 
-def random_starts(bench: Bench) -> Row:
-    """The arm from starts held at random: median time of one, and what became of all."""
-    figures, notes = {}, []
-    rng = np.random.default_rng(0)
-    offsets = START_SPREAD * rng.standard_normal((2 if bench.quick else STARTS, 7))
+def random_starts(bench: Bench, near: bool) -> Row:
+    """The arm from starts held at random, Crocoddyl beside: median time of one, and what became of all."""
+    figures, notes, rng = {}, [], np.random.default_rng(0)
+    size = (2 if bench.quick else STARTS if near else ANYWHERE, 7)
+    turns = START_SPREAD * rng.standard_normal(size) if near else rng.uniform(-1, 1, size)
+
+    def starts(task: Task) -> list[Task]:
+        f = task.map
+        return [task._replace(x0=f.initial_state(task.x0[:7] + q if near else q)) for q in turns]
+
     for backend in bench.backends:
         task = robots.arm(Make(backend))
-        at = [task._replace(x0=task.x0 + np.append(o, np.zeros(7))) for o in offsets]
         solve = stated(task)
         judged(task, solve)  # builds
-        found = [judged(t, solve) for t in at]
+        found = [judged(t, solve) for t in starts(task)]
         done = [s for s in found if s.converged]
         worst = max((s.kkt.residual for s in done if s.kkt), default=np.nan)
-        most = max((s.iterations for s in done), default=0)
         if done:
             figures[backend] = 1e3 * statistics.median(s.seconds for s in done)
+        counts = [s.iterations for s in done] or [0]
         notes.append(
-            f"{backend}: {len(done)} of {len(at)} converged in at most {most} iterations, KKT {worst:.0e}"
+            f"{backend}: {len(done)} of {len(found)} converged in {np.mean(counts):.1f} iterations, at most "
+            f"{max(counts)}, KKT {worst:.0e}"
         )
-    return Row(f"the arm from {len(offsets)} random starts", "ms", figures, note="; ".join(notes))
+    others = [asked(partial(ocp_peers.crocoddyl_arm, t), 1) for t in starts(robots.arm(Make()))]
+    told = [answer for answer, _ in others if not isinstance(answer, str)]
+    peer: float | str = str(others[0][0]) if not told else 1e3 * statistics.median(t for _, t in others)
+    if told:
+        counts = [answer.iterations for answer in told]
+        notes.append(
+            f"Crocoddyl FDDP: {sum(a.converged for a in told)} of {len(others)} converged in "
+            f"{np.mean(counts):.1f} iterations, at most {max(counts)}"
+        )
+    name = f"the arm from {len(turns)} random starts" + ("" if near else ", joints within 1 rad of 0")
+    return Row(name, "ms", figures, peers={"Crocoddyl FDDP": peer}, note="; ".join(notes))
 
 
 def beside(problem: Problem, repeats: int) -> Iterator[tuple[str, ocp_peers.Answer | str, float]]:

@@ -108,7 +108,8 @@ class LineSearch:
         """
         gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
         told, step = (gaps, r), length
-        follow = partial(self.stages.followed, gains=self.newton.gains)
+        near = FAITHFUL * length * float(np.abs(d.dx).max()) if it.point.open else np.inf
+        follow = partial(self.stages.followed, gains=self.newton.gains, near=near)
         trials: list[Callable[..., Point | None]] = [] if len(it.y) else [follow]
         if it.point.open or len(it.y):
             trials.append(self.stages.at)
