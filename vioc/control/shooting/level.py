@@ -19,7 +19,7 @@ from vioc.control.shooting.stages import Blocks, Point, Stages
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
 FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
 LEVEL = 0.1  # first weight of the barrier
-NEXT = 0.1, 1.5  # of the next level: least factor, power
+NEXT = 0.1, 1.7  # of the next level: least factor, power
 STIFFER = 10.0, 1e-8  # factor by which the regularization of rows and gaps falls, and the least
 CLOSING, FAST = 0.25, 0.05  # shares of what a level left of rows and gaps: closing at all, and fast
 AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels far ahead of the rows
