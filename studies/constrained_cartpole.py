@@ -64,7 +64,7 @@ def run(report: Report) -> None:
     )  # fmt: skip
     report.measure(ipopt_iterations=exact.iterations, ipopt_ms=1e3 * exact.seconds)
 
-    best = timed(report, "shooting_ms", lambda: optimize(f, cost, line, bounds=BOUNDS, tolerance=1e-9))
+    best = timed(report, "shooting_ms", lambda: optimize(f, cost, line, bounds=BOUNDS, tolerance=1e-10))
     duals = exact.duals["u.force"]
     report.measure(
         shooting_cost=abs(best.cost / exact.cost - 1),
