@@ -18,8 +18,8 @@ from vioc.control.shooting.search import LineSearch
 
 
 def test_corrections_go_on_while_they_help():
-    """Along a stiff circle, where every straight step leaves it: two corrections do not bring some steps back,
-    and searches with so few take 26 iterations.
+    """Along a stiff circle, where every straight step leaves it: two corrections do not bring some steps
+    back, and searches with so few take 26 iterations.
     """
     x, u = ca.SX.sym("x", 2), ca.SX.sym("u", 2)
     names: dict = dict(state_names=["x", "y"], input_names=["a", "b"])
@@ -33,8 +33,8 @@ def test_corrections_go_on_while_they_help():
 
 @pytest.mark.parametrize("start", [10, 12])
 def test_an_arm_whose_steps_run_along_a_curved_residual(start):
-    """Of the starts of the benchmarks. 12: 58 iterations with one correction and no filter of residuals. 10: 42
-    where rollouts of corrections may be far from an open curve, from cost 0.95 to 652 there.
+    """Of the starts of the benchmarks. 12: 58 iterations with one correction and no filter of residuals.
+    10: 42 where rollouts of corrections may be far from an open curve, from cost 0.95 to 652 there.
     """
     task = robots.arm(robots.Make())
     offset = START_SPREAD * np.random.default_rng(0).standard_normal((20, 7))[start]
