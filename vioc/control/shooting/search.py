@@ -103,8 +103,8 @@ class LineSearch:
         return Worth(worth.merit, worth.price - cost, max(worth.left, PRICED * (2 * cost) ** 0.5))
 
     def _corrected(self, it, b, d, length, point, s, merit, enough, lin) -> Iterate | None:
-        """The step again, for what a trial leaves beyond what its model said, and once more for what that one
-        leaves if the merit comes closer; None where it refuses the last one too.
+        """The step again, for what a trial leaves beyond what its model said, and again for what that one
+        leaves while the merit comes closer; None where it refuses the last one too.
         """
         gaps, r = it.point.gaps, self.level.remains(it.point, it.s)
         told, step = (gaps, r), length
