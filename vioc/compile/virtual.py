@@ -10,9 +10,12 @@ from threading import Lock
 import casadi as ca
 import numpy as np
 
+from vioc.compile.grouped import GroupedFunction
 from vioc.compile.programs import CHUNK, Bound, Program, dense
 from vioc.progress import Progress, progress_of
 
+FEW = 8  # points for which nothing else than the virtual machine is thought of
+REGROUPED = 1200  # points at which a function has taken the time that grouping its operations takes
 KEPT = 24  # functions mapped or strung to a certain length
 UNROLLED = (
     16,
@@ -50,6 +53,8 @@ class VirtualProgram(Program):
         self._function: ca.Function | None = None
         self._lock = Lock()
         self._long: OrderedDict[tuple[str, int, tuple[int, ...]], ca.Function] = OrderedDict()
+        self._points = 0
+        self._grouped: GroupedFunction | None = None
 
     @property
     def function(self) -> ca.Function:
@@ -76,8 +81,27 @@ class VirtualProgram(Program):
     def map(self, args: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
         shared = tuple(i for i, a in enumerate(args) if a.ndim < 2 or count == 1)
         args = [a if a.ndim == 2 and len(a) == count else a.reshape(-1) for a in args]
+        grouped = self._by_groups(count)
+        if grouped is not None:
+            outputs = [np.empty((count, size)) for size in self.sizes_out]
+            grouped(args, outputs)
+            return [o.reshape(-1) for o in outputs]
         sizes = [count * size for size in self.sizes_out]
         return run_buffered(self._strung("map", count, shared), args, sizes)
+
+    def _by_groups(self, count: int) -> GroupedFunction | None:
+        """The function for so many points by numpy, once that pays: which way is taken changes no number."""
+        if count < FEW:
+            return None
+        grouped = self._grouped
+        if grouped is None and self._points >= 0:
+            with self._lock:
+                self._points += count
+                if self._points > REGROUPED:
+                    if GroupedFunction.possible(self.function):
+                        grouped = self._grouped = GroupedFunction(self.function)
+                    self._points = -1
+        return grouped if grouped is not None and count >= grouped.least else None
 
     def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
         sizes = self.sizes_out
