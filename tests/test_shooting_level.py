@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from vioc.compile.compiler import find_compiler
+from vioc.control.shooting import level as levels
 from vioc.control.shooting.level import Iterate, Level
 from vioc.control.shooting.native import NativeLevel, newton_of
 from vioc.control.shooting.newton import Newton
@@ -154,3 +155,38 @@ def test_a_direction_solves_the_equations_of_rows_and_slacks(kind, seed):
     t = 1e-4 * min(1.0, d.lengths[0])  # central differences to order 4: t^4 times what bends the logarithms
     slope = (8 * (merit(t) - merit(-t)) - (merit(2 * t) - merit(-2 * t))) / (12 * t)
     assert slope == pytest.approx(d.slope, rel=1e-6, abs=10 * EPS * abs(merit(0)) / t)
+
+
+class TestRelenting:
+    """Where the first step of a level meets limits early, the barrier takes back a part of its fall."""
+
+    @pytest.fixture(autouse=True)
+    def far_ahead(self, monkeypatch):
+        monkeypatch.setattr(levels, "AHEAD", 0.0)  # random rows would hold the barrier up
+
+    def fallen(self, mu=1e-3):
+        """A level that begins, after one of weight `mu`, and a step of it whose lengths can be told."""
+        level, it, b, solved, _ = problem(Level, 0)
+        r = level.remains(it.point, it.s)
+        v, *_ = level.linear(it, b, it.point.gaps, r, None)
+        d = level.direction(it, b, r, v, solved)
+        level.mu, level.left = mu, np.inf
+        assert level.next(it)
+        return level, d
+
+    @pytest.mark.parametrize("lengths", [(0.1, 1.0), (1.0, 0.1)])
+    def test_to_a_share_of_what_it_was(self, lengths):
+        level, d = self.fallen()
+        assert level.mu == pytest.approx(1e-3**1.7)
+        assert level.relents(d._replace(lengths=lengths)) and level.mu == pytest.approx(0.3e-3)
+        assert not level.relents(d._replace(lengths=lengths)) and level.mu == pytest.approx(0.3e-3)
+
+    def test_only_by_the_first_step_and_a_short_one(self):
+        level, d = self.fallen()
+        assert not level.relents(d._replace(lengths=(0.5, 0.9)))
+        assert not level.relents(d._replace(lengths=(0.1, 0.1))) and level.mu == pytest.approx(1e-3**1.7)
+
+    def test_a_level_that_did_not_fall_does_not(self):
+        level, *_ = problem(Level, 0)
+        assert not level.relents(SimpleNamespace(lengths=(0.0, 0.0)))
+        assert level.mu == 0.02

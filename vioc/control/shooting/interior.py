@@ -119,6 +119,9 @@ class Interior:
             return Status.NO_DESCENT
         worth = level.worth(it.point, it.s)
         d = self.newton.solve(it, model, it.point.gaps, level.remains(it.point, it.s))
+        if level.relents(d):
+            worth = level.worth(it.point, it.s)
+            d = self.newton.solve(it, model, it.point.gaps, level.remains(it.point, it.s))
         moved, length, trials = self.search.take(it, model, d, worth, self.lin if self.exact else None)
         kind, shift = ("newton", self.shift) if self.exact else ("gauss-newton", self.damping)
         cost, descent, left = it.point.cost, d.slope / level.scale, worth.left

@@ -20,6 +20,8 @@ LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
 FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
 LEVEL = 0.1  # first weight of the barrier
 NEXT = 0.1, 1.7  # of the next level: least factor, power
+EARLY = 0.3  # share of a step at which a slack or a multiplier of a limit has no room left, too early
+RELENT = 0.3  # the share of what it was before it fell to which mu grows then
 STIFFER = 10.0, 1e-8  # factor by which the regularization of rows and gaps falls, and the least
 CLOSING, FAST = 0.25, 0.05  # shares of what a level left of rows and gaps: closing at all, and fast
 AHEAD = 0.01  # the least weight over what is left: nothing is gained by levels far ahead of the rows
@@ -127,7 +129,7 @@ class Level:
         )
         self.gives = np.arange(n) < n - stages.rigid  # whose gaps are elastic
         self.estimate, self.costates = np.zeros(len(rows)), np.zeros((len(stages.lengths) + 1, n))
-        self.left, self.stuck = np.inf, 0
+        self.left, self.stuck, self._fell_from = np.inf, 0, 0.0
 
     # -- slacks ---------------------------------------------------------------------------------
 
@@ -375,6 +377,13 @@ class Level:
         of_low, of_high = self.multipliers(s)
         return replace(there, s=s, low=of_low, high=of_high)
 
+    def relents(self, d: Direction) -> bool:
+        """Whether mu takes back a part of its fall, as the first step of a level, d, meets limits early."""
+        most, self._fell_from = RELENT * self._fell_from, 0.0
+        relents = self.mu < most and min(d.lengths) < EARLY
+        self.mu = most if relents else self.mu
+        return relents
+
     @property
     def _last_mu(self) -> float:
         return self.tolerance * self.scale / 10
@@ -387,6 +396,7 @@ class Level:
         self.estimate[:], self.costates[:] = it.y, it.p
         self.left = self.worth(it.point, it.s).left
         self.mu = max(self._last_mu, min(least * mu, mu**power), min(mu, AHEAD * self.left))
+        self._fell_from = mu
         closing, fast = (self.left <= max(self.tolerance, share * before) for share in (CLOSING, FAST))
         if not fast and self.soft > softest:
             self.soft = max(self.soft / stiffer, softest)
