@@ -7,6 +7,7 @@ import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
 from vioc.control import Measurement, equilibrium, kalman, modes, unstabilizable_modes
 from vioc.control.analysis.circle import natural_units
+from vioc.control.feedback import MovingHorizon
 
 G = Gravity(0, 0, -9.81)
 
@@ -77,3 +78,22 @@ def test_a_filter_knows_what_it_missed_of_the_more_exact_sensor():
         np.testing.assert_allclose(there.P[np.ix_(mine, mine)], here.P, rtol=1e-6)
         np.testing.assert_allclose(there.x[mine], here.x, rtol=1e-6, atol=1e-15)
         there, here = k.predict(i, there, np.zeros(0)), one.predict(i, here, np.zeros(0))
+
+
+def test_a_horizon_fits_the_rough_sensor_beside_the_exact_one():
+    """A search "converged" where it began: the sensor of 1e-6 rad made all slopes of the other small."""
+    cart, pole = tx("x", mass=1.0), ry("a")[tz(-0.5, mass=1.0)]
+    springs = TorsionalSpring("x", 100.0), JointDamping("x", 0.1), JointDamping("a", 0.1)
+    both = vioc.MidpointVI(System(cart, pole, G, *springs), 0.02)
+    alone = vioc.MidpointVI(System(cart, *springs[:2]), 0.02)
+    noise = {"x": 1e-4, "p.x": 1e-4, "a": 1e-14, "p.a": 1e-14}
+    P0 = {"x": 1e-2, "p.x": 1e-2, "a": 1e-10, "p.a": 1e-10}
+    two = MovingHorizon(both, Measurement(both, {"x": 1e-4, "a": 1e-12}), 5, W=noise, P0=P0)
+    mine = {n: P0[n] for n in ("x", "p.x")}
+    one = MovingHorizon(alone, Measurement(alone, {"x": 1e-4}), 5, W={n: noise[n] for n in mine}, P0=mine)
+    at = [both.state_names.index(n) for n in alone.state_names]
+    there, here = two.start(np.zeros(4)), one.start(np.zeros(2))
+    for k, (x, a) in enumerate(np.random.default_rng(1).standard_normal((8, 2)) * (0.1, 1e-6)):
+        there, here = two.correct(k, there, np.array([x, a])), one.correct(k, here, np.array([x]))
+        np.testing.assert_allclose(there.x[at], here.x, rtol=0, atol=1e-4)
+        there, here = two.predict(k, there, np.zeros(0)), one.predict(k, here, np.zeros(0))
