@@ -131,3 +131,25 @@ def test_forces_of_time_act_when_they_did(first, gap, own):
     )
     begun = beginning(segments)
     assert np.abs(segments.predict(begun, derivatives=False).gaps).max() < 1e-9
+
+
+def test_a_parameter_is_told_beside_one_that_is_told_far_better():
+    """Information of 1e13 of another parameter made that of this one rounding: "not told"."""
+
+    def cart(n):
+        mass = vioc.P(f"m-{n}", 1.0)
+        return vioc.tx(n, mass=mass), vioc.TorsionalSpring(n, 10.0), vioc.JointForce(n, f"u-{n}")
+
+    def found(*names):
+        frames, *terms = zip(*map(cart, names), strict=True)
+        f = vioc.MidpointVI(vioc.System(*frames, *sum(terms, ())), 0.05)
+        U = np.sin(0.3 * np.arange(100)[:, None] + np.arange(f.nu))
+        run, rng = f.rollout(f.initial_state(), U), np.random.default_rng(0)
+        seen = {n: run[n] + noise[n] * rng.standard_normal(101) for n in names}
+        record = Record(run.t, seen, {n: run[f"u.{n}"] for n in f.input_names})
+        return identify(f, record, list(f.parameters), noise={n: noise[n] ** 2 for n in names})
+
+    noise = {"a": 0.3, "b": 1e-7}
+    both, one = found("a", "b"), found("a")
+    assert not both.unidentifiable and both.converged
+    np.testing.assert_allclose(both.covariance[0, 0], one.covariance[0, 0], rtol=0.01)

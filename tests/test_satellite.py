@@ -74,3 +74,13 @@ def test_wheels_turn_the_bus_whatever_momentum_it_has(f):
     run = law.rollout(f.initial_state({"body-rz": 0.5}, {"body-wx": 0.05, "body-wy": 0.02}), 600)
     assert max(abs(run[f"bus:r{a}"][-1]) for a in "xyz") < 1e-6
     np.testing.assert_allclose(abs(run["v.body-wx"][-1]), 0, atol=1e-6)
+
+
+def test_equilibria_of_attitudes_begin_at_none_and_are_refused_by_name():
+    """Quaternions were zeros without a guess, and other starts had the wrong shape."""
+    hinge = vioc.ry("a")[vioc.tz(-0.2, mass=vioc.Mass(0.1, (1e-3,) * 3))]
+    pendulum = vioc.spherical("s")[vioc.tz(-0.3, mass=vioc.Mass(1.0, (0.01,) * 3))[hinge]]
+    g = GroupVI(vioc.System(pendulum, vioc.Gravity(0, 0, -9.81)), 0.01)
+    np.testing.assert_allclose(equilibrium(g).x, [0, 1, 0, 0, 0, 0, 0, 0, 0], atol=1e-9)
+    with pytest.raises(OptimizationError, match="no equilibrium near the guess with a held"):
+        equilibrium(g, a=1.0)

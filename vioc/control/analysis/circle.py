@@ -11,6 +11,7 @@ from scipy.linalg import matrix_balance
 FAR = 0.3  # from the circle: rounding spreads no eigenvalue so far, be it of multiplicity 20
 RADII = 0.4, 0.8  # of discs about an eigenvalue, relative to its distance from the circle
 POINTS = 16  # on half of such a disc's edge
+SWEEPS, WEAK = 3, 1e-10  # of natural units; relative to the largest, couplings that tell nothing of them
 KNOWN = 1e-10  # relative: what steps and equilibria are solved to, and what terms of size M/dt leave of A
 
 
@@ -53,6 +54,25 @@ def sides(A: np.ndarray, values: np.ndarray, known: float = KNOWN) -> np.ndarray
                 side[i] = int(np.sign(gap[i]))
                 break
     return side
+
+
+def natural_units(A: np.ndarray) -> np.ndarray:
+    """Sizes d (n,) of states in which what couples them is as near to 1 as can be, whatever units A comes in.
+
+    The least squares of log(|A_ij| d_j / d_i) over couplings that are not 0, and again over those that are
+    not small then. Other than of balanced rows and columns, it is also told of states that only drive
+    others, or are only driven, as a free body's momentum and place.
+    """
+    size = np.abs(A) * (1.0 - np.eye(len(A)))
+    d, there = np.ones(len(A)), size > 0
+    for _ in range(SWEEPS):
+        log = np.log(np.where(there, size, 1.0))
+        degrees = np.diag(there.sum(axis=0) + there.sum(axis=1))
+        laplacian = degrees - there.astype(float) - there.T
+        d = np.exp(np.linalg.lstsq(laplacian, log.sum(axis=1) - log.sum(axis=0), rcond=None)[0])
+        scaled = size * d / d[:, None]
+        there = scaled > WEAK * scaled.max(initial=0.0)
+    return d
 
 
 def verdict(side: np.ndarray) -> str:

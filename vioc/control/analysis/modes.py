@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import qr
+from scipy.linalg import matrix_balance, qr
 
 from vioc.checks import check_array
-from vioc.control.analysis.circle import KNOWN, sides, verdict
+from vioc.control.analysis.circle import KNOWN, natural_units, sides, verdict
 from vioc.control.linear.system import LinearSystem, check_closed, linear_system
 from vioc.drawing import plots
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
-STILL = 1e-9  # of the largest singular value of A - 1: directions that a step leaves alone
+STILL = 1e-9  # of the largest singular value of A - 1 in natural units: directions that a step leaves alone
+CLEAR = 1e4  # between the least of these sizes that counts and the largest that does not
 DEADBEAT = 1e-7  # eigenvalues below it act within a step or two: rates of prescribed motions, artefacts
 
 
@@ -228,14 +229,27 @@ def _stays(A: np.ndarray, system: LinearSystem) -> tuple[tuple[str, ...], int]:
     """Names of the directions that A leaves alone, and how many rates make these drift."""
     if not len(A):
         return (), 0
-    change = A - np.eye(len(A))
-    _, sizes, rows = np.linalg.svd(change)
-    kernel = rows[sizes <= STILL * max(sizes[0], 1e-300)].T
-    if not kernel.size:
+    balanced = matrix_balance(A, permute=False, separate=True)[1][0]
+    candidates = [natural_units(A), balanced, np.ones(len(A))]
+    found = [(d, np.linalg.svd((A - np.eye(len(A))) * d / d[:, None])) for d in candidates]
+    units, (U, sizes, rows) = max(found, key=lambda one: _clarity(one[1][1]))
+    left = sizes <= STILL * sizes[0]
+    if not left.any():
         return (), 0
-    drifts = int((np.linalg.svd(change @ change)[1] <= STILL * sizes[0] ** 2).sum()) - kernel.shape[1]
+    U, kernel = U[:, left], rows[left].T
+    # one that A - 1 arrives at, which is across all that its transpose leaves alone, has a rate
+    drifts = int((np.linalg.svd(U.T @ kernel)[1] <= STILL).sum())
+    kernel = qr(units[:, None] * kernel, mode="economic")[0]
     pivots = qr((system.T[0] @ kernel).T, mode="r", pivoting=True)[1][: kernel.shape[1]]
-    return tuple(system.names[i] for i in sorted(pivots)), max(drifts, 0)
+    return tuple(system.names[i] for i in sorted(pivots)), drifts
+
+
+def _clarity(sizes: np.ndarray) -> float:
+    """How wide the gap is between what counts and what is still, up to what does not leave a doubt."""
+    top = max(sizes[0], 1e-300)
+    kept = sizes > STILL * top
+    least, rest = sizes[kept].min(initial=top), sizes[~kept].max(initial=np.finfo(float).eps * top)
+    return min(least / rest, CLEAR)
 
 
 def _number(value: complex, digits: int = 3) -> str:

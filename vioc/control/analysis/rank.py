@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr, schur
 
+from vioc.control.analysis.circle import natural_units
+
 TOLERANCE = 1e-9  # singular values below it, relative to the matrices, count as zero
 LONGEST = 10  # doublings of the step that the staircase tries: up to 1024 steps
 ROUNDING = 1e-13  # rows of a factor below it, relative to the largest, are noise
@@ -248,14 +250,19 @@ def hautus_margins(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray
     -------
     eigenvalues : (n,), complex
     margins : (n,)
-        Smallest over largest singular value of [s I - A, B]; 0 where no input moves the mode.
+        Smallest over largest singular value of [s I - A, B], with columns of B of length one; 0 where no
+        input moves the mode. In the units given or in `natural_units`, whichever is larger: momenta of a
+        machine of 100 t or of 1 mg make it small in kg and m.
     """
     A, B = input_pair(A, B)
     eigenvalues = np.linalg.eigvals(A).astype(complex)
-    margins = np.empty(len(A))
-    for i, s in enumerate(eigenvalues):
-        singular = np.linalg.svd(np.hstack([s * np.eye(len(A)) - A, B]), compute_uv=False)
-        margins[i] = singular[-1] / singular[0] if singular[0] > 0 else 0.0
+    margins = np.zeros(len(A))
+    for units in (np.ones(len(A)), natural_units(A)):
+        scaled, pushes = A * units / units[:, None], _unit_columns(B / units[:, None])
+        for i, s in enumerate(eigenvalues):
+            singular = np.linalg.svd(np.hstack([s * np.eye(len(A)) - scaled, pushes]), compute_uv=False)
+            if singular[0] > 0:
+                margins[i] = max(margins[i], singular[-1] / singular[0])
     return eigenvalues, margins
 
 
@@ -267,7 +274,7 @@ def unstabilizable_modes(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERA
     A : (n, n)
     B : (n, m)
     tolerance : float
-        [s I - A, B] has lost rank if its smallest singular value is at most this times its largest.
+        A mode is out of reach where its margin (`hautus_margins`) is at most this.
 
     Returns
     -------

@@ -13,6 +13,7 @@ import numpy as np
 
 from vioc.checks import as_names, without_noise
 from vioc.compile.evaluate import Evaluator
+from vioc.control.analysis.circle import natural_units
 from vioc.control.analysis.modes import Modes, modes
 from vioc.control.costs.cost import Cost
 from vioc.control.dmoc.problem import solve
@@ -146,6 +147,7 @@ def equilibrium(
 
     Notes
     -----
+    Ranks are decided in SI units, and where these lead nowhere in natural ones (of what is small or large).
     Where the guess leads nowhere, others are tried about it, ever farther away, always the same ones
     (`Equilibrium.start`): an equilibrium that is found may then lie far from the guess.
     Where several answers remain (a cart may stand anywhere) each Gauss-Newton step is the shortest one.
@@ -157,8 +159,8 @@ def equilibrium(
     if f.relaxed is not None:
         x, u = _settled(f, x, u, entries, targets)
     held = {*entries, *targets}
-    rows = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
-    equations, extra = _equations(f, rows)
+    goals = _rows(f, [f.quantity(name) - value for name, value in targets.items()], tuple(targets))
+    equations, extra = _equations(f, goals)
     names = (*f.error_names, *_inputs(f))
     change = [i for i in range(f.ndx + f.nu + extra) if i >= len(names) or names[i] not in entries]
 
@@ -166,15 +168,17 @@ def equilibrium(
         return np.concatenate([f.retract(w[: f.nx], step[: f.ndx]), w[f.nx :] + step[f.ndx :]])
 
     refusal: OptimizationError | None = None
-    for number, start in enumerate(chain([x], _around(f, x, entries))):
+    starts = ((i, s, n) for i, s in enumerate(chain([x], _around(f, x, entries))) for n in (False, True))
+    for number, start, natural in starts:
         try:
             w = np.concatenate([start, u, np.zeros(extra)])
+            units = _units(f, start, u, extra) if natural else np.ones(f.ndx + f.nu + extra)
             if extra and f.relaxed is not None:  # laws of contact are steep: those of the step
                 w[-extra:] = f.rollout(start, u, steps=1, warn=False).multipliers[0]
             elif extra:  # the multipliers that fit the guess best: without them the curvature of h is missing
                 r, J = equations(w)
                 w[-extra:] = -np.linalg.lstsq(J[:, -extra:], r, rcond=None)[0]
-            w, count = _solve(equations, move, w, change, iterations)
+            w, count = _solve(equations, move, w, change, units, iterations)
             found, input = w[: f.nx].copy(), w[f.nx : f.nx + f.nu].copy()
             run = f.rollout(found, input, steps=1, warn=False)
         except (StepError, ConstraintError, np.linalg.LinAlgError) as error:
@@ -182,7 +186,7 @@ def equilibrium(
             continue
         moved = np.abs(f.difference(found, run.x[1]))
         away = np.abs(_rows(f, constraint_expressions(f))(found)[0]).max(initial=0.0)
-        missed = np.abs(rows(found)[0])
+        missed = np.abs(goals(found)[0])
         if max(moved.max(), away, missed.max(initial=0.0)) <= tolerance * (1 + np.abs(found).max()):
             size = float(moved.max())
             return Equilibrium(f, found, input, run.multipliers[0], size, count, number)
@@ -244,6 +248,9 @@ def _start(f, hold, guess, fixed, free) -> tuple[np.ndarray, np.ndarray, set[str
     if not np.isfinite(list(values.values())).all():
         raise ValueError(f"expected finite values, got {values}")
     x = x.copy()
+    for i in f.quaternions:
+        if not x[i : i + 4].any():  # nothing is said of an attitude
+            x[i] = 1.0
     for i, name in enumerate(states):
         x[i] = values.get(name, x[i])
     u = (f.rest_input(x) if u is None else u).copy()
@@ -327,31 +334,53 @@ def _equations(f: OneStepMap, targets: Equations) -> tuple[Equations, int]:
     return implicit, len(f.multiplier_names)
 
 
+def _units(f: OneStepMap, x: np.ndarray, u: np.ndarray, extra: int) -> np.ndarray:
+    """Natural sizes of errors, inputs and multipliers at a guess, for momenta that are numbers far from 1."""
+    lin = f.linearize(x, u)
+    errors = natural_units(lin.A)
+    inputs = 1 / _lengths(lin.B / errors[:, None], 0)
+    return np.concatenate([errors, inputs, _lengths(lin.C * errors, 1) if extra else []])
+
+
+def _lengths(M: np.ndarray, axis: int) -> np.ndarray:
+    """Of rows (axis 1) or columns, 1 for those that are zero."""
+    found = np.linalg.norm(M, axis=axis)
+    return np.where(found > 0, found, 1.0)
+
+
 def _solve(
     equations: Equations,
     move: Callable[[np.ndarray, np.ndarray], np.ndarray],
     w: np.ndarray,
     change: list[int],
+    units: np.ndarray,
     limit: int,
 ) -> tuple[np.ndarray, int]:
-    """Levenberg-Marquardt whose undamped step is the shortest Gauss-Newton step; w and iterations."""
+    """Levenberg-Marquardt whose undamped step is the shortest Gauss-Newton step; w and iterations.
+
+    What the equations leave open is decided in `units` of w.
+    """
     r, J = equations(w)
+    units = units[change]
+    rows = np.ones(len(r)) if (units == 1).all() else _lengths(J[:, change] * units, 1)
     damping = 0.0
     for count in range(1, limit + 1):
-        U, size, V = np.linalg.svd(J[:, change], full_matrices=False)
+        U, size, V = np.linalg.svd(J[:, change] * units / rows[:, None])
         top = size.max(initial=0.0)
-        keep = size > RANK * top
-        along = U.T[keep] @ r
+        rank = int((size > RANK * top).sum())
+        along, size = U.T[:rank] @ (r / rows), size[:rank]
+        free = np.linalg.qr(units[:, None] * V[rank:].T)[0]
         while True:
-            length = size[keep] / (size[keep] ** 2 + damping * top**2)
+            length = size / (size**2 + damping * top**2)
             step = np.zeros(J.shape[1])
-            step[change] = -(V[keep].T @ (length * along))
+            short = -units * (V[:rank].T @ (length * along))
+            step[change] = short - free @ (free.T @ short)
             try:
                 new, slope = equations(move(w, step))
             except (StepError, ConstraintError):  # no step, or bodies within each other
                 new, slope = np.full_like(r, np.nan), J
             small = np.abs(step).max() <= 1e-14 * (1 + np.abs(w).max())
-            lower = np.linalg.norm(new) < np.linalg.norm(r)  # false where it is not a number
+            lower = np.linalg.norm(new / rows) < np.linalg.norm(r / rows)  # false where it is not a number
             if lower or small or damping > 1e12:
                 break
             damping = max(10 * damping, DAMPING)

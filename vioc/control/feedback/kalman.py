@@ -140,8 +140,9 @@ class KalmanFilter:
 
 
 def _same(P: np.ndarray | None, table: np.ndarray) -> bool:
-    """Whether a covariance is that of the table, to rounding."""
-    return P is None or bool((np.abs(P - table) <= 1e-12 * np.abs(table).max()).all())
+    """Whether a covariance is that of the table, to rounding: each entry by the variances that it is of."""
+    size = np.sqrt(np.abs(np.diag(table)))  # they may be of sizes far apart, rad^2 beside kg^2 m^2/s^2
+    return P is None or bool((np.abs(P - table) <= 1e-12 * np.outer(size, size)).all())
 
 
 def kalman(

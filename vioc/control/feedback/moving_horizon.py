@@ -31,6 +31,7 @@ from vioc.maps.noisy import NoisyMap
 from vioc.maps.protocol import OneStepMap
 
 SOFT = 1e-10  # regularization of gaps and rows: momenta and impulses of a sample are small
+SHARP = 1e-3  # standard deviation, in SI units, of sensors from which on down tolerances fall with them
 FINISHED = 1e-4  # error of a search that is said to be on its way
 FREE, LIMITED = 3, 15  # iterations of a sample, without limits and with them
 CLOSED = 1e-2  # relative to 1 + |x|: gaps and rows that an estimate may leave where iterations ran out
@@ -177,10 +178,12 @@ class MovingHorizon:
         cost = self._cost.with_references(*self._data(X, Y))
         stages = Stages(g, cost, self._rows, 0, g.lengths(None, self.samples))
         stages.follows = False
+        # the cost is scaled by its largest slope, which an exact sensor makes: what others tell is small then
+        exact = min(1.0, float(np.sqrt(np.diag(self.measurement.V).min())) / SHARP)
         log, full = Log("estimate", HEADER, None), len(Y) == self.samples > 1
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                search = Interior(first_level(stages, self.tolerance, SOFT), X, W, belief.y)
+                search = Interior(first_level(stages, self.tolerance * exact, SOFT), X, W, belief.y)
                 search.pause = 10**9  # residuals are small: Gauss-Newton's steps serve
                 search.iterate(self.iterations * (1 if belief.X is not None else 10), log)
             failed = _failure(search)

@@ -200,8 +200,8 @@ def saddle(H: sparse.spmatrix, E: sparse.spmatrix, loose: np.ndarray | None = No
     return splu(sparse.bmat([[H, E.T], [E, None if loose is None else -sparse.diags(loose)]], format="csc"))
 
 
-def information(segments: Segments, trial: Trial) -> np.ndarray:
-    """That of the parameters with all other unknowns free, (n, n): (ID-10).
+def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarray]:
+    """That of the parameters with all other unknowns free, (n, n): (ID-10); and of each alone, (n,).
 
     Gaps stay closed. What the data do not tell of the others is held by rounding alone.
     """
@@ -211,11 +211,12 @@ def information(segments: Segments, trial: Trial) -> np.ndarray:
     n, m = now.J.shape[1], now.E.shape[0]
     H = (now.J.T @ now.J).tocsc()
     if n == count:
-        return H.toarray()
+        return H.toarray(), H.diagonal()
     diagonal = np.maximum(H.diagonal(), TINY * max(H.diagonal().max(), 1e-300))
     rest = H[count:, count:] + sparse.diags(1e-12 * diagonal[count:])
     E = now.E.tocsc()
     right = np.concatenate([H[count:, :count].toarray(), E[:, :count].toarray()])
     solved = saddle(rest, E[:, count:]).solve(right) if n - count + m else right
     found = H[:count, :count].toarray() - right.T @ solved
-    return (found + found.T) / 2
+    alone = H.diagonal()[:count] + np.abs(right * solved).sum(axis=0)  # what has been taken off, too
+    return (found + found.T) / 2, alone

@@ -161,7 +161,7 @@ class Identification:
     def of(
         segments: Segments,
         found: Fit,
-        information: np.ndarray,
+        information: tuple[np.ndarray, np.ndarray],
         finer: np.ndarray,
         costs: list[float],
         given: bool,
@@ -171,7 +171,7 @@ class Identification:
         """Of a search that has ended."""
         unknowns, trial, prediction = segments.unknowns, found.trial, found.prediction
         theta = unknowns.at(trial.z)[0]
-        knows = told(information, unknowns.names, _scales(unknowns, theta))
+        knows = told(information[0], unknowns.names, _scales(unknowns, theta), information[1])
         values = dict(zip(unknowns.names, map(float, theta), strict=True))
         inputs: list[dict[str, np.ndarray]] = []
         c, at = trial.c, 0

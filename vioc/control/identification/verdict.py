@@ -10,6 +10,7 @@ from scipy.linalg import qr
 
 SEEN = 1.0  # relative standard deviation above which a direction counts as not told
 NULL = 1e-12  # of the largest eigenvalue of relative information: what rounding leaves of none
+DOUBTED = 1e-10  # of a parameter's information alone: what eliminating the other unknowns leaves of none
 SMALL = 1e-3  # of a direction's largest entry: what is not named
 
 
@@ -52,12 +53,21 @@ class Told:
     given: tuple[str, ...]
 
 
-def told(information: np.ndarray, names: Sequence[str], scale: np.ndarray) -> Told:
-    """Of the information in the parameters' units and what their errors are relative to: (ID-11)."""
+def told(
+    information: np.ndarray, names: Sequence[str], scale: np.ndarray, alone: np.ndarray | None = None
+) -> Told:
+    """Of the information in the parameters' units and what their errors are relative to: (ID-11).
+
+    `alone` (n,) is the information of each parameter if all other unknowns were known, where that is more.
+    """
     n = len(names)
     if not n:
         return Told(np.zeros((0, 0)), [], ())
     relative = information * np.outer(scale, scale)
+    if alone is not None:
+        covariance = _of_all(relative, alone * scale**2)
+        if covariance is not None:
+            return Told(covariance * np.outer(scale, scale), [], ())
     values, vectors = np.linalg.eigh((relative + relative.T) / 2)
     least = max(NULL * values[-1], 0.0)
     none = values <= least
@@ -70,6 +80,24 @@ def told(information: np.ndarray, names: Sequence[str], scale: np.ndarray) -> To
     covariance = covariance * np.outer(scale, scale)
     covariance[touched, touched] = np.inf
     return Told(covariance, _directions(N, deviations[lost], names, scale, relative), _pivots(N, names))
+
+
+def _of_all(relative: np.ndarray, alone: np.ndarray) -> np.ndarray | None:
+    """The relative covariance (n, n) where every direction is told; None where that is in doubt.
+
+    Each parameter by its own information: one that is told to 1e-9 does not make rounding of what tells
+    another to 10 %.
+    """
+    own = relative.diagonal()
+    if not (own > DOUBTED * alone).all():
+        return None
+    root = np.sqrt(own)
+    correlation = relative / np.outer(root, root)
+    if not np.linalg.eigvalsh(correlation)[0] > DOUBTED:
+        return None
+    covariance = np.linalg.inv(correlation) / np.outer(root, root)
+    covariance = (covariance + covariance.T) / 2
+    return covariance if np.linalg.eigvalsh(covariance)[-1] < SEEN**2 else None
 
 
 def _pivots(N: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:

@@ -66,14 +66,17 @@ def weight_matrix(
 
 
 def _check_definite(matrix: np.ndarray, names: Sequence[str], what: str, definite: bool) -> None:
-    values, vectors = np.linalg.eigh(matrix)
+    if definite:  # each in the unit that makes it 1: variances of other quantities may be 1e-12 of it
+        size = np.sqrt(np.abs(np.diag(matrix)))
+        size[size == 0] = np.sqrt(np.abs(matrix).max()) or 1.0
+    else:  # what is 0 may be rounding of the rest
+        size = np.ones(len(matrix))
+    values, vectors = np.linalg.eigh(matrix / np.outer(size, size))
     rounding = 1e-12 * np.abs(values).max()
     if values[0] < -rounding or (definite and values[0] <= rounding):
         at = names[int(np.argmax(np.abs(vectors[:, 0])))]
-        kind = "definite" if definite else "semi-definite"
-        raise ValueError(
-            f"{what}: expected a positive {kind} weight, got eigenvalue {values[0]:g} along {at!r}"
-        )
+        kind, least = "definite" if definite else "semi-definite", np.linalg.eigvalsh(matrix)[0]
+        raise ValueError(f"{what}: expected a positive {kind} weight, got eigenvalue {least:g} along {at!r}")
 
 
 def state_weight(f: OneStepMap, value: Any, what: str) -> np.ndarray:

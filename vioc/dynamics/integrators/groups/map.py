@@ -10,7 +10,7 @@ Attitudes are unit quaternions of the state, their momenta and errors are in the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import casadi as ca
@@ -352,6 +352,12 @@ class GroupVI(GroupQuantities, DivisibleMap):
     @property
     def coordinates(self) -> tuple[str, ...]:
         return self.others
+
+    def moved(self, x: np.ndarray, by: np.ndarray, fixed: Sequence[str] = ()) -> np.ndarray:
+        there = x.copy()
+        there[: len(by)] += by
+        self._check_closed(there[: self.nq], np.zeros(self.nd))
+        return there
 
 
 def _base(chart: Chart) -> str:
