@@ -12,7 +12,8 @@ from benchmarks.ocp import START_SPREAD
 from studies.kkt import kkt
 from studies.random_tasks import random_task
 from studies.tasks import judged, optimum
-from vioc.control import Cost, Problem
+from vioc.control import Cost, Problem, quadratic
+from vioc.control.shooting.interior import RELAPSES, Interior
 from vioc.control.shooting.level import Worth
 from vioc.control.shooting.search import LineSearch
 
@@ -74,3 +75,38 @@ def test_steps_near_a_dead_point_are_not_all_an_eighth():
     found = judged(random_task(213).task, optimum)
     assert found.converged and found.kkt.residual < 1e-8
     assert found.iterations <= 100
+
+
+def test_damping_that_is_needed_again_and_again_ends_by_degrees():
+    """Whole steps with damping and short ones without, in turns, as along a valley with stiff gaps."""
+    search = object.__new__(Interior)
+    search.damping, search.eased, search.relapses = 0.0, False, 0
+    for turn in range(RELAPSES + 1):
+        search._damp(9)
+        assert search.damping == 1.0 and search.relapses == turn
+        if turn < RELAPSES:
+            search._damp(1)
+            assert search.damping == 0.0
+    damping = []
+    for _ in range(3):
+        search._damp(1)
+        damping.append(search.damping)
+    assert damping == pytest.approx([0.1, 0.01, 0.0])
+    search._damp(2)  # nothing is eased any more
+    search._damp(9)
+    assert search.relapses == RELAPSES
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-6, 1e-9])
+def test_small_costs_have_the_optimum_of_large_ones(share):
+    """What is left at limits is a tenth of the tolerance a sample: 120 of 1e-9 of a cost of 1e-2, or less."""
+    cart = vioc.tx("x", mass=1.0)[vioc.ry("a")[vioc.tz(-0.5, mass=0.3)]]
+    system = vioc.System(cart, vioc.Gravity(0, 0, -9.81), vioc.JointForce("x", "u"))
+    f = vioc.MidpointVI(system, 0.05)
+
+    def least(c):
+        cost = quadratic(f, Q={"x": c, "a": c}, R=0.1 * c, Qf={"v.x": c, "v.a": c})
+        limits = {"bounds": {"u.u": 1.2, "v.x": (-0.2, 0.6)}, "final": {"x": 0.5}}
+        return Problem(f, cost, 30, **limits).solve(f.initial_state()).cost / c
+
+    assert least(share) == pytest.approx(least(1.0), rel=1e-4)

@@ -31,6 +31,10 @@ FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton'
 SHORT = 5  # trials behind which inputs are damped more; less after one or two
 CRAWLS = 8  # short steps in a row from which no search has been seen to recover
 DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
+RELAPSES, GENTLE = (
+    3,
+    0.05,
+)  # needs of damping right behind its end; from then on it ends below this, by degrees
 FLOOR, ROUNDED = 10.0, 1e-5  # roundings of the merit that cannot be told from none; the error then taken
 HOPELESS = 3  # last levels that leave more, and close nothing
 
@@ -64,6 +68,7 @@ class Interior:
         y = np.zeros(len(point.rows)) if duals is None else duals.copy()
         self.now = Iterate(point, np.zeros_like(level.costates), y, s, *level.multipliers(s))
         self.damping, self.shift, self.promise = 0.0, 0.0, np.nan
+        self.eased, self.relapses = False, 0  # whether damping has just ended; how often it was needed then
         self.least, self.slow, self.before = CURVED[0], 0, np.inf
         self.pause, self.wait = int(not self.warm), 1
         self.falling = self.exact = False
@@ -148,11 +153,19 @@ class Interior:
         if self.crawled >= CRAWLS:
             self.note = "it crawls, as where longer steps of the search lead to where the map has none"
             return Status.NO_PROGRESS
-        if trials > SHORT:
-            self.damping = min(max(first, factor * self.damping), most)
-        elif trials <= 2:
-            self.damping = self.damping / factor if self.damping > first else 0.0
+        self._damp(trials)
         return None
+
+    def _damp(self, trials: int) -> None:
+        """More damping of inputs behind a step of many trials, less behind one of few."""
+        first, factor, most = DAMPING
+        if trials > SHORT:
+            self.relapses += self.eased
+            self.damping, self.eased = min(max(first, factor * self.damping), most), False
+        elif trials <= 2:
+            last = GENTLE if self.relapses >= RELAPSES else first
+            self.eased = 0 < self.damping <= last
+            self.damping = self.damping / factor if self.damping > last else 0.0
 
     def _less_shift(self, whole: bool) -> None:
         """Let the least shift fall where whole steps are shifted by it and the error hardly falls."""

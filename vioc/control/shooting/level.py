@@ -17,6 +17,7 @@ from vioc.control.costs.cost import Foreseen
 from vioc.control.shooting.stages import Blocks, Point, Stages
 
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
+SMALL = 1e-2  # gradient and Hessian of a cost that is scaled up, to 1
 FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
 LEVEL = 0.1  # first weight of the barrier
 NEXT = 0.1, 1.7  # of the next level: least factor, power
@@ -328,7 +329,7 @@ class Level:
         parts = [stationarity / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
         distances = it.s - self.lower, self.upper - it.s
         for has, distance, z in zip(self.has, distances, (it.low, it.high), strict=True):
-            of_cost = 1.0 if mu else self.scale  # in the end the price of limits in the cost's own units
+            of_cost = 1.0 if mu else min(1.0, self.scale)  # in the end what limits cost, in its own units
             parts.append(_largest(z[has] * distance[has] - mu) / of_limits / of_cost)
         return max(parts)
 
@@ -349,8 +350,11 @@ class Level:
         if self._scaled:
             return
         slope, bend = _largest(b.g, b.g_end), _largest(b.H, b.H_end)
-        largest = slope if slope > FLAT * bend else bend
-        self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
+        largest, size = slope if slope > FLAT * bend else bend, max(slope, bend)
+        if 0 < size < SMALL:  # any feasible curve would meet the tolerance of a cost that small
+            self.scale = 1 / size
+        elif largest > 0:
+            self.scale = min(1.0, LARGEST / largest)
 
     def begin_near(self, it: Iterate, b: Blocks) -> Iterate:
         """Where a search begins whose multipliers of rows are known, on the level that fits them, with
@@ -386,7 +390,7 @@ class Level:
 
     @property
     def _last_mu(self) -> float:
-        return self.tolerance * self.scale / 10
+        return self.tolerance * min(1.0, self.scale) / 10
 
     def next(self, it: Iterate) -> bool:
         """Other estimates, less barrier, and stiffer rows and gaps where these do not close by the estimates

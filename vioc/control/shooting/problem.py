@@ -154,7 +154,8 @@ class Problem:
             regularizations of gaps and rows. Of fewer than 60 iterations there is but one search.
         softness : float, optional
             delta of (IP 3): how far gaps and rows give way at first, of a search that is then the only one.
-            Motions that fall far, such as poles swung up over seconds, want 1e-8, and a guess near them.
+            Motions that fall far, such as poles swung up over seconds, want 1e-8 and a guess near them, or
+            1e-2 and more iterations.
 
         Returns
         -------
