@@ -92,6 +92,9 @@ class Interior:
                     if self.warm:
                         it = self.now = self.level.begin_near(it, b)
                 self.error, of_level = self.level.errors(it, b)
+                if self.error <= self.level.tolerance and (small := self.level.scaled_up(it, b)):
+                    it = self.now = small
+                    self.error, of_level = self.level.errors(it, b)
                 if self.error <= self.level.tolerance:
                     self.status = Status.CONVERGED
                 elif not self._weigh(b, of_level):

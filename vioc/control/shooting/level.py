@@ -17,7 +17,7 @@ from vioc.control.costs.cost import Foreseen
 from vioc.control.shooting.stages import Blocks, Point, Stages
 
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
-SMALL = 1e-2  # gradient and Hessian of a cost that is scaled up, to 1
+SMALL = 1e-2  # gradient and Hessian of a cost at the end that is scaled up, to 1
 FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
 LEVEL = 0.1  # first weight of the barrier
 NEXT = 0.1, 1.7  # of the next level: least factor, power
@@ -350,11 +350,16 @@ class Level:
         if self._scaled:
             return
         slope, bend = _largest(b.g, b.g_end), _largest(b.H, b.H_end)
-        largest, size = slope if slope > FLAT * bend else bend, max(slope, bend)
-        if 0 < size < SMALL:  # any feasible curve would meet the tolerance of a cost that small
-            self.scale = 1 / size
-        elif largest > 0:
-            self.scale = min(1.0, LARGEST / largest)
+        largest = slope if slope > FLAT * bend else bend
+        self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
+
+    def scaled_up(self, it: Iterate, b: Blocks) -> Iterate | None:
+        """Where a search goes on from its end, if the cost is small there: any feasible curve is such an end."""
+        size = max(_largest(b.g, b.g_end), _largest(b.H, b.H_end))
+        if not 0 < self.scale * size < SMALL:
+            return None
+        it, self.scale = replace(it, y=it.y / self.scale), 1 / size
+        return self.begin_near(it, b)
 
     def begin_near(self, it: Iterate, b: Blocks) -> Iterate:
         """Where a search begins whose multipliers of rows are known, on the level that fits them, with
