@@ -354,7 +354,7 @@ class Level:
         self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
 
     def scaled_up(self, it: Iterate, b: Blocks) -> Iterate | None:
-        """Where a search goes on from its end, if the cost is small there: any feasible curve is such an end."""
+        """Where a search goes on from its end where the cost is small: any feasible curve is such an end."""
         size = max(_largest(b.g, b.g_end), _largest(b.H, b.H_end))
         if not 0 < self.scale * size < SMALL:
             return None
