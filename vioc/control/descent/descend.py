@@ -109,9 +109,13 @@ def descend(
                     run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
                 search = _Descent(f, tolerance, run, cost.value(run), log)
             search.status, search.note = Status.INTERRUPTED, ""
-    if search.status in (Status.LINE_SEARCH, Status.NO_DESCENT, Status.MAX_ITERATIONS):
-        search.far = far_away(f, guess, search.run)
-    result = search.result(begun)
+    try:
+        if search.status in (Status.LINE_SEARCH, Status.NO_DESCENT, Status.MAX_ITERATIONS):
+            search.far = far_away(f, guess, search.run)
+        result = search.result(begun)
+    except KeyboardInterrupt as stop:  # what was found is kept
+        interrupt, search.status, search.note = stop, Status.INTERRUPTED, ""
+        result = search.result(begun)
     return finished(result, interrupt, monitor, raise_on_failure)
 
 

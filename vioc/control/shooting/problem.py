@@ -190,27 +190,35 @@ class Problem:
             tried: list[tuple[Interior, str]] = []
             only = softness is not None
             one = [(softness, (X, U, duals), "")]
-            for soft, start, said in one if only else self._starts(whole, X, U, duals, max_iterations):
-                left = max_iterations - log.steps
-                if tried and left <= 0:
-                    break
-                stages = whole if tried else first
-                search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
-                self.rows.check_start(search.now.point.curve)
-                try:
+            try:
+                for soft, start, said in one if only else self._starts(whole, X, U, duals, max_iterations):
+                    left = max_iterations - log.steps
+                    if tried and left <= 0:
+                        break
+                    stages = whole if tried else first
+                    search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
+                    self.rows.check_start(search.now.point.curve)
+                    tried.append((search, held or said))
                     last = only or max_iterations < FEW or soft == SOFTNESS[-1]
                     search.iterate(left if last else (left + 1) // 2, log)
                     if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
                         search = self._in_parts(stages, search, max_iterations - log.steps, log, far)
-                except KeyboardInterrupt as stop:
-                    interrupt, search.status = stop, Status.INTERRUPTED
-                tried.append((search, held or said))
-                if search.status in (Status.CONVERGED, Status.INTERRUPTED):
-                    break
+                        tried[-1] = search, held or said
+                    if search.status is Status.CONVERGED:
+                        break
+            except KeyboardInterrupt as stop:
+                if not tried:
+                    raise
+                interrupt, tried[-1][0].status = stop, Status.INTERRUPTED
+            search = tried[-1][0]
             ended = search.status in (Status.CONVERGED, Status.INTERRUPTED)
             best = min(tried, key=lambda t: t[0].error if np.isfinite(t[0].error) else np.inf)
             search, begun = tried[-1] if ended else best
-            result = self._outcome(search, log, begun)
+            try:
+                result = self._outcome(search, log, begun)
+            except KeyboardInterrupt as stop:  # what was found is kept
+                interrupt, search.status = stop, Status.INTERRUPTED
+                result = self._outcome(search, log, begun)
         return finished(result, interrupt, monitor, raise_on_failure)
 
     def _starts(self, stages: Stages, X, U, duals, iterations: int) -> Iterator[tuple]:
