@@ -13,7 +13,10 @@ import pytest
 from control_maps import double_integrator
 
 import vioc
+from vioc.compile import virtual
 from vioc.control import optimize, optimize_ddp, quadratic, straight_line
+from vioc.control.descent import search
+from vioc.control.shooting import problem as stages
 
 STEPS = 20
 
@@ -83,7 +86,8 @@ class Calls:
 
 
 @pytest.mark.parametrize("problem", [newton, shooting, ddp, limited])
-def test_the_best_iterate_is_kept(problem):
+def test_the_best_iterate_is_kept(problem, monkeypatch):
+    monkeypatch.setattr(virtual, "REGROUPED", np.inf)  # or some run makes calls that others do not
     problem(None)  # what is built once, and kept
     whole = Calls()
     cost, best = whole.run(problem)
@@ -101,3 +105,27 @@ def test_the_best_iterate_is_kept(problem):
         costs.append(kept.cost)
     if problem in (newton, ddp):  # from trajectory to trajectory, never upwards
         assert costs == sorted(costs, reverse=True) and costs[-1] < costs[0]
+
+
+@pytest.mark.parametrize("problem", [newton, shooting, limited])
+def test_while_the_result_is_made(problem, monkeypatch):
+    """The rollout of its inputs, at the end: what was found is there already."""
+    problem(None)
+    once = interrupted_once(search.open_loop)
+    for room in (search, stages):
+        monkeypatch.setattr(room, "open_loop", once)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        problem(None)
+    assert stop.value.result.status == "interrupted"
+
+
+def interrupted_once(function):
+    calls = []
+
+    def call(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return function(*args)
+
+    return call
