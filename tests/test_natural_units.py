@@ -5,7 +5,7 @@ import pytest
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
-from vioc.control import Measurement, equilibrium, kalman, modes, unstabilizable_modes
+from vioc.control import Measurement, design, dlqr, equilibrium, kalman, modes, unstabilizable_modes
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
 
@@ -97,3 +97,43 @@ def test_a_horizon_fits_the_rough_sensor_beside_the_exact_one():
         there, here = two.correct(k, there, np.array([x, a])), one.correct(k, here, np.array([x]))
         np.testing.assert_allclose(there.x[at], here.x, rtol=0, atol=1e-4)
         there, here = two.predict(k, there, np.zeros(0)), one.predict(k, here, np.zeros(0))
+
+
+def three_links(size):
+    """Three links whose masses, torques and momenta are numbers `size` times as large."""
+    names, lengths = ("a", "b", "c"), (0.3, 0.25, 0.2)
+    frame, terms = vioc.tz(0.1), [vioc.Gravity(0, 0, -9.81)]
+    for i, (n, axis, r) in enumerate(reversed(list(zip(names, "zyx", lengths, strict=True)))):
+        spin = tuple(size * s for s in (2e-3, 3e-3, 2.5e-3))
+        mass = vioc.Mass(size * (1.0 + i), spin, (0.05, 0.02, r / 2))
+        frame = vioc.tz(r)[vioc.revolute(n, axis, frame=f"link-{n}", mass=mass)[frame]]
+        terms += [vioc.JointForce(n, f"u-{n}"), vioc.JointDamping(n, size * 0.1)]
+    return vioc.MidpointVI(vioc.System(frame, *terms), 0.02), names
+
+
+@pytest.mark.parametrize("size", [1e12, 1e-12])
+def test_a_regulator_in_any_units(size):
+    def gain(f, names, size):
+        still = equilibrium(f, dict(a=0.1, b=0.4, c=-0.3))
+        Q = {n: 10.0 for n in names} | {f"p.{n}": 1.0 / size**2 for n in names}
+        law = dlqr(f, still, Q, {f"u-{n}": 0.05 / size**2 for n in names})
+        scale = np.where([n.startswith("p.") for n in f.state_names], size, 1.0)
+        return law.K * scale / size, np.asarray(law.P) * np.outer(scale, scale), np.sort(np.abs(law.poles))
+
+    for one, other in zip(gain(*three_links(1.0), 1.0), gain(*three_links(size), size), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-8, atol=1e-8 * np.abs(one).max())
+
+
+def test_what_an_experiment_tells_in_any_units():
+    """Starts in small units of momentum were held by rounding's share of the largest information."""
+
+    def std(size):
+        mass, drag = vioc.P("mass", 0.8 * size), vioc.P("drag", 0.3 * size)
+        forces = vioc.JointForce("x", "u"), vioc.JointDamping("x", drag), vioc.TorsionalSpring("x", size)
+        f = vioc.MidpointVI(vioc.System(vioc.tx("x", mass=mass), *forces), 0.05)
+        run = f.rollout(f.initial_state(x=0.2), size * np.sin(0.2 * np.arange(60))[:, None])
+        plan = design(f, ["mass", "drag"], run, {"x": 1e-6}, iterations=0)
+        return np.array([plan.std[n] / size for n in ("mass", "drag")])
+
+    for size in (1e-8, 1e8):
+        np.testing.assert_allclose(std(size), std(1.0), rtol=1e-5)
