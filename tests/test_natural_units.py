@@ -5,7 +5,17 @@ import pytest
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
-from vioc.control import Measurement, design, dlqr, equilibrium, kalman, modes, unstabilizable_modes
+from vioc.control import (
+    Measurement,
+    Record,
+    design,
+    dlqr,
+    equilibrium,
+    identify,
+    kalman,
+    modes,
+    unstabilizable_modes,
+)
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
 
@@ -99,7 +109,7 @@ def test_a_horizon_fits_the_rough_sensor_beside_the_exact_one():
         there, here = two.predict(k, there, np.zeros(0)), one.predict(k, here, np.zeros(0))
 
 
-def three_links(size):
+def three_links(size, drag=None):
     """Three links whose masses, torques and momenta are numbers `size` times as large."""
     names, lengths = ("a", "b", "c"), (0.3, 0.25, 0.2)
     frame, terms = vioc.tz(0.1), [vioc.Gravity(0, 0, -9.81)]
@@ -107,7 +117,7 @@ def three_links(size):
         spin = tuple(size * s for s in (2e-3, 3e-3, 2.5e-3))
         mass = vioc.Mass(size * (1.0 + i), spin, (0.05, 0.02, r / 2))
         frame = vioc.tz(r)[vioc.revolute(n, axis, frame=f"link-{n}", mass=mass)[frame]]
-        terms += [vioc.JointForce(n, f"u-{n}"), vioc.JointDamping(n, size * 0.1)]
+        terms += [vioc.JointForce(n, f"u-{n}"), vioc.JointDamping(n, size * 0.1 if drag is None else drag)]
     return vioc.MidpointVI(vioc.System(frame, *terms), 0.02), names
 
 
@@ -137,3 +147,21 @@ def test_what_an_experiment_tells_in_any_units():
 
     for size in (1e-8, 1e8):
         np.testing.assert_allclose(std(size), std(1.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-10, 1e10])
+def test_identification_in_any_units(size):
+    """Gaps of momenta were weighed as those of angles: 100 iterations ended far from the minimum."""
+
+    def found(size):
+        f, names = three_links(size, vioc.P("drag", 0.15 * size))
+        start = f.initial_state(dict(a=0.1, b=0.4, c=-0.3))
+        U = size * 3.0 * np.sin(0.2 * np.arange(80)[:, None] + np.arange(3))
+        run, rng = f.with_parameters(drag=0.1 * size).rollout(start, U), np.random.default_rng(0)
+        seen = {n: run[n] + 1e-3 * rng.standard_normal(81) for n in names}
+        record = Record(run.t, seen, {n: run[f"u.{n}"] for n in f.input_names})
+        fit = identify(f, record, "drag", noise=dict.fromkeys(names, 1e-6), tolerance=1e-8)
+        assert fit.converged, fit.verdict
+        return np.array([fit["drag"], fit.std["drag"]]) / size
+
+    np.testing.assert_allclose(found(size), found(1.0), rtol=1e-6)
