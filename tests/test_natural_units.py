@@ -14,6 +14,7 @@ from vioc.control import (
     identify,
     kalman,
     modes,
+    robust_dlqr,
     unstabilizable_modes,
 )
 from vioc.control.analysis.circle import natural_units
@@ -165,3 +166,18 @@ def test_identification_in_any_units(size):
         return np.array([fit["drag"], fit.std["drag"]]) / size
 
     np.testing.assert_allclose(found(size), found(1.0), rtol=1e-6)
+
+
+def test_a_robust_regulator_in_any_units():
+    """Directions of small gains were none beside those of large ones: the search "converged" 5 % off."""
+
+    def gain(size):
+        f, names = three_links(size, vioc.P("drag", 0.1 * size))
+        still = equilibrium(f, dict(a=0.1, b=0.4, c=-0.3))
+        of = {n: 1.0 for n in names} | {f"p.{n}": size**2 for n in names}
+        Q, samples = {n: 10.0 / v for n, v in of.items()}, [{"drag": size * d} for d in (0.02, 0.5)]
+        law = robust_dlqr(f, still, Q, dict.fromkeys(f.input_names, 0.05 / size**2), samples, P0=of)
+        return law.K * np.where([n.startswith("p.") for n in f.state_names], size, 1.0) / size
+
+    for size in (1e-9, 1e9):
+        np.testing.assert_allclose(gain(size), gain(1.0), rtol=0, atol=1e-4)
