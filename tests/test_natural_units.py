@@ -181,3 +181,26 @@ def test_a_robust_regulator_in_any_units():
 
     for size in (1e-9, 1e9):
         np.testing.assert_allclose(gain(size), gain(1.0), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("bounds", [None, {"q": (-0.08, 0.25)}])
+def test_a_horizon_in_small_units(bounds):
+    """Gaps were softened by more than what noise makes of a small momentum: estimates were of no motion."""
+
+    def estimates(size):
+        cart = System(tx("q", mass=size), TorsionalSpring("q", size), JointDamping("q", 0.1 * size))
+        f = vioc.MidpointVI(cart, 0.05)
+        run, rng = f.rollout(f.initial_state(q=0.2), steps=20), np.random.default_rng(0)
+        W = {"q": 1e-6, "p.q": 1e-6 * size**2}
+        P0 = {n: 10 * v for n, v in W.items()}
+        horizon = MovingHorizon(f, Measurement(f, {"q": 1e-4}), 5, W, P0=P0, bounds=bounds, tolerance=1e-10)
+        belief, found = horizon.start(run.x[0] + [0.01, 0.02 * size]), []
+        for k, y in enumerate(run["q"] + 1e-2 * rng.standard_normal(21)):
+            belief = horizon.correct(k, belief, np.array([y]))
+            found.append(belief.x / [1.0, size])
+            belief = horizon.predict(k, belief, np.zeros(0))
+        return np.array(found), belief.failures
+
+    (one, failed), (small, also) = estimates(1.0), estimates(1e-5)
+    assert failed == also == 0
+    np.testing.assert_allclose(small, one, rtol=0, atol=1e-5)
