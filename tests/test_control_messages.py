@@ -186,3 +186,11 @@ def test_exported_parameters_have_no_defaults(tmp_path):
 
 def test_a_lost_worker_names_the_guard():
     assert "if __name__ == '__main__':" in executors.LOST
+
+
+def test_parameters_that_a_function_does_not_take_are_refused():
+    """They were named in vain: the third of three inputs is the time."""
+    x, u, p = ca.SX.sym("x"), ca.SX.sym("u"), ca.SX.sym("p")
+    for taken in ([x, u], [x, u, p]):
+        with pytest.raises(ValueError, match="takes 0 parameters, 1 are named; its inputs are x, u, t, dt"):
+            vioc.CasadiMap(ca.Function("f", taken, [x + u]), 0.1, parameters={"gain": 3.0})

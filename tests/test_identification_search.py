@@ -37,7 +37,7 @@ def test_gaps_of_loops_have_exact_slopes_where_they_are_closed():
     sensors = Measurement(f, {"a": NOISE**2})
     unknowns = Unknowns(f, ["m1", "rub"], {}, sensors.names, {"m1": 1.2})
     segments = Segments(f, sensors, [Grid(one, f, f.dt, [])], unknowns, {}, 12)
-    found = fit(segments, beginning(segments), 60, 1e-3)
+    found = fit(segments, beginning(segments), 60, 1e-6)
     assert found.converged
     shifted = found.trial.nodes.copy()  # momenta that no future sees: along Dh'
     q = shifted[2, :3]

@@ -5,7 +5,18 @@ import pytest
 
 import vioc
 from vioc import Gravity, JointDamping, JointForce, Mass, System, TorsionalSpring, ry, tx, tz
-from vioc.control import Measurement, equilibrium, kalman, modes, unstabilizable_modes
+from vioc.control import (
+    Measurement,
+    Record,
+    design,
+    dlqr,
+    equilibrium,
+    identify,
+    kalman,
+    modes,
+    robust_dlqr,
+    unstabilizable_modes,
+)
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
 
@@ -97,3 +108,99 @@ def test_a_horizon_fits_the_rough_sensor_beside_the_exact_one():
         there, here = two.correct(k, there, np.array([x, a])), one.correct(k, here, np.array([x]))
         np.testing.assert_allclose(there.x[at], here.x, rtol=0, atol=1e-4)
         there, here = two.predict(k, there, np.zeros(0)), one.predict(k, here, np.zeros(0))
+
+
+def three_links(size, drag=None):
+    """Three links whose masses, torques and momenta are numbers `size` times as large."""
+    names, lengths = ("a", "b", "c"), (0.3, 0.25, 0.2)
+    frame, terms = vioc.tz(0.1), [vioc.Gravity(0, 0, -9.81)]
+    for i, (n, axis, r) in enumerate(reversed(list(zip(names, "zyx", lengths, strict=True)))):
+        spin = tuple(size * s for s in (2e-3, 3e-3, 2.5e-3))
+        mass = vioc.Mass(size * (1.0 + i), spin, (0.05, 0.02, r / 2))
+        frame = vioc.tz(r)[vioc.revolute(n, axis, frame=f"link-{n}", mass=mass)[frame]]
+        terms += [vioc.JointForce(n, f"u-{n}"), vioc.JointDamping(n, size * 0.1 if drag is None else drag)]
+    return vioc.MidpointVI(vioc.System(frame, *terms), 0.02), names
+
+
+@pytest.mark.parametrize("size", [1e12, 1e-12])
+def test_a_regulator_in_any_units(size):
+    def gain(f, names, size):
+        still = equilibrium(f, dict(a=0.1, b=0.4, c=-0.3))
+        Q = {n: 10.0 for n in names} | {f"p.{n}": 1.0 / size**2 for n in names}
+        law = dlqr(f, still, Q, {f"u-{n}": 0.05 / size**2 for n in names})
+        scale = np.where([n.startswith("p.") for n in f.state_names], size, 1.0)
+        return law.K * scale / size, np.asarray(law.P) * np.outer(scale, scale), np.sort(np.abs(law.poles))
+
+    for one, other in zip(gain(*three_links(1.0), 1.0), gain(*three_links(size), size), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-8, atol=1e-8 * np.abs(one).max())
+
+
+def test_what_an_experiment_tells_in_any_units():
+    """Starts in small units of momentum were held by rounding's share of the largest information."""
+
+    def std(size):
+        mass, drag = vioc.P("mass", 0.8 * size), vioc.P("drag", 0.3 * size)
+        forces = vioc.JointForce("x", "u"), vioc.JointDamping("x", drag), vioc.TorsionalSpring("x", size)
+        f = vioc.MidpointVI(vioc.System(vioc.tx("x", mass=mass), *forces), 0.05)
+        run = f.rollout(f.initial_state(x=0.2), size * np.sin(0.2 * np.arange(60))[:, None])
+        plan = design(f, ["mass", "drag"], run, {"x": 1e-6}, iterations=0)
+        return np.array([plan.std[n] / size for n in ("mass", "drag")])
+
+    for size in (1e-8, 1e8):
+        np.testing.assert_allclose(std(size), std(1.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-10, 1e10])
+def test_identification_in_any_units(size):
+    """Gaps of momenta were weighed as those of angles: 100 iterations ended far from the minimum."""
+
+    def found(size):
+        f, names = three_links(size, vioc.P("drag", 0.15 * size))
+        start = f.initial_state(dict(a=0.1, b=0.4, c=-0.3))
+        U = size * 3.0 * np.sin(0.2 * np.arange(80)[:, None] + np.arange(3))
+        run, rng = f.with_parameters(drag=0.1 * size).rollout(start, U), np.random.default_rng(0)
+        seen = {n: run[n] + 1e-3 * rng.standard_normal(81) for n in names}
+        record = Record(run.t, seen, {n: run[f"u.{n}"] for n in f.input_names})
+        fit = identify(f, record, "drag", noise=dict.fromkeys(names, 1e-6), tolerance=1e-8)
+        assert fit.converged, fit.verdict
+        return np.array([fit["drag"], fit.std["drag"]]) / size
+
+    np.testing.assert_allclose(found(size), found(1.0), rtol=1e-6)
+
+
+def test_a_robust_regulator_in_any_units():
+    """Directions of small gains were none beside those of large ones: the search "converged" 5 % off."""
+
+    def gain(size):
+        f, names = three_links(size, vioc.P("drag", 0.1 * size))
+        still = equilibrium(f, dict(a=0.1, b=0.4, c=-0.3))
+        of = {n: 1.0 for n in names} | {f"p.{n}": size**2 for n in names}
+        Q, samples = {n: 10.0 / v for n, v in of.items()}, [{"drag": size * d} for d in (0.02, 0.5)]
+        law = robust_dlqr(f, still, Q, dict.fromkeys(f.input_names, 0.05 / size**2), samples, P0=of)
+        return law.K * np.where([n.startswith("p.") for n in f.state_names], size, 1.0) / size
+
+    for size in (1e-9, 1e9):
+        np.testing.assert_allclose(gain(size), gain(1.0), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("bounds", [None, {"q": (-0.08, 0.25)}])
+def test_a_horizon_in_small_units(bounds):
+    """Gaps were softened by more than what noise makes of a small momentum: estimates were of no motion."""
+
+    def estimates(size):
+        cart = System(tx("q", mass=size), TorsionalSpring("q", size), JointDamping("q", 0.1 * size))
+        f = vioc.MidpointVI(cart, 0.05)
+        run, rng = f.rollout(f.initial_state(q=0.2), steps=20), np.random.default_rng(0)
+        W = {"q": 1e-6, "p.q": 1e-6 * size**2}
+        P0 = {n: 10 * v for n, v in W.items()}
+        horizon = MovingHorizon(f, Measurement(f, {"q": 1e-4}), 5, W, P0=P0, bounds=bounds, tolerance=1e-10)
+        belief, found = horizon.start(run.x[0] + [0.01, 0.02 * size]), []
+        for k, y in enumerate(run["q"] + 1e-2 * rng.standard_normal(21)):
+            belief = horizon.correct(k, belief, np.array([y]))
+            found.append(belief.x / [1.0, size])
+            belief = horizon.predict(k, belief, np.zeros(0))
+        return np.array(found), belief.failures
+
+    (one, failed), (small, also) = estimates(1.0), estimates(1e-5)
+    assert failed == also == 0
+    np.testing.assert_allclose(small, one, rtol=0, atol=1e-5)

@@ -78,9 +78,11 @@ class CasadiMap(ExplicitMap):
                 f"expected {self.nx} state and {self.nu} input names, got "
                 f"{len(self.state_names)} and {len(self.input_names)}"
             )
-        if function.n_in() > 4 and function.numel_in(4) != len(self.parameters):
+        taken = function.numel_in(4) if function.n_in() > 4 else 0
+        if taken != len(self.parameters):
             raise ValueError(
-                f"the function takes {function.numel_in(4)} parameters, {len(self.parameters)} are named"
+                f"the function takes {taken} parameters, {len(self.parameters)} are named; its inputs are "
+                "x, u, t, dt, parameters in this order"
             )
         self.wrap = as_names(wrap)
         self._check_wrap()

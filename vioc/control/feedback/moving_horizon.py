@@ -31,6 +31,7 @@ from vioc.maps.noisy import NoisyMap
 from vioc.maps.protocol import OneStepMap
 
 SOFT = 1e-10  # regularization of gaps and rows: momenta and impulses of a sample are small
+SOFTER = 1e-6  # of the least variance: the same where momenta have small units
 SHARP = 1e-3  # standard deviation, in SI units, of sensors from which on down tolerances fall with them
 FINISHED = 1e-4  # error of a search that is said to be on its way
 FREE, LIMITED = 3, 15  # iterations of a sample, without limits and with them
@@ -183,7 +184,9 @@ class MovingHorizon:
         log, full = Log("estimate", HEADER, None), len(Y) == self.samples > 1
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                search = Interior(first_level(stages, self.tolerance * exact, SOFT), X, W, belief.y)
+                search = Interior(
+                    first_level(stages, self.tolerance * exact, self._soft(belief)), X, W, belief.y
+                )
                 search.pause = 10**9  # residuals are small: Gauss-Newton's steps serve
                 search.iterate(self.iterations * (1 if belief.X is not None else 10), log)
             failed = _failure(search)
@@ -234,6 +237,11 @@ class MovingHorizon:
                 T = tangent_basis(self.map, X[i + 1], idle=True)
                 S[i] = T @ (T.T @ S[i])
         return U, G, S, taken
+
+    def _soft(self, belief: Window) -> float:
+        """What gaps and rows are softened by: beside that the least noise has to be large."""
+        variances = np.concatenate([np.diag(self.W), np.diag(belief.prior[1])])
+        return min(SOFT, SOFTER * float(variances[variances > 0].min(initial=np.inf)))
 
     def _guess(self, belief: Window, c: int) -> tuple[np.ndarray, np.ndarray]:
         """The curve found before, one sample on; the arrival is what leads to its first state."""

@@ -33,7 +33,7 @@ POWERS = {"D": 0, "A": 1, "E": 8}  # p of (ID-17)
 REACH = 0.2  # of ranges: root mean square of the first shift
 GROWS, SHRINKS, LEAST = 2.0, 0.25, 1e-6  # shifts after a step that was taken, after one that was not; the end
 SHARE = 1e-3  # of what the slope promises, that a step has to gain
-FREE = 1e-12  # of the largest information of a start: what rounding holds of it
+FREE = 1e-12  # of the information of an entry of the start: what rounding holds of it
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,12 @@ class Criterion:
         H = np.einsum("kia,kib->ab", D, weighted)
         K = np.eye(r + n)[r:]
         if r:
-            start = H[:r, :r] + FREE * max(H[:r, :r].diagonal().max(), 1e-300) * np.eye(r)
-            K[:, :r] = -np.linalg.solve(start, H[:r, r:]).T
+            size = np.sqrt(H[:r, :r].diagonal())
+            size[size == 0] = (
+                1.0  # of each entry of the start by itself: momenta have small units, or large ones
+            )
+            start = H[:r, :r] / np.outer(size, size) + FREE * np.eye(r)
+            K[:, :r] = -np.linalg.solve(start, H[:r, r:] / size[:, None]).T / size
         relative = K @ H @ K.T
         relative = (relative + relative.T) / 2
         sizes, W = np.linalg.eigh(relative)

@@ -136,13 +136,18 @@ class _Way:
         H, gradient = (now.J.T @ now.J).tocsc(), now.J.T @ now.residuals
         nz, size, diagonal = segments.nz, segments.unknowns.size(trial.z), H.diagonal()
         diagonal[:nz] = np.maximum(diagonal[:nz], size**-2.0)
-        diagonal = np.maximum(diagonal, TINY * max(diagonal.max(), 1e-300))
-        self._K = saddle(H + sparse.diags(damping * diagonal + TINY * diagonal.max()), now.E, loose)
-        solution = self._K.solve(-np.concatenate([gradient, now.gaps]))
-        self.step = solution[: len(diagonal)]
+        least, self._apart = segments.sizes(now.bases, diagonal)
+        diagonal = np.maximum(diagonal, np.maximum(TINY * least, 1e-300))
+        self._unit = np.concatenate([1 / np.sqrt(diagonal), 1 / self._apart])  # in which units drop out
+        n = len(diagonal)
+        C, R = sparse.diags(self._unit[:n]), sparse.diags(self._unit[n:])
+        scaled = C @ H @ C + (damping + TINY) * sparse.identity(n)
+        self._K = saddle(scaled.tocsc(), R @ now.E @ C, None if loose is None else loose / self._apart**2)
+        solution = self._solved(-np.concatenate([gradient, now.gaps]))
+        self.step = solution[:n]
         self.gain = -float(gradient @ self.step + 0.5 * self.step @ (H @ self.step))
         if loose is None:
-            self._weight = 1.5 * float(np.abs(solution[len(diagonal) :]).max(initial=0.0))
+            self._weight = 1.5 * float(np.abs(solution[n:] * self._apart).max(initial=0.0))
             self.apart = self._of_gaps(now.gaps)
         else:
             self.apart = self._of_gaps(now.gaps) - self._of_gaps(now.gaps + now.E @ self.step)
@@ -155,11 +160,14 @@ class _Way:
     def corrected(self, there: Prediction) -> np.ndarray:
         """The step, and the shortest one that closes what it left open: second order in its length."""
         n = len(self.step)
-        return self.step + self._K.solve(np.concatenate([np.zeros(n), -there.gaps]))[:n]
+        return self.step + self._solved(np.concatenate([np.zeros(n), -there.gaps]))[:n]
+
+    def _solved(self, right: np.ndarray) -> np.ndarray:
+        return self._unit * self._K.solve(self._unit * right)
 
     def _of_gaps(self, gaps: np.ndarray) -> float:
         if self.loose is None:
-            return self._weight * float(np.abs(gaps).sum())
+            return self._weight * float(np.abs(gaps / self._apart).sum())
         return 0.5 * float(np.sum(gaps**2 / self.loose))
 
 
@@ -212,9 +220,10 @@ def information(segments: Segments, trial: Trial) -> tuple[np.ndarray, np.ndarra
     H = (now.J.T @ now.J).tocsc()
     if n == count:
         return H.toarray(), H.diagonal()
-    diagonal = np.maximum(H.diagonal(), TINY * max(H.diagonal().max(), 1e-300))
+    least, apart = segments.sizes(now.bases, H.diagonal())
+    diagonal = np.maximum(H.diagonal(), np.maximum(TINY * least, 1e-300))
     rest = H[count:, count:] + sparse.diags(1e-12 * diagonal[count:])
-    E = now.E.tocsc()
+    E = sparse.diags(1 / apart) @ now.E.tocsc() if m else now.E.tocsc()
     right = np.concatenate([H[count:, :count].toarray(), E[:, :count].toarray()])
     solved = saddle(rest, E[:, count:]).solve(right) if n - count + m else right
     found = H[:count, :count].toarray() - right.T @ solved

@@ -266,6 +266,23 @@ class Segments:
         square = np.maximum(square, 1e-12 * square.max())
         return np.concatenate([(found.bases[j] ** 2).T @ square for j in joints])
 
+    def sizes(self, bases: Sequence[np.ndarray], diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of the information's diagonal (n,): what no entry falls below, and deviations (g,) of gaps.
+
+        Each of its own kind: what a momentum's unit makes of it says nothing of an angle.
+        """
+        w, told = self.nz + self.nc, np.zeros(self.map.ndx)
+        columns = w + np.concatenate([[0], np.cumsum([T.shape[1] for T in bases])])
+        for T, a, b in zip(bases, columns, columns[1:], strict=False):
+            told = np.maximum(told, T**2 @ diagonal[a:b])
+        most = max(float(diagonal.max(initial=0.0)), 1e-300)
+        told[told == 0] = most
+        own = diagonal[self.nz : w].max(initial=0.0) or most
+        least = [np.zeros(self.nz), np.full(self.nc, own), *((T**2).T @ told for T in bases)]
+        joints = self._joints()
+        gaps = [(bases[j] ** 2).T @ (1 / told) for j in joints]
+        return np.concatenate(least), np.sqrt(np.concatenate(gaps)) if gaps else np.zeros(0)
+
     def _sensitivities(self, lin, drives: Sequence[np.ndarray], J: np.ndarray, bases: Sequence[np.ndarray]):
         """Of every segment, states by (its start's coordinates, z, c), (steps + 1, ndx, ...): (ID-3)."""
         w, ndx = self.nz + self.nc, self.map.ndx

@@ -74,6 +74,14 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
         Where scipy finds none. Whether the loop settles is the caller's to look at.
     """
     S = np.zeros(B.shape) if S is None else S
+    x, u = _sizes(A, B, R)
+    A, B, Q, R, S = (
+        A * x / x[:, None],
+        B * u / x[:, None],
+        Q * np.outer(x, x),
+        R * np.outer(u, u),
+        S * np.outer(x, u),
+    )
     with np.errstate(invalid="ignore"):  # scipy casts scales of its balancing to integers
         P = solve_discrete_are(A, B, Q, R, s=S if S.any() else None)
     K = _gain(A, B, P, R, S)
@@ -84,7 +92,24 @@ def steady_riccati(A: Any, B: Any, Q: Any, R: Any, S: Any = None) -> tuple[np.nd
         before, P, K = K, better, _gain(A, B, better, R, S)
         if np.abs(K - before).max() <= STAYS * np.abs(K).max():
             break
-    return K, P
+    return K * u[:, None] / x, P / np.outer(x, x)
+
+
+def _sizes(A: np.ndarray, B: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of states (n,) and inputs (m,): these by weights, those by what such inputs reach in n steps.
+
+    Units drop out: in SI units the pencil of a large machine cannot be ordered. Powers of two round nothing.
+    """
+    weight = np.abs(R.diagonal())
+    u = 1 / np.sqrt(np.where(weight > 0, weight, 1.0))
+    push = reached = B * u
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(len(A) - 1):
+            push = A @ push
+            reached = np.hypot(reached, push)
+    x = np.linalg.norm(reached, axis=1)
+    x = np.where((x > 0) & np.isfinite(x), x, 1.0)
+    return np.exp2(np.round(np.log2(x))), np.exp2(np.round(np.log2(u)))
 
 
 def _gain(A: np.ndarray, B: np.ndarray, P: np.ndarray, R: np.ndarray, S: np.ndarray) -> np.ndarray:

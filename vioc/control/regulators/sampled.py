@@ -347,7 +347,7 @@ class _Loops:
         """BFGS from the metric of Gauss and Newton; K stays where all loops are stable."""
         now = self.value(K, discount, power)
         assert now is not None
-        inverse = np.linalg.pinv(now[2], hermitian=True)
+        inverse, size = _inverse(now[2])
         fresh = True
         for step in range(iterations):
             value, slope, _ = now
@@ -364,15 +364,26 @@ class _Loops:
             if trial is None:
                 if fresh:
                     return K, step  # rounding leaves no descent
-                inverse, fresh = np.linalg.pinv(now[2], hermitian=True), True
+                (inverse, size), fresh = _inverse(now[2]), True
                 continue
             s, y = length * move, (trial[1] - slope).ravel()
             K, now, fresh = K + s.reshape(K.shape), trial, False
             sy = float(s @ y)
-            if sy > 1e-12 * np.linalg.norm(s) * np.linalg.norm(y):
+            if sy > 1e-12 * np.linalg.norm(s * size) * np.linalg.norm(y / size):
                 left = np.eye(len(s)) - np.outer(s, y) / sy
                 inverse = left @ inverse @ left.T + np.outer(s, s) / sy
         return K, iterations
+
+
+def _inverse(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The pseudo-inverse (n, n), and sizes (n,) of what it weighs, in which units drop out.
+
+    Without them gains of momenta are in no direction that counts beside those of angles, and stay.
+    """
+    size = np.sqrt(metric.diagonal())
+    size[~(size > 0)] = 1.0
+    scale = np.outer(size, size)
+    return np.linalg.pinv(metric / scale, hermitian=True) / scale, size
 
 
 def lyapunov(F: np.ndarray, Q: np.ndarray) -> np.ndarray:
