@@ -115,9 +115,7 @@ class Criterion:
         K = np.eye(r + n)[r:]
         if r:
             size = np.sqrt(H[:r, :r].diagonal())
-            size[size == 0] = (
-                1.0  # of each entry of the start by itself: momenta have small units, or large ones
-            )
+            size[size == 0] = 1.0  # each entry by itself: momenta have small units, or large ones
             start = H[:r, :r] / np.outer(size, size) + FREE * np.eye(r)
             K[:, :r] = -np.linalg.solve(start, H[:r, r:] / size[:, None]).T / size
         relative = K @ H @ K.T
