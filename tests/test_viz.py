@@ -30,7 +30,8 @@ class Puppet(CasadiMap):
     def __init__(self, system: System):
         n = len(system.dynamic)
         x, u = ca.SX.sym("x", n), ca.SX.sym("u", n)
-        step = ca.Function("f", [x, u], [x + 0.02 * u])
+        others = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("p", len(system.parameters))
+        step = ca.Function("f", [x, u, *others], [x + 0.02 * u])
         super().__init__(
             step,
             0.02,
