@@ -20,9 +20,6 @@ from vioc.control.problem.status import Status
 SOLVERS = ("ipopt", "fatrop", "sqp")
 PLUGINS = {"ipopt": "ipopt", "fatrop": "fatrop", "sqp": "sqpmethod"}
 
-OBJECTIVE = "ipopt.obj_scaling_factor"
-SMALL, ALIKE = 1e-3, 2.0  # slopes of costs that are scaled up; factors that are not worth another solver
-
 STATUS = {  # of IPOPT's and CasADi's
     "Solve_Succeeded": Status.CONVERGED,
     "Solved_To_Acceptable_Level": Status.ACCEPTABLE,
@@ -157,8 +154,6 @@ class Solver:
             settings.get(n) for n in ("ipopt.hessian_approximation", "hessian_approximation")
         ):
             settings.pop("hess_lag")
-        self._settings, self._factor = settings, 1.0
-        self._scales = name == "ipopt" and OBJECTIVE not in settings
         self._solve = ca.nlpsol("dmoc", PLUGINS[name], program.nlp, settings)
 
     def __call__(
@@ -176,7 +171,6 @@ class Solver:
         args = dict(x0=w, p=p, lbx=limits[0], ubx=limits[1], lbg=t.row_lower, ubg=t.row_upper)
         if mu is not None and nu is not None:
             args |= dict(lam_g0=mu, lam_x0=nu)
-        self._scale_up(w, p)
         before = time.perf_counter()
         with _interruptible(watch), log.shown():
             found = self._solve(**args)
@@ -190,23 +184,6 @@ class Solver:
             _, w, mu = watch.best
         iterations = int(stats.get("iter_count", log.steps))
         return Found(w, mu, status, iterations, seconds, stats)
-
-    def _scale_up(self, w: np.ndarray, p: np.ndarray) -> None:
-        """Let IPOPT, which scales costs down alone, see one of size 1 where it is small.
-
-        Its tolerance would be large beside such a cost: of weights of 1e-9 the first feasible curve passed
-        for the optimum.
-        """
-        if not self._scales:
-            return
-        program = self.transcription.program
-        slopes = program.grad_f(w, p)[1], program.hess_lag(w, p, 1.0, np.zeros(program.rows))
-        size = max(float(np.abs(m.nonzeros()).max(initial=0.0)) for m in slopes)
-        factor = 1 / size if 0 < size < SMALL else 1.0
-        if max(factor / self._factor, self._factor / factor) > ALIKE:
-            self._factor = factor
-            self._settings[OBJECTIVE] = factor
-            self._solve = ca.nlpsol("dmoc", PLUGINS[self.name], program.nlp, self._settings)
 
     def _status(self, stats: dict[str, Any]) -> Status:
         if self.watch.stop:
