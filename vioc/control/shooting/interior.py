@@ -31,10 +31,7 @@ FALLING = 0.25  # share of the merit by which steps lower it while Gauss-Newton'
 SHORT = 5  # trials behind which inputs are damped more; less after one or two
 CRAWLS = 8  # short steps in a row from which no search has been seen to recover
 DAMPING = 1.0, 10.0, 1e8  # of inputs, over their mean weight: first, factor, most
-RELAPSES, GENTLE = (
-    3,
-    0.05,
-)  # needs of damping right behind its end; from then on it ends below this, by degrees
+RELAPSES, GENTLE = 3, 0.05  # needs of damping right behind its end, from which on it ends below this
 FLOOR, ROUNDED = 10.0, 1e-5  # roundings of the merit that cannot be told from none; the error then taken
 HOPELESS = 3  # last levels that leave more, and close nothing
 
@@ -94,6 +91,7 @@ class Interior:
                 self.error, of_level = self.level.errors(it, b)
                 if self.error <= self.level.tolerance and (small := self.level.scaled_up(it, b)):
                     it = self.now = small
+                    self.search.forget()  # its prices are of the other scale
                     self.error, of_level = self.level.errors(it, b)
                 if self.error <= self.level.tolerance:
                     self.status = Status.CONVERGED
