@@ -33,14 +33,18 @@ def _row(bench: Bench, n: int, count: int, steps: int, workers: int) -> Row:
     scale, clock = 1e6 / count / steps, time.process_time if workers == 1 else time.perf_counter
     spread = np.random.default_rng(0).standard_normal((count, 2 * n)) * 0.1 / max(1.0, n / 10) ** 2
 
-    def batch(backend: str, lanes: bool = True) -> Callable[[], Any]:
+    def batch(backend: str) -> Callable[[], Any]:
         f, x0 = problems.pendulum(n, backend)
-        return lambda: f.rollouts(x0 + spread, steps=steps, workers=workers, lanes=lanes)
+        return lambda: f.rollouts(x0 + spread, steps=steps, workers=workers)
+
+    def one_by_one(backend: str) -> Callable[[], Any]:
+        f, x0 = problems.pendulum(n, backend)
+        return lambda: [f.rollout(x, steps=steps, warn=False) for x in x0 + spread]
 
     figures = bench.each(batch, scale, clock)
     peers: dict[str, float | str] = dict.fromkeys(("MuJoCo Euler", "MuJoCo RK4"), ABSENT)
     if COMPILED in figures:
-        peers = {"one by one": bench.best(batch(COMPILED, False), scale, clock), **peers}
+        peers = {"one by one": bench.best(one_by_one(COMPILED), scale, clock), **peers}
     if simulators.mujoco() is not None:
         f, x0 = problems.pendulum(n)
         X0 = x0 + spread

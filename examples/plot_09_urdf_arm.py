@@ -44,12 +44,12 @@ print(arm.system)
 # %%
 # The hand is to be at rest 0.6 m ahead and 0.4 m above the shoulder after 1.5 s.
 
-f = vioc.MidpointVI(arm.system, dt=0.05)
+f = vioc.MidpointVI(arm.system, dt=0.025)
 still = {f"v.{name}": 0.0 for name in f.system.variables}
 best = dmoc.solve(
     f,
     Cost(f, 0.5 * ca.sumsqr(f.symbols.u)),
-    steps=30,
+    steps=60,
     initial=f.initial_state(),
     final=still | {"hand:x": 0.6, "hand:z": 0.4},
     bounds={"u.shoulder": 15.0, "u.elbow": 10.0, "u.wrist": 1.0, "elbow": (-2.5, 0.0), "wrist": 1.0},
@@ -59,10 +59,10 @@ best.plot("u.shoulder", "u.elbow", "u.wrist")
 
 # %%
 axes = plt.figure(figsize=(5, 5), layout="constrained").add_subplot()
-for k in range(0, 31, 3):
+for k in range(0, 61, 6):
     x = [0.0, *(best[f"{name}:x"][k] for name in ("lower", "hand"))]
     z = [0.0, *(best[f"{name}:z"][k] for name in ("lower", "hand"))]
-    axes.plot(x, z, ".-", color=plt.cm.viridis(k / 30))
+    axes.plot(x, z, ".-", color=plt.cm.viridis(k / 60))
 axes.plot(0.6, 0.4, "r*", ms=12)
 axes.set(xlabel="x (m)", ylabel="z (m)", aspect="equal", title="from hanging to the star")
 assert abs(best["hand:x"][-1] - 0.6) < 1e-8 and abs(best["u.shoulder"]).max() < 15 + 1e-6

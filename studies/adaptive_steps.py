@@ -77,18 +77,18 @@ class Paced:
         rho = case.density(x[: f.nq])
         v = ca.vertcat(*(f.quantity(f"v.{n}") for n in f.system.variables))
         # d rho / d tau = (d rho / dt) / rho
-        growth = ca.Function("growth", [x], [rho, ca.dot(ca.gradient(rho, x[: f.nq]), v) / rho, v])
+        growth = ca.Function("growth", [x], [rho, ca.dot(ca.gradient(rho, x[: f.nq]), v) / rho])
         carry, epsilon = ca.MX.sym("carry", f.nx + 2), ca.MX.sym("epsilon")
         now, density, t = carry[: f.nx], carry[f.nx], carry[f.nx + 1]
         dt = epsilon / (density if reversible else growth(now)[0])
-        after, _, error = f.solved_step(now, now[: f.nq] + dt * growth(now)[2], [], t, dt, f.theta)
+        after, _, error = f.kernel.function(now, [], t, dt, f.theta)
         found = ca.vertcat(after, density + epsilon * growth(after)[1], t + dt)
         self._step = ca.Function("step", [carry, epsilon], [found, error])
         self._growth = growth
 
     def run(self, x: np.ndarray, epsilon: float, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Times (N+1,) and states (N+1, nx)."""
-        rho, slope, _ = self._growth(x)
+        rho, slope = self._growth(x)
         carry = np.concatenate([x, [float(rho) + epsilon / 2 * float(slope), 0.0]])
         rows, errors = self._step.mapaccum(count)(carry, epsilon)
         assert float(ca.mmax(errors)) < 1e-9
@@ -98,7 +98,7 @@ class Paced:
     def back(self, x: np.ndarray, epsilon: float, count: int) -> float:
         """There and back by the same steps, momenta turned round: distance from the start."""
         nx, turned = self.f.nx, np.repeat([1.0, -1.0], self.f.nq)
-        rho, slope, _ = self._growth(x)
+        rho, slope = self._growth(x)
         carry = np.concatenate([x, [float(rho) + epsilon / 2 * float(slope), 0.0]])
         go = self._step.mapaccum(count)
         end = np.array(go(carry, epsilon)[0])[:, -1]

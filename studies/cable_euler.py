@@ -76,7 +76,7 @@ def by_paper(dt: float, duration: float) -> vioc.Trajectory:
     f = vioc.MidpointVI(system(), dt, alpha=0.0)
     first, second = exact(np.array([0.0, dt]))
     start = f.state_from_configurations([first], [second])
-    return f.rollout(start, steps=round(duration / dt) - 1, rescue=True)
+    return f.rollout(start, steps=round(duration / dt) - 1)
 
 
 def rms(values: np.ndarray) -> float:

@@ -37,10 +37,9 @@ STUDY = Study(
     touching=Claim("runs in which something touches, of all", at_least(0.5)),
     gap=Claim("least gap", at_least(-1e-9), "m, rad"),
     cone=Claim("largest friction over mu times normal force, less 1", at_most(1e-6)),
-    product=Claim("largest gap times impulse of a whole step", at_most(1e-8), "m N s"),
+    product=Claim("largest gap times impulse of a step", at_most(1e-8), "m N s"),
     loops=Claim("largest violation of a loop", at_most(1e-8), "m"),
     gained=Claim("largest energy above that at the start, of what the run moves", at_most(0.05)),
-    split=Claim("steps taken in parts, of all"),
     maximal=Claim("the same trees and loops by MaximalVI: runs that end in an error, of all"),
     others=Claim("of these runs"),
     faster=Claim("MaximalVI's time over ContactVI's, both in numpy"),
@@ -104,8 +103,6 @@ class Looked:
     product: float
     loops: float
     gained: float
-    split: int
-    steps: int
 
 
 def look(run: vioc.Trajectory) -> Looked:
@@ -120,9 +117,7 @@ def look(run: vioc.Trajectory) -> Looked:
     energy = run["energy"]
     quiet = impulses.max(axis=1) < 2 * f.mass * G * f.dt
     moved = np.ptp(energy) + np.ptp(run["kinetic"])
-    products = np.delete(
-        gaps[1:] * impulses, list(run.splits), axis=0
-    )  # of whole steps: parts have their own
+    products = gaps[1:] * impulses
     loops = [np.abs(run[f"h.{n}"]).max() for n in f.system.constraint_names]
     return Looked(
         bool((impulses.max(axis=0) > 10 * np.sqrt(f.smoothing) * f.mass).any()),
@@ -131,8 +126,6 @@ def look(run: vioc.Trajectory) -> Looked:
         float(products.max(initial=0.0)),
         max(loops, default=0.0),
         float((energy[:-1][quiet] - energy[0]).max(initial=0.0) / moved),
-        len(run.splits),
-        len(run),
     )
 
 
@@ -157,7 +150,6 @@ def run(report: Report) -> None:
         product=max(r.product for r in looked),
         loops=max(r.loops for r in looked),
         gained=max(r.gained for r in looked),
-        split=sum(r.split for r in looked) / sum(r.steps for r in looked),
         maximal=maximal.ended / max(1, maximal.runs),
         others=maximal.runs,
         faster=maximal.seconds / max(beside, 1e-9),

@@ -140,9 +140,9 @@ class Reference:
             args, e, R, S, X, _ = f.derivatives.equations
             _, goal, _, w, m, t, dt, _, _ = args
             self.unknowns, residuals, ends = [w, m], [R, S], X
-            slips = f.slips
-            lam, mu = w[-len(slips) :], m[-len(slips) :]
-            impulses = ca.vertcat(*(mu[i] if slip else lam[i] + mu[i] for i, slip in enumerate(slips)))
+            adds = f.additive
+            lam, mu = w[-len(adds) :], m[-len(adds) :]
+            impulses = ca.vertcat(*(lam[i] + mu[i] if both else mu[i] for i, both in enumerate(adds)))
             own = [args[0], goal, args[2], t, dt, args[7], e]
         else:
             e, goal, t, dt = ca.SX.sym("e", f.ndx), ca.SX.sym("goal", f.nx), ca.SX.sym("t"), f.symbols.dt
@@ -245,8 +245,8 @@ def tumbling(f: Any, rng: np.random.Generator, count: int) -> Steps:
             spun = {n: 3.0 * rng.standard_normal() for n in f.system.variables if n.endswith(("-rx", "-rz"))}
             U = rng.standard_normal((90, f.nu))
             start = f.initial_state({**q, **turned}, {**v, **spun})
-            try:  # whole steps only: those in parts are products of these
-                run = f.rollout(start, U, rescue=False, steps=90)
+            try:
+                run = f.rollout(start, U, steps=90)
             except StepError as error:
                 run = error.trajectory
             steps = Steps.along(run)
@@ -282,7 +282,7 @@ def drawn(f: Any, rng: np.random.Generator, count: int) -> np.ndarray:
 
 def finite(f: Any, X: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
     """Of states X: steps without a solution, and solved ones with derivatives that are not finite."""
-    batch = f.rollouts(X, rng.standard_normal((len(X), 1, f.nu)), 1, raise_on_failure=False, rescue=True)
+    batch = f.rollouts(X, rng.standard_normal((len(X), 1, f.nu)), 1, raise_on_failure=False)
     good = np.array([i for i in range(len(X)) if i not in batch.errors], int)
     n, bad = len(good), 0
     steps = Steps(

@@ -222,7 +222,7 @@ def work() -> dict[str, float]:
                     fine = rules["galerkin 8"][0]
                     truth = fine.rollout(fine.initial_state(x), steps=1600, dt=20.0 / 1600).x[-1, :10]
                 try:
-                    run = f.rollout(x0, steps=n, dt=duration / n, warn=False, rescue=False)
+                    run = f.rollout(x0, steps=n, dt=duration / n, warn=False)
                 except vioc.StepError:
                     continue
                 rows = slice(0, None, max(1, n // 4000))
@@ -230,9 +230,7 @@ def work() -> dict[str, float]:
                 energy = vioc.Trajectory(f, run.t[rows], run.x[rows], none, none).energy
                 error = np.abs(energy / energy[0] - 1).max() if energy[0] else np.inf
                 took = milliseconds(
-                    lambda f=f, x0=x0, n=n, T=duration: f.rollout(
-                        x0, steps=n, dt=T / n, warn=False, rescue=False
-                    ),
+                    lambda f=f, x0=x0, n=n, T=duration: f.rollout(x0, steps=n, dt=T / n, warn=False),
                     repeats,
                 )
                 off = np.abs(run.x[-1, :10] - truth).max() if where == "near" else np.nan

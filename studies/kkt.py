@@ -12,11 +12,10 @@ limits, and x_0 given, an optimum has
     0 = g_u,k + B_k' p_k+1 + c_u' nu_k,    lower <= c <= upper,
     nu_k >= 0 where c is at its upper limit, <= 0 at its lower one, 0 between.
 
-Steps are those of the rollout of its inputs where that is this motion; else each is taken from its state
-alone. Where x_0 is free the second line holds for k = 0 with p_0 = 0; where the duration or a parameter s is,
-so does 0 = g_s + sum over k of f_s' p_k+1 + c_s' nu_k. Steps and A, B are the map's, the gradient is the
-cost's (and is itself held against differences of the cost); limits are read here once more, and the costates
-p come from their recursion.
+Each step is taken from its own state. Where x_0 is free the second line holds for k = 0 with p_0 = 0; where
+the duration or a parameter s is, so does 0 = g_s + sum over k of f_s' p_k+1 + c_s' nu_k. Steps and A, B are
+the map's, the gradient is the cost's (and is itself held against differences of the cost); limits are read
+here once more, and the costates p come from their recursion.
 """
 
 from __future__ import annotations
@@ -31,14 +30,13 @@ import numpy as np
 from vioc.control import Cost
 from vioc.control.dmoc import Constraint
 from vioc.errors import StepError
-from vioc.maps.derivatives import Linearization, Steps
+from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 EQUAL = 1e-12  # relative: limits nearer than this are an equation
 LIMITS = "feasibility", "complementarity", "sign"
 CERTAIN, REFINED = 1e-10, 4  # slopes below which costates are not looked for again, and how often
-SAME = 1e-8  # relative: rollouts that differ by less are one motion
 MOVE = 1e-6  # relative: of the difference that the cost's gradient is held against
 
 
@@ -49,7 +47,7 @@ class Kkt:
     Attributes
     ----------
     gap : float
-        |x_k+1 - f(x_k, u_k)| over 1 + |x|.
+        |x_k+1 - f(x_k, u_k)| over 1 + |x|; like all others infinite where such a step does not exist.
     stationarity : float
         Derivative of the Lagrangian by an input over 1 + the absolute sum of what it is made of.
     feasibility : float
@@ -156,9 +154,11 @@ def kkt(
     """
     n, given = len(run), dict(multipliers or {})
     f = run.map if parameters else f
-    again = _rolled_out(f, run)
-    steps = again or f.steps_at(run.x[:-1], run.u, run.k0, run.step_lengths)
-    lin = f.linearize_steps(steps)
+    try:
+        steps = f.steps_at(run.x[:-1], run.u, run.k0, run.step_lengths)
+    except StepError as error:
+        return Kkt(*[np.inf] * 7, {"gap": str(error)})
+    ends, lin = steps.x1, f.linearize_steps(steps)
     lx, lu = cost.gradient(run, lin)
     free = _open(f, initial)
     held = _constants(f, steps, run, duration, parameters or {})
@@ -181,7 +181,6 @@ def kkt(
     most = np.max(su, axis=0, initial=0.0)
 
     found = {name: _Worst() for name in ("gap", "stationarity", *LIMITS, "relative")}
-    ends = again.x1 if again else _ends(f, run)
     gaps = np.abs(f.difference(ends, run.x[1:])) / (1 + np.abs(run.x).max())
     for name, column in zip(f.error_names, gaps.T, strict=True):
         found["gap"].see(name, np.arange(1, n + 1), column)
@@ -297,29 +296,6 @@ class _Worst:
         i = int(np.argmax(np.where(np.isnan(amounts), np.inf, amounts)))
         if not amounts[i] <= self.value:
             self.value, self.place = float(amounts[i]), f"{name} at k = {at[i]}"
-
-
-def _rolled_out(f: OneStepMap, run: Trajectory) -> Steps | None:
-    """Steps of the rollout of its inputs, where that is this motion: which of them are taken in parts depends
-    on the motion before them. None where it is another, as of an unstable one.
-    """
-    try:
-        own = f.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
-    except StepError:
-        return None
-    away = np.abs(f.difference(own.x, run.x)).max() / (1 + np.abs(run.x).max())
-    return Steps.along(own) if away <= SAME else None
-
-
-def _ends(f: OneStepMap, run: Trajectory) -> np.ndarray:
-    """Where the steps from all states end (N, nx); infinite where one has no solution."""
-    ends = np.full((len(run), f.nx), np.inf)
-    for k, h in enumerate(run.step_lengths):
-        try:
-            ends[k] = f.step(run.x[k], run.u[k], run.k0 + k, float(h))
-        except StepError:
-            continue
-    return ends
 
 
 def _against_difference(

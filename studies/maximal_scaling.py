@@ -99,8 +99,7 @@ def measure(n: int, spherical: bool) -> tuple[float, float, float]:
     """Time of a step, s; Newton iterations a step; largest residual."""
     f = MaximalVI(pendulum(n, spherical), DT, backend="compiled")
     x = f.initial_state({"q0-rx" if spherical else "q0": np.pi / 2}, start="given")
-    carry = f.carry(x, np.empty((0, f.nx)), DT)
-    args = (np.empty(0), carry, np.zeros((STEPS, 0)), DT * np.arange(STEPS), np.full(STEPS, DT), f.tolerance)
+    args = (np.empty(0), x, np.zeros((STEPS, 0)), DT * np.arange(STEPS), np.full(STEPS, DT), f.tolerance)
     _, _, _, errors, iterations = f.core.rollout(*args)
     return best(lambda: f.core.rollout(*args)) / STEPS, float(iterations.mean()), float(errors.max())
 
@@ -131,8 +130,8 @@ def fall(n: int, slope: float) -> tuple[float, np.ndarray, float]:
     bends = {f"q{i}-rz": ZIGZAG * (-1) ** i for i in range(1, n)}
     x = f.initial_state({"b-z": RADIUS + 0.75, "b-ry": -slope, **bends})
     steps = 2 * STEPS
-    carry, t = f.carry(x, np.empty((0, f.nx)), DT), DT * np.arange(steps)
-    args = (np.empty(0), carry, np.zeros((steps, 0)), t, np.full(steps, DT), f.tolerance)
+    t = DT * np.arange(steps)
+    args = (np.empty(0), x, np.zeros((steps, 0)), t, np.full(steps, DT), f.tolerance)
     states, _, _, _, iterations = f.core.rollout(*args, floor=f.barrier)
     seconds = best(lambda: f.core.rollout(*args, floor=f.barrier), 3) / max(len(states), 1)
     low = states[:, 2 : 7 * n : 7].min() - RADIUS
@@ -169,8 +168,8 @@ def swing(n: int) -> tuple[float, float]:
     x = f.initial_state(angle)
     run = f.rollout(x, steps=STEPS, warn=False)
     worst = max(np.abs(run["h." + name]).max() for name in f.multiplier_names)
-    carry, t = f.carry(x, np.empty((0, f.nx)), DT), DT * np.arange(STEPS)
-    args = (np.empty(0), carry, np.zeros((STEPS, 0)), t, np.full(STEPS, DT), f.tolerance)
+    t = DT * np.arange(STEPS)
+    args = (np.empty(0), x, np.zeros((STEPS, 0)), t, np.full(STEPS, DT), f.tolerance)
     return best(lambda: f.core.rollout(*args), 3) / STEPS, float(worst)
 
 

@@ -3,7 +3,8 @@
 The tasks (`studies.random_tasks`) are feasible by construction, and hard on purpose: joints that no input
 acts on, gravity, loops, strings, limits. Every verdict "converged" is judged by the conditions of a local
 optimum (`studies.kkt`): it is *untrue* where they are kept worse than `ROUGH`, and *checked* where within
-`EXACT`. What is no trajectory, takes too long or ends in an exception is a failure of its kind.
+`EXACT`. Its trajectory has to be the rollout of its inputs, too, but for what `open_loop_gap` says. What is
+no trajectory, takes too long or ends in an exception is a failure of its kind.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ STUDY = Study(
             ("converged", "share converged", None),
             ("checked", f"share converged with a KKT residual within {EXACT:g}", None),
             ("untrue", f'"converged" with one above {ROUGH:g}', near(0, 0)),
+            ("departs", '"converged" with inputs whose rollout is another motion than it says', near(0, 0)),
             *((key, f"failures: {text}", None) for key, text in FAILURES.items()),
             ("iterations", "iterations where converged, median", None),
             ("seconds", "time in s where converged, median, building included", None),
@@ -93,6 +95,7 @@ def run(report: Report) -> None:
             "converged": len(done) / len(solved),
             "checked": sum(s.kkt is not None and s.kkt.residual <= EXACT for s in done) / len(solved),
             "untrue": sum(map(untrue, solved)),
+            "departs": sum(s.departs for s in solved),
             **{key: failures[key] for key in FAILURES},
             "iterations": median(s.iterations for s in done) if done else np.nan,
             "seconds": median(s.seconds for s in done) if done else np.nan,

@@ -58,7 +58,7 @@ def random_task(index: int) -> RandomTask | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            run = f.rollout(x0, _waves(rng, m, f), warn=False, rescue=False)
+            run = f.rollout(x0, _waves(rng, m, f), warn=False)
         except vioc.StepError:
             return None
     limits = {} if kind == "goal" else {"bounds": _bounds(f, run)}

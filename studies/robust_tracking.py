@@ -156,7 +156,7 @@ def family(report: Report) -> None:
 
 def furuta(report: Report) -> dict[str, Any]:
     bob = vioc.tz(vioc.P("length", 0.2), mass=vioc.P("bob", 0.04))
-    turned = vioc.Mass(0.1, (1e-3, 1e-3, vioc.P("turned", 1e-3)))
+    turned = vioc.Mass(0.1, (2e-3, 2e-3, vioc.P("turned", 1e-3)))  # it turns about z alone
     pendulum = vioc.tx(0.2)[vioc.rx("theta")[bob]]
     system = vioc.System(
         vioc.rz("phi", mass=turned)[pendulum],

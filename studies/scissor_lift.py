@@ -175,7 +175,7 @@ def simulate(
     seconds = np.inf
     for _ in range(repeats):
         before = time.perf_counter()
-        run = f.rollout(x0, U, dt=dt, rescue=True)  # the rule as it is, in whole steps
+        run = f.rollout(x0, U, dt=dt)
         seconds = min(seconds, time.perf_counter() - before)
     return Run(run, run["left-1"], benchmark(n, start, force, run.t), seconds)
 
@@ -253,7 +253,7 @@ def smallest_residual(f: vioc.MidpointVI, dt: float) -> float:
     names = f.system.variables
     x0 = f.initial_state(vioc.models.scissor_lift_configuration(len(names) // 2, FREE))
     try:
-        f.rollout(x0, steps=round(DURATION / dt), dt=dt, rescue=True)
+        f.rollout(x0, steps=round(DURATION / dt), dt=dt)
     except vioc.StepError as error:
         x = error.trajectory.x[-1]
         theta = x[names.index("left-1")]

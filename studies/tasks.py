@@ -18,6 +18,7 @@ from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
 LONGEST = 60.0  # s of processor time of one solve
+SAME = 1e-9  # relative to 1 + |x|: rollouts that differ by less are one motion
 
 
 class Task(NamedTuple):
@@ -70,6 +71,8 @@ class Solved(NamedTuple):
     iterations : int
     kkt : Kkt or None
         Of what converged.
+    departs : bool
+        Whether the rollout of what converged is another motion than the result says.
     """
 
     seconds: float
@@ -77,6 +80,7 @@ class Solved(NamedTuple):
     cost: float = np.nan
     iterations: int = 0
     kkt: Kkt | None = None
+    departs: bool = False
 
     @property
     def converged(self) -> bool:
@@ -146,4 +150,18 @@ def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -
     if not verdict.converged:
         return verdict
     multipliers = found.duals if hasattr(found, "duals") else getattr(found, "multipliers", None)
-    return verdict._replace(kkt=kkt(task.map, task.cost, found.trajectory, multipliers, **task.limits))
+    checked = kkt(task.map, task.cost, found.trajectory, multipliers, **task.limits)
+    return verdict._replace(kkt=checked, departs=departs(found))
+
+
+def departs(found: Any) -> bool:
+    """Whether the rollout of a result's inputs leaves its trajectory farther than `open_loop_gap` says."""
+    run, said = found.trajectory, getattr(found, "open_loop_gap", 0.0)
+    f = run.map
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            again = f.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths)
+    except vioc.StepError:
+        return said < np.inf
+    return bool(np.abs(f.difference(run.x, again.x)).max() > said + SAME * (1 + np.abs(run.x).max()))

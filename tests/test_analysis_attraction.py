@@ -1,5 +1,7 @@
 """Regions of attraction: closed forms, an independent grid, and seeds."""
 
+import pickle
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import vioc
 from vioc import CasadiMap
 from vioc.control import dlqr
 from vioc.control.analysis import lyapunov_level, region_of_attraction
+from vioc.control.feedback import ClosedLoop, DelayedMap, Law, LimitedLaw, Measurement, StateLaw, kalman
 from vioc.control.regulators.lqr import SteadyRegulator
 from vioc.control.sweep.store import dumps
 from vioc.dynamics.integrators.groups import GroupVI
@@ -123,6 +126,51 @@ def test_goals_of_errors_that_are_no_states():
     assert 0 < caught.fraction < 1
     with pytest.raises(ValueError, match="goal: unknown name 'body-qx'"):
         region_of_attraction(loop, turned, goal={"body-qx": 0.1})
+
+
+def limited(a=1.25):
+    """x+ = a x + u, u = -a x within [-1, 2]: caught is -2/(a - 1) < x < 1/(a - 1), as by any other law."""
+    x, u = ca.SX.sym("x"), ca.SX.sym("u")
+    f = CasadiMap(ca.Function("f", [x, u], [a * x + u]), dt=0.1, state_names=("a",), input_names=("u",))
+    return f, StateLaw(f, np.zeros((1, 1)), np.zeros((1, 1)), np.full((1, 1, 1), a), "holds")
+
+
+def test_regions_of_loops_with_bounds_rates_and_filters_in_closed_form():
+    f, law = limited()
+    seen = kalman(f, ([0.0], None), Measurement(f, {"a": 1e-8}), 1.0)
+    box = dict(samples=120, steps=100, seed=2)
+    for loop in (
+        ClosedLoop(f, law, lower=-1.0, upper=2.0),
+        LimitedLaw(law, 1e9, lower=-1.0, upper=2.0),
+        ClosedLoop(f, LimitedLaw(law, 1e9, lower=-1.0), upper=2.0),
+        ClosedLoop(f, law, seen, lower=-1.0, upper=2.0),
+    ):
+        caught = region_of_attraction(loop, {"a": 12.0}, **box)
+        np.testing.assert_array_equal(caught.caught, (caught["a"] < 4.0) & (caught["a"] > -8.0))
+    # an observer that errs believes itself on the other side, and pushes the wrong way until it knows better
+    told = region_of_attraction(
+        ClosedLoop(f, law, kalman(f, ([0.0], None), Measurement(f, {"a": 1.0}), 1e-6), -1.0, 2.0),
+        {"a": 12.0},
+        estimate=[-20.0],
+        **box,
+    )
+    assert 0 < told.fraction < caught.fraction
+    free = region_of_attraction(law, {"a": 12.0}, **box)
+    assert free.fraction == 1.0 and free.center == [0.0]
+    # u may change by 0.1 a sample: what moves away faster than that is lost
+    slow = region_of_attraction(ClosedLoop(f, LimitedLaw(law, 1.0, lower=-1, upper=2)), {"a": 12.0}, **box)
+    assert slow.fraction <= caught.fraction
+    ends = StateLaw(f, np.zeros((100, 1)), np.zeros((100, 1)), np.full((100, 1, 1), 1.25))
+    with pytest.raises(ValueError, match="tells no state that it holds; give it, target="):
+        region_of_attraction(ClosedLoop(f, ends), {"a": 1.0})
+    assert region_of_attraction(ClosedLoop(f, ends), {"a": 1.0}, target=[0.0], **box).fraction == 1.0
+    late = DelayedMap(f)
+    loop = ClosedLoop(late, dlqr(late, (np.zeros(2), None), 1.0, 1.0), lower=-1.0, upper=2.0)
+    assert region_of_attraction(loop, {"a": 0.5}, samples=20, steps=100).fraction == 1.0
+    with pytest.raises(TypeError, match="expected a regulator, a ClosedLoop, a law of a map"):
+        region_of_attraction(Law(), {"a": 1.0})
+    sent = pickle.loads(pickle.dumps(ClosedLoop(f, law, seen, -1.0, 2.0)))  # as to another process
+    np.testing.assert_array_equal(region_of_attraction(sent, {"a": 12.0}, **box).caught, caught.caught)
 
 
 def test_refusals():

@@ -180,3 +180,30 @@ def test_refusals():
         controllability_gramian(np.eye(2), np.ones((2, 1)), 0)
     with pytest.raises(ValueError, match=r"C \(N\+1, p, n\)"):
         observability_gramian(np.ones((3, 2, 2)), np.ones((3, 1, 2)))
+
+
+@pytest.mark.parametrize("weak", [1e-10, 1e-11])
+def test_what_is_not_reached_does_not_hide_what_is(weak):
+    """A chain of two, a state that it hardly moves, and one that moves that state and is out of reach."""
+    A = np.array([[1.0, 0.1, 0, 0], [0, 1, 0, 0], [weak, 0, 0.5, 1], [0, 0, 0, 0.9]])
+    B = np.array([[0.0], [1.0], [0.0], [0.0]])
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        found = staircase(A[np.ix_(order, order)], B[order])
+        assert found.rank == 3
+        np.testing.assert_array_equal(found.basis[order.index(3)], 0.0)
+
+
+def test_what_is_conserved_along_a_motion_is_out_of_reach_in_any_order():
+    """Of eight states in units far apart the first is conserved, whatever others round to."""
+    n, N = 8, 30
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        order, units = rng.permutation(n), 10.0 ** rng.uniform(-8, 0, n)
+        A, B = [], []
+        for _ in range(N):
+            step = np.eye(n) + 0.3 * rng.normal(size=(n, n)) * (rng.random((n, n)) < 0.4)
+            push = rng.normal(size=(n, 2))
+            step[0], push[0] = np.eye(n)[0], 0.0
+            A.append((step * units[:, None] / units)[np.ix_(order, order)])
+            B.append((push * units[:, None])[order])
+        assert reached(A, B).rank == n - 1

@@ -92,8 +92,12 @@ def test_what_cannot_be_moved_is_named():
     assert found.combinations() == [{"b": 1.0}, {"v.b": 1.0}]
     np.testing.assert_allclose(found.lost, [1, 1])
     text = str(found)
-    assert "2 of 4 directions" in text
-    assert "\nto first order no input changes:\n  +1 b\n  +1 v.b" in text
+    assert text.startswith("inputs reach 2 of 4 directions of the full state: not controllable (")
+    assert "\ninputs reach all of a, v.a\n" in text
+    assert "\nout of reach, whatever the inputs (to first order):\n  +1 b\n  +1 v.b\n" in text
+    assert "2 of 2 directions of the full state: controllable" in str(
+        controllability(double_integrator(), (np.zeros(2), None))
+    )
     assert found.energy({"a": 0.1}) < np.inf
     assert found.energy({"b": 0.1}) == np.inf
     along = controllability(f, f.rollout(np.zeros(4), steps=30))
@@ -111,7 +115,8 @@ def test_what_cannot_be_seen_is_named():
     assert both.rank == 2
     assert [set(c) for c in both.combinations()] == [{"a", "b"}, {"v.a", "v.b"}]
     assert all(sum(c.values()) == pytest.approx(0, abs=1e-12) for c in both.combinations())
-    assert "no output shows" in str(both)
+    assert "outputs show 2 of 4 directions of the full state: not observable" in str(both)
+    assert "never seen in outputs (to first order):" in str(both)
     run = f.rollout([0, 0, 1, 0], steps=12)
     assert observability(f, run, ["b", "a"]).rank == 4
 
@@ -315,9 +320,9 @@ def test_textbook_systems():
     assert square.strongly_accessible
     assert square.obstructions == ("[g1,[f0,g1]]",)
     assert square.locally_controllable is None
-    assert "undecided" in str(square)
+    assert "locally_controllable is undecided" in str(square)
     cube = accessibility(flow(2, 1, lambda x, u: (u[0], x[0] ** 3)), [0, 0], degree=5)
-    assert cube.locally_controllable
+    assert cube.locally_controllable and "\nlocally_controllable in small time" in str(cube)
     away = accessibility(flow(2, 1, lambda x, u: (u[0], x[0] ** 3)), [1, 0], degree=5)
     assert not away.equilibrium
     assert away.locally_controllable is None

@@ -604,8 +604,8 @@ def test_a_failed_step_of_a_taut_cable_says_where_the_limit_is():
     guess = rope.configuration(catenary((0, 0, 0), (0.7, 0, 0), 1.2, 12))
     start = static_equilibrium(system.with_components(vioc.Gravity(3.0, 0, 0)), guess)
     f = vioc.MidpointVI(system, 2 * longest_step(static_equilibrium(system, guess)))
-    with pytest.raises(vioc.StepError, match="nearly singular .* vioc.cables.longest_step tells the limit"):
-        f.rollout(f.initial_state(start), steps=60, rescue=True)
+    with pytest.raises(vioc.StepError, match="quarter turn .*vioc.cables.longest_step tells the limit"):
+        f.rollout(f.initial_state(start), steps=60)
 
 
 def test_stiff_hinges_are_in_the_matrix_of_sweeps():
@@ -618,5 +618,5 @@ def test_stiff_hinges_are_in_the_matrix_of_sweeps():
     largest = np.linalg.eigvals(np.linalg.solve(lag.mass_matrix(q), K)).real.max()
     assert f.dt**2 * largest > 400
     x = f.initial_state(q)
-    _, _, error = f.solved_step(x, q, [], 0.0, f.dt, [])  # without a rescue
+    _, _, error = f.kernel.function(x, [], 0.0, f.dt, [])
     assert float(error) < 1e-11

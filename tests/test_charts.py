@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from vioc import models
 from vioc.dynamics.charts import SWITCH, change_chart, charts, rollout_charts
 from vioc.dynamics.description.frame import rx, ry, rz, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
@@ -174,15 +173,6 @@ def test_the_first_of_two_charts_ends_a_segment():
                 assert distance[:-1].min() >= SWITCH  # the sample that is nearer begins the next segment
             ends.append(segment.t[-1])
         assert ends[0] == pytest.approx(0.18, abs=0.021) and len(ends) == 3
-
-
-def test_steps_in_parts_are_told_of_at_their_place():
-    """A run is made a few steps at a time, and joined: the parts of a step end where it does."""
-    f = MidpointVI(models.load("n_link_pendulum", 5), 0.05)
-    q, v = 2 * np.random.default_rng(2).standard_normal((2, 5))
-    (run,) = rollout_charts(f, f.initial_state(q, v), steps=60).segments
-    assert max(run.splits) > 16
-    assert all(np.array_equal(split.x[-1], run.x[k + 1]) for k, split in run.splits.items())
 
 
 def test_segments_go_on_in_time():

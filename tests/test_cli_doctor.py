@@ -32,6 +32,17 @@ def test_without_a_compiler_it_is_well_too(capsys, monkeypatch):
     assert "skipped: no compiler" in text and "no-such-compiler" in text
 
 
+def test_a_compiler_that_does_not_work_is_told(capsys, monkeypatch, tmp_path):
+    broken = tmp_path / "mycc"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    for chosen, reason in ((str(broken), "does not tell its version"), ("gcc '", "No closing quotation")):
+        monkeypatch.setenv("CC", chosen)
+        assert main(["doctor"]) == 0
+        text = capsys.readouterr().out
+        assert "none that works: nothing is compiled" in text and reason in text
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

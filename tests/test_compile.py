@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import multiprocessing
 import os
 import shutil
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from dataclasses import replace
 
 import casadi as ca
@@ -20,6 +23,7 @@ import pytest
 import vioc
 from vioc.compile import Backend, Cache, find_compiler, load_library, native
 from vioc.compile.backend import AutoProgram
+from vioc.compile.cache import _own_folder
 from vioc.compile.compiler import CANDIDATES, Compiler
 from vioc.compile.libraries import key_of
 from vioc.compile.native import NativeProgram
@@ -285,6 +289,16 @@ class TestCache:
         assert kept == "True" and folder.startswith(str(tmp_path))
         assert not os.path.exists(folder)  # gone with the parent
 
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
+    def test_a_worker_process_removes_its_own_folder(self):
+        context = multiprocessing.get_context("fork")
+        here, there = context.Pipe(duplex=False)
+        worker = context.Process(target=_make_own_folder, args=(there,))
+        worker.start()
+        folder, made = here.recv()
+        worker.join()
+        assert made and not os.path.exists(folder)
+
     @pytest.mark.parametrize("damage", ["truncate", "garbage", "no note", "empty note"])
     def test_a_damaged_entry_is_made_again(self, cache, damage):
         program = NativeProgram(counter, "counter", "key")
@@ -350,6 +364,12 @@ class TestCache:
         assert np.isfinite(_compile(system)).all()
 
 
+def _make_own_folder(pipe) -> None:
+    _own_folder.cache_clear()
+    folder = _own_folder()
+    pipe.send((str(folder), folder.is_dir()))
+
+
 def _compile(system) -> np.ndarray:
     f = vioc.MidpointVI(system, 0.01, backend="compiled")
     return f.rollout(f.initial_state({"link-0": 0.3}), steps=10).x
@@ -366,6 +386,114 @@ def test_auto_compiles_what_has_run_long_enough(cache):
     program._spent = 1e9
     f.rollout(x0, steps=10)
     assert program._compiled and any("step" in e.title for e in cache.entries())
+
+
+REAL = next(filter(shutil.which, (*filter(None, [os.environ.get("CC")]), *CANDIDATES)), "cc")
+SPEAKS = f'case "$*" in *--version*|*-E*) exec {REAL} "$@";; *trial.c*) {{TRIAL}};; *) {{OTHER}};; esac'
+OUTPUT = 'while [ "$1" != -o ]; do shift; done; {} > "$2"; exit 0'
+NO_HEADERS = "echo 'fatal error: math.h: No such file' >&2; exit 1"
+NO_COMPILERS = {  # by what they do when they are asked to compile
+    "has no headers": (NO_HEADERS, "math.h: No such file"),
+    "writes garbage": (OUTPUT.format("head -c 3000 /dev/urandom"), "cannot be loaded"),
+    "writes text": (OUTPUT.format("echo garbage"), "cannot be loaded"),
+    "writes nothing": ("exit 0", "cannot be loaded"),
+    "writes another program": (f'exec {REAL} -Dvioc_trial=other "$@"', "wrote a wrong library for a trial"),
+    "computes otherwise": (f'exec {REAL} -Dfloor=ceil "$@"', "wrote a wrong library for a trial"),
+    "speaks no UTF-8": (r"printf '\377\376' >&2; exit 1", "failed"),
+}
+
+
+@pytest.fixture
+def compiler_of(tmp_path, monkeypatch):
+    """Makes CC a script; whose text does what it is given with a trial, and with other sources."""
+
+    def make(trial, other=None, text=SPEAKS):
+        path = tmp_path / "mycc"
+        path.write_text(
+            "#!/bin/sh\n" + text.replace("{TRIAL}", trial).replace("{OTHER}", other or trial) + "\n"
+        )
+        path.chmod(0o755)
+        monkeypatch.setenv("CC", str(path))
+
+    return make
+
+
+def use(backend):
+    """A rollout, its derivatives and an optimization, and what was warned of."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.02, backend=backend)
+        run = f.rollout(f.initial_state({"theta": 1.0}), steps=40)
+        A = f.linearize_trajectory(run).A
+        cost = vioc.control.quadratic(f, Q={"theta": 1.0}, R=0.1)
+        best = vioc.control.optimize(f, cost, x0=run.x[0], steps=20, bounds={f.input_names[0]: 5.0})
+    return [run.x, A, best.trajectory.u], [str(w.message) for w in told if w.category is RuntimeWarning]
+
+
+@compiler
+class TestCompilersThatDoNotWork:
+    @pytest.mark.parametrize("fault", NO_COMPILERS)
+    def test_auto_goes_on_in_the_virtual_machine_and_says_so_once(self, fault, compiler_of, cache):
+        does, reason = NO_COMPILERS[fault]
+        compiler_of(does)
+        plain, told = use("virtual")
+        assert not told
+        found, told = use("auto")
+        for a, b in zip(found, plain, strict=True):
+            np.testing.assert_array_equal(a, b)
+        (remark,) = told
+        assert remark.startswith("nothing is compiled: ") and reason in remark and "CC" in remark
+        assert not use("auto")[1] and not list(cache.entries())
+        with pytest.raises(CompileError, match=f"no C compiler: .*{reason}"):
+            vioc.MidpointVI(vioc.models.load("pendulum"), 0.02, backend="compiled")
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [("exit 0", "does not tell its version"), ("exit 1", "does not tell its version")],
+    )
+    def test_a_command_that_is_no_compiler(self, text, reason, compiler_of):
+        compiler_of("", text=text)
+        (remark,) = use("auto")[1]
+        assert reason in remark
+
+    def test_a_command_with_an_open_quote(self, monkeypatch):
+        monkeypatch.setenv("CC", "gcc '-O2")
+        (remark,) = use("auto")[1]
+        assert 'CC = "gcc \'-O2" of the environment is no command: No closing quotation' in remark
+        with pytest.raises(CompileError, match="No closing quotation"):
+            Backend("compiled")
+
+    @pytest.mark.parametrize("fault", ["has no headers", "writes garbage", "writes nothing"])
+    def test_auto_goes_on_where_one_library_is_not_compiled(self, fault, compiler_of, cache):
+        does, reason = NO_COMPILERS[fault]
+        compiler_of(f'exec {REAL} "$@"', does)
+        f = vioc.MidpointVI(vioc.models.load("n_link_pendulum", 3), 0.01, backend="auto")
+        x0, program = f.initial_state({"link-0": 0.5}), f._program(False)
+        before = f.rollout(x0, steps=10).x
+        program._spent = 1e9
+        with pytest.warns(RuntimeWarning, match=f"going on in the virtual machine: .*{reason}"):
+            after = f.rollout(x0, steps=10).x
+        np.testing.assert_array_equal(f.rollout(x0, steps=10).x, before)
+        np.testing.assert_array_equal(after, before)
+        assert not list(cache.entries()) and not list(cache.directory.glob("*"))
+
+    def test_garbage_that_was_kept_as_sound_is_made_again(self, cache):
+        program = NativeProgram(counter, "counter", "garbage")
+        folder = cache.directory / program.key
+        folder.mkdir(parents=True)
+        (folder / "library.so").write_bytes(b"garbage")
+        sound = hashlib.sha256(b"garbage").hexdigest()
+        (folder / "note.json").write_text(json.dumps({"title": "counter", "sha256": sound, "made": 0.0}))
+        assert cache.find(program.key)
+        assert program([np.zeros(2), np.zeros(1), np.zeros(1)])[2][0] == 1.0
+        assert (folder / "library.so").stat().st_size > 1000
+
+    def test_scratch_files_go_with_the_folder_of_the_library(self, compiler_of, tmp_path, monkeypatch, cache):
+        (tmp_path / "tmp").mkdir()
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+        compiler_of(f'touch "$TMPDIR/scratch"; exec {REAL} "$@"')
+        assert NativeProgram(counter, "counter", "scratch")._library.f_n_in() == 3
+        assert not list((tmp_path / "tmp").iterdir()) and list(cache.directory.glob("*/scratch"))
 
 
 class TestErrors:
@@ -427,14 +555,14 @@ class TestBatches:
         f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.01, backend=backend)
         random = np.random.default_rng(0)
         X0, U = random.normal(0, 0.3, (6, 4)), random.normal(0, 1, (6, 50, 1))
-        batch = f.rollouts(X0, U, workers=3, lanes=False)  # side by side: test_batches.py
-        alone = f.rollouts(X0, U, workers=1, lanes=False)
+        batch = f.rollouts(X0, U, workers=3)
+        alone = f.rollouts(X0, U, workers=1)
         np.testing.assert_array_equal(batch.x, alone.x)
         for i, run in enumerate(batch):
             np.testing.assert_array_equal(run.x, f.rollout(X0[i], U[i]).x)
         assert batch["theta"].shape == (6, 51)
         np.testing.assert_array_equal(batch["theta"][2], batch[2]["theta"])
-        shared = f.rollouts(X0[0], U, lanes=False)
+        shared = f.rollouts(X0[0], U)
         np.testing.assert_array_equal(shared.x[3], f.rollout(X0[0], U[3]).x)
         assert f.rollouts(X0, steps=5).u.shape == (6, 5, 1)
 

@@ -268,11 +268,19 @@ def test_refused(options, message):
         optimize(f, quadratic(f, Q=1, R=1), **{"x0": [0, 0], "steps": 30, **options})
 
 
-def test_other_step_lengths_are_refused():
+@pytest.mark.parametrize("method", ["auto", "shooting", "ddp", "dmoc"])
+def test_a_guess_of_other_steps_is_resampled(method):
+    """The optimum at a step of 0.2 s is a guess at 0.1 s, over the same time or stretched to more."""
     f = midpoint_pendulum()
-    guess = f.rollout([0, 0], steps=2, dt=0.2)
-    with pytest.raises(ValueError, match="guess: made for steps of 0.2 s, the map takes steps of 0.1 s"):
-        optimize(f, quadratic(f, Q=1, R=1), guess)
+    cost = quadratic(f, Q=1, R=1, Qf=10)
+    coarse = f.with_dt(0.2).rollout([0.5, 0], np.full((10, 1), 0.1))
+    found = optimize(f, cost, coarse, method=method)
+    assert len(found.trajectory) == 20 and found.trajectory.map.dt == 0.1
+    longer = optimize(f, cost, coarse, steps=25, method=method)
+    assert longer.trajectory.duration == pytest.approx(2.5)
+    for one in (found, longer):
+        own = optimize(f, cost, x0=coarse.x[0], steps=len(one.trajectory), method="shooting")
+        assert one.cost == pytest.approx(own.cost, rel=1e-6)
 
 
 # -- fallbacks and failures -----------------------------------------------------------------------

@@ -140,12 +140,12 @@ def test_a_guess_without_trajectory_is_replaced_on_request():
 
 
 def test_a_projection_that_leads_far_away_is_named():
-    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.005)
     X = np.linspace(f.state(theta=np.pi), f.state(x=np.pi), 51)
     cost = quadratic(f, R=1e-3, Qf=1e3, goal={"x": np.pi})
     far = optimize(f, cost, (X, None), raise_on_failure=False, max_iterations=6)
-    assert not far.converged and far.cost > 1e9
-    assert "is far from it (p.x by" in far.message and "vioc.control.dmoc.solve" in far.message
+    assert not far.converged and far.cost > 1e4
+    assert "is far from it (" in far.message and "vioc.control.dmoc.solve" in far.message
     assert callable(dmoc.solve)
 
 

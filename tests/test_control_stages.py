@@ -12,6 +12,7 @@ from vioc.compile import find_compiler
 from vioc.control import Cost, optimize, quadratic
 from vioc.control.descent import shooting
 from vioc.control.descent.local_model import LocalModel
+from vioc.control.descent.projection import project
 from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.elimination import SymbolicLU, pivot_order, symmetric_solve
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
@@ -180,8 +181,9 @@ def test_a_step_that_is_singular_is_named_by_the_map():
     )  # M_k+1 = -(1/dt + dt g/4 cos q_m) vanishes at cos q_m = -1/(dt^2 g/4)
     q = np.arccos(-1 / (9.8 * f.dt**2 / 4))
     p = f.dt / 2 * 9.8 * np.sin(q)  # stays at q
-    run = f.rollout([q, p], steps=1, rescue=True)
-    assert abs(run.x[1, 0] - q) <= 1e-9, "the step took another branch: the example tests nothing"
+    x = np.array([[q, p], [q, -p]])
+    assert np.abs(f.residual(x[0], 0, x[1], [], 0, f.dt, f.theta)).max() <= 1e-12  # not the map's own root
+    run = vioc.Trajectory(f, np.array([0.0, f.dt]), x, np.zeros((1, 1)), np.zeros((1, 0)))
     cost = quadratic(f, Q=1.0, R=1.0)
     with pytest.raises(StepError, match="singular"):
         LocalModels(f, cost, run, None).about(run, 0.0)
@@ -297,9 +299,13 @@ def test_every_backend_takes_the_same_steps(tmp_path, monkeypatch):
         np.testing.assert_array_equal(other.trajectory.x, found[0].trajectory.x)
 
 
-def test_a_search_makes_few_calls(monkeypatch):
-    """One call each for model, direction, retry and trial, and one for the terminal cost of each point."""
-    f = vioc.MidpointVI(pendulum(), 0.1)
+@pytest.mark.parametrize(("dt", "leaves"), [(0.05, False), (0.1, True)])
+def test_a_search_makes_few_calls(dt, leaves, monkeypatch):
+    """One call each for model, direction, retry and trial, and one for the terminal cost of each point.
+
+    A trial with a step that the kernel leaves is made by the map, in longer steps.
+    """
+    f = vioc.MidpointVI(pendulum(), dt)
     cost = swing(f)
     optimize(f, cost, x0=[0, 0], steps=30)
     calls = []
@@ -308,8 +314,10 @@ def test_a_search_makes_few_calls(monkeypatch):
         monkeypatch.setattr(
             Recursions, name, lambda *args, _m=method, _n=name, **kw: (calls.append(_n), _m(*args, **kw))[1]
         )
-    monkeypatch.setattr("vioc.control.descent.local_model.project", None)  # numpy's way is not taken
+    by_map = lambda *args, **kw: (calls.append("project"), project(*args, **kw))[1]  # noqa: E731
+    monkeypatch.setattr("vioc.control.descent.local_model.project", by_map)
     best = optimize(f, cost, x0=[0, 0], steps=30)
+    assert ("project" in calls) == leaves
     assert calls.count("attempt") == best.history.trials.sum()
     assert calls.count("model") == len(best.history.cost) == best.iterations + 1
     assert calls.count("direction") <= calls.count("model") + calls.count("minimize")

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from vioc.control.descent.local_model import LocalModel
 from vioc.control.problem.status import Status
 from vioc.dynamics.description.numbers import K
 from vioc.dynamics.terms.constraints import DistanceConstraint
-from vioc.errors import ChartWarning, trying
+from vioc.errors import trying
 
 TOLERANCE = 1e-6
 
@@ -56,7 +57,7 @@ def test_trials_solve_their_steps(make):
     f, cost, x0, U = make()
     best = optimize(f, cost, U, x0=x0, tolerance=TOLERANCE)
     assert best.cost < (11.7 if make is long_steps else 0.05)
-    assert best.history.trials.mean() < 5
+    assert best.history.trials.mean() < 8  # steps that do not exist shorten trials
     assert -slope(cost, best) < TOLERANCE
 
 
@@ -91,11 +92,13 @@ def test_the_step_that_a_trial_has_not_is_named(search):
 def test_what_trials_pass_through_is_not_warned_of():
     """Singular steps are for whoever sees the motion; a search throws most of its trials away."""
     f = vioc.MidpointVI(System(rz("phi")[ry("theta")[tz(1.0, name="bob", mass=1.0)]]), 0.1)
-    x0 = f.initial_state({"theta": 0.1}, {"theta": -2.0})  # to -0.1, through the pole of the chart
-    with pytest.warns(ChartWarning, match="a step is singular"):
-        x1 = f.step(x0)
-    with trying():
-        np.testing.assert_array_equal(f.step(x0), x1)
+    x0 = f.initial_state({"theta": 0.1}, {"theta": -2.0})  # to -0.1: its midpoint is the pole of the chart
+    with pytest.raises(vioc.StepError, match="along phi: the coordinates are singular"):
+        f.step(x0)
+    with trying(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(vioc.StepError):
+            f.step(x0)
 
 
 # -- stationary without a shift -------------------------------------------------------------------

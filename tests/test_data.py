@@ -125,13 +125,6 @@ def test_a_missing_number_is_found(run, tmp_path):
         vioc.inputs(run.map, 40, Table(columns), k0=5)
 
 
-def test_steps_in_parts_need_their_own_file(run):
-    table = run.table()
-    parts = Table({**table, "parts": np.full(41, 2.0)}, table.units, table.index)
-    with pytest.raises(FileFormatError, match="taken in parts"):
-        vioc.Trajectory.load(parts, run.map)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

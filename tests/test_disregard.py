@@ -1,14 +1,36 @@
-"""Regulators that let go by name what no input moves: the place of a foot that stands."""
+"""Designs that let go by name what no input moves or no sensor sees, and what they say without."""
 
 import casadi as ca
 import numpy as np
 import pytest
 from scipy.linalg import solve_discrete_are
 
-from vioc import CasadiMap, Contact, Gravity, JointForce, Mass, MaximalVI, System, ry, tx, tz
-from vioc.control import dlqr
+from vioc import (
+    CasadiMap,
+    Contact,
+    ContactVI,
+    Gravity,
+    JointForce,
+    Mass,
+    MaximalVI,
+    MidpointVI,
+    System,
+    ry,
+    tx,
+    ty,
+    tz,
+)
+from vioc.components import DryFriction
+from vioc.control import dlqr, observability
 from vioc.control.analysis.rank import stuck_modes, unreached_modes
-from vioc.control.feedback import LinearMPC, equilibrium
+from vioc.control.feedback import (
+    ExtendedKalmanFilter,
+    LinearMPC,
+    Measurement,
+    MovingHorizon,
+    equilibrium,
+    kalman,
+)
 from vioc.errors import ModelError, OptimizationError
 
 WEIGHTS = {"ankle": 10.0, "v.ankle": 1.0}
@@ -149,3 +171,131 @@ def test_an_oscillation_that_nothing_moves():
     assert np.abs(y[:, -1]).max() < 1e-9 < np.abs(y[:, 0]).max()
     assert np.abs(run.u[-30:]).max() < 1e-9 < np.abs(run["c"][-30:]).max()
     assert stuck_modes(*f.linearize(np.zeros(3)), f.state_names).count("(of a, b)") == 1
+
+
+# -- what is said without -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [ContactVI, MaximalVI])
+def test_what_dry_friction_holds_is_said(kind):
+    """Q weighs x; a Newton moves it by 1e-9 m a step."""
+    f = kind(System(tx("x", mass=2.0), DryFriction("x", 3.0), JointForce("x", "u")), 0.01)
+    held = (
+        r"hardly move (dx\.)?x, for dry friction holds there \(dry-friction-1\); .* a motion, or of a model"
+    )
+    with pytest.raises(OptimizationError, match=held):
+        dlqr(f, (f.initial_state(), np.zeros(1)), 1.0, 1.0)
+    run = f.rollout(f.initial_state({}, {"x": 1.0}), np.zeros((10, 1)))  # it slides
+    assert np.abs(dlqr(f, run, 1.0, 1.0).K).max() > 1e-2
+
+
+@pytest.mark.parametrize("b", [1e-8, 1e-6, 1.0])
+def test_a_weak_input_has_the_gain_of_the_riccati_equation(b):
+    """x+ = x + b u: K^2 + b K = 1, to as many digits as the pole 1 - b K has."""
+    found = dlqr(linear([[1.0]], [[b]], ("x",)), (np.zeros(1), np.zeros(1)), 1.0, 1.0)
+    np.testing.assert_allclose(
+        found.K, [[(np.sqrt(b * b + 4) - b) / 2]], rtol=1e-12 + 4 * np.finfo(float).eps / b
+    )
+
+
+def test_what_is_not_weighed_is_named():
+    """b is a sum that Q does not see, of modes that the input moves."""
+    A, B = np.diag([1.0, 0.5]), [[1.0], [1.0]]
+    f, rest = linear(A, B, ("a", "b")), (np.zeros(2), np.zeros(1))
+    for weights in ({"b": 1.0}, {"b": 1e-9}):
+        with pytest.raises(
+            OptimizationError, match=r"Q does not weigh the eigenvalues 1 \(of a\) .*; weigh in Q"
+        ):
+            dlqr(f, rest, weights, 1.0)
+    grows = linear(np.diag([1.5, 0.5]), B, ("a", "b"))  # needs no weight
+    np.testing.assert_allclose(dlqr(grows, rest, 0.0, 1.0).poles, [0.5, 1 / 1.5], rtol=1e-9)
+
+
+# -- filters --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def skater():
+    """A mass in a plane whose place x and speed in y are measured."""
+    f = MidpointVI(
+        System(tx("x", mass=1.0)[ty("y", mass=1.0)], JointForce("x", "u"), JointForce("y", "v")), 0.01
+    )
+    return f, equilibrium(f), Measurement(f, {"x": 1e-6, "v.y": 1e-6})
+
+
+def test_the_filter_names_what_sensors_do_not_see(skater):
+    f, still, sensors = skater
+    assert observability(f, still, ["x", "v.y"]).combinations() == [{"y": 1.0}]
+    with pytest.raises(
+        OptimizationError, match=r"do not see the eigenvalues 1 \(of y\); .*disregard=\[...\]"
+    ):
+        kalman(f, still, sensors, W=1e-6)
+    for names, message in (
+        (["x"], "'x' does not move with what the measurements do not see"),
+        (["d"], "'d'"),
+    ):
+        with pytest.raises((ValueError, ModelError), match=message):
+            kalman(f, still, sensors, W=1e-6, disregard=names)
+    with pytest.raises(ValueError, match="measurements see every mode"):
+        kalman(f, still, Measurement(f, {"x": 1e-6, "y": 1e-6}), W=1e-6, disregard=["y"])
+    with pytest.raises(ValueError, match="disregard: along a trajectory"):
+        kalman(f, f.rollout(still, steps=3), sensors, W=1e-6, disregard=["y"])
+
+
+@pytest.mark.parametrize("on_manifold", [False, True])
+def test_a_filter_disregards_what_drifts(skater, on_manifold):
+    """Its gains are the last of the filter along a long rest, whose error in y alone has no end."""
+    f, still, sensors = skater
+    W = np.diag([1e-6, 2e-6, 3e-6, 4e-6]) + 1e-6 * np.eye(4)[::-1]
+    found = kalman(f, still, sensors, W, disregard=["y"], on_manifold=on_manifold)
+    assert found.disregarded == ("y",) and "disregards y" in repr(found) and np.abs(found.poles).max() < 1
+    along = kalman(f, f.rollout(still, steps=3000), sensors, W)
+    np.testing.assert_allclose(found.L[0], along.L[-1], rtol=1e-9, atol=1e-9 * np.abs(found.L).max())
+    y = f.state_names.index("y")
+    for mine, its in ((found.before, along.before), (found.after, along.after)):
+        apart = its[-1] - mine[0]
+        assert (
+            apart[y, y] > 0 and np.abs(np.delete(apart.ravel(), 4 * y + y)).max() < 1e-9 * np.abs(mine).max()
+        )
+    belief = found.start(still.x)
+    for k in range(50):
+        nothing = np.array([np.nan, 0.0]) if k == 20 else np.zeros(2)
+        belief = found.predict(k, found.correct(k, belief, nothing), np.zeros(2))
+    np.testing.assert_allclose(belief.x, still.x, atol=1e-12)
+    assert np.linalg.eigvalsh(belief.P)[0] > -1e-12
+
+
+def test_what_drifts_goes_by_any_name_that_moves():
+    """The sum of two slides is measured: their difference drifts, and either tells it."""
+    tree = tx("a", mass=2.0)[tx("b", name="tip", mass=1.0)]
+    f = MidpointVI(System(tree, JointForce("a", "u"), JointForce("b", "v")), 0.01)
+    still, sensors = equilibrium(f), Measurement(f, {"tip:x": 1e-6, "v.a": 1e-6, "v.b": 1e-6})
+    with pytest.raises(OptimizationError, match=r"do not see the eigenvalues 1 \(of a, b\)"):
+        kalman(f, still, sensors, 1e-6)
+    one, other = (kalman(f, still, sensors, 1e-6, disregard=n) for n in ("a", ["b"]))
+    np.testing.assert_array_equal(one.L, other.L)
+    along = kalman(f, f.rollout(still, steps=3000), sensors, 1e-6)
+    np.testing.assert_allclose(one.L[0], along.L[-1], rtol=0, atol=1e-9 * np.abs(one.L).max())
+
+
+def test_exact_sensors(skater):
+    """The limit of small variances, and of all that is measured the measurement itself."""
+    f, still, _ = skater
+    exact, W = Measurement(f, {"x": 0.0, "y": 0.0}), 1e-6
+    found = kalman(f, still, exact, W)
+    assert (np.diag(found.after[0])[:2] < 1e-18).all()
+    np.testing.assert_allclose(found.L[0, :2], np.eye(2), atol=1e-12)
+    nearly = kalman(f, still, Measurement(f, {"x": 1e-18, "y": 1e-18}), W)
+    np.testing.assert_allclose(found.L, nearly.L, rtol=1e-9, atol=1e-9)
+    whole = Measurement(f, dict.fromkeys(f.state_names, 0.0))
+    np.testing.assert_allclose(kalman(f, still, whole, W).L[0], np.eye(4), atol=1e-12)
+    # what is known tells nothing new: no division by 0
+    run = f.rollout(still, steps=3)
+    along = kalman(f, run, exact, W, P0=0.0)
+    np.testing.assert_array_equal(along.L[0], 0.0)
+    np.testing.assert_allclose(along.L[1, :2], np.eye(2), atol=1e-12)
+    extended = ExtendedKalmanFilter(f, exact, W, P0=0.0)
+    belief = extended.correct(0, extended.start(still.x), exact(still.x))
+    np.testing.assert_array_equal(belief.x, still.x)
+    with pytest.raises(ValueError, match="MovingHorizon: x, y has variance 0"):
+        MovingHorizon(f, exact, 3, W)

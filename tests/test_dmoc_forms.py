@@ -154,7 +154,7 @@ def test_what_is_eliminated():
 
 
 class Damped(vioc.CasadiMap):
-    """An implicit map of a user's: q1 - q = dt p1 (1 + q1^2), and a momentum row that is scaled or not."""
+    """An implicit map of a user's: q1 - q = dt p1 / (1 + q1^2) under an input, and a row that is scaled."""
 
     scale = 1.0
 
@@ -172,8 +172,10 @@ class Damped(vioc.CasadiMap):
     ("scale", "eliminated"), [(lambda q: 1.0, (1,)), (lambda q: 1 + q**2, ()), (lambda q: 2.0, ())]
 )
 def test_maps_of_users_take_part(scale, eliminated):
-    x, u = ca.SX.sym("x", 2), ca.SX.sym("u")
-    f = Damped(ca.Function("f", [x, u], [x]), 0.1)
+    x, u, dt = ca.SX.sym("x", 2), ca.SX.sym("u"), 0.1
+    q1 = x[0] + dt * (x[1] + dt * u - dt * x[0])
+    p1 = (q1 - x[0]) / dt * (1 + q1**2) + dt / 2 * u
+    f = Damped(ca.Function("f", [x, u], [ca.vertcat(q1, p1)]), dt)
     f.scale = scale
     phase = dmoc.Phase(f, 10, effort(f), initial=[0.0, 0.0], final=[0.5, 0.0])
     assert phase.equations.eliminated == eliminated

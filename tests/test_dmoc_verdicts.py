@@ -380,3 +380,13 @@ def test_trajectories_of_solutions_are_like_any_other(tmp_path):
     regulator = best.stabilize(1.0, 1.0)
     run = regulator.rollout(f.state(theta=0.05))
     assert run["theta"][-1] == pytest.approx(0.5, abs=0.05)
+
+
+def test_an_end_that_asks_too_much_is_infeasible_and_writes_nothing_else(capfd):
+    """Place, momentum and speed at once, after two steps: more equations than unknowns."""
+    f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.05)
+    cost = vioc.control.quadratic(f, R=1.0)
+    end = {"theta": 0.0, "p.theta": 0.0, "v.theta": 1.0}
+    with pytest.raises(vioc.OptimizationError, match=r"infeasible.*final v.theta at k = 2"):
+        vioc.control.optimize(f, cost, x0=[0.5, 0.0], steps=2, method="dmoc", final=end)
+    assert "".join(capfd.readouterr()) == ""

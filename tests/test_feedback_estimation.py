@@ -154,6 +154,28 @@ def test_without_bounds_a_linear_horizon_is_the_kalman_filter():
         np.testing.assert_allclose(one.x, other.x, rtol=0, atol=1e-10)
 
 
+def test_a_horizon_takes_angles_modulo_a_turn():
+    """Of a pendulum that goes round and round, by an encoder of one turn and by one that counts turns."""
+    arm = vioc.ry("theta")[vioc.tz(-1.0, mass=1.0)]
+    f = vioc.MidpointVI(vioc.System(arm, vioc.Gravity(0, 0, -9.81), vioc.JointForce("theta", "u")), 0.05)
+    run = f.rollout(f.initial_state({"theta": 2.5}, {"theta": 8.0}), 0.1 * np.ones((24, 1)))
+    assert run["theta"][-1] > 2.5 + 2 * np.pi
+    Y = run["theta"][:-1, None] + 1e-3 * np.random.default_rng(0).standard_normal((24, 1))
+    W, first = np.diag([1e-8, 1e-6]), run.x[0] + [0.01, 0.1]
+    for samples in (1, 4):
+        turns, one = (
+            MovingHorizon(f, Measurement(f, {"theta": 1e-6}, wrap=wrap), samples, W, P0=1e-2)
+            for wrap in ((), ("theta",))
+        )
+        told = (Y + np.pi) % (2 * np.pi) - np.pi
+        assert np.abs(told - Y).max() > 6
+        known, found = walked(turns, Y, run.u, first), walked(one, told, run.u, first)
+        for a, b, x in zip(known, found, run.x[:-1], strict=True):
+            np.testing.assert_allclose(b.x, a.x, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(b.P, a.P, rtol=1e-6)
+            assert not b.failures and abs(b.x[0] - x[0]) < 0.05
+
+
 def test_bounds_of_a_horizon_by_another_solver():
     """All states at once as bounded least squares (scipy), before the window is full."""
     f, N, low = double_integrator(), 6, -0.1

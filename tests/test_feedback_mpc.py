@@ -138,6 +138,39 @@ def test_bounds_rates_and_soft_states_against_scipy(solver):
     assert plan.u[0] == pytest.approx(-0.9, abs=1e-6)  # the rate is active
     with pytest.raises(NotImplementedError, match="has a memory"):
         mpc(0, x0)
+    # the first sample of a loop is after the reference's input, 0 here, or what is given
+    for before, first in ((None, -0.9), ({"force": -0.4}, -1.3), ([0.7], -0.2)):
+        limited = LinearMPC(loop, n, before=before, **options)
+        run = ClosedLoop(f, limited).simulate(x0, 5).trajectory
+        assert run.u[0, 0] == pytest.approx(first, abs=1e-6)
+        assert limited.plan(0, x0).u[0] == pytest.approx(first, abs=1e-6)
+        assert np.abs(np.diff(run.u[:, 0])).max() <= 0.9 + 1e-6
+
+
+def test_rates_are_of_inputs_not_of_what_is_added_to_the_reference():
+    """Along a motion whose own inputs change, from an input that was applied before, against scipy."""
+    f, n, rate = double_integrator(), 6, 0.25
+    run = f.rollout([0.5, 0.1], 0.6 + 0.3 * np.sin(2.0 * np.arange(10))[:, None])
+    loop = dlqr(f, run, {"x": 5.0, "v": 0.1}, 0.1)
+    x0, last, k = run.x[2] + [0.2, -0.1], 0.4, 2
+
+    def cost(u):
+        z = f.rollout(x0, u[:, None]).x - run.x[k : k + n + 1]
+        du = u - run.u[k : k + n, 0]
+        return sum(z[i] @ loop.Q @ z[i] + 0.1 * du[i] ** 2 for i in range(n)) + z[n] @ loop.P[k + n] @ z[n]
+
+    def inequalities(u):
+        change = np.diff(u, prepend=last)
+        return np.concatenate([rate - change, rate + change])
+
+    options = {"ftol": 1e-14, "maxiter": 500}
+    constraints = {"type": "ineq", "fun": inequalities}
+    found = minimize(cost, np.full(n, last), method="SLSQP", constraints=constraints, options=options)
+    plan = LinearMPC(loop, n, rate=rate).plan(k, x0, np.array([last]))
+    assert plan.cost == pytest.approx(found.fun, rel=1e-6)
+    np.testing.assert_allclose(plan.u[:, 0], found.x, atol=2e-4)
+    change = np.abs(np.diff(plan.u[:, 0], prepend=last))
+    assert change[0] == pytest.approx(rate, abs=1e-6) and change.max() <= rate + 1e-6
 
 
 def test_hard_bounds_that_cannot_be_kept_are_named(pole):

@@ -68,7 +68,7 @@ def test_orders_with_damping_and_inputs_against_dop853(points, s):
     inputs = np.array([1.0, -2.0])  # each over half of the time
     t = np.array([0.0, time / 2, time])
     truth = vioc.reference_solution(system, x0[:3], None, t, inputs[:, None], rtol=1e-13, atol=1e-13)
-    steps = np.array({2: [40, 80, 160], 4: [32, 48, 64], 6: [40, 48, 64], 8: [40, 48, 64]}[f.order])
+    steps = np.array({2: [40, 80, 160], 4: [32, 48, 64], 6: [40, 48, 64], 8: [36, 44, 52]}[f.order])
     errors = []
     for n in steps:
         run = f.rollout(x0, np.repeat(inputs, n // 2)[:, None], dt=time / n)
@@ -179,14 +179,21 @@ def test_hard_steps_are_solved_by_newton_and_impossible_ones_say_so():
         f.step(x, u)
 
 
-@pytest.mark.parametrize(("links", "stages", "dt"), [(5, 3, 0.1), (2, 2, 0.2)])
+@pytest.mark.parametrize(("links", "stages", "dt"), [(5, 3, 0.1), (2, 2, 0.15)])
 def test_steps_that_newtons_method_solves_are_motions(links, stages, dt):
-    """Free links that turn by radians a step: Newton's method has roots there with 10^8 times the energy."""
+    """Free links that turn by radians a step: Newton's method has roots there with 10^8 times the energy.
+
+    Steps that do not exist end a run.
+    """
     f = vioc.GalerkinVI(vioc.models.load("n_link_pendulum", links), dt, stages=stages)
     rng = np.random.default_rng(1)
     for _ in range(4):
         x = f.initial_state(dict(zip(f.system.variables, rng.uniform(-3, 3, links), strict=True)))
-        run = f.rollout(x, steps=20)
+        try:
+            run = f.rollout(x, steps=20)
+        except vioc.StepError as error:
+            assert error.cause == "fold" and 0 < error.length < dt
+            run = error.trajectory
         swing = 9.81 * 0.1 * links**2  # J, from all links up to all down
         assert np.ptp(run.energy) <= 1.5 * swing  # long steps are not accurate; a wrong root is far beyond
 
@@ -258,5 +265,5 @@ def test_forces_without_a_form_in_vectors_run_all_the_same():
     for backend in ("virtual", "compiled"):
         f = vioc.GalerkinVI(system, 0.1, backend=backend)
         runs.append(f.rollout(f.initial_state({"a": 0.5}), steps=20).x)
-    assert f._source() is None
+    assert f._source(False) is None
     assert np.abs(runs[0] - runs[1]).max() <= 1e-12

@@ -5,7 +5,6 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import vioc
-from studies.random_family import mechanism
 from vioc.control import dlqr, optimize, quadratic
 from vioc.control.analysis.gramians import controllability_gramian
 from vioc.control.feedback import equilibrium
@@ -174,22 +173,6 @@ def test_multipliers_are_the_impulses_of_the_constraints():
 def test_gauss_points_do_not_keep_constraints():
     with pytest.raises(vioc.ModelError, match="lobatto"):
         vioc.GalerkinVI(four_bar(0.02).system, 0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::vioc.errors.ChartWarning")  # the tumbling body passes near one
-def test_steps_without_a_solution_are_taken_in_parts_with_their_derivatives():
-    """A random loop whose last body whips round at 50 rad/s, at 10 ms."""
-    found = mechanism(1)
-    f = vioc.GalerkinVI(found.system, 0.01, points="lobatto")
-    run = f.rollout(f.initial_state(found.q, found.v), steps=39)
-    assert run.splits
-    x, e = run.x[min(run.splits)], 1e-6
-    A = f.linearize(x).A
-    for d in np.eye(f.nx)[:: f.nx // 3]:
-        assert (
-            np.abs(A @ d - (f.step(x + e * d) - f.step(x - e * d)) / (2 * e)).max() <= 1e-7 * np.abs(A).max()
-        )
 
 
 def loaded_rail() -> vioc.System:

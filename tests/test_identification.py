@@ -82,7 +82,7 @@ def test_inertias_are_those_of_bodies_and_come_back():
             np.array([[body[4], body[7], body[8]], [body[7], body[5], body[9]], [body[8], body[9], body[6]]])
         )
         assert body[0] > 0 and xx > 0 and xx + yy >= zz * (1 - 1e-9)
-        again = np.array(numbers(body_coordinates(body))).ravel()  # factors are told but for their signs
+        again = np.array(numbers(body_coordinates(body, 1.0))).ravel()  # factors are told but for their signs
         np.testing.assert_allclose(again, body, rtol=0, atol=1e-9 * np.abs(body).max())
         vioc.Mass(body[0], tuple(body[4:]), tuple(body[1:4]))  # which refuses what is no body
     assert not consistent(np.array([1.0, 0, 0, 0, 1.0, 1.0, 2.1, 0, 0, 0]))

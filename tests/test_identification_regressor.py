@@ -88,6 +88,41 @@ def test_base_parameters_of_a_pendulum_are_named():
     assert aside.relative["theta"] < 1e-3
 
 
+def test_the_physical_set_and_the_deviations_are_by_the_textbook():
+    """Moments of the bodies found are theirs by the parallel axis theorem; residuals count N - p of N."""
+    body = vioc.Mass(1.3, (0.05, 0.04, 0.03), (0.15, -0.1, 0.2))
+    arm = vioc.rz("yaw", name="base", mass=(1.0, 0.1, 0.1, 0.1))[vioc.rx("roll", name="arm", mass=body)]
+    torques = [vioc.JointForce(n, f"{n}-motor") for n in ("yaw", "roll")]
+    system = vioc.System(arm, vioc.Gravity(0, 0, -G), torques)
+    t = np.arange(401) * 0.01
+    drive = {"yaw-motor": lambda s: np.sin(3.1 * s), "roll-motor": lambda s: 2 * np.cos(2.3 * s)}
+    truth = vioc.reference_solution(system, [0.2, 0.4], [0.0, 0.0], t, drive, rtol=1e-10, atol=1e-10)
+    rng = np.random.default_rng(1)
+    noisy = {n: truth[n] + 1e-5 * rng.standard_normal(len(t)) for n in system.variables}
+    f = vioc.MidpointVI(system, 0.01)
+    found = base_parameters(f, Record(t, noisy, drive))
+    moments = []
+    for m, *rest in found.numbers.values():
+        c, (xx, yy, zz, xy, xz, yz) = np.array(rest[:3]), rest[3:]
+        J = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) + m * (c @ c * np.eye(3) - np.outer(c, c))
+        moments += [m, *m * c, J[0, 0], J[1, 1], J[2, 2], J[0, 1], J[0, 2], J[1, 2]]
+    np.testing.assert_allclose(found.physical, moments, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.base @ moments, found.values, rtol=0, atol=5 * found.std.max())
+
+    pendulum = vioc.rx("theta", name="arm", mass=vioc.Mass(0.7, (0.05, 0.02, 0.04), (0.0, 0.1, -0.4)))
+    system = vioc.System(pendulum, vioc.Gravity(0, 0, -G), vioc.JointForce("theta", "u"))
+    t = np.arange(26) * 0.02
+    push = {"u": lambda s: 5 * np.sin(9 * s)}
+    truth = vioc.reference_solution(system, [0.5], [0.0], t, push, rtol=1e-10, atol=1e-10)
+    short = Record(t, {"theta": truth["theta"] + 1e-4 * rng.standard_normal(len(t))}, push)
+    few = base_parameters(vioc.MidpointVI(system, 0.02), short, knots=0.1)
+    left = few.validate(short, physical=False)
+    left = left.measured - left.predicted
+    assert left.size < 30
+    expected = np.sqrt((left**2).sum() / (left.size - len(few.values)))
+    assert few.deviations["theta"] == pytest.approx(expected, rel=1e-9)
+
+
 def driven_arm(*parts, base=None):
     """An arm about y with friction 0.3: J 0.35, m x 0.6, m z -0.12."""
     body = vioc.Mass(1.2, (0.05, 0.035, 0.05), (0.5, 0.0, -0.1))
@@ -291,3 +326,58 @@ def test_messages():
     motor = vioc.MidpointVI(driven_arm(MOTOR), 0.01)
     with pytest.raises(ValueError, match="force of known size"):
         base_parameters(motor, motor.rollout(motor.initial_state(), motor.inputs(200, u1=1.0)), ["c", "gain"])
+
+
+def in_units(kg, m, closed, friction=0.0):
+    """A carriage with an arm, or a crank that pushes a slider; a kilogram is `kg`, a metre `m` units."""
+
+    def body(mass, com):
+        inertia = (0.01, 0.02, 0.015)
+        return vioc.Mass(mass * kg, tuple(i * kg * m**2 for i in inertia), tuple(c * m for c in com))
+
+    def system(heavy, rub, slip):
+        rod = vioc.ry("b", name="rod", mass=body(0.5 * heavy, (0.2, 0.0, 0.0)))
+        terms = (
+            vioc.Gravity(0, 0, -G * m),
+            vioc.JointDamping("x", vioc.P("slip", slip * kg)),
+            vioc.JointDamping("b", vioc.P("rub", rub * kg * m**2)),
+        )
+        if not closed:
+            cart = vioc.tx("x", name="cart", mass=body(0.8, (0.0, 0.0, 0.0)))
+            return vioc.System(cart[vioc.tz(0.1 * m)[rod]], *terms, vioc.JointForce("x", "u", gain=kg * m))
+        crank = vioc.ry("a", name="crank", mass=body(0.4 * heavy, (0.1, 0.0, 0.02)))
+        slide = vioc.tx("x", name="slide", mass=body(0.8, (0.0, 0.0, 0.0)))
+        pins = [vioc.PointConstraint("pin", "slide", axis) for axis in ((1, 0, 0), (0, 0, 1))]
+        chain = crank[vioc.tx(0.3 * m)[rod[vioc.tx(0.7 * m, name="pin")]]]
+        return vioc.System(chain, slide, pins, *terms, vioc.JointForce("a", "u", gain=kg * m**2))
+
+    f, true = (vioc.MidpointVI(system(*n), 0.005) for n in ((1.0, friction, friction), (0.8, 0.03, 0.4)))
+    lean = -np.arcsin(3 / 7 * np.sin(0.4))
+    shut = {"a": 0.4, "b": lean - 0.4, "x": m * (0.3 * np.cos(0.4) + 0.7 * np.cos(lean))}
+    x0 = true.initial_state(shut if closed else {"b": -0.6})
+    run = true.rollout(x0, true.inputs(800, u=lambda t: 2 * np.sin(4 * t) + np.sin(9 * t)))
+    noise = 2e-5 * np.random.default_rng(0).standard_normal((len(run.t), len(true.system.variables)))
+    size = [m if n == "x" else 1.0 for n in true.system.variables]
+    measured = {n: run[n] + s * e for n, s, e in zip(true.system.variables, size, noise.T, strict=True)}
+    found = base_parameters(f, Record(run.t, measured, {"u": run["u.u"]}), ["rub", "slip"], knots=0.05)
+    return found, [found.linear["rub"] / (kg * m**2), found.linear["slip"] / kg]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_base_parameters_do_not_depend_on_units(closed):
+    """Values, physical numbers, deviations, the verdict: in mg and micrometres, t and km."""
+    wanted, friction = in_units(1.0, 1.0, closed)
+    assert wanted.apart < 3 and "doubt" not in str(wanted)
+    np.testing.assert_allclose(friction, [0.03, 0.4], rtol=0.2)
+    for kg, m in ((1e6, 1e6), (1e-3, 1e-3), (1.0, 1e3)):
+        found, again = in_units(kg, m, closed)
+        parts, again_parts = ([n.split()[::3] for n in b.names] for b in (wanted, found))
+        assert again_parts == parts
+        np.testing.assert_allclose(again, friction, rtol=1e-6)
+        np.testing.assert_allclose(found.values / found.std, wanted.values / wanted.std, rtol=1e-5, atol=1e-5)
+        assert found.apart == pytest.approx(wanted.apart, rel=1e-3) and "doubt" not in str(found)
+        units = kg * np.array([1.0, *[m / kg] * 3, *[m**2] * 6])
+        for name, numbers in wanted.numbers.items():
+            numbers = numbers * units
+            sizes = np.repeat([numbers[0], m, kg * m**2], [1, 3, 6])
+            np.testing.assert_allclose(found.numbers[name] / sizes, numbers / sizes, rtol=0, atol=1e-5)

@@ -272,8 +272,8 @@ class WrongStart(Wrong):
 
 
 class WrongMany(Wrong):
-    def steps_at(self, X, U, k0=0, dt=None, *, rescue="split"):
-        steps = super().steps_at(X, U, k0, dt, rescue=rescue)
+    def steps_at(self, X, U, k0=0, dt=None, *, t=None):
+        steps = super().steps_at(X, U, k0, dt, t=t)
         return replace(steps, x1=1.001 * steps.x1)
 
 
@@ -314,7 +314,9 @@ class WrongKernel(Wrong):
     @property
     def kernel(self):
         good = super().kernel
-        return good._replace(start=lambda x, dt: 1.001 * good.start(x, dt))
+        args = good.function.sx_in()
+        x_next, *others = good.function(*args)
+        return good._replace(function=ca.Function("step", args, [1.001 * x_next, *others]))
 
 
 class WrongNames(Wrong):

@@ -87,11 +87,12 @@ def test_a_start_in_maximal_coordinates_that_is_not_finite_is_named():
     assert name in str(raised.value) and value in str(raised.value)
 
 
-def test_a_force_that_is_not_finite_at_the_first_guess():
-    """The force is finite where the step starts, but the solver begins without motion."""
+def test_a_force_that_is_not_finite_on_the_way():
+    """The force is finite where the step starts, and for the shortest ones."""
     f = MidpointVI(cart_pole(UserForce(lambda k: {"theta": ca.log(k.v("theta"))})), 0.01)
     x = f.initial_state({"theta": 0.3}, {"theta": 1e-3})  # and the logarithm stops it at once
-    assert "first guess" in str(failure(lambda: f.step(x)))
+    error = failure(lambda: f.step(x))
+    assert error.cause == "not finite" and "extrapolated from shorter ones the force" in str(error)
 
 
 def test_a_step_that_is_not_finite_later_says_which_step():
@@ -319,3 +320,26 @@ def test_regulators_and_filters_say_what_they_take():
         vioc.control.dlqr(f, upright.x, 1.0, 1.0)
     with pytest.raises(TypeError, match="expected a Measurement"):
         vioc.control.feedback.kalman(f, upright, ["theta"], 1e-7)
+
+
+def test_unknown_arguments_of_terms_name_those_there_are():
+    with pytest.raises(TypeError, match="WrenchInput: unknown argument 'torque'; known are .* 'moment'"):
+        vioc.WrenchInput("b", "u", torque=(0, 0, 1))
+    with pytest.raises(TypeError, match="JointForce: unknown argument 'gian'; did you mean 'gain'"):
+        vioc.JointForce("a", "u", gian=2.0)
+
+
+def test_a_loop_at_rest_is_printed_without_momenta():
+    """They are halves of constraint impulses there, not of motion."""
+    f = MidpointVI(vioc.models.load("closed_chain"), 0.01)
+    still = vioc.control.equilibrium(f, guess={n: 0.3 for n in f.system.variables})
+    assert np.abs(still.x[f.state_names.index("p.J")]) > 1e-3
+    assert "J = " in repr(still) and "p." not in repr(still)
+    assert "p.theta = 0" in repr(vioc.control.equilibrium(MidpointVI(cart_pole(), 0.01)))
+
+
+def test_gaps_in_a_reference_say_what_to_do():
+    f = MidpointVI(cart_pole(), 0.01)
+    for reference in ({"theta": [0.0, np.nan, np.nan, 1.0]}, np.array([[0, 0, 0, 0], [0, np.nan, 0, 0]])):
+        with pytest.raises(ValueError, match=r"reference of 'theta': .* nan at sample 1.* np.interp\("):
+            vioc.control.quadratic(f, Q={"theta": 1.0, "x": 1.0}, R=1.0, reference=reference)

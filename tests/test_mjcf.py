@@ -71,13 +71,15 @@ def test_springs_dampers_actuators_push_alike(twin):
 
 
 def test_constraints_are_equalities(twin):
-    """h of pin and gear is MuJoCo's residual; where it is zero for the weld, so is MuJoCo's."""
+    """h of pin, in the first body's axes, and gear is MuJoCo's residual; the weld's is 0 where its is."""
     rng, names = np.random.default_rng(2), twin.system.constraint_names
     q, v = rng.uniform(-1, 1, 14), np.zeros(14)
     h = dict(zip(names, np.array(twin.numbers(q, v, np.zeros(5), 0, [])[3])[:, 0], strict=True))
     twin.at(q, v)
     residual = twin.data.efc_pos[:10]  # pin, glue and gear
-    np.testing.assert_allclose([h[f"pin-{axis}"] for axis in "xyz"], residual[:3], atol=1e-14)
+    pin = twin.system.constraints[names.index("pin-x")]
+    R = vioc.Kinematics(twin.system).pose(pin.frame1, q)[:3, :3]
+    np.testing.assert_allclose(R @ [h[f"pin-{axis}"] for axis in "xyz"], residual[:3], atol=1e-14)
     assert h["gear"] == pytest.approx(residual[9], abs=1e-14)
     home = np.zeros(14)
     home[[0, 1]], home[names_of(twin, "root_x", "root_z")] = (0.3, np.radians(20)), (2, 1)
@@ -294,7 +296,7 @@ def test_what_is_disabled_or_passed_over_pushes_alike(read_arm, parts):
         ),
         (
             {"actuator": '<motor name="m" joint="q" ctrlrange="-1 1" forcerange="5 9"/>'},
-            [("an actuator whose ctrlrange and forcerange do not meet", "actuator 'm'")],
+            [("an actuator whose ranges of control and force do not meet", "actuator 'm'")],
         ),
         pytest.param({"actuator": BRAKE + MOTOR}, [(OTHER, "actuator 'brake'")], marks=four),
         pytest.param({"actuator": MOTOR + BRAKE}, [(OTHER, "actuator 'brake'")], marks=four),
@@ -383,6 +385,111 @@ def test_efforts_are_the_largest_that_mujoco_gives(read_arm, actuators, limit):
         mujoco.mj_forward(model, data)
         most = max(most, abs(data.qfrc_actuator[0]))
     assert robot.limits["q"].effort == pytest.approx(most, rel=1e-15)
+
+
+CLAMPED = "actuatorfrcrange of a servo, or of several actuators"
+
+
+@pytest.mark.parametrize(
+    "actuator",
+    [
+        '<motor name="m" joint="q" ctrlrange="-88 88" ctrllimited="true"/>',
+        '<motor name="m" joint="q" gear="-2"/>',
+        '<general name="m" joint="q" gainprm="5" gear="2" forcerange="-7 90"/>',
+        '<motor name="m" tendon="t"/>',
+    ],
+)
+def test_bounds_of_a_control_are_the_least_of_all_limits(read_arm, actuator):
+    """At and between its bounds a control pushes as in MuJoCo, beyond them MuJoCo gives no more."""
+    robot, model = read_arm(actuator=actuator, q='actuatorfrcrange="-60 40"', tendon=SUM.format(""))
+    assert not robot.unsupported
+    data, ours = mujoco.MjData(model), vioc.Continuous(robot.system)
+    low, high = robot.bounds()["u.m"]
+    for u in (low, 0.3 * low, 0.7 * high, high, 1.001 * low, 1.001 * high):
+        data.qpos[:], data.qvel[:], data.ctrl[:] = (0.4, -0.7), (0.9, -0.5), u
+        mujoco.mj_forward(model, data)
+        rest = ours.forward(data.qpos, data.qvel, [0]).accelerations
+        push = ours.inverse(data.qpos, data.qvel, ours.forward(data.qpos, data.qvel, [u]).accelerations)
+        push -= ours.inverse(data.qpos, data.qvel, rest)
+        beyond = not low <= u <= high
+        scale = np.abs(push).max()
+        assert (np.abs(push - data.qfrc_actuator).max() > 1e-12 * scale) == beyond
+
+
+@pytest.mark.parametrize(
+    ("actuator", "listed"),
+    [
+        ('<position name="m" joint="q" kp="100"/>', True),
+        ('<motor name="m" joint="q" ctrlrange="-5 5"/><motor name="n" joint="q" ctrlrange="-5 5"/>', True),
+        ('<motor name="m" joint="q" ctrlrange="-5 5"/><motor name="n" joint="q" ctrlrange="-3 3"/>', False),
+        ('<motor name="m" joint="q" ctrlrange="-5 5"/><motor name="n" site="tip" gear="0 0 9 0 0 0"/>', True),
+        ('<motor name="m" joint="r" gear="30"/>', False),
+    ],
+)
+def test_a_limit_of_the_force_of_several_actuators_or_of_a_servo_is_listed(read_arm, actuator, listed):
+    robot, _ = read_arm(actuator=actuator, q='actuatorfrcrange="-8 8"')
+    assert [tuple(u[:2]) for u in robot.unsupported] == [(CLAMPED, "joint 'q'")] * listed
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"asset": '<mesh name="m" file="FILE"/>', "palm": 'type="mesh" mesh="m"'},
+        {"world": '<body><flexcomp name="f" type="mesh" file="FILE" dim="2" radius=".1"/></body>'},
+        {"asset": '<hfield name="h" file="FILE"/>'},
+        {"asset": '<texture name="t" type="2d" file="FILE"/>'},
+    ],
+    ids=lambda parts: next(iter(parts)),
+)
+def test_files_that_a_model_names_lie_below_its_folder(read_arm, tmp_path, parts):
+    (tmp_path.parent / "outside.stl").write_text("secret")
+    with pytest.raises(
+        ReadError, match=r"arm.xml:\d:1: names '../outside.stl', which is not below .* folder="
+    ):
+        read_arm(**{k: text.replace("FILE", "../outside.stl") for k, text in parts.items()})
+
+
+BODY = '<mujoco><worldbody><body><joint name="q"/><geom size=".1"/></body></worldbody></mujoco>'
+
+
+def test_included_files_lie_below_the_folder_of_the_model_unless_told(tmp_path):
+    home = tmp_path / "robots" / "one"
+    (home / "parts").mkdir(parents=True)
+    (tmp_path / "robots" / "arm.xml").write_text(BODY)
+    (home / "parts" / "arm.xml").write_text(BODY)
+    (home / "parts" / "more.xml").write_text('<mujoco><include file="arm.xml"/></mujoco>')
+    (home / "parts" / "out.xml").write_text('<mujoco>\n<include file="../arm.xml"/></mujoco>')
+    (home / "link.xml").symlink_to(tmp_path / "robots" / "arm.xml")
+    path = home / "robot.xml"
+
+    def load(name, **options):
+        path.write_text(f"<mujoco>\n<include file = '{name}'/></mujoco>")
+        return read_mjcf(path, **options).system.variables
+
+    for name in ("parts/arm.xml", "parts/more.xml", "parts\\arm.xml", f"{home}/parts/arm.xml"):
+        assert load(name) == ("q",)
+    outside = [
+        "../arm.xml",
+        "..\\arm.xml",
+        "..&#47;arm.xml",
+        "none/../../arm.xml",
+        "link.xml",
+        "parts//../../arm.xml",
+    ]
+    for name in [*outside, f"{tmp_path}/robots/arm.xml", "parts/out.xml", "/dev/null"]:
+        with pytest.raises(
+            ReadError, match=r"\.xml:2:1: names '.*', which is not below the folder '.*robots/one'"
+        ):
+            load(name)
+    for name in (*outside[:5], f"{tmp_path}/robots/arm.xml", "parts/out.xml"):
+        assert load(name, folder=tmp_path) == ("q",)
+
+
+def test_a_file_without_a_body_is_named(tmp_path):
+    path = tmp_path / "ball.xml"
+    path.write_text('<mujoco><worldbody><geom size=".1"/></worldbody></mujoco>')
+    with pytest.raises(ReadError, match=r"ball.xml:1:1: a mechanism needs at least one <body>"):
+        vioc.read(path)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from vioc.control import (
 )
 from vioc.control.analysis.circle import natural_units
 from vioc.control.feedback import MovingHorizon
+from vioc.dynamics.integrators.groups import GroupVI
 
 G = Gravity(0, 0, -9.81)
 
@@ -204,3 +205,17 @@ def test_a_horizon_in_small_units(bounds):
     (one, failed), (small, also) = estimates(1.0), estimates(1e-5)
     assert failed == also == 0
     np.testing.assert_allclose(small, one, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("integrator", [vioc.MidpointVI, GroupVI, vioc.MaximalVI])
+@pytest.mark.parametrize("L", [1e-3, 1.0, 1e5])
+def test_starts_that_close_a_distance_are_taken_in_any_unit_of_length(integrator, L):
+    rng = np.random.default_rng(0)
+    free = vioc.spherical("a", mass=Mass(1.0, (0.01 * L**2,) * 3, (0, 0, -0.2 * L)))
+    q, pin = rng.uniform(-0.5, 0.5, 3), rng.uniform(-1, 1, 3) * L
+    bare = System(free[tz(-0.4 * L, name="tip")], vioc.se3(tuple(pin), name="pin"))
+    far = float(np.linalg.norm(vioc.Kinematics(bare).position("tip", q) - pin))
+    f = integrator(System(*bare.frames, vioc.DistanceConstraint("tip", "pin", far)), 0.01)
+    assert np.isfinite(f.initial_state(q)).all()
+    with pytest.raises(vioc.errors.ConstraintError):
+        f.initial_state(q + 1e-5)

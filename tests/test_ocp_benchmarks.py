@@ -34,7 +34,7 @@ def test_the_published_optimum_of_the_cart_pole(solver):
 
 
 def test_small_and_large_programs_are_the_same(monkeypatch):
-    task = robots.five_bar(Make(), 20)
+    task = robots.five_bar(Make(), 40)  # steps of 0.05 s leave it other roots than the map's
     small = ocp_peers.nlp(task, "ipopt")()
     monkeypatch.setattr(ocp_peers, "SMALL", 0)
     large = ocp_peers.nlp(task, "ipopt")()

@@ -11,6 +11,7 @@ import pytest
 import vioc
 from vioc import MidpointVI, System, coincident, rx, ry, rz, tx, ty, tz
 from vioc.components import Rolling, Skate
+from vioc.dynamics.integrators.groups import GroupVI
 from vioc.dynamics.terms.constraints import DistanceConstraint
 from vioc.errors import ConstraintError, ModelError, RedundancyWarning, StepError
 from vioc.maps.suite import check_map
@@ -143,6 +144,157 @@ def test_what_contradicts_stays_an_error():
     assert caught.value.cause == "singular constraints"
     with pytest.raises(ModelError, match="unknown constraint 'tow'"):
         MidpointVI(pair, 0.01, redundant="tow")
+
+
+def four_bar(offsets, *, turned: float = 0.0, scale: float = 1.0, about: str = "world") -> System:
+    """A planar four-bar on a base that may be turned, its pin closed in all three directions."""
+    y1, y2, y3 = (scale * y for y in offsets)
+    mass = vioc.Mass(1.0, (0.01 * scale**2,) * 3)
+    rod = tz(-0.3 * scale)[ty(y2)[ry("b", mass=mass)[tx(0.5 * scale)[ty(y3 - (y1 + y2), name="P")]]]]
+    crank = ty(y1)[ry("a", mass=mass)[rod]]
+    rocker = tx(0.5 * scale)[ty(y3)[ry("c", mass=mass)[tz(-0.3 * scale, name="R")]]]
+    pin = coincident("P", "R", "xyz", name="pin", direction_in=about)
+    gravity = vioc.Gravity(0, 0, -G * scale)
+    return System(rx(turned)[rz(2 * turned, name="base")[crank, rocker]], gravity, pin, name="four-bar")
+
+
+def pose(system: System, **more: float) -> np.ndarray:
+    guess = {"a": 0.3, "b": -0.3, "c": 0.3, **more}
+    return vioc.consistent_configuration(system, guess, fixed=["a", *more]).q
+
+
+@pytest.mark.parametrize("turned", [0.0, np.pi / 2, 0.7])
+def test_rounding_is_no_contradiction(turned):
+    """The implied direction of a loop, |h| of some 1e-17 m and Dh of as little, is left out anywhere."""
+    rng = np.random.default_rng(1)
+    for scale in (1.0, 1e-3, 1e4):
+        for offsets in rng.uniform(-0.3, 0.3, (7, 3)).round(3):
+            f = quiet(four_bar(offsets, turned=turned, scale=scale), 0.005)
+            assert len(f.redundant) == 1
+            run = f.rollout(f.initial_state(pose(f.system)), steps=5)
+            for name in f.system.constraint_names:
+                assert np.abs(run[f"h.{name}"]).max() < 1e-13 * scale
+
+
+def lift(stages: int) -> System:
+    """A scissor lift: two columns of bars, joined at their middles. Folded, the columns coincide."""
+
+    def column(bar: str, middle: str):
+        tree = ()
+        for i in reversed(range(stages)):
+            end = tz(1.0, mass=0.1)
+            tree = ry(f"{bar}{i}")[tz(0.5, name=f"{middle}{i}"), end[tree] if tree else end]
+        return ry(0.3)[tree]
+
+    pins = [coincident(f"A{i}", f"B{i}", "xz", name=f"pin{i}") for i in range(stages)]
+    trees = column("a", "A"), tx("s", mass=0.5)[column("b", "B")]
+    return System(trees, vioc.Gravity(0, 0, -G), pins, name="lift")
+
+
+def opened(stages: int) -> dict[str, float]:
+    """Leaning by 0.5 rad to alternate sides."""
+    sides = {
+        f"{bar}{i}": sign * (-1) ** i * (1.0 if i else 0.5)
+        for bar, sign in (("a", 1), ("b", -1))
+        for i in range(stages)
+    }
+    return {**sides, "a0": 0.5 - 0.3, "b0": -0.5 - 0.3, "s": np.sin(0.5)}
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_a_folded_branch_takes_no_constraint_from_the_others(stages):
+    """The configuration of zeros leads to where the columns coincide and pins imply each other."""
+    system = lift(stages)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f, all_kept = MidpointVI(system, 0.01), MidpointVI(system, 0.01, redundant=())
+    assert f.redundant == ()
+    x = f.initial_state(opened(stages))
+    assert np.array_equal(f.rollout(x, steps=50).x, all_kept.rollout(x, steps=50).x)
+    # folded, the error names the choice that moves there
+    folded = f.initial_state({})
+    with pytest.raises(StepError, match=r"redundant=\('pin.*leaves out what follows") as caught:
+        f.step(folded)
+    assert caught.value.cause == "singular constraints"
+    left = vioc.consistent_configuration(system).redundant
+    g = MidpointVI(system, 0.01, redundant=left)
+    run = g.rollout(folded, steps=20)
+    assert max(np.abs(run[f"h.{n}"]).max() for n in system.constraint_names) < 1e-13
+
+
+def test_messages_name_the_choice_that_fits_where_a_motion_is():
+    offsets = 0.1, 0.17, -0.214
+    turning = System(
+        rz("yaw", mass=(1, 0.1, 0.1, 0.1))[four_bar(offsets).frames], four_bar(offsets).components
+    )
+    f = quiet(turning, 0.005)
+    assert f.redundant == ("pin-y",)
+    q = pose(turning, yaw=np.pi / 2)  # the loop's plane is now across x
+    assert vioc.consistent_configuration(turning, q).redundant == ("pin-x",)
+    with pytest.raises(StepError, match=r"pin-x vanishes.*redundant=\('pin-x',\)\) leaves out"):
+        f.step(f.initial_state(q))
+    g = MidpointVI(turning, 0.005, redundant="pin-x")
+    g.rollout(g.initial_state(q), steps=20)
+    # in the axes of a body of the loop the same direction is implied everywhere
+    own = four_bar(offsets, about="base")
+    own = System(rz("yaw", mass=(1, 0.1, 0.1, 0.1))[own.frames], own.components)
+    h = quiet(own, 0.005)
+    np.testing.assert_allclose(
+        h.rollout(h.initial_state(q), steps=20).x, g.rollout(g.initial_state(q), steps=20).x, atol=1e-11
+    )
+    # a motion that passes there between two samples needs no other choice
+    before = pose(turning, yaw=np.pi / 2 - 0.034)
+    start = f.initial_state(before, vioc.project_velocity(f.lagrangian, before, {"yaw": 2.0}))
+    np.testing.assert_allclose(f.rollout(start, steps=20).x, h.rollout(start, steps=20).x, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: MidpointVI(s, 0.01, redundant=()),
+        lambda s: vioc.LinearTimeVI(s, 0.01),
+        lambda s: vioc.MaximalVI(s, 0.01),
+        lambda s: vioc.RungeKutta(s, 0.01),
+        lambda s: vioc.GalerkinVI(s, 0.01, points="lobatto"),
+    ],
+)
+def test_maps_that_leave_nothing_out_name_what_is_redundant(make):
+    system = four_bar((0.1, 0.17, -0.214))
+    f = make(system)
+    with pytest.raises(StepError, match="pin-y"):
+        f.rollout(f.initial_state(pose(system)), steps=3)
+
+
+@pytest.mark.parametrize("turned", [0.0, np.pi / 2])
+@pytest.mark.parametrize("make", [GroupVI, vioc.MaximalVI, lambda s, dt: MidpointVI(s, dt, redundant=())])
+def test_floating_loops_name_it_too(make, turned):
+    loop = four_bar((0.1, 0.17, -0.214), turned=turned)
+    system = System(vioc.free("body", mass=(5, 1, 1.2, 1.4))[loop.frames], loop.components)
+    q = vioc.consistent_configuration(system, {"a": 0.3, "b": -0.3, "c": 0.3}, fixed="a")
+    f = make(system, 0.01)
+    with pytest.raises((StepError, ConstraintError), match="pin-"):
+        f.rollout(f.initial_state(dict(zip(system.variables, q.q, strict=True))), steps=3)
+
+
+def test_a_slope_that_is_rounding_alone_is_none():
+    """Of a loop turned across x that is pinned along x and z: accelerations would be arbitrary numbers."""
+    loop = four_bar((0.1, 0.17, -0.214))
+    pins = [c for c in loop.constraints if c.name != "pin-y"]
+    system = System(rz("yaw", mass=(1, 0.1, 0.1, 0.1))[loop.frames], loop.potentials, pins)
+    q = np.array([np.pi / 2, *pose(loop)])
+    assert vioc.consistent_configuration(system, q).redundant == ("pin-x",)
+    with pytest.raises(ConstraintError, match=r"rank 1 of 2: pin-x follows"):
+        vioc.Continuous(system).forward(q, np.zeros(4))
+
+
+def test_contacts_that_hold_the_same_are_named():
+    """Two feet of a block that does not turn."""
+    feet = tx(0.1, name="left"), tx(-0.1, name="right")
+    contacts = [vioc.Contact(n, name=n) for n in ("left", "right")]
+    system = System(tx("x", mass=1)[tz("z", mass=1)[feet]], vioc.Gravity(0, 0, -G), contacts)
+    f = vioc.ModeVI(system, 0.01, sliding=("left", "right"))
+    with pytest.raises(StepError, match="right follows from the other constraints"):
+        f.step(f.initial_state())
 
 
 @pytest.mark.slow

@@ -2,12 +2,13 @@
 
 import pickle
 
+import casadi as ca
 import numpy as np
 import pytest
 from target_folders import needs_compiler
 
 import vioc
-from studies.impact_restitution import DT, STUDY, E, G, arm, ball, box, chain, impact_times
+from studies.impact_restitution import DT, STUDY, E, G, arm, ball, box, chain
 from vioc import Contact, ContactVI, Gravity, JointLimits, K, Mass, MaximalVI, P, System, tx, tz
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Steps
@@ -30,7 +31,7 @@ def test_a_ball_bounces_as_its_closed_form_and_comes_to_rest():
     run = f.rollout(f.initial_state({"z": 0.3}), steps=60)
     first = np.sqrt(2 * 0.2 / G)
     exact = first + 2 * first * np.concatenate([[0.0], np.cumsum(0.5 ** np.arange(1, 7))])
-    assert impact_times(run)[:7] == pytest.approx(exact, abs=1e-12)
+    assert f.impacts_along(run).t[:7] == pytest.approx(exact, abs=1e-12)
     assert np.ptp(run["z"][-5:]) < 1e-12 and 0 < run["gap.foot"][-1] < 1e-7
     assert run["force.foot"][-1] == pytest.approx(2 * G, rel=1e-6)
     # all that the ground gave is what gravity took
@@ -43,10 +44,11 @@ def test_a_box_that_bounces_with_friction_gains_no_energy(impacts):
     f = ContactVI(box(), DT, impacts=impacts)
     x = f.initial_state({"b-z": 0.45, "b-ry": 0.3, "b-rx": 0.1}, {"b-x": 1.0})
     run = f.rollout(x, steps=45)
-    assert run.splits
-    for k, split in run.splits.items():
-        T = [0.5 * p @ f.velocities(y) for y in split.x for p in [y[f.nq :]]]
-        assert np.isfinite(T).all() and run.energy[k + 1] < run.energy[k] + 1e-4
+    hits = f.impacts_along(run)
+    assert len(hits.k) and (run.t[hits.k] <= hits.t).all() and (hits.t <= run.t[hits.k + 1]).all()
+    for k, x in zip(hits.k, hits.x, strict=True):
+        assert np.isfinite(0.5 * x[f.nq :] @ f.velocities(x))
+        assert run.energy[k + 1] < run.energy[k] + 1e-4
     assert run.energy[-1] < run.energy[0]
     assert min(run[f"gap.corner-{i}"].min() for i in range(1, 9)) > -1e-9
 
@@ -68,12 +70,12 @@ def test_a_sphere_that_bounces_with_friction_rolls_off_as_coulomb_says():
 def test_derivatives_are_those_of_flights_impacts_and_times():
     f = ContactVI(ball(P("e", 0.8)), DT)
     run = f.rollout(f.initial_state({"z": 0.5}), steps=60)
-    lin = f.linearize_trajectory(run)
-    for k in run.splits:
+    lin, hit = f.linearize_trajectory(run), sorted(set(f.impacts_along(run).k))
+    for k in hit:
         for ds in np.eye(3):
             found = np.hstack([lin.A[k], lin.P[k]]) @ ds
             assert found == pytest.approx(along(f, k, run.x[k], run.u[k], ds), rel=1e-6, abs=1e-8)
-    k = min(run.splits)
+    k = hit[0]
     steps = Steps.along(run).piece(slice(k, k + 1))
     by = f.first_with_times(steps).P[0][:, -2]
     ends = [f.step(run.x[k], k=0, dt=DT + s) for s in (1e-6, -1e-6)]
@@ -82,13 +84,40 @@ def test_derivatives_are_those_of_flights_impacts_and_times():
         f.second_order(run.x[k], None, np.ones(2))
 
 
+def test_derivatives_know_that_gaps_and_forces_depend_on_parameters_and_time():
+    """The radius moves the touch, and with it when the flight behind it begins under a force of time."""
+    foot = Contact.sphere("ball", P("r", 0.1), name="foot", restitution=0.8)
+    wind = vioc.UserForce(lambda k: {"z": 15 * ca.sin(40 * k.t)})
+    f = ContactVI(System(tz("z", name="ball", mass=Mass(2.0)), Gravity(0, 0, -G), foot, wind), 0.05)
+    run = f.rollout(f.initial_state({"z": 0.3}, {"z": -1.0}), steps=16)
+    lin, touched = f.linearize_trajectory(run), np.flatnonzero(run["force.foot"] > 1.0)
+    assert len(touched) >= 2
+    for k in map(int, touched[:2]):
+        for ds in np.eye(3):
+            found = np.hstack([lin.A[k], lin.P[k]]) @ ds
+            assert found == pytest.approx(along(f, k, run.x[k], run.u[k], ds), rel=1e-5, abs=1e-6)
+
+
+def test_impulses_of_impacts_at_a_step_s_start_are_told():
+    """Two balls that lie on the ground and move down: what each impact gives is told with its step."""
+    m, e, v = np.array([2.0, 3.0]), np.array([0.5, 0.8]), np.array([3.0, 1.0])
+    balls = [tz(n, name=f"ball-{n}", mass=Mass(mass)) for n, mass in zip("ab", m, strict=True)]
+    feet = [Contact.sphere(f"ball-{n}", 0.1, name=n, restitution=s) for n, s in zip("ab", e, strict=True)]
+    f = ContactVI(System(*balls, *feet, Gravity(0, 0, -G)), DT)
+    run = f.rollout(f.initial_state({"a": 0.1, "b": 0.1}, {"a": -v[0], "b": -v[1]}), steps=1)
+    assert run.multipliers[0] == pytest.approx(m * v * (1 + e), rel=1e-9)
+    assert run.x[1, 2:] == pytest.approx(m * (e * v - G * DT), rel=1e-9)
+    assert run.x[1, :2] == pytest.approx(0.1 + e * v * DT - G * DT**2 / 2, rel=1e-9)
+
+
 @pytest.mark.parametrize("impacts", ["newton", "poisson"])
 def test_derivatives_of_a_planar_chain_that_bounces_on_several_feet(impacts):
     f = ContactVI(chain(count=2), DT, impacts=impacts)
     run = f.rollout(f.initial_state({"z": 0.4, "q0": 0.3, "q1": 0.5}, {"x": 0.5}), steps=40)
     lin, rng = f.linearize_trajectory(run), np.random.default_rng(0)
-    assert len(run.splits) > 1
-    for k in list(run.splits)[:3]:
+    hit = sorted(set(f.impacts_along(run).k))
+    assert len(hit) > 1
+    for k in hit[:3]:
         d = rng.standard_normal(f.nx)
         reference = along(f, k, run.x[k], run.u[k], d)
         assert np.abs(lin.A[k] @ d - reference).max() < 1e-5 * np.abs(reference).max()
@@ -102,7 +131,7 @@ def test_stops_bounce_and_other_contacts_hold():
     ground = Contact.sphere("cart", 0.1, name="wheel")
     f = ContactVI(System(vioc.ry("a", mass=rod), cart, Gravity(0, 0, -G), stop, ground), 0.005)
     run = f.rollout(f.initial_state({"a": 0.9, "z": 0.1 + 1e-9}), steps=200)
-    assert len(run.splits) >= 1 and run["a"].min() > -0.3 - 1e-9
+    assert len(f.impacts_along(run).k) >= 1 and run["a"].min() > -0.3 - 1e-9
     assert np.abs(run["z"] - 0.1).max() < 1e-7
     assert run["a"][60:].max() > 0.88  # it comes back where it was let go
 
@@ -132,8 +161,10 @@ def test_it_is_written_kept_and_loaded(tmp_path):
     assert np.array_equal(g.rollout(run.x[0], steps=60).x, run.x)
     again = Trajectory.load(run.save(tmp_path / "run.npz"), f)
     assert np.array_equal(f.linearize_trajectory(again).A, f.linearize_trajectory(run).A)
-    wide = f.smoothed(1e-6).rollout(run.x[0], steps=25)
-    assert impact_times(wide) == pytest.approx(impact_times(run)[:1], abs=1e-12)
+    assert np.array_equal(f.steps_at(run.x[:-1], run.u).x1, run.x[1:])
+    wide = f.smoothed(1e-6)
+    found = wide.impacts_along(wide.rollout(run.x[0], steps=25)).t
+    assert found == pytest.approx(f.impacts_along(run).t[:1], abs=1e-12)
 
 
 def test_what_it_refuses():

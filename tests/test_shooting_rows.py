@@ -10,7 +10,8 @@ from mechanisms import everything, hold, state_near
 
 import vioc
 from vioc import Gravity, Mass, MidpointVI, System
-from vioc.control import Cost, quadratic
+from vioc.compile import Cache, find_compiler
+from vioc.control import Cost, optimize, quadratic
 from vioc.control.problem.limits import Constraint
 from vioc.control.shooting.rows import Rows, collected
 from vioc.control.shooting.stages import Stages
@@ -283,3 +284,22 @@ def test_what_is_no_limit_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             rows_of(f, **given)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+def test_other_limits_need_no_other_code(tmp_path, monkeypatch):
+    """The numbers of bounds and of ends are arguments of what is compiled."""
+    monkeypatch.setenv("VIOC_CACHE", str(tmp_path))
+    f = vioc.MidpointVI(vioc.models.load("pendulum"), 0.05, backend="compiled")
+    cost = quadratic(f, Q={"theta": 1.0}, R=0.1)
+    force, compiled, costs = f.input_names[0], [], []
+    for via, end, most in ((0.3, 0.5, 8.0), (0.2, 0.4, 9.0), (0.1, -0.3, 7.0)):
+        lower, upper = np.full(21, -np.inf), np.full(21, np.inf)
+        lower[10], upper[10] = via - 0.05, via + 0.03 * most
+        options = dict(bounds={"theta": (lower, upper), force: most}, final={"theta": end})
+        best = optimize(f, cost, x0=f.initial_state(), steps=20, **options)
+        assert lower[10] - 1e-6 <= best["theta"][10] <= upper[10] + 1e-6
+        assert best["theta"][-1] == pytest.approx(end, abs=1e-6)
+        compiled.append({entry.key for entry in Cache().entries()})
+        costs.append(best.cost)
+    assert compiled[0] and compiled[0] == compiled[1] == compiled[2] and len(set(costs)) == 3

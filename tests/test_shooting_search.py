@@ -12,7 +12,8 @@ from benchmarks.ocp import START_SPREAD
 from studies.kkt import kkt
 from studies.random_tasks import random_task
 from studies.tasks import judged, optimum
-from vioc.control import Cost, Problem, quadratic
+from vioc import Gravity, JointForce, System, rx, ry, tx, ty, tz
+from vioc.control import Cost, Problem, optimize, quadratic, straight_line
 from vioc.control.shooting.interior import RELAPSES, Interior
 from vioc.control.shooting.level import Worth
 from vioc.control.shooting.search import LineSearch
@@ -51,7 +52,8 @@ def test_residuals_that_are_off_pass_the_filter():
     cost = SimpleNamespace(
         foreseen=lambda *args: (None, there), unforeseen=lambda slopes, rho, curve: off[curve] / 2
     )
-    level = SimpleNamespace(stages=SimpleNamespace(cost=cost), scale=2.0)
+    stages = SimpleNamespace(cost=cost, foreseen=cost.foreseen)
+    level = SimpleNamespace(stages=stages, scale=2.0)
     it = SimpleNamespace(point=SimpleNamespace(curve=here), foreseen=(None, here))
     b, d = SimpleNamespace(slopes=(None, None)), SimpleNamespace(dx=None, du=None)
     point, lin = SimpleNamespace(curve=there), object()
@@ -110,3 +112,24 @@ def test_small_costs_have_the_optimum_of_large_ones(share):
         return Problem(f, cost, 30, **limits).solve(f.initial_state()).cost / c
 
     assert least(share) == pytest.approx(least(1.0), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_line_between_the_ends_is_tried_where_the_start_cannot_be_held():
+    """A pole on a cart that falls from where it is held: no search from there ended in 60 iterations."""
+    pole = rx("a")[ry("b")[tz(1.0, mass=0.3)]]
+    forces = Gravity(0, 0, -9.81), JointForce("x", "fx"), JointForce("y", "fy")
+    f = vioc.MidpointVI(System(tx("x")[ty("y", mass=1.0)[pole]], *forces), 0.04)
+    x0, end = f.state(a=0.9, b=0.8), f.state(x=0.5, y=0.5)
+    cost = quadratic(f, Q=0.0, R=0.01)
+    best = optimize(f, cost, x0=x0, steps=60, final=end, max_iterations=60)
+    line = optimize(f, cost, (straight_line(x0, end, 60), None), final=end)
+    assert best.cost == pytest.approx(line.cost, rel=1e-7)
+    assert "a line between the ends" in best.message
+
+
+def test_ends_out_of_reach_say_what_is_worth_a_try():
+    f = vioc.MidpointVI(System(tx("x", mass=1.0), JointForce("x", "u")), 0.05)
+    task = dict(x0=f.initial_state(), steps=20, bounds={"u": 1.0})  # half a metre in one second at most
+    with pytest.raises(vioc.OptimizationError, match=r"straight_line.*dmoc.*duration=\(low, high\)"):
+        optimize(f, quadratic(f, R=1.0), final=f.state(x=1.0), **task)

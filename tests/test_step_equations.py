@@ -155,42 +155,6 @@ def scalar(function, slope):
     return equations, looks
 
 
-def test_newton_goes_one_step_beyond_the_tolerance():
-    equations, looks = scalar(lambda z: z**2 - 2, lambda z: 2 * z)
-    root, tolerance = np.sqrt(2.0), 1e-4
-    z, _, error = newton.newton(equations, np.array([root * (1 + 1e-5)]), tolerance)
-    assert abs(z[0] - root) < 1e-9  # quadratically from 1.4e-5: 1e-10
-    assert error <= tolerance and len(looks) == 2  # at the start, and where it ends
-
-
-def test_newton_accepts_at_the_tolerance_and_no_sooner():
-    """At a double root it only halves the error, so that it ends where it accepts."""
-    equations, _ = scalar(lambda z: (z - 1) ** 2, lambda z: 2 * (z - 1))
-    tolerance = 1e-8
-    z, _, error = newton.newton(equations, np.array([1.5]), tolerance)
-    assert (
-        error <= tolerance and abs(z[0] - 1) <= 4 * tolerance
-    )  # the scaled residual is (z - 1) / 2 / (1 + z)
-
-
-def test_what_newton_leaves_above_the_tolerance_is_gone_on_with_or_refused(f, moving, monkeypatch):
-    x, u = moving
-    solved, calls = newton.newton, []
-
-    def unfinished(equations, z, tolerance):
-        found = solved(equations, z, tolerance)
-        calls.append(found.error)
-        return found._replace(error=2 * tolerance) if len(calls) <= failing else found
-
-    monkeypatch.setattr(newton, "newton", unfinished)
-    failing = 1
-    f.rescued(x, u, 0, 0.0, f.dt)
-    assert len(calls) > 2  # continuation in the length of the step
-    failing = np.inf
-    with pytest.raises(vioc.StepError):
-        f.rescued(x, u, 0, 0.0, f.dt)
-
-
 def test_the_globalized_step_carries_rates_of_kinematic_variables_on(f, moving):
     x, u = moving
     x1, lam = f.rescued(x, u, 0, 0.0, f.dt)

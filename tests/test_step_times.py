@@ -152,6 +152,21 @@ def test_turns_of_steps_of_other_lengths_begin_when_they_do(kind):
     np.testing.assert_allclose(one, plain.x[11], rtol=0, atol=bound)
 
 
+def test_turns_of_one_step_length_begin_after_as_many_steps_of_the_map():
+    """Steps of unequal lengths from step k0 on: at k0 times the map's own step, as without turns."""
+    mass = vioc.System(vioc.tx("q", mass=1.0), vioc.UserForce(lambda k: {"q": ca.sin(7 * k.t)}))
+    f = MidpointVI(mass, 0.02)
+    switched, lengths, U = SwitchedMap([f, f], [10, 10]), np.array([0.02, 0.05, 0.03]), np.zeros((3, 0))
+    plain = f.rollout(f.initial_state(), U, k0=9, dt=lengths)
+    run = switched.rollout(f.initial_state(), U, k0=9, dt=lengths)
+    assert run.t[0] == pytest.approx(9 * 0.02, abs=1e-15)
+    np.testing.assert_allclose(run.t, plain.t, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(run.x, plain.x, rtol=0, atol=1000 * f.tolerance)
+    assert np.abs(f.rollout(f.initial_state(), U, dt=lengths).x - plain.x).max() > 1e-2
+    steps = switched.steps_at(run.x[:-1], U, 9, lengths)
+    np.testing.assert_allclose(steps.x1, plain.x[1:], rtol=0, atol=1000 * f.tolerance)
+
+
 def test_maps_that_go_step_by_step_begin_at_their_own_k0():
     f, x0 = cart_pole()
     lengths, U, k0 = np.array([0.01, 0.03, 0.03, 0.05, 0.02]), np.zeros((5, f.nu)), 50

@@ -96,6 +96,56 @@ def test_constraints_derivatives_and_no_allocation(tmp_path):
     assert re.findall(r"^static (?!const|void|int)\w+", source, re.M) == []  # nothing static is written
 
 
+def one_sensor():
+    """Laws and filters of a balanced cart of which only the place is measured: unstable without the plant."""
+    f = vioc.MidpointVI(vioc.models.load("cart_pole"), 0.02)
+    laws = [dlqr(f, equilibrium(f, x=x, theta=0.0), {"x": 1e3, "theta": 1e3}, 0.01) for x in (-1.0, 0.0)]
+    cart = Measurement(f, {"x": 1e-6})
+    filters = kalman(f, equilibrium(f, theta=0.0), cart, 1e-6), ExtendedKalmanFilter(f, cart, 1e-6)
+    rash = StateLaw(f, *(a[None] for a in (laws[1].x, laws[1].u, 3 * laws[1].K)), "holds")
+    return f, {
+        "steady": (laws[1], filters[0]),
+        "scheduled": (ScheduledLaw.of(laws, "x"), filters[0]),
+        "limited": (LimitedLaw(laws[1], 1e5), filters[0]),
+        "extended": (laws[1], filters[1]),
+        "configurations": (rash, ConfigurationObserver(f)),
+    }
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["steady", "scheduled", "limited", "extended"])
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_replays_do_not_run_away_with_unstable_compensators(kind, precision, tmp_path):
+    """Under its own inputs rounding would grow 3.6 times a sample; under the recorded ones it dies out."""
+    f, pairs = one_sensor()
+    loop = ClosedLoop(f, *pairs[kind])
+    written = write_target(tmp_path / "cart", loop, f.state(theta=0.05), steps=200, precision=precision)
+    code, text = replayed(written)
+    assert code == 0 and "inputs" in text, text
+    assert target.run_at(tmp_path / "cart", 5e3, 0.1).status == 0
+
+
+@pytest.mark.parametrize("kind", ["steady", "scheduled", "limited", "extended", "configurations"])
+def test_unstable_poles_of_compensators_are_named(kind, tmp_path):
+    """The largest is the growth of law and observer, left to themselves beside a measurement that stays."""
+    f, pairs = one_sensor()
+    law, observer = as_law(pairs[kind][0]), pairs[kind][1]
+    written = write_target(tmp_path / "cart", ClosedLoop(f, law, observer), f.state(), steps=10)
+    still, u, sizes = np.zeros(f.nx), np.zeros(f.nu), []
+    believed, memory = observer.start(still), law.start()
+    for k in range(600):  # until the gains of an extended filter stay
+        believed = observer.predict(k, observer.correct(k, believed, observer.measurement(still)), u)
+    believed = observer.predict(100, believed, u + 1e-12)
+    while len(sizes) < 2 or abs(sizes[-1]) < 1e-5:
+        believed = observer.correct(101, believed, observer.measurement(still))
+        u, memory = law.apply(101, believed.x, memory)
+        believed = observer.predict(101, believed, u)
+        sizes.append(u[0])
+    assert written.unstable_poles[0] == pytest.approx(sizes[-1] / sizes[-2], rel=1e-3)
+    assert f"{written.unstable_poles[0].real:.6g}" in (tmp_path / "cart/README.md").read_text()
+    assert f"{written.unstable_poles[0].real:.6g}" in (tmp_path / "cart/cart.h").read_text()
+
+
 @needs_compiler
 def test_a_wrong_number_fails(cart, tmp_path):
     _, upright, law, _ = cart
@@ -260,10 +310,10 @@ def test_what_cannot_be_written(cart, tmp_path):
     equations, where = vioc.control.target.steps.split(f), (run.x0, run.u, run.k, "double")
     count = equations.iterations(*where, ends=run.x1)
     assert count == equations.iterations(*where)
-    with pytest.raises(StepError, match="step 3: .* finds another solution than the map"):
+    with pytest.raises(StepError, match="step 3: .* finds another root than the map"):
         equations.iterations(*where, ends=run.x1 + 1e-3 * (run.k == 3)[:, None])
     far = vioc.MidpointVI(vioc.models.load("double_pendulum"), 0.5)
-    with pytest.raises(StepError, match="use a smaller dt"):
+    with pytest.raises(StepError, match="Use a smaller dt"):
         write_target(tmp_path, far, far.initial_state([3.0, 1.0], [9.0, -30.0]), name="a", steps=1)
 
 
@@ -359,6 +409,23 @@ def test_angles_half_a_turn_apart_are_one_error_in_c_and_python(cart, tmp_path):
     )
     code, text = replayed(write_target(tmp_path / "half", law, hanging, steps=2))
     assert code == 0, text
+
+
+@needs_compiler
+def test_covariances_that_are_not_diagonal_are_the_filter_s_in_c(cart, tmp_path):
+    f, upright, law, _ = cart
+    V = np.array([[1e-6, 1.5e-6], [1.5e-6, 4e-6]])
+    sensors = Measurement(f, ("x", "theta"), V)
+    mixed = np.random.default_rng(5).standard_normal((4, 4))
+    W, P0 = (size * (mixed @ mixed.T + np.eye(4)) for size in (1e-8, 1e-4))
+    loop = ClosedLoop(f, law, ExtendedKalmanFilter(f, sensors, W, W_u=0.04, P0=P0), W=W, W_u=0.04)
+    written = write_target(tmp_path / "mixed", loop, upright.x + 0.05, steps=40)
+    code, text = replayed(written)
+    assert code == 0, text
+    plain = ExtendedKalmanFilter(f, Measurement(f, ("x", "theta"), np.diag(np.diag(V))), W, W_u=0.04, P0=P0)
+    other = ClosedLoop(f, law, plain, W=W, W_u=0.04)
+    apart = write_target(tmp_path / "apart", other, upright.x + 0.05, steps=40).records.samples
+    assert np.abs(apart.estimates - written.records.samples.estimates).max() > 1e-4
 
 
 @needs_compiler

@@ -11,6 +11,7 @@ import vioc
 from vioc import K, P
 from vioc.cables.cable import cable
 from vioc.cables.section import round_section
+from vioc.components import DrumRope
 from vioc.dynamics.description.frame import rx, ry, se3, twist, tx, ty, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.joints import free, spherical
@@ -193,6 +194,31 @@ def test_a_rail_begins_at_the_body_that_has_it():
         for mass in (1.0, None)
     )
     assert heavy[0].points[0, :, 2].max() == 1.0 and 0.5 < bare[0].points[0, :, 2].max() < 0.7
+
+
+def test_a_rope_that_hoists_is_a_line_from_its_pivot_to_the_load():
+    crane = System(tx("x", name="cart", mass=1.0)[ry("swing")[tz(K("rope"), name="load", mass=2.0)]])
+    Q = dict(x=[0.0, 0.5], swing=[0.2, -0.1], rope=[-1.0, -0.4])
+    scene = scene_at(crane, np.array([Q[n] for n in crane.variables]).T)
+    (rope,) = scene.kind("link")
+    assert rope.name == "load" and rope.group is None
+    ends = np.array([[x - r * np.sin(-a), 0, r * np.cos(a)] for x, a, r in zip(*Q.values(), strict=True)])
+    np.testing.assert_allclose(rope.points[:, 1], ends, atol=1e-15)
+    np.testing.assert_allclose(rope.points[:, 0], [[0, 0, 0], [0.5, 0, 0]], atol=1e-15)
+
+
+def test_an_elastic_rope_over_a_drum_is_drawn_as_a_string_over_a_sheave_is():
+    frames = tx(-0.5)[tz("a", name="one", mass=1.0)], tx(0.5)[tz("b", name="two", mass=1.0)]
+    drum = tz(1.0, name="drum")
+    string = SheaveString("one", "two", 3.0, "drum", 0.2)
+    rope = DrumRope("one", "two", "drum", "slip", 3.0, 1e3, 0.2)
+    scenes = [
+        scene_at(System(*frames, drum, *more), np.array([[-0.4, -0.6, 0.0][:n]]))
+        for n, more in ((2, [string]), (3, [tx("slip", mass=0.1), rope]))
+    ]
+    for kind in ("string", "sheave"):
+        (one,), (other,) = (scene.kind(kind) for scene in scenes)
+        np.testing.assert_array_equal(one.points, other.points)
 
 
 def test_free_motion_has_no_rails():

@@ -66,6 +66,7 @@ from vioc.errors import ModelError, OptimizationError, StepError
 from vioc.maps.casadi_map import CasadiMap
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.signals import inputs
+from vioc.maps.substeps import Substeps
 from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ __all__ = [
     "RungeKutta",
     "StepError",
     "StringConstraint",
+    "Substeps",
     "System",
     "TorsionalSpring",
     "Trajectory",

@@ -14,7 +14,8 @@ NOISE = 64 * np.finfo(float).eps  # relative: a few roundings, of what is solved
 
 def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
     """`value` as rows (N, number of names), one for each step or sample, checked by `check_array`."""
-    array, n = np.asarray(value), len(names)
+    value, n = real(value, what), len(names)
+    array = np.asarray(value)
     if array.dtype != object and (array.ndim != 2 or array.shape[1] != n):
         turned = array.ndim == 2 and array.shape[0] == n
         advice = f"; a row is a step, so give its transpose, of shape {array.T.shape}" if turned else ""
@@ -27,6 +28,7 @@ def check_rows(value: Any, what: str, names: Sequence[str]) -> np.ndarray:
 
 def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[str] = ()) -> np.ndarray:
     """`value` as a finite C-ordered float64 array of `shape`, or a ValueError that says where."""
+    value = real(value, what)
     try:
         array = np.ascontiguousarray(value, dtype=float)
     except (TypeError, ValueError):
@@ -40,6 +42,42 @@ def check_array(value: Any, shape: tuple[int, ...], what: str, names: Sequence[s
         row = f" at step {at[0]}" if len(at) > 1 else ""
         raise ValueError(f"{what}: expected finite numbers, got {array[at]} in entry {at[-1]}{label}{row}")
     return array
+
+
+def real(value: Any, what: str) -> Any:
+    """`value`, if floats can stand for it: ValueError of imaginary parts and masked entries."""
+    if type(value) is np.ndarray and value.dtype.kind != "c":
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        if (hidden := np.argwhere(np.ma.getmaskarray(value))).size:
+            raise ValueError(
+                f"{what}: expected numbers, got a masked array that hides entry {_place(hidden[0])}; fill "
+                "it, value.filled(0.0)"
+            )
+        value = value.data
+    if is_complex(value):
+        if (odd := np.argwhere(np.imag(value) != 0)).size:
+            got = np.asarray(value)[tuple(odd[0])]
+            raise ValueError(
+                f"{what}: expected real numbers, got {got} in entry {_place(odd[0])}; take value.real"
+            )
+        value = np.real(value)
+    return value
+
+
+def is_complex(value: Any) -> bool:
+    """Whether a number or array of numpy's is complex, of which a conversion to floats leaves out a part."""
+    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "c"
+
+
+def filled(value: Any) -> Any:
+    """`value`, with not a number for the entries that a masked array hides."""
+    return np.ma.filled(value.astype(float), np.nan) if isinstance(value, np.ma.MaskedArray) else value
+
+
+def _place(at: np.ndarray) -> str:
+    """An index as messages write it."""
+    return ", ".join(map(str, at.tolist())) or "0"
 
 
 def finite(*arrays: np.ndarray) -> bool:
@@ -61,11 +99,19 @@ def _shown(value: Any) -> str:
 def as_value(value: Any, what: str) -> float:
     """`value` as a number; ValueError names what it is of. A text is none: units are SI, angles radians."""
     try:
-        if not isinstance(value, (str, bytes)):
+        if not (isinstance(value, (str, bytes)) or is_complex(value)):
             return float(value)
     except (TypeError, ValueError):
         pass
     raise ValueError(f"{what}: expected a number (SI units, angles in rad), got {value!r}")
+
+
+def as_positive(value: Any, what: str) -> float:
+    """`value` as a finite number > 0; ValueError names what it is of."""
+    number = as_value(value, what)
+    if not 0 < number < math.inf:
+        raise ValueError(f"{what}: expected a number > 0, got {value!r}")
+    return number
 
 
 def as_count(value: Any, what: str) -> int:
@@ -112,4 +158,11 @@ def near_misses(name: str, known: Iterable[str]) -> str:
 
 def as_names(value: str | Iterable[str]) -> tuple[str, ...]:
     """One name or several as a tuple: a string is one name, not its letters."""
-    return (value,) if isinstance(value, str) else tuple(value)
+    try:
+        names = (value,) if isinstance(value, str) else tuple(value)
+    except TypeError:
+        raise TypeError(f"expected a name or names, got {value!r}") from None
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"expected names, got {name!r} among {few(map(repr, names))}")
+    return names

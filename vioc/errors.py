@@ -83,11 +83,11 @@ class CrossingWarning(UserWarning):
 
 
 class StepWarning(UserWarning):
-    """A step is far too long for its motion: where it ends depends on the parts that it was taken in."""
+    """An adaptive rollout cut steps that do not exist at their length."""
 
 
 class StepError(RuntimeError):
-    """A step of an integrator has no solution that could be found.
+    """A step of an integrator does not exist, or could not be solved.
 
     Attributes
     ----------
@@ -97,23 +97,40 @@ class StepError(RuntimeError):
         The scaled residual where the solver stopped; for a step that was solved but cannot be
         linearized, how much it amplifies an impulse.
     cause : str
-        What [S] VII calls it, ``"singular M"`` or ``"singular constraints"``; ``"no convergence"``; or
-        ``"not finite"`` where a term of the system, or an explicit map, is no number.
+        What [S] VII calls it, ``"singular M"`` or ``"singular constraints"``; ``"indefinite M"`` where a
+        motion starts with inertias that no body has; ``"no convergence"``; ``"not finite"`` where a term of
+        the system, or an explicit map, is no number; ``"fold"`` where the step is longer than steps from its
+        state exist (docs/maths/midpoint.md, "Which root is the step"); ``"diverged"`` of a rollout whose
+        energy grew beyond what its forces can feed.
     trajectory : Trajectory or None
         The motion until then, of a rollout that ended with this error.
+    length : float or None
+        The length up to which steps from this state exist, s, where that is known.
     """
 
     def __init__(
-        self, message: str, k: int, residual: float, cause: str, trajectory: Trajectory | None = None
+        self,
+        message: str,
+        k: int,
+        residual: float,
+        cause: str,
+        trajectory: Trajectory | None = None,
+        length: float | None = None,
     ):
         super().__init__(message)
         self.k = k
         self.residual = residual
         self.cause = cause
         self.trajectory = trajectory
+        self.length = length
+
+    def saying(self, message: str, k: int | None = None) -> StepError:
+        """The same error with another message, and perhaps of another step."""
+        k = self.k if k is None else k
+        return StepError(message, k, self.residual, self.cause, self.trajectory, self.length)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.k, self.residual, self.cause, self.trajectory)
+        return type(self), (self.args[0], self.k, self.residual, self.cause, self.trajectory, self.length)
 
 
 class OptimizationError(RuntimeError):

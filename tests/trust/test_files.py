@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -38,21 +38,19 @@ ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 def apart(call):
     """What `call` returns in a forked process of its own, where limits and users may be changed."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+
+    def work():
         try:
-            result = True, call()
+            there.send((True, call()))
         except BaseException:
-            result = False, traceback.format_exc()
-        with os.fdopen(writing, "wb") as stream:
-            pickle.dump(result, stream)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as stream:
-        data = stream.read()
-    os.waitpid(pid, 0)
-    good, result = pickle.loads(data)
+            there.send((False, traceback.format_exc()))
+
+    process = context.Process(target=work)
+    process.start()
+    good, result = here.recv()
+    process.join()
     assert good, result
     return result
 

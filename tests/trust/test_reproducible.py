@@ -55,7 +55,7 @@ def test_workers_of_a_batch(backend, tmp_path, monkeypatch):
         batch = f.rollouts(X0, steps=50)
         run = f.rollout(X0[3], steps=50)
         lin = f.linearize_trajectory(run)
-        alone = f.rollouts(X0, steps=50, lanes=False)
+        alone = f.rollouts(X0, steps=50)
         digests.add(digest(batch.x, batch.multipliers, alone.x, lin.A, lin.B))
     assert len(digests) == 1
     assert [f.rollout(x, steps=50).x.tobytes() for x in X0] == [x.tobytes() for x in alone.x]

@@ -212,6 +212,16 @@ def test_urdf_neither_reads_nor_runs_anything(text, tmp_path):
     assert SECRET not in shown and os.stat(secret).st_atime_ns == before
 
 
+@pytest.mark.parametrize("inside", ["<mass>&x;</mass>", "&x;<mass value='1'/>", "<inertia>&x;</inertia>"])
+def test_entities_anywhere_in_a_link_are_not_read(inside, tmp_path):
+    path = tmp_path / "robot.urdf"
+    entity = '<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+    path.write_text(f'{entity}<robot name="r"><link name="a"><inertial>{inside}</inertial></link></robot>')
+    with watched(path), warnings.catch_warnings(), contextlib.suppress(ReadError):
+        warnings.simplefilter("ignore")
+        assert "root:" not in str(vioc.read_urdf(path))
+
+
 def test_a_careless_parser_would_have_read_the_secret(tmp_path):
     """The attack above is one: the same parser with other options falls for it."""
     etree = pytest.importorskip("lxml.etree")

@@ -10,11 +10,20 @@ from vioc.cables.section import Section, beam_stiffness, rectangular_section, ro
 from vioc.cables.sensitivity import static_sensitivity
 from vioc.cables.shapes import catenary
 from vioc.cables.statics import StaticEquilibrium, static_equilibrium
-from vioc.dynamics.terms.cables import BendingSpring, LineDrag, MassDamping, SheaveString
+from vioc.dynamics.terms.cables import (
+    BendingSpring,
+    HingeDamping,
+    HingeSpring,
+    LineDrag,
+    MassDamping,
+    SheaveString,
+)
 
 __all__ = [
     "BendingSpring",
     "Cable",
+    "HingeDamping",
+    "HingeSpring",
     "LineDrag",
     "MassDamping",
     "NormalModes",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.cables.chain import direction, frames, hinge_stiffness, terms, variables
+from vioc.cables.chain import direction, frames, hinge_stiffness, terms, turns, variables
 from vioc.cables.section import Section
 from vioc.checks import check_array
 from vioc.dynamics.description.component import Component
@@ -38,7 +38,7 @@ class Cable(tuple):
         m.
     section : Section
     hinges : tuple of tuple of str
-        Variables of each segment's hinge, in their order.
+        Variables of each segment's hinge, in the order of the option `hinges`.
     extensions : tuple of str
         Variables of the segments' elongations; empty where the cable is inextensible.
     """
@@ -159,9 +159,6 @@ class Cable(tuple):
         points = check_array(points, (self.segments + 1, 3), f"cable {self.name!r}: points")
         along = self._options["along"]
         t = direction(along)
-        letters = self._options["hinges"]
-        bending = [np.eye(3)["xyz".index(a)] for a in letters if a != along[-1]]
-        i, j = (bending[0], bending[-1])
         rest = self.length / self.segments
         result: dict[str, float] = {}
         if self._options["start"] == "free":
@@ -170,6 +167,9 @@ class Cable(tuple):
 
         R = np.eye(3)
         for k, step in enumerate(np.diff(points, axis=0)):
+            letters = turns(self._options, k)
+            bending = [np.eye(3)["xyz".index(a)] for a in letters if a != along[-1]]
+            i, j = bending[0], bending[-1]
             size = np.linalg.norm(step)
             if not size > 0:
                 raise ModelError(f"cable {self.name!r}: points: {k} and {k + 1} coincide at {points[k]}")
@@ -182,8 +182,9 @@ class Cable(tuple):
             angles = [float(np.arctan2(u @ np.cross(i, t), u @ t))]
             if len(bending) == 2:
                 angles.append(float(np.arcsin(np.clip((u @ i) / (np.cross(j, t) @ i), -1, 1))))
-            supply = iter(angles)
-            for letter, variable in zip(letters, self.hinges[k], strict=True):
+            supply, of = iter(angles), dict(zip(self._options["hinges"], self.hinges[k], strict=True))
+            for letter in letters:
+                variable = of[letter]
                 result[variable] = 0.0 if letter == along[-1] else next(supply)
                 R = R @ Rotation.from_euler(letter, result[variable]).as_matrix()
             if self.extensions:
@@ -227,7 +228,8 @@ def cable(
         Where the straight cable runs, in the frame that it starts on.
     hinges : str
         Axes about which segments turn against each other, in order: one across `along` for a planar
-        cable, two for one in space; the axis of `along` among them is torsion.
+        cable, two for one in space; the axis of `along` among them is torsion. Two axes are taken in the
+        other order at every second hinge, so that the cable does not twist.
     start : {"pinned", "clamped", "free"}
         Free puts translations before the first hinge (NAME-x, ...).
     extensible : bool

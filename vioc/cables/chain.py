@@ -13,7 +13,7 @@ from vioc.dynamics.description.component import Component
 from vioc.dynamics.description.frame import Frame, Transform, Twist, chain
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number, Parameter, Variable
-from vioc.dynamics.terms.cables import LineDrag, MassDamping
+from vioc.dynamics.terms.cables import HingeDamping, HingeSpring, LineDrag, MassDamping
 from vioc.dynamics.terms.forces import JointDamping
 from vioc.dynamics.terms.potentials import TorsionalSpring
 from vioc.errors import ModelError
@@ -44,6 +44,15 @@ def variables(o: dict[str, Any]) -> tuple[tuple[tuple[str, ...], ...], tuple[str
     return hinges, tuple(f"{o['name']}-{i}-e" for i in numbers) if o["extensible"] else ()
 
 
+def turns(o: dict[str, Any], i: int) -> str:
+    """Axes of hinge i in the order of its frames.
+
+    Two turns leave a twist of half their product, of one sign: with every second pair in the other order they
+    cancel along the cable, and the twist is of second order in a segment's length instead of first.
+    """
+    return o["hinges"][::-1] if len(o["hinges"]) == 2 and i % 2 else o["hinges"]
+
+
 def frames(o: dict[str, Any], hinges, extensions) -> Frame:
     """The tree from the first frame, NAME-0 or a free start's translation, to the far end."""
     name, n, axis = o["name"], o["segments"], o["along"][-1]
@@ -59,32 +68,30 @@ def frames(o: dict[str, Any], hinges, extensions) -> Frame:
         moves = "xyz".replace(turned, "") if len(turned) == 1 else "xyz"
         links = [Frame(Transform(f"T{a.upper()}", Variable(f"{name}-{a}"))) for a in moves] + links
     if o["masses"] == "nodes":
-        links[-1] = moved(0.0, f"{name}-0", _body(o, 0.5, 0.0))
+        links[-1] = moved(0.0, f"{name}-0", _body(o, 0.5, 0.0, 0.0))
     for i in range(n):
-        turns = [
-            Frame(Transform(f"R{a.upper()}", Variable(v)))
-            for a, v in zip(o["hinges"], hinges[i], strict=True)
-        ]
+        of = dict(zip(o["hinges"], hinges[i], strict=True))
+        turned = [Frame(Transform(f"R{a.upper()}", Variable(of[a]))) for a in turns(o, i)]
         node = f"{name}-{i + 1}"
         rods = o["masses"] == "rods"
-        at_node = None if rods else _body(o, 1.0 if i < n - 1 else 0.5, 0.0)
+        at_node = None if rods else _body(o, 1.0 if i < n - 1 else 0.5, 0.0, 1.0)  # a segment turns whole
         if not extensions:
             if rods:
-                turns[-1] = Frame(turns[-1].transform, None, _body(o, 1.0, rest))
-            links += [*turns, moved(rest, node, at_node)]
+                turned[-1] = Frame(turned[-1].transform, None, _body(o, 1.0, rest))
+            links += [*turned, moved(rest, node, at_node)]
             continue
         variable = Variable(extensions[i])
         stretch = _stretch(slide, sign, variable)
         if rods:
-            turns[-1] = Frame(turns[-1].transform, None, _body(o, 0.5, rest / 2))
+            turned[-1] = Frame(turned[-1].transform, None, _body(o, 0.5, rest / 2))
             links += [
-                *turns,
+                *turned,
                 moved(rest / 2),
                 Frame(stretch, None, _body(o, 0.5, rest / 2)),
                 moved(rest / 2, node),
             ]
         else:
-            links += [*turns, moved(rest), Frame(stretch, node, at_node)]
+            links += [*turned, moved(rest), Frame(stretch, node, at_node)]
     links[-1] = links[-1][o["end"]] if o["end"] else links[-1]
     return chain(*links)
 
@@ -97,12 +104,16 @@ def _stretch(slide: str, sign: float, variable: Variable) -> Transform:
     return Transform("TWIST", Twist(variable, backward, (0.0, 0.0, 0.0)))
 
 
-def _body(o: dict[str, Any], share: float, length: float) -> Mass:
-    """A share of a segment's mass: a uniform rod of `length` that starts at the frame, or a point."""
+def _body(o: dict[str, Any], share: float, length: float, turning: float | None = None) -> Mass:
+    """A share of a segment's mass: a uniform rod of `length` that starts at the frame, or a point.
+
+    `turning` is the share of the inertia about its axis, where it is another.
+    """
     section, rest = o["section"], o["length"] / o["segments"]
     m = section.density * (share * rest)
     # a body's principal moments satisfy the triangle inequality: a rod that spins has the width for it
-    spin = section.polar * (share * rest) if o["along"][-1] in o["hinges"] else 0.0
+    turning = share if turning is None else turning
+    spin = section.polar * (turning * rest) if o["along"][-1] in o["hinges"] else 0.0
     inertia = [_sum(m * (length**2 / 12) if length else 0.0, spin / 2, o["name"])] * 3
     inertia["xyz".index(o["along"][-1])] = spin
     return Mass(m, tuple(inertia), tuple(length / 2 * direction(o["along"])))
@@ -131,21 +142,28 @@ def terms(o: dict[str, Any], hinges, extensions) -> list[Component]:
     """Springs with their dampers, drag and mass damping."""
     alpha, beta = o["damping"]
     springs: list[tuple[str, Number]] = []
+    coupled: list[tuple[tuple[str, ...], tuple[Number, Number, Number]]] = []
     for i, names in enumerate(hinges):
         if i == 0 and o["start"] != "clamped":
             continue
         k = hinge_stiffness(o, 1 if i == 0 else 0)
-        springs += [(v, k[a]) for a, v in zip(o["hinges"], names, strict=True) if _present(k[a])]
+        if len(names) < 3:
+            springs += [(v, k[a]) for a, v in zip(o["hinges"], names, strict=True) if _present(k[a])]
+        elif any(map(_present, k.values())):
+            coupled.append((names, (k["x"], k["y"], k["z"])))
     rest = o["length"] / o["segments"]
     springs += [(v, o["section"].axial / rest) for v in extensions]
     parts: list[Component] = [TorsionalSpring(v, k) for v, k in springs]
+    parts += [HingeSpring(names, k) for names, k in coupled]
     if _present(beta):
-        if isinstance(beta, Parameter) and any(isinstance(k, Parameter) for _, k in springs):
+        numbers = [k for _, k in springs] + [k for _, all_three in coupled for k in all_three]
+        if isinstance(beta, Parameter) and any(isinstance(k, Parameter) for k in numbers):
             raise ModelError(
                 f"cable {o['name']!r}: damping: beta times a stiffness is no multiple of one parameter; "
                 f"expected a number beside a section of parameters, got {beta!r}"
             )
         parts += [JointDamping(v, k * beta) for v, k in springs]
+        parts += [HingeDamping(names, (a * beta, b * beta, c * beta)) for names, (a, b, c) in coupled]
     first, last = f"{o['name']}-0", f"{o['name']}-{o['segments']}"
     if _present(alpha):
         parts.append(MassDamping(first, last, alpha))

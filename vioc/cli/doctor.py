@@ -92,13 +92,16 @@ def compiling() -> Iterator[Row]:
     """The compiler, and the cache of what it made."""
     from vioc.compile import Cache, find_compiler
 
-    compiler = find_compiler()
-    yield (
-        "compiler",
-        f"{compiler.name}: {compiler.identity.splitlines()[0]}"
-        if compiler
-        else "none: no need of one (pip install 'vioc[compiler]' brings one)",
-    )
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        compiler = find_compiler()
+    if compiler:
+        text = f"{compiler.name}: {compiler.identity.splitlines()[0]}"
+    elif remarks:
+        text = f"none that works: {remarks[0].message}"
+    else:
+        text = "none: no need of one (pip install 'vioc[compiler]' brings one)"
+    yield "compiler", text
     kept = Cache()
     entries = list(kept.entries())
     yield "cache", str(kept.directory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,12 @@ import casadi as ca
 
 from vioc.checks import near_misses
 from vioc.compile.cache import Cache
-from vioc.compile.compiler import find_compiler
-from vioc.compile.libraries import require_compiler
+from vioc.compile.compiler import find_compiler, require_compiler
 from vioc.compile.many import ManyProgram
 from vioc.compile.native import NativeProgram, sources_digest
 from vioc.compile.programs import CHUNK, Program
 from vioc.compile.virtual import VirtualProgram
-from vioc.errors import ModelError
+from vioc.errors import CompileError, ModelError
 
 BACKENDS = ("virtual", "compiled", "auto")
 WAIT = 0.1  # s in the virtual machine before compiling is thought of
@@ -108,6 +108,7 @@ class AutoProgram(Program):
         self._native = native
         self._looked = False
         self._compiled = False
+        self._loaded: bool | None = None  # False where that failed
         self._spent = 0.0
 
     @property
@@ -124,7 +125,17 @@ class AutoProgram(Program):
             self._compiled = Cache().find(self._native.key) is not None
         elif not self._compiled and self._spent > WAIT:
             self._compiled = self._spent > len(self._native.source) / SPEED
-        return self._native if self._compiled else self._virtual
+        if self._compiled and self._loaded is None:
+            self._loaded = self._load()
+        return self._native if self._loaded else self._virtual
+
+    def _load(self) -> bool:
+        try:
+            self._native.load()
+        except CompileError as error:
+            warnings.warn(f"going on in the virtual machine: {error}", RuntimeWarning, stacklevel=2)
+            return False
+        return True
 
     def _timed(self, how: str, *args: Any, **options: Any) -> Any:
         program = self._choose()

@@ -11,10 +11,10 @@ Libraries are loaded as they are: a cache is for folders that only those can wri
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import json
+import multiprocessing.util
 import os
 import re
 import shutil
@@ -97,8 +97,7 @@ class Cache:
                 return folder / LIBRARY
         except _UNSOUND:
             pass
-        if folder.exists():
-            self._discard(folder)
+        self.discard(key)
         return None
 
     def get(self, key: str, title: str, build: Callable[[Path], None]) -> Path:
@@ -149,8 +148,11 @@ class Cache:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _discard(self, folder: Path) -> None:
-        """Out of the way in one step, then removed."""
+    def discard(self, key: str) -> None:
+        """Remove an entry, if there is one: out of the way in one step, then for good."""
+        folder = self.directory / key
+        if not folder.exists():
+            return
         with contextlib.suppress(OSError):  # the cache cannot be written; or another process did it
             aside = Path(tempfile.mkdtemp(prefix="old-", dir=self.directory))
             with contextlib.suppress(OSError):
@@ -188,13 +190,9 @@ def default_directory() -> Path:
 @lru_cache(maxsize=1)
 def _own_folder() -> Path:
     """A temporary folder that goes with this process."""
-    folder, owner = Path(tempfile.mkdtemp(prefix="vioc-")), os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:  # and not one that was forked from it
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
+    folder = Path(tempfile.mkdtemp(prefix="vioc-"))
+    # Workers of multiprocessing end without atexit; processes that are forked leave their parent's alone.
+    multiprocessing.util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-100)
     return folder
 
 

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from vioc.errors import CompileError
 
 CANDIDATES = ("cc", "gcc", "clang")
 PACKAGE = "ziglang"  # a compiler that pip installs, of the extra `compiler`
-# Products and sums are not fused: the virtual machine rounds both, and results are the same to the bit.
-FLAGS = ("-ffp-contract=off", "-shared", "-fvisibility=hidden", "-w")
+# Products and sums are not fused: the virtual machine rounds both, and results are the same to the bit. GCC's
+# vectorizer of straight-line code fuses neighbours that are added and subtracted in spite of the first flag.
+FLAGS = ("-ffp-contract=off", "-fno-tree-slp-vectorize", "-shared", "-fvisibility=hidden", "-w")
 NATIVE = "-march=native"
+ADVICE = 'Use backend="virtual", or choose another compiler with the environment variable CC'
 # Straight-line code gains little from -O2 and costs it more than linear time.
 LARGE = 1_000_000  # characters of source from which -O1 is used
+# What every compiler is tried with: the headers that C code includes, and a function with a known value.
+TRIAL = """#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+__attribute__((visibility("default"))) double vioc_trial(double x) { return floor(x) + sqrt(x); }
+"""
+PATIENCE = 120  # s that a compiler may take for the trial
+_said: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -44,53 +60,122 @@ class Compiler:
         """How it is called."""
         return " ".join(word for word in self.command if not word.startswith("-"))
 
-    def build(self, sources: Sequence[Path], target: Path, *flags: str, native: bool = True) -> None:
+    def build(
+        self,
+        sources: Sequence[Path],
+        target: Path,
+        *flags: str,
+        native: bool = True,
+        timeout: float | None = None,
+    ) -> None:
         """Compile C files into the shared library `target`; raises `CompileError`.
 
-        `flags` come last; without `native` it runs on other processors of this kind too.
+        `flags` come last; without `native` it runs on other processors of this kind too. The compiler's
+        scratch files lie beside the target, and so go with its folder when a compiler is killed.
         """
         size = sum(source.stat().st_size for source in sources)
         level = "-O1" if size > LARGE else "-O2"
         position = () if sys.platform == "win32" else ("-fPIC",)
         command = [word for word in self.command if native or word != NATIVE]
         command += [level, *position, *flags, "-o", str(target), *map(str, sources), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        scratch = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(target.parent))
+        try:
+            done = _run(command, timeout, env={**os.environ, **scratch})
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CompileError(f"{self.name} failed: {error}. {ADVICE}") from None
         if done.returncode:
-            text = (done.stderr or done.stdout).strip()
-            raise CompileError(
-                f"{self.name} failed (exit status {done.returncode}): {text[-2000:] or 'no message'}. "
-                'Use backend="virtual", or choose another compiler with the environment variable CC'
-            )
+            text = " ".join((done.stderr or done.stdout).split())[-2000:] or "no message"
+            raise CompileError(f"{self.name} failed (exit status {done.returncode}): {text}. {ADVICE}")
+
+    def load(self, library: Path) -> ctypes.CDLL:
+        """A library that it built; raises `CompileError` where the file is none."""
+        try:
+            return ctypes.CDLL(str(library))
+        except OSError as error:
+            raise CompileError(f"{self.name} wrote what cannot be loaded: {error}. {ADVICE}") from None
+
+    def try_out(self) -> None:
+        """Raise `CompileError` if it cannot compile, or what it compiles is wrong."""
+        with tempfile.TemporaryDirectory(prefix="vioc-", ignore_cleanup_errors=True) as folder:
+            source, target = Path(folder, "trial.c"), Path(folder, "trial.so")
+            source.write_text(TRIAL, "utf-8")
+            self.build([source], target, timeout=PATIENCE)
+            trial = getattr(self.load(target), "vioc_trial", None)
+            if trial is not None:
+                trial.argtypes, trial.restype = [ctypes.c_double], ctypes.c_double
+            if trial is None or trial(6.25) != 8.5:
+                raise CompileError(f"{self.name} wrote a wrong library for a trial. {ADVICE}")
 
 
 def find_compiler() -> Compiler | None:
-    """The compiler of the environment variable CC, else the first of cc, gcc, clang and pip's that works."""
-    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+    """The compiler of the environment variable CC, else the first of cc, gcc, clang and pip's that works.
+
+    Warns
+    -----
+    RuntimeWarning
+        Once, where there is a compiler and none works.
+    """
+    found, trouble = _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+    if trouble and trouble not in _said:
+        _said.add(trouble)
+        warnings.warn(f"nothing is compiled: {trouble}", RuntimeWarning, stacklevel=2)
+    return found
+
+
+def require_compiler() -> Compiler:
+    """The compiler, or a `CompileError` that says how to get one."""
+    chosen = os.environ.get("CC", "")
+    found, trouble = _find(chosen, os.environ.get("PATH", ""))
+    if found is None:
+        absent = f"CC = {chosen!r} of the environment fails" if chosen else "neither cc, gcc nor clang works"
+        raise CompileError(
+            f"no C compiler: {trouble or absent}. pip install 'vioc[compiler]' brings one; have CC name "
+            'another, or use backend="virtual", which needs none'
+        )
+    return found
 
 
 @lru_cache(maxsize=8)
-def _find(chosen: str, _path: str) -> Compiler | None:
+def _find(chosen: str, _path: str) -> tuple[Compiler | None, str]:
+    """The compiler; or why the first that is there does not work, "" where there is none."""
     own = [] if importlib.util.find_spec(PACKAGE) is None else [[sys.executable, "-m", PACKAGE, "cc"]]
-    for words in [shlex.split(chosen)] if chosen else [*([name] for name in CANDIDATES), *own]:
+    try:
+        commands = [shlex.split(chosen)] if chosen else [*([name] for name in CANDIDATES), *own]
+    except ValueError as error:
+        return None, f"CC = {chosen!r} of the environment is no command: {error}"
+    troubles = []
+    for words in commands:
         if not words or shutil.which(words[0]) is None:
             continue
         for extra in ((NATIVE,), ()):
             identity = _identify([*words, *extra])
-            if identity:
-                return Compiler((*words, *extra, *FLAGS), identity)
-    return None
+            if not identity:
+                troubles.append(f"{' '.join(words)} is no C compiler: it does not tell its version")
+                continue
+            compiler = Compiler((*words, *extra, *FLAGS), identity)
+            try:
+                compiler.try_out()
+                return compiler, ""
+            except (CompileError, OSError) as error:
+                troubles.append(str(error))
+    return None, troubles[0] if troubles else ""
+
+
+def _run(command: Sequence[str], timeout: float | None, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The outcome of a command, whose words need not be text."""
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=timeout, **{"input": "", **options}
+    )
 
 
 def _identify(command: list[str]) -> str:
     """What the compiler says of itself and of the processor that it compiles for; "" if it does not work."""
     try:
-        version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
-        verbose = subprocess.run(
-            [*command, "-E", "-v", "-x", "c", "-"], input="", capture_output=True, text=True, timeout=60
-        )
+        version = _run([*command, "--version"], 60)
+        verbose = _run([*command, "-E", "-v", "-x", "c", "-"], 60)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    if version.returncode or verbose.returncode:
+    if version.returncode or verbose.returncode or not version.stdout.strip():
         return ""
     target = [line.strip() for line in verbose.stderr.splitlines() if "cc1" in line or "Target" in line]
     return "\n".join([version.stdout.splitlines()[0], *target, *FLAGS])

@@ -2,7 +2,8 @@
 
 What CasADi generates works on one number after another. Where the same expressions are needed at once for
 several arguments, a processor does four or eight of them with one instruction. Sums, products, quotients and
-roots are those of scalar code to the bit; sine and cosine are within an ulp of the C library's.
+roots are those of scalar code to the bit, as are functions of the C library, called for one lane after
+another.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vioc.compile.cache import Cache
-from vioc.compile.compiler import Compiler, find_compiler
+from vioc.compile.compiler import Compiler, require_compiler
 from vioc.errors import CompileError
 from vioc.progress import Progress
 
@@ -51,19 +51,6 @@ def load_library(sources: Sequence[str | Path], title: str) -> ctypes.CDLL:
     return load_keyed(key_of(compiler, *texts), title, lambda: texts, compiler)
 
 
-def require_compiler() -> Compiler:
-    """The compiler, or a `CompileError` that says how to get one."""
-    compiler = find_compiler()
-    if compiler is None:
-        chosen = os.environ.get("CC")
-        sought = f"CC = {chosen!r} of the environment fails" if chosen else "neither cc, gcc nor clang works"
-        raise CompileError(
-            f"no C compiler: {sought}. pip install 'vioc[compiler]' brings one; have CC name another, or use "
-            'backend="virtual", which needs none'
-        )
-    return compiler
-
-
 def key_of(compiler: Compiler, *parts: str) -> str:
     """Hash of everything a library is made of."""
     digest = hashlib.sha256()
@@ -85,8 +72,16 @@ def load_keyed(key: str, title: str, texts, compiler: Compiler) -> ctypes.CDLL:
             compiler.build(paths, target)
         for path in paths:
             path.unlink()
+        if sys.platform != "win32":  # where a library that is loaded cannot be moved into the cache
+            compiler.load(target)
 
-    path = Cache().get(key, title, build)
+    kept = Cache()
+    path = kept.get(key, title, build)
     if path not in _loaded:
-        _loaded[path] = ctypes.CDLL(str(path))
+        try:
+            _loaded[path] = compiler.load(path)
+        except CompileError:  # kept by who did not try it
+            kept.discard(key)
+            path = kept.get(key, title, build)
+            _loaded[path] = compiler.load(path)
     return _loaded[path]

@@ -10,8 +10,9 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 
+from vioc.compile.compiler import require_compiler
 from vioc.compile.lanes import laned, prelude
-from vioc.compile.libraries import address, key_of, load_keyed, require_compiler
+from vioc.compile.libraries import address, key_of, load_keyed
 from vioc.errors import CompileError
 from vioc.progress import Progress
 
@@ -27,12 +28,11 @@ def source(functions: dict[str, ca.Function], step: str, **sizes: float) -> str 
     functions : dict
         Which `step` calls by these names, as `laned` writes them; None where one of them has no such form.
     step : str
-        C of ``static marks step(const lanes *carry, const lanes *const *of, lanes *next, lanes *multipliers,
-        lanes *error, lanes *work)`` with ``of`` u, t, dt, parameters, dt of the step before; returned are
-        ones in lanes whose solutions a map may have doubts of.
+        C of ``static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *multipliers,
+        lanes *error, lanes *work)`` with ``of`` u, t, dt, parameters.
     **sizes
-        Numbers by the names of C: NC, NX, NU, NP, NM of the carry, what of it is kept, inputs, parameters,
-        multipliers; NWORK of `work`, and what `step` needs.
+        Numbers by the names of C: NX, NU, NP, NM of states, inputs, parameters, multipliers; NWORK of `work`,
+        and what `step` needs.
     """
     texts = [prelude(LANES), *(f"#define {name} {value!r}" for name, value in sizes.items())]
     for name, function in functions.items():
@@ -78,7 +78,7 @@ class ManyProgram:
                 Long,
                 Long,
                 ctypes.c_double,
-                *[ctypes.c_void_p] * 7,
+                *[ctypes.c_void_p] * 5,
             ]
         except _NoForm:
             pass
@@ -96,7 +96,6 @@ class ManyProgram:
 
     def accumulate(
         self,
-        carry: np.ndarray,
         rows: np.ndarray,
         given: Sequence[np.ndarray],
         at: np.ndarray,
@@ -104,13 +103,11 @@ class ManyProgram:
         tolerance: float,
         X: np.ndarray,
         multipliers: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> np.ndarray:
         """Rollouts from their steps `at` on until step `end`, or one that is not solved.
 
         Parameters
         ----------
-        carry : (m, nc)
-            Of the rollouts where they stand; those where they come to are written into it.
         rows : (m,)
             Which of the M rollouts they are.
         given : arrays
@@ -122,30 +119,28 @@ class ManyProgram:
         tolerance : float
             Largest error of a step that is solved.
         X, multipliers : (M, N + 1, nx), (M, N, nm)
-            Written.
+            Written; rollouts go on from the rows `at` of X.
 
         Returns
         -------
         errors : (m,)
             Of the steps where rollouts stopped; zero where none did.
-        doubts : (m,) of bool
-            Whether some step may be in doubt.
         """
         assert self._library is not None
         U, t, h, theta = (np.ascontiguousarray(a, float) for a in given)
-        N, errors, doubts = multipliers.shape[1], np.empty(len(rows)), np.empty(len(rows), bool)
+        N, errors = multipliers.shape[1], np.empty(len(rows))
         strides = [N * U.shape[-1] if U.ndim == 3 else 0, U.shape[-1]]
         for a in (t, h):
             strides += [N if a.ndim == 2 else 0, 1]
         strides += [theta.shape[-1] if theta.ndim == 2 else 0, 0]
         inputs, outputs = (_pointers(arrays) for arrays in ((U, t, h, theta), (X, multipliers)))
         failed = self._library.many(
-            *(len(rows), address(rows), end, N, tolerance, address(carry), inputs),
-            *((Long * len(strides))(*strides), outputs, address(at), address(errors), address(doubts)),
+            *(len(rows), address(rows), end, N, tolerance, inputs),
+            *((Long * len(strides))(*strides), outputs, address(at), address(errors)),
         )
         if failed:
             raise MemoryError(f"{self._title}: no memory for the workspace of a rollout")
-        return errors, doubts
+        return errors
 
 
 class _NoForm(CompileError):

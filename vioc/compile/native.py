@@ -14,7 +14,8 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.compile.libraries import address, addresses, key_of, load_keyed, load_library, require_compiler
+from vioc.compile.compiler import require_compiler
+from vioc.compile.libraries import address, addresses, key_of, load_keyed, load_library
 from vioc.compile.programs import CHUNK, Bound, Program, dense
 from vioc.errors import CompileError
 from vioc.progress import Progress, in_pieces
@@ -97,6 +98,10 @@ class NativeProgram(Program):
             getattr(library, name).restype = ctypes.POINTER(Long)
             getattr(library, name).argtypes = [Long]
         return library
+
+    def load(self) -> None:
+        """Compile or find it now; raises `CompileError`."""
+        _ = self._library, _loops()
 
     @cached_property
     def shapes_in(self):  # type: ignore[override]

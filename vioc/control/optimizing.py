@@ -14,13 +14,15 @@ import numpy as np
 from vioc.checks import near_misses
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.ddp.optimize_ddp import optimize_ddp
-from vioc.control.descent.begin import guess_lengths
+from vioc.control.descent.begin import guess_lengths, on_steps
 from vioc.control.descent.descend import DIRECTIONS, MULTIPLE, descend
 from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.dmoc.problem import solve
+from vioc.control.dmoc.solution import SAME
 from vioc.control.problem.limits import Constraint
-from vioc.control.problem.result import Record, Result, finished
+from vioc.control.problem.result import Record, Result, finished, off_branch
+from vioc.control.problem.status import Status
 from vioc.control.shooting.problem import Problem, distance
 from vioc.deprecation import deprecated
 from vioc.errors import OptimizationError, StepError, trying
@@ -80,9 +82,10 @@ def optimize(
     f : OneStepMap
     cost : Cost
     guess : Trajectory, result, (X, U), U or None
-        A trajectory; a curve of states (N+1, nx) and inputs (N, nu) that need not be a trajectory (U may
-        be None); inputs (N, nu) alone, which are rolled out from `x0`; or None. Shooting and DMOC then hold
-        the first state over `steps` steps, the methods that go along trajectories roll it out without inputs.
+        A trajectory, of other steps interpolated and stretched to fill those of the problem; a curve of
+        states (N+1, nx) and inputs (N, nu) that need not be a trajectory (U may be None); inputs (N, nu)
+        alone, which are rolled out from `x0`; or None. Shooting and DMOC then hold the first state over
+        `steps` steps, the methods that go along trajectories roll it out without inputs.
     x0 : (nx,), optional
         Start; default that of the guess. With `initial` by name, where the search begins.
     steps : int, optional
@@ -122,14 +125,15 @@ def optimize(
         end without an optimum.
     tolerance : float, optional
         Of shooting and DMOC: what the conditions of optimality may leave, scaled; default 1e-9 and 1e-8. Of
-        the others: stop at -Dg(xi).zeta < tolerance, in units of the cost; default 1e-6.
+        the others: stop at -Dg(xi).zeta <= tolerance, in the power of 1000 that leaves 30 to 30000 of the
+        cost; default 1e-6.
     max_iterations : int
     multipliers : dict, optional
         Of shooting: estimates of the limits' by name, from `Result.multipliers`; default those of a guess
         that is a result.
     dt : float or (N,), optional
         Step lengths, s, as in `OneStepMap.rollout`: they need not be equal, but for DMOC. Default: those of a
-        guess that is a trajectory, which are the map's own unless they are unequal; else the map's.
+        guess that is a trajectory of unequal steps; else the map's.
     monitor : bool or callable, optional
         True prints one line per iteration and a verdict; a callable gets each `Record`.
     raise_on_failure : bool
@@ -182,6 +186,7 @@ def optimize(
     given = {name: value for name, value in (asked | options).items() if _says(value)}
     given |= {} if initial is None else {"initial": initial}  # all of it is free where none is named
     chosen, way = _chosen(f, cost, method, given)
+    guess = guess if "duration" in given else on_steps(f, guess, steps, dt)
     how: dict[str, Any] = dict(max_iterations=max_iterations, monitor=monitor)
     how |= {} if tolerance is None else {"tolerance": tolerance}
 
@@ -253,8 +258,9 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     duals |= {n: v for n, v in found.duals.items() if n.startswith(own) or n in told}
     cost = found.cost if "quadrature" in options else None
     end = curve, run, far, gains
+    wrong = off_branch(curve, SAME) if found.status is Status.ACCEPTABLE else ""
     more: dict[str, Any] = dict(iterations=found.iterations, cost=cost, violations=found.violations)
-    return stated.result(found.status, found.history, end, duals, **more)
+    return stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
 
 
 @deprecated(since="0.1", until="0.3", instead='optimize(..., method="shooting")')

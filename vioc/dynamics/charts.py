@@ -312,5 +312,4 @@ def _joined(first: Trajectory, second: Trajectory) -> Trajectory:
         x=np.concatenate([first.x, second.x[1:]]),
         u=np.concatenate([first.u, second.u]),
         multipliers=np.concatenate([first.multipliers, second.multipliers]),
-        splits={**first.splits, **{len(first) + k: split for k, split in second.splits.items()}},
     )

@@ -25,6 +25,7 @@ from vioc.dynamics.consistency import rank_of_rows
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import Lagrangian
+from vioc.dynamics.masses import fault_at
 from vioc.errors import ConstraintError, ModelError
 from vioc.names import INPUTS, in_order
 
@@ -72,6 +73,7 @@ class Continuous:
         if lag.nd == 0:
             raise ModelError(f"{self.system.name}: every variable is kinematic, there are no dynamics")
         self.parameters = {**self.system.parameters, **parameters}
+        self.system.check_bodies(self.parameters, parameters)
         self.nm = len(lag.constraint_names)
         self.a_vector = ca.SX.sym("a", lag.nq)
         self.multipliers = ca.SX.sym("lambda_c", self.nm)
@@ -240,6 +242,9 @@ class Continuous:
                         f"{where}Dh(q) has rank {rank} of {self.nm}: {', '.join(redundant)} follows from the "
                         "other constraints there, so multipliers are not defined; remove what is redundant"
                     )
+            named = dict(zip(self.parameters, theta, strict=True))
+            if fault := fault_at(lag.system, np.atleast_2d(q)[i], named):
+                raise ModelError(where + fault)
             root = np.sqrt(lag.mass_scale)
             values, vectors = np.linalg.eigh(m / np.outer(root, root))
             if not values[0] > SINGULAR_MASS * values[-1]:
@@ -266,7 +271,7 @@ class Continuous:
     @cached_property
     def _matrices(self) -> Evaluator:
         lag, g, nd = self.lagrangian, self.lagrangian.graph, self.lagrangian.nd
-        outputs = [lag.M[:nd, :nd], lag.Dh[:, :nd]]
+        outputs = [lag.M[:nd, :nd], lag.directions]
         return Evaluator(ca.Function("matrices", [g.q_vector, g.parameters], outputs, {"cse": True}))
 
     def _expression(self, what: str) -> ca.SX:

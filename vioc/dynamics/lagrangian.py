@@ -6,7 +6,7 @@ them on numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,18 +16,21 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import tree_recursions as recursions
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.algebra.articulated import ArticulatedInverse
+from vioc.dynamics.algebra.articulated import ArticulatedInverse, within_hinges
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.numbers import Parameter
 from vioc.dynamics.description.system import System
 from vioc.dynamics.kinematics import FrameGraph, as_configuration
+from vioc.dynamics.masses import typical_masses
+from vioc.dynamics.rounding import NEGLIGIBLE, constraint_sizes
 from vioc.dynamics.terms.potentials import Gravity
 from vioc.errors import ModelError
 
 OPTIONS = {"cse": True}
 VELOCITIES = "; make it a VelocityConstraint with a rate(k), or vioc.components.NonholonomicConstraint"
 HOLDING = 50  # iterations of Newton's method for the inputs that hold a motion
+SYMMETRIC = 1e-9  # difference of a matrix from its transpose, over its largest entry, that rounding leaves
 LONG = 1200  # sum of squared depths of a tree from which recursions cost less than the factors of a matrix
 
 
@@ -146,6 +149,19 @@ class Lagrangian:
         return vec.column(rows)
 
     @cached_property
+    def sizes(self) -> ca.SX:
+        """Of the numbers that cancel in h, and their slopes by places (m, 2)."""
+        return constraint_sizes(self.graph, self._kept.values())
+
+    @cached_property
+    def directions(self) -> ca.SX:
+        """Dh by the dynamic variables (m, nd), where rows that are 0 but for rounding are 0."""
+        along = [int(n not in self.system.angles) for n in self.system.dynamic]
+        J = ca.densify(self.Dh[:, : self.nd])
+        negligible = ca.sum2(ca.fabs(J) <= NEGLIGIBLE * self.sizes[:, along]) == self.nd
+        return J * ca.repmat(ca.if_else(negligible, 0.0, 1.0), 1, self.nd)
+
+    @cached_property
     def slips(self) -> ca.SX:
         """A(q) v of the constraints on velocities (m,), 0 for the others."""
         return vec.column(
@@ -256,6 +272,18 @@ class Lagrangian:
         links = self.first.links
         return ArticulatedInverse.of_masses(links, [link.pose for link in links], self.nd, [0.0] * self.nd)
 
+    def hinged(self, terms: ca.SX, dt: ca.SX) -> bool:
+        """Whether recursions take what terms add to a matrix: couplings within hinges, symmetric at rest."""
+        pairs = list(zip(*terms.sparsity().get_triplet(), strict=True))
+        if all(i == j for i, j in pairs):
+            return True
+        if not within_hinges(self.first.links, pairs):
+            return False
+        g, q = self.graph, np.random.default_rng(0).uniform(0.3, 1.2, self.nq)
+        at = self.function("terms", [terms], [dt])
+        C = np.array(at(q, 0 * q, [0.0] * g.u_vector.numel(), 0.0, [*self.system.parameters.values()], 1.0))
+        return bool(np.abs(C - C.T).max() <= SYMMETRIC * np.abs(C).max())
+
     @cached_property
     def depths(self) -> int:
         """Sum over links of the squared number of dynamic variables down to each: what factors of M cost."""
@@ -265,31 +293,10 @@ class Lagrangian:
             depth.append(above + (link.index < self.nd))
         return sum(d * d for d in depth)
 
-    def generic_mass_matrices(self) -> Iterator[np.ndarray]:
-        """M of the dynamic variables at three fixed configurations without special angles."""
-        for links in self._generic_links():
-            yield recursions.mass_matrix_of_numbers(links, self.nq)[: self.nd, : self.nd]
-
-    def _generic_links(self) -> Iterator[list[recursions.Link]]:
-        """Links of numbers, at one configuration after the other: what is needed once is worth no graph."""
-        parameters = self.system.parameters
-
-        def number(value: Any) -> float:
-            return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
-
-        links, _ = recursions.gather_links(self.system, number)
-        for q in np.random.default_rng(0).uniform(0.3, 1.2, (3, self.nq)):
-            yield recursions.placed(links, q.tolist())
-
     @cached_property
     def mass_scale(self) -> np.ndarray:
         """A typical diagonal of M (nd,), to measure matrices in the units of each variable."""
-        diagonals = np.zeros(self.nq)
-        for links in self._generic_links():
-            for link, composite in zip(links, recursions.composite_inertias(links), strict=True):
-                size = recursions.paired(link.twist, recursions.times_inertia(*composite, *link.twist))
-                diagonals[link.index] = max(diagonals[link.index], size + float(link.rotor))
-        return np.where(diagonals > 0, diagonals, 1.0)[: self.nd]
+        return typical_masses(self.system)
 
     def rotors(self, theta: np.ndarray) -> np.ndarray:
         """Inertias that belong to one variable alone (nq,), `RotorInertia`."""
@@ -424,3 +431,11 @@ class Lagrangian:
     def constraint_jacobian(self, q: Any, **parameters: float) -> np.ndarray:
         """Dh(q) (m, nq)."""
         return self._value("Dh", q, None, parameters)
+
+    def constraint_sizes(self, q: Any, **parameters: float) -> np.ndarray:
+        """Of the numbers that cancel in h(q), and their slopes by places (m, 2)."""
+        return self._value("sizes", q, None, parameters)
+
+    def constraint_directions(self, q: Any, **parameters: float) -> np.ndarray:
+        """Dh(q) by the dynamic variables (m, nd), where rows that are 0 but for rounding are 0."""
+        return self._value("directions", q, None, parameters)

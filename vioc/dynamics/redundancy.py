@@ -14,13 +14,18 @@ import numpy as np
 
 from vioc.checks import near_misses
 from vioc.dynamics.algebra.sparse_lu import SparseLU, scalars
-from vioc.dynamics.consistency import RANK_TOLERANCE, consistent_configuration
+from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.description.system import System
 from vioc.dynamics.lagrangian import Lagrangian
+from vioc.dynamics.rounding import reaches
 from vioc.errors import ModelError, RedundancyWarning
 
 GUESSES = 2  # besides zeros, for a configuration that fulfils the constraints
-AWAY = 0.1  # rad or m, how far from the first a second configuration is looked for
+AWAY = 0.1  # rad, or of the mechanism's length: how far from the first a second configuration is looked for
+# Length of what is left of a row of length one that depends on others: configurations that fulfil h to 1e-12
+# are within its square root of a position where h has no slope, and so are slopes; and a margin
+DEPENDENT = 1e-5
+BRANCHES = 24  # random positions from which other branches are looked for
 
 
 def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -52,32 +57,55 @@ def chosen(system: System, named: tuple[str, ...] | None) -> tuple[str, ...]:
 def redundant_constraints(system: System) -> tuple[str, ...]:
     """The constraints that follow from the others, by QR with pivots on Dh with rows of length one.
 
-    Looked at where the configuration of zeros leads, else one of a few others, and some way from there along
-    the motion, so that a singular position is not taken for redundancy. Those that are left make Dh as
-    well-conditioned as pivots can. Empty where no configuration is found: an integrator then says what is
-    wrong where a motion starts.
+    The rank of Dh is judged where the configuration of zeros leads, else one of a few others, and some way
+    from there along the motion, so that a singular position is not taken for redundancy. Then what would be
+    left out is let go: from random positions that the others allow all constraints are closed again, which
+    leads to other branches of the mechanism. The highest rank among configurations that can move decides, so
+    that a folded branch takes no constraint from those on which it is needed. Empty where no configuration is
+    found: an integrator then says what is wrong where a motion starts.
     """
     if not system.constraints:
         return ()
-    lag, names = Lagrangian(system), system.constraint_names
-    rng = np.random.default_rng(0)
-    q = _fulfilling(lag, np.zeros(lag.nq), *rng.uniform(-0.7, 0.7, (GUESSES, lag.nq)))
+    lag, rng = Lagrangian(system), np.random.default_rng(0)
+    units = _units(lag)
     best: tuple[int, tuple[str, ...]] = (-1, ())
+    q = _fulfilling(lag, np.zeros(lag.nq), *(units * rng.uniform(-0.7, 0.7, (GUESSES, lag.nq))))
     for _ in range(2):
         if q is None:
             break
-        J = lag.constraint_jacobian(q)[:, : lag.nd]
-        if not np.isfinite(J).all():
+        best = max(best, left_out(lag, q), key=lambda found: found[0])
+        if not best[1]:
             return ()
-        kept = _independent(J)
-        if len(kept) == len(names):
-            return ()
-        if len(kept) > best[0]:
-            best = len(kept), tuple(n for i, n in enumerate(names) if i not in kept)
-        free = np.linalg.svd(J)[2][len(kept) :]
-        q[: lag.nd] += AWAY * (free.T @ (free @ rng.uniform(-1, 1, lag.nd)))
+        free = np.linalg.svd(lag.constraint_directions(q) * units[: lag.nd])[2][best[0] :]
+        q[: lag.nd] += AWAY * units[: lag.nd] * (free.T @ (free @ rng.uniform(-1, 1, lag.nd)))
         q = _fulfilling(lag, q)
+    others = Lagrangian(system, best[1])
+    for _ in range(BRANCHES if best[1] else 0):
+        q = _fulfilling(others, units * rng.uniform(-np.pi, np.pi, lag.nq))
+        q = None if q is None else _fulfilling(lag, q)
+        found = best if q is None else left_out(lag, q)
+        if best[0] < found[0] < lag.nd:
+            best = found
+        if not best[1]:
+            break
     return best[1]
+
+
+def left_out(lag: Lagrangian, q: np.ndarray, **parameters: float) -> tuple[int, tuple[str, ...]]:
+    """Rank of Dh(q) by the dynamic variables, and the constraints beyond those that pivots choose."""
+    names, J = lag.constraint_names, lag.constraint_directions(q, **parameters)
+    if not np.isfinite(J).all():
+        return len(names), ()
+    kept = _independent(J)
+    return len(kept), tuple(n for i, n in enumerate(names) if i not in kept)
+
+
+def _units(lag: Lagrangian) -> np.ndarray:
+    """Of the variables (nq,): 1 rad, or the mechanism's length where it has one, else 1 m."""
+    g, angles = lag.graph, lag.system.angles
+    far = ca.Function("far", [g.q_vector, g.parameters], [ca.mmax(ca.vertcat(*reaches(g)))])
+    length = float(far(np.zeros(lag.nq), list(lag.system.parameters.values()))) or 1.0
+    return np.array([1.0 if n in angles else length for n in lag.system.variables])
 
 
 def _independent(J: np.ndarray) -> list[int]:
@@ -87,7 +115,7 @@ def _independent(J: np.ndarray) -> list[int]:
     for _ in range(min(J.shape)):
         size = np.linalg.norm(rest, axis=1)
         i = int(np.argmax(size))
-        if size[i] <= RANK_TOLERANCE:
+        if size[i] <= DEPENDENT:
             break
         kept.append(i)
         along = rest[i] / size[i]

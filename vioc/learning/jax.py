@@ -59,8 +59,8 @@ def step(f: OneStepMap, *, multipliers: bool = False) -> Callable[..., Any]:
     Notes
     -----
     Derivatives are the map's exact ones, (1) of `vioc.learning.solved`. Second ones are the whole tensor,
-    which is ndx + nm contracted ones of `OneStepMap.second_order`; third ones are an error. A step without a
-    solution raises in JAX what the map raises, with its text.
+    which is ndx + nm contracted ones of `OneStepMap.second_order`; third ones are an error. A step that does
+    not exist raises in JAX what the map raises, with its text.
     """
     check_framework_map(f)
     _check_precision()
@@ -99,9 +99,9 @@ def rollouts(f: ChordMap) -> Callable[..., Any]:
     Returns
     -------
     callable
-        (x0 (B, nx), U (B, N, nu), theta=None (np,) or (B, np), k0=0) -> X (B, N + 1, nx), compiled. From a
-        step on that the solver does not solve, to the map's `tolerance`, a sample is NaN: steps are not taken
-        in parts as by the map's own `rollouts`, whose numbers the others have to the solver's tolerance.
+        (x0 (B, nx), U (B, N, nu), theta=None (np,) or (B, np), k0=0) -> X (B, N + 1, nx), compiled. Steps are
+        those of the map's own `rollouts` to its `tolerance`; from a step on whose root the iteration does not
+        certify, which they would solve by other means or refuse, a sample is NaN.
 
     Raises
     ------
@@ -116,38 +116,39 @@ def rollouts(f: ChordMap) -> Callable[..., Any]:
     if not isinstance(f, ChordMap) or isinstance(f, TouchingMap):  # whose own steps know of contacts
         raise ValueError(f"f: expected a MidpointVI or a DiscreteLagrangianVI, got {type(f).__name__}")
     made = f.step_functions
-    begin, seed, factorize, iterate, check = (on_arrays(function, jnp) for function in made[:-1])
-    nx, nu, nd, h, own = f.nx, f.nu, f.nd, jnp.full((1, 1), f.dt), f.theta
+    functions = made.predict, made.factorize, made.iterate, made.check
+    predict, factorize, iterate, check = (on_arrays(function, jnp) for function in functions)
+    nx, nu, h, own = f.nx, f.nu, jnp.full((1, 1), f.dt), f.theta
 
-    def advanced(carry: Any, given: tuple[Any, Any], theta: Any) -> tuple[Any, Any]:
+    def advanced(x: Any, given: tuple[Any, Any], theta: Any) -> tuple[Any, Any]:
         t, u = given
-        x, guess = carry[:nx], seed(carry)[0]
-        context = x, guess, u, jnp.full((1, 1), t), h, theta
-        y, w, singular = factorize(*context)
-        none = jnp.zeros_like(y), x, jnp.full_like(singular, jnp.inf)
+        at = u, jnp.full((1, 1), t), h, theta
+        guess, away = predict(x, *at)
+        context = x, guess, *at
+        y, w, suspect = factorize(*context)
+        z = jnp.concatenate([y, jnp.zeros_like(y[:1])])  # with the memory of corrections
+        none = jnp.zeros_like(z), x, jnp.full_like(suspect, jnp.inf)
 
         def goes(state: Any) -> Any:
             count, _, going, _ = state
             return (count < ITERATIONS) & going.any()
 
         def again(state: Any) -> Any:
-            count, y, going, (g, _, _) = state
-            y = jnp.where(going, y - g, y)
-            g, x_next, _, error = iterate(y, *context, w)
-            return count + 1, y, going & (jnp.abs(g).max(0) > made.converged), (g, x_next, error)
+            count, z, going, (g, _, _) = state
+            z = jnp.where(going, z - g, z)
+            g, x_next, _, error = iterate(z, *context, w)
+            return count + 1, z, going & (jnp.abs(g).max(0) > made.converged), (g, x_next, error)
 
-        begun = 0, y, jnp.ones(y.shape[1:], bool), none
+        begun = 0, z, jnp.ones(z.shape[1:], bool), none
         *_, (_, x_next, error) = jax.lax.while_loop(goes, again, begun)
-        error = (error + singular + check(x_next[: f.nq], theta)[0])[0]
+        error = (error + suspect + away + check(x_next[: f.nq], theta)[0])[0]
         x_next = jnp.where(error <= f.tolerance, x_next, jnp.nan)  # false of what is not a number
-        after = jnp.concatenate([x_next, x[:nd], carry[nx : nx + (f.past - 1) * nd]])
-        return after, x_next
+        return x_next, x_next
 
     def rolled(x0: Any, U: Any, theta: Any, k0: Any) -> Any:
         x0, theta = x0.T, theta.T
-        carry = begin(x0, h, theta)[0]
         t = f.dt * (k0 + jnp.arange(U.shape[1]))
-        _, X = jax.lax.scan(partial(advanced, theta=theta), carry, (t, U.transpose(1, 2, 0)))
+        _, X = jax.lax.scan(partial(advanced, theta=theta), x0, (t, U.transpose(1, 2, 0)))
         return jnp.concatenate([x0[None], X]).transpose(2, 0, 1)
 
     program = jax.jit(rolled)

@@ -51,6 +51,18 @@ class MapAround(OneStepMap):
     def with_parameters(self: Self, **values: float) -> Self:
         return self._again(self.inner.with_parameters(**values))
 
+    def substeps(self, n: int) -> OneStepMap:
+        return self._again(self.inner.substeps(n))
+
+    @property
+    def additive(self) -> np.ndarray:
+        return self.inner.additive
+
+    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        by_x, by_u = self.inner.inputs_at(ends)
+        own = np.zeros((*by_x.shape[:2], self.nx - self.inner.nx))
+        return np.concatenate([by_x, own], axis=2), by_u
+
     def __reduce__(self) -> tuple:
         return type(self), (self.inner, *self._made_of)
 

@@ -13,7 +13,7 @@ from vioc.drawing import plots
 from vioc.errors import ModelError, StepError
 from vioc.maps.columns import RUN, quantities_html
 from vioc.maps.tables import Table
-from vioc.maps.trajectory import Split, Trajectory
+from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from vioc.maps.protocol import OneStepMap
@@ -30,6 +30,8 @@ def of_each(
     for name, values in parameters.items():
         values = [values] if np.ndim(values) == 0 else values
         own[name] = check_array(values, (len(values),), f"parameters {name!r}")
+    if f.system is not None:
+        f.system.check_bodies({**f.parameters, **own}, own)
     counts = {"initial states": starts} | ({} if inputs is None else {"sequences of inputs": inputs})
     counts |= {f"values of parameters {name!r}": len(values) for name, values in own.items()}
     count = max(counts.values())
@@ -52,7 +54,7 @@ class Runs:
         Of the steps, s.
     parameters : dict of str to (M,)
         Values that differ from run to run.
-    errors, splits, t, map
+    errors, t, map
         As of `Batch`; written.
     """
 
@@ -63,7 +65,6 @@ class Runs:
     lengths: np.ndarray
     parameters: Mapping[str, np.ndarray]
     errors: dict[int, StepError] = field(default_factory=dict)
-    splits: dict[int, Any] = field(default_factory=dict)
     t: np.ndarray = field(init=False)
     map: OneStepMap | None = None
 
@@ -92,8 +93,6 @@ class Batch:
     errors : dict of int to StepError
         The rollouts that failed, and where; each has its motion until then, ``errors[i].trajectory``.
     k0 : int
-    splits : dict of int to dict of int to Split
-        The rollouts that took steps in parts: their ``Trajectory.splits``.
     parameters : dict of str to (M,)
         Values of parameters that differ from rollout to rollout.
     """
@@ -105,7 +104,6 @@ class Batch:
     multipliers: np.ndarray
     errors: dict[int, StepError] = field(default_factory=dict)
     k0: int = 0
-    splits: Mapping[int, Mapping[int, Split]] = field(default_factory=dict)
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -118,10 +116,9 @@ class Batch:
         if isinstance(key, slice):
             rows = range(len(self))[key]
             errors = {j: self.errors[i] for j, i in enumerate(rows) if i in self.errors}
-            splits = {j: self.splits[i] for j, i in enumerate(rows) if i in self.splits}
             arrays = self.x[key], self.u[key], self.multipliers[key]
             parameters = {name: values[key] for name, values in self.parameters.items()}
-            return Batch(self.map, self.t, *arrays, errors, self.k0, splits, parameters)
+            return Batch(self.map, self.t, *arrays, errors, self.k0, parameters)
         i = range(len(self))[key]  # as a sequence does: negative ones, IndexError
         if i in self.errors:
             raise self.errors[i]
@@ -145,13 +142,11 @@ class Batch:
         tables = [self._trajectory(i).table(*names) for i in range(len(self))]
         if not tables:
             raise ValueError("table: the batch has no rollout")
-        columns = dict.fromkeys(n for table in tables for n in table)
         every = {RUN: np.repeat(np.arange(len(self)), len(self.t))}
-        for name in columns:
+        for name in tables[0]:
             if name == RUN:
                 raise ModelError(f"a table has a column {name!r} already; leave this quantity out")
-            whole = np.ones(len(self.t))  # of steps in parts: rollouts that have none took whole ones
-            every[name] = np.concatenate([table.columns.get(name, whole) for table in tables])
+            every[name] = np.concatenate([table.columns[name] for table in tables])
         return Table(every, tables[0].units, (RUN, *tables[0].index), "batch")
 
     def plot(self, *names: str, ax: Any = None) -> Any:
@@ -166,10 +161,9 @@ class Batch:
         arrays = self.t, self.x[i], self.u[i], self.multipliers[i]
         own = {name: float(values[i]) for name, values in self.parameters.items()}
         f = self.map.with_parameters(**own) if own else self.map
-        return Trajectory(f, *arrays, k0=self.k0, splits=self.splits.get(i, {}))
+        return Trajectory(f, *arrays, k0=self.k0)
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} failed" if self.errors else ""
-        failed += f", {len(self.splits)} with steps taken in parts" if self.splits else ""
         steps = len(self.t) - 1
         return f"Batch({len(self)} rollouts of {steps} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s{failed})"

@@ -13,10 +13,10 @@ from vioc.errors import FileFormatError, ModelError
 from vioc.maps.tables import TIME, Table
 from vioc.names import quantity_name
 
-STEP, RUN, PARTS = "k", "run", "parts"
+STEP, RUN = "k", "run"
 BEFORE = "step before"  # length of the step that ends in a row, s
 SHOWN = 16  # quantities in a notebook
-OWN = (TIME, STEP, RUN, PARTS, BEFORE)  # columns that are no quantities
+OWN = (TIME, STEP, RUN, BEFORE)  # columns that are no quantities
 
 
 def quantities_table(run: Any, names: Sequence[str]) -> Table:
@@ -38,9 +38,6 @@ def quantities_table(run: Any, names: Sequence[str]) -> Table:
                 raise ModelError(f"a table has a column {part!r} already; leave this quantity out")
             columns[part] = column if len(column) > n else np.append(column, np.nan)
             units[part] = f.unit(name)
-    if run.splits:
-        parts_of = [len(run.splits[k]) if k in run.splits else 1 for k in range(n)]
-        columns[PARTS] = np.append(np.array(parts_of, float), np.nan)
     if run.before is not None and (run.step_lengths != run.before).any():
         columns[BEFORE], units[BEFORE] = np.append(run.before, run.step_lengths), "s"
     return Table(columns, {n: u for n, u in units.items() if u}, (TIME,), "trajectory")
@@ -81,10 +78,6 @@ def trajectory_columns(table: Table, f: Any) -> dict[str, Any]:
     if lacking:
         raise FileFormatError(
             f"{table.source}: a trajectory of this map needs the columns {few(lacking)}, too"
-        )
-    if PARTS in table and (table.numbers(PARTS)[:-1] > 1).any():
-        raise FileFormatError(
-            f"{table.source}: has steps that were taken in parts, which only .npz files keep; save it as one"
         )
     rows = table.rows
     if rows < 2:

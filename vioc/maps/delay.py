@@ -14,7 +14,7 @@ from vioc.maps.around import MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.named import Symbols
-from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
@@ -84,13 +84,12 @@ class DelayedMap(MapAround):
         X: np.ndarray | None = None,
         K: np.ndarray | None = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Trajectory:
         a, w = self.split(x0)
         if X is None or K is None:
-            return self._outer(self.inner.run(a, np.vstack([w, U[:-1]]), k0, lengths, rescue=rescue, t=t), U)
-        return stepwise(self, x0, U, k0, lengths, X, K, rescue, t).on_its_step()
+            return self._outer(self.inner.run(a, np.vstack([w, U[:-1]]), k0, lengths, t=t), U)
+        return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
 
     def track(
         self,
@@ -101,21 +100,20 @@ class DelayedMap(MapAround):
         *,
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Trajectory:
         """`OneStepMap.track`, of steps as long as the map's: gains are made for that delay."""
         n = len(self.check_inputs(U, None, self.check_state(x0, "initial state")))
         lengths = self.lengths(dt, n)
         check_steps(lengths, self.dt, "dt", "the delay of one step", "make the map again with f.with_dt")
-        return super().track(x0, X, U, K, k0=k0, dt=lengths, rescue=rescue, t=t)
+        return super().track(x0, X, U, K, k0=k0, dt=lengths, t=t)
 
     def review(self, trajectory: Trajectory) -> None:
         self.inner.review(self.inner_trajectory(trajectory))
 
     def _outer(self, run: Trajectory, U: np.ndarray) -> Trajectory:
         x = np.hstack([run.x, np.vstack([run.u, U[-1:]])])
-        whole = Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0, splits=run.splits)
+        whole = Trajectory(self, run.t, x, U, run.multipliers, k0=run.k0)
         return whole.on_its_step()
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
@@ -123,7 +121,7 @@ class DelayedMap(MapAround):
         run = trajectory_of(run)
         x, w = self.split(run.x)
         arrays = (np.ascontiguousarray(x), np.ascontiguousarray(w[:-1]))
-        inner = Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0, splits=run.splits)
+        inner = Trajectory(self.inner, run.t, *arrays, run.multipliers, k0=run.k0)
         return inner.on_its_step()
 
     # -- derivatives ----------------------------------------------------------------------------
@@ -135,11 +133,10 @@ class DelayedMap(MapAround):
         k0: int = 0,
         dt: Any = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Steps:
         U = np.asarray(U, float)
-        steps = self.inner.steps_at(*self.split(X), k0, dt, rescue=rescue, t=t)
+        steps = self.inner.steps_at(*self.split(X), k0, dt, t=t)
         x0, x1 = (np.hstack([x, w]) for x, w in ((steps.x0, steps.u), (steps.x1, U)))
         return replace(steps, x0=x0, x1=x1, u=U)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from vioc.maps.trajectory import Split, Trajectory
+    from vioc.maps.trajectory import Trajectory
 
 PRINTED = 64  # entries of A up to which a linearization prints its numbers
 
@@ -50,8 +50,6 @@ class Steps:
         Start and length, s.
     k : (N,) int
         Their numbers, for messages.
-    splits : dict of int to Split
-        Those that were taken in parts, by row.
     """
 
     x0: np.ndarray
@@ -61,7 +59,6 @@ class Steps:
     t: np.ndarray
     h: np.ndarray
     k: np.ndarray
-    splits: Mapping[int, Split] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.u)
@@ -71,29 +68,23 @@ class Steps:
         """Those of a trajectory."""
         k = np.arange(run.k0, run.k0 + len(run))
         h = run.step_lengths
-        return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], h, k, run.splits)
+        return Steps(run.x[:-1], run.x[1:], run.u, run.multipliers, run.t[:-1], h, k)
 
     def piece(self, rows: slice) -> Steps:
         """Some of them, one behind the other."""
-        here = range(len(self))[rows]
-        splits = {here.index(k): s for k, s in self.splits.items() if k in here} if self.splits else {}
         x0, x1, u, multipliers = (a[rows] for a in (self.x0, self.x1, self.u, self.multipliers))
-        return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k[rows], splits)
+        return Steps(x0, x1, u, multipliers, self.t[rows], self.h[rows], self.k[rows])
 
     @staticmethod
     def joined(parts: list[Steps]) -> Steps:
         """One behind the other."""
-        names, begins = [f.name for f in fields(Steps)][:-1], np.cumsum([0, *map(len, parts)])
-        arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in names}
-        splits = {int(a) + i: s for a, p in zip(begins, parts, strict=False) for i, s in p.splits.items()}
-        return Steps(**arrays, splits=splits)
+        return Steps(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Steps)})
 
     def tiled(self, count: int) -> Steps:
         """All of them `count` times."""
         arrays = self.x0, self.x1, self.u, self.multipliers, self.t, self.h, self.k
-        splits = {i * len(self) + k: s for i in range(count) for k, s in self.splits.items()}
         x0, x1, u, multipliers, t, h, k = (np.tile(a, (count, *[1] * (a.ndim - 1))) for a in arrays)
-        return Steps(x0, x1, u, multipliers, t, h, k, splits)
+        return Steps(x0, x1, u, multipliers, t, h, k)
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,18 +16,17 @@ from vioc.maps.kernel import KernelMap, shared
 
 OPTIONS = {"cse": True}
 STEP = """
-static marks step(const lanes *carry, const lanes *const *of, lanes *next, lanes *multipliers, lanes *error,
-                  lanes *work) {
-  const lanes *in[] = {carry, of[0], of[1], of[2], of[3]};
+static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *multipliers, lanes *error,
+                 lanes *work) {
+  const lanes *in[] = {x, of[0], of[1], of[2], of[3]};
   lanes *out[] = {next, multipliers, error};
   kernel(in, out);
-  return (marks){0};
 }
 """
 
 
 class ExplicitMap(KernelMap):
-    """A `KernelMap` whose steps start from the state alone.
+    """A `KernelMap` whose steps are formulas.
 
     Subclasses set the attributes of `OneStepMap` and define `explicit`, of SX symbols. Where that solves
     equations by itself, its error is what they are left with, and `tolerance` what that may be.
@@ -44,9 +43,6 @@ class ExplicitMap(KernelMap):
     def _kernel(self) -> ca.Function:
         return self.explicit
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        return x
-
     def _lanes(self) -> str | None:
         kernel = self.explicit
         if not kernel.is_a("SXFunction"):
@@ -54,9 +50,9 @@ class ExplicitMap(KernelMap):
         args = kernel.sx_in()
         kernel = ca.Function("kernel", args, [ca.densify(o) for o in kernel.call(args)], OPTIONS)
         sizes = zip(
-            ("NC", "NU", "NP", "NM"), (self.nx, self.nu, args[4].numel(), kernel.numel_out(1)), strict=True
+            ("NX", "NU", "NP", "NM"), (self.nx, self.nu, args[4].numel(), kernel.numel_out(1)), strict=True
         )
-        return source({"kernel": kernel}, STEP, **dict(sizes), NX=self.nx, NWORK=0)
+        return source({"kernel": kernel}, STEP, **dict(sizes), NWORK=0)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         *after, error = (np.array(m) for m in self.explicit(x, u, t, dt, self.theta))

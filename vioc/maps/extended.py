@@ -11,12 +11,13 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_count
 from vioc.errors import ModelError, StepError
 from vioc.maps.around import TIMES, MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.implicit import Implicit, entries
 from vioc.maps.named import Symbols
-from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import times_of
 from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
@@ -75,11 +76,11 @@ class ExtendedMap(MapAround):
         disturbances: Sequence[str] = (),
         biases: Sequence[str] = (),
     ):
-        self.inner, self.steps = inner, steps
+        self.inner, self.steps = inner, None if steps is None else as_count(steps, "steps")
         self.freed, self.kept = tuple(parameters), tuple(kept)
         self.biases = tuple(quantity_name(inner, n, "biases") for n in biases)
         self._read_disturbances(tuple(n.removeprefix(INPUTS) for n in disturbances))
-        timed = [DURATION] if steps else []
+        timed = [DURATION] if self.steps else []
         groups = (PARAMETER, self.freed), ("start.", self.kept), (DISTURBANCE, self.disturbances)
         named = (prefix + n for prefix, names in (*groups, (BIAS, self.biases)) for n in names)
         self.constants = (*timed, *named)
@@ -93,7 +94,7 @@ class ExtendedMap(MapAround):
                 else f"{taken[0]!r} is a state already"
             )
         self._around(inner, self.constants)
-        self.dt = 1.0 / steps if steps else inner.dt
+        self.dt = 1.0 / self.steps if self.steps else inner.dt
         self.parameters = {n: v for n, v in inner.parameters.items() if n not in self.freed}
         self._at_parameters: tuple[bytes, OneStepMap] | None = None
         self.symbols, self.inner_dt, self.implicit = self._make_symbols()
@@ -165,7 +166,10 @@ class ExtendedMap(MapAround):
         values = np.ascontiguousarray(constants[first : first + len(self.freed)])
         known = self._at_parameters
         if known is None or known[0] != values.tobytes():
-            f = self.inner.with_parameters(**dict(zip(self.freed, values.tolist(), strict=True)))
+            try:
+                f = self.inner.with_parameters(**dict(zip(self.freed, values.tolist(), strict=True)))
+            except ModelError as error:  # of a trial: another one may do
+                raise StepError(str(error), 0, float("nan"), "not finite") from None
             self._at_parameters = known = values.tobytes(), f
         return known[1]
 
@@ -205,11 +209,10 @@ class ExtendedMap(MapAround):
         X: np.ndarray | None = None,
         K: np.ndarray | None = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Trajectory:
         if self._pushes_states:
-            return stepwise(self, x0, U, k0, lengths, X, K, rescue, t)
+            return stepwise(self, x0, U, k0, lengths, X, K, t)
         (a, c), n = self.split(x0), self.inner.ndx
         unit = self.seconds(c, k0)
         f, begins = self.owner(c), self._begins(lengths, k0, unit, t)
@@ -219,7 +222,7 @@ class ExtendedMap(MapAround):
             U = U - np.einsum("kij,kj->ki", K[:, :, n:], c - d[: len(U)])
             tracked = np.ascontiguousarray(b), np.ascontiguousarray(K[:, :, :n])
         pushed = U + self.input_disturbance(c)
-        inner = f.run(a, pushed, k0, unit * lengths, *tracked, rescue=rescue, t=begins)
+        inner = f.run(a, pushed, k0, unit * lengths, *tracked, t=begins)
         return self.outer_trajectory(inner, c, self.times(lengths, k0, t))
 
     def review(self, trajectory: Trajectory) -> None:
@@ -230,7 +233,7 @@ class ExtendedMap(MapAround):
         """A run of the inner map as one of this map, at its times t."""
         x = np.hstack([run.x, np.tile(constants, (len(run.x), 1))])
         u = run.u - self.input_disturbance(constants)
-        return Trajectory(self, t, x, u, run.multipliers, k0=run.k0, splits=run.splits)
+        return Trajectory(self, t, x, u, run.multipliers, k0=run.k0)
 
     def inner_trajectory(self, run: Trajectory) -> Trajectory:
         """The inner map's trajectory of a run of this one, on the map that has its step and parameters."""
@@ -239,7 +242,7 @@ class ExtendedMap(MapAround):
         f = f.with_dt(unit * self.dt) if self.steps else f
         t = f.times(unit * run.step_lengths, run.k0)
         x, u = np.ascontiguousarray(x), run.u + self.input_disturbance(c[0])
-        return Trajectory(f, t, x, u, run.multipliers, k0=run.k0, splits=run.splits).on_its_step()
+        return Trajectory(f, t, x, u, run.multipliers, k0=run.k0).on_its_step()
 
     # -- derivatives ----------------------------------------------------------------------------
 
@@ -250,7 +253,6 @@ class ExtendedMap(MapAround):
         k0: int = 0,
         dt: Any = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Steps:
         """As the protocol says, from states that have the same duration (else ValueError)."""
@@ -261,13 +263,13 @@ class ExtendedMap(MapAround):
         pieces = self._pieces(constants)
         if len(pieces) > 1:
             every = self.times(h, k0, t)
-            found = [self.steps_at(X[r], U[r], k0 + r.start, h[r], rescue=rescue, t=every[r]) for r in pieces]
+            found = [self.steps_at(X[r], U[r], k0 + r.start, h[r], t=every[r]) for r in pieces]
             return Steps.joined(found)
         c = constants[0] if len(U) else self._own(np.zeros(self.inner.nx))
         unit, d = self.seconds(c, k0), self._pushes(constants)
         f, begins = self.owner(c), self._begins(h, k0, unit, t)
         pushed = U + self.input_disturbance(constants)
-        inner = f.steps_at(np.ascontiguousarray(x), pushed, k0, unit * h, rescue=rescue, t=begins)
+        inner = f.steps_at(np.ascontiguousarray(x), pushed, k0, unit * h, t=begins)
         ends = inner.x1 + h[:, None] * (d @ self._to_states.T) if self._pushes_states else inner.x1
         x0, x1 = (np.hstack([a, constants]) for a in (inner.x0, ends))
         return replace(inner, x0=x0, x1=x1, u=U, t=self.times(h, k0, t)[:-1], h=h)

@@ -57,7 +57,6 @@ def write_file(path: Path, arrays: dict[str, np.ndarray], header: dict[str, Any]
 
 
 _AXES = {"t": 1, "x": 2, "u": 2, "multipliers": 2, "state_names": 1, "input_names": 1, "multiplier_names": 1}
-_SPLIT_AXES = {"split_steps": 1, "split_lengths": 1, "split_x": 2, "split_multipliers": 2}  # if there are any
 
 
 def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -67,8 +66,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
     -------
     dict of arrays
         ``t``, ``x``, ``u``, ``multipliers``, and the names ``state_names``, ``input_names``,
-        ``multiplier_names``; of steps that were taken in parts ``split_steps``, the row of each part, and
-        ``split_lengths``, ``split_x``, ``split_multipliers``.
+        ``multiplier_names``.
     dict
         ``identity`` of the map, ``parameters``, ``k0``, ``before`` if it is known.
 
@@ -93,7 +91,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
                 raise ValueError("not an .npz archive; Trajectory.save and `vioc simulate --save` write one")
             stored = np.load(stream, allow_pickle=False)
             entries = set(stored) if isinstance(stored, np.lib.npyio.NpzFile) else set()
-            data = {k: stored[k] for k in (*keys, *_SPLIT_AXES) if k in entries}
+            data = {k: stored[k] for k in keys if k in entries}
             for key, value in data.items():
                 if not isinstance(value, np.ndarray):
                     raise ValueError(f"{key} is no array")
@@ -115,10 +113,7 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
     for name, value in (*own, *header["parameters"].items()):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
             raise FileFormatError(f"{path}: the header's {name} should be a finite number, got {value!r:.80}")
-    split = [k for k in _SPLIT_AXES if k in data]
-    if split and len(split) < len(_SPLIT_AXES):
-        raise FileFormatError(f"{path}: of steps in parts it has {', '.join(split)} only")
-    for key, axes in (*_AXES.items(), *((k, _SPLIT_AXES[k]) for k in split)):
+    for key, axes in _AXES.items():
         if data[key].ndim != axes:
             raise FileFormatError(
                 f"{path}: expected an array {key} with {axes} axes, got shape {data[key].shape}"
@@ -130,13 +125,6 @@ def read_file(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str,
         "u": (n, len(data["input_names"])),
         "multipliers": (n, len(data["multiplier_names"])),
     }
-    if split:
-        parts, steps = len(data["split_steps"]), data["split_steps"]
-        expected["split_steps"] = expected["split_lengths"] = (parts,)
-        expected["split_x"] = (parts, len(data["state_names"]))
-        expected["split_multipliers"] = (parts, len(data["multiplier_names"]))
-        if not np.isin(steps, np.arange(n)).all():
-            raise FileFormatError(f"{path}: split_steps should be rows of steps, 0 to {n - 1}, got {steps}")
     for key, shape in expected.items():
         if data[key].shape != shape or data[key].dtype != np.float64:
             raise FileFormatError(
@@ -166,8 +154,7 @@ def read_columns(path: str | os.PathLike, map: OneStepMap) -> tuple[dict[str, np
                 f"unknown {extra or 'none'}"
             )
         order = [stored.index(n) for n in names]
-        for name in {key, f"split_{key}"} & set(data):
-            data[name] = np.ascontiguousarray(data[name][:, order])
+        data[key] = np.ascontiguousarray(data[key][:, order])
     ours, theirs = json.loads(json.dumps(map.identity())), header["identity"]
     differ = [k for k in dict.fromkeys((*ours, *theirs)) if not _same(k, ours.get(k), theirs.get(k))]
     if differ:

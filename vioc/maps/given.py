@@ -102,7 +102,7 @@ class AsTrajectory:
         return self.trajectory.save(path)
 
     def plot(self, *names: str, **options: Any) -> Any:
-        """Plot named quantities over time (all states without names): `vioc.viz.plot_trajectory`."""
+        """Plot named quantities over time (all states without names), as `Trajectory.plot`."""
         return self.trajectory.plot(*names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vioc.maps.given import trajectory_of
 from vioc.maps.switched import SwitchedMap
-from vioc.maps.trajectory import Split, Trajectory
+from vioc.maps.trajectory import Trajectory
 
 if TYPE_CHECKING:
     import casadi as ca
@@ -92,24 +92,19 @@ def join(*runs: Any, jumps: Sequence[ca.Function | None] | None = None) -> Traje
 
 
 def _one_behind_another(runs: Sequence[Trajectory], f: OneStepMap) -> Trajectory:
-    names, multipliers, splits, times, at = f.multiplier_names, [], {}, [runs[0].t], 0
-    for run in runs:
+    names, multipliers, times = f.multiplier_names, [], [runs[0].t]
+    for i, run in enumerate(runs):
         columns = [names.index(n) for n in run.map.multiplier_names]
         own = np.zeros((len(run), len(names)))
         own[:, columns] = run.multipliers
         multipliers.append(own)
-        for k, split in run.splits.items():
-            wide = np.zeros((len(split), len(names)))
-            wide[:, columns] = split.multipliers
-            splits[at + k] = Split(split.lengths, split.x, wide)
-        if at:
+        if i:
             behind = times[-1][-1]
             times.append(run.t[1:] if run.t[0] == behind else behind + (run.t[1:] - run.t[0]))
-        at += len(run)
     x = np.concatenate([runs[0].x, *(run.x[1:] for run in runs[1:])])
     u, t = np.concatenate([run.u for run in runs]), np.concatenate(times)
     start: dict[str, Any] = dict(k0=runs[0].k0, before=runs[0].before)
-    whole = Trajectory(f, t, x, u, np.concatenate(multipliers), splits=splits, **start)
+    whole = Trajectory(f, t, x, u, np.concatenate(multipliers), **start)
     return whole.on_its_step()
 
 

@@ -2,12 +2,12 @@
 
 A *kernel* is a CasADi function
 
-    (carry, u, t, dt, parameters) -> (carry_next, multipliers, error)
+    (x, u, t, dt, parameters) -> (x_next, multipliers, error)
 
-whose carry begins with the state x and may go on with seeds for the solver of the next step; `error`
-is a scalar, the scaled residual of the step. `mapaccum` strings kernels to a rollout, with feedback
-where a trajectory is tracked. A step whose error is not small (or not a number) is handed to
-`rescued`, and the rollout goes on behind it.
+of the state alone: no first guess is carried from step to step, so that a step is the same to the bit
+wherever it is taken. `error` is a scalar, the scaled residual of the step, or infinite where the root is not
+certified. `mapaccum` strings kernels to a rollout, with feedback where a trajectory is tracked. A step whose
+error is not small (or not a number) is handed to `rescued`, and the rollout goes on behind it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any, Generic, TypeVar, overload
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, near_misses
+from vioc.checks import as_value, check_array, near_misses
 from vioc.compile.cores import WORTH, over_cores, shares
 from vioc.compile.many import ManyProgram
 from vioc.compile.programs import Program
 from vioc.errors import ChartWarning, ModelError
 from vioc.maps.derivatives import Steps
-from vioc.maps.protocol import Kernel, Rescue
+from vioc.maps.protocol import Kernel
 from vioc.maps.rolling import RollingMap
 from vioc.maps.times import StepTimes
 from vioc.maps.trajectory import Trajectory
@@ -77,8 +77,8 @@ class shared_by_step(shared[T]):
 class KernelMap(RollingMap):
     """A one-step map on a kernel; see the module's text.
 
-    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `_kernel`, `carry` and
-    `rescued`. A `_robust_kernel` is slower and tries harder.
+    Subclasses set the attributes of `OneStepMap`, and `tolerance`; they define `_kernel` and `rescued`. A
+    `_robust_kernel` is slower and tries harder.
 
     Attributes
     ----------
@@ -86,33 +86,14 @@ class KernelMap(RollingMap):
         Largest error of a step that is solved.
     symmetric : bool or None
         Whether a step by -dt undoes one by dt; None where that is not known.
-    solved_step, robust_step : casadi.Function or None
-        (x, seed, u, t, dt, parameters) -> (x_next, multipliers, error): a step whose solver starts where the
-        `seed` says; and one that tries harder.
     """
 
     _kernel: ca.Function
     symmetric: bool | None = None
-    solved_step: ca.Function | None = None
-    robust_step: ca.Function | None = None
 
     def blueprint(self) -> dict[str, Any] | None:
         """Plain data that determines the map's functions, where there are such; for the cache."""
         return None
-
-    def seed(self, x: Any, move: Any) -> Any:
-        """That of a step from x which moves the first entries of its error by `move`; expressions."""
-        return x[: move.numel()] + move
-
-    def displacement(self, x0: Any, x1: Any, n: int) -> Any:
-        """The first n entries of the error between two states; expressions."""
-        return x1[:n] - x0[:n]
-
-    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
-        the first times x_k + the second times u_k. Inputs are constant over a step.
-        """
-        return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
 
     def _check_wrap(self) -> None:
         for name in self.wrap:
@@ -127,7 +108,7 @@ class KernelMap(RollingMap):
 
     def step(self, x: Any, u: Any = None, k: int = 0, dt: float | None = None) -> np.ndarray:
         x, u = self.check_point(x, u)
-        return self._steps(x, u[None], k, self.lengths(dt, 1), rescue="split")[0][1]
+        return self._steps(x, u[None], k, self.lengths(dt, 1)).X[1]
 
     def run(
         self,
@@ -138,31 +119,29 @@ class KernelMap(RollingMap):
         X: np.ndarray | None = None,
         K: np.ndarray | None = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        return self._trajectory(self._steps(x0, U, k0, lengths, X, K, rescue=rescue, t=t), k0, lengths, t)
+        done = self._steps(x0, U, k0, lengths, X, K, t)
+        return self._trajectory((done.X, done.applied, done.multipliers), k0, lengths, t)
 
     @property
     def kernel(self) -> Kernel | None:
         if type(self).run is not KernelMap.run:
             return None  # a rollout is more than this kernel
-
-        def start(x: np.ndarray, dt: float) -> np.ndarray:
-            return self.carry(x, x[None][:0], dt)
-
-        def robust() -> ca.Function | None:
-            return self._robust_kernel
-
-        return Kernel(self._kernel, robust, start, self.tolerance, self.difference_expression)
+        return Kernel(self._kernel, self.tolerance, self.difference_expression)
 
     def with_parameters(self: Self, **values: float) -> Self:
         for name in values:
             if name not in self.parameters:
                 raise ModelError(f"unknown parameter {name!r}; {near_misses(name, self.parameters)}")
         result = self._twin()
-        result.parameters = {**self.parameters, **{n: float(v) for n, v in values.items()}}
+        result.parameters = {
+            **self.parameters,
+            **{n: as_value(v, f"parameter {n!r}") for n, v in values.items()},
+        }
         check_array(list(result.parameters.values()), (len(self.parameters),), "parameters", list(values))
+        if self.system is not None:
+            self.system.check_bodies(result.parameters, values)
         return result
 
     def with_dt(self: Self, dt: float) -> Self:
@@ -200,30 +179,24 @@ class KernelMap(RollingMap):
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Steps:
         X, U = np.ascontiguousarray(X, float), np.ascontiguousarray(U, float)
-        rescue, n = self._means(rescue), len(U)
+        n = len(U)
         h = self.lengths(dt, n)
         t = self.times(h, k0)[:-1] if t is None else t
         self.check_beginnings(X, k0)
         after, multipliers = np.empty_like(X), np.empty((n, len(self.multiplier_names)))
-        unsolved, doubted = np.empty(n, bool), np.zeros(n, bool)
+        unsolved = np.empty(n, bool)
 
         def solve(rows: Any, robust: bool = False) -> None:
-            carry = self.carry(X[rows], np.empty((0, *X[rows].shape)), h[rows])
-            args = [carry, U[rows], t[rows, None], h[rows, None], self.theta]
-            carries, impulses, error, *_ = self._program(False, robust).map(args, len(carry))
-            found = carries.reshape(len(carry), -1)[:, : self.nx]
-            after[rows], multipliers[rows] = found, impulses.reshape(len(carry), -1)
+            x = X[rows]
+            args = [x, U[rows], t[rows, None], h[rows, None], self.theta]
+            states, impulses, error, *_ = self._program(False, robust).map(args, len(x))
+            found = states.reshape(x.shape)
+            after[rows], multipliers[rows] = found, impulses.reshape(len(x), -1)
             good = (error.ravel() <= self.tolerance) & np.isfinite(found).all(axis=1)  # false for NaN
             unsolved[rows] = ~good
-            if rescue == "split" and good.any():
-                pairs, lengths = np.stack([X[rows], found], axis=1), np.stack([h[rows], h[rows]], axis=1)
-                pushed = multipliers[rows][:, None]
-                good[good] = self._doubts(carry[good], pairs[good], lengths[good], pushed[good])[:, 0]
-                doubted[rows] = good
 
         def timed(rows: slice) -> None:
             before = time.perf_counter()
@@ -238,17 +211,13 @@ class KernelMap(RollingMap):
                 pass
         if unsolved.any() and self._robust_kernel is not None:
             solve(np.flatnonzero(unsolved), robust=True)
-        splits, hard = {}, unsolved | doubted
-        if hard.any():
+        if unsolved.any():
             with warnings.catch_warnings():  # of a singular step derivatives raise
                 warnings.simplefilter("ignore", ChartWarning)
-                for i in map(int, np.flatnonzero(hard)):
-                    one = slice(i, i + 1)
-                    found = self._steps(X[i], U[one], k0 + i, h[one], rescue=rescue, t=t[one])
-                    after[i], multipliers[i] = found[0][1], found[1][0]
-                    if found[3]:
-                        splits[i] = found[3][0]
-        return Steps(X, after, U, multipliers, t, h, k0 + np.arange(n), splits)
+                for i in map(int, np.flatnonzero(unsolved)):
+                    step = X[i], U[i], k0 + i, float(t[i]), float(h[i])
+                    after[i], multipliers[i] = self.rescued(*step)
+        return Steps(X, after, U, multipliers, t, h, k0 + np.arange(n))
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:
         """The kernel, or the robust one, with or without feedback, on this map's backend."""
@@ -275,10 +244,10 @@ class KernelMap(RollingMap):
         return None
 
     def _with_feedback(self, kernel: ca.Function) -> ca.Function:
-        """(carry, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""
-        carry, _, t, dt, theta = kernel.mx_in()
+        """(x, u_d, x_d, K by rows, t, dt, parameters) -> the kernel's outputs, and u."""
+        x, _, t, dt, theta = kernel.mx_in()
         u_d, x_d = ca.MX.sym("u_d", self.nu), ca.MX.sym("x_d", self.nx)
         K = ca.MX.sym("K", self.nu, self.ndx)
-        u = u_d - K @ self.difference_expression(x_d, carry[: self.nx])
-        outputs = kernel(carry, u, t, dt, theta)
-        return ca.Function("feedback", [carry, u_d, x_d, K, t, dt, theta], [*outputs, u])
+        u = u_d - K @ self.difference_expression(x_d, x)
+        outputs = kernel(x, u, t, dt, theta)
+        return ca.Function("feedback", [x, u_d, x_d, K, t, dt, theta], [*outputs, u])

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_count, as_value, check_array, check_rows, few
+from vioc.checks import as_count, as_value, check_array, check_rows, few, real
 from vioc.errors import ModelError
 from vioc.maps.given import state_of
 from vioc.maps.implicit import Implicit
@@ -258,7 +258,7 @@ class Named:
             count = as_count(steps, "steps")
             held = self.rest_input(x0) if U is None else self.check_input(U)
             return np.tile(held, (count, 1))
-        array = np.asarray(U, float)
+        array = np.asarray(real(U, "inputs"), float)
         array = array[:, None] if array.ndim == 1 else array
         array = check_rows(array, "inputs", self.input_names)
         if steps is not None and len(array) != steps:
@@ -268,16 +268,21 @@ class Named:
     def lengths(self, dt: Any, steps: int) -> np.ndarray:
         """`dt` as the lengths (N,) of steps: given so, or one for all, or None for the map's own."""
         value = self.dt if dt is None else dt
-        if isinstance(value, float) and 0 < value < math.inf:
+        if isinstance(value, float) and value > 0 < value * value < math.inf:
             return np.full(steps, value)  # what most calls give
         if isinstance(value, (str, bytes, bool)):
             raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+        value = real(value, "dt")
         try:
             lengths = np.broadcast_to(np.asarray(value, float), (steps,)).copy()
         except ValueError:
             raise ValueError(f"dt: expected one step length or {steps}, got {value!r}") from None
-        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+        with np.errstate(over="ignore", under="ignore"):
+            squares = lengths * lengths  # which steps divide by
+        if not (lengths > 0).all():
             raise ValueError(f"dt: expected step lengths > 0, got {value!r}")
+        if not ((squares > 0).all() and np.isfinite(squares).all()):
+            raise ValueError(f"dt: expected step lengths > 0 whose squares are numbers > 0, got {value!r}")
         return lengths
 
 

@@ -13,7 +13,7 @@ from vioc.errors import ModelError
 from vioc.maps.around import TIMES, MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.named import Symbols
-from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.stepwise import stepwise
 from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS
@@ -92,10 +92,9 @@ class NoisyMap(MapAround):
         X: np.ndarray | None = None,
         K: np.ndarray | None = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Trajectory:
-        return stepwise(self, x0, U, k0, lengths, X, K, rescue, t)
+        return stepwise(self, x0, U, k0, lengths, X, K, t)
 
     @property
     def _on(self) -> int:
@@ -118,13 +117,12 @@ class NoisyMap(MapAround):
         k0: int = 0,
         dt: Any = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Steps:
         X, W = np.asarray(X, float), np.asarray(U, float)
         h, k = self.lengths(dt, len(W)), k0 + np.arange(len(W))
         at, t = self._rows(k), self.times(h, k0, t)[:-1]
-        ends, multipliers, splits = X.copy(), np.zeros((len(W), len(self.multiplier_names))), {}
+        ends, multipliers = X.copy(), np.zeros((len(W), len(self.multiplier_names)))
         taken = np.flatnonzero(self.taken[at])
         if len(taken):
             first, count = int(taken[0]), len(taken)
@@ -136,13 +134,11 @@ class NoisyMap(MapAround):
                 self.U[at[some]] + np.einsum("kij,kj->ki", self.G[at[some]], W[some]),
                 int(k[first]) + self._on,
                 h[some],
-                rescue=rescue,
                 t=t[some] + self._later,
             )
             ends[some], multipliers[some] = found.x1, found.multipliers
-            splits = {first + i: split for i, split in found.splits.items()}
         ends = ends + np.einsum("kij,kj->ki", self.S[at], W)
-        return Steps(X, ends, W, multipliers, t, h, k, splits)
+        return Steps(X, ends, W, multipliers, t, h, k)
 
     def _inner(self, steps: Steps) -> tuple[slice, Steps]:
         """Which are taken, and what the inner map takes."""

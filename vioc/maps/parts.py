@@ -1,9 +1,8 @@
-"""`Parts`: derivatives of steps that are made of steps, as compositions are and steps taken in parts."""
+"""`Parts`: derivatives of steps that are made of steps, as compositions and substeps are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,26 +11,23 @@ from vioc.maps.derivatives import Linearization, SecondOrder, Steps, columns
 
 @dataclass(frozen=True)
 class Parts:
-    """Steps that were taken in parts: those parts as steps, and how they hang together.
+    """N steps that are m steps each, one behind the other, and how these hang together.
 
     Attributes
     ----------
     steps : Steps
-        All the parts, M; `k` is their row.
-    begins : (N + 1,) int
-        The row in which the parts of each step begin.
-    by_x, by_u : (M, nu, nx), (M, nu, nu)
-        The input of a part is ``by_x @ x_k + by_u @ u_k``.
-    shares : (M, nm)
+        All the parts, N m, those of a step together; `k` is their row.
+    by_x, by_u : (m, nu, nx), (m, nu, nu)
+        The input of part i is ``by_x[i] @ x_k + by_u[i] @ u_k``.
+    shares : (m, nm)
         Weights with which the parts' multipliers add up to the step's.
-    starts, sizes : (M,)
+    starts, sizes : (m,)
         Where in the step a part starts, and how long it is, as fractions of the step.
     timed : bool
         Whether the last two parameters are the length dt and the start t, of the step and of its parts.
     """
 
     steps: Steps
-    begins: np.ndarray
     by_x: np.ndarray
     by_u: np.ndarray
     shares: np.ndarray
@@ -39,78 +35,53 @@ class Parts:
     sizes: np.ndarray
     timed: bool = False
 
+    @property
+    def count(self) -> int:
+        """m."""
+        return len(self.sizes)
+
     def first(self, lin: Linearization) -> Linearization:
-        """Of the steps, by those of the parts."""
-        several, end, along, _ = self._chain(lin)
-        chained = Linearization.of(end, along, lin.B.shape[2])
-        if several.all():
-            return chained
-        whole = lin.rows(self.begins[:-1])
-        for name, block in whole.blocks.items():
-            block[several] = chained.blocks[name]
-        return whole
+        """First derivatives of the steps from those of the parts."""
+        end, along, _ = self._chain(lin)
+        return Linearization.of(end, along, lin.B.shape[2])
 
     def weights(self, lin: Linearization, Z: np.ndarray, zeta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Z and zeta of the parts, by those of the steps: on what a part ends in, the costate of the rest."""
-        counts = np.diff(self.begins)
-        Z, zeta = np.repeat(Z, counts, axis=0), np.repeat(zeta, counts, axis=0)
-        several = np.repeat(counts > 1, counts)
-        zeta[several] *= self.shares[several]
-        for i in range(counts.max(initial=1) - 1, 0, -1):
-            rows = self.begins[:-1][counts > i] + i
-            back = Z[rows, None] @ lin.A[rows] + zeta[rows, None] @ lin.C[rows]
-            Z[rows - 1] = back[:, 0]
+        """Z and zeta of the parts from those of the steps: where a part ends, the costate of the rest."""
+        m, N = self.count, len(Z)
+        Z = np.repeat(Z, m, axis=0)
+        zeta = np.repeat(zeta, m, axis=0) * np.tile(self.shares, (N, 1))
+        for i in range(m - 1, 0, -1):
+            rows = slice(i, None, m)
+            Z[i - 1 :: m] = (Z[rows, None] @ lin.A[rows] + zeta[rows, None] @ lin.C[rows])[:, 0]
         return Z, zeta
 
     def second(self, lin: Linearization, H: SecondOrder) -> SecondOrder:
-        """Of the steps, by those of the parts with their `weights`."""
-        several, _, _, Y = self._chain(lin)
-        counts = np.diff(self.begins)
-        each = np.repeat(several, counts)
-        own = np.swapaxes(Y, 1, 2) @ (H if several.all() else H.rows(each)).matrix @ Y
-        begins = np.cumsum(counts[several]) - counts[several]
-        total = np.add.reduceat(own, begins) if len(begins) else own
-        chained = SecondOrder.of(total, *lin.B.shape[1:])
-        if several.all():
-            return chained
-        whole = H.rows(self.begins[:-1])
-        for name, block in whole.blocks.items():
-            block[several] = chained.blocks[name]
-        return whole
+        """Second derivatives of the steps from those of the parts with their `weights`."""
+        _, _, Y = self._chain(lin)
+        own = np.swapaxes(Y, 1, 2) @ H.matrix @ Y
+        return SecondOrder.of(own.reshape(-1, self.count, *own.shape[1:]).sum(axis=1), *lin.B.shape[1:])
 
-    def _chain(self, lin: Linearization) -> tuple[np.ndarray, ...]:
-        """Which steps have several parts (N,), and of those, by s = (errors, inputs, parameters), what they
-        end in (n, ndx, ns), their multipliers (n, nm, ns), and what each of their parts depends on
-        (m, ns, ns).
+    def _chain(self, lin: Linearization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ends (N, ndx, ns), multipliers (N, nm, ns), and what each part depends on (N m, ns, ns), all by
+        s = (errors, inputs, parameters).
         """
         ndx, nu = lin.B.shape[1:]
         x, u, p = columns(ndx, nu)
-        ns = ndx + nu + lin.P.shape[2]
-        counts = np.diff(self.begins)
-        several = counts > 1
-        each = np.repeat(several, counts)
-        place = np.cumsum(each) - 1
-        Y = np.zeros((np.count_nonzero(each), ns, ns))
-        Y[:, u, x] = self.by_x[each, :, :ndx]  # nothing where errors are not differences of states
-        Y[:, u, u] = self.by_u[each]
+        m, ns = self.count, ndx + nu + lin.P.shape[2]
+        N = len(lin.A) // m
+        Y = np.zeros((N * m, ns, ns))
+        Y[:, u, x] = np.tile(self.by_x[:, :, :ndx], (N, 1, 1))  # 0 where errors are no differences of states
+        Y[:, u, u] = np.tile(self.by_u, (N, 1, 1))
         Y[:, p, p] = np.eye(ns - ndx - nu)
         if self.timed:
-            Y[:, -2, -2], Y[:, -1, -2] = self.sizes[each], self.starts[each]
-        end = np.tile(np.eye(ndx, ns), (int(np.count_nonzero(several)), 1, 1))
-        along = np.zeros((len(end), lin.C.shape[1], ns))
-        begins, counts = self.begins[:-1][several], counts[several]
-        alike = several.all() and (counts == counts[:1]).all()
+            Y[:, -2, -2], Y[:, -1, -2] = np.tile(self.sizes, N), np.tile(self.starts, N)
+        end = np.tile(np.eye(ndx, ns), (N, 1, 1))
+        along = np.zeros((N, lin.C.shape[1], ns))
         of_step = np.concatenate([lin.A, lin.B, lin.P], axis=2)
-        for i in range(counts.max(initial=0)):
-            going: Any = slice(None)
-            rows = own = slice(i, None, counts[0])  # views, where each step has as many parts
-            if not alike:
-                going = counts > i
-                rows = begins[going] + i
-                own = place[rows]
-            Y[own, x] = end[going]
-            y = Y[own]
-            end[going] = of_step[rows] @ y
-            if along.size and (share := self.shares[rows, :, None]).any():
-                along[going] += share * (np.concatenate([lin.C[rows], lin.D[rows], lin.E[rows]], axis=2) @ y)
-        return several, end, along, Y
+        of_impulse = np.concatenate([lin.C, lin.D, lin.E], axis=2)
+        for i in range(m):
+            rows = slice(i, None, m)
+            Y[rows, x] = end
+            end = of_step[rows] @ Y[rows]
+            along += self.shares[i, :, None] * (of_impulse[rows] @ Y[rows])
+        return end, along, Y

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array, finite
+from vioc.checks import check_array, finite, real
 from vioc.compile.backend import Backend
 from vioc.compile.cores import over_cores
 from vioc.errors import StepError, trying
+from vioc.maps.adaptive import cut_rollout, warn_cut
 from vioc.maps.batch import Batch, Runs, of_each
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import state_of, trajectory_of
@@ -31,8 +31,6 @@ from vioc.progress import Progress
 if TYPE_CHECKING:
     from vioc.maps.relaxed import RelaxedStep
 
-Rescue = bool | Literal["split"]
-
 TURN = 2 * np.pi
 TENSOR_ROWS = 1000  # steps whose second derivatives are taken at once, for a tensor
 
@@ -43,16 +41,13 @@ def short_way(angle: np.ndarray) -> np.ndarray:
 
 
 class Kernel(NamedTuple):
-    """A step with its solver: (carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
+    """A step with its solver: (x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-    A carry begins with the state and may go on with seeds for the solver; `start` makes the first one, of
-    the state and the first step's length. A step is solved if `error` is within `tolerance`; `robust` makes
-    a function that tries harder, None if there is none. `difference` is the map's, on SX columns.
+    A step is solved, and its root certified, if `error` is within `tolerance`. `difference` is the map's, on
+    SX columns.
     """
 
     function: ca.Function
-    robust: Callable[[], ca.Function | None]
-    start: Callable[[np.ndarray, float], np.ndarray]
     tolerance: float
     difference: Callable[[ca.SX, ca.SX], ca.SX]
 
@@ -98,6 +93,7 @@ class OneStepMap(Named, ABC):
     relaxed: RelaxedStep | None = None
     jumps: tuple[ca.Function | None, ...] = ()
     limits: Mapping[str, ca.SX] = MappingProxyType({})
+    substepped: ClassVar[Callable[[OneStepMap, int], OneStepMap]]  # set where it is made of maps: `Substeps`
 
     # -- the state space ------------------------------------------------------------------------
 
@@ -148,7 +144,6 @@ class OneStepMap(Named, ABC):
         X: np.ndarray | None = None,
         K: np.ndarray | None = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Trajectory:
         """N steps of `lengths` (N,), s, as `rollout` takes them, or `track` where X and K are given.
@@ -174,28 +169,55 @@ class OneStepMap(Named, ABC):
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
         warn: bool = True,
-        rescue: Rescue = "split",
+        adaptive: bool = False,
     ) -> Trajectory:
         """Steps from `x0` under inputs `U` (N, nu), or `steps` steps with a constant or no input.
 
         No input is zero force, with prescribed configurations held.
 
-        `rescue` is what is done about a step that the solver cannot take at once: ``"split"`` solves it
-        by every means, and where it has no solution takes it in parts if the map can, halves, quarters,
-        ... (`Trajectory.splits` says which, and derivatives are of these parts); True solves it by every
-        means, whole; False raises at once. The `StepError` of a run that ends has the motion until
-        then, ``error.trajectory``.
+        A rollout that comes to a step which does not exist at its length ends with a `StepError`, which has
+        the motion until then, ``error.trajectory``, and the length that would still do, ``error.length``;
+        so does one whose energy grows beyond what its forces can feed (cause ``"diverged"``).
+        `adaptive` cuts such steps into halves, quarters, ..., to look at the motion, and says so
+        (`StepWarning`): the trajectory then has more steps, of unequal lengths.
 
         `dt` may be one length of all steps, or N lengths that need not be equal; where they are equal, the
         trajectory's map has that step (`with_dt`). `warn` False keeps quiet about what the
         rollout would warn of.
         """
         x0, U = self.check_start(x0, U, steps)
-        with nullcontext() if warn else trying():
-            found = self.run(x0, U, k0, self.lengths(dt, len(U)), rescue=rescue)
-        if warn:
-            self.review(found)
+        take = partial(cut_rollout, self) if adaptive else self.run
+        if not warn:
+            with trying():
+                return take(x0, U, k0, self.lengths(dt, len(U)))
+        try:
+            found = take(x0, U, k0, self.lengths(dt, len(U)))
+        except StepError as error:
+            if error.trajectory is not None:
+                self._check_account(error.trajectory, error)
+            raise
+        self._check_account(found)
+        warn_cut(found, len(U))
+        self.review(found)
         return found
+
+    def diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
+        """The first sample of a run where its energy is beyond what its forces can feed, and a text that says
+        so; None where there is none, or where the map keeps no account of energy.
+
+        Runs that were `ended` by an error are looked at closely, others where their motion grows.
+        """
+        return None
+
+    def _check_account(self, run: Trajectory, error: StepError | None = None) -> None:
+        """Raise `StepError` with the cause ``"diverged"`` where a run has, before the `error` at its end."""
+        found = self.diverged(run, error is not None) if len(run) > 1 else None
+        if found is None:
+            return
+        k, why = found
+        more = "" if error is None else f" Later: {error}"
+        text = f"the rollout diverged at t = {run.t[k]:.6g} s: {why}.{more}"
+        raise StepError(text, run.k0 + k, np.inf, "diverged", run.part(0, k)) from error
 
     def rollouts(
         self,
@@ -207,11 +229,9 @@ class OneStepMap(Named, ABC):
         dt: float | Sequence[float] | np.ndarray | None = None,
         workers: int | None = None,
         raise_on_failure: bool = True,
-        rescue: Rescue = "split",
         parameters: Mapping[str, Any] | None = None,
-        lanes: bool = True,
     ) -> Batch:
-        """Many rollouts, over the cores.
+        """Many rollouts, over the cores; each is to the bit what `rollout` makes.
 
         Parameters
         ----------
@@ -221,7 +241,7 @@ class OneStepMap(Named, ABC):
             Inputs of each rollout, or of all.
         steps : int, optional
             N, where U does not tell.
-        k0, dt, rescue
+        k0, dt
             As in `rollout`.
         workers : int, optional
             Threads; default the environment variable ``VIOC_WORKERS``, else the cores. The results do
@@ -230,10 +250,6 @@ class OneStepMap(Named, ABC):
             False keeps a rollout that fails as NaN, and its error in ``errors``.
         parameters : dict of str to (M,) or number, optional
             Values of declared parameters in each rollout; one serves all.
-        lanes : bool
-            Whether compiled maps that can take steps of several rollouts side by side (docs/maths/speed.md):
-            each is the step of `rollout` but for sines and cosines, which may differ by an ulp. False makes
-            every rollout by itself, the same to the bit as `rollout` does.
 
         Returns
         -------
@@ -246,7 +262,8 @@ class OneStepMap(Named, ABC):
         """
         if U is None and steps is not None:
             U = getattr(X0, "u", None)
-        X0 = np.atleast_2d(np.asarray(state_of(X0, "initial states"), float))
+        X0, U = real(state_of(X0, "initial states"), "initial states"), real(U, "inputs")
+        X0 = np.atleast_2d(np.asarray(X0, float))
         each = np.ndim(U) == 3
         if X0.ndim != 2 or X0.shape[1] != self.nx:
             raise ValueError(f"initial states: expected shape (M, {self.nx}), got {X0.shape}")
@@ -262,27 +279,26 @@ class OneStepMap(Named, ABC):
                 inputs = U[min(i, len(U) - 1)] if each else U
                 x[i, 0], u[i] = self.check_start(X0[min(i, len(X0) - 1)], inputs, steps)
         runs = Runs(x, u, multipliers, k0, self.lengths(dt, n), own)
-        if lanes and count > 1 and self.run_many(runs, rescue, workers):
+        if count > 1 and self.run_many(runs, workers):
             run = Trajectory(self, self.times(runs.lengths, k0), x[0], u[0], multipliers[0])
             runs.map, runs.t = run.on_its_step().map, run.t
         else:
-            self._run_each(runs, rescue, workers)
+            self._run_each(runs, workers)
         errors: dict[int, StepError] = {}
         for i, error in sorted(runs.errors.items()):
             text = f"rollout {i}: {error}"
-            errors[i] = StepError(text, error.k, error.residual, error.cause, error.trajectory)
+            errors[i] = error.saying(text)
             x[i] = multipliers[i] = np.nan
         if errors and raise_on_failure:
             raise errors[min(errors)]
-        splits = {i: found for i, found in sorted(runs.splits.items()) if found and i not in errors}
-        return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, splits, own)
+        return Batch(runs.map or self, runs.t, x, u, multipliers, errors, k0, own)
 
-    def run_many(self, runs: Runs, rescue: Rescue, threads: int | None) -> bool:
+    def run_many(self, runs: Runs, threads: int | None) -> bool:
         """Make rollouts side by side; False where this map does not."""
         return False
 
-    def _run_each(self, runs: Runs, rescue: Rescue, threads: int | None) -> None:
-        how: dict[str, Any] = dict(k0=runs.k0, dt=runs.lengths, warn=False, rescue=rescue)
+    def _run_each(self, runs: Runs, threads: int | None) -> None:
+        how: dict[str, Any] = dict(k0=runs.k0, dt=runs.lengths, warn=False)
 
         def work(i: int) -> None:
             f = self.with_parameters(**runs.parameters_of(i)) if runs.parameters else self
@@ -295,8 +311,6 @@ class OneStepMap(Named, ABC):
             runs.t = run.t
             owner = run.map  # of all, the same step
             runs.map = owner.with_parameters(**self.parameters) if runs.parameters else owner
-            if run.splits:
-                runs.splits[i] = run.splits
 
         work(0)  # builds what all share
         with Progress("rollouts", len(runs.X), 1) as progress:
@@ -312,21 +326,19 @@ class OneStepMap(Named, ABC):
         *,
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Trajectory:
         """Closed-loop rollout with u[k] = U[k] - K[k] difference(X[k], x[k]).
 
         Shapes: X (N or N+1, nx), U (N, nu), K (N, nu, ndx). The trajectory's `u` is what was applied; `dt`
-        and `rescue` as in `rollout`, a trial that diverges is not worth the effort. Steps begin at the times
-        `t` (N,), s, if given.
+        as in `rollout`. Steps begin at the times `t` (N,), s, if given.
         """
         x0 = self.check_state(x0, "initial state")
         U = self.check_inputs(U, None, x0)
         n = len(U)
         X = check_array(np.asarray(X, float)[:n], (n, self.nx), "tracked states", self.state_names)
         K = check_array(K, (n, self.nu, self.ndx), "gains")
-        return self.run(x0, U, k0, self.lengths(dt, n), X, K, rescue=rescue, t=t)
+        return self.run(x0, U, k0, self.lengths(dt, n), X, K, t=t)
 
     # -- derivatives ----------------------------------------------------------------------------
 
@@ -338,14 +350,12 @@ class OneStepMap(Named, ABC):
         k0: int = 0,
         dt: float | Sequence[float] | np.ndarray | None = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Steps:
         """One step each from N states X (N, nx) under inputs U (N, nu), step k0 + i at row i.
 
-        Each is the step that `step` takes, to the solver's tolerance. `dt` and `rescue` as in `rollout`:
-        with False, a row that the solver does not take at once raises its `StepError` (whose `k` says
-        which), and no effort is spent on it. They begin at the times `t` (N,), s, if given.
+        Each is the step that `step` takes, to the bit. `dt` as in `rollout`; a step that does not exist
+        raises its `StepError`, whose `k` says which. They begin at the times `t` (N,), s, if given.
         """
 
     @abstractmethod
@@ -455,8 +465,10 @@ class OneStepMap(Named, ABC):
         return self.steps_at(x[None], u[None], k, dt)
 
     def _contracted(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
-        zeta = np.zeros(steps.multipliers.shape) if zeta is None else zeta
-        return self.second(steps, *(np.ascontiguousarray(w, float) for w in (Z, zeta)))
+        shape = steps.multipliers.shape
+        zeta = np.zeros(shape) if zeta is None else zeta
+        Z = check_array(Z, (shape[0], self.ndx), "weights z of the next state", self.error_names)
+        return self.second(steps, Z, check_array(zeta, shape, "zeta", self.multiplier_names))
 
     def linearize_steps(self, steps: Steps) -> Linearization:
         """First derivatives of solved steps, or `StepError` where one has none."""
@@ -515,6 +527,21 @@ class OneStepMap(Named, ABC):
     @abstractmethod
     def with_parameters(self, **values: float) -> OneStepMap:
         """The same map with other values of declared parameters; nothing is compiled again."""
+
+    @property
+    def additive(self) -> np.ndarray:
+        """Which multipliers (nm,) are impulses, which add up over steps; others are of a step's end."""
+        return np.ones(len(self.multiplier_names), bool)
+
+    def inputs_at(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(m, nu, nx) and (m, nu, nu): the input of a part of a step that ends at the fraction ``ends[i]`` is
+        the first times x_k + the second times u_k. Inputs are constant over a step.
+        """
+        return np.zeros((len(ends), self.nu, self.nx)), np.tile(np.eye(self.nu), (len(ends), 1, 1))
+
+    def substeps(self, n: int) -> OneStepMap:
+        """The map whose step is n equal steps of dt/n of this one, under one input: `Substeps`."""
+        return type(self).substepped(self, n)
 
     def with_dt(self, dt: float) -> OneStepMap:
         """The same map with another default time step, s; nothing is compiled again.

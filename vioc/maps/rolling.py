@@ -1,11 +1,10 @@
-"""`RollingMap`: rollouts by a kernel, and over steps that are hard to solve; one, or many side by side."""
+"""`RollingMap`: rollouts of a map by its kernel, one by one or many side by side."""
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,19 +14,17 @@ import numpy as np
 from vioc.compile.cores import WORTH, over_cores, workers
 from vioc.compile.many import LANES, ManyProgram
 from vioc.compile.programs import CHUNK, Program
-from vioc.errors import StepError, trying
+from vioc.errors import StepError
 from vioc.maps.batch import Runs
-from vioc.maps.protocol import OneStepMap, Rescue
-from vioc.maps.trajectory import Split, Trajectory
+from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 from vioc.progress import Progress
 
-AFTER_RESCUE = 16  # steps tried at once behind one that was hard to solve
-HISTORY = 3  # states before the first one that a carry may be made of
-BLOCK = 4 * LANES  # of many rollouts these are made and looked at together, or more of few steps:
+AFTER_HARD = 16  # steps in the first call of the kernel after a step that it did not solve
+BLOCK = 4 * LANES  # rollouts of one block of a batch, or more where they are short:
 PIECE = 1 << 14  # so many steps
-LONG = 1 << 18  # steps in one call, a fraction of a second
+LONG = 1 << 18  # steps in one call of a batch, a fraction of a second
 
-Step = tuple[np.ndarray, np.ndarray, int, float, float]  # x, u, k, t, dt
 Solved = tuple[np.ndarray, np.ndarray]  # x_next, multipliers
 Map = TypeVar("Map", bound="RollingMap")
 
@@ -38,31 +35,27 @@ class Course:
 
     Attributes
     ----------
-    U, k0, lengths, rescue
-        As of `OneStepMap.run`; of `rescue` what the map can do.
+    U, k0, lengths
+        Inputs, number of the first step, and step lengths, as in `OneStepMap.run`.
     X, multipliers : (N+1, nx), (N, nm)
         Written; the first row of X is the start.
     t : (N,)
-        Where steps begin, s.
+        Start of each step, s.
     feedback : (N, nx) and (N, nu, ndx), or None
         Reference and gains.
-    splits : dict of int to Split
-        Steps in parts, by row.
     applied : (N, nu)
         Inputs: U, or written where there is feedback.
     rows : list of arrays
-        Arguments of the kernel between carry and parameters, a row for each step.
+        Arguments of the kernel between state and parameters, a row for each step.
     """
 
     U: np.ndarray
     k0: int
     lengths: np.ndarray
-    rescue: Rescue
     X: np.ndarray
     multipliers: np.ndarray
     t: np.ndarray
     feedback: tuple[np.ndarray, np.ndarray] | None = None
-    splits: dict[int, Split] = field(default_factory=dict)
     applied: np.ndarray = field(init=False)
     rows: list[np.ndarray] = field(init=False)
 
@@ -75,17 +68,9 @@ class Course:
         rows = [np.ascontiguousarray(a) for a in (*rows, self.t, self.lengths)]
         self.rows = [a if a.ndim == 2 else a[:, None] for a in rows]
 
-    def before(self, k: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """What the carry of row k is made of."""
-        return self.X[k], self.X[max(k - HISTORY, 0) : k], float(self.lengths[k])
-
-    def step(self, k: int) -> Step:
-        """That of row k."""
-        return self.X[k], self.applied[k], self.k0 + k, float(self.t[k]), float(self.lengths[k])
-
 
 class RollingMap(OneStepMap):
-    """What `KernelMap` does to roll out; its text tells the attributes."""
+    """Rollout logic of `KernelMap`, where its attributes are documented."""
 
     tolerance: float
     _robust_kernel: ca.Function | None = None
@@ -95,43 +80,16 @@ class RollingMap(OneStepMap):
     def built(self) -> dict[str, Any]:
         """What all twins share."""
 
-    @abstractmethod
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        """The carry that starts at state x, whose predecessors are the rows `before`, perhaps none.
-
-        Shapes (nx,), (m, nx), and a number; or, of N starts at once, (N, nx), (m, N, nx), (N,).
-        """
-
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         """Raise `StepError` where no rollout may start, of states X (N, nx) at the steps from k on."""
 
     @abstractmethod
-    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """Solve step k, at time t, by every means: (x_next, multipliers), or raise `StepError`."""
+    def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float) -> Solved:
+        """Solve step k, at time t, by every means: (x_next, multipliers).
 
-    def _doubts(
-        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
-    ) -> np.ndarray:
-        """Which solved steps (..., N) have solutions that are to be settled: those through X (..., N+1, nx)
-        from `carry` (..., nc) with `multipliers` (..., N, nm); `lengths` (..., N+1) begins with that of the
-        step before.
+        Called for the steps that the kernel leaves: those that it did not solve, or whose root it could not
+        certify. Raises `StepError` where the step does not exist.
         """
-        return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
-
-    def _settled(self, step: Step, found: Solved | None, error: StepError | None):
-        """(x_next, multipliers, `Split` or None) of a step that was hard to solve, or that `_doubts` named.
-
-        Raises `error` where nothing was found, if the map knows no better.
-        """
-        if found is None:
-            assert error is not None
-            raise error
-        return *found, None
-
-    @property
-    def _divisible(self) -> bool:
-        """Whether parts lead where the step does: states must not depend on the steps beside them."""
-        return True
 
     @abstractmethod
     def _program(self, feedback: bool, robust: bool = False) -> Program:
@@ -146,45 +104,42 @@ class RollingMap(OneStepMap):
     def _twin(self: Map) -> Map:
         """Another map that shares everything that was or will be built; copy.copy would build it again."""
 
-    def _means(self, rescue: Rescue) -> Rescue:
-        """What is done about hard steps, of what this map can do."""
-        if not (rescue == "split" or isinstance(rescue, bool)):
-            raise ValueError(f'rescue: expected "split", True or False, got {rescue!r}')
-        return True if rescue == "split" and not self._divisible else rescue
-
     # -- one ------------------------------------------------------------------------------------
 
     def _steps(
         self,
-        x0,
-        U,
+        x0: np.ndarray,
+        U: np.ndarray,
         k0: int,
         lengths: np.ndarray,
-        reference=None,
-        gains=None,
-        *,
-        rescue: Rescue,
+        reference: np.ndarray | None = None,
+        gains: np.ndarray | None = None,
         t: np.ndarray | None = None,
-    ):
-        """States (N+1, nx), multipliers (N, nm), applied inputs (N, nu), and steps in parts by row.
+    ) -> Course:
+        """A whole rollout.
 
-        The kernel goes as far as its errors are small; a step where they are not is tried by the robust
-        kernel, if there is one, then handed to `rescued` and `_settled`. Steps begin at `t` (N,) if given.
+        The kernel goes as far as it solves its steps; the step that it leaves is tried by the robust kernel,
+        if there is one, then handed to `rescued`. Which of them solves a step depends on the step alone.
         """
         n = len(U)
         X, multipliers = np.empty((n + 1, self.nx)), np.empty((n, len(self.multiplier_names)))
         X[0] = x0
         t = self.times(lengths, k0)[:-1] if t is None else t
-        feedback = None if gains is None else (reference, gains)
-        c = Course(U, k0, lengths, self._means(rescue), X, multipliers, t, feedback)
+        feedback = None if gains is None or reference is None else (reference, gains)
+        c = Course(U, k0, lengths, X, multipliers, t, feedback)
         self.begin(c)
         k, first = 0, CHUNK
         while k < n:
-            ahead = n if first == CHUNK else min(n, k + first)
-            stopped, left = self._advance(c, False, k, ahead, first)
-            first = min(2 * first, CHUNK) if stopped == ahead else AFTER_RESCUE
-            k = stopped if left is None else self._overcome(c, stopped, left)
-        return X, multipliers, c.applied, c.splits
+            k, left = self._advance(c, False, k, n, first)
+            if left is not None:
+                self.overcome(c, k, left)
+                k, first = k + 1, AFTER_HARD
+        return c
+
+    def one(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float) -> Solved:
+        """Step k from x under u at the time t: (x_next, multipliers), as every rollout takes it."""
+        c = self._steps(x, u[None], k, np.array([dt]), t=np.array([t]))
+        return c.X[1], c.multipliers[0]
 
     def begin(self, c: Course) -> None:
         """Raise `StepError` where it may not start."""
@@ -194,98 +149,48 @@ class RollingMap(OneStepMap):
             raise self._failed(c, error, 0) from None
 
     def _advance(self, c: Course, robust: bool, k: int, last: int, first: int) -> tuple[int, float | None]:
-        """Steps from k by a program: where to go on, and the error where it stopped before `last`."""
-        carry = self.carry(*c.before(k))
+        """Steps from k by a program: the step that it came to, and its error where that is before `last`."""
         args = [*(a[k:last] for a in c.rows), self.theta]
         program = self._program(c.feedback is not None, robust)
-        outputs, done, error = program.accumulate(carry, args, last - k, self.nx, self.tolerance, first)
+        outputs, done, error = program.accumulate(c.X[k], args, last - k, self.nx, self.tolerance, first)
         c.X[k + 1 : k + 1 + done] = outputs[0]
         c.multipliers[k : k + done] = outputs[1]
         if c.feedback is not None:
             c.applied[k : k + done] = outputs[3]
-        again = self._reviewed(c, k, k + done, carry)
-        if again is not None:
-            return again, None
         return k + done, error if k + done < last else None
 
-    def resumed(self, c: Course, k: int, came: int, carry: np.ndarray, left: float) -> int:
-        """Where a rollout is to go on that a kernel took from step k with `carry` to step `came`, where the
-        error `left` stopped it.
-        """
-        again = self._reviewed(c, k, came, carry)
-        if again is None:
-            again = self._overcome(c, came, left) if came < len(c.U) else came
-        return again
-
-    def _reviewed(self, c: Course, k: int, came: int, carry: np.ndarray) -> int | None:
-        """Settle what is in doubt of steps k ... `came` - 1; where to go on if one of them ends elsewhere."""
-        if c.rescue != "split":
-            return None
-        h = np.concatenate([c.lengths[max(k - 1, 0) :][:1], c.lengths[k:came]])
-        doubts = self._doubts(carry, c.X[k : came + 1], h, c.multipliers[k:came])
-        for i in map(int, k + np.flatnonzero(doubts)):
-            if self._settle(c, i, (c.X[i + 1].copy(), c.multipliers[i].copy()), None):
-                return i + 1
-        return None
-
-    def _overcome(self, c: Course, k: int, left: float) -> int:
-        """Take step k, which the kernel left with the error `left`, and perhaps some more; where to go on."""
-        if self._robust_kernel is not None:
-            stopped, still = self._advance(c, True, k, min(k + AFTER_RESCUE, len(c.U)), AFTER_RESCUE)
-            if still is None or stopped > k:
-                return stopped
-            left = still
+    def overcome(self, c: Course, k: int, left: float) -> None:
+        """Take step k, which the kernel left with the error `left`."""
+        if self._robust_kernel is not None and self._advance(c, True, k, k + 1, 1)[1] is None:
+            return
         if c.feedback is not None:
             reference, gains = c.feedback
             c.applied[k] = c.U[k] - gains[k] @ self.difference(reference[k], c.X[k])
-        found, why, number = None, None, c.k0 + k
         try:
-            if not c.rescue:
-                text = f"step {number} did not converge: scaled residual {left:.2g}"
-                raise StepError(text, number, left, "no convergence")
-            with trying() if c.rescue == "split" else nullcontext():  # it may not be what is taken
-                found = self.rescued(*c.step(k))
-        except StepError as whole:
-            if c.rescue != "split":
-                raise self._failed(c, whole, k) from None
-            why = whole
-        if c.rescue == "split":
-            self._settle(c, k, found, why)
-        elif found is not None:
-            c.X[k + 1], c.multipliers[k] = found
-        return k + 1
-
-    def _settle(self, c: Course, k: int, found: Solved | None, error: StepError | None) -> bool:
-        """Whether step k ends elsewhere than where it was found to end."""
-        try:
-            c.X[k + 1], c.multipliers[k], split = self._settled(c.step(k), found, error)
-        except StepError as none:
-            raise self._failed(c, none, k) from None
-        if split is not None:
-            c.splits[k] = split
-        return split is not None
+            step = c.X[k], c.applied[k], c.k0 + k, float(c.t[k]), float(c.lengths[k])
+            c.X[k + 1], c.multipliers[k] = self.rescued(*step)
+        except StepError as error:
+            raise self._failed(c, error, k) from None
 
     def _failed(self, c: Course, error: StepError, k: int) -> StepError:
-        until = c.X[: k + 1].copy(), c.multipliers[:k].copy(), c.applied[:k].copy(), c.splits
-        error.trajectory = self._trajectory(until, c.k0, c.lengths[:k], c.t[:k])
+        arrays = c.X[: k + 1].copy(), c.applied[:k].copy(), c.multipliers[:k].copy()
+        error.trajectory = self._trajectory(arrays, c.k0, c.lengths[:k], c.t[:k])
         return error
 
     def _trajectory(
-        self, solved: tuple, k0: int, lengths: np.ndarray, begins: np.ndarray | None
+        self, arrays: tuple, k0: int, lengths: np.ndarray, begins: np.ndarray | None
     ) -> Trajectory:
-        """Of what `_steps` returns."""
-        X, multipliers, U, splits = solved
+        """A trajectory of states, inputs and multipliers."""
         t = self.times(lengths, k0, begins)
-        run = Trajectory.stepped(self, lengths, X, U, multipliers, k0=k0, t=t, splits=splits)
-        return run.on_its_step()
+        return Trajectory.stepped(self, lengths, *arrays, k0=k0, t=t).on_its_step()
 
     # -- many -----------------------------------------------------------------------------------
 
-    def run_many(self, runs: Runs, rescue: Rescue, threads: int | None) -> bool:
+    def run_many(self, runs: Runs, threads: int | None) -> bool:
         many, n = self._many, len(runs.lengths)
         if many is None or not n:
             return False
-        rescue, count = self._means(rescue), len(runs.X)
+        count = len(runs.X)
         share = -(-count // ((threads or workers()) * LANES)) * LANES
         known = self.built.get("seconds a step of many", np.inf)
         least = int(WORTH / (known * n) / LANES + 1) * LANES if known < np.inf else LANES
@@ -294,8 +199,7 @@ class RollingMap(OneStepMap):
 
         def work(rows: np.ndarray) -> int:
             before = time.perf_counter()
-            with trying():
-                self._roll(many, runs, rows, rescue)
+            self._roll(many, runs, rows)
             each = (time.perf_counter() - before) / (len(rows) * n)
             self.built["seconds a step of many"] = min(each, self.built.get("seconds a step of many", np.inf))
             return len(rows)
@@ -305,8 +209,8 @@ class RollingMap(OneStepMap):
                 progress.advance(done)
         return True
 
-    def _roll(self, many: ManyProgram, runs: Runs, rows: np.ndarray, rescue: Rescue) -> None:
-        """Some of many, side by side until each comes to a step that is hard, which is taken by itself."""
+    def _roll(self, many: ManyProgram, runs: Runs, rows: np.ndarray) -> None:
+        """Some of many, side by side until each comes to a step that the kernel leaves."""
         X, n, h = runs.X, len(runs.lengths), runs.lengths
         t = self.times(h, runs.k0)[:-1]
         known: dict[int, tuple[RollingMap, Course]] = {}
@@ -314,8 +218,7 @@ class RollingMap(OneStepMap):
         def alone(i: int) -> tuple[RollingMap, Course]:
             if i not in known:
                 f = self.with_parameters(**runs.parameters_of(i)) if runs.parameters else self
-                splits = runs.splits.setdefault(i, {})
-                course = Course(runs.U[i], runs.k0, h, rescue, X[i], runs.multipliers[i], t, splits=splits)
+                course = Course(runs.U[i], runs.k0, h, X[i], runs.multipliers[i], t)
                 known[i] = f, course  # type: ignore[assignment]
             return known[i]
 
@@ -333,22 +236,16 @@ class RollingMap(OneStepMap):
             rows = rows[[begins(int(i)) for i in rows]]
         at = np.zeros(len(rows), np.int64)
         while len(rows):
-            f, start = self._with_rows(runs.parameters, rows), at.copy()
-            if at.any():
-                pairs = zip(rows, at, strict=True)
-                carry = np.stack([alone(int(i))[0].carry(*alone(int(i))[1].before(int(k))) for i, k in pairs])
-            else:
-                carry = f.carry(X[rows, 0], np.empty((0, len(rows), self.nx)), np.full(len(rows), h[0]))
+            f = self._with_rows(runs.parameters, rows)
             given = runs.U, t, h, np.broadcast_to(f.theta, (len(rows), len(f.parameters)))
-            arrays = X, runs.multipliers
-            errors, doubts = _advanced(many, rows, carry.copy(), given, at, self.tolerance, *arrays)
+            errors = _advanced(many, rows, given, at, self.tolerance, X, runs.multipliers)
             left: list[tuple[int, int]] = []
-            for j in map(int, np.flatnonzero((at < n) | doubts)):
-                i = int(rows[j])
+            for j in map(int, np.flatnonzero(at < n)):
+                i, k = int(rows[j]), int(at[j])
                 g, course = alone(i)
                 try:
-                    k = g.resumed(course, int(start[j]), int(at[j]), carry[j], float(errors[j]))
-                    left += [(i, k)] * (k < n)
+                    g.overcome(course, k, float(errors[j]))
+                    left += [(i, k + 1)] * (k + 1 < n)
                 except StepError as error:
                     runs.errors[i] = error
             rows, at = (np.array([p[m] for p in left], np.int64) for m in (0, 1))
@@ -363,17 +260,15 @@ class RollingMap(OneStepMap):
         return result
 
 
-def _advanced(many: ManyProgram, rows, carry, given, at, tolerance, X, multipliers):
+def _advanced(many: ManyProgram, rows, given, at, tolerance, X, multipliers):
     """`ManyProgram.accumulate` to the end, in calls that Ctrl-C comes between."""
     n, errors, going = multipliers.shape[1], np.zeros(len(rows)), np.arange(len(rows))
-    doubts = np.zeros(len(rows), bool)
     (*given, theta), piece = given, max(1, LONG // len(rows))
     for end in [*range(piece, n, piece), n]:
-        some, came = carry[going], at[going]
-        errors[going], seen = many.accumulate(
-            some, rows[going], (*given, theta[going]), came, end, tolerance, X, multipliers
+        came = at[going]
+        errors[going] = many.accumulate(
+            rows[going], (*given, theta[going]), came, end, tolerance, X, multipliers
         )
-        carry[going], at[going] = some, came
-        doubts[going] |= seen
+        at[going] = came
         going = going[came >= end]
-    return errors, doubts
+    return errors

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vioc.checks import as_count
+from vioc.checks import as_count, real
 from vioc.errors import FileFormatError, ModelError
 from vioc.maps.columns import check_units, known_columns
 from vioc.maps.tables import TIME, Table
@@ -97,6 +97,7 @@ def sample(value: Any, t: np.ndarray, what: str = "signal", *, with_start: bool 
     if callable(value):
         values = _call(value, t, what)
     else:
+        value = real(value, what)
         try:
             values = np.asarray(value, float)
         except (TypeError, ValueError):

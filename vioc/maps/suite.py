@@ -212,12 +212,10 @@ def unequal_steps(case: Case) -> None:
     _same_blocks(case, points, found, "linearize_points and linearize_trajectory, steps of several lengths")
     first = f.rollout(case.x, case.inputs[:1], k0=k, dt=case.lengths[:1], warn=False)
     case.same(first.x[1], run.x[1], "the first of steps of several lengths")
-    for rescue in ("split", False):
-        _same_steps(case, f.steps_at(run.x[:-1], run.u, k, case.lengths, rescue=rescue), Steps.along(run))
+    _same_steps(case, f.steps_at(run.x[:-1], run.u, k, case.lengths), Steps.along(run))
     for i in range(len(run)):  # pieces of it begin when they do
         rest = slice(i, len(run))
-        how: dict[str, Any] = dict(t=run.t[rest], rescue="split")
-        piece = f.run(run.x[i], case.inputs[rest], k + i, case.lengths[rest], **how)
+        piece = f.run(run.x[i], case.inputs[rest], k + i, case.lengths[rest], t=run.t[rest])
         case.same(piece.x, run.x[i:], "x of run(t=...), from a step of several lengths on")
         case.same(piece.t, run.t[i:], "t of run(t=...)", 100 * EPS * (1 + np.abs(run.t).max()))
         one = slice(i, i + 1)
@@ -230,7 +228,7 @@ def steps_from_states(case: Case) -> None:
     f, run, k = case.f, case.run, case.k
     steps = Steps.along(run)
     _same_steps(case, f.steps_at(run.x[:-1], run.u, k), steps)
-    for i in range(len(run)):  # alone, from where the map knows nothing of the steps before
+    for i in range(len(run)):  # alone
         one = slice(i, i + 1)
         _same_steps(case, f.steps_at(steps.x0[one], steps.u[one], k + i), steps.piece(one))
     none = f.steps_at(run.x[:0], run.u[:0], k)
@@ -405,11 +403,11 @@ def equations(case: Case) -> None:
         case.same(np.array(x_next).ravel(), run.x[1], "explicit")
         case.same(np.array(multipliers).ravel(), run.multipliers[0], "multipliers of explicit")
     if f.kernel is not None:
-        carry = f.kernel.start(case.x, f.dt)
+        x = case.x
         for i, u in enumerate(run.u):
-            done = f.kernel.function(carry, u, run.t[i], f.dt, f.theta)
-            carry, multipliers, error = (np.array(m).ravel() for m in done)
-            case.same(carry[: f.nx], run.x[i + 1], f"state {i + 1} by the kernel")
+            done = f.kernel.function(x, u, run.t[i], f.dt, f.theta)
+            x, multipliers, error = (np.array(m).ravel() for m in done)
+            case.same(x, run.x[i + 1], f"state {i + 1} by the kernel")
             case.same(multipliers, run.multipliers[i], f"multipliers of step {i} by the kernel")
             assert error <= f.kernel.tolerance, f"kernel: error {error}, above {f.kernel.tolerance}"
 

@@ -19,11 +19,11 @@ from vioc.maps.around import TIMES, MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.given import trajectory_of
 from vioc.maps.named import Symbols
-from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.saltation import saltated
 from vioc.maps.steps import times_of
 from vioc.maps.stepwise import stepwise
-from vioc.maps.trajectory import Split, Trajectory
+from vioc.maps.trajectory import Trajectory
 
 
 class SwitchedMap(MapAround):
@@ -157,35 +157,21 @@ class SwitchedMap(MapAround):
         X: np.ndarray | None = None,
         K: np.ndarray | None = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Trajectory:
         if X is not None and self._leaps:  # feedback is of the state before the jump
-            return stepwise(self, x0, U, k0, lengths, X, K, rescue, t).on_its_step()
+            return stepwise(self, x0, U, k0, lengths, X, K, t).on_its_step()
         x, u = np.tile(x0, (len(U) + 1, 1)), np.array(U)
         multipliers = np.zeros((len(U), len(self.multiplier_names)))
-        splits: dict[int, Split] = {}
         times = self.times(lengths, k0, t)
         for rows, i, first in self._pieces(k0, len(U)):
             a, b = rows.start, rows.stop
             followed = (None, None) if X is None or K is None else (X[rows], K[rows])
             start = self._landed(x[a], i, first)
-            part = self.maps[i].run(
-                start, U[rows], k0 + a, lengths[rows], *followed, rescue=rescue, t=times[rows]
-            )
+            part = self.maps[i].run(start, U[rows], k0 + a, lengths[rows], *followed, t=times[rows])
             x[a + 1 : b + 1], u[rows] = part.x[1:], part.u
             multipliers[rows, self._columns(i)] = part.multipliers
-            splits |= {a + k: self._split(s, i) for k, s in part.splits.items()}
-        return Trajectory(self, times, x, u, multipliers, k0=k0, splits=splits).on_its_step()
-
-    def _split(self, split: Split, i: int, back: bool = False) -> Split:
-        """Of map i with all multipliers, or with its own only."""
-        own = self._columns(i)
-        if back:
-            return Split(split.lengths, split.x, split.multipliers[:, own])
-        every = np.zeros((len(split), len(self.multiplier_names)))
-        every[:, own] = split.multipliers
-        return Split(split.lengths, split.x, every)
+        return Trajectory(self, times, x, u, multipliers, k0=k0).on_its_step()
 
     def steps_at(
         self,
@@ -194,7 +180,6 @@ class SwitchedMap(MapAround):
         k0: int = 0,
         dt: Any = None,
         *,
-        rescue: Rescue = "split",
         t: np.ndarray | None = None,
     ) -> Steps:
         X, U = np.asarray(X, float), np.asarray(U, float)
@@ -203,16 +188,13 @@ class SwitchedMap(MapAround):
         for rows, i, first in self._pieces(k0, len(U)):
             start = X[rows].copy()
             start[0] = self._landed(start[0], i, first)
-            own = self.maps[i].steps_at(
-                start, U[rows], k0 + rows.start, lengths[rows], rescue=rescue, t=t[rows]
-            )
+            own = self.maps[i].steps_at(start, U[rows], k0 + rows.start, lengths[rows], t=t[rows])
             every = np.zeros((len(own), len(self.multiplier_names)))
             every[:, self._columns(i)] = own.multipliers
-            splits = {k: self._split(s, i) for k, s in own.splits.items()}
-            found.append(replace(own, x0=X[rows], multipliers=every, splits=splits))
+            found.append(replace(own, x0=X[rows], multipliers=every))
         if not found:
             none = np.zeros((0, len(self.multiplier_names)))
-            return replace(self.maps[0].steps_at(X, U, k0, lengths, rescue=rescue), multipliers=none)
+            return replace(self.maps[0].steps_at(X, U, k0, lengths), multipliers=none)
         return Steps.joined(found)
 
     def times(self, lengths: np.ndarray, k0: int, begins: np.ndarray | None = None) -> np.ndarray:
@@ -241,13 +223,8 @@ class SwitchedMap(MapAround):
             x0 = np.stack([self._landed(x, i, bool(first)) for x in steps.x0[rows]])
             x1, u = (np.ascontiguousarray(a[rows]) for a in (steps.x1, steps.u))
             multipliers = np.ascontiguousarray(steps.multipliers[rows][:, self._columns(i)])
-            splits = {
-                at: self._split(steps.splits[k], i, back=True)
-                for at, k in enumerate(rows.tolist())
-                if k in steps.splits
-            }
             times = steps.t[rows], steps.h[rows], steps.k[rows]
-            yield rows, i, bool(first), Steps(x0, x1, u, multipliers, *times, splits=splits)
+            yield rows, i, bool(first), Steps(x0, x1, u, multipliers, *times)
 
     def _first(self, steps: Steps, timed: bool) -> Linearization:
         n, nm = len(steps), len(self.multiplier_names)
@@ -339,8 +316,7 @@ class SwitchedMap(MapAround):
         for rows, i, _ in self._pieces(run.k0, len(run)):
             part = run.part(rows.start, rows.stop)
             own = np.ascontiguousarray(part.multipliers[:, self._columns(i)])
-            splits = {k: self._split(s, i, back=True) for k, s in part.splits.items()}
-            found.append(replace(part, map=self.maps[i], multipliers=own, splits=splits))
+            found.append(replace(part, map=self.maps[i], multipliers=own))
         return found
 
     def rotation(self, frame: str) -> ca.SX | None:
@@ -359,6 +335,16 @@ class SwitchedMap(MapAround):
 
     def with_dt(self, dt: float) -> SwitchedMap:
         return self._with([g.with_dt(dt) for g in self.maps])
+
+    def substeps(self, n: int) -> SwitchedMap:
+        return self._with([g.substeps(n) for g in self.maps])
+
+    @property
+    def additive(self) -> np.ndarray:
+        speeds: set[str] = set()
+        for g in self.maps:
+            speeds |= {n for n, adds in zip(g.multiplier_names, g.additive, strict=True) if not adds}
+        return np.array([n not in speeds for n in self.multiplier_names], bool)
 
     def with_parameters(self, **values: float) -> SwitchedMap:
         return self._with([g.with_parameters(**values) for g in self.maps])

@@ -11,6 +11,7 @@ import importlib
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import few, near_misses
+from vioc.checks import few, filled, near_misses
 from vioc.errors import FileFormatError, ModelError
 from vioc.maps.files import replace_file, whole_file
 
@@ -51,7 +52,7 @@ class Table(Mapping):
     source: str = field(default="table", compare=False)
 
     def __post_init__(self) -> None:
-        columns = {str(name): np.asarray(values) for name, values in self.columns.items()}
+        columns = {str(name): np.asarray(filled(values)) for name, values in self.columns.items()}
         for name, values in columns.items():
             if values.ndim != 1:
                 raise ValueError(f"{self.source}: column {name!r} has shape {values.shape}, expected (n,)")
@@ -276,7 +277,12 @@ def _read_csv(path: Path) -> Table:
         raise FileNotFoundError(f"{path}: no such file")
     try:
         text = path.read_bytes().decode("utf-8-sig")
+        if (nul := text.find("\0")) >= 0:
+            line = text.count("\n", 0, nul) + 1
+            raise FileFormatError(f"{path}: not a CSV file: a NUL character in line {line}")
         between = _delimiter(text)
+        if between == "," and (plain := _plain_numbers(text)):
+            return _headed(*plain, str(path), {}, ())
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True)
         lines = [row for row in rows if row]
     except (UnicodeDecodeError, csv.Error) as error:
@@ -292,15 +298,31 @@ def _read_csv(path: Path) -> Table:
         if len(row) != len(heads):
             hint = "; numbers with commas need ; between columns" if len(row) == 2 * len(heads) else ""
             raise FileFormatError(f"{path}: row {i + 1} has {len(row)} cells, expected {len(heads)}{hint}")
+    if not body:
+        raise FileFormatError(f"{path}: only a line with the names of columns, expected rows below it")
     if between != ",":
         body = [[DECIMAL.sub(r"\1.\2", cell) for cell in row] for row in body]
-    columns = list(zip(*body, strict=True)) if body else [()] * len(heads)
+    columns = list(zip(*body, strict=True))
     return _headed(heads, columns, str(path), {}, ())
+
+
+def _plain_numbers(text: str) -> tuple[list[str], list[np.ndarray]] | None:
+    """Heads and columns of a text with a line of names and numbers apart by commas; None of others."""
+    first, _, rest = text.partition("\n")
+    if '"' in text or not first.strip() or not rest.strip():
+        return None
+    try:
+        (heads,) = csv.reader([first], strict=True)
+        body = np.loadtxt(io.StringIO(rest), delimiter=",", comments=None, ndmin=2)
+    except (ValueError, csv.Error):
+        return None
+    same = body.shape[1] == len(heads) and not all(map(_number, heads))
+    return (heads, list(np.ascontiguousarray(body.T))) if same else None
 
 
 def _delimiter(text: str) -> str:
     """Of a CSV file: of the heads' line, a comma where there is one outside of quotes."""
-    heads = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
+    heads = re.sub(r'"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0].partition("\r")[0])
     return next((c for c in ",;\t" if c in heads), ",")
 
 
@@ -315,7 +337,7 @@ def _headed(
         if unit:
             found[name] = unit
         names.append(name)
-    twice = sorted({n for n in names if names.count(n) > 1})
+    twice = sorted(n for n, count in Counter(names).items() if count > 1)
     if twice or not all(names):
         raise FileFormatError(
             f"{what}: expected a name of its own for each column, got "
@@ -328,7 +350,12 @@ def _headed(
 
 def _values(column: Any) -> np.ndarray:
     """Floats, nan for empty cells; integers and text as they are."""
-    array = np.asarray(column)
+    if isinstance(column, tuple):  # the cells of a file
+        try:
+            return np.array(list(map(float, column)))
+        except ValueError:
+            pass  # some are empty, or text
+    array = np.asarray(filled(column))
     if array.dtype.kind in "fiub":
         return array
     cells = ["nan" if v is None or not str(v).strip() else str(v).strip() for v in array.tolist()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -46,34 +45,6 @@ class Slack(NamedTuple):
     tension: float
 
 
-class Split(NamedTuple):
-    """The m parts that a step was taken in; ``len`` is their number.
-
-    Attributes
-    ----------
-    lengths : (m,)
-        s.
-    x : (m, nx)
-        Where each part ends; the last one is the state at the step's end.
-    multipliers : (m, nm)
-        Constraint impulses of each part.
-    """
-
-    lengths: np.ndarray
-    x: np.ndarray
-    multipliers: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @property
-    def ends(self) -> np.ndarray:
-        """Where the parts end as fractions of the step (m,)."""
-        ends = np.cumsum(self.lengths) / self.lengths.sum()
-        ends[-1] = 1.0
-        return ends
-
-
 @dataclass(frozen=True)
 class Trajectory:
     """A discrete trajectory of a one-step map, time first.
@@ -90,9 +61,6 @@ class Trajectory:
         Constraint impulses of each step; ``lambda.NAME`` names one.
     k0 : int
         Index of the first step (for maps that depend on time).
-    splits : dict of int to Split
-        Steps that had no solution whole and were taken in parts, by their row of `u`; their `multipliers`
-        are the impulses of all parts. Empty where every step was taken whole.
     before : float or None
         Of a part of a run, the length of the step before, s: the first impulse stands in part for that.
 
@@ -108,7 +76,6 @@ class Trajectory:
     u: np.ndarray
     multipliers: np.ndarray
     k0: int = field(default=0, kw_only=True)
-    splits: Mapping[int, Split] = field(default_factory=dict, kw_only=True)
     before: float | None = field(default=None, kw_only=True)
 
     @classmethod
@@ -122,11 +89,10 @@ class Trajectory:
         *,
         k0: int = 0,
         t: np.ndarray | None = None,
-        splits: Mapping[int, Split] | None = None,
     ) -> Trajectory:
         """That of steps of `lengths` (N,), s, whose times `t` need not be looked through for them."""
         t = map.times(lengths, k0) if t is None else t
-        run = cls(map, t, x, u, multipliers, k0=k0, splits={} if splits is None else splits)
+        run = cls(map, t, x, u, multipliers, k0=k0)
         if (lengths == map.dt).all():
             run.__dict__["step_lengths"] = lengths  # the same to the bit
         return run
@@ -206,12 +172,8 @@ class Trajectory:
         That at the start of a step belongs in part to the one before, whose length may be another.
         """
         h = self.step_lengths
-        first, last = h.copy(), h.copy()
-        for k, split in self.splits.items():
-            first[k], last[k] = split.lengths[0], split.lengths[-1]
-        behind = self.map.impulse_behind  # of each part of a step, too, whose shares of parts within add up
-        start = first[:1] if self.before is None else np.full(len(h[:1]), self.before)
-        return h + behind * (np.concatenate([start, last[:-1]]) - last)
+        start = h[:1] if self.before is None else np.full(len(h[:1]), self.before)
+        return h + self.map.impulse_behind * (np.concatenate([start, h[:-1]]) - h)
 
     @property
     def energy(self) -> np.ndarray:
@@ -243,7 +205,10 @@ class Trajectory:
         return sorted(found, key=lambda s: s.start)
 
     def plot(self, *names: str, **options: Any) -> Any:
-        """Plot named quantities over time (all states without names): `vioc.viz.plot_trajectory`."""
+        """Plot named quantities over time (all states without names): `vioc.viz.plot_trajectory`.
+
+        Returns the Axes, or an array of Axes where there is one per unit; `numpy.ravel` makes either a list.
+        """
         return viz().plot_trajectory(self, *names, **options)
 
     def animate(self, path: str | os.PathLike | None = None, **options: Any) -> Any:
@@ -258,7 +223,7 @@ class Trajectory:
         return (
             f"Trajectory({len(self)} steps, t = {self.t[0]:g} .. {self.t[-1]:g} s, "
             f"states {few(self.map.state_names, what='states')}; "
-            f"inputs {few(self.map.input_names, what='inputs')}{said_of_splits(self.splits)})"
+            f"inputs {few(self.map.input_names, what='inputs')})"
         )
 
     def _repr_html_(self) -> str:
@@ -266,15 +231,12 @@ class Trajectory:
 
     def part(self, start: int, end: int) -> Trajectory:
         """The steps from `start` to before `end`; ``run[start:end]`` counts from the end, too."""
-        splits = {k - start: split for k, split in self.splits.items() if start <= k < end}
         arrays = self.t[start : end + 1], self.x[start : end + 1], self.u[start:end]
         multipliers = self.multipliers[start:end]
         before = self.before
         if start:
-            split = self.splits.get(start - 1)
-            before = float(self.step_lengths[start - 1] if split is None else split.lengths[-1])
-        own: dict[str, Any] = dict(k0=self.k0 + start, splits=splits, before=before)
-        return Trajectory(self.map, *arrays, multipliers, **own).on_its_step()
+            before = float(self.step_lengths[start - 1])
+        return Trajectory(self.map, *arrays, multipliers, k0=self.k0 + start, before=before).on_its_step()
 
     def resample(self, dt: Any, *, by: str) -> Trajectory:
         """This run on other steps.
@@ -350,11 +312,6 @@ class Trajectory:
         f, arrays = self.map, {"t": self.t, "x": self.x, "u": self.u, "multipliers": self.multipliers}
         names = (("state", f.state_names), ("input", f.input_names), ("multiplier", f.multiplier_names))
         arrays |= {f"{kind}_names": np.array(own, dtype=str) for kind, own in names}
-        if self.splits:
-            own = self.splits.values()
-            arrays["split_steps"] = np.repeat(list(self.splits), [len(s) for s in own]).astype(float)
-            for name in Split._fields:
-                arrays[f"split_{name}"] = np.concatenate([getattr(s, name) for s in own])
         return write_file(path, arrays, header)
 
     @staticmethod
@@ -379,23 +336,9 @@ class Trajectory:
         columns, header = read_columns(path, map)
         moved = {n: v for n, v in header["parameters"].items() if n in map.parameters}
         owner = map.with_parameters(**moved) if moved else map
-        splits = {}
-        if "split_steps" in columns:
-            steps = columns["split_steps"].astype(int)
-            rows = [columns[f"split_{name}"] for name in Split._fields]
-            splits = {int(k): Split(*(a[steps == k] for a in rows)) for k in dict.fromkeys(steps.tolist())}
         arrays = (columns[name] for name in ("t", "x", "u", "multipliers"))
         before = header.get("before")
-        return Trajectory(owner, *arrays, k0=header["k0"], splits=splits, before=before).on_its_step()
-
-
-def said_of_splits(splits: Mapping[int, Split]) -> str:
-    """``"; 3 steps taken in 2 to 4 parts"``, or nothing."""
-    if not splits:
-        return ""
-    parts = sorted({len(split) for split in splits.values()})
-    steps = f"{len(splits)} step{'s' * (len(splits) > 1)}"
-    return f"; {steps} taken in {' to '.join(map(str, (parts[0], parts[-1])[: len(parts)]))} parts"
+        return Trajectory(owner, *arrays, k0=header["k0"], before=before).on_its_step()
 
 
 def warn_slack(trajectory: Trajectory) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from vioc.dynamics.description.component import Constraint
 from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.cables import SheaveString
+from vioc.dynamics.terms.capstan import DrumRope
 from vioc.dynamics.terms.constraints import (
     DistanceConstraint,
     PointConstraint,
@@ -67,6 +68,17 @@ def carriages(system: System) -> list[int]:
     return [i for i in np.flatnonzero(sliding).tolist() if i not in free]
 
 
+def hoisted(system: System) -> list[int]:
+    """Carriages below a frame that turns and has no mass: on a rope that hoists, an arm that extends."""
+    found = []
+    for i in carriages(system):
+        above = system.nodes[i].parent
+        frame = system.nodes[above].frame
+        if above >= 0 and frame.mass is None and frame.transform.rotational and frame.transform.variable:
+            found.append(i)
+    return found
+
+
 def cable_nodes(system: System) -> list[list[int]]:
     """Chains of at least three frames called NAME-0, NAME-1, ..., each below the last."""
     chains: dict[str, list[int]] = {}
@@ -111,13 +123,13 @@ def tree_lines(places: Places) -> tuple[list[Line], set[int]]:
     for chain in cables:
         name = (system.nodes[chain[0]].frame.name or "").rpartition("-")[0]
         lines.append(Line("cable", name, places.positions[:, chain]))
-    sliding = slides(system)
+    sliding, ropes = slides(system), hoisted(system)
     for i, node in enumerate(system.nodes):
-        if sliding[i] or (i in part_of and node.parent in part_of):
+        if (sliding[i] and i not in ropes) or (i in part_of and node.parent in part_of):
             continue
         points = np.stack([places.position(node.parent), places.positions[:, i]], axis=1)
         if np.abs(points[:, 1] - points[:, 0]).max() > 1e-9 * max(places.span, 1e-9):
-            fixed = places.group(i) == places.group(node.parent)
+            fixed = not sliding[i] and places.group(i) == places.group(node.parent)
             kind = "link" if node.parent >= 0 else "ground"
             lines.append(
                 Line(kind, node.frame.name or "", points, places.group(node.parent) if fixed else None)
@@ -157,7 +169,7 @@ def component_lines(places: Places, parameters: Mapping[str, float]) -> list[Lin
             lines.append(
                 _between_frames(places, "spring" if isinstance(item, LinearSpring) else "damper", item)
             )
-        elif isinstance(item, SheaveString):
+        elif isinstance(item, (SheaveString, DrumRope)):
             lines += _over_sheave(places, item, name, parameters)
         elif isinstance(item, DistanceConstraint):
             kind = "string" if isinstance(item, StringConstraint) else "rod"
@@ -214,7 +226,7 @@ def _plane(
 
 
 def _over_sheave(
-    places: Places, item: SheaveString, name: str, parameters: Mapping[str, float]
+    places: Places, item: SheaveString | DrumRope, name: str, parameters: Mapping[str, float]
 ) -> list[Line]:
     """The string from point to point, counter-clockwise about the axis, and the sheave."""
     axis = numbers(item.axis, parameters)

@@ -114,22 +114,24 @@ class Accessibility:
         if self.closed:
             lost = self.size - self.ranks[-1]
             lines.append(
-                f"not accessible: longer brackets add nothing, {lost} "
+                f"not accessible, and closed: longer brackets add nothing, {lost} "
                 f"{'quantity is' if lost == 1 else 'quantities are'} conserved whatever the inputs do"
             )
         elif not self.accessible:
             lines.append("not accessible by these; a higher degree may show more")
         elif not self.strongly_accessible:
-            lines.append("accessible, but not at a fixed time: f0 is needed for the rank")
+            lines.append(
+                "accessible, but not strongly_accessible (at a fixed time): f0 is needed for the rank"
+            )
         elif not self.equilibrium:
             lines.append(
-                "strongly accessible; f0 does not vanish here, so local controllability is no question"
+                "strongly_accessible; f0 does not vanish here, so local controllability is no question"
             )
         elif self.locally_controllable:
-            lines.append(f"small-time locally controllable (Sussmann's condition, theta = {self.theta:g})")
+            lines.append(f"locally_controllable in small time (Sussmann's condition, theta = {self.theta:g})")
         else:
             bad = ", ".join(self.obstructions[:4])
-            lines.append(f"strongly accessible; local controllability undecided: not neutralized are {bad}")
+            lines.append(f"strongly_accessible; locally_controllable is undecided: not neutralized are {bad}")
         return "\n".join(lines)
 
 

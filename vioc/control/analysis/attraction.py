@@ -82,6 +82,7 @@ def region_of_attraction(
     steps: int = 1000,
     goal: Any = 1e-2,
     target: Any = None,
+    estimate: Any = None,
     seed: int = 0,
     batch: int = 50,
     executor: Executor | None = None,
@@ -93,8 +94,9 @@ def region_of_attraction(
 
     Parameters
     ----------
-    loop : SteadyRegulator, Regulator, or any object with `map`, `rollout(x0, steps)`
-        And `x` (nx,), the equilibrium, unless `target` is given.
+    loop : SteadyRegulator, Regulator, ClosedLoop, a law, or any object with `map`, `rollout(x0, steps)`
+        And `x` (nx,), the equilibrium, unless `target` is given. A `ClosedLoop` keeps its bounds and rates,
+        and runs without noise.
     region : dict of str to (low, high) or to float, or callable
         Intervals of starts by state name, a number h is +-h about the target, other states start there;
         or a function of a Generator that returns a start (nx,), as constraints demand.
@@ -103,6 +105,8 @@ def region_of_attraction(
         Largest errors after `steps` that count as caught (inf where not named in a dict), by the names of
         states, or the map's ``error_names`` where it has fewer errors than states.
     target : (nx,), optional
+    estimate : (nx,), optional
+        What the observer of a `ClosedLoop` believes first; default each start itself.
     seed : int
         Start i is the same for any number of samples > i with the same batch.
     batch : int
@@ -116,11 +120,22 @@ def region_of_attraction(
 
     Raises
     ------
+    TypeError
+        What is no loop.
     ValueError
-        Names, shapes, numbers.
+        Names, shapes, numbers; a target that nothing tells.
     """
-    f = loop.map
-    center = f.check_state(loop.x if target is None else target, "target")
+    if not (hasattr(loop, "map") and hasattr(loop, "rollout")):
+        raise TypeError(
+            "loop: expected a regulator, a ClosedLoop, a law of a map, or what has `map` and "
+            f"`rollout(x0, steps)`, got {type(loop).__name__}; ClosedLoop(f, law) gives a law its plant"
+        )
+    f: Any = loop.map
+    held = getattr(loop, "x", None) if target is None else target
+    if held is None:
+        raise ValueError(f"target: {loop!r} tells no state that it holds; give it, target=(nx,)")
+    center = f.check_state(held, "target")
+    how = {} if estimate is None else {"estimate": estimate}
     goal = in_order(goal, f.error_names, "goal", np.inf)
     limits = np.asarray(goal, float)
     limits = np.full(f.ndx, float(limits)) if limits.ndim == 0 else limits
@@ -130,7 +145,7 @@ def region_of_attraction(
         raise ValueError(f"expected samples, steps and batch >= 1, got {samples}, {steps} and {batch}")
     sampler = region if callable(region) else Box.of(f, region, center)
     points = [{"count": min(batch, samples - i)} for i in range(0, samples, batch)]
-    task = functools.partial(_catch, loop, sampler, center, limits, int(steps))
+    task = functools.partial(_catch, loop, sampler, center, limits, int(steps), how)
     done = sweep(
         task,
         points,
@@ -172,14 +187,14 @@ class Box:
 
 
 def _catch(
-    loop, sampler, center, limits, steps: int, *, count: int, rng: np.random.Generator
+    loop, sampler, center, limits, steps: int, how, *, count: int, rng: np.random.Generator
 ) -> dict[str, Any]:
     starts = np.stack([np.asarray(sampler(rng), float) for _ in range(count)])
     distances = np.empty(count)
     for i, x0 in enumerate(starts):
         try:
             with trying(), np.errstate(over="ignore", invalid="ignore"):
-                end = loop.rollout(x0, steps).x[-1]
+                end = loop.rollout(x0, steps, **how).x[-1]
                 distances[i] = (np.abs(loop.map.difference(center, end)) / limits).max()
         except StepError:
             distances[i] = np.inf

@@ -142,12 +142,13 @@ def staircase(A: np.ndarray, B: np.ndarray, tolerance: float = TOLERANCE) -> Sub
             break
         powers.append(power)
         factors.append(factor)
-    scale = _row_sizes(factors[-1])  # what inputs reach of each state: units drop out
+    scale, moved = _row_sizes(factors[-1])  # what inputs reach of each state: units drop out
     balanced = (
-        (M * scale / scale[:, None], L / scale[:, None]) for M, L in zip(powers, factors, strict=True)
+        (M * (scale * moved) / scale[:, None], L / scale[:, None])
+        for M, L in zip(powers, factors, strict=True)
     )
     best = max((_stairs(M, L, tolerance) for M, L in balanced), key=_clarity)
-    return _completed(scale[:, None] * best.basis, best)
+    return _completed((scale * moved)[:, None] * best.basis, best)
 
 
 def _stairs(A: np.ndarray, B: np.ndarray, tolerance: float) -> Subspace:
@@ -204,11 +205,11 @@ def _stretches(A: Any, B: Any, cuts: np.ndarray, tolerance: float) -> Subspace:
             power = A[k] @ power
             factor = compressed(np.hstack([A[k] @ factor, B[k]]))
         moved = power @ basis
-        scale = _row_sizes(np.hstack([factor, moved]))
-        parts = [M / scale[:, None] for M in (moved, factor)]
+        scale, there = _row_sizes(np.hstack([factor, moved]))
+        parts = [M * (there / scale)[:, None] for M in (moved, factor)]
         parts = [M / (np.linalg.norm(M, 2) or 1.0) for M in parts if M.size]
         basis, kept, rejected = _range(np.hstack(parts) if parts else basis, tolerance)
-        basis, accepted = _orthonormal(scale[:, None] * basis), min(accepted, kept)
+        basis, accepted = _orthonormal((scale * there)[:, None] * basis), min(accepted, kept)
     return Subspace(basis, basis[:, :0], accepted, rejected)
 
 
@@ -217,10 +218,14 @@ def compressed(L: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.qr(L.T, mode="r")).T if L.shape[1] > L.shape[0] else L
 
 
-def _row_sizes(M: np.ndarray) -> np.ndarray:
-    """Norms of rows, 1 for those that are rounding."""
+def _row_sizes(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Norms of rows, 1 for those that are rounding, and which are not.
+
+    A basis is to have no part in what is rounding: beside what is moved little, it would be as large.
+    """
     rows = np.linalg.norm(M, axis=1)
-    return np.where(rows > ROUNDING * rows.max(initial=0.0), rows, 1.0)
+    there = rows > ROUNDING * rows.max(initial=0.0)
+    return np.where(there, rows, 1.0), there
 
 
 def _clarity(space: Subspace) -> float:
@@ -302,7 +307,9 @@ def unreached_modes(A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return (1 - UNSETTLED) * upper[:m, :m].T, N @ Z[:, :m]
 
 
-def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None) -> str:
+def stuck_modes(
+    A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarray | None = None, *, circle: bool = False
+) -> str:
     """Eigenvalues |s| >= 1 that no feedback moves, each with the states that it is a combination of.
 
     Parameters
@@ -311,6 +318,8 @@ def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarra
     names : ndx names
     T : (ndx, n), optional
         z = T' dx; by default the identity.
+    circle : bool
+        Those on the unit circle only.
 
     Returns
     -------
@@ -323,7 +332,7 @@ def stuck_modes(A: np.ndarray, B: np.ndarray, names: Sequence[str], T: np.ndarra
     found: list[str] = []
     seen: list[complex] = []
     for s in values[values.imag >= 0]:
-        if any(abs(s - other) <= UNSETTLED for other in seen):
+        if (circle and abs(s) > 1 + UNSETTLED) or any(abs(s - other) <= UNSETTLED for other in seen):
             continue
         seen.append(s)
         U, size, _ = np.linalg.svd(F - s * np.eye(len(F)))

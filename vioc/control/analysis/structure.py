@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import null_space, orth
 
-from vioc.checks import as_count, as_names, check_array
+from vioc.checks import as_count, as_names, check_array, few
 from vioc.control.analysis.ellipses import boundary, semi_axes
 from vioc.control.analysis.gramians import Steering, gramian_factor, reversed_pair, steer
 from vioc.control.analysis.rank import TOLERANCE, Subspace, eliminated, reached, staircase
@@ -221,11 +221,19 @@ class Structure:
     def __str__(self) -> str:
         space = "the constraint manifold" if self.on_manifold else "the full state"
         gap = f"counted >= {self.subspace.accepted:.1e}, did not <= {self.subspace.rejected:.1e}"
-        lines = [f"{self.what}: {self.rank} of {self.size} directions of {space} ({gap})"]
+        verb = "inputs reach" if self.what == "controllable" else "outputs show"
+        verdict = f"{'not ' * (not self.complete)}{self.what}"
+        lines = [f"{verb} {self.rank} of {self.size} directions of {space}: {verdict} ({gap})"]
         if not self.complete:
-            verb = "input changes" if self.what == "controllable" else "output shows"
             combinations = self.combinations()
-            lines.append(f"to first order no {verb}:")
+            if whole := [n for n, share in self.shares.items() if share < SMALL]:
+                lines.append(f"{verb} all of {few(whole, what='states')}")
+            lost = (
+                "out of reach, whatever the inputs"
+                if self.what == "controllable"
+                else "never seen in outputs"
+            )
+            lines.append(f"{lost} (to first order):")
             lines += [f"  {_combination(c)}" for c in combinations[: 2 * SHOWN]]
             if len(combinations) > 2 * SHOWN:
                 lines.append(f"  ... ({len(combinations)} in all)")

@@ -82,6 +82,18 @@ def quadratic(
     return Cost(f, running, terminal, references=targets.references, per_time=per_time)
 
 
+def _check_known(values: np.ndarray, what: str) -> None:
+    """ValueError of samples that are not finite, which says what to fill them with."""
+    gaps = np.flatnonzero(~np.isfinite(values))
+    if len(gaps) and values.ndim:
+        more = f" and at {len(gaps) - 1} more" * (len(gaps) > 1)
+        raise ValueError(
+            f"{what}: expected finite numbers, got {values[gaps[0]]} at sample {gaps[0]}{more}; a cost "
+            "leaves no sample out: fill it from those around, np.interp(t, t[known], values[known]), or "
+            "follow another quantity"
+        )
+
+
 class _Targets:
     """Errors of named quantities from what they should be; collects the references that vary."""
 
@@ -125,6 +137,8 @@ class _Targets:
                     f"{what}: expected shape (steps, {len(names)}) in the order {', '.join(names)}, "
                     f"got {array.shape}"
                 )
+            for name, column in zip(names, array.T, strict=True):
+                _check_known(column, f"{what} of {prefix + name!r}")
             if what == "reference":
                 self._states = check_array(
                     np.atleast_2d(array), (array.size // len(names), len(names)), what, names
@@ -137,6 +151,7 @@ class _Targets:
             if values.ndim > 1 or (what == "goal" and values.ndim):
                 shape = "a number" if what == "goal" else "a number or one value per sample"
                 raise ValueError(f"{what}: expected {shape} for {name!r}, got shape {values.shape}")
+            _check_known(values, f"{what} of {name!r}")
             self._values[name] = check_array(values, values.shape or (1,), f"{what} of {name!r}")
 
     def target(self, name: str) -> Any:

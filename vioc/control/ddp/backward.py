@@ -12,6 +12,7 @@ import numpy as np
 from vioc.control.costs.cost import Cost
 from vioc.control.ddp.box_qp import box_qp
 from vioc.control.descent.local_model import joined
+from vioc.control.problem.sizes import Sizes, power
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
@@ -45,7 +46,10 @@ class Model:
     def __init__(self, f: OneStepMap, cost: Cost, run: Trajectory, method: str):
         self.f, self.cost, self.run, self.method, self.curved = f, cost, run, method, method == "ddp"
         self.lin = f.linearize_trajectory(run)
-        self.e = cost.expand(run, self.lin)
+        self.expansion = cost.expand(run, self.lin)
+        sizes = Sizes(f, run.x, run.u, run.duration, {})
+        of_inputs = np.einsum("kii,i->", np.abs(self.expansion.luu), sizes.inputs**2)
+        self.weights = power(float(of_inputs)) / sizes.states**2  # of a shift of V' in the problem's units
         self._extra: np.ndarray | None = None
         self._chunk: tuple[int, np.ndarray] = 0, np.empty(0)
 
@@ -62,11 +66,11 @@ class Model:
 
     def _of_multipliers(self) -> np.ndarray | None:
         """The multipliers' own curvature, contracted with the cost's derivative by them."""
-        if self.e.zeta is None or not self.curved:
+        if self.expansion.zeta is None or not self.curved:
             return None
         if self._extra is None:
             none = np.zeros((len(self.run), self.f.ndx))
-            self._extra = joined(*self.f.second_order_trajectory(self.run, none, self.e.zeta))
+            self._extra = joined(*self.f.second_order_trajectory(self.run, none, self.expansion.zeta))
         return self._extra
 
     def backward(self, r: float, box: Box | None, convex: bool = False) -> Pass | None:
@@ -74,7 +78,7 @@ class Model:
 
         `convex` leaves out the map's curvature and takes the cost's Gauss-Newton.
         """
-        e, (A, B), n, m = self.e, self.lin, self.f.ndx, self.f.nu
+        e, (A, B), n, m = self.expansion, self.lin, self.f.ndx, self.f.nu
         N = len(self.run)
         h = self.cost.expand(self.run, self.lin, exact=False) if convex else e
         lxx, lxu, luu = h.lxx, h.lxu, h.luu
@@ -91,7 +95,7 @@ class Model:
             if extra is not None and not convex:
                 Q = Q + extra[k]
             Q = Q + AB.T @ V @ AB
-            shifted = Q[n:] + r * B[k].T @ AB
+            shifted = Q[n:] + r * (self.weights[:, None] * B[k]).T @ AB
             low, high = (-np.inf, np.inf) if box is None else (b[k] - self.run.u[k] for b in box)
             step = box_qp(shifted[:, n:], q[n:], low, high, shifted[:, :n])
             if step is None:

@@ -22,7 +22,7 @@ from vioc.control.problem.result import HEADER, Log, Record, Result, check_endin
 from vioc.control.problem.status import Status
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
-from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
 from vioc.names import INPUTS
@@ -207,8 +207,7 @@ class _DDP(Search):
         f, run = self.map, self.run
         U = run.u + alpha * found.k
         if self.box is None:
-            rescue: Rescue = "split" if run.splits else True  # the map whose derivatives the pass has
-            return f.track(run.x[0], run.x, U, found.K, k0=run.k0, rescue=rescue)
+            return f.track(run.x[0], run.x, U, found.K, k0=run.k0)
         low, high = self.box
         x, applied = run.x[0], np.empty_like(U)
         for k in range(len(U)):

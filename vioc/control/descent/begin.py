@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,32 @@ from vioc.checks import check_rows
 from vioc.control.descent.local_model import Weights
 from vioc.control.descent.projection import project, projection_gains
 from vioc.errors import OptimizationError, StepError, trying
+from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps
+from vioc.maps.steps import check_steps, same_steps
 from vioc.maps.trajectory import Trajectory
 
 FAR = 10.0  # relative to 1 + |x|: a trajectory this far from its guess does not follow it
+
+
+def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
+    """The guess with a trajectory of other steps interpolated, and stretched to fill those of the problem.
+
+    Between its samples it is linear (`Trajectory.resample`), as DMOC takes it. Where `dt` is not given
+    unequal steps are the problem's own.
+    """
+    run = trajectory_of(guess)
+    if not isinstance(run, Trajectory) or not len(run) or (run.x.shape[1], run.u.shape[1]) != (f.nx, f.nu):
+        return guess
+    h, own = run.step_lengths, f.lengths(dt, 1 if np.ndim(dt) == 0 else len(dt))
+    if (dt is None and (h != h[0]).any()) or same_steps(h, own if np.ndim(dt) else own[0]):
+        return guess
+    if np.ndim(dt) == 0:
+        own = np.full(steps or max(1, round(run.duration / own[0])), own[0])
+    if f.depends_on_time is False:
+        run = replace(run, t=run.t - run.t[0], k0=0)
+    near = run.resample(own * (run.duration / own.sum()), by="line")
+    return replace(near, map=f, t=f.times(own, near.k0)).on_its_step()
 
 
 def guess_lengths(f: OneStepMap, guess: Any, dt: Any) -> Any:

@@ -12,9 +12,10 @@ import numpy as np
 from vioc.control.costs.cost import Cost
 from vioc.control.descent.projection import adjoint, project
 from vioc.control.linear.weights import absolute
+from vioc.control.problem.sizes import Sizes, power
 from vioc.control.regulators.riccati import affine_riccati, riccati
 from vioc.errors import OptimizationError, StepError, trying
-from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 Blocks = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -75,14 +76,17 @@ class LocalModel:
 
         For ``"newton"``, zeta' H zeta is the second derivative of g(P(xi + gamma zeta)) by gamma;
         ``"gauss-newton"`` leaves out the curvature of the map, ``"steepest"`` is the identity with
-        the cost's step weights.
+        the cost's step weights, in the problem's own units.
         """
         e = self.expansion
         if method == "gauss-newton":
             return e.lxx, e.lxu, e.luu
         if method == "steepest":
+            sizes = Sizes(self.map, self.run.x, self.run.u, self.run.duration, {})
+            price = power(float(np.einsum("kii,i->", np.abs(e.luu), sizes.inputs**2)) / e.weights.sum() / 3)
+            of_x, of_u = np.diag(price / sizes.states**2), np.diag(price / sizes.inputs**2)
             w = np.append(e.weights, 1.0)[:, None, None]
-            return w * np.eye(self.map.ndx), np.zeros_like(e.lxu), w[:-1] * np.eye(self.map.nu)
+            return w * of_x, np.zeros_like(e.lxu), w[:-1] * of_u
         if self._newton is None:
             self._newton = self._newton_blocks()
         return self._newton
@@ -103,8 +107,8 @@ class LocalModel:
         """
         H = self.hessian(method)
         if shift > 0:
-            ix, _, iu = self.hessian("steepest")
-            H = H[0] + shift * self._unit * ix, H[1], H[2] + shift * self._unit * iu
+            w = shift * self._unit * np.append(self.expansion.weights, 1.0)[:, None, None]
+            H = H[0] + w * np.eye(self.map.ndx), H[1], H[2] + w[:-1] * np.eye(self.map.nu)
         try:
             return self._minimize(method, shift, H)
         except OptimizationError:
@@ -155,9 +159,8 @@ class LocalModel:
         if not (np.isfinite(X).all() and np.isfinite(U).all()):
             return None
         try:
-            rescue: Rescue = "split" if run.splits else True  # the map whose derivatives the model has
             with trying():
-                moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths, rescue=rescue)
+                moved = project(f, X, U, self.gains, run.x[0], k0=run.k0, dt=run.step_lengths)
             value = self.cost.value(moved)
         except (StepError, OptimizationError) as error:
             self.trouble = error

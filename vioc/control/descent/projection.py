@@ -15,7 +15,7 @@ from vioc.control.linear.weights import weight_matrix
 from vioc.control.regulators.riccati import riccati
 from vioc.maps.derivatives import Linearization
 from vioc.maps.given import state_of
-from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 
@@ -28,7 +28,6 @@ def project(
     *,
     k0: int = 0,
     dt: Any = None,
-    rescue: Rescue = True,
 ) -> Trajectory:
     """The trajectory that follows a curve under feedback.
 
@@ -40,9 +39,6 @@ def project(
         Start; default X[0].
     dt : float or (N,), optional
         Step lengths, as in `OneStepMap.rollout`.
-    rescue : "split", True or False
-        What is done about a step that is hard to solve, as in `OneStepMap.rollout`; by default it is taken
-        whole or not at all, since a projection that takes other parts nearby is not differentiable.
 
     Returns
     -------
@@ -55,7 +51,7 @@ def project(
         Where the map has no next state.
     """
     start = np.asarray(X, float)[0] if x0 is None else x0
-    return f.track(start, X, U, K, k0=k0, dt=dt, rescue=rescue)
+    return f.track(start, X, U, K, k0=k0, dt=dt)
 
 
 def projection_gains(

@@ -9,13 +9,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from vioc.control.problem.result import History, Log, Record, Result, open_loop
+from vioc.control.problem.result import History, Log, Record, Result, judged, open_loop
+from vioc.control.problem.sizes import power
 from vioc.control.problem.status import Status, advice_on, verdict
 from vioc.errors import OptimizationError, StepError
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 ROUNDING = 1e-12  # of the cost: a promise below this cannot be seen in it
+FLOOR = 1e-4  # of the cost at the guess, which a cost counts as at least where promises are short of it
+NOISE = 1e-20  # of what states and inputs cost by their whole size: a cost below is one of rounding
 
 
 class Aim(Protocol):
@@ -48,6 +51,8 @@ class Search(ABC):
     shift: float = 0.0
     slope: float = np.nan  # along the first direction without a shift
     unsolved: Exception | None = None  # why the last trial that was no trajectory was none
+    begun: float = 0.0  # the largest cost, and promise at the guess
+    noise: float = 0.0
 
     told = ", Dg.zeta = {0:.3g}"  # of the slope and of what it promises
 
@@ -98,9 +103,27 @@ class Search(ABC):
             if self.status:
                 return
 
+    @property
+    def _least(self) -> float:
+        """The promise below which a point is stationary: the tolerance in the cost's own unit.
+
+        The unit is the power of 1000 that leaves 30 to 30000 of the cost.
+        """
+        size = max(abs(self.value), FLOOR * self.begun)
+        return max(self.tolerance * power(size / 1000), self.noise)
+
+    def _measure(self, model: Any, slope: float) -> None:
+        """What the problem's costs are like, by the first model and what its first direction promises."""
+        e, run = model.expansion, self.run
+        x, u = np.abs(run.x).max(axis=0), np.abs(run.u).max(axis=0, initial=0.0)
+        x = x if len(x) == self.map.ndx else np.full(self.map.ndx, x.max(initial=0.0))
+        of_x, of_u = np.abs(np.einsum("kii->ki", e.lxx)), np.abs(np.einsum("kii->ki", e.luu))
+        self.noise = NOISE * float((of_x @ x**2).sum() + (of_u @ u**2).sum())
+        self.begun = max(abs(self.value), -slope)
+
     def _short(self, aim: Aim) -> bool:
         """Whether nothing is left to gain along it, or nothing that the cost's digits would show."""
-        return -aim.slope < max(self.tolerance, ROUNDING * abs(self.value))
+        return -aim.slope <= max(self._least, ROUNDING * abs(self.value))
 
     def shifted(self, direction: Callable[[float], A | None], most: float) -> Iterator[A]:
         """A method's directions with more and more shift.
@@ -127,10 +150,12 @@ class Search(ABC):
         """
         self.status, self.slope, self.unsolved = Status.NO_DESCENT, np.nan, None
         for aim in self.directions(model):
+            if not self.begun:
+                self._measure(model, aim.slope)
             judge = not aim.shift and np.isnan(self.slope)
             if judge:
                 self.slope = aim.slope
-            if -aim.slope < self.tolerance:
+            if -aim.slope <= self._least:
                 if not judge:
                     continue
                 self.status, self.note = Status.CONVERGED, self.doubt(model, aim)
@@ -163,10 +188,11 @@ class Search(ABC):
     def result(self, begun: str = "") -> Result:
         assert self.status is not None
         run, gap = open_loop(self.run)
+        status, leaves = judged(self.status, run, gap)
         gains = np.zeros((len(run), self.map.nu, self.map.ndx)) if self.gains is None else self.gains
         promise = "" if np.isnan(self.slope) else self.told.format(self.slope, -self.slope)
-        what = self.far or advice_on(self.status, self.unsolved)
-        steps, said = self.log.steps, (begun, self.note, what)
-        message = verdict(self.status, f"{steps} iterations", self.value, *said, promise=promise)
+        what = self.far or advice_on(status, self.unsolved)
+        steps, said = self.log.steps, (begun, self.note, leaves, what)
+        message = verdict(status, f"{steps} iterations", self.value, *said, promise=promise)
         history = History.of(self.log.records)
-        return Result(run, self.value, self.status, message, steps, history, gains, gap, self.slope)
+        return Result(run, self.value, status, message, steps, history, gains, gap, self.slope)

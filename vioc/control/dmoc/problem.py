@@ -21,6 +21,7 @@ from vioc.control.dmoc.solvers import SOLVERS, Found, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import HEADER, History, Log, Record, check_ending, finished
+from vioc.control.problem.sizes import power
 from vioc.control.problem.status import Status
 from vioc.errors import ModelError, OptimizationError
 from vioc.maps.protocol import OneStepMap
@@ -173,7 +174,8 @@ class Problem:
 
         def one(p: np.ndarray, w: np.ndarray, duals: Any, tolerance: float, count: int, more: Any) -> Found:
             warm = WARM if solver == "ipopt" and duals is not None else {}
-            settings = {**warm, **translated(more, solver), **(options or {})}
+            priced = {"ipopt.obj_scaling_factor": 1 / _unit(t, w, p)} if solver == "ipopt" else {}
+            settings = {**warm, **priced, **translated(more, solver), **(options or {})}
             key = (solver, t.form, tolerance, count, str(sorted(settings.items())))
             if key not in self._solvers:
                 self._solvers[key] = Solver(t, solver, tolerance, count, settings)
@@ -416,3 +418,15 @@ def minimum_time(f: OneStepMap, weight: float = 1.0) -> Cost:
     >>> best = solve(f, minimum_time(f), steps=50, initial=x0, final=x1, duration=(0.5, 5), bounds=limits)
     """
     return Cost(f, ca.SX(weight), per_time=True)
+
+
+def _unit(t: Transcription, w: np.ndarray, p: np.ndarray) -> float:
+    """The unit of a small cost, the power of 1000 that leaves 1 to 1000 of its gradient at the guess.
+
+    IPOPT itself scales large ones, and those near 1 stay as they are.
+    """
+    cost, gradient = (np.abs(np.asarray(part)).max(initial=0.0) for part in t.program.grad_f(w, p))
+    size = max(float(cost), float(gradient))
+    if not size:
+        size = float(np.abs(np.asarray(t.program.hess_lag(w, p, 1.0, 0.0).nonzeros())).max(initial=0.0))
+    return power(size / 30) if power(size) < 1 else 1.0

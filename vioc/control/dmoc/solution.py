@@ -17,7 +17,7 @@ from vioc.control.dmoc.phase import Phase, leap
 from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.standing import too_close
 from vioc.control.problem.limits import Violation
-from vioc.control.problem.result import OPEN_LOOP, History, Outcome, elsewhere
+from vioc.control.problem.result import OPEN_LOOP, History, Outcome, off_branch
 from vioc.control.problem.status import Status, verdict
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.errors import OptimizationError, StepError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 MEET = 1e-6  # relative to 1 + |x|: phases that end and begin nearer than this are one motion
+SAME = 1e-7  # relative to 1 + |x|: steps that end so near each other are one root, to IPOPT's tolerance
 
 
 class Rollout(NamedTuple):
@@ -251,7 +252,8 @@ class Solution(_Motion, Outcome):
         return {n: run[f"gap.{n}"][1:] * run[f"force.{n}"] * run.step_lengths for n in names}
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int | None = None) -> Regulator:
-        """The time-varying regulator about the motion, or one phase of it; weights as in `vioc.control.dlqr`.
+        """The time-varying regulator about the motion, or one phase of it; weights as in `vioc.control.dlqr`,
+        Qf = Q unless given.
 
         Its map is the trajectory's, which has the step length of the solution (`OneStepMap.with_dt`). Through
         joints where contacts close it reckons with when they do (`SwitchedMap.linearize_motion`).
@@ -327,11 +329,9 @@ def solution(
         phases.append(PhaseSolution(phase, run, duals(raw, i, gone[i]), defect(t, i, g)))
     found = violations(raw, g, times)
     far = ""
-    if stages and status == Status.CONVERGED:
-        each = (part.trajectory for part in phases)
-        ends = (elsewhere(r.map, r.x[:-1], r.u, r.x[1:], r.k0, r.step_lengths) for r in each)
-        if far := next(filter(None, ends), ""):
-            status = Status.ACCEPTABLE
+    if status == Status.CONVERGED:
+        far = next(filter(None, (off_branch(part.trajectory, SAME) for part in phases)), "")
+        status = Status.ACCEPTABLE if far else status
     together = dependent(raw, g) if status == Status.NO_PROGRESS else []
     advice = far or status.advice
     if together:

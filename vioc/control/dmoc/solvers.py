@@ -147,6 +147,7 @@ class Solver:
         self.watch = Watch(t, max(tolerance, 1e-8), name)
         build: Callable[..., dict[str, Any]] = {"ipopt": _ipopt, "fatrop": _fatrop, "sqp": _sqp}[name]
         settings = build(t, tolerance, max_iterations)
+        settings["inputs_check"] = False  # limits are checked where they are given; it writes to stderr
         if name != "fatrop":
             settings["iteration_callback"] = self.watch
         settings.update(options)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vioc.checks import check_array
-from vioc.control.feedback.kalman import Estimate
 from vioc.control.feedback.measurement import Measurement
 from vioc.maps.protocol import OneStepMap
 
@@ -89,18 +88,3 @@ class ConfigurationObserver:
 
     def __repr__(self) -> str:
         return f"ConfigurationObserver({', '.join(self.measurement.names)})"
-
-
-class PerfectObserver:
-    """The state as it is: what a law without an observer has."""
-
-    measurement = None
-
-    def start(self, x: np.ndarray, P: Any = None) -> Estimate:
-        return Estimate(x)
-
-    def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
-        return Estimate(y)
-
-    def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
-        return estimate

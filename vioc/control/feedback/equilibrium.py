@@ -11,12 +11,13 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, without_noise
+from vioc.checks import as_names, as_positive, without_noise
 from vioc.compile.evaluate import Evaluator
 from vioc.control.analysis.circle import natural_units
 from vioc.control.analysis.modes import Modes, modes
 from vioc.control.costs.cost import Cost
 from vioc.control.dmoc.problem import solve
+from vioc.control.linear.about import states_at_rest
 from vioc.control.linear.manifold import constraint_expressions
 from vioc.control.linear.tangent import error_jacobian
 from vioc.control.problem.status import Status
@@ -80,7 +81,7 @@ class Equilibrium:
 
     def __repr__(self) -> str:
         f = self.map
-        pairs = [*zip(f.state_names, self.x, strict=True)]
+        pairs = states_at_rest(f, self.x)
         if f.ndx != f.nx:  # poses of bodies say little: coordinates, and attitudes that have none
             turns = f.quaternions if 2 * (len(f.coordinates) + 3 * len(f.quaternions)) == f.ndx else ()
             run = f.rollout(self.x, self.u, steps=1, warn=False)
@@ -155,6 +156,7 @@ def equilibrium(
     that stays is first looked for with contacts that are felt from afar (`_settled`), in `coordinates` as
     near the guess as can be.
     """
+    tolerance = as_positive(tolerance, "tolerance")
     x, u, entries, targets = _start(f, {**(hold or {}), **named}, guess, fixed, free)
     if f.relaxed is not None:
         x, u = _settled(f, x, u, entries, targets)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
+import casadi as ca
 import numpy as np
 
-from vioc.control.analysis import unstabilizable_modes
+from vioc.checks import as_names
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.linear.about import about_of, check_trajectory
-from vioc.control.linear.manifold import restrict, tangent_basis
-from vioc.control.linear.system import equilibrium_point, linear_system
-from vioc.control.linear.weights import input_weight, state_weight
-from vioc.control.regulators.riccati import steady_riccati
-from vioc.control.regulators.steady import SETTLES
-from vioc.errors import OptimizationError
+from vioc.control.linear.manifold import tangent_basis
+from vioc.control.linear.system import LinearSystem, linear_system
+from vioc.control.linear.weights import input_weight, named_jacobians, state_weight
+from vioc.control.regulators.formulas import Estimate, ObserverFormula
+from vioc.control.regulators.steady import FILTER, stabilized, unseen_left_out
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
 from vioc.maps.trajectory import Trajectory
-
-
-class Estimate(NamedTuple):
-    """What an observer believes: the state (nx,) and the covariance (ndx, ndx) of its error, or None."""
-
-    x: np.ndarray
-    P: np.ndarray | None = None
 
 
 def check_sensors(measurement: Measurement, f: OneStepMap) -> None:
@@ -44,8 +38,13 @@ def correction(P: np.ndarray, C: np.ndarray, V: np.ndarray) -> tuple[np.ndarray,
 
     Shapes (n, n), (ny, n), (ny, ny) -> (n, ny), (n, n).
     """
-    PC = P @ C.T
-    L = np.linalg.solve(C @ PC + V, PC.T).T
+    PC, S = P @ C.T, C @ P @ C.T + V
+    if (np.diag(V) > 0).all():
+        L = np.linalg.solve(S, PC.T).T
+    else:  # exact sensors may tell nothing new
+        size = np.sqrt(np.diag(S))
+        size[size == 0] = 1.0
+        L = PC / size @ np.linalg.pinv(S / np.outer(size, size), hermitian=True) / size
     keep = np.eye(len(P)) - L @ C
     return L, keep @ P @ keep.T + L @ V @ L.T
 
@@ -79,11 +78,13 @@ class KalmanFilter:
         Covariances of the error before and after the measurement.
     steady : bool
     poles : (r,), complex, or None
-        Eigenvalues of A (I - L C) if steady.
+        Eigenvalues of A (I - L C) if steady; without those of what is disregarded.
     k0 : int
         Sample of the first gain.
     A, noise, C : (N, ndx, ndx), (N, ndx, ndx), (N+1, ny, ndx), or one of each
         What the gains come of: of the steps, their process noise, and of the measurements.
+    disregarded : tuple of str
+        What the estimate may drift in: `before` and `after` have its errors only as far as others tell them.
     """
 
     map: OneStepMap = field(repr=False)
@@ -97,6 +98,7 @@ class KalmanFilter:
     C: np.ndarray = field(repr=False)
     poles: np.ndarray | None = field(default=None, repr=False)
     k0: int = 0
+    disregarded: tuple[str, ...] = ()
 
     def start(self, x: np.ndarray, P: Any = None) -> Estimate:
         """The estimate before the first measurement; P is the filter's own."""
@@ -124,6 +126,32 @@ class KalmanFilter:
         P = 0.5 * (P + P.T)
         return Estimate(x, self.before[after] if _same(P, self.before[after]) else P)
 
+    def formula(self) -> ObserverFormula | None:
+        """The filter in symbols, where its gains are those of the table at all samples."""
+        ny = self.L.shape[2]
+        if not self.measurement.always:
+            return None
+
+        def expression(x: ca.MX, P: ca.MX, innovation: ca.MX, C: ca.MX, numbers: ca.MX) -> tuple:
+            return x + ca.reshape(numbers, ny, self.map.ndx).T @ innovation, P
+
+        def rows(k: int, n: int) -> np.ndarray:
+            at = [0] if self.steady else [self.row(i) for i in range(k, k + n)]
+            gains = self.L[at].reshape(len(at), -1)
+            return gains[0] if self.steady else gains
+
+        def covariances(k: int, n: int) -> np.ndarray:
+            return self.after[[self.row(i) for i in range(k, k + n)]]
+
+        return ObserverFormula(
+            "filter",
+            expression,
+            rows,
+            lambda k, estimate: _same(estimate.P, self.before[self.row(k)]),
+            covariances,
+            lambda k, x: Estimate(x, self.before[self.row(k, last=True)]),
+        )
+
     def row(self, k: int, last: bool = False) -> int:
         """The row of the gains at sample k, with `last` the last one behind them; else ValueError there."""
         if self.steady:
@@ -136,6 +164,7 @@ class KalmanFilter:
     def __repr__(self) -> str:
         kind = "steady" if self.steady else f"{len(self.L)} gains"
         pole = f"; largest pole {np.abs(self.poles).max():.6g}" if self.poles is not None else ""
+        pole += f"; disregards {', '.join(self.disregarded)}" * bool(self.disregarded)
         return f"KalmanFilter({kind}{pole}; {self.measurement!r})"
 
 
@@ -154,6 +183,7 @@ def kalman(
     W_u: Any = 0.0,
     P0: Any = None,
     on_manifold: bool = False,
+    disregard: str | Iterable[str] = (),
 ) -> KalmanFilter:
     """The Kalman filter about an equilibrium (steady) or along a trajectory (time-varying).
 
@@ -163,7 +193,7 @@ def kalman(
     about : as in `dlqr`
         A trajectory's step is the filter's.
     measurement : Measurement
-        Of this map, with its step; its V is the covariance of y.
+        Of this map, with its step; its V is the covariance of y, 0 of exact sensors.
     W : float, (ndx,), (ndx, ndx) or dict of str to float
         Covariance of the process noise, an error added to x[k+1]; by state name in a dict.
     W_u : float, (nu,), (nu, nu) or dict of str to float
@@ -173,6 +203,10 @@ def kalman(
     on_manifold : bool
         Keep errors and corrections on the tangent space of the constraints (`tangent_bases`), with the
         idle directions, which a measurement may see.
+    disregard : names, optional
+        About an equilibrium: errors or quantities of the state whose estimates may drift, since no sensor
+        sees them and they do not settle, such as the place of a robot whose speed alone is measured (the
+        error without it names them). Other estimates are as good as ever.
 
     Returns
     -------
@@ -183,7 +217,8 @@ def kalman(
     ValueError
         Shapes, names, covariances.
     OptimizationError
-        If there is no steady filter: a mode that does not decay is not seen, or not excited.
+        If there is no steady filter; names the modes that do not decay and are not seen, not excited, or
+        hardly so.
     """
     about = about_of(f, about)
     if isinstance(about, Trajectory):
@@ -205,10 +240,14 @@ def kalman(
         )
     if isinstance(about, Trajectory):
         P0 = W if P0 is None else state_weight(f, P0, "P0")
+        if as_names(disregard):
+            raise ValueError(
+                "disregard: along a trajectory nothing has to settle; give it with an equilibrium"
+            )
         return _along(f, about, measurement, W, W_u, P0, on_manifold)
     if P0 is not None:
         raise ValueError("P0: a steady filter has forgotten its start; give P0 with a trajectory")
-    return _steady(f, about, measurement, W, W_u, on_manifold)
+    return _steady(linear_system(f, about, on_manifold, idle=True), measurement, W, W_u, as_names(disregard))
 
 
 def _along(f, run: Trajectory, measurement, W, W_u, P, on_manifold: bool) -> KalmanFilter:
@@ -233,29 +272,33 @@ def _along(f, run: Trajectory, measurement, W, W_u, P, on_manifold: bool) -> Kal
     return KalmanFilter(f, measurement, T @ np.stack(gains), full, full_after, False, *model, k0=run.k0)
 
 
-def _steady(f, about, measurement, W, W_u, on_manifold: bool) -> KalmanFilter:
-    x, u = equilibrium_point(f, about)
-    A, B = f.linearize(x, u)
-    T = tangent_basis(f, x, idle=True) if on_manifold else np.eye(f.ndx)
-    C = measurement.jacobian(x) @ T
-    A, B = restrict(A, B, T)
+def _steady(system: LinearSystem, measurement: Measurement, W, W_u, disregard) -> KalmanFilter:
+    f, x, A, B, T = system.map, system.x[0], system.A[0], system.B[0], system.T[0]
+    C, E, X = measurement.jacobian(x) @ T, np.eye(T.shape[1]), None
     W = T.T @ W @ T + B @ W_u @ B.T
-    try:
-        _, P = steady_riccati(A.T, C.T, W, measurement.V)
-        L, after = correction(P, C, measurement.V)
-        poles = np.linalg.eigvals(A - A @ L @ C)
-        if not np.abs(poles).max(initial=0.0) < SETTLES:
-            raise np.linalg.LinAlgError(f"a pole of the filter is {np.abs(poles).max():.6g}")
-    except (np.linalg.LinAlgError, ValueError) as error:
-        unseen = unstabilizable_modes(A.T, C.T)
-        if len(unseen):
-            listed = ", ".join(f"{s:.6g}" for s in unseen)
-            advice = f"the measurements do not see the modes {listed}; measure what moves in them"
-        else:
-            advice = "give process noise W to every mode on the unit circle"
-        raise OptimizationError(f"no steady filter ({error}): {advice}") from None
-    before, after, A, W = ((T @ m @ T.T)[None] for m in (P, after, A, W))
-    return KalmanFilter(f, measurement, (T @ L)[None], before, after, True, A, W, (C @ T.T)[None], poles)
+    if disregard:
+        named = named_jacobians(f, disregard, x[None], "disregard", "name errors or quantities of the state")
+        E, X = unseen_left_out(A, C, named[0] @ T, disregard, f.error_names, T)
+    a, c, w, V = E.T @ A @ E, C @ E, E.T @ W @ E, measurement.V
+    args = a.T, c.T, w, V, np.zeros(c.T.shape), f.error_names, T @ E, FILTER
+    _, P, poles = stabilized(*args, named=bool(disregard))
+    L, after = correction(P, c, V)
+    if X is None:
+        before = P
+    else:
+        # errors z = E y + X e: of e is known what those of y tell of it, D = cov(e, y) (maths/feedback.md)
+        n, m = E.shape[1], X.shape[1]
+        F, kept = X.T @ A @ X, a @ (np.eye(n) - L @ c)
+        made = X.T @ A @ E @ after @ a.T + X.T @ W @ E
+        D = np.linalg.solve(np.eye(n * m) - np.kron(F, kept), made.ravel()).reshape(m, n)
+        told, left = E + X @ D @ np.linalg.pinv(P, hermitian=True), D @ (np.eye(n) - L @ c).T
+        gain = np.linalg.lstsq(c @ P @ c.T + V, c @ D.T, rcond=None)[0].T
+        L, before = E @ L + X @ gain, told @ P @ told.T
+        told = E + X @ left @ np.linalg.pinv(after, hermitian=True)
+        after = told @ after @ told.T
+    before, after, A, W = ((T @ M @ T.T)[None] for M in (before, after, A, W))
+    steady = before, after, True, A, W, (C @ T.T)[None], poles
+    return KalmanFilter(f, measurement, (T @ L)[None], *steady, disregarded=disregard)
 
 
 @dataclass(frozen=True)
@@ -310,6 +353,30 @@ class ExtendedKalmanFilter:
         if self.W_u.any():
             P = P + B @ self.W_u @ B.T
         return Estimate(steps.x1[0], self._restricted(steps.x1[0], 0.5 * (P + P.T)))
+
+    def formula(self) -> ObserverFormula | None:
+        """The filter in symbols, but on the constraint manifold."""
+        n, ny, nu = self.map.ndx, len(self.measurement.names), self.map.nu
+        if self.on_manifold or not self.measurement.always:
+            return None
+        numbers = np.concatenate([np.ravel(m) for m in (self.measurement.V, self.W, self.W_u)])
+
+        def noises(numbers: ca.MX) -> list[ca.MX]:
+            parts = ca.vertsplit(numbers, np.cumsum([0, ny * ny, n * n, nu * nu]).tolist())
+            return [ca.reshape(a, m, m) for a, m in zip(parts, (ny, n, nu), strict=True)]
+
+        def expression(x: ca.MX, P: ca.MX, innovation: ca.MX, C: ca.MX, numbers: ca.MX) -> tuple:
+            V, PC = noises(numbers)[0], P @ C.T
+            L = ca.solve(C @ PC + V, PC.T).T
+            keep = ca.MX.eye(n) - L @ C
+            return x + L @ innovation, keep @ P @ keep.T + L @ V @ L.T
+
+        def ahead(P: ca.MX, A: ca.MX, B: ca.MX, numbers: ca.MX) -> ca.MX:
+            _, W, W_u = noises(numbers)
+            P = A @ P @ A.T + W + B @ W_u @ B.T
+            return (P + P.T) / 2
+
+        return ObserverFormula("extended", expression, lambda k, count: numbers, ahead=ahead)
 
     def __repr__(self) -> str:
         where = "; on the constraint manifold" * self.on_manifold

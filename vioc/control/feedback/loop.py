@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_count, check_array
-from vioc.control.feedback.configurations import PerfectObserver
+from vioc.checks import as_count
 from vioc.control.feedback.measurement import root
 from vioc.control.linear.weights import input_weight, state_weight
 from vioc.control.problem.limits import input_bounds
 from vioc.control.regulators.law import as_law
-from vioc.errors import StepError
+from vioc.control.regulators.sampling import Noise, PerfectObserver, Sampler
 from vioc.maps.given import AsTrajectory
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps, steps_within
@@ -201,70 +201,63 @@ class ClosedLoop:
         f, law = self.plant, as_law(self.law)
         steps = as_count(steps, "steps")
         x = f.check_state(x0, "initial state")
-        rng = None if noise is None else np.random.default_rng(noise)
-        push, jitter = self._noise()
-        low, high = self._actuators()
         observer: Any = PerfectObserver() if self.observer is None else self.observer
         seen: Any = getattr(observer, "map", f)
-        measure = observer.measurement and observer.measurement.on(f)  # it is the plant that sensors see
-        given = getattr(law, "map", f).nx
-        of_law, of_observer = self._rates()
-        if k0 % of_law:
-            raise ValueError(f"k0: the law is asked every {of_law} steps, got {k0}; begin at one of them")
+        every = self._rates()
+        if k0 % every[0]:
+            raise ValueError(f"k0: the law is asked every {every[0]} steps, got {k0}; begin at one of them")
         begin = x if estimate is None else estimate
         if seen.nx > f.nx and np.shape(begin) == (f.nx,):
             begin = seen.join(begin)
         belief = observer.start(seen.check_state(begin, "estimate"), covariance)
-        memory, command = law.start(), np.zeros(f.nu)
-        nothing = np.full(0 if measure is None else len(measure.names), np.nan)
-        rows: list[tuple] = []
-        states = [x]
-        for k in range(k0, k0 + steps):
-            at, between = divmod(k, of_observer)
-            y = nothing
-            if not between:
-                y = x if measure is None else measure.sample(x, rng, at)
-                belief = observer.correct(at, belief, y)
-            if k % of_law == 0:
-                command, memory = law.apply(k // of_law, belief.x[:given], memory)
-                command = check_array(command, (f.nu,), f"command at sample {k}", f.input_names)
-            applied = np.clip(command, low, high)
-            real = applied if rng is None else applied + jitter @ rng.standard_normal(f.nu)
-            try:
-                step = f.rollout(x, real[None], k0=k, warn=False)
-            except StepError as error:
-                error.trajectory = _run(f, k0, states, rows)
-                raise
-            known = _nowhere(belief) if between else (belief.x, belief.P)
-            rows.append((*known, y[: 0 if measure is None else None], command, applied, real, step))
-            if between == of_observer - 1:
-                belief = observer.predict(at, belief, applied)
-            x = step.x[1] if rng is None else f.retract(step.x[1], push @ rng.standard_normal(f.ndx))
-            states.append(x)
-        estimates, P, seen_there, commands, inputs, *_ = zip(*rows, strict=True)
+        loop = Sampler(f, law, observer, self._sensors, *self._actuators(), every)
+        s = loop.run(x, belief, steps, k0, self._drawn(noise, steps, k0, every[1]))
         return LoopRun(
-            _run(f, k0, states, rows),
-            np.array(estimates),
-            None if P[0] is None else np.array(P),
-            np.array(seen_there),
-            np.array(commands),
-            np.array(commands) != np.array(inputs),
-            belief,
-            memory,
-            () if measure is None else measure.names,
+            loop.trajectory(s),
+            s.estimates,
+            None if not steps or s.covariances[0] is None else np.array(s.covariances),
+            s.measurements,
+            s.commands,
+            s.commands != s.applied,
+            s.belief,
+            s.memory,
+            () if self._sensors is None else self._sensors.names,
         )
 
+    def rollout(self, x0: Any, steps: int, *, estimate: Any = None, k0: int = 0) -> Trajectory:
+        """The plant's trajectory in `simulate`, without noise."""
+        return self.simulate(x0, steps, estimate=estimate, k0=k0).trajectory
 
-def _nowhere(belief: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """An estimate and its covariance where none was made."""
-    return np.full_like(belief.x, np.nan), None if belief.P is None else np.full_like(belief.P, np.nan)
+    @property
+    def map(self) -> OneStepMap:
+        """The plant."""
+        return self.plant
 
+    @property
+    def x(self) -> np.ndarray | None:
+        """The plant's state (nx,) that the law holds in the end, if it does."""
+        x, f = getattr(as_law(self.law), "x", None), self.plant
+        return x if x is None or len(x) == f.nx else f.join(x) if len(x) < f.nx else x[: f.nx]  # type: ignore[attr-defined]
 
-def _run(f: OneStepMap, k0: int, states: list[np.ndarray], rows: list[tuple]) -> Trajectory:
-    """The plant's trajectory through the states; rows end with the input and the rollout of each step."""
-    t = (k0 + np.arange(len(states))) * f.dt
-    u, steps = np.zeros((len(rows), f.nu)), [row[-1] for row in rows]
-    u[:] = [row[-2] for row in rows] or 0.0
-    multipliers = np.concatenate([np.zeros((0, len(f.multiplier_names))), *(s.multipliers for s in steps)])
-    splits = {k: split for k, step in enumerate(steps) for split in step.splits.values()}
-    return Trajectory(f, t, np.array(states), u, multipliers, k0=k0, splits=splits)
+    @cached_property
+    def _sensors(self) -> Any:
+        """The observer's measurement, on the plant, for it is the plant that sensors see."""
+        measurement = self.observer and self.observer.measurement
+        return measurement and measurement.on(self.plant)
+
+    def _drawn(self, noise: Any, steps: int, k0: int, every: int) -> Noise | None:
+        """Sample by sample: of measurements where one is made, then of inputs, then of states."""
+        if noise is None:
+            return None
+        f, rng, ny = self.plant, np.random.default_rng(noise), 0
+        if self._sensors is not None:
+            ny = len(self._sensors.names)
+        normals, (push, jitter) = np.zeros((steps, ny + f.nu + f.ndx)), self._noise()
+        if every == 1 or not ny:
+            rng.standard_normal(out=normals)
+        else:
+            for k, row in enumerate(normals, k0):
+                rng.standard_normal(out=row[ny if k % every else 0 :])
+        measured, applied, moved = np.split(normals, [ny, ny + f.nu], axis=1)
+        measured = self._sensors.noise(measured) if ny else measured
+        return Noise(measured, applied @ jitter.T, moved @ push.T)

@@ -8,10 +8,11 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, as_value, check_array
+from vioc.checks import as_names, as_value, check_array, real
 from vioc.compile.evaluate import Evaluator
 from vioc.control.linear.weights import weight_matrix
 from vioc.maps.extended import BIAS
+from vioc.maps.given import state_of
 from vioc.maps.protocol import TURN, OneStepMap, short_way
 from vioc.names import by_name, by_quantity, meaning
 
@@ -27,9 +28,9 @@ class Measurement:
     quantities : names, or dict of str to float
         Quantities of the state that are measured (``"theta"``, ``"hand:x"``), or their variances.
     covariance : float, (ny,), (ny, ny) or dict of str to float, optional
-        V of the noise, in squares of the quantities' units (rad^2, m^2, ...), > 0; a number, a diagonal, a
-        matrix or by name. Default 1 for each quantity, which suits no sensor: give variances wherever a
-        filter or noise is to be more than tried.
+        V of the noise, in squares of the quantities' units (rad^2, m^2, ...), 0 of exact sensors; a number, a
+        diagonal, a matrix or by name. Default 1 for each quantity, which suits no sensor: give variances
+        wherever a filter or noise is to be more than tried.
     wrap : names
         Measured angles that are known modulo 2 pi; states in the map's own ``wrap`` always are.
     counts : dict of str to int, optional
@@ -58,7 +59,8 @@ class Measurement:
     ModelError
         If the map has no such quantity.
     ValueError
-        If a quantity depends on inputs or multipliers, the covariance is not positive definite, or counts,
+        If a quantity depends on inputs or multipliers, the covariance is not positive definite beside exact
+        sensors, or counts,
         resolution or rates are not > 0.
     """
 
@@ -86,7 +88,10 @@ class Measurement:
             covariance = named if isinstance(quantities, Mapping) else unknown
         self._noise = weight_matrix(covariance, self.names, "measurement covariance")
         rounding = np.diag(self.resolution**2 / 12)
-        self.V = weight_matrix(self._noise + rounding, self.names, "measurement covariance", definite=True)
+        self.V = weight_matrix(self._noise + rounding, self.names, "measurement covariance")
+        noisy = np.flatnonzero(np.diag(self.V) > 0)
+        others = [self.names[i] for i in noisy]
+        weight_matrix(self.V[np.ix_(noisy, noisy)], others, "measurement covariance", definite=True)
         self._root = root(self._noise)
         s = f.symbols
         biased = [n for n in self.names if BIAS + n in f.state_names]
@@ -103,6 +108,15 @@ class Measurement:
     def __reduce__(self):
         wrapped = tuple(n for n, w in zip(self.names, self.wrapped, strict=True) if w)
         return _rebuild, (self.map, self.names, self._noise, wrapped, self.resolution, self._every)
+
+    def check_noisy(self, what: str) -> None:
+        """ValueError of exact sensors, for what divides residuals by their deviations."""
+        exact = [n for n, v in zip(self.names, np.diag(self.V), strict=True) if not v > 0]
+        if exact:
+            raise ValueError(
+                f"{what}: {', '.join(exact)} has variance 0, and residuals are divided by their deviations; "
+                "give a variance > 0, or the sensor's resolution (kalman and ExtendedKalmanFilter take 0)"
+            )
 
     def on(self, f: OneStepMap) -> Measurement:
         """The same sensors on another map, such as the plant of which an observer has a model."""
@@ -145,16 +159,41 @@ class Measurement:
         n, first = self._every.T
         return (k >= first) & ((k - first) % n == 0)
 
+    @property
+    def key(self) -> tuple:
+        """What tells these sensors from others on the same map, but for the covariance."""
+        return self.names, *self.wrapped.tolist(), *self.resolution.tolist()
+
+    @property
+    def formula(self) -> ca.Function:
+        """(x, parameters) -> g, D_x g."""
+        s, g = self.map.symbols, ca.densify(self.expression)
+        return ca.Function("g", [s.x, s.parameters], [g, ca.densify(ca.jacobian(g, s.x))])
+
     def _evaluate(self, x: np.ndarray) -> list[np.ndarray]:
         return self._values(x, self.map.theta)
 
     def __call__(self, x: Any) -> np.ndarray:
         """g(x); (nx,) -> (ny,), or (N, nx) -> (N, ny)."""
-        return self._evaluate(np.asarray(x, float))[0][..., 0]
+        return self._evaluate(self._states(x))[0][..., 0]
+
+    def _states(self, x: Any) -> np.ndarray:
+        x = np.asarray(real(state_of(x), "state"), float)
+        if x.ndim not in (1, 2) or x.shape[-1] != self.map.nx:
+            n = self.map.nx
+            raise ValueError(f"state: expected shape ({n},) or (N, {n}), got {x.shape}")
+        return x
+
+    def reading(self, y: Any) -> np.ndarray:
+        """What sensors gave as an array (ny,), or (N, ny); not a number where they gave nothing."""
+        y = np.asarray(real(y, "measurement"), float)
+        if y.shape[-1:] != (len(self.names),) or np.isinf(y).any():
+            check_array(y, (len(self.names),), "measurement", self.names)
+        return y
 
     def jacobian(self, x: Any) -> np.ndarray:
         """C = D_x g by the errors of x; (nx,) -> (ny, ndx), or with a leading axis N."""
-        x = np.asarray(x, float)
+        x = self._states(x)
         C = self._evaluate(x)[1]
         if self.map.ndx == self.map.nx:
             return C
@@ -164,26 +203,29 @@ class Measurement:
 
     def innovation(self, x: np.ndarray, y: Any) -> np.ndarray:
         """y - g(x), angles in [-pi, pi]; not a number where y is none."""
-        return self._apart(np.asarray(y, float), self(x))
+        return self._apart(self.reading(y), self(x))
 
     def linearized(self, x: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """`innovation` (ny,) and `jacobian` (ny, ndx) in one evaluation."""
         g, C = self._evaluate(x)
-        d = self._apart(np.asarray(y, float), g[:, 0])
+        d = self._apart(self.reading(y), g[:, 0])
         return d, C if self.map.ndx == self.map.nx else C @ retract_jacobian(self.map, x)
 
     def _apart(self, y: np.ndarray, g: np.ndarray) -> np.ndarray:
-        if y.shape[-1:] != (len(self.names),) or np.isinf(y).any():
-            check_array(y, (len(self.names),), "measurement", self.names)
         d = y - g
         return np.where(self.wrapped, short_way(d), d)
 
     def sample(self, x: np.ndarray, rng: np.random.Generator | None, k: int = 0) -> np.ndarray:
         """What sensors give at sample k: g(x), with noise if there is a generator, in whole counts."""
-        y = self(x)
-        if rng is not None:
-            y = y + self._root @ rng.standard_normal(len(y))
-        q = self.resolution
+        return self.sampled(x, None if rng is None else self.noise(rng.standard_normal(len(self.names))), k)
+
+    def noise(self, normals: np.ndarray) -> np.ndarray:
+        """What is added to measurements, of independent normal numbers (..., ny)."""
+        return normals @ self._root.T
+
+    def sampled(self, x: np.ndarray, noise: np.ndarray | None, k: int = 0) -> np.ndarray:
+        """What sensors give at sample k: g(x) and this noise (ny,), in whole counts."""
+        y, q = self(x) if noise is None else self(x) + noise, self.resolution
         y = np.where(q > 0, q * np.round(y / np.where(q > 0, q, 1.0)), y)
         return np.where(self.present(k), y, np.nan)
 

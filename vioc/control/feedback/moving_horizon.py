@@ -14,6 +14,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_positive
 from vioc.control.costs.cost import Cost
 from vioc.control.feedback.kalman import Estimate, ExtendedKalmanFilter, corrected
 from vioc.control.feedback.measurement import Measurement, root
@@ -123,10 +124,12 @@ class MovingHorizon:
 
     def __post_init__(self) -> None:
         M = self.samples
+        self.measurement.check_noisy("MovingHorizon")
         if not self.iterations:
             object.__setattr__(self, "iterations", LIMITED if self.bounds or self.constraints else FREE)
         if not (M == int(M) >= 1 and self.iterations == int(self.iterations) >= 1):
             raise ValueError(f"samples, iterations: expected whole numbers >= 1, got {M}, {self.iterations}")
+        object.__setattr__(self, "tolerance", as_positive(self.tolerance, "tolerance"))
         for name in ("W", "W_u", "P0"):
             object.__setattr__(self, name, getattr(self._filter, name))
         _ = self._rows  # checks limits
@@ -173,7 +176,7 @@ class MovingHorizon:
 
     def correct(self, k: int, belief: Window, y: np.ndarray) -> Window:
         """The estimate at sample k after its measurement (ny,)."""
-        Y = np.vstack([belief.Y, y])
+        Y = np.vstack([belief.Y, self.measurement.reading(y)])
         X, W = self._guess(belief, len(Y))
         g = self._noisy.with_known(self._known(belief, X), k + 1 - len(Y))
         cost = self._cost.with_references(*self._data(X, Y))

@@ -13,6 +13,7 @@ import numpy as np
 from vioc.checks import check_array
 from vioc.compile.evaluate import Evaluator
 from vioc.control.problem.limits import input_bounds, named_bounds
+from vioc.control.regulators.formulas import LawFormula, clipped, formula_of
 from vioc.control.regulators.law import Law, StateLaw, as_law
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.steps import check_steps
@@ -95,6 +96,28 @@ class ScheduledLaw(Law):
         U, K = (a[i] + w * (a[i + 1] - a[i]) for a in (self.U, self.K))
         return U - K @ f.difference(X, x)
 
+    def formula(self) -> LawFormula | None:
+        f, n = self.map, len(self.points)
+        if f.ndx != f.nx:
+            return None
+        s = f.symbols
+        value = ca.Function("s", [s.x, s.parameters], [self.quantity])
+
+        def expression(x: ca.SX, memory: ca.SX, numbers: ca.SX) -> tuple[ca.SX, ca.SX]:
+            points, X, U, K, theta = ca.vertsplit(numbers, np.cumsum([0, *sizes]).tolist())
+            X, U, K = (ca.reshape(a, -1, n) for a in (X, U, K))
+            at, x_d, u_d, gain = value(x, theta), X[:, 0], U[:, 0], K[:, 0]
+            for i in range(n - 1):
+                w = clipped((at - points[i]) / (points[i + 1] - points[i]), 0.0, 1.0)
+                x_d += w * f.difference_expression(X[:, i], X[:, i + 1])
+                u_d, gain = u_d + w * (U[:, i + 1] - U[:, i]), gain + w * (K[:, i + 1] - K[:, i])
+            return u_d - ca.reshape(gain, f.ndx, f.nu).T @ f.difference_expression(x_d, x), memory
+
+        tables = [a.ravel() for a in (self.points, self.X, self.U, self.K, f.theta)]
+        sizes, numbers = [a.size for a in tables], np.concatenate(tables)
+        family = id(getattr(f, "built", f))  # of all maps that differ in numbers only
+        return LawFormula(("schedule", family, self.by, n), expression, lambda k, count: numbers)
+
 
 class Applied(NamedTuple):
     """Memory of a limited law: that of the law itself, and the input before, None at the first sample."""
@@ -143,6 +166,39 @@ class LimitedLaw(Law):
         if memory.u is not None:
             u = np.clip(u, memory.u - self.change, memory.u + self.change)
         return u, Applied(inner, u)
+
+    @property
+    def x(self) -> np.ndarray | None:
+        """The state (nx,) that the law holds, if it does."""
+        return getattr(self.law, "x", None)
+
+    def formula(self) -> LawFormula | None:
+        inner, nu = formula_of(self.law), self.map.nu
+        if inner is None:
+            return None
+        limits = np.concatenate([self.lower, self.upper, self.change])
+
+        def expression(x: ca.SX, memory: ca.SX, numbers: ca.SX) -> tuple[ca.SX, ca.SX]:
+            more = numbers.numel() - 3 * nu
+            lower, upper, change = ca.vertsplit(numbers[more:], nu)
+            before, moved, behind = memory[:nu], memory[nu], memory[nu + 1 :]
+            u, behind = inner.expression(x, behind, numbers[:more])
+            u = clipped(u, lower, upper)
+            u = ca.if_else(moved, clipped(u, before - change, before + change), u)
+            return u, ca.vertcat(u, 1, behind)
+
+        def rows(k: int, n: int) -> np.ndarray:
+            numbers = inner.rows(k, n)
+            return np.concatenate([numbers, np.broadcast_to(limits, (*numbers.shape[:-1], 3 * nu))], axis=-1)
+
+        def stored(memory: Applied) -> np.ndarray:
+            before = np.zeros(nu) if memory.u is None else memory.u
+            return np.concatenate([before, [memory.u is not None], inner.stored(memory.law)])
+
+        def restored(numbers: np.ndarray) -> Applied:
+            return Applied(inner.restored(numbers[nu + 1 :]), numbers[:nu] if numbers[nu] else None)
+
+        return LawFormula(("limited", inner.key), expression, rows, stored, restored)
 
     def __repr__(self) -> str:
         return f"LimitedLaw({self.law!r})"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_value
+from vioc.checks import as_positive, as_value
 from vioc.control.feedback.covariance import Covariance, covariance
 from vioc.control.feedback.kalman import KalmanFilter, kalman
 from vioc.control.feedback.measurement import Measurement
@@ -150,6 +150,7 @@ def steer_covariance(
     Qf = end_weight(f, Q, Qf, trajectory.x)
     if final is None and not bounds:
         raise ValueError("steer_covariance: give final standard deviations or bounds; dlqr is without limits")
+    tolerance = as_positive(tolerance, "tolerance")
     if not sigmas > 0:
         raise ValueError(f"sigmas: expected standard deviations > 0, got {sigmas!r}")
     A, B = f.linearize_trajectory(trajectory)
@@ -303,6 +304,7 @@ class _Rows:
         scale = np.sqrt(verdict.ratio)
         return (
             f"no gains keep these standard deviations together: {'; '.join(said)}. Whatever the gains, a "
-            f"mean of the variances over their limits is at least {verdict.ratio:.4g}: allow {scale:.4g} "
-            "times these deviations at least, lower P0, W or W_u, or give more inputs"
+            f"mean of the variances over their limits is at least {verdict.ratio:.4g}: {scale:.4g} times "
+            "these deviations is a lower bound of what can be kept, and may still be too little. Allow more "
+            "than that, lower P0, W or W_u, or give more inputs"
         )

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_positive
 from vioc.compile.evaluate import Evaluator
 from vioc.control.costs.cost import Cost
 from vioc.control.feedback.measurement import Measurement
@@ -82,6 +83,7 @@ class Criterion:
         slope = ca.densify(error_jacobian(f, ca.dot(M, by)))
         self._outputs = Evaluator(ca.Function("outputs", [s.x, s.parameters], [by]))
         self._slope = Evaluator(ca.Function("slope", [s.x, s.parameters, ca.vec(M)], [slope]))
+        sensors.check_noisy("design")
         self.sensors = sensors
 
     def _weights(self, run: Trajectory) -> np.ndarray:
@@ -264,6 +266,7 @@ def design(
     """
     if criterion not in POWERS:
         raise ValueError(f"criterion: expected one of {', '.join(POWERS)}, got {criterion!r}")
+    tolerance = as_positive(tolerance, "tolerance")
     if f.ndx != f.nx:
         raise NotImplementedError(
             f"design: errors of {type(f).__name__} are no states; use joints with angles"

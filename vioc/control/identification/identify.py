@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vioc.checks import as_count, as_positive
 from vioc.control.feedback.measurement import Measurement
 from vioc.control.identification.begin import EXACT, beginning, noise_of
 from vioc.control.identification.fit import fit, half_step, information
@@ -95,10 +96,13 @@ def identify(
     records = as_records(records, _noisy(noise))
     if method not in ("multiple", "shooting"):
         raise ValueError(f'method: expected "multiple" or "shooting", got {method!r}')
+    tolerance, iterations = as_positive(tolerance, "tolerance"), as_count(iterations, "iterations")
     unknown_inputs = by_name(unknown_inputs or {}, f.input_names, "unknown_inputs", prefix=INPUTS)
     records = [_named(f, r) for r in records]
     sensors, given = _sensors(f, records, noise)
     unknowns = Unknowns(f, parameters, bounds or {}, sensors.names, values)
+    if not (unknowns.names or unknown_inputs):
+        raise ValueError("nothing to estimate: name parameters, delays, biases or unknown_inputs")
     delayed = [n[len(DELAY) :] for n in unknowns.delays]
     step = float(f.lengths(dt, 1)[0])
     grids = [Grid(r, f, step, delayed) for r in records]
@@ -107,7 +111,7 @@ def identify(
         if known:
             raise ValueError(f"{grid.record.name}: {known[0]} is an unknown input, and the record has it")
     longest = max(float(g.ends[-1] - g.ends[0]) for g in grids)
-    length = longest / SEGMENTS if segment is None else float(segment)
+    length = longest / SEGMENTS if segment is None else as_positive(segment, "segment")
     steps = None if method == "shooting" else max(1, round(length / step))
     costs: list[float] = []
     trial, found, segments = None, None, None

@@ -14,6 +14,7 @@ import casadi as ca
 import numpy as np
 
 LEAST = 1e-9  # of the largest second moment: what a start's smallest ones are taken to be at least
+POINT = 1e-6  # of a mechanism's length: the radius of gyration of a point mass
 FLAT = 1e-6  # of the largest second moment: a thousandth of the body's length
 PAIRS = ((0, 1), (0, 2), (1, 2))
 
@@ -49,8 +50,14 @@ def body_numbers(z: ca.SX) -> ca.SX:
     )
 
 
-def body_coordinates(numbers: Any) -> np.ndarray:
-    """Inverse of `body_numbers` (10,); a body without extent is given a little of it."""
+def extent(numbers: np.ndarray) -> float:
+    """Root mean square distance of a body's mass from its frame's origin, m."""
+    c = numbers[1:4]
+    return float(np.sqrt(np.trace(moments(numbers)) / numbers[0] + c @ c)) if numbers[0] > 0 else 0.0
+
+
+def body_coordinates(numbers: Any, length: float) -> np.ndarray:
+    """Inverse of `body_numbers` (10,); a point of a mechanism of this length is given a little extent."""
     numbers = np.asarray(numbers, float)
     if numbers[0] <= 0:
         raise ValueError(
@@ -58,7 +65,7 @@ def body_coordinates(numbers: Any) -> np.ndarray:
         )
     S = moments(numbers) / numbers[0]
     sizes, axes = np.linalg.eigh(S)
-    sizes = np.maximum(sizes, LEAST * max(sizes.max(), 1e-12))
+    sizes = np.maximum(sizes, LEAST * max(sizes.max(), (POINT * length) ** 2))
     L = np.linalg.cholesky((axes * sizes) @ axes.T)
     below = [L[j, i] for i, j in PAIRS]
     return np.array([np.log(numbers[0]), *numbers[1:4], *np.diag(L), *below])
@@ -70,9 +77,12 @@ def flat(numbers: np.ndarray) -> bool:
     return bool(sizes[0] <= FLAT * sizes[-1])
 
 
-def size_of(numbers: np.ndarray) -> np.ndarray:
-    """What errors of the ten numbers are relative to (10,): mass, radius of gyration, largest moment."""
+def size_of(numbers: np.ndarray, length: float) -> np.ndarray:
+    """What errors of the ten numbers are relative to (10,): mass, radius of gyration, largest moment.
+
+    A point mass has a little of the mechanism's length for a radius.
+    """
     S = moments(numbers)
-    largest = max(np.trace(S), 1e-12)
+    largest = max(np.trace(S), numbers[0] * (POINT * length) ** 2)
     radius = np.sqrt(largest / numbers[0])
     return np.array([numbers[0], *[radius] * 3, *[largest] * 6])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_names
+from vioc.checks import as_names, filled, real
 from vioc.control.feedback.loop import LoopRun
 from vioc.control.identification.late import Late
 from vioc.errors import trying
@@ -59,10 +59,10 @@ class Record:
     name: str = "record"
 
     def __post_init__(self) -> None:
-        t = np.asarray(self.t, float)
+        t = np.asarray(real(self.t, f"{self.name}: t"), float)
         if t.ndim != 1 or len(t) < 2 or not (np.isfinite(t).all() and (np.diff(t) > 0).all()):
             raise ValueError(f"{self.name}: t: expected at least 2 rising times, got shape {t.shape}")
-        found = {n: np.asarray(v, float) for n, v in self.measured.items()}
+        found = {n: np.asarray(real(filled(v), f"{self.name}: {n}"), float) for n, v in self.measured.items()}
         for n, v in found.items():
             if v.shape != t.shape:
                 raise ValueError(f"{self.name}: {n}: expected shape {t.shape} as the times, got {v.shape}")
@@ -215,7 +215,7 @@ class Grid:
         some = slice(first, first + len(U))
         k0 = round(float(self.ends[first]) / f.dt)
         with trying():
-            return f.run(start, U, k0, self.lengths[some], rescue=True, t=self.ends[:-1][some])
+            return f.run(start, U, k0, self.lengths[some], t=self.ends[:-1][some])
 
     def hats(self, knots: int) -> np.ndarray:
         """(N, knots): straight lines between equally spaced values, in the middle of each step."""

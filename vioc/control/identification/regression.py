@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import casadi as ca
 import numpy as np
 from scipy.interpolate import make_lsq_spline
 from scipy.linalg import qr, solve_triangular
-from scipy.optimize import least_squares
 from scipy.stats import norm
 
-from vioc.compile.evaluate import Evaluator
-from vioc.control.identification.inertias import body_coordinates, body_numbers, consistent
+from vioc.control.identification.inertias import consistent
 from vioc.control.identification.known import by_own_gain, check_forces
+from vioc.control.identification.physical import TEN, length_of, physical_set
 from vioc.control.identification.records import Record, as_records
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.signals import sample
@@ -25,10 +23,10 @@ DEGREE = 5  # of splines: accelerations are smooth
 RANK = 1e-8  # singular values below this, of columns of length one, count as zero; of a mechanism's own
 RANK_LOOPS = 1e-5  # the same of samples whose loops are closed up to noise
 DRAWN = 400  # random states at which a tree's rank is found
-NEAR = 1e4, 1e3, 1e2, 1e1, 1.0  # weights of the start, in standard deviations, one search after the other
 REWEIGHTED = 3
 FAR = 3.0  # deviations
-SMALL = 1e-6  # of a combination's largest part: what is not named
+TIE = 1e-7  # of columns of one length the first counts as longer: rounding is not to choose
+SMALL = 1e-6  # of a column, relative to the one that it is combined with: what is not named
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,9 @@ class BaseParameters:
         How far its combinations are from `values`, root mean square in deviations. More than about one: no
         bodies have these combinations, the model or the splines are wrong.
     deviations : dict of str to float
-        Of the forces' residuals by variable, N m or N.
+        Of the forces' residuals by variable, N m or N; of loops by direction, forces times `arms`.
+    arms : (nd,)
+        A length of the mechanism for variables in metres and 1 for angles: forces and torques compare.
     biased : tuple of str
         Variables that an input of unknown gain alone drives: its noise makes the gain, and with it all that
         is told there, too small, by more than `std` says.
@@ -143,6 +143,7 @@ class BaseParameters:
     knots: float
     regressor: Any = field(repr=False)
     columns: np.ndarray = field(repr=False)
+    arms: np.ndarray = field(repr=False)
     biased: tuple[str, ...] = ()
 
     @property
@@ -173,8 +174,8 @@ class BaseParameters:
         idle, free, _ = self.regressor(m.q, m.v, m.a, 0 * m.u, m.t)
         own = self.physical if physical else self.columns @ self.values
         nd = len(self.map.system.dynamic)
-        N = _left(Dh[:, :, :nd])
-        P = np.swapaxes(N, 1, 2) @ N if N is not None else np.eye(nd)
+        N = _left(Dh[:, :, :nd] * self.arms)
+        P = (np.swapaxes(N, 1, 2) @ N if N is not None else np.eye(nd)) * self.arms / self.arms[:, None]
         made, needed = free - rest + (idle - Y) @ own, idle @ own + free
         both = (np.einsum("...ij,...j->...i", P, e[:, :nd]) for e in (made, needed))
         return Torques(m.t, tuple(self.map.system.dynamic), *both)
@@ -234,20 +235,27 @@ def base_parameters(
     linear = (linear,) if isinstance(linear, str) else tuple(linear)
     regressor = f.regressor(linear)
     parts = [motion(f, r, knots) for r in records]
-    blocks = [_projected(f, *regressor(m.q, m.v, m.a, m.u, m.t)) for m in parts]
+    equations = [regressor(m.q, m.v, m.a, m.u, m.t) for m in parts]
+    length = length_of(regressor.numbers, np.concatenate([e[0] for e in equations]))
+    whole = np.array([length if f.unit(n) == "m" else 1.0 for n in f.system.variables])
+    arms = whole[: len(f.system.dynamic)]
+    blocks = [_projected(Y, rest, Dh, arms) for Y, rest, Dh in equations]
     W, y = np.concatenate([b[0] for b in blocks]), np.concatenate([b[1] for b in blocks])  # (N, r, n), (N, r)
     if not y.any():
         raise ValueError(
             "base_parameters: expected a force of known size in the records, got none, so that only ratios "
             "are told; leave a gain, friction or stiffness out of linear="
         )
-    own, K = _independent(_drawn(f, regressor, parts) if not f.multiplier_names else (W, RANK_LOOPS))
+    drawn = _drawn(f, regressor, parts, whole) * arms[:, None] if not f.multiplier_names else W
+    own, K, shares = _independent(
+        drawn, _weights(regressor, length), RANK_LOOPS if f.multiplier_names else RANK
+    )
     base = np.zeros((len(own), W.shape[2]))
     others = np.setdiff1d(np.arange(W.shape[2]), own)
     base[np.arange(len(own)), own], base[:, others] = 1.0, K
     if not f.multiplier_names:
-        check_forces(W[:, :, own], y, f.system.dynamic, RANK)
-    Wb, sizes = W[:, :, own], np.ones(W.shape[1])
+        check_forces(W[:, :, own] * arms[:, None], y, f.system.dynamic, RANK)
+    Wb, sizes = W[:, :, own], np.ones(1) if f.multiplier_names else 1 / arms
     for _ in range(REWEIGHTED):
         A, b = (Wb / sizes[:, None]).reshape(-1, len(own)), (y / sizes).ravel()
         Q, R = qr(A, mode="economic")
@@ -257,8 +265,10 @@ def base_parameters(
         sizes = np.sqrt(np.mean(left**2, axis=0) / max(freedom, 1e-3))
         sizes = np.full_like(sizes, np.sqrt(np.mean(sizes**2))) if f.multiplier_names else sizes
     inverse = solve_triangular(R, np.eye(len(own)))
-    physical, numbers, apart = _physical(regressor, base, values, R)
-    names = [_combination(row, regressor.names) for row in base]
+    physical, numbers, apart = physical_set(
+        regressor, base, values, R, length, _reach(W / sizes[:, None], y / sizes)
+    )
+    names = [_combination(*row, regressor.names) for row in zip(own, base, shares, strict=True)]
     columns = np.zeros((W.shape[2], len(own)))
     columns[own, np.arange(len(own))] = 1.0
     rows = (
@@ -280,18 +290,35 @@ def base_parameters(
         knots=knots,
         regressor=regressor,
         columns=columns,
+        arms=arms,
         biased=by_own_gain(regressor, parts, y, f.system.dynamic) if not f.multiplier_names else (),
     )
 
 
 def _projected(
-    f: OneStepMap, Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray
+    Y: np.ndarray, rest: np.ndarray, Dh: np.ndarray, arms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Equations without constraint forces: times a basis of what the constraints leave, sample by sample."""
-    nd = len(f.system.dynamic)
+    """Equations without constraint forces: times a basis of what the constraints leave, sample by sample.
+
+    The basis is orthonormal in variables over `arms`, whose unit drops out.
+    """
+    nd = len(arms)
     Y, rest = Y[:, :nd], rest[:, :nd]
-    N = _left(Dh[:, :, :nd])
-    return (Y, -rest) if N is None else (N @ Y, -np.einsum("kij,kj->ki", N, rest))
+    N = _left(Dh[:, :, :nd] * arms)
+    return (Y, -rest) if N is None else (N * arms @ Y, -np.einsum("kij,kj->ki", N * arms, rest))
+
+
+def _weights(regressor: Any, length: float) -> np.ndarray:
+    """Sizes (n,) of the regressor's numbers beside which its columns compare: no unit is left."""
+    ten = max(regressor.numbers[:, 0], default=1.0) * length**TEN
+    sizes = np.abs(regressor.start[len(regressor.names) - len(regressor.linear) :])
+    return np.concatenate([np.tile(ten, len(regressor.bodies)), sizes])
+
+
+def _reach(W: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Size (n,) at which each number alone makes all that was measured; 0 of one that makes nothing."""
+    sizes = np.linalg.norm(W, axis=(0, 1))
+    return np.divide(np.linalg.norm(y), sizes, out=np.zeros_like(sizes), where=sizes > 0)
 
 
 def _left(Dh: np.ndarray) -> np.ndarray | None:
@@ -302,15 +329,15 @@ def _left(Dh: np.ndarray) -> np.ndarray | None:
     return V[:, int((sizes[0] > 1e-9 * sizes[0, 0]).sum()) :]
 
 
-def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[Motion]) -> tuple[np.ndarray, float]:
+def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[Motion], arms: np.ndarray) -> np.ndarray:
     """Equations of a tree at random states, as large as those of the records: what it tells at all.
 
-    Inputs, prescribed motions and times are between the records' own: what is constant there stays so.
+    Metres count by `arms` (nq,). Inputs, prescribed motions and times are between the records' own: what is
+    constant there stays so.
     """
     rng = np.random.default_rng(0)
-    sizes = [max(np.abs(getattr(m, n)).max() for m in parts) for n in ("v", "a")]
-    shape = DRAWN, parts[0].q.shape[1]
-    q, v, a = rng.uniform(-np.pi, np.pi, shape), *(rng.uniform(-s, s, shape) for s in sizes)
+    sizes = [max(np.abs(getattr(m, n) / arms).max() for m in parts) for n in ("v", "a")]
+    q, v, a = (arms * rng.uniform(-s, s, (DRAWN, len(arms))) for s in (np.pi, *sizes))
     nd = len(f.system.dynamic)
 
     def between(name: str, start: int = 0) -> np.ndarray:
@@ -319,78 +346,33 @@ def _drawn(f: OneStepMap, regressor: Any, parts: Sequence[Motion]) -> tuple[np.n
 
     for name, drawn in (("q", q), ("v", v), ("a", a)):
         drawn[:, nd:] = between(name, nd)
-    return regressor(q, v, a, between("u"), between("t"))[0][:, :nd], RANK
+    return regressor(q, v, a, between("u"), between("t"))[0][:, :nd]
 
 
-def _independent(given: tuple[np.ndarray, float]) -> tuple[np.ndarray, np.ndarray]:
-    """Columns that all others are combinations of, and these combinations K (r, others): (ID-13)."""
-    W, least = given
+def _independent(
+    W: np.ndarray, weights: np.ndarray, least: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns (r,) that all others are combinations of, and these combinations K (r, others): (ID-13).
+
+    `weights` (n,) make columns compare; a column of weight 0 counts unless it is exactly 0. The last result
+    (r, n) is K of columns of length one, 0 of its own.
+    """
     W = W.reshape(-1, W.shape[-1])
     lengths = np.linalg.norm(W, axis=0)
-    scale = np.where(lengths > least * lengths.max(), lengths, np.inf)
+    there = (lengths > 0) & ((weights == 0) | (lengths * weights > least * (lengths * weights).max()))
+    scale = np.where(there, lengths * (1 + TIE * np.arange(len(lengths))), np.inf)
     R, order = qr(W / scale, mode="r", pivoting=True)
     rank = int((np.abs(np.diag(R)) > least * abs(R[0, 0])).sum())
     K = solve_triangular(R[:rank, :rank], R[:rank, rank:]) if rank else np.zeros((0, 0))
-    own, others = order[:rank], order[rank:]
-    with np.errstate(invalid="ignore"):
-        K = K * np.where(np.isfinite(scale[others]), scale[others], 0.0) / scale[own][:, None]
     K[np.abs(K) < 1e-9 * max(np.abs(K).max(initial=0.0), 1.0)] = 0.0
-    place = np.argsort(own)
-    return own[place], K[place][:, np.argsort(others)]
+    own, others = order[:rank], order[rank:]
+    place, rest = np.argsort(own), np.argsort(others)
+    own, others, K = own[place], others[rest], K[place][:, rest]
+    shares = np.zeros((rank, len(weights)))
+    shares[:, others] = K
+    return own, K * np.where(there, scale, 0.0)[others] / scale[own][:, None], shares
 
 
-def _combination(row: np.ndarray, names: Sequence[str]) -> str:
-    own = int(np.argmax(row == 1.0))
-    parts = [
-        (float(c), n) for j, (c, n) in enumerate(zip(row, names, strict=True)) if abs(c) > SMALL and j != own
-    ]
-    text = "".join(f" {'+' if c > 0 else '-'} {abs(c):.4g} {n}" for c, n in parts)
-    head = [n for c, n in zip(row, names, strict=True) if c == 1.0]
-    return head[0] + text if head else text
-
-
-def _physical(
-    regressor: Any, base: np.ndarray, values: np.ndarray, R: np.ndarray
-) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """Numbers of bodies with these combinations, near the start, and how far off they are: (ID-15)."""
-    count, own = len(regressor.bodies), len(regressor.linear)
-    z = ca.SX.sym("z", 10)
-    ten = body_numbers(z)
-    m, c = ten[0], ten[1:4]
-    about = m * (ca.sumsqr(c) * ca.SX.eye(3) - c @ c.T)
-    extra = ca.vertcat(about[0, 0], about[1, 1], about[2, 2], about[0, 1], about[0, 2], about[1, 2])
-    moments = ca.vertcat(m, m * c, ten[4:10] + extra)
-    evaluate = Evaluator(ca.Function("body", [z], [moments, ca.jacobian(moments, z), ten]))
-    start = np.concatenate([*(body_coordinates(n) for n in regressor.numbers), regressor.start[10 * count :]])
-    scale = np.concatenate([np.ones(10 * count), np.maximum(np.abs(regressor.start[10 * count :]), 1e-3)])
-
-    def unpacked(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        J = np.zeros((len(x), len(x)))
-        found = x.copy()
-        if count:
-            pi, by, _ = evaluate(x[: 10 * count].reshape(count, 10))
-            found[: 10 * count] = pi[..., 0].ravel()
-            for i in range(count):
-                some = slice(10 * i, 10 * i + 10)
-                J[some, some] = by[i]
-        J[10 * count :, 10 * count :] = np.eye(own)
-        return found, J
-
-    def gaps(x: np.ndarray) -> np.ndarray:
-        return R @ (base @ unpacked(x)[0] - values)
-
-    x = start
-    for near in NEAR:  # the way along which the start is forgotten is curved: not all at once
-        found = least_squares(
-            lambda x, near: np.concatenate([gaps(x), near * (x - start) / scale]),
-            x,
-            lambda x, near: np.concatenate([R @ base @ unpacked(x)[1], near * np.diag(1 / scale)]),
-            method="lm",
-            x_scale=scale,
-            max_nfev=500,
-            args=(near,),
-        )
-        x = found.x
-    numbers: Any = evaluate(x[: 10 * count].reshape(count, 10))[2][..., 0] if count else []
-    apart = float(np.sqrt(np.mean(gaps(x) ** 2)))
-    return unpacked(x)[0], dict(zip(regressor.bodies, map(np.array, numbers), strict=True)), apart
+def _combination(own: int, row: np.ndarray, shares: np.ndarray, names: Sequence[str]) -> str:
+    parts = [(float(c), n) for c, share, n in zip(row, shares, names, strict=True) if abs(share) > SMALL]
+    return names[own] + "".join(f" {'+' if c > 0 else '-'} {abs(c):.4g} {n}" for c, n in parts)

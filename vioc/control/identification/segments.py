@@ -16,7 +16,7 @@ from vioc.control.identification.records import Grid
 from vioc.control.identification.unknowns import DELAY, Unknowns
 from vioc.control.linear.manifold import has_manifold, tangent_basis
 from vioc.control.linear.tangent import error_jacobian
-from vioc.errors import ConstraintError, StepError
+from vioc.errors import ConstraintError, ModelError, StepError
 from vioc.maps.derivatives import Steps
 from vioc.maps.extended import BIAS
 from vioc.maps.protocol import OneStepMap, short_way
@@ -127,6 +127,7 @@ class Segments:
         self.per_record = sum(self.unknown_inputs.values())
         self.nz, self.nc = len(unknowns), self.per_record * len(grids)
         self.y = [self._measured(g) for g in grids]
+        sensors.check_noisy("identify")
         self.std = np.sqrt(np.diag(sensors.V))
         s = f.symbols
         g = sensors.expression
@@ -149,11 +150,15 @@ class Segments:
         return int(sum(np.isfinite(y).sum() for y in self.y))
 
     def map_at(self, z: np.ndarray) -> OneStepMap:
-        """The map at the parameters of z; `StepError` where one has run off to infinity."""
+        """The map at the parameters of z; `StepError` where one has run off, or no body is like that."""
         values = self.unknowns.at(z)[0]
         if not np.isfinite(values).all():
             raise StepError("a step is too long for the parameters", 0, float("nan"), "not finite")
-        return self.map.with_parameters(**self.unknowns.of(values))
+        try:
+            return self.map.with_parameters(**self.unknowns.of(values))
+        except ModelError as error:
+            message = f"a step is too long for the parameters: {error}"
+            raise StepError(message, 0, float("nan"), "not finite") from None
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Of the parameters by what derivatives are by (n, nz)."""

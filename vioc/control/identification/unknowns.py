@@ -10,7 +10,7 @@ import numpy as np
 
 from vioc.checks import as_names, as_value, near_misses
 from vioc.compile.evaluate import Evaluator
-from vioc.control.identification.inertias import body_coordinates, body_numbers, size_of
+from vioc.control.identification.inertias import body_coordinates, body_numbers, extent, size_of
 from vioc.errors import ModelError
 from vioc.maps.extended import BIAS, PARAMETER
 from vioc.maps.protocol import OneStepMap
@@ -94,12 +94,13 @@ class Unknowns:
         z = ca.SX.sym("z", n)
         columns: list[Any] = [None] * n
         start, lengths = theta.copy(), np.zeros(n)
-        for numbers in self.bodies.values():
-            rows = [index[name] for name in numbers]
-            start[rows] = body_coordinates(theta[rows])
+        bodies = [[index[name] for name in numbers] for numbers in self.bodies.values()]
+        length = max((extent(theta[rows]) for rows in bodies), default=0.0) or 1.0
+        for rows in bodies:
+            start[rows] = body_coordinates(theta[rows], length)
             for i, expression in zip(rows, ca.vertsplit(body_numbers(z[rows])), strict=True):
                 columns[i] = expression
-            self.scale[rows] = size_of(theta[rows])
+            self.scale[rows] = size_of(theta[rows], length)
             lengths[rows[1:]] = self.scale[rows[1]]
         positive = {name for name in _positive(f) if name in index and theta[index[name]] > 0}
         for name, i in index.items():

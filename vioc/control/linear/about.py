@@ -14,6 +14,16 @@ from vioc.maps.switched import SwitchedMap
 from vioc.maps.trajectory import Trajectory
 
 
+def states_at_rest(f: OneStepMap, x: np.ndarray) -> list[tuple[str, float]]:
+    """States (nx,) by name, as an equilibrium is printed.
+
+    Without momenta where there are constraints: at rest they are halves of constraint impulses.
+    """
+    names = f.state_names
+    told = [not (f.multiplier_names and n.startswith("p.") and n[2:] in names) for n in names]
+    return [(n, float(v)) for n, v, tell in zip(names, x, told, strict=True) if tell]
+
+
 def about_of(f: OneStepMap, about: Any) -> Trajectory | tuple[np.ndarray, np.ndarray]:
     """A trajectory, or state (nx,) and input (nu,) of an equilibrium.
 

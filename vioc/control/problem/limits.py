@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names, check_array
+from vioc.checks import as_names, check_array, real
 from vioc.control.linear.tangent import foreign_symbols
 from vioc.control.problem.consistent import across_constraints
 from vioc.control.problem.pose import turn
@@ -35,11 +35,12 @@ def limits(value: Any, count: int, what: str, *, number: str) -> tuple[np.ndarra
     elif number == "symmetric":
         if np.ndim(value) == 0 and not float(value) >= 0:
             raise ValueError(f"{what}: a single limit b means [-b, b] and is >= 0, got {value!r}")
-        low, high = -np.asarray(value, float), value
+        low, high = -np.asarray(real(value, what), float), value
     else:
         low = high = value
     sides = []
     for side, name, default in ((low, "lower", -np.inf), (high, "upper", np.inf)):
+        side = real(side, what)
         try:
             array = np.asarray(default if side is None else side, float)
             array = np.broadcast_to(array, (count,)).copy()
@@ -142,18 +143,18 @@ class Constraint:
         columns = [np.empty((steps + 1, 0))]
         for symbol, values in self.references:
             size = ca.SX(symbol).numel()
-            array = np.asarray(values, float)
+            array = np.asarray(real(values, f"references of constraint {self.name}"), float)
             array = array[:, None] if array.ndim == 1 and size == 1 else array
             columns.append(check_array(array, (steps + 1, size), f"references of constraint {self.name}"))
         return np.concatenate(columns, axis=1)
 
 
-def limit_scale(low: np.ndarray, high: np.ndarray) -> float:
-    """Half the mean range over the samples; of a side alone max(1, |its mean|)."""
+def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
+    """Half the mean range over the samples; of a side alone max(size, |its mean|)."""
     both = np.isfinite(low) & np.isfinite(high) & (low != high)
     half = float(np.mean((high - low)[both])) / 2 if both.any() else 0.0
     sizes = np.abs(np.where(np.isfinite(high), high, low))
-    return half or max(1.0, float(np.mean(sizes[np.isfinite(sizes)])))
+    return half or max(size, float(np.mean(sizes[np.isfinite(sizes)])))
 
 
 def bound(f: OneStepMap, name: str, value: Any, steps: int) -> Constraint:

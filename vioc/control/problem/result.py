@@ -14,12 +14,11 @@ from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import AsTrajectory
-from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 from vioc.progress import Progress
 
 OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from an iterate
-SAME = 1e-7  # of states, relative: ends of steps that far apart are those of one root
+OWN = 1e-9  # relative to 1 + |x|: how far a step of an iterate may end from where the map's step ends
 HEADER = (
     f"{'iter':>4}  {'method':<15}  {'shift':>7}  {'cost':>14}  {'Dg.zeta':>11}  {'step':>8}  {'trials':>6}"
     f"  {'gap':>8}"
@@ -168,8 +167,8 @@ def finished(result: Self, interrupt: KeyboardInterrupt | None, monitor: Any, ra
 def open_loop(run: Trajectory) -> tuple[Trajectory, float]:
     """The rollout of an iterate's inputs where rounding does not separate the two, and their gap.
 
-    The same x, u and seeds give the same bits, so the gap is usually 0; only a solver that stops
-    elsewhere within its tolerance, on an unstable system, makes it grow.
+    A step is the same to the bit whoever takes it, so the gap is usually 0; recursions that compile it once
+    more may round otherwise, which an unstable motion magnifies.
     """
     f = run.map
     try:
@@ -181,37 +180,40 @@ def open_loop(run: Trajectory) -> tuple[Trajectory, float]:
     return (again if gap <= OPEN_LOOP * (1 + np.abs(run.x).max()) else run), gap
 
 
-def elsewhere(f: OneStepMap, X: Any, U: Any, ends: Any, k0: int, lengths: np.ndarray) -> str:
-    """Which step of a curve ends elsewhere as the map takes it by itself; empty where none does.
+def off_branch(run: Trajectory, near: float = OWN) -> str:
+    """Which step of a motion is not the map's own step; empty where all are, to `near` relative to 1 + |x|.
 
-    It takes steps in parts where a whole one is in doubt, and equations of long steps have several solutions.
-    A rollout doubts less: it knows the motion before a step. Where it goes along the curve, none does.
-
-    Parameters
-    ----------
-    X, U : (N, nx), (N, nu)
-        States and inputs of N steps.
-    ends : (N, nx)
-        Where they end as whole steps.
-    k0, lengths : int, (N,)
-        Of the first step; s.
+    Equations of long steps have several roots, and only one of them is the step.
     """
-    near = SAME * (1 + np.abs(X).max(initial=0.0))
+    f = run.map
     try:
         with trying():
-            away = np.abs(f.difference(f.steps_at(X, U, k0, lengths).x1, ends)).max(axis=1, initial=0)
-            if away.max(initial=0) <= near:
-                return ""
-            run = f.rollout(X[0], U, k0=k0, dt=lengths, warn=False)
+            ends = f.steps_at(run.x[:-1], run.u, run.k0, run.step_lengths, t=run.t[:-1]).x1
     except StepError as error:
         return str(error)
-    if np.abs(f.difference(np.vstack([X, ends[-1:]]), run.x)).max() <= near:
+    off = np.abs(f.difference(run.x[1:], ends)).max(axis=1, initial=0)
+    wrong = np.flatnonzero(~(off <= near * (1 + np.abs(run.x).max(initial=0))))
+    if not wrong.size:
         return ""
-    k = int(np.argmax(away > near))
+    k = int(wrong[0])
     return (
-        f"step {k0 + k} is too long for its motion, take a smaller dt: as the map takes it by itself it ends "
-        f"{away[k]:.1e} away"
+        f"step {run.k0 + k} is too long for its motion, take a smaller dt: it is another root of the "
+        f"equations than the map's step, which ends {off[k]:.1e} away"
     )
+
+
+def judged(status: Status, run: Trajectory, gap: float) -> tuple[Status, str]:
+    """The status of a search that ended with a run of that `open_loop` gap, and what is to be said of it.
+
+    A motion that grows away from the rollout of its inputs has converged all the same, if its steps are the
+    map's.
+    """
+    if gap <= OPEN_LOOP * (1 + np.abs(run.x).max()):
+        return status, ""
+    if wrong := off_branch(run):
+        return (Status.ACCEPTABLE if status is Status.CONVERGED else status), wrong
+    leaves = f"leaves it by {gap:.1e}" if gap < np.inf else "comes to a step that does not exist"
+    return status, f"the motion is unstable: the rollout of its inputs alone {leaves}; use `stabilize`"
 
 
 @dataclass(frozen=True)
@@ -234,8 +236,8 @@ class Result(Outcome):
         Of the projection operator at the trajectory.
     open_loop_gap : float
         Largest difference between the optimizer's closed-loop iterate and the rollout of its inputs.
-        If it is above 1e-6 (a strongly unstable system over a long horizon, where rounding grows),
-        `trajectory` is the closed-loop iterate: follow it with `stabilize`, not open loop.
+        If it is above 1e-6 of 1 + |x| (a strongly unstable system over a long horizon, where rounding grows),
+        `trajectory` is the closed-loop iterate, as `message` says: follow it with `stabilize`, not open loop.
     slope : float
         Dg(xi).zeta there, <= 0, for the zeta of a Hessian without any shift: the method's own, or where that
         has no minimum Gauss-Newton's. What "converged" is judged by; nan where none was computed.
@@ -247,8 +249,8 @@ class Result(Outcome):
         Samples outside of their limits: name, k, t, value, limits; the worst first.
     margin : float
         Least distance from a limit over inequalities and samples, in units of the limits' scales (half a
-        range, or max(1, |limit|) where it is one-sided): > 0 where the trajectory is within, infinite
-        without inequalities.
+        range, or the larger of |limit| and the typical size of its quantity where it is one-sided): > 0 where
+        the trajectory is within, infinite without inequalities.
     error : float
         What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.
     scale : float or None
@@ -280,7 +282,7 @@ class Result(Outcome):
         return not self.violations
 
     def stabilize(self, Q: Any, R: Any, Qf: Any = None) -> Regulator:
-        """The time-varying regulator about the trajectory; weights as in `dlqr`."""
+        """The time-varying regulator about the trajectory; weights as in `dlqr`, Qf = Q unless given."""
         regulator = dlqr(self.trajectory.map, self.trajectory, Q, R, Qf)
         assert isinstance(regulator, Regulator)
         return regulator

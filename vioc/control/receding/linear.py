@@ -18,6 +18,7 @@ from vioc.control.regulators.law import Law
 from vioc.control.regulators.lqr import Regulator, SteadyRegulator
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS, in_order
 
 BLAME = 1e5  # the weight with which bounds that cannot be kept are softened to be named
 VIOLATED = 1e-6  # softened bounds that are exceeded by more are named
@@ -65,7 +66,10 @@ class LinearMPC(Law):
     state_lower, state_upper : (nx,), dict of str to float, or None
         Bounds on states, by name in a dict, at samples 1 .. n.
     rate : float, (nu,), dict of str to float, or None
-        Largest change of an input from sample to sample.
+        Largest change of an input from sample to sample, and from `before` to the first.
+    before : (nu,), dict of str to float, optional
+        Input that was applied before the first sample, 0 where not named; default: the reference's at the
+        first, such as the input that holds an equilibrium.
     S : (ndx, nu), optional
         Cross weight; default: the regulator's.
     soft : float, optional
@@ -100,6 +104,7 @@ class LinearMPC(Law):
         state_lower: Any = None,
         state_upper: Any = None,
         rate: Any = None,
+        before: Any = None,
         S: Any = None,
         soft: float | None = None,
         solver: str | None = None,
@@ -127,7 +132,12 @@ class LinearMPC(Law):
             raise ValueError("bounds on states need a map whose errors are its states")
         self.state_lower, self.state_upper = low[self._bounded], high[self._bounded]
         self.rate = input_bounds(f, None, rate, "input rates")[1]
+        if not (self.rate >= 0).all():
+            raise ValueError(f"rate: expected numbers >= 0, got {rate!r}")
         self._rated = bool(np.isfinite(self.rate).any())
+        if before is not None:
+            before = f.check_input(in_order(before, f.input_names, "before", prefix=INPUTS))
+        self.before: np.ndarray | None = before
         self._reference = reference(regulator, None if S is None else check_array(S, (f.ndx, f.nu), "S"))
         self._programs: dict[bool, StageQP] = {}
 
@@ -135,6 +145,9 @@ class LinearMPC(Law):
         return {**self.__dict__, "_programs": {}}
 
     # -- as a law -------------------------------------------------------------------------------
+
+    def start(self) -> np.ndarray | None:
+        return self.before
 
     def apply(self, k: int, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
         u = self.plan(k, x, memory).u[0]
@@ -146,7 +159,7 @@ class LinearMPC(Law):
         return self.plan(k, x).u[0]
 
     def plan(self, k: int, x: Any, last: Any = None) -> Plan:
-        """The program's answer at sample k from state x (nx,), after the input `last` (nu,).
+        """The program's answer at sample k from state x (nx,), after the input `last` (nu,), or `before`.
 
         Raises
         ------
@@ -155,7 +168,7 @@ class LinearMPC(Law):
         ValueError
             Past the end of a trajectory that is not held.
         """
-        return self._solve(k, self.map.check_state(x), last, self.soft)
+        return self._solve(k, self.map.check_state(x), self.before if last is None else last, self.soft)
 
     # -- the program ----------------------------------------------------------------------------
 
@@ -203,8 +216,6 @@ class LinearMPC(Law):
                 U, axis=0, append=U[-1:]
             )  # the last input is told from the next reference
             d.lower[:n, nu + nb :], d.upper[:n, nu + nb :] = -self.rate, self.rate
-            if last is None:
-                d.lower[0, nu + nb :], d.upper[0, nu + nb :] = -np.inf, np.inf
             z0 = np.concatenate([z0, v])
         qp.prepare()
         found = qp.solve(z0)

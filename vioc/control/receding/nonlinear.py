@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_count, as_value
 from vioc.control.problem.limits import Constraint
 from vioc.control.problem.status import Status
 from vioc.control.receding.program import Plan, Prepared, Program
@@ -180,7 +181,9 @@ class NonlinearMPC(Law):
         self.fallback = None if fallback is None else as_law(fallback)
         check_steps(getattr(self.fallback, "map", self.map).dt, self.map.dt, "fallback", "the problem")
         self.deadline, self.clock, self.first = deadline, clock, first
-        self.iterations, self.tolerance = iterations, tolerance
+        self.iterations, self.tolerance = as_count(iterations, "iterations"), as_value(tolerance, "tolerance")
+        if not self.tolerance >= 0:
+            raise ValueError(f"tolerance: expected a number >= 0, got {tolerance!r}")
 
     @property
     def layout(self) -> Any:

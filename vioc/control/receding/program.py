@@ -153,7 +153,7 @@ class Program:
 
     def prepare(self, stages: Stages, plan: Plan) -> Prepared:
         """Everything but what needs the measured state; OptimizationError where the plan has no steps."""
-        point = stages.at(plan.x, plan.u, hard=True)
+        point = stages.at(plan.x, plan.u)
         if point is None:
             raise OptimizationError(f"the plan has no steps: {stages.trouble}")
         lin = stages.map.linearize_steps(point.steps)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import casadi as ca
 import numpy as np
 
-from vioc.checks import check_array
+from vioc.checks import as_count, check_array
+from vioc.control.regulators.formulas import Estimate, LawFormula
+from vioc.control.regulators.sampling import PerfectObserver, Sampler
 from vioc.maps.protocol import OneStepMap
+from vioc.maps.trajectory import Trajectory
 
 ONE_STEP = "a closed loop runs at one step: resample, or follow it with regulator.rollout"
 
@@ -23,6 +27,23 @@ class Law:
     def apply(self, k: int, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
         """The input at sample k, and the memory after it."""
         return self(k, x), memory
+
+    def formula(self) -> LawFormula | None:
+        """The law in symbols, where it is one: its loops are then made in one call."""
+        return None
+
+    def rollout(self, x0: Any, steps: int, *, k0: int = 0) -> Trajectory:
+        """Closed loop about the law's own map, which is to have one, from x0 (nx,) for `steps` steps.
+
+        Raises
+        ------
+        StepError
+            Where the map has no next state.
+        """
+        f: OneStepMap = self.map  # type: ignore[attr-defined]
+        x, free = f.check_state(x0, "initial state"), np.full(f.nu, np.inf)
+        loop = Sampler(f, self, PerfectObserver(), None, -free, free)
+        return loop.trajectory(loop.run(x, Estimate(x), as_count(steps, "steps"), k0))
 
     def __call__(self, k: int, x: Any) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} has a memory: use start() and apply()")
@@ -69,6 +90,26 @@ class StateLaw(Law):
     def __call__(self, k: int, x: Any) -> np.ndarray:
         i = self.row(k)
         return self.U[i] - self.K[i] @ self.map.difference(self.X[i], x)
+
+    @property
+    def x(self) -> np.ndarray | None:
+        """The state (nx,) that the law holds in the end, if it does."""
+        return self.X[-1] if self.after == "holds" else None
+
+    def formula(self) -> LawFormula:
+        f, sizes = self.map, np.cumsum([0, self.map.nx, self.map.nu, self.map.nu * self.map.ndx])
+
+        def expression(x: ca.SX, memory: ca.SX, numbers: ca.SX) -> tuple[ca.SX, ca.SX]:
+            x_d, u_d, K = ca.vertsplit(numbers, sizes.tolist())
+            return u_d - ca.reshape(K, f.ndx, f.nu).T @ f.difference_expression(x_d, x), memory
+
+        table = np.concatenate([self.X, self.U, self.K.reshape(len(self.U), -1)], axis=1)
+
+        def rows(k: int, n: int) -> np.ndarray:
+            steady = len(table) == 1 and self.after != "ends" and k >= self.k0
+            return table[0] if steady else table[[self.row(i) for i in range(k, k + n)]]
+
+        return LawFormula(("gains", f.nx, f.nu, f.wrap, type(f)), expression, rows)
 
     def __repr__(self) -> str:
         n = len(self.U)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vioc.checks import as_count, as_names, check_array, few, plain, without_noise
-from vioc.control.linear.about import about_of
+from vioc.control.linear.about import about_of, states_at_rest
 from vioc.control.linear.manifold import tangent_basis
 from vioc.control.linear.system import LinearSystem, check_closed, linear_system
 from vioc.control.linear.weights import error_weights, input_weight
@@ -85,9 +85,8 @@ class SteadyRegulator:
         return plots().plot_poles(self, ax=ax)
 
     def __repr__(self) -> str:
-        values = (
-            f"{n} = {plain(v)}" for n, v in zip(self.map.state_names, without_noise(self.x), strict=True)
-        )
+        pairs = states_at_rest(self.map, without_noise(self.x))
+        values = (f"{n} = {plain(v)}" for n, v in pairs)
         x = few(values, what="states")
         return (
             f"SteadyRegulator(about {x}; largest pole {np.abs(self.poles).max():.6g}; "
@@ -310,7 +309,8 @@ def dlqr(
         Shapes, names, weights that are not (semi-)definite, not an equilibrium, a motion that is not
         periodic; about a state a map whose steps depend on time.
     OptimizationError
-        If an equilibrium or a periodic motion cannot be stabilized; names the modes that cannot be moved.
+        If an equilibrium or a periodic motion cannot be stabilized; names the modes that inputs do not move,
+        that Q does not weigh, or that hardly are.
     """
     about = about_of(f, about)
     motion = isinstance(about, Trajectory)
@@ -390,7 +390,9 @@ def _steady(system: LinearSystem, Q: np.ndarray, R: np.ndarray, S: Any, disregar
         r = tangent_basis(f, x).shape[1]
         counted = slice(None) if (S.T @ T[:, r:]).any() else slice(r)  # what is idle is at 0
     weights = (Q, R, S) if not system.on_manifold else (T.T @ Q @ T, R, T.T @ S)
-    found = steady_gain(f, x, system.A[0], system.B[0], *weights, T=T, disregard=disregard, counted=counted)
+    found = steady_gain(
+        f, x, system.u[0], system.A[0], system.B[0], *weights, T=T, disregard=disregard, counted=counted
+    )
     K, P = found.K @ T.T, T @ found.P @ T.T
     if found.disregarded:
         Q, S = T @ found.Q @ T.T, T @ found.S

@@ -1,27 +1,59 @@
-"""The Riccati equation of an equilibrium, with what inputs cannot move left out by name.
+"""The Riccati equation of an equilibrium, why it has no solution, and what is left out of it by name.
 
 Maths: docs/maths/feedback.md#what-is-disregarded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import null_space
 
 from vioc.checks import as_names
+from vioc.control.analysis.circle import natural_units, sides
 from vioc.control.analysis.rank import UNSETTLED, eliminated, stuck_modes, unreached_modes
 from vioc.control.linear.weights import named_jacobians
 from vioc.control.regulators.riccati import steady_riccati
 from vioc.errors import OptimizationError
 from vioc.maps.protocol import OneStepMap
 
+GRIP = "grip."  # prefix of what friction has left
 SETTLES = 1 - 1e-7  # poles nearer to the circle are rounding of what does not settle at all
 SEEN = 1e-6  # of a named quantity that moves with a mode, relative to the sizes of both
 SHARED = 1e-10  # singular value of what says how modes move the rest, relative, below which they share it
+NOTHING = 1e-12  # eigenvalues of a weight, each entry in the unit that makes it 1, that are rounding
 COUPLED = 1e-9  # what a mode pushes on the rest with, relative to the linearization
+
+
+class Words(NamedTuple):
+    """Phrases of the messages of a design: what has no solution, and what may be missing."""
+
+    none: str
+    cannot: str
+    act: str
+    ignored: str
+    weigh: str
+    hardly: str
+
+
+REGULATOR = Words(
+    "no stabilizing regulator at this equilibrium",
+    "the inputs cannot move",
+    "add an input that acts on them",
+    "Q does not weigh",
+    "weigh in Q what moves with them",
+    "the inputs hardly move, or Q hardly weighs,",
+)
+FILTER = Words(
+    "no steady filter",
+    "the measurements do not see",
+    "measure what moves in them",
+    "no process noise excites",
+    "give process noise W to what they are made of",
+    "the measurements hardly see, or process noise hardly excites,",
+)
 
 
 class Steady(NamedTuple):
@@ -35,9 +67,96 @@ class Steady(NamedTuple):
     disregarded: tuple[str, ...] = ()
 
 
+def stabilized(
+    A: np.ndarray,
+    B: np.ndarray,
+    Q: np.ndarray,
+    R: np.ndarray,
+    S: np.ndarray,
+    names: Sequence[str],
+    T: np.ndarray,
+    words: Words = REGULATOR,
+    *,
+    counted: slice = slice(None),
+    named: bool = False,
+    held: Callable[[], Sequence[str]] = tuple,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gain, cost to go and poles of `steady_riccati`, of a loop that settles; of a filter by the transposes.
+
+    A pole beside the circle is rounding of one that does not settle, unless every mode is found to be moved
+    and weighed, and the pole inside whatever A is to rounding.
+
+    Parameters
+    ----------
+    A, B, Q, R, S, T, counted
+        As in `steady_gain`.
+    names : ndx names
+    words : Words
+    named : bool
+        Whether something is disregarded already.
+    held : function
+        Names of what friction holds there.
+
+    Raises
+    ------
+    OptimizationError
+        Says which modes are not moved, which are not weighed, and which hardly are.
+    """
+    loop, poles, largest = A, np.linalg.eigvals(A), np.inf
+    try:
+        K, P = steady_riccati(A, B, Q, R, S)
+        loop = (A - B @ K)[counted, counted]
+        poles = np.linalg.eigvals(loop)
+        largest = np.abs(poles).max(initial=0.0)
+        if largest < SETTLES:
+            return K, P, poles
+        error = f"a pole is {f'1 - {1 - largest:.1e}' if largest < 1 else f'{largest:.6g}'}"
+    except (np.linalg.LinAlgError, ValueError) as failed:  # the latter of scipy where LAPACK cannot reorder
+        error = str(failed)
+    if stuck := stuck_modes(A, B, names, T):
+        advice = f"{words.cannot} the eigenvalues {stuck}; {words.act}"
+        advice += ", or let that go by disregard=[...], its names" * (not named)
+    elif (root := _root(A, B, Q, R, S)) is None:
+        advice = "the weights [Q S; S' R] must not be indefinite"
+    elif ignored := stuck_modes(root[0].T, root[1].T, names, T, circle=True):
+        advice = f"{words.ignored} the eigenvalues {ignored} (on the unit circle); {words.weigh}"
+    else:
+        grips = held()
+        if largest < 1 and not grips and (sides(loop, poles) < 0).all():
+            return K, P, poles
+        values, vectors = np.linalg.eig(loop)
+        slowest = np.abs(T[:, counted] @ (vectors[:, np.argmax(np.abs(values))] / natural_units(loop)))
+        what = ", ".join(names[int(i)] for i in np.flatnonzero(slowest > 0.1 * slowest.max()))
+        advice = f"{words.hardly} a mode of {what}; raise these weights beside the others, in units that suit"
+        if grips:
+            advice = (
+                f"the inputs hardly move {what}, for dry friction holds there ({', '.join(grips)}); a "
+                "linearization where friction holds is no basis for a gain: take one of a motion, or of a "
+                "model without that friction"
+            )
+    raise OptimizationError(f"{words.none} ({error}): {advice}") from None
+
+
+def _root(
+    A: np.ndarray, B: np.ndarray, Q: np.ndarray, R: np.ndarray, S: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """A - B R^-1 S', and C with C'C = Q - S R^-1 S'; None where that is indefinite."""
+    if S.any():
+        feed = np.linalg.solve(R, S.T)
+        A, Q = A - B @ feed, Q - S @ feed
+    size = np.sqrt(np.abs(np.diag(Q)))
+    size[size == 0] = 1.0
+    values, vectors = np.linalg.eigh(Q / np.outer(size, size))
+    if values.min(initial=0.0) < -NOTHING * len(Q):
+        return None
+    there = values > NOTHING * len(Q)
+    return A, (vectors[:, there] * np.sqrt(values[there]) * size[:, None]).T
+
+
 def steady_gain(
     f: OneStepMap,
     x: np.ndarray,
+    u: np.ndarray,
     A: np.ndarray,
     B: np.ndarray,
     Q: np.ndarray,
@@ -53,7 +172,7 @@ def steady_gain(
     Parameters
     ----------
     f : OneStepMap
-    x : (nx,)
+    x, u : (nx,), (nu,)
         Where A and B are taken.
     A, B, Q, R, S : (n, n), (n, nu), (n, n), (nu, nu), (n, nu)
     T : (ndx, n), optional
@@ -69,7 +188,7 @@ def steady_gain(
     ModelError, ValueError
         Names that are unknown, or no part of such a mode.
     OptimizationError
-        If there is no gain with poles inside the unit circle; names the modes that cannot be moved.
+        If there is no gain with poles inside the unit circle; see `stabilized`.
     """
     names, disregard = f.error_names, as_names(disregard)
     T = np.eye(f.ndx) if T is None else T
@@ -79,23 +198,9 @@ def steady_gain(
         E, Y = _left_out(A, B, Q, C @ T, disregard, names, T)
         A, B, Q, S, counted = Y @ A @ E, Y @ B, E.T @ Q @ E, E.T @ S, slice(None)
         T = T @ E
-    try:
-        K, P = steady_riccati(A, B, Q, R, S)
-        poles = np.linalg.eigvals((A - B @ K)[counted, counted])
-        if not np.abs(poles).max(initial=0.0) < SETTLES:
-            raise np.linalg.LinAlgError(f"a closed-loop pole is {np.abs(poles).max():.6g}")
-    except (
-        np.linalg.LinAlgError,
-        ValueError,
-    ) as error:  # scipy raises the latter where LAPACK cannot reorder
-        stuck = stuck_modes(A, B, names, T)
-        if stuck:
-            advice = f"the inputs cannot move the eigenvalues {stuck}; add an input that acts on them"
-            advice += ", or let that go by disregard=[...], its names" * (not disregard)
-        else:
-            advice = "weigh in Q every mode on the unit circle (a drifting coordinate, an undamped swing)"
-            advice += "; [Q S; S' R] must not be indefinite" * bool(S.any())
-        raise OptimizationError(f"no stabilizing regulator at this equilibrium ({error}): {advice}") from None
+    K, P, poles = stabilized(
+        A, B, Q, R, S, names, T, counted=counted, named=bool(disregard), held=lambda: gripping(f, x, u)
+    )
     if Y is not None:
         K, P, Q, S = K @ Y, Y.T @ P @ Y, Y.T @ Q @ Y, Y.T @ S
     return Steady(K, P, Q, S, poles, disregard)
@@ -144,17 +249,59 @@ def _left_out(
             f"disregard: what is left out pushes on what inputs hold; they cannot move {what}"
         )
     X = E @ Z + W
+    check_named(C, X, disregard, names, T, REGULATOR, what)
+    return E, E.T - Z @ W.T
+
+
+def unseen_left_out(
+    A: np.ndarray,
+    C: np.ndarray,
+    named: np.ndarray,
+    disregard: Sequence[str],
+    names: Sequence[str],
+    T: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Modes X (n, m) that outputs C (p, n) do not see and that stay, orthonormal, behind their complement E.
+
+    Their space is invariant, A X = X F and C X = 0; what is named, rows of `named`, is to move with X.
+    """
+    F, X = unreached_modes(A.T, C.T)
+    what = stuck_modes(A.T, C.T, names, T)
+    if not X.shape[1]:
+        raise ValueError("disregard: measurements see every mode that does not settle; nothing to leave out")
+    if np.abs(np.linalg.eigvals(F)).max() > 1 + UNSETTLED:
+        raise OptimizationError(f"disregard: what is left out grows; {FILTER.cannot} {what}")
+    check_named(named, X, disregard, names, T, FILTER, what)
+    return np.linalg.qr(X, mode="complete")[0][:, X.shape[1] :], X
+
+
+def check_named(
+    C: np.ndarray,
+    X: np.ndarray,
+    disregard: Sequence[str],
+    names: Sequence[str],
+    T: np.ndarray,
+    words: Words,
+    what: str,
+) -> None:
+    """Refuse names, of rows of C (p, n), that do not move with X (n, m), or do not tell its columns apart."""
     shown = C @ X / np.linalg.norm(X, axis=0)
     shown /= np.maximum(np.linalg.norm(C, axis=1, keepdims=True), np.finfo(float).tiny)
     for name, row in zip(disregard, shown, strict=True):
         if np.linalg.norm(row) <= SEEN:
-            raise ValueError(f"disregard: {name!r} does not move with what the inputs cannot move, {what}")
+            raise ValueError(f"disregard: {name!r} does not move with what {words.cannot}, {what}")
     rank = int((np.linalg.svd(shown, compute_uv=False) > SEEN).sum())
-    if rank < m:
+    if rank < X.shape[1]:
         free = eliminated((T @ X @ np.linalg.svd(shown)[2][rank:].T).T)
         states = {name for row in free for name, e in zip(names, row, strict=True) if abs(e) > SEEN}
         raise OptimizationError(
-            f"disregard: {', '.join(disregard)} names {rank} of {m} modes; the others move "
-            f"{', '.join(n for n in names if n in states)}; the inputs cannot move the eigenvalues {what}"
+            f"disregard: {', '.join(disregard)} names {rank} of {X.shape[1]} modes; the others move "
+            f"{', '.join(n for n in names if n in states)}; {words.cannot} the eigenvalues {what}"
         )
-    return E, E.T - Z @ W.T
+
+
+def gripping(f: OneStepMap, x: np.ndarray, u: np.ndarray) -> tuple[str, ...]:
+    """Names of contacts and joints that friction holds over a step from x."""
+    grips = [n for n in f.quantity_names() if n.startswith(GRIP)]
+    run = f.rollout(x, u[None]) if grips else None
+    return tuple(n.removeprefix(GRIP) for n in grips if run is not None and np.min(run[n]) > 0)

@@ -56,7 +56,7 @@ class Interior:
 
     def __init__(self, level: Level, X: np.ndarray, U: np.ndarray, duals: np.ndarray | None = None):
         self.level, self.stages, self.warm = level, level.stages, duals is not None
-        point = self.stages.at(X, U, hard=True)
+        point = self.stages.at(X, U)
         if point is None:
             raise OptimizationError(f"the guess has no steps: {self.stages.trouble}")
         self.newton = newton_of(level)
@@ -85,7 +85,7 @@ class Interior:
                 near = self.pause <= 0 and not self.falling
                 b = self.stages.blocks(it.point, self.lin, near, it.foreseen)
                 if i == 0:
-                    self.level.begin_scale(b)
+                    self.level.begin_scale(it, b)
                     if self.warm:
                         it = self.now = self.level.begin_near(it, b)
                 self.error, of_level = self.level.errors(it, b)
@@ -142,7 +142,7 @@ class Interior:
             self.damping = max(first, factor**2 * self.damping)
             return Status.LINE_SEARCH if self.damping > most else None
         self.gains = self.newton.gains.copy()
-        moved.foreseen = self.stages.cost.foreseen(b.slopes, self.lin, d.dx, d.du, it.foreseen, length)
+        moved.foreseen = self.stages.foreseen(b, self.lin, d.dx, d.du, it.foreseen, length)
         bent = any(y is not None for y in moved.foreseen)
         fast = bent and worth.merit - level.worth(moved.point, moved.s).merit > FALLING * abs(worth.merit)
         self.falling = fast and (moved.point.cost < it.point.cost or not len(it.y))

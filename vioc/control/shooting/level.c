@@ -20,7 +20,7 @@ typedef struct {
   const signed char *kind, *hard;
   const double *start;              /* (n, free) */
   const double *estimate, *costates; /* (rows,), (N+1, n) */
-  double mu, soft, scale;
+  double mu, soft, scale, share;
 } level;
 
 typedef struct {
@@ -99,7 +99,7 @@ static double error(const level *v, const iterate *it, double most, double mu, d
   const Long N = v->N, n = v->n;
   double limits = 0, duals = 0, of_duals, of_limits, left = 0, slack = 0;
   Long i, k;
-  const double of_cost = mu != 0 || v->scale > 1 ? 1 : v->scale;
+  const double of_cost = mu != 0 ? 1 : v->share;
   for (i = 0; i < v->rows; ++i) {
     limits += it->low[i] + it->high[i];
     duals += fabs(it->y[i]);

@@ -14,9 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from vioc.control.costs.cost import Foreseen
+from vioc.control.problem.sizes import power
 from vioc.control.shooting.stages import Blocks, Point, Stages
 
 LARGEST = 100.0  # entry of the cost's gradient at the guess after scaling
+CHEAP = 30.0  # times what inputs cost: the cost of whole motions
+LEAST = 1e-6  # share of its unit that a cost is taken to be at least
 SMALL = 1e-2  # gradient and Hessian of a cost at the end that is scaled up, to 1
 FLAT = 1e-6  # gradient over Hessian from which on down that is what is scaled: of a cost at its minimum
 LEVEL = 0.1  # first weight of the barrier
@@ -115,7 +118,8 @@ class Level:
 
     def __init__(self, stages: Stages, tolerance: float, soft: float, scale: float | None = None):
         self.stages, self.tolerance, self.soft, self.mu = stages, tolerance, soft, LEVEL
-        self.scale, self._scaled = scale or 1.0, scale is not None
+        self.scale, self._scaled, self.share = scale or 1.0, scale is not None, 1.0
+        self.unit = 1.0
         rows, n = stages.rows, stages.map.ndx
         finite = np.isfinite(rows.lower), np.isfinite(rows.upper)
         equal = finite[0] & (rows.lower == rows.upper)
@@ -313,7 +317,13 @@ class Level:
     def errors(self, it: Iterate, b: Blocks) -> tuple[float, float]:
         """Of the conditions of optimality, and of those of this level; (IP 4)."""
         stationarity = self._stationarity(it, b)
+        self.weigh(it)
         return self._error(it, stationarity, 0.0), self._error(it, stationarity, self.mu)
+
+    def weigh(self, it: Iterate) -> None:
+        """Take what limits may cost in the end as a share of the cost of an iterate, or of its unit."""
+        cost = abs(it.point.cost) / self.unit
+        self.share = min(1.0, self.scale * self.unit) * min(1.0, max(LEAST, cost))
 
     def _error(self, it: Iterate, stationarity: float, mu: float) -> float:
         limits = float(it.low.sum() + it.high.sum())
@@ -329,7 +339,7 @@ class Level:
         parts = [stationarity / of_duals, _largest(balance) / of_duals, _largest(gaps, r)]
         distances = it.s - self.lower, self.upper - it.s
         for has, distance, z in zip(self.has, distances, (it.low, it.high), strict=True):
-            of_cost = 1.0 if mu else min(1.0, self.scale)  # in the end what limits cost, in its own units
+            of_cost = 1.0 if mu else self.share  # in the end what limits cost, as a share of the cost
             parts.append(_largest(z[has] * distance[has] - mu) / of_limits / of_cost)
         return max(parts)
 
@@ -345,13 +355,21 @@ class Level:
 
     # -- from level to level --------------------------------------------------------------------
 
-    def begin_scale(self, b: Blocks) -> None:
-        """The cost's scale, unless it is given: a search from an optimum cannot tell it."""
-        if self._scaled:
-            return
+    def begin_scale(self, it: Iterate, b: Blocks) -> None:
+        """The unit of the cost, by what inputs of typical size cost and the guess up to its end, and the
+        cost's scale, unless it is given: a search from an optimum cannot tell it.
+        """
+        n = b.F.shape[1]
+        of_inputs = 0.5 * float(np.abs(np.einsum("kii->ki", b.H[:, n:, n:])).sum())
         slope, bend = _largest(b.g, b.g_end), _largest(b.H, b.H_end)
+        curve, cost = it.point.curve, self.stages.cost
+        last = cost.end(curve.x[-1], curve.map.theta, cost.reference_rows(len(curve))[-1])[0]
+        self.unit = power(max(CHEAP * of_inputs, abs(it.point.cost - last)) or max(slope, bend))
+        if self._scaled:
+            self.unit = min(self.unit, 1 / self.scale)  # as that of the search whose scale it is, at most
+            return
         largest = slope if slope > FLAT * bend else bend
-        self.scale = min(1.0, LARGEST / largest) if largest > 0 else 1.0
+        self.scale = min(1 / self.unit, LARGEST / largest) if largest > 0 else 1 / self.unit
 
     def scaled_up(self, it: Iterate, b: Blocks) -> Iterate | None:
         """Where a search goes on from its end where the cost is small: any feasible curve is such an end."""
@@ -395,7 +413,7 @@ class Level:
 
     @property
     def _last_mu(self) -> float:
-        return self.tolerance * min(1.0, self.scale) / 10
+        return self.tolerance * self.share / 10
 
     def next(self, it: Iterate) -> bool:
         """Other estimates, less barrier, and stiffer rows and gaps where these do not close by the estimates

@@ -28,7 +28,7 @@ class _Level(ctypes.Structure):
     _fields_ = (
         *((name, Long) for name in ("N", "n", "q", "e", "m", "rows", "free", "limits")),
         *((name, Pointer) for name in ("lower", "upper", "kind", "hard", "start", "estimate", "costates")),
-        *((name, Number) for name in ("mu", "soft", "scale")),
+        *((name, Number) for name in ("mu", "soft", "scale", "share")),
     )
 
 
@@ -74,7 +74,7 @@ class NativeLevel(Level):
     def now(self) -> Any:
         """This level as it is in C."""
         v = self._level
-        v.mu, v.soft, v.scale = self.mu, self.soft, self.scale
+        v.mu, v.soft, v.scale, v.share = self.mu, self.soft, self.scale, self.share
         return ctypes.byref(v)
 
     def of(self, it: Iterate) -> Any:
@@ -141,6 +141,7 @@ class NativeLevel(Level):
         return Iterate(point, p, y, s, low, high)
 
     def errors(self, it, b):
+        self.weigh(it)
         _library().vioc_level_errors(
             self.now(), self.blocks(b), self.of(it), self.mu, OF_DUALS, self._at_found
         )

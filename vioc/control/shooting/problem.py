@@ -11,6 +11,7 @@ import numpy as np
 from vioc.checks import as_value
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.begin import guess_curve
+from vioc.control.descent.projection import straight_line
 from vioc.control.dmoc import problem as equations
 from vioc.control.dmoc.solution import Solution
 from vioc.control.problem.limits import Constraint, Violation, end_values
@@ -22,8 +23,10 @@ from vioc.control.problem.result import (
     Result,
     check_ending,
     finished,
+    judged,
     open_loop,
 )
+from vioc.control.problem.sizes import Sizes
 from vioc.control.problem.status import Status, verdict
 from vioc.control.shooting.interior import SOFTNESS, Interior
 from vioc.control.shooting.level import Level
@@ -149,8 +152,9 @@ class Problem:
             limits in units of their scale.
         max_iterations : int
             Of all searches. One that ends nowhere is begun again, with half of what is left: from the rollout
-            of the guess's inputs; where IPOPT ends on the map's own equations (`dmoc.solve`), if start,
-            duration and parameters are given and steps are equal, of maps with contact first; with other
+            of the guess's inputs; without a guess, of a line between the ends, where the last state is
+            given; where IPOPT ends on the map's own equations (`dmoc.solve`), if start, duration and
+            parameters are given and steps are equal, of maps with contact first; with other
             regularizations of gaps and rows. Of fewer than 60 iterations there is but one search.
         softness : float, optional
             delta of (IP 3): how far gaps and rows give way at first, of a search that is then the only one.
@@ -180,10 +184,12 @@ class Problem:
         elif multipliers:
             self.rows.check_names(multipliers)
         u, (X, U, constants) = self.unknowns, self._begin(x0, guess)
+        sizes = self._sizes(X, U, constants)
         X = u.joined(X, constants)
-        whole = Stages(u.map, self._stage_cost, self.rows, self.k0, u.lengths, u.start, u.rigid)
-        first = whole.in_parts(X, U) if _took_parts(guess) else whole  # where its steps have no gaps
-        duals = self.rows.from_multipliers(multipliers) if multipliers else None
+        of_both = sizes.states, sizes.inputs
+        rows = self.rows.sized(X, U, sizes)
+        stages = Stages(u.map, self._stage_cost, rows, self.k0, u.lengths, u.start, u.rigid, of_both)
+        duals = rows.from_multipliers(multipliers) if multipliers else None
         log = Log("optimize", HEADER, monitor)
         interrupt = None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), log.shown():
@@ -191,19 +197,15 @@ class Problem:
             only = softness is not None
             one = [(softness, (X, U, duals), "")]
             try:
-                for soft, start, said in one if only else self._starts(whole, X, U, duals, max_iterations):
+                for soft, start, said in one if only else self._starts(stages, X, U, duals, max_iterations):
                     left = max_iterations - log.steps
                     if tried and left <= 0:
                         break
-                    stages = whole if tried else first
                     search, held = self._begun(first_level(stages, tolerance, soft, scale), *start)
-                    self.rows.check_start(search.now.point.curve)
+                    rows.check_start(search.now.point.curve)
                     tried.append((search, held or said))
                     last = only or max_iterations < FEW or soft == SOFTNESS[-1]
                     search.iterate(left if last else (left + 1) // 2, log)
-                    if search.status is Status.CONVERGED and (far := stages.elsewhere(search.now.point)):
-                        search = self._in_parts(stages, search, max_iterations - log.steps, log, far)
-                        tried[-1] = search, held or said
                     if search.status is Status.CONVERGED:
                         break
             except KeyboardInterrupt as stop:
@@ -229,24 +231,59 @@ class Problem:
             self.map.relaxed is not None and duals is None
         )  # from afar first: open contacts are not felt
         if contact:
-            yield from self._from_equations(X, U, iterations)
+            yield from self._from_equations(stages, X, U, iterations)
         yield SOFTNESS[0], (X, U, duals), ""
         if iterations < FEW:
             return
+        if self._held(X, U) and (end := self._end()) is not None:
+            line = self.unknowns.joined(
+                straight_line(X[0, : self.map.nx], end, self.steps, self.map), X[0, self.map.nx :]
+            )
+            yield SOFTNESS[0], (line, U, None), "begun from a line between the ends"
         rolled = X
         with contextlib.suppress(StepError), trying():
             rolled = stages.map.rollout(X[0], U, k0=self.k0, dt=stages.lengths, warn=False).x
         if not np.array_equal(rolled, X):  # outside of the block: the search is no trial of this one
             yield SOFTNESS[0], (rolled, U, None), "begun from the rollout of its inputs"
         if not contact:
-            yield from self._from_equations(X, U, iterations)
+            yield from self._from_equations(stages, X, U, iterations)
         for soft in SOFTNESS[1:]:
             yield soft, (X, U, duals), ""
 
-    def _from_equations(self, X: np.ndarray, U: np.ndarray, iterations: int) -> Iterator[tuple]:
+    def _held(self, X: np.ndarray, U: np.ndarray) -> bool:
+        """Whether the guess is the start, held without inputs."""
+        return bool((X[0] == X).all()) and not U.any()
+
+    def _end(self) -> np.ndarray | None:
+        """The last state, where all of it is given."""
+        f, final = self.map, self._limits["final"]
+        if final is None:
+            return None
+        if not isinstance(final, Mapping):
+            return f.check_state(final, "final state")
+        if f.ndx != f.nx or not all(np.ndim(self.final.get(n, ())) == 0 for n in f.state_names):
+            return None
+        return np.array([float(self.final[n]) for n in f.state_names])
+
+    def _hint(self, status: Status) -> str:
+        """What else may lead to an optimum, where a search has ended without one."""
+        if status in (Status.CONVERGED, Status.ACCEPTABLE, Status.INTERRUPTED):
+            return ""
+        hints = []
+        if self._end() is not None:
+            hints.append("a guess such as (straight_line(x0, end, steps), None)")
+        if self.unknowns.map is self.map and not self.unknowns.free_start:
+            hints.append('method="dmoc"')
+        if self.final and not self.unknowns.span:
+            hints.append("a free time, duration=(low, high)")
+        return f"worth a try: {', or '.join(hints)}" if hints else ""
+
+    def _from_equations(
+        self, stages: Stages, X: np.ndarray, U: np.ndarray, iterations: int
+    ) -> Iterator[tuple]:
         """The start where IPOPT ends, if it does."""
         if found := self._relaxed(X[:, : self.map.nx], U, iterations):
-            run, theirs = found.trajectory, self.rows.from_multipliers(found.duals)
+            run, theirs = found.trajectory, stages.rows.from_multipliers(found.duals)
             said = f"begun from IPOPT's optimum ({found.iterations} iterations)"
             yield SOFTNESS[0], (run.x, run.u, theirs if len(theirs) else None), said
 
@@ -274,6 +311,15 @@ class Problem:
         cost = _from(self._stage_cost, k0, steps)
         rows = self.rows if whole else self.rows.window(first, steps)
         return Stages(self.unknowns.map, cost, rows, k0, self.lengths[first : first + steps])
+
+    def _sizes(self, X: np.ndarray, U: np.ndarray, constants: np.ndarray) -> Sizes:
+        """Typical sizes of what the problem moves, by the guess, its ends and its limits."""
+        u, told = self.unknowns, dict[str, Any]()
+        for p in self.rows.places:
+            name = p.constraint.name.removeprefix("final ").removeprefix("initial ")
+            told[name] = np.concatenate([np.atleast_1d(told.get(name, 0.0)), *p.limits])
+        duration = float(np.sum(u.seconds(constants)[1]))
+        return Sizes(u.map, u.joined(X, constants), U, duration, told)
 
     def curve(self, x0: Any, guess: Any) -> tuple[np.ndarray, np.ndarray]:
         """The guess as states (N+1, nx) and inputs (N, nu)."""
@@ -328,26 +374,15 @@ class Problem:
             search = Interior(level, held, np.zeros_like(U), duals)
             return search, f"{error}; the search began with the start held"
 
-    def _in_parts(self, stages: Stages, search: Interior, budget: int, log: Log, far: str) -> Interior:
-        """The search from where another one converged, with steps as the map takes them by itself."""
-        it, old = search.now, search.level
-        level = first_level(stages.in_parts(), old.tolerance, old.soft, old.scale)
-        again = Interior(level, it.point.curve.x, it.point.curve.u, it.y / level.scale)
-        again.iterate(max(budget, 1), log)
-        if again.status is Status.CONVERGED and not stages.elsewhere(again.now.point):
-            return again
-        search.status, search.note = Status.ACCEPTABLE, far
-        return search
-
     def _outcome(self, search: Interior, log: Log, begun: str) -> Result:
         it = search.now
         curve, far = it.point.curve, 0.0
         if it.point.open:
-            followed, far = search.stages.followed(curve.x, curve.u, search.gains, hard=True), np.inf
+            followed, far = search.stages.followed(curve.x, curve.u, search.gains), np.inf
             if followed is not None:
                 far = distance(curve, followed.curve)
             if far > FOLLOWED:  # of an end on the way, what its inputs alone do may be nearer to it
-                rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains), hard=True)
+                rolled = search.stages.followed(curve.x, curve.u, np.zeros_like(search.gains))
                 followed = min((p for p in (followed, rolled) if p), key=lambda p: p.cost, default=None)
             if followed is not None:
                 curve = followed.curve
@@ -355,13 +390,14 @@ class Problem:
         return self.result(
             search.status,
             History.of(log.records),
-            (it.point.curve, curve, far, search.gains),
-            {**self.rows.multipliers(it.y / search.level.scale), **self._of_start(search)},
+            (it.point.curve, curve, far, search.stages.gains_of(search.gains)),
+            {**search.stages.rows.multipliers(it.y / search.level.scale), **self._of_start(search)},
             iterations=log.steps,
-            said=(begun, search.note),
+            said=(begun, search.note, self._hint(search.status)),
             slope=-search.promise,
             error=search.error,
             scale=search.level.scale,
+            rows=search.stages.rows,
         )
 
     def _of_start(self, search: Interior) -> dict[str, np.ndarray]:
@@ -374,7 +410,7 @@ class Problem:
         except StepError:  # of a search that ended for that
             return {}
         pulled = b.F[0].T @ it.p[1] + b.pulled(it.y)[0][0]
-        slope = b.g[0] + pulled / search.level.scale
+        slope = (b.g[0] + pulled / search.level.scale) / stages.of_both
         return {f"initial {n}": np.array([-slope[at].sum()]) for n, at in self.unknowns.told.items()}
 
     def result(
@@ -391,6 +427,7 @@ class Problem:
         slope: float = np.nan,
         error: float = np.nan,
         scale: float | None = None,
+        rows: Rows | None = None,
     ) -> Result:
         """What a search of this problem came to.
 
@@ -398,14 +435,18 @@ class Problem:
         What is converged of an unstable motion may not be so of its rollout.
         """
         curve, run, far, gains = end
+        rows = rows or self.rows
         run, gap = open_loop(run.on_its_step())
         motion = self.unknowns.run(run)
-        found = list(violations) or (self.rows.violations(run, VIOLATED) if len(self.rows) else [])
+        found = list(violations) or (rows.violations(run, VIOLATED) if len(rows) else [])
         found = [v._replace(t=float(motion.t[v.k])) for v in found]
         note = "the trajectory of its inputs leaves the curve found" if far > FOLLOWED else ""
         note = "the rollout of its inputs does not keep all limits" if found else note
         if note and status is Status.CONVERGED:
             status, said = Status.ACCEPTABLE, (note, *said)
+        elif not note:
+            status, leaves = judged(status, run, gap)
+            said = leaves, *said
         cost = self.cost.value(motion) if cost is None else cost
         promise = "" if np.isnan(error) else f", error {error:.1e}"
         said = *said, status.advice
@@ -423,16 +464,10 @@ class Problem:
             multipliers=multipliers,
             curve=None if status is Status.CONVERGED else (curve.x[:, : self.map.nx].copy(), curve.u),
             violations=found,
-            margin=self.rows.margin(run),
+            margin=rows.margin(run),
             error=error,
             scale=scale,
         )
-
-
-def _took_parts(guess: Any) -> bool:
-    """Whether a guess is a motion with steps that its map took in parts."""
-    run = trajectory_of(guess)
-    return isinstance(run, Trajectory) and bool(run.splits) and getattr(guess, "curve", None) is None
 
 
 def _from(cost: Cost, k0: int, steps: int) -> Cost:

@@ -1,12 +1,13 @@
 """Limits of a problem as rows lower <= h <= upper over its stages, with exact derivatives.
 
-Every row is divided by its scale: half a range, or the limit where it is one-sided.
+Every row is divided by its scale: half a range, or the limit where it is one-sided. Functions are of the rows
+as they are, so that other limits need no other code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +28,7 @@ from vioc.control.problem.limits import (
     full_names,
     limit_scale,
 )
+from vioc.control.problem.sizes import Sizes, power
 from vioc.errors import StartOutside
 from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
@@ -170,6 +172,43 @@ class Rows:
         again.lower, again.upper, again.hard = sides
         return again
 
+    def sized(self, X: np.ndarray, U: np.ndarray, sizes: Sizes) -> Rows:
+        """The same with scales of one-sided limits and equations by the size of their quantity, or where it
+        has no known unit by what they change by at a curve where states and inputs change by their sizes.
+        """
+        if not self.places:
+            return self
+        f, n, again = self.map, self.steps, object.__new__(type(self))
+        _ = self._values, self._first, self._second  # the same functions
+        t, h, none = np.zeros(n + 1), np.full(n, f.dt), np.zeros((n, len(f.multiplier_names)))
+        curve = Trajectory.stepped(f, h, X, U, none, k0=0, t=t)
+        path, end = self._arguments(curve)
+        of_x, of_z = sizes.states, np.concatenate([sizes.states, sizes.inputs])
+        reach, reach_end = np.zeros(self.m), np.zeros(self.m_end)
+        if self.m:
+            J = self._whole(path)[:, :, : len(of_z)] * self.scales[0][:, None]
+            reach = (np.abs(J) * of_z).sum(axis=2).max(axis=0)
+        if self.m_end:
+            J = self._first[1] if isinstance(self._first[1], np.ndarray) else self._first[1](*end)[0]
+            reach_end = (np.abs(J) * of_x).sum(axis=-1).reshape(-1)
+        again.__dict__.update(self.__dict__)
+        again.__dict__.pop("scales", None)
+        again.places, again.lower, again.upper = [], self.lower.copy(), self.upper.copy()
+        for p in self.places:
+            both = [] if p.at_steps is None else [reach[p.at_steps]]
+            both += [] if p.at_end is None else [reach_end[p.at_end]]
+            size = float(np.concatenate(both).max(initial=0.0))
+            named = sizes.known(p.constraint.name.removeprefix("final ").removeprefix("initial "))
+            scale = limit_scale(*p.limits, named or power(size))
+            again.places.append(replace(p, scale=scale))
+            for side in (again.lower, again.upper):
+                steps, last = side[: n * self.m].reshape(n, self.m), side[n * self.m :]
+                if p.at_steps is not None:
+                    steps[:, p.at_steps] *= p.scale / scale
+                if p.at_end is not None:
+                    last[p.at_end] *= p.scale / scale
+        return again
+
     @cached_property
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
         """Of the rows of a step (m,), and of the end (m_end,)."""
@@ -185,7 +224,7 @@ class Rows:
 
     @cached_property
     def _symbols(self) -> tuple[list[ca.SX], ca.SX, ca.SX]:
-        """Arguments, scaled rows of a step, scaled rows of the end."""
+        """Arguments, rows of a step, rows of the end, all without their scales."""
         references = ca.SX.sym("reference", self._rows.shape[1])
         path, end = ca.SX(self.m, 1), ca.SX(self.m_end, 1)
         column = 0
@@ -193,7 +232,7 @@ class Rows:
             own = p.constraint.symbols()
             mine = references[column : column + own.numel()]
             column += own.numel()
-            e = p.constraint.expression / p.scale
+            e = ca.SX(p.constraint.expression)
             e = ca.substitute(e, own, mine) if own.numel() else e
             if p.at_steps is not None:
                 path[p.at_steps] = e
@@ -252,9 +291,9 @@ class Rows:
 
     def values(self, curve: Trajectory) -> np.ndarray:
         """h (N m + m_end,), scaled."""
-        path, end = self._arguments(curve)
-        at_steps = self._values[0](*path)[0].ravel() if self.m else np.zeros(0)
-        at_end = self._values[1](*end)[0].ravel() if self.m_end else np.zeros(0)
+        (path, end), (of_path, of_end) = self._arguments(curve), self.scales
+        at_steps = (self._values[0](*path)[0][..., 0] / of_path).ravel() if self.m else np.zeros(0)
+        at_end = self._values[1](*end)[0].ravel() / of_end if self.m_end else np.zeros(0)
         return np.concatenate([at_steps, at_end])
 
     def jacobians(self, curve: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
@@ -264,12 +303,15 @@ class Rows:
         J = self._chained(self._whole(path), lin) if self.m else np.zeros((self.steps, 0, f.ndx + f.nu))
         if self.m_end:
             J_end = self._first[1] if isinstance(self._first[1], np.ndarray) else self._first[1](*end)[0]
+            J_end = J_end / self.scales[1][:, None]
         return J, J_end
 
     def _whole(self, path: list[np.ndarray]) -> np.ndarray:
         """By (error of x, u, multipliers) at the steps."""
-        J = self._first[0]
-        return np.broadcast_to(J, (self.steps, *J.shape)) if isinstance(J, np.ndarray) else J(*path)[0]
+        J, scale = self._first[0], self.scales[0][:, None]
+        if isinstance(J, np.ndarray):
+            return np.broadcast_to(J / scale, (self.steps, *J.shape))
+        return J(*path)[0] / scale
 
     def _chained(self, J: np.ndarray, lin: Linearization) -> np.ndarray:
         """By (x, u) where the multipliers depend on them."""
@@ -294,14 +336,14 @@ class Rows:
             if J[:, :, q:].any():
                 zeta = np.einsum("km,kmz->kz", at_steps, J[:, :, q:])
         if self.m and self._second[0] is not None:
-            whole = self._second[0](*path, at_steps)[0]
+            whole = self._second[0](*path, at_steps / self.scales[0])[0]
             H = whole[:, :q, :q]
             if whole.shape[1] > q and whole[:, q:].any():
                 one = np.broadcast_to(np.eye(q), (n, q, q))
                 T = np.concatenate([one, np.concatenate([lin.C, lin.D], axis=2)], axis=1)
                 H = np.swapaxes(T, 1, 2) @ whole @ T
         if self.m_end and self._second[1] is not None:
-            H_end = self._second[1](*end, at_end)[0]
+            H_end = self._second[1](*end, at_end / self.scales[1])[0]
         return H, H_end, zeta
 
     # -- in words -------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from vioc.control.shooting.stages import Blocks, Point
 from vioc.maps.derivatives import Linearization
 
 TRIALS = 25
-HARD = 3  # trials without any steps behind which these are worth all means at first: so near there are some
 MARGIN = 1e-5  # share of what is left by which a trial that leaves more must cost less
 WIDEST = 0.1  # as much as such a trial may leave, in units of states, and of the rows' scales
 PRICED = 0.03  # of the root of what residuals cost that are not as foreseen, where that counts as left
@@ -34,7 +33,6 @@ class LineSearch:
         self.stages, self.level, self.newton = level.stages, level, newton
         self._filter: list[tuple[float, float]] = []
         self._strayed = 0  # iterations in a row whose step was no trajectory
-        self._hard = HARD  # trials without steps behind which these are worth all means
 
     def forget(self) -> None:
         """What the filter has of another level."""
@@ -50,7 +48,7 @@ class LineSearch:
         length, of_multipliers = d.lengths
         size = float(np.abs(d.dx).max())
         follow = self._strayed < AGAIN or not self._strayed % AGAIN
-        lost, hard, gaps = not self._hard, False, it.point.open
+        gaps = it.point.open
         free = not (gaps or len(it.y))  # a trajectory without limits: rollouts alone, where there are any
         for trial in range(TRIALS):
             X, U = self.stages.moved(it.point, d.dx, d.du, length)
@@ -61,14 +59,11 @@ class LineSearch:
             s, of_trial = self._judged(it, point, stepped)
             followed = point is not None and (free or of_trial.merit <= enough)
             if not followed:
-                hard = lost and trial >= self._hard
-                point = self.stages.at(X, U, hard)
-                lost = point is None
+                point = self.stages.at(X, U)
                 s, of_trial = self._judged(it, point, stepped)
             if point is not None:
                 if of_trial.merit <= enough or self._passes(it, b, d, length, point, worth, of_trial, lin):
                     self._strayed = 0 if followed else self._strayed + 1
-                    self._hard = max(trial - 1, 0) if hard and not followed else HARD
                     return self.level.moved(it, d, point, s, length, of_multipliers), length, trial + 1
                 if not trial and (lin is not None or not free):
                     better = self._corrected(it, b, d, length, point, s, of_trial.merit, enough, lin)
@@ -86,7 +81,7 @@ class LineSearch:
         along curved equations raise any merit. Where the Hessian is exact, residuals are such equations.
         """
         if lin is not None and any(rho is not None for rho in it.foreseen):
-            there_foreseen = self.stages.cost.foreseen(b.slopes, lin, d.dx, d.du, it.foreseen, length)
+            there_foreseen = self.stages.foreseen(b, lin, d.dx, d.du, it.foreseen, length)
             here = self._elastic(b, it.foreseen, it.point, here)
             there = self._elastic(b, there_foreseen, point, there)
         corner = here.price - MARGIN * here.left, here.left
@@ -119,7 +114,7 @@ class LineSearch:
             more = self.level.remains(point, s) - r + step * (told[1] - of_rows)
             bent = None
             if lin is not None:
-                bent = self.stages.cost.beyond(b.slopes, lin, point.curve, step * d.dx, step * d.du)
+                bent = self.stages.beyond(b, lin, point.curve, step * d.dx, step * d.du)
             told = length * gaps + beyond, length * r + more
             d = self.newton.solve(it, b, *told, bent)
             step, of_multipliers = d.lengths

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,14 +10,11 @@ import numpy as np
 
 from vioc.checks import finite
 from vioc.control.costs.cost import Bending, Cost, Foreseen
-from vioc.control.problem.result import elsewhere
 from vioc.control.shooting.rows import Rows
 from vioc.errors import ConstraintError, OptimizationError, StepError, trying
 from vioc.maps.derivatives import Linearization, Steps
-from vioc.maps.protocol import OneStepMap, Rescue
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
-
-FOLLOWS = 1e-9  # relative to 1 + |x|: how far a rollout may be from a curve that it goes along
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class Point:
     steps : Steps
         One step from every state.
     gaps : (N, ndx)
-        Where steps end, from the next state on.
+        Where steps end, from the next state on, in units of the sizes of states.
     cost : float
     rows : (rows,)
         Scaled values of the limited quantities.
@@ -53,6 +49,8 @@ class Point:
 @dataclass(frozen=True)
 class Blocks:
     """First derivatives at a point, and Hessians of the Lagrangian, by stage; z = (error of x, u), q = |z|.
+
+    States and inputs are in units of their sizes, see `Stages`.
 
     Attributes
     ----------
@@ -102,6 +100,9 @@ class Stages:
         Directions along which the first state is free; default none.
     rigid : int
         How many of the last errors of the state are constants of the motion, which have no gaps.
+    sizes : (ndx,), (nu,), optional
+        Units of the errors of states, and of inputs, of all that is made here and of steps and gains that are
+        taken, but for curves; default 1. With typical sizes a search does not depend on the units of the map.
     """
 
     def __init__(
@@ -113,10 +114,15 @@ class Stages:
         lengths: np.ndarray,
         start: np.ndarray | None = None,
         rigid: int = 0,
+        sizes: tuple[np.ndarray, np.ndarray] | None = None,
     ):
         self.map, self.cost, self.rows = f, cost, rows
         self.start = np.zeros((f.ndx, 0)) if start is None else start
         self.rigid = rigid
+        of_states, of_inputs = (np.ones(f.ndx), np.ones(f.nu)) if sizes is None else sizes
+        self.of_states: np.ndarray = of_states
+        self.of_inputs: np.ndarray = of_inputs
+        self.of_both = np.concatenate([self.of_states, self.of_inputs])
         self.k0, self.lengths, self.t = k0, lengths, f.times(lengths, k0)
         even = len(lengths) > 0 and bool((lengths == lengths[0]).all())
         self.dt = float(lengths[0]) if even else lengths  # of steps: a number costs less
@@ -124,39 +130,17 @@ class Stages:
         self.follows = (
             True  # whether trials are also rolled out, under feedback: slow where no kernel does it
         )
-        self.begun: tuple[np.ndarray, np.ndarray, Point] | None = None  # of a curve that is a rollout
-        self.parts = False  # whether steps are taken as the map does by itself, or whole, which is quicker
 
-    def in_parts(self, X: np.ndarray | None = None, U: np.ndarray | None = None) -> Stages:
-        """The same, with steps as the map takes them by itself; at a curve (X, U) that its rollout goes along
-        these are the rollout's, which knows the motion before a step and so doubts others.
-        """
-        again = copy(self)
-        again.parts = True
-        if X is not None and U is not None:
-            near = FOLLOWS * (1 + np.abs(X).max())
-            point = again.followed(X, U, np.zeros((len(U), self.map.nu, self.map.ndx)), near)
-            again.begun = None if point is None else (X.copy(), U.copy(), point)
-        return again
-
-    def elsewhere(self, point: Point) -> str:
-        """Which step ends elsewhere as the map takes it by itself, in parts where a whole one is in doubt."""
-        curve = point.curve
-        return elsewhere(self.map, curve.x[:-1], curve.u, point.steps.x1, self.k0, self.lengths)
-
-    def at(self, X: np.ndarray, U: np.ndarray, hard: bool = False) -> Point | None:
-        """The problem at a curve; None where a step is not solved, `hard` by all means, or a value is not
-        finite: `trouble` says why.
+    def at(self, X: np.ndarray, U: np.ndarray) -> Point | None:
+        """The problem at a curve; None where a step does not exist or a value is not finite: `trouble` says
+        why.
         """
         f = self.map
         if not finite(X, U):
             return None
-        if self.begun and np.array_equal(X, self.begun[0]) and np.array_equal(U, self.begun[1]):
-            return self.begun[2]
         try:
             with trying():
-                means: Rescue = "split" if self.parts else hard
-                steps = f.steps_at(X[:-1], U, self.k0, self.dt, rescue=means, t=self.t[:-1])
+                steps = f.steps_at(X[:-1], U, self.k0, self.dt, t=self.t[:-1])
             curve = Trajectory.stepped(f, self.lengths, X, U, steps.multipliers, k0=self.k0, t=self.t)
             return self._point(curve, steps, f.difference(X[1:], steps.x1))
         except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration
@@ -164,7 +148,7 @@ class Stages:
             return None
 
     def _point(self, curve: Trajectory, steps: Steps, gaps: np.ndarray) -> Point | None:
-        cost = self.cost.value(curve)
+        cost, gaps = self.cost.value(curve), gaps / self.of_states
         rows = self.rows.values(curve) if len(self.rows) else np.zeros(0)
         return Point(curve, steps, gaps, cost, rows) if finite(gaps, rows) else None
 
@@ -176,8 +160,10 @@ class Stages:
         """
         e = self.cost.expand(point.curve, lin, exact, foreseen)
         J, J_end = self.rows.jacobians(point.curve, lin)
-        F = np.concatenate([lin.A, lin.B], axis=2)
-        return Blocks(F, e.first, e.end, J, J_end, e.second, e.end_second, e.zeta, e.slopes)
+        of_x, of_z = self.of_states, self.of_both
+        F = np.concatenate([lin.A, lin.B], axis=2) * (of_z / of_x[:, None])
+        H, H_end = e.second * np.outer(of_z, of_z), e.end_second * np.outer(of_x, of_x)
+        return Blocks(F, e.first * of_z, e.end * of_x, J * of_z, J_end * of_x, H, H_end, e.zeta, e.slopes)
 
     def curved(
         self,
@@ -190,27 +176,48 @@ class Stages:
         """Blocks with the cost's exact Hessian, with that of the Lagrangian in its place: costates p
         (N+1, ndx) of the dynamics, multipliers y (rows,) of the limits.
         """
-        n, H, H_end = b.F.shape[1], b.H.copy(), b.H_end
+        n, H, H_end = b.F.shape[1], np.zeros(b.H.shape), b.H_end
+        of_x, of_z = self.of_states, self.of_both
         zeta = np.zeros(point.steps.multipliers.shape) if b.zeta is None else b.zeta
         if y.any():
             own, own_end, by_multipliers = self.rows.curvature(point.curve, lin, y)
             H += 0.0 if own is None else own
-            H_end = H_end if own_end is None else H_end + own_end
+            H_end = H_end if own_end is None else H_end + own_end * np.outer(of_x, of_x)
             zeta = zeta if by_multipliers is None else zeta + by_multipliers
-        second = self.map.second(point.steps, np.ascontiguousarray(p[1:]), np.ascontiguousarray(zeta))
+        second = self.map.second(point.steps, np.ascontiguousarray(p[1:] / of_x), np.ascontiguousarray(zeta))
         H[:, :n, :n] += second.xx
         H[:, :n, n:] += second.xu
         H[:, n:, :n] += second.xu.swapaxes(1, 2)
         H[:, n:, n:] += second.uu
-        return replace(b, H=H, H_end=H_end)
+        return replace(b, H=b.H + H * np.outer(of_z, of_z), H_end=H_end)
 
     def moved(self, point: Point, dx: np.ndarray, du: np.ndarray, length: float) -> Any:
         """States and inputs a part of a step away."""
+        dx, du = self.steps_of(dx, du)
         return self.map.retract(point.curve.x, length * dx), point.curve.u + length * du
 
-    def followed(
-        self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf, hard: bool = False
-    ) -> Point | None:
+    def steps_of(self, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A step in the units of the map."""
+        return self.of_states * dx, self.of_inputs * du
+
+    def gains_of(self, gains: np.ndarray) -> np.ndarray:
+        """Gains in the units of the map."""
+        return gains * (self.of_inputs[:, None] / self.of_states)
+
+    def foreseen(
+        self, b: Blocks, lin: Linearization, dx: np.ndarray, du: np.ndarray, before: Foreseen, length: float
+    ) -> Foreseen:
+        """`Cost.foreseen` of a step."""
+        return self.cost.foreseen(b.slopes, lin, *self.steps_of(dx, du), before, length)
+
+    def beyond(
+        self, b: Blocks, lin: Linearization, new: Trajectory, dx: np.ndarray, du: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """`Cost.beyond` of a step."""
+        found = self.cost.beyond(b.slopes, lin, new, *self.steps_of(dx, du))
+        return None if found is None else (found[0] * self.of_both, found[1] * self.of_states)
+
+    def followed(self, X: np.ndarray, U: np.ndarray, gains: np.ndarray, near: float = np.inf) -> Point | None:
         """The problem at the trajectory that follows a curve under feedback; None where there is none, or it
         leaves the curve by more than `near`.
         """
@@ -219,9 +226,8 @@ class Stages:
             return None
         try:
             with trying():
-                means: Rescue = "split" if self.parts else hard
-                run = f.run(X[0], U, self.k0, self.lengths, X[:-1], gains, rescue=means, t=self.t[:-1])
-            if not np.abs(f.difference(X, run.x)).max() <= near:
+                run = f.run(X[0], U, self.k0, self.lengths, X[:-1], self.gains_of(gains), t=self.t[:-1])
+            if not np.abs(f.difference(X, run.x) / self.of_states).max() <= near:
                 return None
             return self._point(run, Steps.along(run), np.zeros((len(U), f.ndx)))
         except (StepError, OptimizationError, ConstraintError) as error:  # or a start in penetration

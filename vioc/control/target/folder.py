@@ -18,6 +18,7 @@ from vioc.control.feedback.scheduled import LimitedLaw, ScheduledLaw
 from vioc.control.problem.limits import input_bounds
 from vioc.control.receding.nonlinear import NonlinearMPC
 from vioc.control.regulators.law import StateLaw, as_law
+from vioc.control.target.compensator import unstable_poles
 from vioc.control.target.emit import SUFFIX, Operations, number
 from vioc.control.target.pages import described, filled, header, readme, tolerance
 from vioc.control.target.parts import NONE, Part, helpers, law_part, observer_part, step_part, template
@@ -53,6 +54,9 @@ class Target:
         Of Newton's method in a step; 0 for a formula, or without a step.
     records : Records
         What the test program replays.
+    unstable_poles : tuple of complex
+        Poles outside of the unit circle, the largest first, from measurements to inputs about the points that
+        the law holds: the controller by itself, without its plant, moves away.
     """
 
     folder: Path
@@ -63,6 +67,7 @@ class Target:
     operations: Mapping[str, Operations] = field(repr=False)
     iterations: int
     records: Records = field(repr=False)
+    unstable_poles: tuple[complex, ...] = ()
 
     def text(self, source: str) -> str:
         """C of the room with this folder's names in the place of ``target_`` and ``TARGET_``."""
@@ -129,7 +134,8 @@ def write_target(
     TypeError, ValueError
         What cannot be written in C, and what to use instead.
     StepError
-        If a step of the run takes more than Newton's method from its start, or that ends elsewhere.
+        If Newton's method from its start does not solve a step of the run, or finds another root than the
+        map's step.
     """
     folder = Path(folder)
     name = name or folder.name
@@ -181,7 +187,8 @@ def write_target(
     functions = [n for n, kept in (("step", stepped), ("linearize", linearized and stepped)) if kept]
     functions += ["law"] * (loop is not None and not isinstance(law, NonlinearMPC))
     functions += ["start", "output", "advance", "measure", "memory"] * (loop is not None)
-    target = Target(folder, name, f, tuple(functions), precision, cost, count, records)
+    poles = () if loop is None else tuple(unstable_poles(f, law, observer).tolist())
+    target = Target(folder, name, f, tuple(functions), precision, cost, count, records, poles)
     folder.mkdir(parents=True, exist_ok=True)
     sizes = {"NX": f.nx, "NU": f.nu, "NM": len(f.multiplier_names)}
     sizes |= {k: v for p in pieces for k, v in p.sizes.items()}

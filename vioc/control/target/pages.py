@@ -78,6 +78,7 @@ def header(target: Target, sizes: Mapping[str, int], pieces: list[Part], observe
         lines.append(f"                {most} iterations")
     if target.iterations:
         lines.append(f"   A step is {target.iterations} iterations of Newton's method and one correction.")
+    lines += [f"   {line}" for line in unstable(target)]
     lines += [
         "",
         "   Nothing is allocated and nothing is static but constants: functions may run at the same time,",
@@ -141,6 +142,8 @@ def described(target: Target, sizes: Mapping[str, int], observer: Any) -> dict[s
         "operations": {n: vars(o) for n, o in target.operations.items()},
         "iterations": target.iterations,
         "measured": [] if samples is None else np.asarray(samples.y).tolist(),
+        "applied": [] if samples is None else np.asarray(samples.u).tolist(),
+        "unstable_poles": [[p.real, p.imag] for p in target.unstable_poles],
     }
 
 
@@ -158,12 +161,25 @@ def readme(target: Target, observer: Any) -> str:
         "PRECISION": target.precision,
         "DT": repr(target.map.dt),
         "TOLERANCE": f"{tolerance(target):g}",
-        "LOOP": LOOP if "output" in target.functions else "",
+        "LOOP": "\n".join([LOOP, *unstable(target), ""]) if "output" in target.functions else "",
         "VECTORS": "\n".join(rows),
         "OPERATIONS": "\n".join(costs),
         "STATUS": "\n".join(status),
     }
     return filled("README.md", tokens)
+
+
+def unstable(target: Target) -> list[str]:
+    """Lines on a compensator that is unstable by itself; none of others."""
+    if not target.unstable_poles:
+        return []
+    poles = ", ".join(
+        f"{p.real:.6g}{p.imag:+.6g}i" if p.imag else f"{p.real:.6g}" for p in target.unstable_poles
+    )
+    return [
+        f"The compensator is unstable without its plant; poles outside of the unit circle: {poles}.",
+        "Advance it under what actuators apply, and start it again where it ran without the plant.",
+    ]
 
 
 def filled(name: str, tokens: Mapping[str, str]) -> str:

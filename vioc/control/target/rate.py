@@ -63,7 +63,7 @@ class LoopTimes:
 
 
 def run_at(folder: str | Path, rate: float | None = None, seconds: float = 5.0) -> LoopTimes:
-    """Build a controller's folder and call it at a rate, on its recorded measurements again and again.
+    """Build a controller's folder and call it at a rate, again and again on what it recorded.
 
     Parameters
     ----------
@@ -106,6 +106,7 @@ def run_at(folder: str | Path, rate: float | None = None, seconds: float = 5.0) 
     memory.restype = ctypes.c_ulong
     state = ctypes.create_string_buffer(memory())
     measured = [(real * sizes["NY"])(*row) for row in told["measured"]]
+    applied = [(real * sizes["NU"])(*row) for row in told["applied"]]
     u = (real * sizes["NU"])()
     period = told["dt"] if rate is None else 1.0 / rate
     count = max(1, round(seconds / period))
@@ -125,7 +126,7 @@ def run_at(folder: str | Path, rate: float | None = None, seconds: float = 5.0) 
             planned[k], begun[k] = due, clock()
             status |= output(state, measured[k % len(measured)], u)
             between[k] = clock()
-            status |= advance(state, u)
+            status |= advance(state, applied[k % len(applied)])
             done[k] = clock()
             due += period
             if done[k] > due:
@@ -142,7 +143,7 @@ def _described(folder: Path) -> dict[str, Any]:
     for path in sorted(folder.glob("*.json")):
         try:
             told = json.loads(path.read_text())
-            if "output" in told["functions"] and told["measured"]:
+            if "output" in told["functions"] and told["measured"] and told["applied"]:
                 return told
         except (ValueError, KeyError, TypeError):
             continue

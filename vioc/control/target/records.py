@@ -11,7 +11,6 @@ from vioc.control.feedback.loop import ClosedLoop
 from vioc.control.feedback.scheduled import LimitedLaw
 from vioc.control.problem.limits import input_bounds
 from vioc.control.regulators.law import StateLaw, as_law
-from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, Steps
 from vioc.maps.protocol import OneStepMap
 
@@ -62,9 +61,9 @@ class Records:
 
 
 def of_map(f: OneStepMap, start: Any, inputs: Any, steps: int | None, derivatives: bool) -> Records:
-    """A rollout of a map; StepError where it takes a step in parts."""
+    """A rollout of a map."""
     steps = USUAL if inputs is None and steps is None else steps
-    return Records(*_parts(f, Steps.along(f.rollout(start, inputs, steps, warn=False)), derivatives))
+    return Records(*_linearized(f, Steps.along(f.rollout(start, inputs, steps, warn=False)), derivatives))
 
 
 def of_loop(
@@ -97,19 +96,11 @@ def of_loop(
         raise ValueError("observer: a measurement with rates of its own (`every`) is not written in C")
     samples = Samples(k0, believed, P, y, run.estimates, applied)
     X, U = (run.estimates, applied) if with_steps else (run.estimates[:0], applied[:0])
-    return Records(*_parts(f, f.steps_at(X, U, k0), derivatives), samples)
+    return Records(*_linearized(f, f.steps_at(X, U, k0), derivatives), samples)
 
 
-def _parts(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
-    if steps.splits:
-        k = int(steps.k[min(steps.splits)])
-        raise StepError(
-            f"step {k} has no solution as a whole; the map takes it in parts, which a step in C does not do: "
-            "use a smaller dt",
-            k,
-            float("nan"),
-            "steps in parts",
-        )
+def _linearized(f: OneStepMap, steps: Steps, derivatives: bool) -> tuple[Steps, Linearization | None]:
+    """Steps, and the derivatives of the first of them if wanted."""
     few = steps.piece(slice(0, LINEARIZED))
     return steps, f.linearize_steps(few) if derivatives and len(few) else None
 

@@ -106,8 +106,7 @@ class SplitStep:
         ValueError
             If it is given and too small.
         StepError
-            Where a step is not solved after `MOST` times, or ends elsewhere: it has another solution, or none
-            that is near.
+            Where a step is not solved after `MOST` times, or ends at another root than the map's step.
         """
         if not self.n:
             return 0
@@ -128,7 +127,7 @@ class SplitStep:
                 return done + 1 if given is None else given
         worst = int(np.argmax(np.where(np.isfinite(left), left, np.inf)))
         raise StepError(
-            f"step {int(k[worst])}: Newton's method from the step before has not solved it after {MOST} "
+            f"step {int(k[worst])}: Newton's method from its start has not solved it after {MOST} "
             f"iterations (correction {left[worst]:.1e}); use a smaller dt: a step in C has no other means",
             int(k[worst]),
             float(left[worst]),
@@ -143,7 +142,7 @@ class SplitStep:
         if (bad := np.flatnonzero(~(off <= SAME))).size:
             i = int(bad[0])
             raise StepError(
-                f"step {int(k[i])}: Newton's method from the step before finds another solution than the map "
+                f"step {int(k[i])}: Newton's method from its start finds another root than the map's step "
                 f"(off by {off[i]:.1e}); use a smaller dt: a step in C has no other means",
                 int(k[i]),
                 float(off[i]),

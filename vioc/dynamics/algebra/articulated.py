@@ -13,11 +13,19 @@ the work; with X at q_k+1, Y at q_k and M_i the derivative of the body's momentu
 (docs/maths/linear_time.md). A joint of several degrees of freedom is a chain of links of which only the last
 has M_i: eliminating them one by one is the LU factorization of its n_i x n_i block. Links whose variables are
 not among the unknowns (kinematic ones) carry wrenches and motions on as if they were rigid.
+
+A symmetric K may couple an unknown with others above it on its branch by c_ia, as the springs of a hinge
+with three angles do. Eliminating x_i leaves each such x_a a wrench P_a on the link above, which is carried on
+until x_a is eliminated itself:
+
+    U = M_i S + P_i,   d = S . (U + P_i) + c_ii,   e_a = S . P_a + c_ia,
+    P_a <- Ad(X_i)^-T (P_a - U e_a / d),   c_ab <- c_ab - e_a e_b / d
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import casadi as ca
@@ -28,6 +36,7 @@ from vioc.dynamics.algebra.vectors import Matrix, Vector
 
 Twist = tuple[Vector, Vector]
 Place = tuple[Matrix, Vector]
+HINGE = 3  # unknowns in a row along a branch among which couplings leave the recursion O(n)
 STILL: Place = (vec.IDENTITY, vec.ZERO)
 NOTHING: Wrench = (vec.ZERO, vec.ZERO)
 
@@ -78,6 +87,8 @@ class ArticulatedInverse:
         s.
     Y : sequence of (rotation, position), optional
         Poses on the way back; by default X.
+    couplings : mapping of (int, int) to scalar, optional
+        c_ia of two unknowns on one branch, each pair once and in either order; only without a Y.
 
     Notes
     -----
@@ -92,10 +103,17 @@ class ArticulatedInverse:
         diagonal: Sequence[Any],
         scale: Any = 1.0,
         Y: Sequence[Place] | None = None,
+        couplings: Mapping[tuple[int, int], Any] | None = None,
     ):
         self.joints = tuple(joints)
         self.n = sum(joint.row is not None for joint in joints)
         symmetric = Y is None
+        c: list[dict[int, Any]] = [{row: value} for row, value in enumerate(diagonal)]
+        for (a, b), value in (couplings or {}).items():
+            c[a][b] = c[b][a] = value
+        pending: list[dict[int, Wrench]] = [{} for _ in (*joints, "world")]  # P_a of each link, by a
+        self.tied: list[tuple[int, ...]] = [()] * len(joints)  # the unknowns a of each link's e_a
+        ties: list[tuple] = [()] * len(joints)
         eliminated: Any = _eliminated_symmetric if symmetric else _eliminated
         handed: Any = _handed_symmetric if symmetric else _handed
         total: list[Any] = [*M, NO_SPATIAL if symmetric else NO_BLOCKS]  # the last is the world's
@@ -106,34 +124,57 @@ class ArticulatedInverse:
             if row is None:
                 along, inverse = (NOTHING,) * len(places), 0.0
                 total[up] = handed(total[i], *places, total[up])
+                left = {a: carried(X[i], P) for a, P in pending[i].items()}
             else:
-                *along, inverse, total[up] = eliminated(total[i], axis, diagonal[row], *places, total[up])
+                own = (pending[i].pop(row, NOTHING),) if symmetric else ()
+                *along, inverse, total[up] = eliminated(total[i], axis, c[row][row], *own, *places, total[up])
+                e, left = {}, {}
+                for a in sorted({*pending[i], *c[row]} - {row}):
+                    P = pending[i].get(a, NOTHING)
+                    e[a], left[a] = _tied(P, axis, c[row].get(a, 0.0), inverse, along[0], X[i])
+                    c[a].pop(row, None)
+                for a, b in product(e, e):
+                    c[a][b] = vec.minus(c[a].get(b, 0.0), vec.times(inverse, vec.times(e[a], e[b])))
+                self.tied[i], ties[i] = tuple(e), tuple(e.values())
+            for a, P in left.items():
+                pending[up][a] = _both(pending[up].get(a, NOTHING), P)
             # a link on the world hands nothing on
             factors[i] = inverse, *along, *(places if up >= 0 else (STILL,) * len(places))
-        self.factors = factors, scale
+        self.factors = factors, scale, ties
 
     @staticmethod
     def of_masses(
-        links: Sequence[Link], places: Sequence[Place], n: int, diagonal: Sequence[Any], scale: Any = 1.0
+        links: Sequence[Link],
+        places: Sequence[Place],
+        n: int,
+        diagonal: Sequence[Any],
+        scale: Any = 1.0,
+        couplings: Mapping[tuple[int, int], Any] | None = None,
     ) -> ArticulatedInverse:
-        """Solver of (M + diag) x = s b over the first `n` variables, M the mass matrix at some poses."""
+        """Solver of (M + C) x = s b over the first `n` variables, M the mass matrix at some poses, C of
+        a diagonal and couplings.
+        """
         joints = [Joint(link.parent, link.index if link.index < n else None, link.twist) for link in links]
         whole = list(diagonal)
         for link in links:
             if link.index < n:
                 whole[link.index] = vec.plus(whole[link.index], link.rotor)
-        return ArticulatedInverse(joints, places, [*map(_inertia, links)], whole, scale)
+        return ArticulatedInverse(joints, places, [*map(_inertia, links)], whole, scale, couplings=couplings)
 
     def solve(self, b: Sequence[Any]) -> list[Any]:
         """x with K x = s b."""
-        factors, scale = self.factors
+        factors, scale, ties = self.factors
+        less: list[Any] = [0.0] * self.n
         share: list[Wrench] = [NOTHING] * (len(factors) + 1)  # the last is the world's
         rest: list[Any] = [0.0] * len(factors)
         for i in reversed(range(len(factors))):
             up, row, axis = self.joints[i]
             inverse, along, *_, place = factors[i]  # U and Y
-            right, axis = (0.0, NOTHING) if row is None else (vec.times(scale, b[row]), axis)
+            right = 0.0 if row is None else vec.minus(vec.times(scale, b[row]), less[row])
+            axis = NOTHING if row is None else axis
             rest[i], share[up] = _handed_up(place, axis, along, inverse, right, share[i], share[up])
+            for a, e in zip(self.tied[i], ties[i], strict=True):
+                less[a] = vec.plus(less[a], vec.times(e, rest[i]))
         x: list[Any] = [0.0] * self.n
         motion: list[Twist] = [NOTHING] * (len(factors) + 1)
         for i, (inverse, *both) in enumerate(factors):
@@ -141,6 +182,8 @@ class ArticulatedInverse:
             half = len(both) // 2
             along, place = both[half - 1], both[half]  # W and X
             axis = NOTHING if row is None else axis
+            for a, e in zip(self.tied[i], ties[i], strict=True):
+                rest[i] = vec.minus(rest[i], vec.times(inverse, vec.times(e, x[a])))
             moved, motion[i] = _handed_down(place, axis, along, inverse, rest[i], motion[up])
             if row is not None:
                 x[row] = moved
@@ -155,14 +198,27 @@ class ArticulatedInverse:
     def with_entries(self, values: Sequence[Any]) -> ArticulatedInverse:
         """The same structure with other numbers, in the order of `entries`."""
         result, supply, tree = object.__new__(ArticulatedInverse), iter(values), _tree(self.factors)
-        result.joints, result.n = self.joints, self.n
-        factors, scale = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
-        result.factors = list(factors), scale
+        result.joints, result.n, result.tied = self.joints, self.n, self.tied
+        factors, scale, ties = vec.filled(tree, (next(supply) if _varies(e) else e for e in vec.leaves(tree)))
+        result.factors = list(factors), scale, list(ties)
         return result
 
 
-def _tree(factors: tuple[list[tuple], Any]) -> tuple:
-    return tuple(factors[0]), factors[1]
+def within_hinges(links: Sequence[Link], pairs: Iterable[tuple[int, int]]) -> bool:
+    """Whether pairs of variables lie on one branch and at most `HINGE` variables apart, as couplings may."""
+    up = {link.index: links[link.parent].index for link in links if link.parent >= 0}
+
+    def above(row: int) -> list[int]:
+        found = [row]
+        while len(found) < HINGE and found[-1] in up:
+            found.append(up[found[-1]])
+        return found
+
+    return all(a in above(b) or b in above(a) for a, b in pairs)
+
+
+def _tree(factors: tuple[list[tuple], Any, list[tuple]]) -> tuple:
+    return tuple(factors[0]), factors[1], tuple(factors[2])
 
 
 def _varies(e: Any) -> bool:
@@ -179,17 +235,29 @@ def _inertia(link: Link) -> Spatial:
 
 
 @vec.inlined
-def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, X: Place, above: Spatial):
+def _eliminated_symmetric(phi: Spatial, S: Twist, c: Any, own: Wrench, X: Place, above: Spatial):
     """U and 1/d of a link, and its parent's Phi with what elimination leaves of it."""
     Sv, Sw = S
     U = (
         vec.add(vec.apply(phi.a, Sv), vec.apply(phi.b, Sw)),
         vec.add(vec.apply(vec.transpose(phi.b), Sv), vec.apply(phi.d, Sw)),
     )
-    inverse = 1.0 / vec.plus(paired(S, U), c)
+    U = _both(U, own)
+    inverse = 1.0 / vec.plus(paired(S, _both(U, own)), c)
     v, w = (vec.scale(inverse, part) for part in U)
     a, b, d = _less_outer(phi.a, U[0], v), _less_outer(phi.b, U[0], w), _less_outer(phi.d, U[1], w)
     return U, inverse, _sum(above, _between_symmetric(X, Spatial(_mirrored(a), b, _mirrored(d))))
+
+
+@vec.inlined
+def _tied(P: Wrench, S: Twist, c: Any, inverse: Any, U: Wrench, X: Place):
+    """e_a of a link, and P_a of its parent."""
+    e = vec.plus(paired(S, P), c)
+    return e, carried(X, _moved(P, vec.minus(0.0, vec.times(e, inverse)), U))
+
+
+def _both(a: Wrench, b: Wrench) -> Wrench:
+    return vec.add(a[0], b[0]), vec.add(a[1], b[1])
 
 
 @vec.inlined

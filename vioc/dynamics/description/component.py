@@ -8,11 +8,15 @@ component *does* is written against the symbolic kinematics, in `vioc.dynamics.t
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+
+from vioc.checks import near_misses
 from vioc.dynamics.description.numbers import (
     Number,
     Parameter,
@@ -127,6 +131,15 @@ class Component:
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ModelError(f"{cls.__name__}: the keyword {keyword} is that of {other.__name__}")
         _COMPONENTS[keyword] = cls
+
+    def __new__(cls, *args: Any, **named: Any) -> Any:
+        taken = inspect.signature(cls.__init__).parameters if named else {}
+        for name in named:
+            if name not in taken and not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+                raise TypeError(
+                    f"{cls.__name__}: unknown argument {name!r}; {near_misses(name, [*taken][1:])}"
+                )
+        return super().__new__(cls)
 
     @classmethod
     def keyword_of(cls) -> str:
@@ -288,6 +301,14 @@ class Kinetic(Component):
 
     variable: str
     inertia: Number
+
+    def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
+        """Index of the first sample of parameters whose inertia is negative, and a message (`Mass.fault`)."""
+        a = self.inertia
+        value = a.of(np.asarray(parameters.get(a.name, a.value))) if isinstance(a, Parameter) else float(a)
+        wrong = np.atleast_1d(value) < 0
+        i = int(np.argmax(wrong))
+        return (i, f"inertia: expected at least 0, got {np.atleast_1d(value)[i]:g}") if wrong.any() else None
 
 
 class Constraint(Component):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from vioc.dynamics.description.numbers import Number, Parameter, as_number, as_n
 from vioc.errors import ModelError
 
 ORIGIN = (0.0, 0.0, 0.0)
+ROUNDING = 1e-12  # of moments, relative
 ENTRIES = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # of the matrix, in the order of its six numbers
 
 
@@ -117,24 +119,60 @@ class Mass:
         self._check()
 
     def _check(self) -> None:
-        if float(self.mass) < 0:
-            raise ModelError(f"mass: expected a number >= 0 (kg), got {float(self.mass)}")
-        moments = np.linalg.eigvalsh(self.matrix())
-        slack = 1e-12 * float(np.abs(moments).max())
-        if moments[0] < -slack:
-            raise ModelError(
-                f"inertia: expected a positive semidefinite matrix, got principal moments {moments.tolist()}"
-            )
-        if moments[2] > moments[0] + moments[1] + slack:
-            raise ModelError(
+        if found := self.fault({}):
+            raise ModelError(found[1])
+
+    def fault(self, parameters: Mapping[str, Any]) -> tuple[int, str] | None:
+        """Why no body is like that; None where one may be.
+
+        Parameters
+        ----------
+        parameters : mapping of str to number or array (N,)
+            Values of parameters; of others their defaults.
+
+        Returns
+        -------
+        (int, str)
+            The first sample that no body is like, and why.
+        """
+        mass = np.atleast_1d(_value(self.mass, parameters))
+        if (mass < 0).any():
+            i = int(np.argmax(mass < 0))
+            return i, f"mass: expected a number >= 0 (kg), got {mass[i]}"
+        varied = any(isinstance(v, Parameter) for v in self.inertia)
+        if not varied and (parameters or not any(self.inertia)):  # as when it was made
+            return None
+        mass, inertia, com = (
+            np.array(v, ndmin=n) for v, n in zip(self.at(parameters), (1, 3, 2), strict=True)
+        )
+        moments = np.linalg.eigvalsh(inertia)
+        # rounding of the moments, also where they were found about another point
+        slack = ROUNDING * (np.abs(moments).max(axis=1) + mass * (com**2).sum(axis=1))
+        indefinite = moments[:, 0] < -slack
+        flat = moments[:, 2] > moments[:, 0] + moments[:, 1] + slack
+        if not (indefinite | flat).any():
+            return None
+        i = int(np.argmax(indefinite | flat))
+        if indefinite[i]:
+            expected = "inertia: expected a positive semidefinite matrix, got principal moments"
+        else:
+            expected = (
                 "inertia: no body has principal moments that violate the triangle inequality "
-                f"(the largest exceeds the sum of the others): got {moments.tolist()}"
+                "(the largest exceeds the sum of the others): got"
             )
+        return i, f"{expected} {moments[i].tolist()}"
+
+    def at(self, parameters: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mass (...), inertia (..., 3, 3), centre of mass (..., 3) at values of parameters (...)."""
+        mass, *rest = np.broadcast_arrays(*(_value(v, parameters) for v in self.numbers()))
+        inertia = np.empty((*mass.shape, 3, 3))
+        for (i, j), value in zip(ENTRIES, rest[:6], strict=True):
+            inertia[..., i, j] = inertia[..., j, i] = value
+        return mass, inertia, np.stack(rest[6:], axis=-1)
 
     def matrix(self) -> np.ndarray:
         """The 3 x 3 inertia matrix about the centre of mass at the parameters' defaults."""
-        ixx, iyy, izz, ixy, ixz, iyz = (float(v) for v in self.inertia)
-        return np.array([[ixx, ixy, ixz], [ixy, iyy, iyz], [ixz, iyz, izz]])
+        return self.at({})[1]
 
     def numbers(self) -> tuple[Number, ...]:
         """All the numbers, in the order mass, inertia, centre of mass."""
@@ -148,6 +186,13 @@ class Mass:
         if any(isinstance(v, Parameter) or v != 0 for v in self.com):
             parts.append(f"com={self.com!r}")
         return f"Mass({', '.join(parts)})"
+
+
+def _value(number: Number, parameters: Mapping[str, Any]) -> Any:
+    """A number, or a parameter's multiple, at values of parameters; at its default where there is none."""
+    if not isinstance(number, Parameter):
+        return float(number)
+    return number.of(np.asarray(parameters.get(number.name, number.value), float))
 
 
 def _of_matrix(rows: tuple) -> tuple[Number, ...]:

@@ -246,8 +246,9 @@ def planar(
     """Two translations in a plane, then the rotation about its normal (a plane pair).
 
     Variables for the normal "z": NAME-x, NAME-y, NAME-rz; "x": NAME-y, NAME-z, NAME-rx; "y": NAME-z,
-    NAME-x, NAME-ry. For a normal of three numbers: NAME-1, NAME-2, NAME-angle, where direction 1 lies
-    along normal x e, e the coordinate axis most across the normal, and 2 along normal x 1.
+    NAME-x, NAME-ry, so that the three are right-handed in this order. For a normal of three numbers: NAME-1,
+    NAME-2, NAME-angle, where direction 1 lies along normal x e, e the coordinate axis most across the
+    normal, and 2 along normal x 1.
     """
     unit = _unit(normal, f"planar {_label(name)}")
     if isinstance(normal, str):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vioc.checks import is_complex
 from vioc.errors import ModelError
 
 _NAME = re.compile(r"[^\s.:\"()\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
@@ -114,7 +115,7 @@ def D(name: str) -> Variable:
 
 
 def _finite(value: object, what: str) -> float:
-    if isinstance(value, (bool, str)):
+    if isinstance(value, (bool, str)) or is_complex(value):
         raise ModelError(f"{what}: expected a number, got {value!r}")
     try:
         result = float(value)  # type: ignore[arg-type]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from vioc.checks import near_misses
 from vioc.dynamics.description import edits
 from vioc.dynamics.description.component import Component, Constraint, Force, Inequality, Kinetic, Potential
 from vioc.dynamics.description.frame import Frame, Pose, nest
+from vioc.dynamics.description.inertia import ROUNDING, Mass
 from vioc.dynamics.description.numbers import Parameter, Variable
 from vioc.errors import ModelError
 
@@ -87,6 +92,7 @@ class System:
         self._collect_variables()
         self._collect_inputs()
         self.parameters = MappingProxyType(self._collect_parameters())
+        self._bodies = self._bodies_by_parameter()
         names = self._named((*self.constraints, *self.inequalities))
         self.constraint_names = names[: len(self.constraints)]
         self.inequality_names = names[len(self.constraints) :]
@@ -114,6 +120,12 @@ class System:
     def variables(self) -> tuple[str, ...]:
         """Names of the configuration variables in the order of q: dynamic, then kinematic."""
         return self.dynamic + self.kinematic
+
+    @property
+    def angles(self) -> frozenset[str]:
+        """Names of the variables that are angles; the others are lengths."""
+        transforms = (node.frame.transform for node in self.nodes)
+        return frozenset(t.variable.name for t in transforms if t.variable and t.rotational)
 
     @property
     def frame_names(self) -> tuple[str, ...]:
@@ -182,6 +194,39 @@ class System:
         nodes, *gone = edits.without(_flat(self), {self.frame_index(name) for name in frames})
         kept = edits.untouched(self.components, set().union(*gone), f"{self.name}: without")
         return _rebuild(nodes, kept, self.name)
+
+    @cached_property
+    def negative(self) -> dict[int, str]:
+        """Nodes with negative moments of inertia, with messages: files are taken at their word."""
+        found = {}
+        for i, node in enumerate(self.nodes):
+            mass = node.frame.mass
+            if mass is None or type(mass) is Mass or not (fault := mass.fault({})):
+                continue
+            moments = np.linalg.eigvalsh(mass.matrix())
+            if moments[0] < -ROUNDING * np.abs(moments).max():
+                found[i] = fault[1]
+        return found
+
+    def check_bodies(self, values: Mapping[str, Any], changed: Iterable[str]) -> None:
+        """Raise `ModelError` where values of parameters make masses or inertias that no body has.
+
+        Parameters
+        ----------
+        values : mapping of str to number or array (N,)
+            Of parameters, N samples of them; the message names the first that is at fault.
+        changed : names
+            Those parameters that may differ from what is known to be sound.
+        """
+        bodies = {id(body): (where, body) for name in changed for where, body in self._bodies.get(name, ())}
+        for where, body in bodies.values():
+            if found := body.fault(values):
+                i, reason = found
+                own = {v.name for v in body.numbers() if isinstance(v, Parameter)} & set(changed)
+                at = {n: np.ravel(v)[i % np.size(v)] for n, v in values.items() if n in own}
+                given = ", ".join(f"{name} = {value:g}" for name, value in at.items())
+                sample = f" (sample {i})" if any(np.ndim(values[name]) for name in own) else ""
+                raise ModelError(f"{self.name}: {where}, with {given}{sample}: {reason}")
 
     # -- validation -----------------------------------------------------------------------------
 
@@ -255,6 +300,16 @@ class System:
                     f"{result[value.name]} and {value.value}"
                 )
         return result
+
+    def _bodies_by_parameter(self) -> dict[str, list[tuple[str, Any]]]:
+        """Masses and inertias that parameters make, with what messages call them."""
+        found: dict[str, list[tuple[str, Any]]] = {}
+        owners = [(f"frame {_where(self.nodes, i)}", n.frame.mass) for i, n in enumerate(self.nodes)]
+        for where, body in [*owners, *((c.label(), c) for c in self.kinetic)]:
+            for value in body.numbers() if body else ():
+                if isinstance(value, Parameter):
+                    found.setdefault(value.name, []).append((where, body))
+        return found
 
     def _named(self, components: tuple[Component, ...]) -> tuple[str, ...]:
         counts: dict[str, int] = {}

@@ -26,8 +26,8 @@ def read(path: str | os.PathLike, **options: Any) -> System:
     path : path
     **options
         Those of `read_urdf` (``base``, ``inputs``, ``gravity``) or of
-        `vioc.dynamics.formats.mjcf.read_mjcf` (``inputs``, ``gravity``), which also return limits and
-        visuals; a model text takes none.
+        `vioc.dynamics.formats.mjcf.read_mjcf` (``inputs``, ``gravity``, ``folder``), which also return
+        limits and visuals; a model text takes none.
 
     Raises
     ------
@@ -43,6 +43,7 @@ def read(path: str | os.PathLike, **options: Any) -> System:
         if options:
             raise TypeError(f"{path}: options are for URDF and MJCF files, got {', '.join(options)}")
         return sexpr.read(path)
+    root = "robot" if root.endswith(":robot") else root  # <drake:robot>
     if root not in ROBOTS:
         hint = "; docs/urdf.md says how to convert SDF" if root == "sdf" else ""
         raise ReadError(f"expected <robot> (URDF) or <mujoco> (MJCF), got <{root}>{hint}", 1, 1, str(path))

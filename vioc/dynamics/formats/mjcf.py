@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from vioc.dynamics.formats.robot import (
     driven,
     warn_unsupported,
 )
+from vioc.dynamics.formats.sexpr_syntax import visible
 from vioc.dynamics.formats.urdf_geometry import IDENTITY, move
 from vioc.dynamics.terms.forces import JointForce
 from vioc.errors import ModelError, ReadError
@@ -38,6 +40,9 @@ from vioc.errors import ModelError, ReadError
 FILE = "file"
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 ANGLES, KINDS = ("yaw", "pitch", "roll"), ("RZ", "RY", "RX")
+# Attributes that name files and folders, wherever they stand: MuJoCo's parser of XML is not ours.
+_NAMED = re.compile(rb"""(file\w*|dir)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_ENTITY = re.compile(r"&(?:#(\d{1,7})|#x([0-9a-fA-F]{1,6})|(lt|gt|amp|quot|apos));")
 
 
 def read_mjcf(
@@ -45,6 +50,7 @@ def read_mjcf(
     *,
     inputs: str | Iterable[str] | None = FILE,
     gravity: Sequence[float] | str | None = FILE,
+    folder: str | os.PathLike | None = None,
 ) -> Robot:
     """A robot from an MJCF file; needs ``pip install "vioc[mjcf]"``. Maps take its ``.system``.
 
@@ -56,11 +62,15 @@ def read_mjcf(
         (N, N m) at every hinge and slide, or at those named.
     gravity : "file", 3 numbers or None
         m/s^2, in the world's axes.
+    folder : path, optional
+        Other files that this one includes or names (meshes, textures) are opened only below this folder; by
+        default the one where the file lies.
 
     Raises
     ------
     ReadError
-        If MuJoCo cannot compile the file; its message says where.
+        If MuJoCo cannot compile the file, which its message says where; if it has no body, or names files
+        outside of the folder.
     ModelError
         If an option is wrong, or a mechanism cannot have what the file says.
     ImportError
@@ -79,18 +89,72 @@ def read_mjcf(
         raise ImportError('reading MJCF needs the package mujoco: pip install "vioc[mjcf]"') from error
     if not Path(path).is_file():
         raise FileNotFoundError(f"{str(path)!r}: no such file")
+    _stay_below(Path(path), folder)
     try:
         spec = mujoco.MjSpec.from_file(str(path))
         compiled = spec.compile()
     except ValueError as error:
         raise ReadError(" ".join(str(error).split()), 1, 1, str(path)) from None
-    folder = Path(spec.modelfiledir or Path(path).parent) / (spec.meshdir or "")
+    if compiled.nbody < 2:
+        message = "a mechanism needs at least one <body>; this file has none below its <worldbody>"
+        raise ReadError(message, 1, 1, str(path))
+    meshes = Path(spec.modelfiledir or Path(path).parent) / (spec.meshdir or "")
     name = spec.modelname or Path(path).stem
     references = {mesh.name: (mesh.refpos, mesh.refquat) for mesh in spec.meshes}
-    return _build(Model(mujoco, compiled, folder, name, references), inputs, gravity)
+    return _build(Model(mujoco, compiled, meshes, name, references), inputs, gravity, str(path))
 
 
-def _build(model: Model, inputs: Any, gravity: Any) -> Robot:
+def _stay_below(path: Path, folder: Any) -> None:
+    """Refuse a file that names others outside of a folder, itself or by those that it names.
+
+    The texts are searched, not parsed, and each name is looked up wherever MuJoCo might: what is not refused
+    is not opened, however the XML is read.
+    """
+    own = path.parent
+    allowed = [own, path.resolve().parent] if folder is None else [Path(folder)]
+    roots = [f.resolve() for f in allowed]
+    names: dict[str, tuple[Path, int]] = {}
+    bases, waiting, seen = {own}, [path], {path.resolve()}
+    while waiting:
+        for file in waiting:
+            text = file.read_bytes()
+            bases.add(file.parent)
+            for found in _NAMED.finditer(text):
+                kind, a, b = found.groups()
+                name = _unescaped(a or b or b"")
+                names.setdefault(name, (file, 1 + text.count(b"\n", 0, found.start())))
+                bases |= {base / name for base in (own, file.parent) if kind == b"dir"}
+        waiting = []
+        for name, (file, line) in names.items():
+            for other in {os.path.normpath(base / name) for base in bases}:
+                real = Path(other).resolve()
+                reachable = real not in seen and real.exists() and not real.is_dir()
+                below = real.is_file() and any(map(real.is_relative_to, roots))
+                # MuJoCo reduces a//../b otherwise than the system does
+                if ("//" in name and ".." in name) or (reachable and not below):
+                    raise ReadError(
+                        f"names {visible(name)!r}, which is not below the folder {str(roots[0])!r}: if you "
+                        "trust the file, give folder=, below which it may open others",
+                        *(line, 1, str(file)),
+                    )
+                if reachable:
+                    seen.add(real)
+                    waiting.append(Path(other))
+
+
+def _unescaped(value: bytes) -> str:
+    """The value of an attribute as a path."""
+    known = dict(lt="<", gt=">", amp="&", quot='"', apos="'")
+
+    def plain(found: re.Match) -> str:
+        digits, hexadecimal, name = found.groups()
+        code = int(digits) if digits else int(hexadecimal or "0", 16)
+        return known.get(name) or (chr(code) if 0 < code < 0x110000 else "")
+
+    return _ENTITY.sub(plain, os.fsdecode(value)).replace("\\", "/")
+
+
+def _build(model: Model, inputs: Any, gravity: Any, source: str) -> Robot:
     tree = _Tree(model)
     if isinstance(gravity, str):
         if gravity != FILE:
@@ -101,7 +165,10 @@ def _build(model: Model, inputs: Any, gravity: Any) -> Robot:
     components, controls = terms(model, acceleration, from_file)
     if not from_file:
         components += [JointForce(v, v) for v in driven(tree.joints, inputs, "'file', 'all'")]
-    system = System(*nest(tree.nodes), *components, name=model.name)
+    try:
+        system = System(*nest(tree.nodes), *components, name=model.name)
+    except ModelError as error:
+        raise ReadError(str(error), 1, 1, source) from None
     left_out(model, from_file)
     visuals, collisions = shapes(model)
     unsupported = tuple(Unsupported(what, where, 0) for what, where in model.unsupported)

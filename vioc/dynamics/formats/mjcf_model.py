@@ -255,13 +255,77 @@ class Model:
             return None
         return [str(n) for n in names], [float(m.wrap_prm[i]) for i in at]
 
+    @cached_property
+    def _pushing(self) -> dict[int, list[tuple[int, float | None]]]:
+        """Actuators on joints whose actuators' forces have a limit together.
+
+        Of each its number, and its force at the joint per control; None where that is not proportional.
+        """
+        m, T = self.compiled, self.mujoco.mjtTrn
+        found: dict[int, list[tuple[int, float | None]]] = {}
+        for j in np.flatnonzero(m.jnt_actfrclimited).tolist():
+            found[j] = []
+            for a in filter(self.acts, self.actuators):
+                arm: float | None = None
+                if (names := self.tendon(a)) is not None:
+                    if self.single(j) not in names[0]:
+                        continue
+                    arm = self.gears(a)[0] * names[1][names[0].index(str(self.single(j)))]
+                elif (joint := self.driven_joint(a)) is not None:
+                    if joint != j:
+                        continue
+                    arm = self.gear(a)
+                elif int(m.actuator_trntype[a]) == T.mjTRN_SITE and int(m.jnt_bodyid[j]) not in self._above(
+                    int(m.site_bodyid[m.actuator_trnid[a, 0]])
+                ):
+                    continue
+                if arm is not None:
+                    linear = self.static(a) and not int(m.actuator_biastype[a])
+                    arm = arm * float(m.actuator_gainprm[a, 0]) if linear else None
+                found[j].append((a, arm))
+        return found
+
+    def _above(self, body: int) -> set[int]:
+        """A body and those that carry it."""
+        found = {body}
+        while body:
+            body = int(self.compiled.body_parentid[body])
+            found.add(body)
+        return found
+
+    def clamped(self) -> Iterable[int]:
+        """Joints whose ``actuatorfrcrange`` cuts off what the ranges of controls do not."""
+        for j, pushing in self._pushing.items():
+            alone = len(pushing) == 1 and pushing[0][1] is not None
+            if pushing and not alone and not self._within(j, pushing):
+                yield j
+
+    def _within(self, j: int, pushing: list[tuple[int, float | None]]) -> bool:
+        """Whether no controls within their ranges exceed what a joint's actuators may give together."""
+        least, most = 0.0, 0.0
+        for a, arm in pushing:
+            if arm is None:
+                return False
+            if arm:
+                ends = sorted(arm * end for end in self.control_range(a))
+                least, most = least + ends[0], most + ends[1]
+        low, high = self.compiled.jnt_actfrcrange[j]
+        return bool(low <= least and most <= high)
+
     def control_range(self, a: int) -> tuple[float, float]:
-        """Of a control; what its force allows too, where that is proportional to it."""
+        """Range of a control; where its force is proportional, what the limits of force allow, too."""
         m, own = self.compiled, self.compiled.actuator(a)
         clamped = own.ctrllimited[0] and not self.disabled("CLAMPCTRL")
         low, high = map(float, own.ctrlrange if clamped else (-math.inf, math.inf))
         gain = float(m.actuator_gainprm[a, 0])
-        if m.actuator_forcelimited[a] and not int(m.actuator_biastype[a]) and gain:
-            least, most = sorted(float(force) / gain for force in m.actuator_forcerange[a])
-            low, high = max(low, least), min(high, most)
+        limits = []
+        if m.actuator_forcelimited[a] and not int(m.actuator_biastype[a]):
+            limits.append((gain, m.actuator_forcerange[a]))
+        for j, pushing in self._pushing.items():
+            if len(pushing) == 1 and pushing[0][0] == a and pushing[0][1] is not None:
+                limits.append((pushing[0][1], m.jnt_actfrcrange[j]))
+        for factor, forces in limits:
+            if factor:
+                least, most = sorted(float(force) / factor for force in forces)
+                low, high = max(low, least), min(high, most)
         return low, high

@@ -105,10 +105,10 @@ def _equalities(model: Model) -> list[Any]:
         if not m.eq_active0[e] or model.disabled("EQUALITY"):
             model.leave(f"an inactive {word}", where)
         elif kind == E.mjEQ_CONNECT:
-            found += coincident(*model.closures[e], name=name)
+            found += _connect(*model.closures[e], name)
         elif kind == E.mjEQ_WELD:
-            join = _weld if model.turns_with(e) else coincident
-            found += join(*model.closures[e], name=name)
+            join = _weld if model.turns_with(e) else _connect
+            found += join(*model.closures[e], name)
         elif kind == E.mjEQ_JOINT and _geared(model, e):
             found.append(_geared(model, e))
         else:
@@ -118,11 +118,16 @@ def _equalities(model: Model) -> list[Any]:
     return found
 
 
+def _connect(first: str, second: str, name: str) -> list[Any]:
+    """Two points coincide, in the first's axes, in which a planar loop implies the same wherever it turns."""
+    return list(coincident(first, second, direction_in=first, name=name))
+
+
 def _weld(first: str, second: str, name: str) -> list[Any]:
     """Six conditions: the origins meet, and the ends of x across it and of y along z, in the first's axes."""
     arms = (("x", Y, "yaw"), ("x", Z, "pitch"), ("y", Z, "roll"))
     return [
-        *coincident(first, second, direction_in=first, name=name),
+        *_connect(first, second, name),
         *(
             PointConstraint(f"{first}{arm}", f"{second}{arm}", n, first, name=f"{name}-{turn}")
             for arm, n, turn in arms
@@ -209,7 +214,7 @@ def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]
             continue
         low, high = model.control_range(a)
         if low > high:
-            model.leave("an actuator whose ctrlrange and forcerange do not meet", where)
+            model.leave("an actuator whose ranges of control and force do not meet", where)
             continue
         gear, gain = np.array(model.gears(a)), float(m.actuator_gainprm[a, 0])
         if tendon:
@@ -229,6 +234,8 @@ def _actuators(model: Model) -> tuple[list[Any], dict[str, tuple[float, float]]]
         if model.given("actuator_delay", a):
             model.leave("delay", where)
         controls[name] = low, high
+    for j in model.clamped():
+        model.leave("actuatorfrcrange of a servo, or of several actuators", f"joint {model.joints[j]!r}")
     return found, controls
 
 

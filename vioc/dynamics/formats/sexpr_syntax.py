@@ -12,7 +12,7 @@ from vioc.errors import ModelError, ReadError
 
 _TOKEN = re.compile(
     r"""(?: \s+ | ;[^\n]* )+
-      | " (?P<string> (?: [^"\\] | \\. )* ) "
+      | " (?P<string> [^"\\]* (?: \\. [^"\\]* )* ) "
       | (?P<symbol> [()] | [^\s()";]+ )""",
     re.DOTALL | re.VERBOSE,
 )

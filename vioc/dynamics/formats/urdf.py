@@ -108,11 +108,14 @@ def _build(contents: Contents, base: str, inputs: Any, gravity: Any) -> Robot:
     components: list[Any] = [] if gravity is None else [Gravity(*as_numbers(gravity, 3, "gravity"))]
     components += tree.forces + tree.gears()
     components += [JointForce(v, v) for v in driven(tree.joints, inputs)]
-    system = System(*nest(tree.nodes), *components, name=contents.name)
+    try:
+        system = System(*nest(tree.nodes), *components, name=contents.name)
+    except ModelError as error:
+        raise contents.fail("robot", contents.name, str(error)) from None
+    visuals, collisions = (tuple(shapes(contents, tree.frames, k)) for k in ("visuals", "collisions"))
     unsupported = tuple(sorted(contents.unsupported, key=lambda u: u.line))
     warn_unsupported(contents.source, unsupported)
     limits = {v: j.limit for j in tree.joints.values() if j.limit != Limit() for v in j.variables}
-    visuals, collisions = (tuple(shapes(contents, tree.frames, k)) for k in ("visuals", "collisions"))
     return Robot(system, tree.joints, limits, visuals, collisions, unsupported, tree.renamed)
 
 
@@ -286,12 +289,19 @@ class _Tree:
         if given is None:
             return Limit()
         endless = joint.type == "continuous"
-        lower, upper = (-math.inf, math.inf) if endless else (given.lower, given.upper)
-        limit = Limit(*map(float, (lower, upper, given.velocity, given.effort)))
-        if not (lower <= upper and limit.velocity >= 0 and limit.effort >= 0):
-            message = f"expected lower <= upper, velocity and effort >= 0, got {limit}"
+        lower, upper = (-math.inf, math.inf) if endless else (float(given.lower), float(given.upper))
+        velocity, effort = float(given.velocity), float(given.effort)
+        if any(map(math.isnan, (lower, upper, velocity, effort))):
+            message = f"<limit>: expected numbers, got {lower}, {upper}, {velocity}, {effort}"
             raise self.contents.fail("joint", name, message)
-        return limit
+        if lower > upper:  # which of them is right nobody knows
+            self.contents.leave_out(f"a <limit> with lower = {lower:g} > upper = {upper:g}", "joint", name)
+            lower, upper = -math.inf, math.inf
+        if min(velocity, effort) < 0:
+            what = f"a negative limit (velocity = {velocity:g}, effort = {effort:g})"
+            self.contents.leave_out(what, "joint", name)
+            velocity, effort = (v if v >= 0 else math.inf for v in (velocity, effort))
+        return Limit(lower, upper, velocity, effort)
 
     def gears(self) -> list[Any]:
         """A constraint for every joint that mimics another."""

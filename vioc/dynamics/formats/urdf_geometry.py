@@ -19,9 +19,12 @@ IDENTITY = Pose((0.0,) * 3, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0))
 
 
 def pose(origin: Any) -> Pose:
-    """An <origin>: R = Rz(yaw) Ry(pitch) Rx(roll)."""
+    """An <origin>: R = Rz(yaw) Ry(pitch) Rx(roll), or that of a quaternion."""
     if origin is None:
         return IDENTITY
+    quaternion = getattr(origin, "quat_xyzw", None)
+    if quaternion is not None:
+        return Pose(tuple(origin.xyz), _turned(quaternion))
     roll, pitch, yaw = origin.rpy
     if roll == pitch == yaw == 0:
         return Pose(tuple(origin.xyz), IDENTITY.rotation)
@@ -37,6 +40,23 @@ def pose(origin: Any) -> Pose:
     )
     R[np.abs(R) < ROUNDING] = 0.0  # cos(pi/2) = 6e-17 would only fill the graphs
     return Pose(tuple(origin.xyz), tuple(R.ravel().tolist()))
+
+
+def _turned(quaternion: tuple[float, ...]) -> tuple[float, ...]:
+    """The rotation matrix of a quaternion (x, y, z, w), by rows; its length is taken as 1."""
+    size = math.hypot(*quaternion)
+    if not 0 < size < math.inf:
+        raise ModelError(f"quat_xyzw: expected 4 finite numbers, not all zero, got {quaternion}")
+    x, y, z, w = np.array(quaternion) / size
+    R = np.array(
+        [
+            [w * w + x * x - y * y - z * z, 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z],
+        ]
+    )
+    R[np.abs(R) < ROUNDING] = 0.0
+    return tuple(R.ravel().tolist())
 
 
 def move(kind: str, axis: np.ndarray, variable: str) -> Transform:
@@ -72,7 +92,8 @@ def shapes(contents: Contents, frames: dict[str, str], which: str) -> Iterable[S
                 place = pose(item.origin)
                 numbers = as_numbers(size.tolist(), len(size), "size")
             except ModelError as error:
-                raise contents.fail("link", link, f"{kind}: {error}") from None
+                contents.leave_out(f"a <{which[:-1]}> that cannot be read ({kind}: {error})", "link", link)
+                continue
             material = getattr(item, "material", None)  # collisions have none
             own = material.color.rgba if material and material.color else None
             color = tuple(own) if own else contents.colors.get(material.name) if material else None

@@ -2,13 +2,16 @@
 
 The parser turns each <link> and <joint> into an object with checked numbers. Elements that vioc has no
 use for never reach it: they are taken out first and listed, so a plugin's or a sensor's extension can
-neither stop the reading nor vanish unnoticed.
+neither stop the reading nor vanish unnoticed. So are shapes that cannot be read: they are only drawn, or
+collide where someone asks for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +32,36 @@ READ = {
     "joint": {"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"},
 }
 NESTED = set(READ) - {"robot"}
-WORDS = {"name", "type", "link", "joint", "filename"}  # attributes that hold no numbers
+SHAPES = "visual", "collision"
+VERSIONS = "1", "1.0", "1.1", "1.2"
+# How many numbers attributes hold, and which attributes and elements an element needs.
+COUNTS = {
+    **{"xyz": 3, "rpy": 3, "quat_xyzw": 4, "size": 3, "scale": 3, "rgba": 4},
+    **dict.fromkeys(("value", "radius", "length", "damping", "friction", "multiplier", "offset"), 1),
+    **dict.fromkeys(("lower", "upper", "effort", "velocity"), 1),
+    **dict.fromkeys(("ixx", "iyy", "izz", "ixy", "ixz", "iyz"), 1),
+}
+NEEDS = {
+    "mass": ("value",),
+    "inertia": ("ixx", "iyy", "izz"),
+    "axis": ("xyz",),
+    "parent": ("link",),
+    "child": ("link",),
+    "mimic": ("joint",),
+    "limit": ("effort", "velocity"),
+    "box": ("size",),
+    "sphere": ("radius",),
+    "cylinder": ("radius", "length"),
+    "mesh": ("filename",),
+    "color": ("rgba",),
+}
+PARTS = {
+    "joint": ("parent", "child"),
+    "inertial": ("mass",),
+    "visual": ("geometry",),
+    "collision": ("geometry",),
+}
+_DECLARATION = re.compile(rb"""(\s*)(<\?xml\s+version\s*=\s*)(["'])(.*?)\3(.*?\?>)""", re.DOTALL)
 
 
 @dataclass
@@ -70,17 +102,32 @@ def parse(data: bytes, source: str) -> Contents:
     except ImportError as error:
         raise ImportError(INSTALL) from error
 
-    options = dict(remove_comments=True, remove_pis=True, resolve_entities=False, no_network=True)
+    contents = Contents("robot", source)
+    parser = etree.XMLParser(
+        remove_comments=True, remove_pis=True, resolve_entities=False, no_network=True, recover=True
+    )
     try:
-        root = etree.fromstring(data, etree.XMLParser(**options))
-    except etree.XMLSyntaxError as error:
-        reason = " ".join(str(error.msg).split())
-        raise ReadError(f"not well-formed XML: {reason}", error.lineno or 1, 1, source) from None
+        root = etree.fromstring(_declared(data, contents), parser)
+    except etree.XMLSyntaxError as error:  # nothing that could be read at all
+        raise _malformed(error.msg, error.lineno, source) from None
+    for entry in parser.error_log:
+        serious = entry.level >= etree.ErrorLevels.ERROR
+        if serious and entry.domain_name != "NAMESPACE":  # a prefix that is not declared is no harm
+            raise _malformed(entry.message, entry.line, source)
+    if root is None:
+        raise _malformed("no element", 1, source)
+    _plain(root)
+    if re.split("[}:]", root.tag)[-1] != "robot":
+        raise ReadError(f"expected <robot>, got {_written(root)}", root.sourceline, 1, source)
     if root.tag != "robot":
-        raise ReadError(f"expected <robot>, got <{root.tag}>", root.sourceline, 1, source)
+        contents.unsupported.append(Unsupported(f"{_written(root)} for <robot>", "robot", root.sourceline))
+        root.tag = "robot"
     _refuse_xacro(root, source)
+    if (version := root.get("version", "1.0").strip()) not in VERSIONS:
+        message = f"version={version!r} of URDF: expected one of {', '.join(VERSIONS[1:])}"
+        raise ReadError(message, root.sourceline, 1, source)
 
-    contents = Contents(root.get("name") or "robot", source)
+    contents.name = root.get("name") or "robot"
     _prune(root, "robot", contents.unsupported)
     readers = {"link": (urdf.Link, contents.links), "joint": (urdf.Joint, contents.joints)}
     for element in root:
@@ -96,27 +143,119 @@ def parse(data: bytes, source: str) -> Contents:
             message = f"two {element.tag}s are named {name!r}, the other one in line {first}"
             raise ReadError(message, line, 1, source)
         contents.lines[element.tag, name] = line
+        _relax(element, name, contents)
+        if wrong := next(_wrong(element), None):
+            raise contents.fail(element.tag, name, wrong)
+        turns = {e: e.attrib.pop("quat_xyzw") for e in element.iter("origin") if "quat_xyzw" in e.attrib}
+        if turns and version in VERSIONS[:2]:
+            contents.leave_out(
+                f"quat_xyzw in a file of version {version} (read as in 1.2)", element.tag, name
+            )
         with contextlib.redirect_stderr(io.StringIO()) as remarks:  # where the parser reports
             try:
                 target[name] = cls.from_xml(element, Path(element.tag))
             except Exception as error:  # its errors have no common class
                 reason = " ".join(str(error).split()) or type(error).__name__
-                where = _no_number(element) if "could not convert" in reason else ""
-                raise contents.fail(element.tag, name, where + reason) from error
+                raise contents.fail(element.tag, name, reason) from error
+        _turn(element, target[name], turns)
         for remark in remarks.getvalue().splitlines():
             contents.leave_out(remark.split(" in ")[0].removeprefix("Unknown "), element.tag, name)
     return contents
 
 
-def _no_number(element: Any) -> str:
-    """The first attribute in an element that should hold numbers and does not, for a message."""
+def _malformed(reason: Any, line: int, source: str) -> ReadError:
+    return ReadError(f"not well-formed XML: {' '.join(str(reason).split())}", line or 1, 1, source)
+
+
+def _declared(data: bytes, contents: Contents) -> bytes:
+    """The text with its XML declaration first and of version 1.0, as other readers take any; same lines."""
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    found = _DECLARATION.match(data)
+    if not found:
+        return data
+    blank, opening, quote, version, rest = found.groups()
+    odd = ["blank lines before the XML declaration"] if blank else []
+    if not version.startswith(b"1."):
+        odd.append(f"XML version {version.decode(errors='replace')!r} (read as 1.0)")
+    contents.unsupported += [Unsupported(what, "robot", 1) for what in odd]
+    version = version if version.startswith(b"1.") else b"1.0"
+    return opening + quote + version + quote + rest + blank + data[found.end() :]
+
+
+def _plain(root: Any) -> None:
+    """Take a default namespace off the names of elements."""
+    for element in root.iter():
+        if str(element.tag).startswith("{") and element.prefix is None:
+            element.tag = element.tag.rpartition("}")[2]
+
+
+def _written(element: Any) -> str:
+    """The name of an element as the file writes it, with its prefix; an entity as it is."""
+    if not isinstance(element.tag, str):
+        return element.text
+    local = element.tag.rpartition("}")[2]
+    return f"<{element.prefix}:{local}>" if local != element.tag else f"<{local}>"
+
+
+def _wrong(element: Any) -> Iterator[str]:
+    """Messages about attributes and elements that are absent, or are not the numbers that are expected."""
     for part in element.iter():
+        for need in PARTS.get(part.tag, ()):
+            if part.find(need) is None:
+                yield f"<{part.tag}> has no <{need}>"
+        for need in NEEDS.get(part.tag, ()):
+            if need not in part.attrib:
+                yield f'<{part.tag}> has no {need}: expected <{part.tag} {need}="...">'
+        if "rpy" in part.attrib and "quat_xyzw" in part.attrib:
+            yield f"<{part.tag}> has both rpy and quat_xyzw: expected one of them"
         for attribute, text in part.attrib.items():
-            try:
-                _ = attribute in WORDS or [float(v) for v in text.split()]
-            except ValueError:
-                return f"<{part.tag}> {attribute}={text!r}: "
-    return ""
+            count = COUNTS.get(attribute, 0)
+            words = text.split()
+            if count and (len(words) != count or not all(map(_is_number, words))):
+                expected = "a number" if count == 1 else f"{count} numbers"
+                yield f"<{part.tag}> {attribute}={text!r}: expected {expected}"
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _relax(element: Any, name: str, contents: Contents) -> None:
+    """Complete what others read too, take out shapes that cannot be read, and list both."""
+    for part in element.iter("inertia", "material", "mesh"):
+        absent = [p for p in ("ixy", "ixz", "iyz") if part.tag == "inertia" and p not in part.attrib]
+        if absent:
+            part.attrib.update(dict.fromkeys(absent, "0"))
+            contents.leave_out(
+                f"products of inertia that are not given ({', '.join(absent)} = 0)", element.tag, name
+            )
+        if part.tag == "material" and not part.get("name"):
+            part.set("name", "")
+            contents.leave_out("a material without a name", element.tag, name)
+        if part.tag == "mesh" and len(part.get("scale", "").split()) == 1:
+            part.set("scale", " ".join(part.get("scale").split() * 3))
+            contents.leave_out("a scale of one number (taken for all three)", element.tag, name)
+    for shape in [e for e in element if e.tag in SHAPES]:
+        if wrong := next(_wrong(shape), None):
+            element.remove(shape)
+            contents.leave_out(f"a <{shape.tag}> that cannot be read ({wrong})", element.tag, name)
+
+
+def _turn(element: Any, read: Any, turns: dict[Any, str]) -> None:
+    """Give the parser's poses the quaternions of URDF 1.2, which it does not know, as ``quat_xyzw``."""
+    places = [(element, read)]
+    if element.tag == "link":
+        places = [(element.find("inertial"), read.inertial)]
+        for tag, items in zip(SHAPES, (read.visuals, read.collisions), strict=True):
+            places += list(zip(element.findall(tag), items, strict=True))
+    for part, item in places:
+        origin = None if part is None else part.find("origin")
+        if origin is not None and origin in turns:
+            item.origin.quat_xyzw = tuple(map(float, turns[origin].split()))
 
 
 def _refuse_xacro(root: Any, source: str) -> None:
@@ -137,20 +276,21 @@ def _prune(element: Any, where: str, unsupported: list[Unsupported]) -> None:
         inside = f"{child.tag} {child.get('name')!r}" if element.tag == "robot" else where
         if child.tag not in READ[element.tag]:
             place = "robot" if element.tag == "robot" else where
-            unsupported.append(Unsupported(f"<{child.tag}>", place, child.sourceline))
+            unsupported.append(Unsupported(_written(child), place, child.sourceline))
             element.remove(child)
         elif child.tag in NESTED:
             _prune(child, inside, unsupported)
             shape = child.find("geometry")
-            if child.tag in ("visual", "collision") and shape is not None and not len(shape):
+            if child.tag in SHAPES and shape is not None and not len(shape):
                 element.remove(child)  # its geometry was of an unknown kind
 
 
 def _material(element: Any, contents: Contents) -> None:
     """A colour that visuals refer to by name."""
-    color = element.find("color")
-    if color is not None and element.get("name"):
-        try:
-            contents.colors[element.get("name")] = tuple(map(float, color.get("rgba", "").split()))
-        except ValueError as error:
-            raise ReadError(f"material: {error}", element.sourceline, 1, contents.source) from None
+    color, name = element.find("color"), element.get("name")
+    wrong = "it has no name" if not name else next(_wrong(element), None)
+    if wrong:
+        what = f"a material that cannot be read ({wrong})"
+        contents.unsupported.append(Unsupported(what, "robot", element.sourceline))
+    elif color is not None:
+        contents.colors[name] = tuple(map(float, color.get("rgba").split()))

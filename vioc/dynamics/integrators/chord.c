@@ -1,19 +1,20 @@
-/* A step of `chord.extrapolated_step` for LANES samples side by side; each iterates until its own correction is
-   small. Before this stand the sizes and the functions of chord.py:
-   seed (carry) -> q; factorize (x, seed, u, t, dt, parameters) -> y, factors, whether singular;
-   iterate (y, x, seed, u, t, dt, parameters, factors) -> g, x_next, multipliers, |g|; check (q, parameters).
-   What lanes gain is said in many.c. */
+/* A step of `chord.solved_step` for LANES samples side by side; each iterates until its own correction is small.
+   Before this stand the sizes and the functions of chord.py:
+   predict (x, u, t, dt, parameters) -> q, far; factorize (x, q, u, t, dt, parameters) -> y, factors, suspect;
+   iterate (z, x, q, u, t, dt, parameters, factors) -> g, x_next, multipliers, error; check (q, parameters).
+   z is y and a number that remembers how corrections contract. What lanes gain is said in many.c. */
 
-static marks step(const lanes *carry, const lanes *const *of, lanes *next, lanes *multipliers, lanes *error,
-                  lanes *work) {
-  lanes *start = work, *y = start + ND, *g = y + ND, *w = g + ND, singular, off;
-  const lanes *from[] = {carry}, *context[] = {carry, start, of[0], of[1], of[2], of[3]};
-  const lanes *args[] = {y, carry, start, of[0], of[1], of[2], of[3], w}, *checked[] = {next, of[3]};
-  lanes *seeded[] = {start}, *factored[] = {y, w, &singular}, *found[] = {g, next, multipliers, error};
+static void step(const lanes *x, const lanes *const *of, lanes *next, lanes *multipliers, lanes *error,
+                 lanes *work) {
+  lanes *start = work, *z = start + ND, *g = z + ND + 1, *w = g + ND + 1, suspect, away, off;
+  const lanes *from[] = {x, of[0], of[1], of[2], of[3]}, *context[] = {x, start, of[0], of[1], of[2], of[3]};
+  const lanes *args[] = {z, x, start, of[0], of[1], of[2], of[3], w}, *checked[] = {next, of[3]};
+  lanes *guessed[] = {start, &away}, *factored[] = {z, w, &suspect}, *found[] = {g, next, multipliers, error};
   lanes *left[] = {&off};
   marks going = ~(marks){0};
-  seed(from, seeded);
+  predict(from, guessed);
   factorize(context, factored);
+  z[ND] = ALL(0.0);
   for (int count = 1;; count++) {
     iterate(args, found); /* where it has ended, the same again */
     lanes largest = ALL(0.0);
@@ -21,18 +22,10 @@ static marks step(const lanes *carry, const lanes *const *of, lanes *next, lanes
       const lanes size = absolute(g[a]);
       largest = chosen((marks)(size > largest), size, largest);
     }
-    going &= (marks)(largest > CONVERGED); /* false of what is not a number, which |g| tells */
+    going &= (marks)(largest > CONVERGED); /* false of what is not a number, which the error tells */
     if (count == MOST || !any(going)) break;
-    for (int a = 0; a < ND; a++) y[a] = chosen(going, y[a] - g[a], y[a]);
+    for (int a = 0; a <= ND; a++) z[a] = chosen(going, z[a] - g[a], z[a]);
   }
   check(checked, left);
-  *error = *error + singular + off;
-  for (int a = 0; a < ND; a++) next[NX + a] = carry[a];
-  for (int a = ND; a < PAST * ND; a++) next[NX + a] = carry[NX + a - ND];
-  lanes turned = ALL(0.0); /* as `DivisibleMap` sees it */
-  for (int a = 0; a < ND; a++) {
-    const lanes by = absolute((next[a] - carry[a]) / *of[2] - (carry[a] - carry[NX + a]) / *of[4]);
-    turned = chosen((marks)(by > turned), by, turned);
-  }
-  return (marks)(turned * *of[2] > DOUBT);
+  *error = *error + suspect + away + off;
 }

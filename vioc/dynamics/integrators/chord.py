@@ -1,9 +1,10 @@
-"""One step of the midpoint rule as a CasADi function: seed, one factorization there, a chord iteration.
+"""One midpoint step as a CasADi function: first guess, one factorization there, a chord iteration.
 
-The unknown is q_k+1 alone: constraint impulses enter linearly and are eliminated. Each iteration
-evaluates the residual, the correction that the factors make of it, and, since both share all work, the
-momentum and the impulses that follow; so that the last evaluation, whose correction is below the
-tolerance, is also the step's result. Maths and operation counts: docs/maths/midpoint.md, "Solving".
+The unknown is q_k+1 alone: constraint impulses enter linearly and are eliminated. Each iteration evaluates
+the residual, the correction that the factors make of it, and, since both share all work, the momentum and the
+impulses that follow; so that the last evaluation, whose correction is below the tolerance, is also the step's
+result. The corrections certify the root by how they contract. Maths and operation counts:
+docs/maths/midpoint.md, "The solver" and "Which root is the step".
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import casadi as ca
+import numpy as np
 
 from vioc.compile.many import source
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.predictor import far, predicted_of_stiff
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.maps.kernel import shared
@@ -31,9 +34,11 @@ if TYPE_CHECKING:
 # rounding, and what it leaves is no drift; 1e-12 would save one step in twenty.
 CONVERGED = 3e-14
 ITERATIONS = 20
-PIVOT = 1e-9  # of D2 D1 L_d, relative to a typical diagonal of M/|dt|: below it a step is looked at
-SLOW = 1e-4  # correction below which as many were on the way; farther off, Newton's method may go elsewhere
-EXTRAPOLATION = (3.0, -3.0, 1.0)  # q_k+1 from q_k, q_k-1, q_k-2
+PIVOT = 1e-9  # of -dt D2 D1 L_d, relative to a typical diagonal of M: a smaller one is suspect
+# Ratio of a correction to the one before up to which the root is certified: with the exact matrix by the
+# theorem of Newton and Kantorovich, with the mass matrix as a contraction
+CONTRACTION, CONTRACTION_OF_MASS = 0.25, 0.5
+TINY = 2.0**-300  # by which the iteration's memory is scaled, so that it never counts as a correction
 
 
 @dataclass(frozen=True)
@@ -48,31 +53,26 @@ class ChordParts(StepParts):
 class StepFunctions(NamedTuple):
     """A step in functions of SX.
 
-    Attributes
-    ----------
-    begin : (x, dt, parameters) -> carry
-        Of a first step.
-    seed : carry -> seed
-    factorize : (x, seed, u, t, dt, parameters) -> y, factors, whether singular
-    iterate : (y, x, seed, u, t, dt, parameters, factors) -> g, x_next, multipliers, |g|
-        For y = y - g until no entry of g is above `converged`.
-    check : (q_next, parameters) -> error
-        What is added to |g|.
-    converged : float
+    Attributes ---------- predict : (x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations, 0
+    or infinity where it is far factorize : (x, guess, u, t, dt, parameters) -> y, factors, 0 or infinity
+    where the matrix is suspect iterate : (z, x, guess, u, t, dt, parameters, factors) -> g, x_next,
+    multipliers, error
+        With z = (y, memory), the latter 0 at first, and z = z - g until no entry of g is above
+        `converged`. The error is infinite where the corrections contracted by more than `contraction`.
+    check : (q_next, parameters) -> what is added to the error
+    converged, contraction : float
     """
 
-    begin: ca.Function
-    seed: ca.Function
+    predict: ca.Function
     factorize: ca.Function
     iterate: ca.Function
     check: ca.Function
     converged: float
+    contraction: float
 
 
 class ChordMap(VariationalMap):
     """A variational rule whose unknown is q_k+1, with the kernel that this module makes of its `parts`."""
-
-    past = len(EXTRAPOLATION) - 1
 
     @abstractmethod
     def parts(self, q0: Any, q1: Any, p: Any, u: Any, t: Any, dt: Any, theta: Any) -> ChordParts: ...
@@ -83,82 +83,55 @@ class ChordMap(VariationalMap):
         return step_functions(self)
 
     @shared
-    def solved_step(self) -> ca.Function:
-        """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error); see the function."""
+    def _kernel(self) -> ca.Function:
         return solved_step(self, False)
 
-    @shared
-    def robust_step(self) -> ca.Function:
-        """The same, which tries harder."""
-        return solved_step(self, False, continued=True)
-
-    @shared
-    def _kernel(self) -> ca.Function:
-        return extrapolated_step(self, self.solved_step)
-
-    @shared
-    def _robust_kernel(self) -> ca.Function:
-        return extrapolated_step(self, self.robust_step)
+    def _lanes(self) -> str | None:
+        return lanes(self, self.step_functions)
 
 
-def solved_step(f: ChordMap, articulated: bool, continued: bool = False) -> ca.Function:
-    """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error).
+def solved_step(f: ChordMap, articulated: bool) -> ca.Function:
+    """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-    `seed` (nd,) is a guess of the dynamic configurations; `error` the last correction of q relative to
-    1 + |q_k|. `articulated` solves with the mass matrix, by O(n) recursions, in the place of the exact
-    D2 D1 L_d: more iterations of less work. `continued` goes on with new factors at each iteration, where
-    the chord came near but was too slow to arrive: the same numbers where it did arrive.
+    `error` is the last correction of q relative to 1 + |q_k|, infinite where the root is not certified.
+    `articulated` solves with the mass matrix, by O(n) recursions, in the place of the exact D2 D1 L_d: more
+    iterations of less work.
     """
-    nd = f.nd
-    factorize, iterate = _chord(f, articulated)
-    context = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in factorize.sx_in()]
-    start, numbers, singular = factorize(*context)
-    found = root(nd, iterate)(start, *context, numbers)
-    if continued:
-        x, _, *rest = context
-        y, seed = ca.MX.sym("y", nd), ca.MX.sym("seed", nd)
-        size = 1 + ca.fabs(x[:nd])
-        exact = ca.Function(
-            "exact", [y, x, seed, *rest], iterate.call([y, x, seed, *rest, factorize(x, y * size, *rest)[1]])
-        )
-        chord = [ca.MX.sym("found", o.numel()) for o in found]
-        go_on = ca.Function("newton", [*context, *chord], root(nd, exact)(chord[0], *context))
-        keep = ca.Function("keep", [*context, *chord], chord)
-        slow = ca.logic_and(found[-1] > f.tolerance, found[-1] < SLOW)
-        found = ca.Function.if_else("either", go_on, keep)(slow, *context, *found)
+    factorize, iterate, _ = _chord(f, articulated)
+    x, _, u, t, dt, theta = (ca.MX.sym("a", s.numel()) for s in factorize.sx_in())
+    guess, away = predicted_of_stiff(f)(x, u, t, dt, theta)
+    start, numbers, suspect = factorize(x, guess, u, t, dt, theta)
+    unknowns = ca.vertcat(start, 0)
+    found = root(f.nd + 1, iterate, f.nd)(unknowns, x, guess, u, t, dt, theta, numbers)
     _, x_next, multipliers, error = found
-    return ca.Function("solved_step", context, [x_next, multipliers, error + singular])
+    return ca.Function("step", [x, u, t, dt, theta], [x_next, multipliers, error + suspect + away])
 
 
-def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function]:
-    """(x, seed, ...) -> (start y, factors, whether singular) and (y, x, seed, ..., factors) -> (g, x_next,
-    multipliers, |g|), with q = y (1 + |q_k|) and g the correction with opposite sign.
+def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function, float]:
+    """`factorize` and `iterate` of `StepFunctions`, and the contraction that certifies a root.
+
+    q = y (1 + |q_k|), and g is the correction of y with opposite sign.
     """
     nd, nq, nf = f.nd, f.nq, len(f.system.inputs)
-    x, seed, u = ca.SX.sym("x", f.nx), ca.SX.sym("seed", nd), ca.SX.sym("u", f.nu)
+    x, guess, u = ca.SX.sym("x", f.nx), ca.SX.sym("guess", nd), ca.SX.sym("u", f.nu)
     t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
-    context = [x, seed, u, t, dt, theta]
+    context = [x, guess, u, t, dt, theta]
     q0, p = part(x, 0, nq), part(x, nq, nq + nd)
     rho, forces = part(u, nf), part(u, 0, nf)
     size = 1 + ca.fabs(part(q0, 0, nd))
 
-    q_seed = ca.vertcat(seed, rho)
-    ends = q0, q_seed, forces, t, dt, theta
+    q_guess = ca.vertcat(guess, rho)
+    ends = q0, q_guess, forces, t, dt, theta
     D = _articulated(cast("MidpointVI", f), *ends) if articulated else SparseLU(scalars(f.slope(*ends)))
-    slopes = f.constraint(q0, theta)[1], f.closing(q0, q_seed, theta)[1]
+    slopes = f.constraint(q0, theta)[1], f.closing(q0, q_guess, theta)[1]
     J0, J1 = (scalars(J[:, :nd]) for J in slopes)
     factored = Saddle(D, J1, J0)
     factors = ca.vertcat(*factored.entries())
-    # a pivot that vanishes beside a typical M/|dt| (stages of compositions go back): `rescued` finds out
-    # whether the step is singular
-    flag = ca.SX(0)
-    if isinstance(D, SparseLU):
-        small = ca.fabs(D.pivots * dt) < PIVOT * f.lagrangian.mass_scale
-        flag = ca.if_else(ca.sum1(small) > 0, ca.inf, 0.0)
-    factorize = ca.Function("factorize", context, [seed / size, factors, flag], OPTIONS)
+    suspect = signs(factored, dt, f.lagrangian.mass_scale)
+    factorize = ca.Function("factorize", context, [guess / size, factors, suspect], OPTIONS)
 
     # Newton on q/size, with a residual that is multiplied by the inverse: its Jacobian is taken as 1
-    y, w = ca.SX.sym("y", nd), ca.SX.sym("w", factors.numel())
+    y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", factors.numel())
     q1 = ca.vertcat(y * size, rho)
     step = f.parts(q0, q1, p, forces, t, dt, theta)
     h = f.closing(q0, q1, theta)[0]
@@ -170,15 +143,46 @@ def _chord(f: ChordMap, articulated: bool) -> tuple[ca.Function, ca.Function]:
     momentum = p + step.impulse - f.constraint(q0, theta)[1][:, :nd].T @ multipliers
     q_next = ca.vertcat(part(q1, 0, nd) + correction, rho)
     x_next = ca.vertcat(q_next, momentum, (rho - part(q0, nd)) / dt)
-    outputs = [g, x_next, ca.densify(multipliers), ca.norm_2(g)]
-    iterate = ca.Function("iterate", [y, *context, w], outputs, OPTIONS)
-    return factorize, iterate
+    contraction = CONTRACTION_OF_MASS if articulated else CONTRACTION
+    left = ca.norm_2(g)
+    change, wide = contracting(left, memory, f.tolerance, contraction)
+    away = far(ca.fabs(part(q_next, 0, nd) - part(q0, 0, nd)), f.turning)
+    outputs = [ca.vertcat(g, change), x_next, ca.densify(multipliers), left + wide + away]
+    iterate = ca.Function("iterate", [ca.vertcat(y, memory), *context, w], outputs, OPTIONS)
+    return factorize, iterate, contraction
 
 
-def root(nd: int, residual: ca.Function, converged: float = CONVERGED) -> ca.Function:
-    """y = y - g(y), ..., of `residual` (y, ...) -> (g, outputs): (y, ...) -> (y, outputs)."""
+def signs(factored: Saddle, dt: Any, masses: np.ndarray) -> ca.SX:
+    """0, or infinity where a pivot of a step's matrix has not the sign that it has for short steps.
+
+    For these -dt D is the mass matrix, and S/-dt is Dh M^-1 Dh': both have positive pivots (dt is negative in
+    stages of compositions). Where one has another sign, the determinant may have passed zero on the way.
+    """
+    sound = [] if factored.S is None else [factored.S.pivots / -dt > 0]
+    if isinstance(factored.D, SparseLU):
+        sound.append(-dt * factored.D.pivots > PIVOT * masses)
+    holds = ca.vertcat(*sound) if sound else ca.SX.ones(1)
+    return ca.if_else(ca.sum1(holds) == holds.numel(), 0.0, ca.inf)
+
+
+def contracting(size: Any, memory: Any, rounding: Any, most: float) -> tuple[Any, Any]:
+    """Whether corrections contract: change of the `memory`, with opposite sign, and 0 or infinity.
+
+    `size` is that of a correction, and the memory, which begins with 0, that of the one before, scaled by
+    `TINY`; it is negative once a correction above `rounding` was more than `most` times the one before.
+    """
+    exceeds = size > ca.fmax(rounding, most / TINY * memory)
+    bad = ca.logic_or(memory < 0, ca.logic_and(memory > 0, exceeds))
+    return memory - TINY * ca.if_else(bad, -1.0, size), ca.if_else(bad, ca.inf, 0.0)
+
+
+def root(n: int, residual: ca.Function, nd: int, converged: float = CONVERGED) -> ca.Function:
+    """y = y - g(y), ..., of `residual` (y (n,), ...) -> (g, outputs): (y, ...) -> (y, outputs).
+
+    It stops where no entry of g is above `converged`, or more for more than ten variables `nd`.
+    """
     plain = residual.is_a("SXFunction")  # then without a call within a call
-    args, eye = (residual.sx_in(), ca.SX.eye(nd)) if plain else (residual.mx_in(), ca.MX.eye(nd))
+    args, eye = (residual.sx_in(), ca.SX.eye(n)) if plain else (residual.mx_in(), ca.MX.eye(n))
     options = {
         "jacobian_function": ca.Function("identity", args, [eye, *residual.call(args)]),
         "abstol": _converged(nd, converged),
@@ -189,57 +193,26 @@ def root(nd: int, residual: ca.Function, converged: float = CONVERGED) -> ca.Fun
     return ca.rootfinder("solve", "fast_newton", residual, options)
 
 
-def extrapolated_step(f: ChordMap, solved: ca.Function) -> ca.Function:
-    """The kernel: `solved_step` with a carry [x, q_k-1, q_k-2] (dynamic parts) that makes the seed."""
-    nx, nd, past, guess = f.nx, f.nd, len(EXTRAPOLATION) - 1, _extrapolation(f)
-    c = ca.MX.sym("carry", nx + past * nd)
-    _, _, *rest = solved.mx_in()
-    x_next, multipliers, error = solved(c[:nx], guess(c), *rest)
-    after = ca.vertcat(x_next, c[:nd], c[nx : nx + (past - 1) * nd])
-    return ca.Function("step", [c, *rest], [after, multipliers, error])
-
-
-def _extrapolation(f: ChordMap) -> ca.Function:
-    """carry -> seed."""
-    nx, nd, past = f.nx, f.nd, len(EXTRAPOLATION) - 1
-    carry = ca.SX.sym("carry", nx + past * nd)
-    q = [part(carry, 0, nd), *(part(carry, nx + i * nd, nx + (i + 1) * nd) for i in range(past))]
-    return ca.Function(
-        "seed", [carry], [sum(c * qi for c, qi in zip(EXTRAPOLATION, q, strict=True))], OPTIONS
-    )
-
-
 def step_functions(f: ChordMap, articulated: bool = False, check: ca.Function | None = None) -> StepFunctions:
-    """What `extrapolated_step` is made of, of SX alone, for machines that take many samples at once.
+    """The parts of `solved_step`, of SX alone, for machines that take many samples at once.
 
     `check` (q_k+1, parameters) -> what is added to the error.
     """
-    x, theta, dt = f.symbols.x, f.symbols.parameters, ca.SX.sym("dt")
-    v = vec.column(f.quantity(f"v.{name}") for name in f.system.dynamic)
-    past = [part(x, 0, f.nd) - i * dt * v for i in range(1, f.past + 1)]
-    factorize, iterate = _chord(f, articulated)
-    return StepFunctions(
-        ca.Function("begin", [x, dt, theta], [ca.vertcat(x, *past)], OPTIONS),
-        _extrapolation(f),
-        factorize,
-        iterate,
-        check or ca.Function("check", [part(x, 0, f.nq), theta], [ca.SX(0)], OPTIONS),
-        _converged(f.nd),
-    )
+    x, theta = f.symbols.x, f.symbols.parameters
+    factorize, iterate, contraction = _chord(f, articulated)
+    check = check or ca.Function("check", [part(x, 0, f.nq), theta], [ca.SX(0)], OPTIONS)
+    return StepFunctions(predicted_of_stiff(f), factorize, iterate, check, _converged(f.nd), contraction)
 
 
-def lanes(f: ChordMap, functions: StepFunctions, doubt: float) -> str | None:
-    """C of `extrapolated_step` of many samples side by side (chord.c); None where it has no such form.
-
-    A step is looked at if its end is more than `doubt` off where the step before would have led.
-    """
-    nd, past = f.nd, f.past
-    _, seed, factorize, iterate, check, converged = functions
+def lanes(f: ChordMap, functions: StepFunctions) -> str | None:
+    """C of `solved_step` for many samples side by side (chord.c); None where it has no such form."""
+    nd = f.nd
+    predict, factorize, iterate, check, converged, _ = functions
     return source(
-        {"seed": seed, "factorize": factorize, "iterate": iterate, "check": check},
+        {"predict": predict, "factorize": factorize, "iterate": iterate, "check": check},
         Path(__file__).with_name("chord.c").read_text("utf-8"),
-        **dict(NC=f.nx + past * nd, NX=f.nx, NU=f.nu, NP=len(f.parameters), NM=f.nm, ND=nd, PAST=past),
-        **dict(NWORK=3 * nd + factorize.numel_out(1), MOST=ITERATIONS, CONVERGED=converged, DOUBT=doubt),
+        **dict(NX=f.nx, NU=f.nu, NP=len(f.parameters), NM=f.nm, ND=nd),
+        **dict(NWORK=3 * nd + 2 + factorize.numel_out(1), MOST=ITERATIONS, CONVERGED=converged),
     )
 
 
@@ -250,9 +223,12 @@ def _converged(nd: int, of_ten: float = CONVERGED) -> float:
 def _articulated(f: MidpointVI, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ArticulatedInverse:
     """Solver with -(M + dt^2 ...)/dt, the part of D2 D1 L_d that is not small with dt."""
     lag, h, a = f.lagrangian, ca.SX.sym("dt"), f.alpha
-    rest = ca.diag(f.newton_matrix_of_terms(h))
-    links, diagonal = lag.first.links, ca.vertsplit(-h * rest)
-    factored = ArticulatedInverse.of_masses(links, [link.pose for link in links], f.nd, diagonal, -h)
+    rest = -h * f.newton_matrix_of_terms(h)
+    links, diagonal = lag.first.links, ca.vertsplit(ca.diag(rest))
+    pairs = [(i, j) for i, j in zip(*rest.sparsity().get_triplet(), strict=True) if i < j]
+    couplings = {(i, j): (rest[i, j] + rest[j, i]) / 2 for i, j in pairs}
+    poses = [link.pose for link in links]
+    factored = ArticulatedInverse.of_masses(links, poses, f.nd, diagonal, -h, couplings)
     numbers = lag.function("articulated", [ca.vertcat(*factored.entries())], [h])
     middle = (1 - a) * q0 + a * q1, (q1 - q0) / dt, u, t + a * dt, theta, dt
     return factored.with_entries(ca.vertsplit(numbers(*middle)))

@@ -14,15 +14,14 @@ import numpy as np
 
 from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
-from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of, seed_weights
+from vioc.dynamics.integrators.composition_coefficients import coefficients_of, order_of
 from vioc.errors import ModelError, StepError
 from vioc.maps.around import MapAround, derivatives_of
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.implicit import Implicit
 from vioc.maps.kernel import KernelMap, shared
 from vioc.maps.parts import Parts
-from vioc.maps.protocol import Kernel
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 
@@ -79,7 +78,6 @@ class Composition(MapAround, KernelMap):
         self.velocity_constraints = base.velocity_constraints
         _check_composed(base)
         self.backend = Backend(base.backend.name, self.blueprint())
-        self._seeded = 0 if base.solved_step is None else base.solved_step.numel_in(1)
 
     def blueprint(self) -> dict[str, Any] | None:
         blueprint = self.base.blueprint()
@@ -106,6 +104,9 @@ class Composition(MapAround, KernelMap):
         result = KernelMap.with_dt(self, dt)
         result.base = self.base.with_dt(dt)
         return result
+
+    def substeps(self, n: int) -> OneStepMap:
+        return OneStepMap.substeps(self, n)
 
     def with_system(self, system: Any) -> Composition:
         """The same composition of the same integrator, of another system."""
@@ -157,70 +158,34 @@ class Composition(MapAround, KernelMap):
 
     @shared
     def _chain(self) -> ca.Function:
-        stage = self.base.explicit if self.base.solved_step is None else self.base.solved_step
-        assert stage is not None
-        return self._chain_of(stage)
-
-    def _chain_of(self, stage: ca.Function) -> ca.Function:
-        """(x, rates, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), rates, error.
-
-        `rates` (nd s,) are mean velocities: of the stages of the step before, and of these.
-        """
-        n, starts, weights = self._seeded, self._stage_starts, seed_weights(self.coefficients)
+        """(x, u, t, dt, parameters) -> states (nx, s), multipliers (nm, s), error."""
+        kernel, starts = self.base.kernel, self._stage_starts
+        assert kernel is not None
         x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
         t, dt = ca.MX.sym("t"), ca.MX.sym("dt")
         theta = ca.MX.sym("theta", len(self.parameters))
-        before = ca.MX.sym("rates", n * len(self.coefficients))
-        rates = ca.vertsplit(before, n) if n else []
         states, multipliers, errors = [x], [], []
         for i, gamma in enumerate(self.coefficients):
-            h, now, seed = gamma * dt, states[-1], []
-            if n:
-                seed = [self.base.seed(now, h * ca.horzcat(*rates) @ ca.DM(weights[i, : len(rates)]))]
             ui = self._stage_input(i, x, u)
-            after, impulse, error = stage(now, *seed, ui, t + float(starts[i]) * dt, h, theta)
+            after, impulse, error = kernel.function(
+                states[-1], ui, t + float(starts[i]) * dt, gamma * dt, theta
+            )
             states.append(after)
             multipliers.append(impulse)
             errors.append(error)
-            if n:
-                rates.append(self.base.displacement(now, after, n) / h)
-        done = ca.vertcat(ca.MX(0, 1), *rates[len(self.coefficients) :])
-        outputs = [ca.horzcat(*states[1:]), ca.horzcat(*multipliers), done]
+        outputs = [ca.horzcat(*states[1:]), ca.horzcat(*multipliers)]
         # the 2-norm: a NaN anywhere stays one
-        return ca.Function("chain", [x, before, u, t, dt, theta], [*outputs, ca.norm_2(ca.vertcat(*errors))])
+        return ca.Function("chain", [x, u, t, dt, theta], [*outputs, ca.norm_2(ca.vertcat(*errors))])
 
     @shared
     def _kernel(self) -> ca.Function:
-        return self._kernel_of(self._chain)
+        args = self._chain.mx_in()
+        states, impulses, error = self._chain(*args)
+        return ca.Function("step", args, [states[:, -1], impulses[:, 0] / self.coefficients[0], error])
 
     @property
     def explicit(self) -> ca.Function | None:
-        return None if self._seeded else self._kernel
-
-    @shared
-    def _robust_kernel(self) -> ca.Function | None:
-        robust = self.base.robust_step
-        return None if robust is None else self._kernel_of(self._chain_of(robust))
-
-    @property
-    def kernel(self) -> Kernel | None:
-        return super().kernel if self.base.kernel is not None else None
-
-    def _kernel_of(self, chain: ca.Function) -> ca.Function:
-        """The carry is x, then the rates of the stages in the step before."""
-        carry = ca.MX.sym("carry", self.nx + self._seeded * len(self.coefficients))
-        _, _, u, t, dt, theta = chain.mx_in()
-        x, before = part(carry, 0, self.nx), part(carry, self.nx)
-        states, impulses, rates, error = chain(x, before, u, t, dt, theta)
-        outputs = [ca.vertcat(states[:, -1], rates), impulses[:, 0] / self.coefficients[0], error]
-        return ca.Function("step", [carry, u, t, dt, theta], outputs)
-
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        if not self._seeded:
-            return x
-        v = self.base.velocities(x)  # type: ignore[attr-defined]
-        rates = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
-        return np.concatenate([x, *[rates] * len(self.coefficients)], axis=-1)
+        return self._kernel if self.base.explicit is not None else None
 
     @property
     def depends_on_time(self) -> bool | None:
@@ -236,7 +201,7 @@ class Composition(MapAround, KernelMap):
         for i, (gamma, start) in enumerate(zip(self.coefficients, self._stage_starts, strict=False)):
             try:
                 ui = self._stage_input(i, x, u)
-                now, impulse = self.base.rescued(now, ui, k, t + start * dt, gamma * dt)
+                now, impulse = self.base.one(now, ui, k, t + start * dt, gamma * dt)
             except StepError as error:
                 raise self._of_stage(error, k, i) from None
             states.append(now)
@@ -245,7 +210,7 @@ class Composition(MapAround, KernelMap):
 
     def _of_stage(self, error: StepError, k: int, i: int) -> StepError:
         where = f"stage {i + 1} of {len(self.coefficients)} (of length {self.coefficients[i]:.3g} dt)"
-        return StepError(f"step {k}, {where}: {error}", k, error.residual, error.cause)
+        return error.saying(f"step {k}, {where}: {error}", k)
 
     # -- derivatives ------------------------------------------------------------------------------
 
@@ -266,10 +231,9 @@ class Composition(MapAround, KernelMap):
     def _stages_of(self, steps: Steps) -> Parts:
         n, s, nx = len(steps), len(self.coefficients), self.nx
         X, U, t, h = steps.x0, steps.u, steps.t[:, None], steps.h[:, None]
-        slopes = self.base.difference(X, steps.x1)[:, : self._seeded] / h
-        found = self._chain_numbers(X, np.tile(slopes, s), U, t, h, self.theta)
+        found = self._chain_numbers(X, U, t, h, self.theta)
         states, impulses = (np.ascontiguousarray(np.swapaxes(m, 1, 2)) for m in found[:2])  # (N, s, ...)
-        for i in np.flatnonzero(~(found[3][:, 0, 0] <= self.tolerance)):
+        for i in np.flatnonzero(~(found[2][:, 0, 0] <= self.tolerance)):
             step = X[i], U[i], int(steps.k[i]), float(t[i, 0]), float(h[i, 0])
             states[i], impulses[i] = self._rescued_stages(*step)
         by_x, by_u = self._stage_inputs
@@ -283,11 +247,9 @@ class Composition(MapAround, KernelMap):
             (h * self.coefficients).ravel(),
             np.arange(n * s),
         )
-        shares = np.zeros(flat.multipliers.shape)
-        shares[::s] = 1 / self.coefficients[0]
-        by_x, by_u = (np.broadcast_to(m, (n, *m.shape)).reshape(n * s, *m.shape[1:]) for m in (by_x, by_u))
-        starts, sizes = np.tile(self._stage_starts[:-1], n), np.tile(self.coefficients, n)
-        return Parts(flat, np.arange(n + 1) * s, by_x, by_u, shares, starts, sizes)
+        shares = np.zeros((s, flat.multipliers.shape[1]))
+        shares[0] = 1 / self.coefficients[0]
+        return Parts(flat, by_x, by_u, shares, self._stage_starts[:-1], np.array(self.coefficients))
 
     def _linearize_stages(self, stages: Parts, steps: Steps) -> Linearization:
         try:
@@ -299,10 +261,11 @@ class Composition(MapAround, KernelMap):
 
 def _check_composed(base: KernelMap) -> None:
     """Raise `ModelError` unless a map's steps can be stages, and one by -dt undoes one by dt."""
-    if base.solved_step is None and base.explicit is None:
+    unknown = base.symmetric is None and base.explicit is None
+    if base.kernel is None or unknown or getattr(base, "order", 2) != 2:
         raise ModelError(
-            f"{base!r} cannot be composed: its solver starts from the steps before, and "
-            "stages have none of equal length; compose a MidpointVI of the system instead"
+            f"{base!r} cannot be composed: expected a map of order 2 whose steps are one function that may "
+            "run backwards in time; compose a MidpointVI of the system instead"
         )
     if not (_undoes_itself(base) if base.symmetric is None else base.symmetric):
         raise ModelError(

@@ -98,26 +98,3 @@ def coefficients_of(method: Any) -> tuple[str | tuple[float, ...], tuple[float, 
             f"got {g.tolist()}, which sum to {g.sum():.15g}"
         )
     return tuple(g.tolist()), tuple(g.tolist())
-
-
-def seed_weights(coefficients: Sequence[float]) -> np.ndarray:
-    """Weights (s, 2 s) that predict the mean velocity of each stage from those before it.
-
-    Columns are the stages of the step before, then those of the step itself. A velocity that is quadratic
-    in time is predicted exactly; of all weights that do so, these have the least squares, each counted
-    with what its stage is apart in time, cubed, and with the stages' own errors.
-    """
-    g = np.asarray(coefficients, float)
-    s, ends = len(g), np.cumsum(g)
-    low = np.concatenate([ends - g - 1, ends - g])
-    high = low + np.tile(g, 2)
-    powers = np.arange(1, DEGREE + 2)[:, None]
-    weights = np.zeros((s, 2 * s))
-    for i in range(s):
-        centre = (low[s + i] + high[s + i]) / 2
-        a, b = low[: s + i + 1] - centre, high[: s + i + 1] - centre
-        means = (b**powers - a**powers) / (powers * (b - a))  # of 1, t, t^2 over each stage
-        cost = NOISE**2 + ((a + b) / 2)[:-1] ** (2 * DEGREE + 2)
-        known = means[:, :-1] / cost
-        weights[i, : s + i] = known.T @ np.linalg.solve(known @ means[:, :-1].T, means[:, -1])
-    return weights

@@ -16,7 +16,7 @@ import casadi as ca
 
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.chord import ChordMap, ChordParts, lanes
+from vioc.dynamics.integrators.chord import ChordMap, ChordParts
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
@@ -109,10 +109,6 @@ class DiscreteLagrangianVI(ChordMap):
     def blueprint(self) -> None:
         return None  # what the function does is not known from its name
 
-    @property
-    def _divisible(self) -> bool:
-        return False  # its p may be off the motion's momentum, which parts of a step would not undo
-
     @shared
     def _slots(self) -> ca.Function:
         """(q0, q1, u, t, dt, parameters) -> D1 L_d + F-, D2 L_d + F+, the first by q1; dynamic variables."""
@@ -145,17 +141,14 @@ class DiscreteLagrangianVI(ChordMap):
     def slope(self, q0: Any, q1: Any, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
         return self._slots(q0, q1, u, t, dt, theta)[2]
 
-    def _lanes(self) -> str | None:
-        return lanes(self, self.step_functions, 1e300)
-
     @shared
     def _derivatives(self) -> StepDerivatives:
         return StepDerivatives(self)
 
-    def _linearize_steps(self, steps: Steps) -> Linearization:
+    def first(self, steps: Steps) -> Linearization:
         return self._derivatives.first(steps, self.theta).linearization
 
-    def _contract_steps(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
+    def second(self, steps: Steps, Z: Any, zeta: Any) -> SecondOrder:
         return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)
 
 

@@ -1,11 +1,13 @@
 /* A step of `GalerkinVI` without constraints: all stages at once, one in each lane.
 
-   (carry, u, t, dt, parameters) -> (carry, no multipliers, error); carry = (x, V_1, ..., V_s, the last PAST before). Before this stand
-   the sizes, the coefficients of the rule (columns over stages, a lane without one zero) and the functions
-   stage (q, v, forces, t, parameters) -> L_v, f; factors (q, parameters) -> those of M; solve (factors, b) -> M^-1 b.
+   (x, u, t, dt, parameters) -> (x_next, no multipliers, error). Before this stand the sizes, the coefficients of the
+   rule (columns over stages, a lane without one zero) and the functions motion (x, u, t, dt, parameters) -> v, a at
+   the start; stage (q, v, forces, t, parameters) -> L_v, f; factors (q, parameters) -> those of M;
+   solve (factors, b) -> M^-1 b.
 
    With M at the guess of each stage V <- V - M^-1 r contracts by h |v| a time (GA 6); by Anderson's acceleration
-   some times less: of the corrections so far it takes the combination whose change is nearest to the last one.
+   some times less: of the corrections so far it takes the combination whose change is nearest to the last one. The
+   root is certified by the ratio of the second correction to the first, which are not accelerated.
 
    Written by hand: a step as CasADi generates it takes 1.9 times as long at 1 link, 2.8 times at 10. */
 
@@ -23,14 +25,15 @@ static inline double total(lanes x) {
   return sum;
 }
 
-int f(const double **arg, double **res, long long *iw, double *w, int mem) {
+static int step(const double **arg, double **res, double *w) {
   const double *x = arg[0], *u = arg[1], h = *arg[3];
-  const double *p = x + NQ, *V0 = x + NX, *rho = u + NF;
+  const double *p = x + NQ, *rho = u + NF;
   lanes *at = (lanes *)(((unsigned long long)w + sizeof(lanes) - 1) / sizeof(lanes) * sizeof(lanes));
-  lanes *V = at, *Q = V + NQ, *forces = Q + NQ, *theta = forces + NF, *t = theta + NP, *W = t + 1;
+  lanes *start = at, *inputs = start + NX, *length = inputs + NU, *v0 = length + 2, *a0 = v0 + ND;
+  lanes *V = a0 + ND, *Q = V + NQ, *forces = Q + NQ, *theta = forces + NF, *t = theta + NP, *W = t + 1;
   lanes *m = W + NW, *F = m + ND, *r = F + ND, *z = r + ND, *g = z + ND, *moved = g + ND;
   lanes *bases = moved + ND, *moves = bases + MOST * ND, sums[MOST];
-  double along[MOST], last[MOST], weights[ND], error = INFINITY, before;
+  double along[MOST], last[MOST], weights[ND], error = INFINITY, before, worst = 0;
   int count = 0, near = 0; /* near: corrections are next to rounding, whose differences say nothing */
   for (int i = 0; i < NF; i++) forces[i] = ALL(u[i]);
   for (int i = 0; i < NP; i++) theta[i] = ALL(arg[4][i]);
@@ -41,8 +44,16 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
   }
   for (int a = 0; a < ND; a++) {
     weights[a] = h / (1 + fabs(x[a]));
-    V[a] = ALL(0.0);
-    for (int j = 0; j < S + PAST; j++) V[a] += V0[j * ND + a] * AHEAD[j];
+  }
+  for (int i = 0; i < NX; i++) start[i] = ALL(x[i]);
+  for (int i = 0; i < NU; i++) inputs[i] = ALL(u[i]);
+  length[0] = ALL(*arg[2]), length[1] = ALL(h);
+  const lanes *xutt[] = {start, inputs, length, length + 1, theta};
+  lanes *moves0[] = {v0, a0};
+  motion(xutt, moves0);
+  for (int a = 0; a < ND; a++) {
+    V[a] = v0[a] + h * C * a0[a];
+    if (TURNING[a] && !(fabs(h * SPACING) * (fabs(v0[a][0]) + fabs(h / 2 * a0[a][0])) <= FAR)) worst = INFINITY; /* as `chord.far` */
   }
   const lanes *qvut[] = {Q, V, forces, t, theta}, *qt[] = {Q, theta}, *wr[] = {W, r};
   lanes *out[] = {m, F}, *into[] = {W};
@@ -92,15 +103,32 @@ int f(const double **arg, double **res, long long *iw, double *w, int mem) {
     before = error;
     error = sqrt(total(sum));
     count++;
-  } while (count < MOST && error > CONVERGED && (error < 0.9 * before || error > STALLED));
+    if (count == FIRST && error > STALLED) worst = fmax(worst, error / before);
+  } while (count < MOST && error > CONVERGED && (error < 0.9 * before || error > STALLED) && worst <= CONTRACTION);
   double *y = res[0];
   for (int a = 0; a < ND; a++) {
     y[a] = x[a] + h * total(V[a] * B);
     y[NQ + a] = p[a] + h * total(F[a] * B);
-    for (int j = 0; j < S; j++) y[NX + j * ND + a] = V[a][j];
-    for (int j = 0; j < PAST; j++) y[NX + (S + j) * ND + a] = V0[(S - PAST + j) * ND + a];
   }
   for (int i = ND; i < NQ; i++) y[i] = rho[i - ND], y[NQ + i] = (rho[i - ND] - x[i]) / h;
-  *res[2] = error;
+  *res[2] = worst <= CONTRACTION ? error : INFINITY;
   return 0;
 }
+
+#if FEEDBACK
+/* (x, u_d, x_d, K by columns, t, dt, parameters) -> what a step does under u = u_d - K (x - x_d), and u */
+int f(const double **arg, double **res, long long *iw, double *w, int mem) {
+  const double *x = arg[0], *goal = arg[2], *K = arg[3], turn = 6.283185307179586476925286766559;
+  double *u = res[3];
+  for (int j = 0; j < NU; j++) u[j] = arg[1][j];
+  for (int i = 0; i < NX; i++) {
+    double e = x[i] - goal[i];
+    if (WRAP[i]) e -= turn * floor(e / turn + 0.5);
+    for (int j = 0; j < NU; j++) u[j] -= K[i * NU + j] * e;
+  }
+  const double *inner[] = {x, u, arg[4], arg[5], arg[6]};
+  return step(inner, res, w);
+}
+#else
+int f(const double **arg, double **res, long long *iw, double *w, int mem) { return step(arg, res, w); }
+#endif

@@ -21,21 +21,14 @@ from vioc.compile.programs import Program
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.divisible import DivisibleMap
+from vioc.dynamics.integrators.chord import CONTRACTION, CONTRACTION_OF_MASS
 from vioc.dynamics.integrators.galerkin_core import source
 from vioc.dynamics.integrators.galerkin_derivatives import GalerkinDerivatives, GalerkinEquations
 from vioc.dynamics.integrators.iteration import GROUPS, STALLED, by_newton, repeated
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
-from vioc.dynamics.integrators.quadrature import (
-    NO_MOTION,
-    POINTS,
-    Quadrature,
-    check_rates,
-    off_ends,
-    quadrature,
-    values,
-)
+from vioc.dynamics.integrators.predictor import FAR, far, motion
+from vioc.dynamics.integrators.quadrature import POINTS, Quadrature, quadrature
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
@@ -46,10 +39,9 @@ from vioc.maps.kernel import shared
 CONVERGED = 2e-3
 ROUNDING = 2e-14
 MOST = 8  # stages
-LOOKS_BACK = 2, 3, 4  # Gauss's stages; a polynomial through more of them goes out of hand for one point more
 
 
-class GalerkinVI(DivisibleMap, MechanicalMap):
+class GalerkinVI(MechanicalMap):
     """A Galerkin variational integrator: polynomials of stage velocities, and a quadrature of the action.
 
     Parameters
@@ -169,17 +161,6 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         return max(CONVERGED * self.tolerance, ROUNDING) * float(np.sqrt(self.stages * self.nd))
 
     @property
-    def past(self) -> int:
-        """Velocities of the step before the last one that a first guess is made of."""
-        return int(self.points == "gauss" and self.stages in LOOKS_BACK)
-
-    @property
-    def ahead(self) -> np.ndarray:
-        """(s, s + past): a step's first guess of velocities from those of the step before and of the past."""
-        c = self.rule.c
-        return values(np.concatenate([c, c[self.stages - self.past :] - 1]), 1 + c)
-
-    @property
     def _unknowns(self) -> int:
         """Of a step: the stages' velocities, and the multipliers of all but the last."""
         return self.stages * self.nd + (self.stages - 1) * self.nm
@@ -232,20 +213,27 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
 
     @shared
     def _kernel(self) -> ca.Function:
-        return self._from(repeated(self._iterate, self._converged))
+        return self._from(repeated(self._iterate, self._converged, CONTRACTION_OF_MASS))
 
     def _program(self, feedback: bool, robust: bool = False) -> Program:
-        if feedback or robust or "step" in self._programs:
+        name = "track" if feedback else "step"
+        if robust or name in self._programs:
             return super()._program(feedback, robust)
-        self._programs["step"] = self.backend.program(lambda: self._kernel, "step", self._source)
-        return self._programs["step"]
 
-    def _source(self) -> str | None:
+        def build() -> ca.Function:
+            return self._with_feedback(self._kernel) if feedback else self._kernel
+
+        self._programs[name] = self.backend.program(build, name, lambda: self._source(feedback))
+        return self._programs[name]
+
+    def _source(self, feedback: bool) -> str | None:
         if self.nm:
             return None
         factors, solve, _ = self._masses
         most = int(np.prod(GROUPS))
-        return source(self, self.stage, factors, solve, CONVERGED=self._converged, STALLED=STALLED, MOST=most)
+        numbers = dict(CONVERGED=self._converged, STALLED=STALLED, MOST=most, CONTRACTION=CONTRACTION_OF_MASS)
+        numbers |= dict(FAR=FAR, SPACING=self.rule.spacing)
+        return source(self, feedback, motion(self), self.stage, factors, solve, **numbers)
 
     @shared
     def _robust_kernel(self) -> ca.Function | None:
@@ -253,54 +241,34 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
 
         None where that is left to numbers, to `rescued`.
         """
-        solved = by_newton(self._iterate, self._converged)
-        return None if solved is None else self._from(self._checked(solved))
-
-    def _checked(self, solved: ca.Function) -> ca.Function:
-        """The same with an infinite error of roots that are no motion, as `check_rates` tells them."""
-        nd, nx, n = self.nd, self.nx, self.nq + self.nd
-        args = [ca.MX.sym("a", solved.numel_in(i)) for i in range(solved.n_in())]
-        after, error = solved(*args)
-        states = ca.vertcat(args[1][:n], after[n:nx]), after[:nx]  # with the rates of this step
-        ends = ca.horzcat(*(self._velocity_function(x, args[5]) for x in states)).T
-        rates = ca.reshape(after[nx : nx + self.stages * nd], nd, self.stages).T
-        size = ca.DM(np.diag(np.sqrt(self.lagrangian.mass_scale)))
-        off, most = (ca.mmax(ca.sum2((m @ size) ** 2)) for m in (off_ends(self.rule, rates, ends), rates))
-        far = off > NO_MOTION**2 * most
-        return ca.Function("checked", args, [after, error + ca.if_else(far, ca.inf, 0.0)])
+        iterate = by_newton(self._iterate)
+        return None if iterate is None else self._from(repeated(iterate, self._converged, CONTRACTION))
 
     def _from(self, solved: ca.Function) -> ca.Function:
-        """(carry, u, t, dt, parameters) -> carry, impulse, error.
+        """(x, u, t, dt, parameters) -> x_next, impulse, error.
 
-        The carry is x, then the stages' velocities and multipliers of the step before and the last velocities
-        of the one before that: the polynomials through them go on as this step's first guess.
+        The first guess has velocities that change at the rate of the step's start, and its multipliers.
         """
         rule, nd, nq, nf, s, nm = self.rule, self.nd, self.nq, len(self.system.inputs), self.stages, self.nm
-        n, past = self._unknowns, self.past * nd
-        carry, u = ca.MX.sym("carry", self.nx + n + past), ca.MX.sym("u", self.nu)
+        x, u = ca.MX.sym("x", self.nx), ca.MX.sym("u", self.nu)
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(self.parameters))
-        x, z = carry[: self.nx], carry[self.nx : self.nx + n]
-        last = z[: s * nd]
-        guess = (
-            ca.reshape(ca.vertcat(last, part(carry, self.nx + n)), nd, s + self.past) @ ca.DM(self.ahead).T
-        )
-        half = ca.DM(rule.values(np.array([0.5]))) @ ca.DM(rule.A)  # of V in the middle's configuration
-        middle = ca.vertcat(x[:nd] + dt * guess @ half.T, (part(x, nd, nq) + part(u, nf)) / 2)
+        v, a, lam = motion(self)(x, u, t, dt, theta)
+        guess = ca.repmat(v, 1, s) + dt * a @ ca.DM(rule.c).T
+        half = dt / 2 * (v + dt / 4 * a)  # to the middle's configuration
+        middle = ca.vertcat(x[:nd] + half, (part(x, nd, nq) + part(u, nf)) / 2)
         factors = self._masses[0](middle, theta)
+        z = ca.vertcat(ca.vec(guess), ca.repmat(lam, s - 1, 1))
+        after, error = solved(z, x, u, t, dt, theta, factors)
+        error += far(
+            rule.spacing * dt * (ca.fabs(v) + dt / 2 * ca.fabs(a)), self.turning
+        )  # between points, on which the polynomials stand
+        x_next, impulse = after[: self.nx], ca.MX(0, 1)
         if nm:
-            ahead = ca.DM(values(rule.c[:-1], 1 + rule.c[:-1]))
-            guess = ca.vertcat(ca.vec(guess), ca.vec(ca.reshape(z[s * nd :], nm, s - 1) @ ahead.T))
-        after, error = solved(ca.vec(guess), x, u, t, dt, theta, factors)
-        older = part(last, (s - self.past) * nd)
-        if not nm:
-            return ca.Function(
-                "step", [carry, u, t, dt, theta], [ca.vertcat(after, older), ca.MX(0, 1), error]
-            )
-        p, impulse = ca.vertsplit(self._end(after[: self.nx], theta), [0, nd, nd + nm])
-        # of the multipliers in p: those found last may be others, where the velocities were right at once
-        impulse += dt * ca.reshape(after[self.nx + n :], nm, s - 1) @ ca.DM(rule.b[:-1])
-        after = ca.vertcat(after[:nq], p, after[nq + nd : self.nx + n], older)
-        return ca.Function("step", [carry, u, t, dt, theta], [after, impulse, error])
+            p, impulse = ca.vertsplit(self._end(x_next, theta), [0, nd, nd + nm])
+            # of the multipliers in p: those found last may be others, where the velocities were right at once
+            impulse += dt * ca.reshape(after[self.nx + self._unknowns :], nm, s - 1) @ ca.DM(rule.b[:-1])
+            x_next = ca.vertcat(x_next[:nq], p, x_next[nq + nd :])
+        return ca.Function("step", [x, u, t, dt, theta], [x_next, impulse, error])
 
     @shared
     def _end(self) -> ca.Function:
@@ -312,24 +280,9 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
         along = self.constraint(vec.part(x, 0, nq), theta)[1][:, :nd].T @ impulse
         return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)], OPTIONS)
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        v = self.velocities(x)
-        v = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
-        pushes = np.zeros((*x.shape[:-1], (self.stages - 1) * self.nm))
-        return np.concatenate([x, *[v] * self.stages, pushes, *[v] * self.past], axis=-1)
-
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        equations = GalerkinEquations(self._derivatives, x, u, t, self.theta)
-        found = solve_step(equations, k, t, dt, self.tolerance)
-        after, multipliers = equations.end(found.z, dt)
-        start = np.concatenate([x[: self.nq + self.nd], after[self.nq + self.nd :]])
-        rates, ends = equations.rates(found.z, dt), self.velocities(np.stack([start, after]))
-        check_rates(self.rule, rates, ends, self.lagrangian.mass_scale, k, t, dt)
-        return after, multipliers
-
-    def _doubts(self, carry, X, lengths, multipliers) -> np.ndarray:
-        """None: a step of high order may turn far. What has no solution is taken in parts."""
-        return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
+        equations = GalerkinEquations(self._derivatives, x, u, t, dt)
+        return equations.end(solve_step(equations, k, t, self.tolerance).w)
 
     # -- derivatives ------------------------------------------------------------------------------
 
@@ -337,8 +290,8 @@ class GalerkinVI(DivisibleMap, MechanicalMap):
     def _derivatives(self) -> GalerkinDerivatives:
         return GalerkinDerivatives(self)
 
-    def _linearize_steps(self, steps: Steps) -> Linearization:
+    def first(self, steps: Steps) -> Linearization:
         return self._derivatives.first(steps, self.theta)
 
-    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._derivatives.second(steps, self.theta, Z, zeta)

@@ -21,22 +21,33 @@ FUSED = '#pragma GCC optimize("fp-contract=fast")'
 
 
 def source(
-    f: GalerkinVI, stage: ca.Function, factors: ca.Function, solve: ca.Function, **numbers: float
+    f: GalerkinVI,
+    feedback: bool,
+    motion: ca.Function,
+    stage: ca.Function,
+    factors: ca.Function,
+    solve: ca.Function,
+    **numbers: float,
 ) -> str | None:
     """C of the kernel; None where a force or potential holds an operation that has no form in vectors.
 
     Parameters
     ----------
-    stage, factors, solve : casadi.Function
+    feedback : bool
+        Whether its arguments are those of `KernelMap._with_feedback`.
+    motion, stage, factors, solve : casadi.Function
+        (x, u, t, dt, parameters) -> velocities and accelerations at the step's start;
         (q, v, forces, t, parameters, none) -> L_v, f; (q, parameters) -> those of M;
         (factors, b, none) -> M^-1 b.
     **numbers
-        CONVERGED, STALLED, MOST.
+        CONVERGED, STALLED, MOST, CONTRACTION, FAR, SPACING.
     """
     s, nd, rule = f.stages, f.nd, f.rule
     lanes = 1 << max(1, (s - 1).bit_length())
     functions: list[str] = []
-    for name, function in (("stage", stage), ("factors", factors), ("solve", solve)):
+    args = motion.sx_in()
+    motion = ca.Function("motion", args, motion(*args)[:2])
+    for name, function in (("motion", motion), ("stage", stage), ("factors", factors), ("solve", solve)):
         text = laned(function, name)
         if text is None:
             return None
@@ -51,22 +62,29 @@ def source(
         return f"static const lanes {name}[] = {{{', '.join(column(c) for c in matrix.T)}}};"
 
     nf, parameters = len(f.system.inputs), len(f.parameters)
-    sizes = dict(ND=nd, NQ=f.nq, NX=f.nx, NF=nf, NP=parameters, S=s, NW=width, PAST=f.past, FIRST=FIRST)
-    carry = f.nx + (s + f.past) * nd
-    vectors = 2 * f.nq + nf + parameters + 2 + width + (6 + 2 * numbers["MOST"]) * nd
-    ones = np.ones(s)
+    sizes = dict(ND=nd, NQ=f.nq, NX=f.nx, NF=nf, NP=parameters, S=s, NW=width, FIRST=FIRST)
+    sizes |= dict(NU=f.nu)
+    vectors = (
+        f.nx + f.nu + 2 + 2 * nd + 2 * f.nq + nf + parameters + 2 + width + (6 + 2 * numbers["MOST"]) * nd
+    )
+    ones, given = np.ones(s), [f.nu, f.nx, f.nu * f.nx] if feedback else [f.nu]
+    wrapped, turning = (", ".join(str(int(w)) for w in each) for each in (f.wrapped, f.turning))
     return "\n".join(
         [
             FUSED,
             prelude(lanes),
-            signature([carry, f.nu, 1, 1, parameters], [carry, 0, 1], (vectors + 1) * lanes),
+            signature(
+                [f.nx, *given, 1, 1, parameters], [f.nx, 0, 1, *[f.nu] * feedback], (vectors + 1) * lanes
+            ),
             *(f"#define {name} {value}" for name, value in {**sizes, **numbers}.items()),
-            *(table(n, m) for n, m in (("A", rule.A), ("AB", rule.Ab), ("AHEAD", f.ahead))),
+            *(table(n, m) for n, m in (("A", rule.A), ("AB", rule.Ab))),
             *(
                 f"static const lanes {n} = {column(v)};"
                 for n, v in (("B", rule.b), ("C", rule.c), ("PRESENT", ones))
             ),
             *functions,
+            f"#define FEEDBACK {int(feedback)}",
+            f"static const int WRAP[] = {{{wrapped}}}, TURNING[] = {{{turning}}};",
             Path(__file__).with_name("galerkin.c").read_text("utf-8"),
         ]
     )

@@ -286,46 +286,49 @@ class GalerkinDerivatives:
 
 
 class GalerkinEquations(Equations):
-    """The equations of the step of a `GalerkinVI` from x under u at time t, for h V, h^2 lambda and h v."""
+    """The equations of the step of a `GalerkinVI`, for V, dt lambda and the velocity v at the step's end.
 
-    def __init__(self, of: GalerkinDerivatives, x: np.ndarray, u: np.ndarray, t: float, theta: np.ndarray):
-        self.of, self.x, self.u, self.t, self.theta = of, x, u, t, theta
-        self.start = np.zeros(of.nw)
+    For a share of the step's length prescribed variables are as far on their way.
+    """
 
-    def _at(self, z: np.ndarray, dt: float) -> tuple[Steps, Points, np.ndarray]:
-        one = self.x[None], self.x[None], self.u[None], np.zeros((1, 0))
-        steps = Steps(*one, np.array([self.t]), np.array([dt]), np.zeros(1, int))
-        size = np.full((1, self.of.nw), 1 / dt)
-        self.of.split(size)[1][:] = 1 / dt**2
-        w = z * size
-        return steps, self.of.at(steps, self.theta, w), size[0]
+    def __init__(self, of: GalerkinDerivatives, x: np.ndarray, u: np.ndarray, t: float, dt: float):
+        f = of.f
+        self.of, self.x, self.u, self.t, self.dt = of, x, u, t, dt
+        v0 = f.velocities(x)
+        v0, size = np.where(np.isfinite(v0), v0, 0.0), abs(dt) / (1 + np.abs(x[: f.nd]))
+        turns = np.where(f.turning, abs(dt), 0.0)
+        self.start, self.weights, self.size, self.turns = np.zeros((4, of.nw))
+        columns = self.start, self.weights, self.size, self.turns
+        each = v0, np.sqrt(f.lagrangian.mass_scale), size, turns
+        for found, values in zip(columns, each, strict=True):
+            V, _, v = of.split(found[None])
+            V[:], v[:] = values, values[: v.shape[1]]
 
-    def __call__(self, z: np.ndarray, dt: float) -> Iterate:
-        steps, at, by = self._at(z, dt)
-        f, matrix = self.of.f, self.of.left(steps.h, at.o_w)[0] * by
-        V, lam, v = (a[0] for a in self.of.split(np.ones((1, self.of.nw))))
-        V *= 1 + np.abs(self.x[: f.nd])
-        v *= (1 + np.abs(self.x[: f.nd]))[: len(v)]
-        size = np.concatenate([V.ravel(), lam.ravel(), v])
-        scale = np.abs(np.diag(matrix)) * size
-        scale = np.where(scale > 0, scale, np.abs(matrix) @ size + 1e-300)
-        return Iterate(self.of.residual(steps, at)[0], matrix, scale)
+    def _at(self, w: np.ndarray, share: float) -> tuple[Steps, Points, np.ndarray]:
+        f, length = self.of.f, share * self.dt
+        nf, held = len(f.system.inputs), self.x[f.nd : f.nq]
+        u = np.concatenate([self.u[:nf], held + share * (self.u[nf:] - held)])
+        one = self.x[None], self.x[None], u[None], np.zeros((1, 0))
+        steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))
+        size = np.ones((1, self.of.nw))
+        self.of.split(size)[1][:] = 1 / length
+        return steps, self.of.at(steps, f.theta, w * size), size[0]
 
-    def end(self, z: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+        steps, at, by = self._at(w, share)
+        return Iterate(self.of.residual(steps, at)[0], self.of.left(steps.h, at.o_w)[0] * by)
+
+    def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x_k+1, and the multipliers."""
-        f, (_, at, size) = self.of.f, self._at(z, dt)
-        V, lam, _ = (a[0] for a in self.of.split((z * size)[None]))
-        rho, b = self.u[len(f.system.inputs) :], dt * f.rule.b
+        f, (_, at, size) = self.of.f, self._at(w, 1.0)
+        V, lam, _ = (a[0] for a in self.of.split((w * size)[None]))
+        rho, b = self.u[len(f.system.inputs) :], self.dt * f.rule.b
         q = self.x[: f.nd] + b @ V
         p = self.x[f.nq : f.nq + f.nd] + b @ at.o[0, : f.stages, f.nd : 2 * f.nd]
-        return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / dt]), b @ lam
+        return np.concatenate([q, rho, p, (rho - self.x[f.nd : f.nq]) / self.dt]), b @ lam
 
-    def rates(self, z: np.ndarray, dt: float) -> np.ndarray:
-        """V (s, nd)."""
-        return self.of.split(z[None] / dt)[0][0]
-
-    def failure(self, found: Solution, k: int, dt: float, where: str) -> StepError | None:
-        if np.isfinite(found.error):
+    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+        if not np.isnan(found.error):
             return None
         return StepError(
             f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "

@@ -12,32 +12,38 @@ GROUPS = 5, 8  # iterations: so many, so often
 NEWTON = 60  # unknowns at most of a Newton method in symbols
 
 
-def repeated(iterate: ca.Function, tolerance: float) -> ca.Function:
+def repeated(iterate: ca.Function, tolerance: float, contraction: float) -> ca.Function:
     """(y, ...) -> (result, error) of `iterate` (y, ...) -> (y, result, error), until that is rounding.
 
-    By calls that pass on what is done, in groups that are passed over together: a root finder of CasADi
-    factors a matrix of ones at every iteration.
+    The error is infinite where it ever fell by less than the factor `contraction`, but for rounding: then the
+    root is not certified. By calls that pass on what is done, in groups that are passed over together: a root
+    finder of CasADi factors a matrix of ones at every iteration.
     """
     args = [ca.MX.sym("a", iterate.numel_in(i)) for i in range(iterate.n_in())]
-    state = [args[0], ca.MX.sym("result", iterate.numel_out(1)), ca.MX.sym("error"), ca.MX.sym("before")]
-    y, result, error, before = state
+    names = ("error", "before", "worst")
+    state = [args[0], ca.MX.sym("result", iterate.numel_out(1)), *map(ca.MX.sym, names)]
+    y, result, error, before, worst = state
     context = args[1:]
     keep = ca.Function("keep", [*state, *context], state)
-    found = ca.Function("once", [*state, *context], [*iterate(y, *context), error])
-    goes = ca.logic_and(error > tolerance, ca.logic_or(error < 0.9 * before, error > STALLED))
-    for count in GROUPS:  # what was found that many times, if at all
-        either = ca.Function.if_else("either", found, keep)
+    y_next, found, now = iterate(y, *context)
+    ratio = ca.if_else(ca.logic_and(error < ca.inf, now > STALLED), now / error, 0.0)
+    step = ca.Function("once", [*state, *context], [y_next, found, now, error, ca.fmax(worst, ratio)])
+    falls = ca.logic_or(error < 0.9 * before, error > STALLED)
+    goes = ca.logic_and(ca.logic_and(error > tolerance, falls), worst <= contraction)
+    for count in GROUPS:  # so many times, if at all
+        either = ca.Function.if_else("either", step, keep)
         maybe = ca.Function("maybe", [*state, *context], either(goes, *state, *context))
-        now = state
+        states = state
         for _ in range(count):
-            now = maybe(*now, *context)
-        found = ca.Function("group", [*state, *context], now)
-    start = ca.MX(result.numel(), 1), ca.MX(np.inf), ca.MX(np.inf)
-    return ca.Function("repeated", args, found(y, *start, *context)[1:3])
+            states = maybe(*states, *context)
+        step = ca.Function("group", [*state, *context], states)
+    start = ca.MX(result.numel(), 1), ca.MX(np.inf), ca.MX(np.inf), ca.MX(0)
+    _, result, error, _, worst = step(y, *start, *context)
+    return ca.Function("repeated", args, [result, error + ca.if_else(worst > contraction, ca.inf, 0.0)])
 
 
-def by_newton(iterate: ca.Function, tolerance: float) -> ca.Function | None:
-    """What `repeated` makes of `iterate`, by Newton's method on what it leaves, where it does not contract.
+def by_newton(iterate: ca.Function) -> ca.Function | None:
+    """The `iterate` of Newton's method on what another one leaves, for steps where that does not contract.
 
     None where its matrix would take a compiler minutes.
     """
@@ -45,8 +51,9 @@ def by_newton(iterate: ca.Function, tolerance: float) -> ca.Function | None:
         return None
     columns, *_ = args = iterate.sx_in()
     then, *rest = iterate(*args)
-    left = ca.Function("left", args, [columns - then, *rest], OPTIONS)
-    options = {"abstol": tolerance, "abstolStep": tolerance, "max_iter": 20, "error_on_fail": False}
-    root = ca.rootfinder("newton", "fast_newton", left, options)
+    left = columns - then
+    slope = ca.densify(ca.jacobian(left, columns))
+    equations = ca.Function("left", args, [left, slope, *rest], OPTIONS)
     given = [ca.MX.sym("a", a.numel()) for a in args]
-    return ca.Function("newton", given, root(*given)[1:])
+    rows, matrix, *found = equations(*given)
+    return ca.Function("newton", given, [given[0] - ca.solve(matrix, rows, "qr"), *found])

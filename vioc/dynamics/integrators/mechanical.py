@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import casadi as ca
 import numpy as np
 
-from vioc.checks import as_names
+from vioc.checks import as_names, as_positive, real
 from vioc.compile.backend import Backend
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import vectors as vec
@@ -21,15 +21,17 @@ from vioc.dynamics.consistency import (
     ConstraintReport,
     check_constraints,
     check_holonomic,
-    check_mass_matrix,
     consistent_configuration,
     may_be_dependent,
 )
 from vioc.dynamics.description.component import VelocityConstraint
 from vioc.dynamics.description.system import System
+from vioc.dynamics.integrators.divergence import closed, first_diverged, grows
 from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.integrators.predictor import bending_variables
 from vioc.dynamics.kinematics import as_configuration
 from vioc.dynamics.lagrangian import OPTIONS, Lagrangian
+from vioc.dynamics.masses import check_mass_matrix, check_starts
 from vioc.dynamics.redundancy import least_norm
 from vioc.dynamics.regressor import Regressor
 from vioc.dynamics.terms.constraints import DistanceConstraint, StringConstraint
@@ -100,7 +102,7 @@ class MechanicalMap(KernelMap):
         self.velocity_constraints = tuple(n for n in velocities if n not in self.redundant)
         self.dt = dt
         self.dt = float(self.lengths(None, 1)[0])
-        self.tolerance = float(tolerance)
+        self.tolerance = as_positive(tolerance, "tolerance")
         self.lagrangian = Lagrangian(system, self.redundant)
         self.nq, self.nd = self.lagrangian.nq, self.lagrangian.nd
         self.nk = self.nq - self.nd
@@ -121,7 +123,7 @@ class MechanicalMap(KernelMap):
         self._check_wrap()
         self.symbols = Symbols.sized(self.nx, self.nu, self.nm, len(self.parameters))
         self.backend = Backend(backend, self.blueprint())
-        check_mass_matrix(self.lagrangian)
+        check_mass_matrix(system)
         _ = self.lagrangian.h, self.lagrangian.slips  # refuses what is no constraint now
 
     def __reduce__(self):
@@ -160,13 +162,14 @@ class MechanicalMap(KernelMap):
         return there
 
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
-        """Refuse to start where constraints are dependent: multipliers would be arbitrary numbers."""
+        """Refuse to start where M is indefinite, or constraints are dependent: numbers would be arbitrary."""
+        check_starts(self.system, X[:, : self.nq], self.parameters, k)
         if not self.nm:
             return
-        J = self._constraint_numbers(X[:, : self.nq], self.theta)[1][:, :, : self.nd]
+        J = self._directions(X[:, : self.nq], self.theta)[0]
         for i in map(int, np.flatnonzero(may_be_dependent(J))):
             where = f"step {k + i}: Dh(q_k)"
-            error = dependent_constraints(J[i], self.lagrangian.constraint_names, where, k + i, 0.0)
+            error = dependent_constraints(J[i], self.multiplier_names, where, k + i, 0.0)
             if error is not None:
                 raise error
 
@@ -205,6 +208,12 @@ class MechanicalMap(KernelMap):
         lag, g = self.lagrangian, self.lagrangian.graph
         args = [g.q_vector, g.v_vector, g.parameters]
         return Evaluator(ca.Function("legendre", args, [vec.part(lag.L_v, 0, self.nd)], OPTIONS))
+
+    @shared
+    def turning(self) -> list[bool]:
+        """Which of the dynamic variables are angles whose sines and cosines matter."""
+        bends = bending_variables(self.lagrangian)
+        return [self.unit(n) == "rad" and bool(b) for n, b in zip(self.system.dynamic, bends, strict=True)]
 
     def rest_input(self, x: np.ndarray) -> np.ndarray:
         return np.concatenate([np.zeros(len(self.system.inputs)), x[self.nd : self.nq]])
@@ -279,7 +288,7 @@ class MechanicalMap(KernelMap):
     def unit(self, name: str) -> str:
         kind, dot, rest = name.rpartition(".")
         base = kind.rpartition(".")[2]
-        angle = rest in self._rotational
+        angle = rest in self._angles
         if not dot and name in self.system.variables:
             return "rad" if angle else "m"
         if base == "v":
@@ -298,13 +307,12 @@ class MechanicalMap(KernelMap):
         if ":" in name:
             return "rad" if component(name) else "m"
         name = rest if base == "u" else name
-        units = (f.input_unit(self._rotational) for f in self.system.forces if name in f.input_names())
+        units = (f.input_unit(self._angles) for f in self.system.forces if name in f.input_names())
         return next(units, "")
 
     @shared
-    def _rotational(self) -> set[str]:
-        transforms = (node.frame.transform for node in self.system.nodes)
-        return {t.variable.name for t in transforms if t.variable and t.rotational}
+    def _angles(self) -> frozenset[str]:
+        return self.system.angles
 
     @shared
     def _distances(self) -> dict[str, DistanceConstraint]:
@@ -350,9 +358,10 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _all_constraints(self) -> ca.Function:
-        """h and Dh of all."""
+        """h, Dh, and `sizes` and `directions` of `Lagrangian`, of all."""
         lag, g = self.whole, self.whole.graph
-        return ca.Function("h", [g.q_vector, g.parameters], [lag.h, lag.Dh], OPTIONS)
+        outputs = [lag.h, lag.Dh, lag.sizes, lag.directions]
+        return ca.Function("h", [g.q_vector, g.parameters], outputs, OPTIONS)
 
     def _impulse_of(self, name: str) -> ca.SX:
         """Of a constraint, of least norm where some are redundant."""
@@ -371,8 +380,15 @@ class MechanicalMap(KernelMap):
         return ca.vertcat(*least_norm(kept, rest, self.symbols.multipliers))
 
     @shared
-    def _constraint_numbers(self) -> Evaluator:
-        return Evaluator(self.backend.program(lambda: self.constraint, "constraint"))
+    def _directions(self) -> Evaluator:
+        """`Lagrangian.directions` at configurations and parameters."""
+        lag, g = self.lagrangian, self.lagrangian.graph
+        args = [g.q_vector, g.parameters]
+        return Evaluator(
+            self.backend.program(
+                lambda: ca.Function("directions", args, [lag.directions], OPTIONS), "constraint"
+            )
+        )
 
     @property
     def _q_and_parameters(self) -> tuple[ca.SX, ca.SX]:
@@ -421,22 +437,52 @@ class MechanicalMap(KernelMap):
 
     @shared
     def _velocity_of_one(self) -> Evaluator:
-        return Evaluator(self._velocity_function)  # not compiled for where a rollout starts; the same bits
+        return Evaluator(self._velocity_function)  # not compiled for one state; the same bits
 
     @shared
     def depends_on_time(self) -> bool:
         lag = self.lagrangian
         return bool(ca.depends_on(ca.vertcat(lag.V, lag.F), lag.graph.t))
 
+    @shared
+    def _energy_numbers(self) -> Evaluator:
+        """(x, parameters) -> kinetic and potential energy."""
+        args, energies = [self.symbols.x, self.symbols.parameters], ca.vertcat(*self._energies[:2])
+        return Evaluator(ca.Function("energies", args, [energies], OPTIONS))
+
+    def energies(self, x: np.ndarray) -> np.ndarray:
+        """Kinetic and potential energy (N, 2) of states (N, nx), J."""
+        return self._energy_numbers(x, self.theta)[0][..., 0]
+
+    @shared
+    def _generalized_force(self) -> Evaluator:
+        return Evaluator(self.lagrangian.function("force", [self.lagrangian.F]))
+
+    def works(self, run: Trajectory) -> np.ndarray:
+        """Work of the generalized forces over each step of a run (N,), J, by the midpoint rule."""
+        q, h = run.x[:, : self.nq], run.step_lengths
+        moved = np.diff(q, axis=0)
+        args = (q[:-1] + q[1:]) / 2, moved / h[:, None], run.u[:, : len(self.system.inputs)]
+        F = self._generalized_force(*args, (run.t[:-1] + h / 2)[:, None], self.theta)[0][..., 0]
+        return (F * moved).sum(axis=1)
+
+    def diverged(self, run: Trajectory, ended: bool) -> tuple[int, str] | None:
+        if self.conjugate != "p" or not (ended or grows(self, run)) or not closed(self):
+            return None
+        k = first_diverged(self, run)
+        if k is None:
+            return None
+        start, end = (float(e.sum()) for e in self.energies(run.x[[0, k]]))
+        return k, (
+            f"its energy went from {start:.4g} J to {end:.4g} J, more than its forces can have fed: steps of "
+            f"{run.step_lengths[k - 1]:g} s are too long for this motion; use a smaller dt (f.with_dt, "
+            "f.substeps)"
+        )
+
     def velocities(self, x: np.ndarray) -> np.ndarray:
         """Dynamic velocities of states (..., nx), (..., nd)."""
-        if x.ndim > 1 and len(x) > 1:
-            return self._velocity(x, self.theta)[0][..., 0]
-        at = x.shape, x.tobytes(), self.theta.tobytes()
-        known = self.built.get("velocity")  # of one state: searches begin many rollouts at the same one
-        if known is None or known[0] != at:
-            known = self.built["velocity"] = at, self._velocity_of_one(x, self.theta)[0][..., 0]
-        return known[1].copy()
+        evaluate = self._velocity if x.ndim > 1 and len(x) > 1 else self._velocity_of_one
+        return evaluate(x, self.theta)[0][..., 0]
 
     @shared
     def _energies(self) -> tuple[ca.SX, ca.SX, ca.SX]:
@@ -455,7 +501,7 @@ class MechanicalMap(KernelMap):
 
         Shapes (N, nx) -> (N, number of nodes, 3).
         """
-        X = np.atleast_2d(np.asarray(X, float))
+        X = np.atleast_2d(np.asarray(real(X, "states"), float))
         flat = self._frame_positions(np.ascontiguousarray(X[:, : self.nq]), self.theta)[0][..., 0]
         return flat.reshape(len(X), -1, 3)
 

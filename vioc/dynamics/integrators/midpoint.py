@@ -24,23 +24,22 @@ from vioc.dynamics.integrators.chord import (
     ChordMap,
     ChordParts,
     StepFunctions,
-    lanes,
     solved_step,
     step_functions,
 )
 from vioc.dynamics.integrators.conditions import warn_singular
-from vioc.dynamics.integrators.divisible import TURNED
+from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.integrators.structured import StructuredLinearization
 from vioc.dynamics.lagrangian import LONG, OPTIONS
-from vioc.dynamics.redundancy import chosen
+from vioc.dynamics.redundancy import chosen, left_out
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
-from vioc.maps.protocol import Kernel
-from vioc.maps.rolling import Solved, Step
 
 FORCING = ("symmetric", "left")
-FOLLOWS = 1e-9  # |h| of a redundant constraint, over |Dh| (1 + |q|), up to which it follows from the others
+# |h| of a redundant constraint up to which it follows from the others: over |Dh| (1 + |q|), of which a step
+# leaves a part, and the size of the numbers that cancel in h, of which rounding is a part
+FOLLOWS = 1e-9
 FEW = 8  # variables for each constraint, whose column takes a recursion of its own
 
 
@@ -67,7 +66,8 @@ class MidpointVI(ChordMap):
 
     redundant : names, optional
         Constraints that follow from the others and are not imposed again; by default they are found, and a
-        `RedundancyWarning` names them. A motion in which they do not follow is an error.
+        `RedundancyWarning` names them. Where they do not follow, or the others do not suffice, a step is an
+        error that names the choice to make.
 
     Raises
     ------
@@ -190,16 +190,17 @@ class MidpointVI(ChordMap):
         """Whether articulated-body recursions solve a step: long chains, few constraints, soft terms."""
         if FEW * self.nm > self.nd or self.lagrangian.depths < LONG:
             return False
-        rows, columns = self.newton_matrix_of_terms(ca.SX.sym("dt")).sparsity().get_triplet()
-        return list(rows) == list(columns)
+        dt = ca.SX.sym("dt")
+        return self.lagrangian.hinged(self.newton_matrix_of_terms(dt), dt)
 
     @shared
-    def solved_step(self) -> ca.Function:
+    def _kernel(self) -> ca.Function:
         return self._checked(solved_step(self, self._articulated))
 
     @shared
-    def robust_step(self) -> ca.Function:
-        return self._checked(solved_step(self, False, continued=True))
+    def _robust_kernel(self) -> ca.Function | None:
+        """The exact matrix, for the steps that the mass matrix does not solve, or not certify."""
+        return self._checked(solved_step(self, False)) if self._articulated else None
 
     def _checked(self, solved: ca.Function) -> ca.Function:
         """A step that does not count as solved where what is redundant contradicts the rest."""
@@ -212,35 +213,57 @@ class MidpointVI(ChordMap):
 
     @shared
     def _contradiction(self) -> ca.Function:
-        """(q, parameters) -> 0, or infinity where a redundant h(q) is not 0 up to rounding."""
-        q, theta = ca.SX.sym("q", self.nq), self.symbols.parameters
-        at = [self.system.constraint_names.index(n) for n in self.redundant]
-        h, Dh = (e[at, :] for e in self._all_constraints(q, theta))
-        kept = ca.fabs(h) <= FOLLOWS * (ca.fabs(Dh) @ (1 + ca.fabs(q)))
-        return ca.Function("contradiction", [q, theta], [ca.if_else(ca.sum1(kept) == len(at), 0.0, ca.inf)])
+        """(q, parameters) -> 0, or infinity where a redundant h is not 0, or another's Dh is, by rounding."""
+        q, theta, names = ca.SX.sym("q", self.nq), self.symbols.parameters, self.system.constraint_names
+        out, kept = (
+            [i for i, n in enumerate(names) if (n in self.redundant) == left] for left in (True, False)
+        )
+        h, Dh, sizes, directions = self._all_constraints(q, theta)
+        rounding = FOLLOWS * (ca.fabs(Dh[out, :]) @ (1 + ca.fabs(q)) + sizes[out, 0])
+        sound = ca.vertcat(ca.fabs(h[out]) <= rounding, ca.sum2(ca.fabs(directions[kept, :])) > 0)
+        return ca.Function(
+            "contradiction", [q, theta], [ca.if_else(ca.sum1(sound) == len(names), 0.0, ca.inf)]
+        )
 
     @shared
     def step_functions(self) -> StepFunctions:
         return step_functions(self, self._articulated, self._contradiction if self.redundant else None)
 
-    def _lanes(self) -> str | None:
-        return lanes(self, self.step_functions, TURNED)
+    def check_beginnings(self, X: np.ndarray, k: int) -> None:
+        try:
+            super().check_beginnings(X, k)
+        except StepError as error:
+            raise self._advised(error, X[error.k - k, : self.nq]) from None
 
-    @property
-    def kernel(self) -> Kernel | None:
-        return None if self._articulated else super().kernel  # a robust step of a long chain is O(n^3)
+    def _advised(self, error: StepError, q: np.ndarray) -> StepError:
+        """The error, of dependent constraints with the choice that suits the configuration q."""
+        if error.cause != "singular constraints" or "redundant" not in self.choices:
+            return error
+        better = left_out(self.whole, q, **self.parameters)[1]
+        if not better or set(better) == set(self.redundant):
+            return error
+        advice = f"MidpointVI(..., redundant={better!r}) leaves out what follows from the others there"
+        return error.saying(f"{error}. {advice}")
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        x_next, multipliers = super().rescued(x, u, k, t, dt)
+        try:
+            x_next, multipliers = super().rescued(x, u, k, t, dt)
+        except StepError as error:
+            raise self._advised(error, x[: self.nq]) from None
         if self.redundant and float(self._contradiction(x_next[: self.nq], self.theta)) != 0.0:
+            J = self.lagrangian.constraint_directions(x_next[: self.nq], **self.parameters)
+            where = f"step {k} (t = {t:.6g} s): Dh(q_k+1)"
+            if (flat := dependent_constraints(J, self.multiplier_names, where, k, 0.0)) is not None:
+                raise self._advised(flat, x_next[: self.nq])
             h = self.whole.constraints(x_next[: self.nq], **self.parameters)
             off = {n: h[self.system.constraint_names.index(n)] for n in self.redundant}
             worst = max(off, key=lambda n: abs(off[n]))
+            better = left_out(self.whole, x[: self.nq], **self.parameters)[1]
             raise StepError(
                 f"step {k} (t = {t:.6g} s): {worst} was left out as redundant, but does not follow from the "
-                f"other constraints there: h = {off[worst]:.3g}, expected 0. They contradict each other, or "
-                "another one is redundant: MidpointVI(..., redundant=...), see "
-                "consistent_configuration(...).redundant",
+                f"other constraints there: h = {off[worst]:.3g}, expected 0. Where the step starts "
+                f"{', '.join(better) or 'no constraint'} follows from the others: "
+                f"MidpointVI(..., redundant={better!r}), if they do not contradict each other",
                 k,
                 abs(off[worst]),
                 "singular constraints",
@@ -248,24 +271,11 @@ class MidpointVI(ChordMap):
         warn_singular(self, x, u, t, dt, x_next)
         return x_next, multipliers
 
-    def _review_parts(self, step: Step, parts: list[tuple[float, Solved]]) -> None:
-        x, u, _, t, dt = step
-        start, before = 0.0, x
-        for end, (after, _) in parts:
-            by_x, by_u = (m[0] for m in self.inputs_at(np.array([end])))
-            warn_singular(self, before, by_x @ x + by_u @ u, t + start * dt, (end - start) * dt, after)
-            start, before = end, after
-
     # -- starts -----------------------------------------------------------------------------------
 
     @property
     def symmetric(self) -> bool:  # type: ignore[override]
         return self.alpha == 0.5 and (self.forcing == "symmetric" or not self.system.forces)
-
-    @property
-    def _divisible(self) -> bool:
-        # with other rules p is off the motion's momentum by O(dt), which parts of a step would not undo
-        return self.alpha == 0.5 and self.forcing == "symmetric"
 
     def _start_momentum(self, q: np.ndarray, v: np.ndarray, u: Any) -> np.ndarray:
         p = super()._start_momentum(q, v, u)
@@ -284,11 +294,11 @@ class MidpointVI(ChordMap):
     def _structured(self) -> StructuredLinearization:
         return StructuredLinearization(self)
 
-    def _linearize_steps(self, steps: Steps) -> Linearization:
+    def first(self, steps: Steps) -> Linearization:
         return self._structured.linearize(steps, self.theta)
 
-    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._structured.contract(steps, self.theta, Z, zeta)
 
     def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:
-        return super().tensor(steps) if steps.splits else self._structured.tensor(steps, self.theta)
+        return self._structured.tensor(steps, self.theta)

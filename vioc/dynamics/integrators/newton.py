@@ -1,13 +1,14 @@
-"""One step by every means, dense: damped Newton, then continuation in the step's length ([S] VII).
+"""One step by continuation in its length, dense: the root on the branch that leads from the state.
 
-A compiled rollout takes chord steps from an extrapolated seed. What it cannot solve comes here, with its
-equations: whoever has a residual and its matrix can be solved.
+A step's equations have a branch of roots that begins, at length 0, with the velocities of the state; the step
+is the root on that branch (docs/maths/midpoint.md, "Which root is the step"). A kernel certifies nearly all
+steps by how its iteration contracts; what it leaves comes here, and whoever has a residual and its matrix can
+be solved.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,149 +16,210 @@ import numpy as np
 from vioc.dynamics.consistency import rank_of_rows
 from vioc.errors import StepError
 
-MAX_ITERATIONS = 60
+# Ratio of Newton corrections up to which a root is certified to be the only one near the guess, so that it
+# lies on the branch of the guess: a quarter by the theorem of Newton and Kantorovich, less for a Lipschitz
+# constant that is estimated from two corrections
+CONTRACTION = 0.125
+CORRECTIONS = 12  # of one root at most: from a guess within the ball above, six reach rounding
+SHORTEST = 2.0**-16  # by which shares of the step grow at least, before the branch counts as ended
+SINGULAR = 1e9  # condition of masses
+EVALUATIONS = 600  # of the equations of one step at most
+TURN = 0.5  # angle that shares of the step grow by at most: a way on which the matrix changes by half at most
 
 
 class Iterate(NamedTuple):
-    """Equations r(z) + G lambda = 0, h(z) = 0 at one z (n,); multipliers enter linearly.
+    """Equations r(w) + G lambda = 0, g(w) = 0 at one w (n,); multipliers enter linearly.
 
     Attributes
     ----------
     residual : (n + m,)
-        r, without multipliers, then h.
+        r, without multipliers, then g.
     matrix : (n + m, n + m)
-        Of derivatives by z and lambda: [[D, G], [J, 0]].
-    scale : (n + m,)
-        Residual per unit of the error that a tolerance bounds, by row.
+        Derivatives by w and lambda: [[D, G], [J, 0]].
     """
 
     residual: np.ndarray
     matrix: np.ndarray
-    scale: np.ndarray
-
-    def under(self, multipliers: np.ndarray) -> np.ndarray:
-        """The residual with the multipliers' share."""
-        n = len(self.residual) - len(multipliers)
-        return self.residual + self.matrix[:, n:] @ multipliers
 
 
 class Solution(NamedTuple):
-    """What Newton's method ended with: unknowns (n,), multipliers (m,), 2-norm of the scaled residual."""
-
-    z: np.ndarray
-    multipliers: np.ndarray
-    error: float
-
-
-class Equations(ABC):
-    """The equations of one step, for every length that it might have.
+    """A root, or where the search for it ended.
 
     Attributes
     ----------
-    start : (n,)
-        What z is where a step has no length.
+    w, multipliers : (n,), (m,)
+    error : float
+        The last correction, as a displacement relative to the size of the configuration; infinite where the
+        corrections do not contract as a certified root needs, nan where equations were not finite on the way.
+    share : float
+        For which share of the step's length.
+    given_up : bool
+        Whether the search ended after so many evaluations, not because the branch did.
     """
 
+    w: np.ndarray
+    multipliers: np.ndarray
+    error: float
+    share: float
+    given_up: bool = False
+
+
+class Equations(ABC):
+    """The equations of one step, for every share of its length; unknown are rates w, such as velocities.
+
+    Attributes
+    ----------
+    dt : float
+        The step's length, s.
+    start : (n,)
+        w at length 0.
+    weights : (n,)
+        Units in which corrections of w are compared: square roots of masses.
+    size : (n,)
+        Displacement per unit of w over the whole step, relative to the size of the configuration.
+    turns : (n,)
+        Angle per unit of w over the whole step; 0 where w turns nothing.
+    """
+
+    dt: float
     start: np.ndarray
+    weights: np.ndarray
+    size: np.ndarray
+    turns: np.ndarray
 
     @abstractmethod
-    def __call__(self, z: np.ndarray, dt: float) -> Iterate:
-        """The equations at z of a step of length `dt`, s."""
+    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+        """The equations at w, for the share of the step's length, in (0, 1]."""
+
+    def reason(self, found: Solution) -> str:
+        """Text about why the branch folds where it was left, in `found`; empty where that is not known."""
+        return ""
 
     @abstractmethod
-    def failure(self, found: Solution, k: int, dt: float, where: str) -> StepError | None:
+    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
         """The error that says why step k ended in `found`, its text after `where`; None if not known."""
 
 
-def solve_step(equations: Equations, k: int, t: float, dt: float, tolerance: float) -> Solution:
-    """Step k, at time t.
+def solve_step(equations: Equations, k: int, t: float, tolerance: float) -> Solution:
+    """Step k, at time t: the root on the branch that leads from the state.
 
     Raises
     ------
     StepError
-        As the equations explain it, else with the cause ``"no convergence"``.
+        As the equations explain it, else with the cause ``"fold"`` and the length that still does.
     """
-
-    def solve(z: np.ndarray, length: float) -> Solution:
-        return newton(lambda y: equations(y, length), z, tolerance)
-
+    dt = equations.dt
     with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
-        found = solve(equations.start, dt)
-        if not found.error <= tolerance:
-            found = _continue(solve, equations.start, dt, tolerance)
-        if found.error <= tolerance:
-            return found
-        error = float(found.error)
-        where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: scaled residual {error:.2g}"
-        known = equations.failure(found, k, dt, where)
-        if known is not None:
-            raise known
-        half = solve(equations.start, dt / 2).error <= tolerance
-    advice = f"dt = {dt / 2:g} has a solution" if half else "try a much smaller dt, or check the state"
+        found = follow(equations, tolerance)
+    if found.share == 1.0 and found.error <= tolerance:
+        return found
+    where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) does not exist"
+    with np.errstate(all="ignore"):
+        known = equations.failure(found, k, where)
+    if known is not None:
+        raise known
+    if found.given_up:
+        raise StepError(
+            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: {EVALUATIONS} evaluations followed its "
+            f"root only up to {found.share * dt:.3g} s. The motion turns too far for one step; use a smaller "
+            "dt (f.with_dt, f.substeps(n))",
+            k,
+            float(found.error),
+            "no convergence",
+        )
+    if found.share > 0:
+        length, why = found.share * dt, equations.reason(found)
+        raise StepError(
+            f"{where}: from this state the equations have a motion for steps up to {length:.3g} s, where its "
+            f"branch of solutions folds back{why}. Use a smaller dt (f.with_dt, f.substeps(n)); "
+            "rollout(..., adaptive=True) cuts such steps, to look at the motion",
+            k,
+            float(found.error),
+            "fold",
+            length=length,
+        )
     raise StepError(
-        f"{where}. Newton and continuation in dt did not converge; the step is too large for this "
-        f"state: {advice}",
+        f"{where}: its equations have no motion that begins with the velocities of this state, however short "
+        "the step; check the state, and whether its coordinates or constraints are singular",
         k,
-        error,
+        float(found.error),
         "no convergence",
     )
 
 
-def newton(equations: Callable[[np.ndarray], Iterate], z: np.ndarray, tolerance: float) -> Solution:
-    """Damped Newton from z. Stops where no step decreases the residual."""
-    n, now = len(z), equations(z)
-    lam = np.zeros(len(now.residual) - n)
-    error = np.inf
-    extra = 1  # one step beyond the tolerance: quadratic convergence makes it exact
-    for _ in range(MAX_ITERATIONS):
-        residual = now.under(lam) / now.scale
-        error = float(np.linalg.norm(residual))
-        if not np.isfinite(error):
-            break
-        if error <= tolerance:
-            extra -= 1
-            if extra < 0:
-                break
-        matrix = now.matrix / now.scale[:, None]
-        if not np.isfinite(matrix).all():
-            error = np.nan
-            break
-        try:
-            step = np.linalg.solve(matrix, -residual)
-        except np.linalg.LinAlgError:
-            step = np.linalg.lstsq(matrix, -residual, rcond=None)[0]
-        factor = 1.0
-        while factor > 1e-4:
-            multipliers, trial = lam + factor * step[n:], equations(z + factor * step[:n])
-            value = np.linalg.norm(trial.under(multipliers) / now.scale)
-            if value < (1 - 1e-4 * factor) * error or value <= tolerance:
-                break
-            factor /= 2
-        else:
-            break
-        z, lam, now = z + factor * step[:n], multipliers, trial
-    return Solution(z, lam, error)
+def follow(equations: Equations, tolerance: float) -> Solution:
+    """The branch from length 0: its root at the whole length, or at the largest share that was reached.
 
-
-def _continue(solve: Callable[[np.ndarray, float], Solution], z: np.ndarray, dt: float, tolerance: float):
-    """Lengthen the step from nothing to dt, each solution the seed of the next."""
-    done, width = 0.0, 0.25
-    found, before, last = Solution(z, np.zeros(0), np.inf), z, 0.0
-    while done < 1:
-        goal = min(1.0, done + width)
-        seed = found.z
-        if done > 0:
-            seed = seed + (found.z - before) * (goal - done) / (done - last)
-        trial = solve(seed, goal * dt)
-        if trial.error <= tolerance:
-            last, before = done, found.z
-            done, found = goal, trial
-            width = min(2 * width, 0.5)
-        else:
-            width /= 2
-            if width < 1e-3:
+    Each root is the guess of the next, extrapolated; a share is taken only where Newton's corrections
+    contract so that no other root is near, and where determinants have kept their signs: that of the balance
+    of momenta the one of masses, and the whole one but where constraints become dependent on the way and the
+    branch goes straight on through that singular position; where it folds, it turns aside.
+    """
+    last, before = Solution(equations.start, np.zeros(0), np.inf, 0.0), None
+    stride, spent, infinite = 1.0, 0, False
+    n, sign = len(equations.start), 0.0
+    of_masses = orientation(equations(equations.start, SHORTEST).matrix[:n, :n], equations.weights)
+    while spent < EVALUATIONS:
+        turn = float(np.abs(equations.turns * last.w).max(initial=0.0))
+        share = min(1.0, last.share + min(stride, TURN / max(turn, TURN)))
+        guess = last.w
+        if before is not None:
+            guess = guess + (last.w - before.w) * (share - last.share) / (last.share - before.share)
+        trial, matrix, count = newton(equations, guess, share, tolerance)
+        spent, infinite = spent + count, infinite or bool(np.isnan(trial.error))
+        signs = (0.0, 0.0) if matrix is None else [np.linalg.slogdet(A)[0] for A in (matrix[:n, :n], matrix)]
+        off, change, size = (
+            np.linalg.norm(equations.weights * a) for a in (trial.w - guess, trial.w - last.w, trial.w)
+        )
+        straight = off <= CONTRACTION * change <= CONTRACTION**2 * size
+        if matrix is not None and signs[0] * of_masses >= 0 and (straight or signs[1] * sign >= 0):
+            if share == 1.0:
                 return trial
-    return found
+            before, last, sign = last, trial, signs[1]
+            stride = 2 * stride
+        else:
+            stride = (share - last.share) / 2
+            if stride < SHORTEST * max(last.share, SHORTEST):
+                break
+    else:
+        last = last._replace(given_up=True)
+    return last._replace(error=np.nan if infinite else np.inf)
+
+
+def orientation(masses: np.ndarray, weights: np.ndarray) -> float:
+    """The sign of the determinant at length 0; 0, since it is noise, where coordinates are singular."""
+    scaled = masses / np.outer(weights, weights)
+    if not (np.isfinite(scaled).all() and np.linalg.cond(scaled) < SINGULAR):
+        return 0.0
+    return float(np.linalg.slogdet(masses)[0])
+
+
+def newton(
+    equations: Equations, w: np.ndarray, share: float, tolerance: float
+) -> tuple[Solution, np.ndarray | None, int]:
+    """Newton's method from w, as long as its corrections contract; the matrix at the root; evaluations.
+
+    The matrix is None where no root was found, and the error infinite where corrections do not contract.
+    """
+    n, lam, last = len(w), np.zeros(0), np.inf
+    for count in range(1, CORRECTIONS + 1):
+        now = equations(w, share)
+        failed = Solution(w, lam, np.inf, share), None, count
+        if not (np.isfinite(now.residual).all() and np.isfinite(now.matrix).all()):
+            return Solution(w, lam, np.nan, share), None, count
+        try:
+            step = np.linalg.solve(now.matrix, -now.residual)
+        except np.linalg.LinAlgError:
+            return failed
+        by, lam = step[:n], step[n:]
+        size, error = (float(np.linalg.norm(s * by)) for s in (equations.weights, share * equations.size))
+        w = w + by
+        if error <= tolerance / 10:
+            return Solution(w, lam, error, share), now.matrix, count
+        if not size <= CONTRACTION * last:  # false of what is not a number
+            return failed
+        last = size
+    return failed
 
 
 def dependent_constraints(

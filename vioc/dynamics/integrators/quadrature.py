@@ -7,17 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.polynomial import Legendre, Polynomial
 
-from vioc.errors import StepError
-
 POINTS = ("gauss", "lobatto")
-# How far the polynomial of rates may be off velocities where a step starts and ends, relative, of one that
-# Newton's method had to solve: its equations have other roots, where rates go back and forth.
-NO_MOTION = 0.1
 
 
 @dataclass(frozen=True)
@@ -40,6 +34,11 @@ class Quadrature:
     order: int
 
     @property
+    def spacing(self) -> float:
+        """The largest distance between points that follow each other, the ends of the step among them."""
+        return float(np.diff([0.0, *self.c, 1.0]).max())
+
+    @property
     def stages(self) -> int:
         return len(self.b)
 
@@ -51,44 +50,6 @@ class Quadrature:
 def values(c: np.ndarray, at: np.ndarray) -> np.ndarray:
     """(m, len(c)): what the polynomial through values at c is at other points."""
     return np.array([[_lagrange(c, j)(t) for j in range(len(c))] for t in at])
-
-
-def off_ends(rule: Quadrature, rates: Any, ends: Any) -> Any:
-    """How far rates (s, nd) at the points are off velocities (2, nd) where the step starts and ends: (2, nd);
-    or of one point, which leads to neither, off their mean: (1, nd).
-    """
-    at = np.array([[1.0, 0.0], [0.0, 1.0]] if rule.stages > 1 else [[0.5, 0.5]])
-    return at @ rule.values(np.array([0.0, 1.0])) @ rates - at @ ends
-
-
-def check_rates(
-    rule: Quadrature, rates: np.ndarray, ends: np.ndarray, masses: np.ndarray, k: int, t: float, dt: float
-) -> None:
-    """Refuse a root of step k's equations that is no motion.
-
-    Parameters
-    ----------
-    rates, ends : (s, nd), (2, nd)
-        At the points, and the velocities where the step starts and ends.
-    masses : (nd,)
-        What rates are weighed by.
-
-    Raises
-    ------
-    StepError
-        If they are more than `NO_MOTION` off (GA 13).
-    """
-    size = np.sqrt(masses)
-    apart = off_ends(rule, rates, ends)
-    off, most = (float(np.linalg.norm(e * size, axis=1).max()) for e in (apart, rates))
-    if not off <= NO_MOTION * most:
-        raise StepError(
-            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) is too long for its motion: the rates along it are "
-            f"{100 * off / most:.0f} % off those of its ends; use a smaller dt",
-            k,
-            off,
-            "no convergence",
-        )
 
 
 @lru_cache

@@ -18,6 +18,7 @@ from vioc.errors import StepError
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.variational import VariationalMap
 
+TURNED = 0.1  # cosine of the angle between constraint directions at both ends, near a quarter turn
 ARRIVED = 1e-6  # |h| below which the solver stopped near a position that the constraints allow
 
 
@@ -66,27 +67,54 @@ class BlockEvaluator:
 
 
 class StepEquations(Equations):
-    """The equations of the step of `f` from x under u at time t, for the dynamic part of q_k+1."""
+    """The equations of the step of `f` from x under u, for the mean velocity w = (q_k+1 - q_k) / dt.
 
-    def __init__(self, f: VariationalMap, x: np.ndarray, u: np.ndarray, t: float, theta: np.ndarray):
-        self.f, self.x, self.u, self.t, self.theta = f, x, u, t, theta
-        self.start = x[: f.nd].copy()
+    For a share of the step's length prescribed variables are as far on their way, and constraints have as
+    much of what they lack at the start made up for: h(q_k+1) = (1 - share) h(q_k).
+    """
 
-    def blocks(self, z: np.ndarray, dt: float) -> Blocks:
-        return self.f.step_blocks(self.x, self.u, self.t, dt, self.theta, z)
+    def __init__(self, f: VariationalMap, x: np.ndarray, u: np.ndarray, t: float, dt: float):
+        self.f, self.x, self.u, self.t, self.dt = f, x, u, t, dt
+        self.start = self._begins()
+        self.weights = np.sqrt(f.lagrangian.mass_scale)
+        self.size = abs(dt) / (1 + np.abs(x[: f.nd]))
+        self.turns = np.where(f.turning, abs(dt), 0.0)
+        self.off = self.blocks(x[: f.nd], 0.0).h if f.nm else np.zeros(0)
 
-    def __call__(self, z: np.ndarray, dt: float) -> Iterate:
-        """With rows scaled to an error of q relative to 1 + |q|."""
-        balance, h, D, J1, J0 = self.blocks(z, dt)
-        size, m = 1 + np.abs(z), len(h)
-        rows = np.abs(np.diag(D)) * size
-        rows = np.where(rows > 0, rows, np.abs(D) @ size + 1e-300)
-        constraints = np.abs(J1) @ size
-        scale = np.concatenate([rows, np.where(constraints > 0, constraints, 1.0)])
-        matrix = np.block([[D, -J0.T], [J1, np.zeros((m, m))]])
-        return Iterate(np.concatenate([balance, h]), matrix, scale)
+    def _begins(self) -> np.ndarray:
+        """The velocities of the state; of least norm where coordinates are singular and leave them open."""
+        f = self.f
+        v = f.velocities(self.x)
+        if np.isfinite(v).all():
+            return v
+        M = f.lagrangian.mass_matrix(self.x[: f.nq], **f.parameters)
+        p = self.x[f.nq : f.nq + f.nd] - M[: f.nd, f.nd :] @ self.x[f.nq + f.nd :]
+        root = np.sqrt(f.lagrangian.mass_scale)
+        return np.linalg.lstsq(M[: f.nd, : f.nd] / np.outer(root, root), p / root, rcond=1e-9)[0] / root
 
-    def failure(self, found: Solution, k: int, dt: float, where: str) -> StepError | None:
+    def end(self, w: np.ndarray, share: float) -> np.ndarray:
+        """q_k+1 (nq,)."""
+        f = self.f
+        nd, rho = f.nd, self.u[len(f.system.inputs) :]
+        held = self.x[nd : f.nq]
+        return np.concatenate([self.x[:nd] + share * self.dt * w, held + share * (rho - held)])
+
+    def blocks(self, z: np.ndarray, share: float) -> Blocks:
+        nf = len(self.f.system.inputs)
+        held = self.x[self.f.nd : self.f.nq]
+        u = np.concatenate([self.u[:nf], held + share * (self.u[nf:] - held)])
+        length = share * self.dt or self.dt  # h and J1 alone are of a step without a length
+        return self.f.step_blocks(self.x, u, self.t, length, self.f.theta, z)
+
+    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+        length = share * self.dt
+        balance, h, D, J1, J0 = self.blocks(self.end(w, share)[: self.f.nd], share)
+        n, m = len(balance), len(h)
+        matrix = np.zeros((n + m, n + m))
+        matrix[:n, :n], matrix[:n, n:], matrix[n:, :n] = D * length, -J0.T, J1
+        return Iterate(np.concatenate([balance, (h - (1 - share) * self.off) / length]), matrix)
+
+    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
         """What [S] VII calls the failure, with numbers and what to try.
 
         Causes are ``"not finite"`` (a potential, force or constraint is not a number there), ``"singular M"``
@@ -94,9 +122,10 @@ class StepEquations(Equations):
         is), and ``"no convergence"``.
         """
         f, error = self.f, float(found.error)
-        _, h, D, J1, J0 = self.blocks(found.z, dt)
-        if not np.isfinite(error):
-            infinite = self._not_finite(found.z, dt)
+        q1 = self.end(found.w, found.share)
+        _, h, D, J1, J0 = self.blocks(q1[: f.nd], found.share)
+        if np.isnan(error):
+            infinite = self._not_finite(found)
             if infinite is not None:
                 advice = "keep it finite at every state (ca.fmax, ca.if_else), or start elsewhere"
                 return StepError(f"{where}. {infinite}: {advice}", k, error, "not finite")
@@ -111,7 +140,8 @@ class StepEquations(Equations):
                 )
         # the step ends in a singular position only if the solver came there; elsewhere it says nothing of one
         arrived = bool(np.abs(h).max(initial=0.0) <= ARRIVED)
-        for J, what in ((J0, "q_k"), *(((J1, "q_k+1"),) if arrived else ())):
+        for q, what in ((self.x[: f.nq], "q_k"), *(((q1, "q_k+1"),) if arrived else ())):
+            J = f.lagrangian.constraint_directions(q, **f.parameters)
             dependent = dependent_constraints(J, f.multiplier_names, f"{where}. Dh({what})", k, error)
             if dependent is not None:
                 return dependent
@@ -126,33 +156,36 @@ class StepEquations(Equations):
                 error,
                 "singular M",
             )
-        if len(h):
-            along = np.linalg.solve(D, J0.T)
-            lengths = np.linalg.norm(J1, axis=1)[:, None] * np.linalg.norm(along, axis=0)
-            if np.linalg.svd(J1 @ along / lengths, compute_uv=False)[-1] < 1e-2:
-                return StepError(
-                    f"{where}. Dh(q_k+1) M^-1 Dh(q_k)' is nearly singular where the solver stopped: the "
-                    "constraint directions turn too far within one step; use a smaller dt (of a cable held "
-                    "taut, vioc.cables.longest_step tells the limit about an equilibrium)",
-                    k,
-                    error,
-                    "no convergence",
-                )
         return None
 
-    def _not_finite(self, z: np.ndarray, dt: float) -> str | None:
-        """The term that is not finite, and where: at the start, without motion, where the solver stopped."""
-        f, x, nf = self.f, self.x, len(self.f.system.inputs)
-        forces, q0, q1 = self.u[:nf], x[: f.nq], np.concatenate([z, self.u[nf:]])
-        v0 = np.concatenate([f.velocities(x), x[f.nq + f.nd :]])
-        points = (
-            (q0, v0, "the step's start"),
-            (q0, 0 * q0, "the step's start without motion, its first guess"),
-            ((q0 + q1) / 2, (q1 - q0) / dt, "the last guess of the step"),
+    def reason(self, found: Solution) -> str:
+        _, h, D, J1, J0 = self.blocks(self.end(found.w, found.share)[: self.f.nd], found.share)
+        if not len(h):
+            return ""
+        along = np.linalg.solve(D, J0.T)
+        lengths = np.linalg.norm(J1, axis=1)[:, None] * np.linalg.norm(along, axis=0)
+        if np.linalg.svd(J1 @ along / lengths, compute_uv=False)[-1] > TURNED:
+            return ""
+        return (
+            " as directions of constraints turn by a quarter turn within the step (of a cable held taut, "
+            "vioc.cables.longest_step tells the limit about an equilibrium)"
         )
+
+    def _not_finite(self, found: Solution) -> str | None:
+        """The term that is not finite, and where: at the start, or in the middle of steps."""
+        f, x, nf = self.f, self.x, len(self.f.system.inputs)
+        forces, q0 = self.u[:nf], x[: f.nq]
+        points = [(q0, np.concatenate([f.velocities(x), x[f.nq + f.nd :]]), "the step's start")]
+        beyond = self.start + (found.w - self.start) / (found.share or 1.0)
+        for w, share, place in (
+            (found.w, found.share or 1.0, "the middle of the longest step that was solved"),
+            (beyond, 1.0, "the middle of the step, extrapolated from shorter ones"),
+        ):
+            q1 = self.end(w, share)
+            points.append(((q0 + q1) / 2, (q1 - q0) / (share * self.dt), place))
         for q, v, place in points:
             finite = np.isfinite([*q, *v]).all()
-            found = not_finite(f.lagrangian, q, v, forces, self.t, self.theta) if finite else None
-            if found is not None:
-                return f"At {place} {found}"
+            term = not_finite(f.lagrangian, q, v, forces, self.t, f.theta) if finite else None
+            if term is not None:
+                return f"At {place} {term}"
         return None

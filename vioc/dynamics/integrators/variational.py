@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import casadi as ca
 import numpy as np
@@ -19,7 +19,6 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.integrators.conditions import StepConditions, conditions
-from vioc.dynamics.integrators.divisible import DivisibleMap
 from vioc.dynamics.integrators.following import equations, inverse_dynamics
 from vioc.dynamics.integrators.mechanical import MechanicalMap
 from vioc.dynamics.integrators.newton import solve_step
@@ -46,18 +45,15 @@ class StepParts:
     momentum: ca.SX
 
 
-class VariationalMap(DivisibleMap, MechanicalMap):
+class VariationalMap(MechanicalMap):
     """A variational rule as a one-step map; see the module's text.
 
     Attributes
     ----------
-    past : int
-        Configurations before q_k of which a step's seed is made; they follow x in the carry.
     impulse_behind : float
         What share of a step's impulses makes up for the step before.
     """
 
-    past: ClassVar[int]
     impulse_behind: float = 0.5
 
     @abstractmethod
@@ -74,27 +70,16 @@ class VariationalMap(DivisibleMap, MechanicalMap):
 
     # -- steps --------------------------------------------------------------------------------------
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        nd = self.nd
-        past = [x[..., :nd], *before[::-1, ..., :nd][: self.past]]
-        if len(past) == 1:
-            v = self.velocities(x)
-            v = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
-            past.append(past[0] - np.asarray(dt)[..., None] * v)
-        while len(past) <= self.past:
-            past.append(2 * past[-1] - past[-2])
-        return np.concatenate([x, *past[1:]], axis=-1)
-
     @shared
     def step_blocks(self) -> BlockEvaluator:
         """Residuals and Jacobian blocks of steps at numbers."""
         return BlockEvaluator(self)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        theta, nf = self.theta, len(self.system.inputs)
-        found = solve_step(StepEquations(self, x, u, t, theta), k, t, dt, self.tolerance)
-        q0, q1 = x[: self.nq], np.concatenate([found.z, u[nf:]])
-        p = self._momentum(q0, q1, u[:nf], np.array([t]), np.array([dt]), theta)[0][:, 0]
+        nf, equations = len(self.system.inputs), StepEquations(self, x, u, t, dt)
+        found = solve_step(equations, k, t, self.tolerance)
+        q0, q1 = x[: self.nq], equations.end(found.w, 1.0)
+        p = self._momentum(q0, q1, u[:nf], np.array([t]), np.array([dt]), self.theta)[0][:, 0]
         return np.concatenate([q1, p, (q1 - q0)[self.nd :] / dt]), found.multipliers
 
     @shared
@@ -172,8 +157,4 @@ class VariationalMap(DivisibleMap, MechanicalMap):
 
         A step warns of a singular M_k+1 by itself (`ChartWarning`); this tells how near a motion comes.
         """
-        run = trajectory_of(trajectory)
-        parts = self._parts_of(Steps.along(run))
-        found = conditions(self, parts.steps, self.theta)  # of a step in parts, its worst part
-        worst = (np.maximum.reduceat(a, parts.begins[:-1]) for a in (found.mass, found.constraints))
-        return StepConditions(run.t[:-1], *worst)
+        return conditions(self, Steps.along(trajectory_of(trajectory)), self.theta)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import casadi as ca
 
 from vioc.dynamics.algebra import vectors as vec
-from vioc.dynamics.description.component import Potential, frame, number, vector
+from vioc.dynamics.description.component import Component, Potential, frame, number, variables, vector
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.numbers import Number
 from vioc.dynamics.terms.constraints import StringConstraint, in_world
@@ -39,14 +39,112 @@ class BendingSpring(Potential):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(float(s) < 0 for s in self.stiffness):
-            raise ModelError(f"{self.label()}: stiffness: expected numbers >= 0, got {self.stiffness}")
+        _not_negative(self, "stiffness")
 
     def energy(self, k: Any) -> ca.SX:
         R = ca.mtimes(k.pose(self.frame1)[:3, :3].T, k.pose(self.frame2)[:3, :3])
         twice = ca.vertcat(R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1])
         phi = 2 * twice / (1 + ca.trace(R))
         return 0.5 * ca.dot(ca.vertcat(*map(k.number, self.stiffness)), phi**2)
+
+
+class _Hinge(Component):
+    """A term of a hinge whose three frames turn, one after the other, about x, y and z in any order."""
+
+    variables: tuple[str, ...]
+
+    def check(self, system: Any) -> None:
+        order = "".join(self._axes(system))
+        if sorted(order) != ["x", "y", "z"]:
+            raise ModelError(
+                "variables: expected those of three rotations, about x, y and z in any order, each frame the "
+                f"child of the one before, got {', '.join(self.variables)}"
+            )
+
+    def _axes(self, system: Any) -> Iterator[str]:
+        """Axes of the hinge's rotations, as far as each frame is the child of the one before."""
+        above = None
+        found = {node.frame.transform.variable: i for i, node in enumerate(system.nodes)}
+        for name in self.variables:
+            i = next((i for variable, i in found.items() if variable and variable.name == name), -1)
+            kind = system.nodes[i].frame.transform.kind if i >= 0 else ""
+            if kind not in ("RX", "RY", "RZ") or above not in (None, system.nodes[i].parent):
+                return
+            above = i
+            yield kind[1].lower()
+
+    def strain(self, k: Any) -> list[Any]:
+        """The hinge's rotation vector (3,) but for terms of third order."""
+        order, (a, b, c) = "".join(self._axes(k.system)), map(k.q, self.variables)
+        half = 0.5 if order in "xyzxy" else -0.5
+        along = a + half * b * c, b - half * a * c, c + half * a * b
+        return [along[order.index(axis)] for axis in "xyz"]
+
+
+@dataclass(frozen=True, repr=False)
+class HingeSpring(_Hinge, Potential):
+    """A spring against the turning of a hinge with three angles: V = 1/2 phi' diag(k) phi.
+
+    phi is the rotation vector but for terms of third order: with angles a, b and c of frames that turn about
+    x, then y, then z
+
+        phi = (a + b c / 2, b - a c / 2, c + a b / 2),
+
+    and alike in other orders. Springs on a, b and c alone part from it at second order.
+
+    Parameters
+    ----------
+    variables : 3 str
+        Of three rotations, about x, y and z in any order, each frame the child of the one before.
+    stiffness : 3 numbers
+        About x, y and z, N m/rad, each >= 0.
+    """
+
+    keyword: ClassVar[str] = "HINGE-SPRING"
+
+    variables: tuple[str, ...] = variables()
+    stiffness: tuple[Number, Number, Number] = vector()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _not_negative(self, "stiffness")
+
+    def energy(self, k: Any) -> ca.SX:
+        return 0.5 * sum(k.number(s) * phi**2 for s, phi in zip(self.stiffness, self.strain(k), strict=True))
+
+
+@dataclass(frozen=True, repr=False)
+class HingeDamping(_Hinge, RateForce):
+    """Viscous damping of a hinge with three angles, by the rate of its rotation vector phi.
+
+    F = -(dphi/dq)' diag(c) dphi/dt, phi as that of `HingeSpring`.
+
+    Parameters
+    ----------
+    variables : 3 str
+        As those of `HingeSpring`.
+    coefficient : 3 numbers
+        About x, y and z, N m s/rad, each >= 0.
+    """
+
+    keyword: ClassVar[str] = "HINGE-DAMPING"
+
+    variables: tuple[str, ...] = variables()
+    coefficient: tuple[Number, Number, Number] = vector()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _not_negative(self, "coefficient")
+
+    def by_rates(self, k: Any) -> ca.SX:
+        pairs = zip(self.coefficient, map(k.slope, self.strain(k)), strict=True)
+        return -sum(k.number(c) * ca.dot(slope, k.v_vector) * slope for c, slope in pairs)
+
+
+def _not_negative(term: Component, what: str) -> None:
+    numbers = getattr(term, what)
+    if any(float(s) < 0 for s in numbers):
+        raise ModelError(f"{term.label()}: {what}: expected numbers >= 0, got {numbers}")
 
 
 class Way(NamedTuple):

@@ -144,7 +144,8 @@ def coincident(
 ) -> tuple[PointConstraint, ...]:
     """Point constraints that pin two points together along `axes`, the world's or a frame's.
 
-    In a planar mechanism name the two axes of its plane; the third would be redundant.
+    In a planar mechanism name the two axes of its plane; the third would be redundant. A planar loop that
+    turns in space is pinned in the axes of one of its bodies: the same of them is redundant then everywhere.
     """
     unit = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
     if not axes or set(axes) - set(unit) or len(set(axes)) < len(axes):

@@ -114,18 +114,18 @@ def direction_stage(e: StageEquations) -> ca.Function:
     return ca.Function("direction", [carry, row, g], [ca.densify(o) for o in outputs], OPTIONS)
 
 
-def trial_stage(e: StageEquations, kernel: Kernel, step: ca.Function) -> ca.Function:
-    """A step under feedback and its cost, forwards: carry (cost, carry of `step`, of the map's kernel)."""
+def trial_stage(e: StageEquations, kernel: Kernel) -> ca.Function:
+    """A step of the kernel under feedback and its cost, forwards: carry (cost, x)."""
     nx, nu = e.nx, e.nu
     x, u, _, lam, t, dt, theta, reference, w = e.arguments
     dx, du, gains = (ca.SX.sym(name, n) for name, n in (("dx", nx), ("du", nu), ("K", nu * nx)))
-    carry, gamma = ca.SX.sym("carry", 1 + step.numel_in(0)), ca.SX.sym("gamma")
-    error = kernel.difference(x + gamma * dx, carry[1 : 1 + nx])
+    carry, gamma = ca.SX.sym("carry", 1 + nx), ca.SX.sym("gamma")
+    error = kernel.difference(x + gamma * dx, carry[1:])
     curve = [x, u, dx, du, gains, gamma]
     applied = u + gamma * du - by_rows(gains, nu) @ error
     feedback = ca.Function("feedback", [carry, *curve], [applied], OPTIONS)
-    cost = ca.substitute(e.l, x, carry[1 : 1 + nx])
-    after = ca.SX.sym("after", carry.numel() - 1)
+    cost = ca.substitute(e.l, x, carry[1:])
+    after = ca.SX.sym("after", nx)
     total = ca.vertcat(carry[0] + cost, after)
     add = ca.Function("add", [carry, u, lam, after, dt, theta, reference, w], [total], OPTIONS)
 
@@ -136,7 +136,7 @@ def trial_stage(e: StageEquations, kernel: Kernel, step: ca.Function) -> ca.Func
     grid = mx(t, dt, theta, reference, w)
     v = feedback(c, *rows)
     inline = True  # one level of calls less
-    moved, multipliers, residual = step.call([c[1:], v, *grid[:3]], inline, False)
+    moved, multipliers, residual = kernel.function.call([c[1:], v, *grid[:3]], inline, False)
     outputs = [add(c, v, multipliers, moved, *grid[1:]), v, residual, multipliers]
     return ca.Function("trial", [c, *rows, *grid], [ca.densify(o) for o in outputs])
 

@@ -6,7 +6,8 @@ read and write views in reversed order.
 
 from __future__ import annotations
 
-import casadi as ca
+from functools import cached_property
+
 import numpy as np
 
 from vioc.compile.evaluate import Bound
@@ -16,7 +17,7 @@ from vioc.control.descent.symbolic import newton_stage
 from vioc.control.descent.symbolic.newton_stage import Layout
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.control.linear.weights import absolute
-from vioc.maps.protocol import Kernel, OneStepMap
+from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
 STOP = 0.5  # between the 0 and 1 that say whether a stage went well
@@ -46,7 +47,7 @@ class Recursions:
     unit : float
         Mean weight of the inputs per step weight, or of the last state where they have none.
     reached : (nx,)
-        The last state of a trial whose next step was not solved.
+        The last state of a trial whose next step the kernel left.
     """
 
     reached: np.ndarray
@@ -86,11 +87,8 @@ class Recursions:
 
         # trials
         self._dx, self._du, self._gamma = np.zeros((N, nx)), np.zeros((N, nu)), np.zeros(1)
-        self._trials: dict[str, tuple[Bound, Bound]] = {}
         self._gains = natural[:, layout.part("K")]
-        self._kernel = f.kernel
-        if self._kernel is not None:
-            self._start = np.zeros(1 + self._kernel.function.numel_in(0))
+        self._kernel, self._start = f.kernel, np.zeros(1 + nx)
 
         # what does not change from iterate to iterate
         self._constant = cost.constant_hessian
@@ -110,8 +108,7 @@ class Recursions:
     def begin(self, x0: np.ndarray, weights: Weights | None) -> None:
         """Get ready for trajectories from x0; `weights` of the regulator that projects as `LocalModel`'s."""
         self._weights = weights
-        if self._kernel is not None:
-            self._start[1:] = self._kernel.start(x0, float(self._grid.dt[0, 0]))
+        self._start[1:] = x0
         if weights is not None:
             Q, R = weights
             n = len(Q)
@@ -234,36 +231,29 @@ class Recursions:
         self._dx[:], self._du[:] = dx[:-1], du
 
     def attempt(self, gamma: float) -> float | None:
-        """The cost of a trial; None where the kernel did not solve one of its steps, after `reached`."""
-        kernel = self._kernel
-        assert kernel is not None
+        """The cost of a trial; None where the kernel leaves one of its steps, the one after `reached`."""
         self._gamma[0] = gamma
-        self._last, end = self._trial("trial", kernel, kernel.function)
-        done = self._last.call()
-        if done < len(self.u) and (robust := kernel.robust()) is not None:
-            self._last, end = self._trial("trial_robust", kernel, robust)
-            done = self._last.call()
+        trial, end = self._trial
+        done = trial.call()
         if done < len(self.u):
-            self.reached = self._last.outputs[0][done - 1, 1:] if done else self.x[0]
+            self.reached = trial.outputs[0][done - 1, 1:] if done else self.x[0]
             return None
         end.call()
-        return float(self._last.outputs[0][-1, 0] + end.outputs[0][0, 0])
+        return float(trial.outputs[0][-1, 0] + end.outputs[0][0, 0])
 
-    def _trial(self, name: str, kernel: Kernel, step: ca.Function) -> tuple[Bound, Bound]:
-        """A rollout along the direction by a function of the map's kernel, and the cost of where it ends."""
-        if name not in self._trials:
-            nx, programs = self.x.shape[1], self._programs
-            program = programs.program(
-                name, lambda: newton_stage.trial_stage(programs.equations, kernel, step)
-            )
-            rows = [self.x[:-1], self.u, self._dx, self._du, self._gains, self._gamma, *self._grid]
-            bound = program.bind_accumulate(self._start, rows, len(self.u), 1 + nx, kernel.tolerance)
-            self._trials[name] = bound, self._terminal(bound.outputs[0][-1, 1:])
-        return self._trials[name]
+    @cached_property
+    def _trial(self) -> tuple[Bound, Bound]:
+        """A rollout along the direction by the map's kernel, and the cost of where it ends."""
+        kernel, e = self._kernel, self._programs.equations
+        assert kernel is not None
+        program = self._programs.program("trial", lambda: newton_stage.trial_stage(e, kernel))
+        rows = [self.x[:-1], self.u, self._dx, self._du, self._gains, self._gamma, *self._grid]
+        bound = program.bind_accumulate(self._start, rows, len(self.u), 1 + e.nx, kernel.tolerance)
+        return bound, self._terminal(bound.outputs[0][-1, 1:])
 
     def attempted(self, run: Trajectory) -> Trajectory:
         """The last trial; `run` is the iterate."""
-        states, u, _, multipliers = self._last.outputs
+        states, u, _, multipliers = self._trial[0].outputs
         x = np.concatenate([self.x[:1], states[:, 1:]])
         return Trajectory(run.map, run.t, x, u.copy(), multipliers.copy(), k0=run.k0)
 

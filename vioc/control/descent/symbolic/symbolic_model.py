@@ -17,7 +17,7 @@ from vioc.maps.derivatives import Linearization
 from vioc.maps.protocol import OneStepMap
 from vioc.maps.trajectory import Trajectory
 
-AWAY = 1e3  # relative to 1 + |x| of the iterate: farther off a trial says nothing that is worth a hard step
+AWAY = 1e3  # relative to 1 + |x| of the iterate: a trial that is farther off is not taken again
 
 
 _idle: WeakKeyDictionary[Cost, tuple[tuple, list[Recursions]]] = WeakKeyDictionary()  # of the last horizon
@@ -60,7 +60,7 @@ class LocalModels:
 
     def value(self, run: Trajectory) -> float:
         """The cost of an iterate; `Cost.value` names what is not finite."""
-        if self._recursions is not None and not (run.splits and self.cost.uses_multipliers):
+        if self._recursions is not None:
             self._recursions.load(run)
             value = self._recursions.value
             if np.isfinite(value):
@@ -69,7 +69,7 @@ class LocalModels:
 
     def about(self, run: Trajectory, shift: float) -> LocalModel:
         """The model about an iterate, until the next one; `shift` is likely to be asked for."""
-        if self._recursions is not None and not run.splits:  # the recursions' steps are whole
+        if self._recursions is not None:
             model = StageModel(self.map, self.cost, run, self._recursions, shift)
             if model.sound:
                 return model
@@ -149,7 +149,7 @@ class StageModel(LocalModel):
             self._aim = direction
         self.trouble = None
         value = self._recursions.attempt(gamma)
-        if value is None:  # a step that is harder to solve than the kernel can, or a trial that has run away
+        if value is None:  # a step that the kernel leaves to `track`, or a trial that has run away
             if not np.abs(self._recursions.reached).max() < AWAY * (1 + np.abs(self.run.x).max()):
                 return None
             return super().trial(direction, gamma, limit)

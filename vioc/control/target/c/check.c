@@ -75,7 +75,7 @@ static void loop(void)
     double belief = 0, command = 0;
     int k, status = 0;
     target_state state;
-    target_real x[TARGET_NX], y[TARGET_NY], u[TARGET_NU];
+    target_real x[TARGET_NX], y[TARGET_NY], u[TARGET_NU], applied[TARGET_NU];
     copy(TARGET_NX, start_x[0], x);
     target_start(&state, x);
     state.k = first_k;
@@ -84,7 +84,8 @@ static void loop(void)
         status |= target_output(&state, y, u);
         compare(TARGET_NX, state.x, sample_x[k], sample_x_scale[0], &belief);
         compare(TARGET_NU, u, sample_u[k], sample_u_scale[0], &command);
-        status |= target_advance(&state, u);
+        copy(TARGET_NU, sample_u[k], applied); /* its own u would feed rounding back through the estimate */
+        status |= target_advance(&state, applied);
     }
     report("estimates", belief, SAMPLES, status);
     report("inputs", command, SAMPLES, status);

@@ -57,7 +57,7 @@ int main(void)
     {
         static double later[CALLS];
         target_state state;
-        target_real begin[TARGET_NX], y[TARGET_NY], u[TARGET_NU];
+        target_real begin[TARGET_NX], y[TARGET_NY], u[TARGET_NU], applied[TARGET_NU];
         copy(TARGET_NX, start_x[0], begin);
         for (i = 0; i < CALLS; ++i) {
             double before, between;
@@ -66,10 +66,11 @@ int main(void)
                 state.k = first_k;
             }
             copy(TARGET_NY, sample_y[i % SAMPLES], y);
+            copy(TARGET_NU, sample_u[i % SAMPLES], applied);
             before = now();
             status |= target_output(&state, y, u);
             between = now();
-            status |= target_advance(&state, u);
+            status |= target_advance(&state, applied);
             later[i] = now() - between;
             took[i] = between - before;
         }

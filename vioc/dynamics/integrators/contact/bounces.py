@@ -26,7 +26,6 @@ from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import ModelError, StepError
 from vioc.maps.derivatives import Linearization, Steps
-from vioc.maps.trajectory import Split
 
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.contact.map import ContactVI
@@ -141,7 +140,12 @@ class Bounces:
                 gap, speed = self._now(f, x)
                 held = self.bouncing & (gap <= CLOSED) & (np.abs(speed) <= f.slow)
                 continue
-            flown, touch = self._flight(f, x, u, t, left, held)
+            try:
+                flown, touch = self._flight(f, x, u, t, left, held)
+            except StepError as error:
+                if error.length is not None:
+                    error.length += h - left  # of the whole step, up to where the flight does
+                raise
             records.append(flown)
             x = flown.steps.x1[0]
             if touch is None:
@@ -212,9 +216,7 @@ class Bounces:
         if (self.bouncing & self._closing(f, x, held)).any():
             return nothing
         try:
-            with (
-                warnings.catch_warnings()
-            ):  # it may go where the ground is; steps in parts are not taken here
+            with warnings.catch_warnings():  # it may go where the ground is
                 warnings.simplefilter("ignore")
                 run = free.run(x, U, 0, np.full(len(U), h), t=t + h * np.arange(len(U)))
         except StepError as error:
@@ -225,7 +227,6 @@ class Bounces:
         gap, speed = self._now(f, X)
         lowest = np.minimum(_cubic(gap[:-1], speed[:-1], gap[1:], speed[1:], h).min(axis=0), gap[1:])
         done = (lowest[:, apart] > 0).all(axis=1)
-        done &= [k not in run.splits for k in range(len(done))]
         count = len(done) if done.all() else int(np.argmin(done))
         near = ((gap <= CLOSED) & self.bouncing)[:count]
         if near.any():
@@ -285,32 +286,26 @@ class Bounces:
 
     # -- what the map asks for --------------------------------------------------------------------------
 
-    def split(self, f: ContactVI, x, u, k: int, t: float, h: float) -> tuple[Any, ...]:
-        """(x_next, multipliers, Split or None) of a step."""
+    def solved(
+        self, f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, h: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(x_next, multipliers) of step k."""
         try:
             records = self.step(f, x, u, t, h)
         except StepError as error:
             text = f"step {k} (t = {t:.6g} s, dt = {h:g} s) with impacts: {error}"
-            raise StepError(text, k, error.residual, error.cause) from None
-        slips = np.array([n.endswith(".slip") for n in f.multiplier_names])
-        ends, rows, lengths, nothing = [], [], [], np.zeros(len(f.multiplier_names))
-        early = nothing.copy()
+            raise error.saying(text, k) from None
+        total = np.zeros(len(f.multiplier_names))
         for record in records:
             if isinstance(record, Flight):
-                own = early.copy()
-                own[record.kept] += record.steps.multipliers[0]
-                early = nothing.copy()
-                rows.append(own)
-                ends.append(record.steps.x1[0])
-                lengths.append(float(record.steps.h[0]))
-            elif rows:
-                rows[-1] = rows[-1] + np.where(slips, 0.0, record.multipliers[0])
-                ends[-1] = np.concatenate([ends[-1][: f.nq], record.momenta[0]])
+                x = record.steps.x1[0]
+                own, multipliers = record.kept, record.steps.multipliers[0]
+                total = np.where(f.additive, total, 0.0)  # slips are speeds, those of the last flight
+                total[own] += multipliers
             else:
-                early = early + np.where(slips, 0.0, record.multipliers[0])
-        total = np.where(slips, rows[-1], np.sum(rows, axis=0))
-        split = Split(np.array(lengths), np.array(ends), np.array(rows)) if len(records) > 1 else None
-        return ends[-1], total, split
+                x = np.concatenate([x[: f.nq], record.momenta[0]])
+                total = total + np.where(f.additive, record.multipliers[0], 0.0)
+        return x, total
 
     def first(self, f: ContactVI, steps: Steps, timed: bool) -> Linearization:
         """Derivatives of steps, with dt and t as two more parameters if `timed`."""
@@ -329,13 +324,13 @@ class Bounces:
         whole = np.eye(ns)
         D, U, by = whole[:nx], whole[nx : nx + nu], whole[nx + nu : -2]
         left, begun = whole[-2], whole[-1]
-        slips = np.array([n.endswith(".slip") for n in f.multiplier_names])
-        total = np.zeros((len(slips), ns))
+        adds = f.additive[:, None]
+        total = np.zeros((len(adds), ns))
         for record in records:
             if isinstance(record, Struck):
                 J = self.impact.derivatives(record.solution)[0] @ np.vstack([D, by])
                 D = np.vstack([D[: f.nq], J[: f.nd]])
-                total += np.where(slips[:, None], 0.0, J[f.nd :])
+                total += np.where(adds, J[f.nd :], 0.0)
                 continue
             lin = record.map.first_with_times(record.steps).rows(0)
             own = [names.index(n) for n in record.map.parameters]
@@ -353,7 +348,7 @@ class Bounces:
             D = fixed[0] + np.outer(rates[0], length)
             kept = np.zeros_like(total)
             kept[record.kept] = fixed[1] + np.outer(rates[1], length)
-            total = np.where(slips[:, None], kept, total + kept)
+            total = np.where(adds, total + kept, kept)
             left, begun = left - length, begun + length
         return D, total
 
@@ -371,16 +366,15 @@ def _still(item: Any, name: str) -> Any:
 
 
 class BounceProgram(StepByStep):
-    """Whole steps up to the first that may have an impact, which the map takes in parts."""
+    """Steps up to the first that may have an impact, which the map takes by itself."""
 
     def __init__(self, f: ContactVI, bounces: Bounces):
         super().__init__(f)
         self._bounces = bounces
 
-    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
-        f, x = self._f, carry[: self._f.nx]
+    def rollout(self, x, U, tracked, t, h, theta, tolerance):
+        f, k, ahead = self._f, 0, FIRST
         found: list[tuple] = []
-        k, ahead = 0, FIRST
         while k < len(U):
             if tracked:
                 given = self.applied(U[k], x, tracked, k)[None]

@@ -20,7 +20,6 @@ from vioc.dynamics.integrators.contact.tape import TAPES, Tape
 from vioc.progress import in_pieces
 
 PIECE = 1 << 13  # steps of one body in one call, a fraction of a second
-ONE, ALL, WARM = range(3)  # what steps start from: a carry, each its own, a carry and the step before
 Long, Double = ctypes.c_longlong, ctypes.c_double
 PLACES = (
     *("carry", "u", "t", "dt", "V", "dV", "found", "multipliers", "values", "left", "after"),
@@ -28,7 +27,7 @@ PLACES = (
 )
 COUNTS = ("touches", "mismatches", "complementary", "size_y", "positives", "rounds", "rubbing", "pushes")
 NUMBERS = "stop", "mass", "sample", "polish"
-SIZES = ("nx", "nv", "nu", "rows", "bodies", "past", "limit")
+SIZES = ("nx", "nv", "nu", "rows", "bodies", "lasting", "limit")
 ARRAYS = ("parts", "positive", "round", "before", "centers")
 
 
@@ -38,7 +37,7 @@ class _Model(ctypes.Structure):
         *((f"{kind}_{name}", ctypes.c_void_p) for kind in ("tape", "end") for name in TAPES),
         *((name, ctypes.c_void_p) for name in ("index", "image")),
         *((name, Long) for name in ("size", "n_arg", "n_res", "n_iw", "n_w", "nx", "nv", "nu", "rows")),
-        *((name, Long) for name in ("bodies", "past", "guess", "extent", "extents", "works")),
+        *((name, Long) for name in ("bodies", "lasting", "guess", "extent", "extents", "works")),
         *((name, Long) for name in PLACES),
         *((name, Long) for name in COUNTS),
         *((name, ctypes.c_void_p) for name in ("scales", "wrap", *ARRAYS)),
@@ -82,8 +81,8 @@ class Layout:
         Which states of a flat space are angles modulo a turn.
     bodies : int
         Of a state of poses, 0 of a flat one.
-    past : int
-        Velocities of steps before, behind x in a carry.
+    lasting : bool
+        Whether contacts begin with the impulses that gaps at the start are those of.
     limit : int
         Of iterations without contact.
     sample : float
@@ -103,7 +102,7 @@ class Layout:
     stop: float
     wrap: np.ndarray
     bodies: int = 0
-    past: int = 1
+    lasting: bool = True
     limit: int = 0
     sample: float = 0.0
     polish: bool = True
@@ -226,13 +225,10 @@ class Core:
             found.append((_Model(**fields, image=address(image), floor=floor), image))
         return found
 
-    def rollout(
-        self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None, warm=False
-    ):
+    def rollout(self, theta, carry, U, t, h, tolerance, goal=None, gains=None, *, floor=0.0, models=None):
         """Steps as far as they converge: states, multipliers, inputs, errors, iterations, by rows.
 
-        With a carry for each of them, (N, nc), steps start from these and are all tried. With `models` of
-        before they go on from what these hold, if `warm`.
+        With a carry for each of them, (N, nx), steps start from these and are all tried.
         """
         n, own = len(U), self.layout
         nx, apart = own.nx, carry.ndim == 2
@@ -247,7 +243,7 @@ class Core:
             done = _driver().vioc_tape_rollout(
                 ctypes.byref(models[0][0]),
                 second,
-                *(count, ALL if apart else WARM if warm else ONE),
+                *(count, apart),
                 carry[first:].ctypes.data if apart else carry.ctypes.data if first == 0 else None,
                 *(None if a is None else a[first:].ctypes.data for a in given),
                 tolerance,
@@ -263,20 +259,27 @@ class Core:
 
 
 class CoreProgram(Rollouts):
-    """A map's rollouts by the compiled core."""
+    """A map's rollouts by the compiled core.
+
+    Parameters
+    ----------
+    core : Core
+    floor, tolerance : float
+        The map's barrier and tolerance.
+    """
 
     def __init__(self, core: Core, floor: float, tolerance: float):
         self._core, self._floor, self._tolerance = core, floor, tolerance
 
-    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
-        found = self._core.rollout(theta, carry, U, t, h, tolerance, *tracked, floor=self._floor)
+    def rollout(self, x, U, tracked, t, h, theta, tolerance):
+        found = self._core.rollout(theta, x, U, t, h, tolerance, *tracked, floor=self._floor)
         states, multipliers, applied, errors, _ = found
         done = len(states)
         return [states, multipliers, errors[:done, None], applied], float(errors[done]) if done < len(
             U
         ) else 0.0
 
-    def steps(self, carries, U, t, h, theta):
-        found = self._core.rollout(theta, carries, U, t, h, self._tolerance, floor=self._floor)
+    def steps(self, X, U, t, h, theta):
+        found = self._core.rollout(theta, X, U, t, h, self._tolerance, floor=self._floor)
         states, multipliers, _, errors, _ = found
         return [states, multipliers, errors]

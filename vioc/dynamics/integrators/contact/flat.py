@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class FlatTape(Tape):
-    """The tables of a map's step. The carry is [x, V_k-1]."""
+    """The tables of a map's step."""
 
     def __init__(self, f: ContactVI):
         self._f = f
@@ -19,7 +19,7 @@ class FlatTape(Tape):
 
     def _write(self) -> None:
         f, p = self._f, self._f.pieces
-        lengths = dict(carry=f.nx + f.nd, u=f.nu, t=1, dt=1, theta=len(f.parameters))
+        lengths = dict(carry=f.nx, u=f.nu, t=1, dt=1, theta=len(f.parameters))
         lengths |= dict(
             places=f.touches.polytopes.numbers,
             V=f.nd,
@@ -29,18 +29,17 @@ class FlatTape(Tape):
             speed=1,
         )
         self.places = {name: self.column(length) for name, length in lengths.items()}
-        carry, u, t, dt, theta, places, V, lam, y, kappa, speed = self.places.values()
-        x, before = self.split(carry, [f.nx, f.nd])
+        x, u, t, dt, theta, places, V, lam, y, kappa, speed = self.places.values()
         state, put = [x, u, t, dt, theta, places], self.places.__setitem__
-        put("guess", before)
+        put("guess", self.call(p.velocity, [x, theta])[0])
         put("extent", self.split(x, [f.nq, f.nx - f.nq])[0])
 
         J, Dh0, mu = self.call(p.held, state)
         self.begin("matrix")
         (M,) = self.call(p.matrix, [V, *state])
         self.begin("leave")
-        balance, impulse, rates, h, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
-        put("values", h)
+        balance, impulse, rates, h, off, gaps, slips, slopes = self.call(p.leave, [V, *state, J])
+        put("values", off)
         put("gaps", gaps)
         self.begin("begin")
         put("fresh", self.call(p.fresh, [gaps, slips, mu, speed, kappa])[0])
@@ -53,6 +52,6 @@ class FlatTape(Tape):
         for name, block in zip(("dV", "found", "dy"), self.call(p.solve, system), strict=True):
             put(name, block)
         self.begin("work")
-        put("work", self.call(p.work, [M, J, Dh0, lam, y, rates])[0])
+        put("work", self.call(p.work, [M, J, Dh0, lam, y, rates, V, balance, *state[:-1]])[0])
         self.begin("after")
         put("after", self.call(p.after, [V, impulse, lam, y, x, u, dt, J, Dh0])[0])

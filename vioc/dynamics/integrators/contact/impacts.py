@@ -213,7 +213,7 @@ class ImpactTape(Tape):
         for name, block in zip(("dV", "found", "dy"), self.call(p.solve, system), strict=True):
             put(name, block)
         self.begin("after")
-        put("after", self.stack([V, self.constant(np.zeros(f.nq + 2 * count))]))
+        put("after", self.stack([V, self.constant(np.zeros(f.nq + f.nd + 2 * count))]))
 
 
 def mechanics(f: ContactVI, q: Any, theta: Any) -> tuple[Any, list[Any], Any]:
@@ -256,7 +256,7 @@ class Impact:
     @cached_property
     def _core(self) -> Core:
         f, nd = self._f, self._f.nd
-        size = f.nq + nd + 2 * len(f.touches.all)
+        size = f.nq + 2 * nd + 2 * len(f.touches.all)
         layout = Layout(
             nx=size,
             nv=nd,
@@ -266,6 +266,7 @@ class Impact:
             mass=f.mass,
             stop=STOP,
             wrap=np.zeros(size),
+            lasting=False,
         )
         tapes = [ImpactTape(f, self._pieces)]
         return Core(tapes, self._pieces.variables, layout, f"impacts of {f.system.name}")
@@ -341,7 +342,7 @@ class Impact:
             for i in range(n):
                 own = M[i], J[i], Dh[i], b[i], offset[i], preload[i], mu[i]
                 size = 1 + float(np.abs(guess[i]).max(initial=0.0))
-                rows.append(solver.solve_end(Problem(end, own, guess[i], 1.0, size)))
+                rows.append(solver.solve_end(Problem(end, own, guess[i], 1.0, size), lasting=False))
         return np.stack([s.unknowns for s in rows]), np.array([s.error for s in rows])
 
     def derivatives(self, solution: tuple) -> np.ndarray:

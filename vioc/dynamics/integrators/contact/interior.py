@@ -54,7 +54,8 @@ class End:
         (.., goal) -> balance, constraints, mismatches, products; (.., speed, goal) -> y of a start;
         multipliers of the touches; their gaps' velocities. `goal` is (kappa, lag).
     work : Evaluator or None
-        Of a departure, what impulses of constraints and touches bring in kinetic energy, and twice that.
+        Of a departure, what impulses of constraints and touches bring in kinetic energy, twice that; perhaps
+        0 where the root is certified to be the motion, else infinity.
     """
 
     rows: int
@@ -101,6 +102,8 @@ class Solution(NamedTuple):
     error : float
         Scaled residual; infinite where the products are not centered.
     iterations : int
+    suspect : float
+        0, or infinity where the root is not certified to be the motion.
     """
 
     V: np.ndarray
@@ -109,6 +112,7 @@ class Solution(NamedTuple):
     impulses: np.ndarray
     error: float
     iterations: int
+    suspect: float = 0.0
 
     @property
     def multipliers(self) -> np.ndarray:
@@ -132,6 +136,10 @@ class Step(NamedTuple):
         return max(end.error for end in self.ends)
 
     @property
+    def suspect(self) -> float:
+        return max(end.suspect for end in self.ends)
+
+    @property
     def iterations(self) -> int:
         return sum(end.iterations for end in self.ends)
 
@@ -140,8 +148,8 @@ class ContactStep(ABC):
     """The equations of a map's step with contact."""
 
     @abstractmethod
-    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds) -> Step:
-        """A step from x by `solver.solve_end`, warm from the ends `seeds` of the one before, or cold."""
+    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
+        """A step from x by `solver.solve_end`."""
 
 
 class InteriorPoint:
@@ -173,14 +181,15 @@ class InteriorPoint:
         self.step, self._scales, self._mass = step, scales, mass
         self._floor, self.tolerance, self._polish = barrier, tolerance, polish
 
-    def solve(self, x, u, t: float, dt: float, theta, before: Step | None = None) -> Step:
-        """A step from x: warm from the one before, or cold."""
-        return self.step.solve(self, x, u, t, dt, theta, None if before is None else before.ends)
+    def solve(self, x, u, t: float, dt: float, theta) -> Step:
+        """A step from x."""
+        return self.step.solve(self, x, u, t, dt, theta)
 
-    def solve_end(self, problem: Problem, seed: Solution | None = None) -> Solution:
-        found = self._true(problem, self._try(problem, seed, 0))
+    def solve_end(self, problem: Problem, lasting: bool = True) -> Solution:
+        """One end of a step, first from the impulses of contacts that `last`, then from cold starts."""
+        found = self._true(problem, self._try(problem, self._last(problem) if lasting else None, 0))
         count = found.iterations
-        for start in range(0 if seed is not None else 1, len(COLD)):
+        for start in range(0 if lasting else 1, len(COLD)):
             if found.error <= self.tolerance:
                 break
             found = self._true(problem, self._try(problem, None, start))
@@ -192,12 +201,21 @@ class InteriorPoint:
             count += found.iterations
         return found._replace(iterations=count)
 
+    def _last(self, problem: Problem) -> Solution:
+        """A first guess: contacts go on with the impulses that the gaps at the start are those of."""
+        E, nothing = problem.end, np.zeros(problem.end.variables.parts[-1])
+        lam, still, least = np.zeros(E.rows), np.zeros(len(problem.guess)), self._floor / self._mass
+        goal = np.array([self._floor, 1.0])
+        y = E.begin(still, lam, nothing, *problem.given, np.array([least]), goal)[0][:, 0]
+        return Solution(problem.guess, lam, y, np.zeros(0), np.inf, 0)
+
     def _true(self, problem: Problem, found: Solution) -> Solution:
         """A solution, unsolved if it is no motion: contacts only take energy, but for their curvature."""
         if problem.end.work is None:
             return found
-        work, twice = problem.end.work(found.V, found.lam, found.y, *problem.given)[0][:, 0]
+        work, twice, *more = problem.end.work(found.V, found.lam, found.y, *problem.given)[0][:, 0]
         energy = 0.5 * max(twice, self._mass * SLOW**2)
+        found = found._replace(suspect=sum(more))
         return found if work <= GAIN * energy else found._replace(error=np.inf)
 
     def _relax(self, problem: Problem, found: Solution) -> Solution:
@@ -298,7 +316,8 @@ class InteriorPoint:
         off = _largest(products - floor * weights)
         length, count, stuck, polished = 0.0, 0, 0, False
         while count < ITERATIONS:
-            if left * dt <= self.tolerance * size and off <= CENTERED * floor:
+            solved = left * dt <= self.tolerance * size and off <= CENTERED * floor
+            if solved and count:  # a first guess that is within the tolerance is not as good as one step more
                 if polished or not self._polish or off <= POLISHED * floor:
                     break
                 polished = True
@@ -344,19 +363,18 @@ class InteriorProgram(StepByStep):
         super().__init__(f)
         self._solver = solver
 
-    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
-        f, solver = self._f, self._solver
-        x, seed, error = carry[: f.nx], None, 0.0
+    def rollout(self, x, U, tracked, t, h, theta, tolerance):
+        solver, error = self._solver, 0.0
         found: list[tuple] = []
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)
             with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
-                seed = solver.solve(x, u, float(t[k]), float(h[k]), theta, seed)
-            if not seed.error <= tolerance:
-                error = seed.error
+                step = solver.solve(x, u, float(t[k]), float(h[k]), theta)
+            if not step.error + step.suspect <= tolerance:
+                error = step.error + step.suspect
                 break
-            x = seed.x
-            found.append((x, seed.multipliers, [seed.error], u))
+            x = step.x
+            found.append((x, step.multipliers, [step.error], u))
         return self.rows(found), error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -79,11 +79,10 @@ class Look:
                 rows[count], count = old, count + 1
         return rows, count
 
-    def solved(self, solve: Callable[[np.ndarray, Sequence | None], Step], tolerance: float, seeds) -> Step:
-        """A step by `solve(places, seeds)`, again from where it ended until what it held holds there."""
+    def solved(self, solve: Callable[[np.ndarray], Step], tolerance: float) -> Step:
+        """A step by `solve(places)`, again until what it held holds where it ends."""
         for _ in range(LOOKS):
-            found = solve(self.rows.ravel(), seeds)
+            found = solve(self.rows.ravel())
             if not found.error <= tolerance or not self.deeper(found.x):
                 break
-            seeds = found.ends
         return found

@@ -18,10 +18,12 @@ from vioc.compile.programs import Program
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.system import System
 from vioc.dynamics.integrators.contact.bounces import BounceProgram, Bounces, bounces
+from vioc.dynamics.integrators.contact.branch import check_branch
 from vioc.dynamics.integrators.contact.core import Core, CoreProgram, Layout
 from vioc.dynamics.integrators.contact.derivatives import ContactDerivatives, equations
 from vioc.dynamics.integrators.contact.features import Features, Found
 from vioc.dynamics.integrators.contact.flat import FlatTape
+from vioc.dynamics.integrators.contact.impacts_along import Impacts, impacts_along
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.contact.placed import PlacedProgram
 from vioc.dynamics.integrators.contact.quantities import TouchingMap
@@ -29,14 +31,14 @@ from vioc.dynamics.integrators.contact.relaxed import relaxed
 from vioc.dynamics.integrators.contact.smoothed import SmoothedMap, as_smoothing
 from vioc.dynamics.integrators.contact.step import OneEnd, Pieces
 from vioc.dynamics.integrators.contact.touching import Touching
-from vioc.dynamics.integrators.divisible import JUMP
 from vioc.dynamics.integrators.midpoint import MidpointVI
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
-from vioc.maps.protocol import Kernel, Rescue
+from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
+from vioc.maps.trajectory import Trajectory
 
 
 class ContactVI(SmoothedMap, TouchingMap):
@@ -64,14 +66,13 @@ class ContactVI(SmoothedMap, TouchingMap):
     over the step, m/s).
 
     The impulse of a contact acts at the start of a step, as a constraint's in `MidpointVI`: the momentum of
-    what stands on the ground is -dt/2 times its weight. Contacts are rigid; where their
-    restitution is not 0 steps are taken in parts (docs/maths/contact_gradients.md, "Restitution").
+    what stands on the ground is -dt/2 times its weight. Contacts are rigid; where their restitution is not 0
+    a step flies to the exact time of touch and on behind the impact (`impacts_along`,
+    docs/maths/contact_gradients.md, "Restitution").
     """
 
     slipless = False
     _robust_kernel = None
-    solved_step = None
-    robust_step = None
 
     def __init__(
         self,
@@ -147,8 +148,12 @@ class ContactVI(SmoothedMap, TouchingMap):
         """How steps with impacts are taken; None where nothing bounces."""
         return Bounces(self) if bounces(self.system) else None
 
-    def _means(self, rescue: Rescue) -> Rescue:
-        return super()._means(rescue) if self.bounces is None else "split"
+    def impacts_along(self, run: Trajectory) -> Impacts:
+        """The impacts within the steps of a trajectory, of contacts with restitution.
+
+        They are those of a step from each of its states, as in derivatives.
+        """
+        return impacts_along(self, Steps.along(run))
 
     @shared
     def ends(self) -> OneEnd:
@@ -179,6 +184,11 @@ class ContactVI(SmoothedMap, TouchingMap):
         """A step's equations, for either backend."""
         return Pieces(self)
 
+    @property
+    def velocity_of_state(self) -> ca.Function:
+        """(x, parameters) -> velocities (nd,), with which the solver of a step begins."""
+        return self._velocity_function
+
     @shared
     def core(self) -> Core:
         """The compiled core; needs a compiler."""
@@ -194,62 +204,14 @@ class ContactVI(SmoothedMap, TouchingMap):
         )
         return Core([FlatTape(self)], self.pieces.variables, layout, f"ContactVI of {self.system.name}")
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        if len(before):
-            V = (x - before[-1])[..., : self.nd] / np.asarray(dt)[..., None]
-        else:
-            V = self.velocities(x)
-            V = np.where(np.isfinite(V), V, 0.0)
-        return np.concatenate([x, V], axis=-1)
-
-    def _doubts(
-        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
-    ) -> np.ndarray:
-        """Those that end elsewhere than their mean momentum leads with the masses at their start.
-
-        Over the step it is (p_k + impulses of contacts and constraints + p_k+1)/2, whatever forces act.
-        """
-        if self.bounces is not None:
-            return np.zeros(X[..., 1:, 0].shape, bool)  # flights look after themselves
-        h, q = lengths[..., 1:, None], X[..., : self.nd]
-        rates = np.diff(q, axis=-2) / h
-        before = np.concatenate([carry[..., None, self.nx :], rates[..., :-1, :]], axis=-2)
-        doubtful = (np.abs(rates - before) * h).max(axis=-1) > JUMP / 2
-        if doubtful.any():
-            x, after = X[..., :-1, :][doubtful], X[..., 1:, :][doubtful]
-            own, places = slice(self.nq, self.nq + self.nd), self.touches.polytopes.nowhere
-            if len(places):  # those of the starts: that tells what is in doubt, no more
-                each = zip(x, h[doubtful][:, 0], strict=True)
-                places = np.stack([self.seen(a, dt, self.theta).rows.ravel() for a, dt in each])
-            push = self._push(x, multipliers[doubtful], self.theta, places)[0][..., 0]
-            x[..., own] = (x[..., own] + push + after[..., own]) / 2
-            v = self.velocities(x)
-            doubtful[doubtful] = ~((np.abs(rates[doubtful] - v) * h[doubtful]).max(axis=-1) <= JUMP)
-        return doubtful
-
-    @shared
-    def _push(self) -> Evaluator:
-        """(x, multipliers, parameters, places) -> impulses on the dynamic variables."""
-        (q, theta), p, places = self._q_and_parameters, self.symbols.multipliers, self.touches.places
-        place, push = self.nm, -self.constraint(q, theta)[1].T @ part(p, 0, self.nm)
-        held = self.touches.rows(self.touches.held(q, theta, places))
-        for touch, J in zip(self.touches.all, held, strict=True):
-            push = push + J.T @ p[place : place + J.shape[0]]
-            place += len(touch.multipliers)
-        args = [self.symbols.x, p, theta, places]
-        return Evaluator(ca.Function("push", args, [ca.densify(push[: self.nd])], OPTIONS))
-
-    def _settled(self, step, found, error):
-        if self.bounces is not None:
-            return self.bounces.split(self, *step)
-        return super()._settled(step, found, error)
-
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         if self.bounces is not None:
-            raise StepError(f"step {k} has an impact", k, np.inf, "no convergence")
+            return self.bounces.solved(self, x, u, k, t, dt)
         with np.errstate(all="ignore"):
             found = self.interior.solve(x, u, t, dt, self.theta)
         if found.error <= self.tolerance:
+            if not found.suspect <= 0:
+                check_branch(self, x, u, k, t, dt, found.x[: self.nd], found.multipliers[: self.nm])
             return found.x, found.multipliers
         raise StepError(
             f"step {k} (t = {t:.6g} s, dt = {dt:g} s) with {len(self.touches.all)} contacts and limits was "
@@ -315,7 +277,7 @@ class ContactVI(SmoothedMap, TouchingMap):
     def first(self, steps: Steps) -> Linearization:
         if self.bounces is not None:
             return self.bounces.first(self, steps, False)
-        return super().first(steps)
+        return self._derivatives.first(steps, self.theta, self.barrier).linearization
 
     def first_with_times(self, steps: Steps) -> Linearization:
         if self.bounces is not None:
@@ -328,12 +290,6 @@ class ContactVI(SmoothedMap, TouchingMap):
                 f"{self.system.name}: steps with restitution have first derivatives only; use methods of "
                 'first order, such as optimize(direction="gauss-newton"), or restitution=0'
             )
-        return super().second(steps, Z, zeta)
-
-    def _linearize_steps(self, steps: Steps) -> Linearization:
-        return self._derivatives.first(steps, self.theta, self.barrier).linearization
-
-    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._derivatives.second(self._derivatives.first(steps, self.theta, self.barrier), Z, zeta)
 
     def tensor(self, steps: Steps) -> tuple[SecondOrder, SecondOrder]:

@@ -88,6 +88,11 @@ class HoldingLagrangian(Lagrangian):
         theirs = ca.jacobian(self.h[:m], g.q_vector) + ca.jacobian(self.slips, g.v_vector)
         return ca.vertcat(theirs, -self._slopes)
 
+    @cached_property
+    def sizes(self) -> ca.SX:
+        """Of the constraints; 0 of contacts, whose slopes all count."""
+        return ca.vertcat(super().sizes, ca.SX.zeros(len(self.rows), 2))
+
 
 class ModeVI(TouchingMap):
     """The midpoint rule in one mode of contact: what is held keeps its gap closed, and sticks if it rubs.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from vioc.dynamics.integrators.contact.core import Core
 from vioc.dynamics.integrators.contact.look import LOOKS, Look
 from vioc.dynamics.integrators.contact.rollouts import StepByStep
@@ -28,35 +26,33 @@ class PlacedProgram(StepByStep):
         super().__init__(f)
         self._core = core
 
-    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
+    def rollout(self, x, U, tracked, t, h, theta, tolerance):
         f, core, error = self._f, self._core, 0.0
-        x, before = carry[: f.nx], carry[f.nx :]
         models = core.models(theta, f.barrier)
         image, at = models[0][1], core.places(0)["places"]
         sizes = f.features.sizes
-        look, found = None, []
+        found: list[tuple] = []
+        look: Look | None = None
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)
             see = partial(f.seen, dt=float(h[k]), theta=theta)
-            look = Look(see, sizes, x, None if look is None else look.end)
-            for i in range(LOOKS):
+            look = Look(see, sizes, x, look.end if look and h[k] == h[k - 1] else None)
+            for _ in range(LOOKS):
                 image[at : at + look.rows.size] = look.rows.ravel()
                 states, multipliers, _, errors, _ = core.rollout(
                     theta,
-                    np.concatenate([x, before]),
+                    x,
                     u[None],
                     t[k : k + 1],
                     h[k : k + 1],
                     tolerance,
                     models=models,
-                    warm=bool(k or i),
                 )
                 if not len(states) or not look.deeper(states[0]):
                     break
             if not len(states):
                 error = float(errors[0])
                 break
-            before = (states[0] - x)[: f.nd] / h[k]
             x = states[0]
             found.append((x, multipliers[0], [errors[0]], u))
         return self.rows(found), error

@@ -90,5 +90,5 @@ class TouchingMap(MidpointVI):
         kind, _, rest = name.partition(".")
         touch = rest.partition(":")[0]
         if kind in self.kinds and touch in [t.name for t in self.touches.all]:
-            return unit_of(self.system, kind, touch, self._rotational)
+            return unit_of(self.system, kind, touch, self._angles)
         return super().unit(name)

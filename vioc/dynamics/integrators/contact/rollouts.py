@@ -16,22 +16,22 @@ class Rollouts(Program):
     """A program of rollouts, and of steps from states of their own."""
 
     @abstractmethod
-    def rollout(self, carry, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
+    def rollout(self, x, U, tracked, t, h, theta, tolerance) -> tuple[list[np.ndarray], float]:
         """States, multipliers, errors, inputs by rows as far as steps converge; the error where they do not.
 
-        `tracked` has goals and gains, or nothing.
+        It starts from the state `x`; `tracked` has goals and gains, or nothing.
         """
 
     @abstractmethod
-    def steps(self, carries, U, t, h, theta) -> list[np.ndarray]:
-        """States, multipliers, errors of a step from each row of `carries`, whether or not it is solved."""
+    def steps(self, X, U, t, h, theta) -> list[np.ndarray]:
+        """States, multipliers, errors of a step from each of the states X, whether or not it is solved."""
 
     def __call__(self, args):
         raise NotImplementedError("this program makes rollouts")
 
     def map(self, args, count):
-        carries, U, t, h, theta = args
-        return self.steps(carries, U, np.ravel(t), np.ravel(h), np.ravel(theta))
+        X, U, t, h, theta = args
+        return self.steps(X, U, np.ravel(t), np.ravel(h), np.ravel(theta))
 
     def accumulate(self, carry, rows, count, keep, tolerance, first=CHUNK):
         *given, t, h, theta = rows
@@ -66,13 +66,13 @@ class StepByStep(Rollouts):
         columns = zip(*found, strict=True) if found else [()] * 4
         return [np.reshape(a, (len(found), n)) for a, n in zip(columns, sizes, strict=True)]
 
-    def steps(self, carries, U, t, h, theta):
+    def steps(self, X, U, t, h, theta):
         f, n = self._f, len(U)
         states, impulses = np.full((n, f.nx), np.nan), np.full((n, len(f.multiplier_names)), np.nan)
         errors = np.full(n, np.nan)
-        for i, carry in enumerate(carries):
+        for i, x in enumerate(X):
             one = slice(i, i + 1)
-            found, errors[i] = self.rollout(carry, U[one], [], t[one], h[one], theta, f.tolerance)
+            found, errors[i] = self.rollout(x, U[one], [], t[one], h[one], theta, f.tolerance)
             if len(found[0]):
                 states[i], impulses[i], errors[i] = found[0][0], found[1][0], found[2][0, 0]
         return [states, impulses, errors]

@@ -20,9 +20,9 @@ from vioc.dynamics.integrators.contact.crossings import (
 from vioc.dynamics.integrators.contact.features import Features, Found
 from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.dynamics.integrators.contact.touching import AnyTouch, refuse_polytopes
-from vioc.dynamics.integrators.divisible import DivisibleMap
+from vioc.maps.kernel import KernelMap
 from vioc.maps.relaxed import RelaxedStep
-from vioc.maps.trajectory import Split, Trajectory
+from vioc.maps.trajectory import Trajectory
 
 
 def as_smoothing(value: float) -> float:
@@ -32,7 +32,7 @@ def as_smoothing(value: float) -> float:
     return float(value)
 
 
-class SmoothedMap(DivisibleMap):
+class SmoothedMap(KernelMap):
     """A map of a system with contacts or limits of joints, or that may have them.
 
     Attributes
@@ -80,10 +80,10 @@ class SmoothedMap(DivisibleMap):
         return np.array([t.placed for t in self.meetings], bool)
 
     @cached_property
-    def slips(self) -> np.ndarray:
-        """Which of the multipliers are speeds, those of slips."""
-        own = [n == f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
-        return np.array([False] * (len(self.multiplier_names) - len(own)) + own, bool)
+    def additive(self) -> np.ndarray:
+        """Which of the multipliers are impulses; slips are speeds, those at the end of a step."""
+        own = [n != f"{t.name}.slip" for t in self.meetings for n in t.multipliers]
+        return np.array([True] * (len(self.multiplier_names) - len(own)) + own, bool)
 
     def gaps(self, x: np.ndarray) -> np.ndarray:
         """phi of every contact and limit (..., n) in states (..., nx).
@@ -114,11 +114,6 @@ class SmoothedMap(DivisibleMap):
         gaps = zip((t.name for t in self.meetings), self.gaps(run.x[0]), strict=True)
         yield from crossed_spheres(self, run, dict(gaps))
         yield from crossed_shapes(self, run)
-
-    def _shares(self, split: Split) -> np.ndarray:
-        shares = super()._shares(split)
-        shares[:-1, self.slips] = 0.0  # speeds, the last
-        return shares
 
     @property
     def relaxed(self) -> RelaxedStep | None:  # type: ignore[override]

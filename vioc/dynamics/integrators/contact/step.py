@@ -20,6 +20,7 @@ import numpy as np
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.contact.branch import suspect
 from vioc.dynamics.integrators.contact.cones import Cone, Variables
 from vioc.dynamics.integrators.contact.interior import ContactStep, End, InteriorPoint, Problem, Step
 from vioc.dynamics.integrators.contact.look import Look
@@ -108,13 +109,15 @@ class Pieces:
 
     Attributes
     ----------
+    velocity : (x, parameters) -> V to begin with
     held : (x, u, t, dt, parameters, places) -> J, Dh0, mu
     matrix : (V, x, u, t, dt, parameters, places) -> M, -dt (D2 D1 L_d + D2 F-)
     leave : (V, x, u, t, dt, parameters, places, J) -> balance, impulse of L and F, rates, h, gaps, slips,
         slopes
     fresh : (gaps, slips, mu, speed, goal) -> y
     rest : (balance, J, Dh0, mu, lambda, y, gaps, slips, goal) -> left, mismatch, products, impulses
-    work : (M, J, Dh0, lambda, y, rates) -> what impulses bring in kinetic energy, and twice that energy
+    work : (M, J, Dh0, lambda, y, rates, V, balance, x, u, t, dt, parameters) -> what impulses bring in
+        kinetic energy, twice that energy, and 0 or infinity, `branch.suspect`
     newton : (M, J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt) -> matrix, right-hand side
     solve : the same -> dV, dlambda, dy
     expand : the same and dV -> dy
@@ -156,15 +159,19 @@ class Pieces:
         state = [x, u, t, dt, theta, places]
         environment = [V, *state]
         loads = ca.vertcat(*f.touches.loads(theta, dt))
+        self.velocity = f.velocity_of_state
         self.held = _function("held", state, [entries[0], entries[1], loads])
         self.matrix = _function("matrix", environment, [entries[3]])
         below = (row[touch.lead :, :] for touch, row in zip(touches, rows, strict=True))
         slipping = ca.vertcat(ca.SX(0, f.nq), *below)
+        sizes = ca.sqrt(ca.sum2(at.Dh1**2))
+        off = at.h / ca.if_else(sizes > 0, sizes, 1)  # displacements, whatever the constraints' units
         outputs = [
             at.parts.balance,
             at.parts.impulse,
             at.rates,
             at.h,
+            off,
             at.gaps,
             slipping @ at.rates,
             entries[2],
@@ -185,8 +192,9 @@ class Pieces:
             (ca.dot(cone.impulse(z), row @ rates) for (cone, z, *_), row in zip(each, rows, strict=True)),
             -ca.dot(lam, Dh0 @ rates),
         )
-        energies = ca.vertcat(brought, ca.dot(rates[:nd], M @ rates[:nd]))
-        args = [given[3], given[0], given[1], lam, y, rates]
+        left_over = suspect(f, x, u, V, left, t, dt, theta)
+        energies = ca.vertcat(brought, ca.dot(rates[:nd], M @ rates[:nd]), left_over)
+        args = [given[3], given[0], given[1], lam, y, rates, V, left, x, u, t, dt, theta]
         self.work = _function("work", args, [energies])
 
         found = [condensed(cone, z, w, J, slopes[i, :], m, goal) for i, (cone, z, w, J, m) in enumerate(each)]
@@ -230,7 +238,7 @@ class Departure(End):
         )
         dV, state = ca.SX.sym("dV", f.nd), [x, u, t, dt, theta, f.touches.places]
         J, Dh0, mu = p.held(*state)
-        balance, impulse, rates, h, gaps, slips, slopes = p.leave(V, *state, J)
+        balance, impulse, rates, h, off, gaps, slips, slopes = p.leave(V, *state, J)
         left, mismatch, products, impulses = p.rest(balance, J, Dh0, mu, lam, y, gaps, slips, goal)
         system = p.matrix(V, *state), J, Dh0, mu, slopes, h, left, y, gaps, slips, goal, dt
         point = [V, lam, y, *state]
@@ -240,13 +248,15 @@ class Departure(End):
 
         self.newton = function("newton", [goal], lambda: p.newton(*system))
         self.expand = function("expand", [goal, dV], lambda: [p.expand(*system, dV)])
-        self.residuals = function("residuals", [goal], lambda: [left, h, mismatch, products])
+        self.residuals = function("residuals", [goal], lambda: [left, off, mismatch, products])
         self.begin = function("begin", [speed, goal], lambda: [p.fresh(gaps, slips, mu, speed, goal)])
         self.multipliers = function(
             "multipliers", [], lambda: [ca.substitute(impulses, goal, ca.SX.zeros(2))]
         )
         self.gaps = function("gaps", [], lambda: [gaps])
-        self.work = function("work", [], lambda: [p.work(p.matrix(V, *state), J, Dh0, lam, y, rates)])
+        self.work = function(
+            "work", [], lambda: [p.work(p.matrix(V, *state), J, Dh0, lam, y, rates, V, balance, *state[:-1])]
+        )
         self.after = function("after", [], lambda: [p.after(V, impulse, lam, y, x, u, dt, J, Dh0)])
 
 
@@ -265,17 +275,18 @@ class OneEnd(ContactStep):
         given = x, u, np.array([t]), np.array([dt]), theta, nowhere if places is None else places
         return Problem(self.end, given, V, dt, 1 + float(np.abs(x[: self._f.nq]).max()))
 
-    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds) -> Step:
+    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
         f = self._f
+        V = f.velocities(x)
+        V = np.where(np.isfinite(V), V, 0.0)  # none where coordinates are singular
 
-        def solve(places: np.ndarray, seeds: Sequence | None) -> Step:
-            V = f.velocities(x) if seeds is None else seeds[0].V
+        def solve(places: np.ndarray) -> Step:
             problem = self.problem(x, u, t, dt, theta, V, places)
-            found = solver.solve_end(problem, None if seeds is None else seeds[0])
+            found = solver.solve_end(problem)
             after = self.end.after(found.V, found.lam, found.y, *problem.given)[0][:, 0]
             return Step((found,), after, found.multipliers, places)
 
         if not f.features.pairs:
-            return solve(f.touches.polytopes.nowhere, seeds)
+            return solve(f.touches.polytopes.nowhere)
         look = Look(partial(f.seen, dt=dt, theta=theta), f.features.sizes, x)
-        return look.solved(solve, solver.tolerance, seeds)
+        return look.solved(solve, solver.tolerance)

@@ -24,14 +24,14 @@ enum { START, MATRIX, BEGIN, LEAVE, SOLVE, REST, WORK, AFTER, TAPES };
 typedef struct {
     const Kernel *kernels;
     const Int *tape[TAPES], *end[TAPES], *index;
-    double *image;                /* the array: constants, parameters, and what a step leaves to the next */
+    double *image;                /* the array: constants, parameters, what one call takes up from another */
     Int size, n_arg, n_res, n_iw, n_w;
     Int nx, nv, nu, rows;         /* of states, of their velocities, inputs; multipliers of constraints */
     Int bodies;                   /* of a state of poses, 0 of a flat one */
-    Int past;                     /* velocities V_k-1, ... that a carry has behind x */
+    Int lasting;                  /* whether contacts begin with the impulses that gaps at the start are those of */
     Int guess, extent, extents;   /* places: of V, where a search begins; of what the largest of so many numbers is the extent */
-    Int works;                    /* 2, or 0 without `work` */
-    Int carry, u, t, dt;          /* places: [x, V_k-1, ..] (an arrival: z, momenta), input, time, step length */
+    Int works;                    /* 2, or 0 without `work`, or 3 with what the root's certificate adds to the error */
+    Int carry, u, t, dt;          /* places: the carry (of an arrival: z, momenta), input, time, step length */
     Int V, dV, found, multipliers, values, left, after;    /* found: what a solve says of multipliers */
     Int mismatch, products, impulses, y, dy, fresh, gaps, kappa, speed;    /* of the touches, docs/maths/contact.md; lag follows kappa */
     Int work;                     /* what impulses bring in kinetic energy, and twice that of V; if works */
@@ -124,27 +124,35 @@ static double residual(const Model *m, Work *k) {
     return w[m->dt] * speeds_left(m, w) / (1 + largest(w + m->extent, m->extents));
 }
 
-/* Twists that leave what lies in the carry, by Newton's iteration: the scaled residual. */
-static double depart(const Model *m, Work *k, Int *iterations) {
-    double *w = k->w, *V = w + m->V;
+static const double CONTRACTION = 0.25, WIDE = 1; /* of a correction to the one before, and a turn, at most: kernel.py */
+
+/* Twists that leave what lies in the carry, by Newton's iteration from its own: the scaled residual, infinite
+   where corrections do not contract as they must to certify the root. */
+static double depart(const Model *m, Work *k, double tolerance, Int *iterations) {
+    double *w = k->w, *V = w + m->V, *dV = w + m->dV, last = 0;
     Int size = m->nv;
-    const double *past = w + m->carry + m->nx;
-    for (Int i = 0; i < size; i++) V[i] = 3 * past[i] - 3 * past[size + i] + past[2 * size + i];
-    double extent = 1 + largest(past, size), change = 0;
+    memcpy(V, w + m->guess, size * sizeof(double));
+    double fastest = 1 + largest(V, size);
+    for (const double *spin = V + 3; m->rows && spin < V + size; spin += 6)
+        if (w[m->dt] * sqrt(spin[0] * spin[0] + spin[1] * spin[1] + spin[2] * spin[2]) > WIDE) return INFINITY;
     run(m, START, k);
-    Int count = 0;
-    for (; count < m->limit; count++) {
+    double least = tolerance * (1 + largest(w + m->extent, m->extents)) / w[m->dt];
+    for (*iterations = 0; *iterations < m->limit;) {
         run(m, LEAVE, k);
         run(m, SOLVE, k);
-        change = largest(w + m->dV, size);
-        memcpy(w + m->multipliers, w + m->found, m->rows * sizeof(double));
-        for (Int i = 0; i < size; i++) V[i] += w[m->dV + i];
-        if (!(change > m->stop * extent)) {
-            count++;
-            break;
+        ++*iterations;
+        double weighted = 0, plain = 0;
+        for (Int i = 0; i < size; i++) {
+            plain += dV[i] * dV[i];
+            weighted += m->scales[i] * dV[i] * dV[i];
         }
+        weighted = sqrt(weighted);
+        if (last > 0 && sqrt(plain) > least && weighted > CONTRACTION * last) return INFINITY;
+        last = weighted;
+        memcpy(w + m->multipliers, w + m->found, m->rows * sizeof(double));
+        for (Int i = 0; i < size; i++) V[i] += dV[i];
+        if (!(largest(dV, size) > m->stop * fastest)) break;
     }
-    *iterations = count;
     return residual(m, k);
 }
 
@@ -225,17 +233,25 @@ static double left_there(const Model *m, Work *k) {
     return speeds_left(m, k->w);
 }
 
-/* Begin from k->guess: warm from what y and the multipliers hold, or cold. */
+/* Begin from k->guess: with contacts that last as `InteriorPoint._last` has them, or cold. */
 static void begin(const Model *m, Work *k, int warm, double cold) {
     double *w = k->w, *V = w + m->V, *y = w + m->y;
     Int size = m->nv, bytes = sizeof(double);
     run(m, START, k);
-    memcpy(V, k->guess, size * bytes);
+    memset(w + m->multipliers, 0, m->rows * bytes);
+    if (warm) {
+        w[m->speed] = m->floor / m->mass;
+        w[m->kappa] = m->floor;
+        memset(V, 0, size * bytes);
+        run(m, LEAVE, k);
+        run(m, BEGIN, k);
+        memcpy(y, w + m->fresh, m->size_y * bytes);
+    }
+    for (Int i = 0; i < size; i++) V[i] = isfinite(k->guess[i]) ? k->guess[i] : 0;
     run(m, MATRIX, k);
     if (!warm) { /* where all would go without contact */
         w[m->speed] = 1;
         w[m->kappa] = TINY * m->mass;
-        memset(w + m->multipliers, 0, m->rows * bytes);
         run(m, LEAVE, k);
         run(m, BEGIN, k);
         memcpy(y, w + m->fresh, m->size_y * bytes);
@@ -268,7 +284,7 @@ static double iterate(const Model *m, Work *k, int warm, int jumps, Int *iterati
     double extent = 1 + largest(w + m->extent, m->extents);
     int polished = 0;
     while (count < STEPS) {
-        if (left * dt <= m->stop * extent && off <= CENTERED * k->floor) {
+        if (count && left * dt <= m->stop * extent && off <= CENTERED * k->floor) { /* one step at least */
             if (polished || !m->polish || off <= POLISHED * k->floor) break;
             polished = 1;
         }
@@ -361,10 +377,10 @@ static double follow(const Model *m, Work *k, double tolerance, Int *iterations)
 }
 
 /* One end of a step with contact: its scaled residual. */
-static double touching(const Model *m, Work *k, int warm, double tolerance, Int *iterations) {
+static double touching(const Model *m, Work *k, double tolerance, Int *iterations) {
     double error = INFINITY;
     k->w[m->kappa + 1] = 1;
-    if (warm) {
+    if (m->lasting) {
         begin(m, k, 1, 0);
         error = true_error(m, k, iterate(m, k, 1, 0, iterations));
     }
@@ -412,26 +428,26 @@ static void feedback(const Model *m, const double *x, const double *goal, const 
 }
 
 /* Steps done, at most `count`; states, multipliers, inputs and errors by rows. -1: no memory.
-   Without `carry` they take up where the call before on these models ended. `apart` 1, every step has a row of
-   `carry` to start from, and none ends them; 2, the first takes up from its carry what the call before left. Without `end` a step has one end, which leads to its last state. */
+   Without `carry`, a state, they take up where the call before on these models ended. Where they are `apart`, every
+   step has a row of `carry` to start from, and none ends them. Without `end` a step has one end, which leads to its
+   last state. */
 API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart, const double *carry, const double *U,
                           const double *goal, const double *gains, const double *t, const double *dt,
                           double tolerance, double *states, double *multipliers, double *applied,
                           double *errors, Int *iterations) {
     Int nx = m->nx, size = m->nv, done = 0, bytes = sizeof(double), ends = end ? 2 : 1;
-    Int poses = end ? 7 * m->bodies : nx, errors_of = m->bodies ? 12 * m->bodies : nx, carried = nx + m->past * size;
+    Int poses = end ? 7 * m->bodies : nx, errors_of = m->bodies ? 12 * m->bodies : nx;
     Work k = {m->image, malloc((m->n_w + 1) * bytes),
               malloc((m->n_arg + 1) * sizeof(double *)), malloc((m->n_res + 1) * sizeof(double *)),
               malloc((m->n_iw + 1) * sizeof(Int)),
               malloc((size + m->rows + m->size_y + 1) * bytes), malloc((m->rubbing + 1) * bytes), NULL, m->floor};
-    Int rows = m->rows, half = rows + m->pushes, warm = !carry || apart == 2;
-    apart = apart == 1;
+    Int rows = m->rows, half = rows + m->pushes;
     if (!k.kw || !k.arg || !k.res || !k.iw || !k.saved || !k.bounds) done = -1;
     else {
         Work after = k;
         if (end) after.w = end->image;
         double *c = k.w + m->carry;
-        if (carry) memcpy(c, carry, carried * bytes);
+        if (carry) memcpy(c, carry, nx * bytes);
         for (; done < count; done++) {
             double *u = applied + done * m->nu, *x = states + done * nx, *both = multipliers + ends * done * half;
             if (gains) feedback(m, c, goal + done * nx, gains + done * m->nu * errors_of, U + done * m->nu, u);
@@ -442,20 +458,14 @@ API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart
             if (end) after.w[end->dt] = dt[done];
             k.guess = k.w + m->guess;
             iterations[done] = 0;
-            if (apart) { /* nothing of the step before */
-                memcpy(c, carry + done * carried, carried * bytes);
-                memset(k.w + m->multipliers, 0, rows * bytes);
-                if (end) memset(after.w + end->multipliers, 0, rows * bytes);
-                warm = 0;
-            }
-            double error = m->touches ? touching(m, &k, warm, tolerance, iterations + done) : depart(m, &k, iterations + done);
-            if (error <= tolerance) {
-                run(m, AFTER, &k);
-            }
+            if (apart) memcpy(c, carry + done * nx, nx * bytes);
+            double error = m->touches ? touching(m, &k, tolerance, iterations + done) : depart(m, &k, tolerance, iterations + done);
+            if (m->touches && m->works > 2) error += k.w[m->work + 2];
+            if (error <= tolerance) run(m, AFTER, &k);
             if (end && error <= tolerance) {
                 memcpy(after.w + end->carry, k.w + m->after, nx * bytes);
                 after.guess = k.w + m->V;
-                double other = m->touches ? touching(end, &after, warm, tolerance, iterations + done) : arrive(end, &after);
+                double other = m->touches ? touching(end, &after, tolerance, iterations + done) : arrive(end, &after);
                 error = other <= tolerance ? fmax(error, other) : other;
             }
             errors[done] = error;
@@ -470,10 +480,7 @@ API Int vioc_tape_rollout(const Model *m, const Model *end, Int count, Int apart
                 memcpy(both + half, after.w + end->multipliers, rows * bytes);
                 memcpy(both + half + rows, after.w + end->impulses, m->pushes * bytes);
             }
-            memmove(c + nx + size, c + nx, (m->past - 1) * size * bytes);
-            memcpy(c + nx, k.w + m->V, size * bytes);
             memcpy(c, x, nx * bytes);
-            warm = 1;
         }
     }
     free(k.kw);

@@ -15,11 +15,12 @@ import numpy as np
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.chord import CONTRACTION_OF_MASS
 from vioc.dynamics.integrators.groups.curves import curves_of
 from vioc.dynamics.integrators.groups.stages import StageDerivatives, StageEquations
 from vioc.dynamics.integrators.iteration import repeated
 from vioc.dynamics.integrators.newton import solve_step
-from vioc.dynamics.integrators.quadrature import check_rates, values
+from vioc.dynamics.integrators.predictor import far
 from vioc.dynamics.lagrangian import OPTIONS
 
 if TYPE_CHECKING:
@@ -137,50 +138,31 @@ class GalerkinStep:
     def residual(self) -> None:
         """There is none: a step has unknowns beside its end."""
 
-    def solved(self, robust: bool = False) -> None:
-        """There is none, as seeds are rates at all points."""
-
     def kernel(self, robust: bool = False) -> ca.Function | None:
-        """(carry, u, t, dt, parameters) -> (carry_next, multipliers, error); `rescued` is what tries harder.
+        """(x, u, t, dt, parameters) -> (x_next, multipliers, error); `rescued` is what tries harder.
 
-        The carry is x, then rates and multipliers at the points of the step before, whose polynomials go on
-        as this step's first guess.
+        The first guess are rates that change as they do at the step's start, and its multipliers.
         """
         if robust:
             return None
         f, rule, nd, nm, s = self.f, self.rule, self.space.nd, self.f.nm, self.rule.stages
-        solved = repeated(self._iterate, CONVERGED * float(np.sqrt(s * nd)))
-        carry, u = ca.MX.sym("carry", f.nx + self._unknowns), ca.MX.sym("u", f.nu)
+        solved = repeated(self._iterate, CONVERGED * float(np.sqrt(s * nd)), CONTRACTION_OF_MASS)
+        x, u = ca.MX.sym("x", f.nx), ca.MX.sym("u", f.nu)
         t, dt, theta = ca.MX.sym("t"), ca.MX.sym("dt"), ca.MX.sym("theta", len(f.parameters))
-        x, V = carry[: f.nx], ca.reshape(carry[f.nx : f.nx + s * nd], nd, s) @ _ahead(rule.c).T
-        guess = ca.vec(V)
-        if nm:
-            lam = ca.reshape(carry[f.nx + s * nd :], nm, s - 1) @ _ahead(rule.c[:-1]).T
-            guess = ca.vertcat(guess, ca.vec(lam))
+        v, a, lam = self.group.motion(x[: f.nq], x[f.nq :], u, t, theta)
+        V = ca.repmat(v, 1, s) + dt * a @ ca.DM(rule.c).T
+        guess = ca.vertcat(ca.vec(V), ca.repmat(lam, s - 1, 1))
         after, error = solved(guess, x, u, t, dt, theta, self._factors(x, V, dt, theta))
-        impulse = ca.MX(0, 1)
+        error += far(rule.spacing * dt * (ca.fabs(v) + dt / 2 * ca.fabs(a)), f.turning)
+        x_next, impulse = after[: f.nx], ca.MX(0, 1)
         if nm:
             p, impulse = self.group.settled(after[: f.nq], after[f.nq : f.nx], theta)
             n = f.nx + self._unknowns  # behind it the multipliers in p, as in `GalerkinVI`
             impulse += dt * ca.reshape(after[n:], nm, s - 1) @ ca.DM(rule.b[:-1])
-            after = ca.vertcat(after[: f.nq], p, after[f.nx : n])
-        return ca.Function("stages_step", [carry, u, t, dt, theta], [after, impulse, error])
-
-    def carry(self, f: GroupVI, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        v, s = f.velocities(x), self.rule.stages
-        v = np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0)
-        return np.concatenate([x, *[v] * s, np.zeros((*x.shape[:-1], (s - 1) * f.nm))], axis=-1)
+            x_next = ca.vertcat(after[: f.nq], p)
+        return ca.Function("stages_step", [x, u, t, dt, theta], [x_next, impulse, error])
 
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        """By Newton's method on all points, from no step: but not to a root that is no motion."""
-        equations = StageEquations(self.derivatives, x, u, t, f.theta)
-        found = solve_step(equations, k, t, dt, f.tolerance)
-        after, impulse = equations.end(found.z, dt)
-        rates, ends = equations.rates(found.z, dt), f.velocities(np.stack([x, after]))
-        check_rates(self.rule, rates, ends, f.mass_scale, k, t, dt)
-        return after, impulse
-
-
-def _ahead(c: np.ndarray) -> ca.DM:
-    """What the polynomial through values at c is a step later."""
-    return ca.DM(values(c, 1 + c))
+        """By continuation in the step's length, from the rates of the state."""
+        equations = StageEquations(self.derivatives, f, x, u, t, dt)
+        return equations.end(solve_step(equations, k, t, f.tolerance).w)

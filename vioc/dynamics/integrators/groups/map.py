@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_positive
 from vioc.compile.backend import Backend
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.charts import Chart, charts
 from vioc.dynamics.consistency import check_holonomic, may_be_dependent
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.divisible import DivisibleMap
 from vioc.dynamics.integrators.groups.galerkin import GalerkinStep
 from vioc.dynamics.integrators.groups.quantities import BODY, GroupQuantities
 from vioc.dynamics.integrators.groups.space import Space
@@ -29,20 +29,21 @@ from vioc.dynamics.integrators.groups.step import GroupStep
 from vioc.dynamics.integrators.groups.twin import Twin
 from vioc.dynamics.integrators.mechanical import generated, rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
+from vioc.dynamics.integrators.predictor import bending_variables
 from vioc.dynamics.integrators.quadrature import POINTS
 from vioc.dynamics.kinematics import as_configuration
-from vioc.dynamics.lagrangian import OPTIONS
+from vioc.dynamics.masses import check_mass_matrix
 from vioc.dynamics.terms.user import UserConstraint, UserForce, UserPotential
 from vioc.errors import ConstraintError, ModelError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared
 from vioc.maps.named import Symbols
 
-CLOSED = 1e-8  # how far from 0 the constraints of a start may be
+CLOSED = 1e-8  # how far from 0 the constraints of a start may be, relative to what they are made of
 MOST = 8  # stages
 
 
-class GroupVI(GroupQuantities, DivisibleMap):
+class GroupVI(GroupQuantities):
     """A variational integrator with attitudes as unit quaternions: the midpoint rule, or one of higher order.
 
     Three rotations in a row (`vioc.free`, `spherical`, or three frames that `charts` finds) are one
@@ -106,7 +107,9 @@ class GroupVI(GroupQuantities, DivisibleMap):
         self._check_system()
         self.dt = dt
         self.dt = float(self.lengths(None, 1)[0])
-        self.tolerance = (1e-10 if stages == 1 else 1e-12) if tolerance is None else float(tolerance)
+        self.tolerance = (
+            (1e-10 if stages == 1 else 1e-12) if tolerance is None else as_positive(tolerance, "tolerance")
+        )
         turned = [v for chart in self.rotations for v in chart.variables]
         self.others = tuple(v for v in system.dynamic if v not in turned)
         self.space = Space(len(self.others), len(self.rotations))
@@ -126,6 +129,7 @@ class GroupVI(GroupQuantities, DivisibleMap):
 
     def _check_system(self) -> None:
         system, name = self.system, type(self).__name__
+        check_mass_matrix(system)
         if not self.rotations:
             raise ModelError(
                 f"{system.name}: {name} is for free rotations (vioc.free, spherical), got none; use "
@@ -219,25 +223,6 @@ class GroupVI(GroupQuantities, DivisibleMap):
         return GroupStep(self) if self.stages == 1 else GalerkinStep(self)
 
     @shared
-    def solved_step(self) -> ca.Function | None:
-        return self._stepping.solved()
-
-    @shared
-    def robust_step(self) -> ca.Function | None:
-        return self._stepping.solved(robust=True)
-
-    def seed(self, x: Any, move: Any) -> Any:
-        return move
-
-    def displacement(self, x0: Any, x1: Any, n: int) -> Any:
-        return self._increment(x0, x1)[:n]
-
-    @shared
-    def _increment(self) -> ca.Function:
-        x0, x1 = self.symbols.x, ca.SX.sym("x_next", self.nx)
-        return ca.Function("increment", [x0, x1], [self.difference_expression(x0, x1)], OPTIONS)
-
-    @shared
     def _kernel(self) -> ca.Function:
         return self._stepping.kernel()
 
@@ -253,26 +238,17 @@ class GroupVI(GroupQuantities, DivisibleMap):
         """
         return self._stepping.residual()
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        return self._stepping.carry(self, x, before, dt)
-
-    @property
-    def _divisible(self) -> bool:
-        return self.stages > 1
+    @shared
+    def turning(self) -> np.ndarray:
+        """Which rates (nd,) turn: those of angles that are not linear in all terms, and of attitudes."""
+        bends = bending_variables(self.group.lagrangian)[self.group.place[: self.nr]]
+        joints = [self.unit(n) == "rad" and bool(m) for n, m in zip(self.others, bends, strict=True)]
+        return np.array(joints + [True] * (self.nd - self.nr))
 
     @shared
     def mass_scale(self) -> np.ndarray:
         """A typical diagonal of the mass matrix (nd,), for what is measured of rates of several units."""
         return self.group.lagrangian.mass_scale[self.group.place]
-
-    def _moved(self, x0: np.ndarray, x1: np.ndarray) -> float:
-        return float(np.linalg.norm(self.difference(x0, x1)[: self.nd] * np.sqrt(self.mass_scale)))
-
-    def _doubts(
-        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
-    ) -> np.ndarray:
-        """None: a step of high order may turn far. What has no solution is taken in parts."""
-        return np.zeros((*X.shape[:-2], X.shape[-2] - 1), bool)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         return self._stepping.rescued(self, x, u, k, t, dt)
@@ -280,7 +256,7 @@ class GroupVI(GroupQuantities, DivisibleMap):
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         if not self.nm:
             return
-        J = self._constraint_numbers(X[:, : self.nq], self.theta)[1]
+        J = self._directions(X[:, : self.nq], self.theta)[0]
         for i in map(int, np.flatnonzero(may_be_dependent(J))):
             error = dependent_constraints(J[i], self.multiplier_names, f"step {k + i}: Dh(q_k)", k + i, 0.0)
             if error is not None:
@@ -288,10 +264,10 @@ class GroupVI(GroupQuantities, DivisibleMap):
 
     # -- derivatives ------------------------------------------------------------------------------------
 
-    def _linearize_steps(self, steps: Steps) -> Linearization:
+    def first(self, steps: Steps) -> Linearization:
         return self._stepping.derivatives.first(steps, self.theta)
 
-    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._stepping.derivatives.second(steps, self.theta, Z, zeta)
 
     # -- starts and quantities ----------------------------------------------------------------------------
@@ -340,9 +316,12 @@ class GroupVI(GroupQuantities, DivisibleMap):
         if not self.nm:
             return
         h, Dh = self._constraint_numbers(q, self.theta)
-        for values, what, size in ((h[:, 0], "h", 1.0), (Dh @ v, "dh/dt", 1 + np.abs(v).max())):
-            worst = int(np.argmax(np.abs(values)))
-            if not np.abs(values[worst]) <= CLOSED * size:
+        reach = np.ones(self.nd)  # of a turn, 1 rad
+        reach[: self.nr] += np.abs(q[: self.nr])
+        sizes = np.abs(Dh) @ reach, np.full(self.nm, 1 + np.abs(v).max())
+        for values, what, size in ((h[:, 0], "h", sizes[0]), (Dh @ v, "dh/dt", sizes[1])):
+            worst = int(np.argmax(np.abs(values) - CLOSED * size))
+            if not np.abs(values[worst]) <= CLOSED * size[worst]:
                 raise ConstraintError(
                     f"{self.system.name}: the start violates {self.multiplier_names[worst]}: {what} = "
                     f"{values[worst]:.3g}, expected 0; find one with vioc.consistent_configuration and "

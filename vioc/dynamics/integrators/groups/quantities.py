@@ -61,6 +61,10 @@ class GroupQuantities(KernelMap):
     def _constraint_numbers(self) -> Evaluator:
         return Evaluator(self.group.constraint)
 
+    @shared
+    def _directions(self) -> Evaluator:
+        return Evaluator(self.group.directions)
+
     def frame_positions(self, X: Any) -> np.ndarray:
         """World positions of every frame's origin, m: (N, nx) -> (N, number of nodes, 3)."""
         return self.frame_poses(X)[0]

@@ -309,43 +309,40 @@ class StageDerivatives:
 
 
 class StageEquations(Equations):
-    """The equations of the step of a `GroupVI` of several stages from x under u at time t, for h V, h^2
-    lambda and h v.
-    """
+    """The equations of the step of a `GroupVI` of several stages, for V, dt lambda and rates at the end."""
 
-    def __init__(self, of: StageDerivatives, x: np.ndarray, u: np.ndarray, t: float, theta: np.ndarray):
-        self.of, self.x, self.u, self.t, self.theta = of, x, u, t, theta
-        self.start = np.zeros(of.nw)
+    def __init__(self, of: StageDerivatives, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):
+        self.of, self.f, self.x, self.u, self.t, self.dt = of, f, x, u, t, dt
+        v0, size = f.velocities(x), np.full(f.nd, abs(dt))
+        size[: f.nr] /= 1 + np.abs(x[: f.nr])
+        self.start, self.weights, self.size, self.turns = np.zeros((4, of.nw))
+        columns = self.start, self.weights, self.size, self.turns
+        turns = np.where(f.turning, abs(dt), 0.0)
+        values = np.where(np.isfinite(v0), v0, 0.0), np.sqrt(f.mass_scale), size, turns
+        for found, each in zip(columns, values, strict=True):
+            V, _, v = of.split(found[None])
+            V[:], v[:] = each, each
 
-    def _at(self, z: np.ndarray, dt: float) -> tuple[Along, np.ndarray]:
-        """The step, and what w are of z."""
-        nothing = np.zeros((1, self.of.f.nm))
-        one = self.x[None], self.x[None], self.u[None], nothing
-        steps = Steps(*one, np.array([self.t]), np.array([dt]), np.zeros(1, int))
-        size = np.full((1, self.of.nw), 1 / dt)
-        self.of.split(size)[1][:] = 1 / dt**2
-        return self.of.at(steps, self.theta, z * size), size[0]
+    def _at(self, w: np.ndarray, share: float) -> tuple[Along, np.ndarray]:
+        """The step, and units of w."""
+        length = share * self.dt
+        one = self.x[None], self.x[None], self.u[None], np.zeros((1, self.f.nm))
+        steps = Steps(*one, np.array([self.t]), np.array([length]), np.zeros(1, int))
+        size = np.ones((1, self.of.nw))
+        self.of.split(size)[1][:] = 1 / length
+        return self.of.at(steps, self.f.theta, w * size), size[0]
 
-    def __call__(self, z: np.ndarray, dt: float) -> Iterate:
-        f, (at, by) = self.of.f, self._at(z, dt)
-        matrix, size = self.of.slope(at)[0] * by, np.ones((1, self.of.nw))
-        V, _, v = self.of.split(size)
-        for rates in (V, v):
-            rates[:, :, : f.nr] += np.abs(self.x[: f.nr])
-        scale = np.abs(np.diag(matrix)) * size[0]
-        return Iterate(at.left[0], matrix, np.where(scale > 0, scale, np.abs(matrix) @ size[0] + 1e-300))
+    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+        at, by = self._at(w, share)
+        return Iterate(at.left[0], self.of.slope(at)[0] * by)
 
-    def end(self, z: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    def end(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x_k+1, and the multipliers."""
-        at, _ = self._at(z, dt)
+        at, _ = self._at(w, 1.0)
         return np.concatenate([at.q[0], at.p[0]]), at.impulse[0]
 
-    def rates(self, z: np.ndarray, dt: float) -> np.ndarray:
-        """V (s, nd)."""
-        return self.of.split(z[None] / dt)[0][0]
-
-    def failure(self, found: Solution, k: int, dt: float, where: str) -> StepError | None:
-        if np.isfinite(found.error):
+    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+        if not np.isnan(found.error):
             return None
         return StepError(
             f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "

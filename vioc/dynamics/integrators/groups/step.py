@@ -16,8 +16,16 @@ from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, scalars
 from vioc.dynamics.algebra.vectors import part
-from vioc.dynamics.integrators.chord import root
+from vioc.dynamics.integrators.chord import (
+    CONTRACTION,
+    CONTRACTION_OF_MASS,
+    contracting,
+    root,
+    signs,
+)
 from vioc.dynamics.integrators.groups.derivatives import GroupDerivatives
+from vioc.dynamics.integrators.newton import Equations, Iterate, Solution, solve_step
+from vioc.dynamics.integrators.predictor import far
 from vioc.dynamics.lagrangian import OPTIONS
 from vioc.errors import StepError
 
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
 # Correction of w relative to 1 + |r_k|: increments, unlike configurations, are found to their own rounding;
 # what is left of them turns the momentum of a body whose frame is not at its centre of mass
 CONVERGED = 3e-16
-MANY = 40  # corrections by Newton's method, of a step that tries harder
 
 
 class Middle(NamedTuple):
@@ -96,6 +103,13 @@ class GroupStep:
         sizes = ("x", f.nx), ("u", f.nu), ("t", 1), ("dt", 1), ("theta", len(f.parameters))
         return [ca.SX.sym(*each) for each in sizes]
 
+    @cached_property
+    def impulse(self) -> ca.Function:
+        """(x, w, u, t, dt, parameters) -> `Middle.impulse`."""
+        args = self._context()
+        args.insert(1, ca.SX.sym("w", self.space.nd))
+        return ca.Function("impulse", args, [self.middle(*args).impulse], OPTIONS)
+
     def residual(self) -> ca.Function:
         """(x, u, x_next, multipliers, t, dt, parameters) -> (nx + nm,): (3), quaternions' norms, h, (5)."""
         f, space = self.f, self.space
@@ -121,23 +135,28 @@ class GroupStep:
 
     @cached_property
     def _chord(self) -> tuple[ca.Function, ca.Function]:
-        """(x, seed, ...) -> (start y, factors), and (y, x, ..., factors) -> (g, w, impulse, multipliers,
-        |g|), with w = y (1 + |r_k|), or y of rotations, and g the correction of y with opposite sign.
+        """(x, guess, ...) -> (start y, factors, 0 or infinity where the matrix is suspect), and (z, x, ...,
+        factors) -> (g, w, impulse, multipliers, error).
+
+        z is y and the memory of `chord.contracting`; w = y (1 + |r_k|), or y of rotations, and g is the
+        correction of y with opposite sign.
         """
         f, nd, nr, group = self.f, self.space.nd, self.space.nr, self.group
         x, u, t, dt, theta = context = self._context()
-        seed, y = ca.SX.sym("seed", nd), ca.SX.sym("y", nd)
+        guess, y, memory = ca.SX.sym("guess", nd), ca.SX.sym("y", nd), ca.SX.sym("memory")
         size = ca.vertcat(1 + ca.fabs(x[:nr]), ca.SX.ones(nd - nr))
-        ahead = self.end(x, seed / 2, ca.SX(nd, 1), ca.SX(nd, 1))[0] if group.long else None
+        ahead = self.end(x, guess / 2, ca.SX(nd, 1), ca.SX(nd, 1))[0] if group.long else None
         if ahead is not None:
-            D: Any = group.swept(ahead, seed / dt, u, t + dt / 2, dt, theta)
+            D: Any = group.swept(ahead, guess / dt, u, t + dt / 2, dt, theta)
         else:
-            slope = self.equations[1](ca.vertcat(seed, ca.SX(f.nm, 1)), x, u, t, dt, theta)
+            slope = self.equations[1](ca.vertcat(guess, ca.SX(f.nm, 1)), x, u, t, dt, theta)
             D = SparseLU(scalars(slope[:nd, :nd][group.place_of, group.place_of]))
-        J0, J1 = self._constraint_slopes(x, seed, theta)
+        J0, J1 = self._constraint_slopes(x, guess, theta)
         factored = Saddle(D, J1, J0)
         factors = ca.vertcat(*factored.entries())
-        factorize = ca.Function("factorize", [x, seed, u, t, dt, theta], [seed / size, factors], OPTIONS)
+        suspect = signs(factored, dt, self.f.mass_scale[group.place_of])
+        args = [x, guess, u, t, dt, theta]
+        factorize = ca.Function("factorize", args, [guess / size, factors, suspect], OPTIONS)
 
         numbers, w = ca.SX.sym("numbers", factors.numel()), y * size
         step = self.middle(x, w, u, t, dt, theta)
@@ -146,8 +165,11 @@ class GroupStep:
         solved, multipliers = solver.solve(group.theirs(ca.vertsplit(-step.balance)), ca.vertsplit(-h))
         correction = group.ours(solved)
         g = -correction / size
-        outputs = [g, w + correction, step.impulse, vec.column(multipliers), ca.norm_2(g)]
-        args = [y, *context, numbers]
+        contraction = CONTRACTION_OF_MASS if group.long else CONTRACTION
+        left = ca.norm_2(g)
+        change, wide = contracting(left, memory, f.tolerance, contraction)
+        outputs = [ca.vertcat(g, change), w + correction, step.impulse, vec.column(multipliers), left + wide]
+        args = [ca.vertcat(y, memory), *context, numbers]
         return factorize, ca.Function("iterate", args, [*map(ca.densify, outputs)], OPTIONS)
 
     def _constraint_slopes(self, x: Any, w: Any, theta: Any) -> tuple[list, list]:
@@ -164,7 +186,7 @@ class GroupStep:
         return [ca.SX(self.f.nu, 1), 0, 1, theta]
 
     @cached_property
-    def _finish(self) -> ca.Function:
+    def finish(self) -> ca.Function:
         """(x, w, impulse, multipliers, parameters) -> x_next."""
         f, nd = self.f, self.space.nd
         x, _, _, _, theta = self._context()
@@ -175,59 +197,32 @@ class GroupStep:
         q1, p1 = self.end(x, w, p, impulse)
         return ca.Function("finish", [x, w, impulse, lam, theta], [ca.vertcat(q1, p1)], OPTIONS)
 
-    def solved(self, robust: bool = False) -> ca.Function:
-        """(x, seed, u, t, dt, parameters) -> (x_next, multipliers, error); the seed is one of w.
-
-        `robust` goes on from it by Newton's method.
-        """
-        args, (x_next, _, multipliers, error) = self._solution(robust)
-        return ca.Function("solved_step", args, [x_next, multipliers, error])
-
-    def _solution(self, robust: bool) -> tuple[list[ca.MX], tuple[ca.MX, ...]]:
-        """Arguments of `solved`, and x_next, w, multipliers, error."""
-        x, u, t, dt, theta = map(_mx, self._context())
-        seed, nd = ca.MX.sym("seed", self.space.nd), self.space.nd
+    def kernel(self, robust: bool = False) -> ca.Function | None:
+        """(x, u, t, dt, parameters) -> (x_next, multipliers, error); `rescued` is what tries harder."""
         if robust:
-            w, impulse, multipliers, error = self._newton(x, seed, u, t, dt, theta)
-        else:
-            factorize, iterate = self._chord
-            start, numbers = factorize(x, seed, u, t, dt, theta)
-            _, w, impulse, multipliers, error = root(nd, iterate, CONVERGED)(
-                start, x, u, t, dt, theta, numbers
-            )
-        x_next = self._finish(x, w, impulse, multipliers, theta)
+            return None
+        nd = self.space.nd
+        x, u, t, dt, theta = map(_mx, self._context())
+        factorize, iterate = self._chord
+        guess, away = self._guess(x, u, t, dt, theta)
+        start, numbers, suspect = factorize(x, guess, u, t, dt, theta)
+        unknowns = ca.vertcat(start, 0)
+        _, w, impulse, multipliers, error = root(nd + 1, iterate, nd, CONVERGED)(
+            unknowns, x, u, t, dt, theta, numbers
+        )
+        x_next = self.finish(x, w, impulse, multipliers, theta)
         error = ca.if_else(ca.sumsqr(x_next) < ca.inf, error, ca.inf)  # not a number from half a turn on
-        return [x, seed, u, t, dt, theta], (x_next, w, multipliers, error)
+        return ca.Function("group_step", [x, u, t, dt, theta], [x_next, multipliers, error + suspect + away])
 
-    def kernel(self, robust: bool = False) -> ca.Function:
-        """(carry, u, t, dt, parameters) -> (carry_next, multipliers, error).
-
-        The carry is x, w_k-1/dt and w_k-2/dt, of which the seed is extrapolated; of one that tries harder it
-        is the first of them.
-        """
-        nx, nd = self.f.nx, self.space.nd
-        carry, (_, u, t, dt, theta) = ca.MX.sym("carry", nx + 2 * nd), map(_mx, self._context())
-        x, v, before = carry[:nx], carry[nx : nx + nd], carry[nx + nd :]
-        seed = dt * v if robust else dt * (2 * v - before)
-        args, found = self._solution(robust)
-        solution = ca.Function("solution", args, [*found])
-        x_next, w, multipliers, error = solution(x, seed, u, t, dt, theta)
-        outputs = [ca.vertcat(x_next, w / dt, v), multipliers, error]
-        return ca.Function("group_step", [carry, u, t, dt, theta], outputs)
-
-    def _newton(self, x: Any, w: Any, u: Any, t: Any, dt: Any, theta: Any) -> tuple[Any, Any, Any, Any]:
-        """w, impulse, multipliers and the last correction, by Newton's method."""
-        (rows, slope), nd = self.equations, self.space.nd
-        z = change = ca.vertcat(w, ca.MX(self.f.nm, 1))
-        for _ in range(MANY):
-            args = z, x, u, t, dt, theta
-            change = -ca.solve(slope(*args), rows(*args), "qr")
-            z = z + change
-        own = self._context()
-        own.insert(1, ca.SX.sym("w", nd))
-        impulse = ca.Function("impulse", own, [self.middle(*own).impulse], OPTIONS)
-        error = ca.norm_2(change[:nd]) / (1 + ca.norm_2(z[:nd]))
-        return z[:nd], impulse(x, z[:nd], u, t, dt, theta), z[nd:], error
+    @cached_property
+    def _guess(self) -> ca.Function:
+        """(x, u, t, dt, parameters) -> dt v + dt^2/2 dv/dt (nd,) at the start of a step, and `far`."""
+        x, u, t, dt, theta = self._context()
+        nq = self.space.nq
+        v, a, _ = self.group.motion(x[:nq], part(x, nq), u, t, theta)
+        by_v, by_a = dt * v, dt**2 / 2 * a
+        away = far(ca.fabs(by_v) + ca.fabs(by_a), self.f.turning)
+        return ca.Function("guess", [x, u, t, dt, theta], [by_v + by_a, away], OPTIONS)
 
     # -- of a map, whose parameters are its own ---------------------------------------------------------
 
@@ -235,32 +230,60 @@ class GroupStep:
     def derivatives(self) -> GroupDerivatives:
         return GroupDerivatives(self.f)
 
-    def carry(self, f: GroupVI, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        states, rates = [x, *before[::-1]][:3], []
-        for earlier, later in zip(states[1:], states, strict=False):
-            rates.append(f.difference(earlier, later)[..., : f.nd] / np.asarray(dt)[..., None])
-        if not rates:
-            v = f.velocities(x)
-            rates.append(np.where(np.isfinite(v).all(axis=-1, keepdims=True), v, 0.0))
-        return np.concatenate([x, *rates, *rates[-1:] * (2 - len(rates))], axis=-1)
-
     def rescued(self, f: GroupVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
-        carry = f.carry(x, x[None][:0], dt)
-        after, impulses, error = self._robust(carry, u, t, dt, f.theta)
-        left = float(error)
-        if left <= f.tolerance:
-            return np.array(after).ravel()[: f.nx], np.array(impulses).ravel()
-        raise StepError(
-            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) did not converge: the last correction is {left:.2g}, "
-            f"at most {f.tolerance:g} expected; a body turns by less than half a turn in a step: less dt",
-            k,
-            left,
-            "no convergence",
-        )
+        """By continuation in the step's length, from the rates of the state."""
+        equations = IncrementEquations(self, f, x, u, t, dt)
+        found = solve_step(equations, k, t, f.tolerance)
+        return equations.end(found)
 
-    @cached_property
-    def _robust(self) -> ca.Function:
-        return self.kernel(robust=True)
+
+class IncrementEquations(Equations):
+    """The equations of the step of a `GroupVI` of one stage, for the mean rates w = (dr, xi) / dt."""
+
+    def __init__(self, of: GroupStep, f: GroupVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):
+        self.of, self.f, self.x, self.u, self.t, self.dt = of, f, x, u, t, dt
+        v = f.velocities(x)
+        self.start, self.weights = np.where(np.isfinite(v), v, 0.0), np.sqrt(f.mass_scale)
+        self.size = np.full(f.nd, abs(dt))
+        self.size[: of.space.nr] /= 1 + np.abs(x[: of.space.nr])
+        self.turns = np.where(f.turning, abs(dt), 0.0)
+        self.off = np.zeros(f.nm)
+        if f.nm:
+            self.off = np.ravel(of.group.constraint(x[: f.nq], f.theta)[0])
+
+    def _args(self, w: np.ndarray, share: float) -> tuple:
+        length = share * self.dt
+        z = np.concatenate([length * w, np.zeros(self.f.nm)])
+        return z, self.x, self.u, self.t, length, self.f.theta
+
+    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+        nd, length = self.f.nd, share * self.dt
+        args = self._args(w, share)
+        residual, matrix = (np.array(e(*args)) for e in self.of.equations)
+        residual = residual[:, 0].copy()
+        matrix = matrix.copy()
+        matrix[:nd, :nd] *= length
+        residual[nd:] = (residual[nd:] - (1 - share) * self.off) / length
+        return Iterate(residual, matrix)
+
+    def end(self, found: Solution) -> tuple[np.ndarray, np.ndarray]:
+        """x_k+1, and the multipliers."""
+        f, (_, *rest) = self.f, self._args(found.w, 1.0)
+        w = self.dt * found.w
+        impulse = self.of.impulse(self.x, w, *rest[1:])
+        after = self.of.finish(self.x, w, impulse, found.multipliers, f.theta)
+        return np.ravel(after), found.multipliers
+
+    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+        if not np.isnan(found.error):
+            return None
+        return StepError(
+            f"{where}. The equations are not finite where the solver stopped: a potential or force is not a "
+            "number there, or a body turns by half a turn in the step; use a smaller dt",
+            k,
+            float(found.error),
+            "not finite",
+        )
 
 
 def _mx(symbol: ca.SX) -> ca.MX:

@@ -118,6 +118,13 @@ class Twin:
         return ca.Function("h", [q, theta], [h, ca.densify(Dh[:, self.place])], OPTIONS)
 
     @cached_property
+    def directions(self) -> ca.Function:
+        """(q, parameters) -> Dh (nm, nd), where rows that are 0 but for rounding are 0."""
+        lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
+        J = ca.Function("raw", [g.q_vector, g.parameters], [lag.directions])(*self.at(q, theta))
+        return ca.Function("directions", [q, theta], [J[:, self.place]], OPTIONS)
+
+    @cached_property
     def velocity(self) -> ca.Function:
         """(q, p, parameters) -> v (nd,), tangent to the constraints."""
         lag, g, (q, *_, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
@@ -126,6 +133,26 @@ class Twin:
         angles, values = self.at(q, theta)
         v = raw(angles, vec.column(self.theirs(ca.vertsplit(p))), values)
         return ca.Function("velocity", [q, p, theta], [self.ours(v)], OPTIONS)
+
+    @cached_property
+    def motion(self) -> ca.Function:
+        """(q, p, u, t, parameters) -> rates (nd,), their derivatives by time, and multipliers (nm,) of the
+        constraints, whose forces are -Dh' times these.
+        """
+        lag, g, (q, _, u, t, theta) = self.lagrangian, self.lagrangian.graph, self._symbols
+        bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
+        bends = ca.jtimes(lag.Dh @ g.v_vector, g.q_vector, g.v_vector) if lag.Dh.shape[0] else ca.SX(0, 1)
+        solved = lag.saddle.solve(ca.vertsplit(-bias), ca.vertsplit(-bends))
+        raw = lag.function("raw", [*map(vec.column, solved)])
+        p = ca.SX.sym("p", self.space.nd)
+        v = self.velocity(q, p, theta)
+        angles, values = self.at(q, theta)
+        theirs, lam = raw(angles, vec.column(self.theirs(ca.vertsplit(v))), u, t, values)
+        a = self.ours(ca.vertsplit(theirs))
+        for i in range(self.space.nr, self.space.nd, 3):  # rates of the twin's angles turn with these
+            w = v[i : i + 3]
+            a[i : i + 3] += ca.vertcat(w[1] * w[2], -w[0] * w[2], w[0] * w[1])
+        return ca.Function("motion", [q, p, u, t, theta], [v, a, lam], OPTIONS)
 
     def moved(self, expression: Any, q: Any, v: Any, theta: Any) -> ca.SX:
         """What is written in the twin's configurations, rates and parameters, at q and v."""

@@ -1,7 +1,7 @@
 /* SE(3) on three-vectors and 3 x 3 matrices by rows, and the closed forms of one body.
 
-   Twists and wrenches are six numbers, linear part first. See docs/maths/se3.md; this file, core.c,
-   roots.c and rollout.c are compiled as one. What concerns one body alone is done for several at once:
+   Twists and wrenches are six numbers, linear part first. See docs/maths/se3.md; the files of this folder
+   are compiled as one. What concerns one body alone is done for several at once:
    `lanes` holds the same number of LANES bodies. Macros serve numbers and lanes alike. Why this is written by hand,
    and not generated, core.c says. */
 
@@ -94,6 +94,19 @@ static inline void rows_by_z(double *m, double c, double s) {
     m[3 + j] = c * y - s * x;
   }
 }
+
+/* Rz(angle) m Rz(angle)' of a symmetric m = xx, yy, zz, xy, xz, yz, written out */
+static inline void symmetric_by_z(const double *m, double c, double s, double *out) {
+  const double cc = c * c, ss = s * s, cs = c * s, twice = 2 * cs * m[3];
+  out[0] = cc * m[0] - twice + ss * m[1];
+  out[4] = ss * m[0] + twice + cc * m[1];
+  out[8] = m[2];
+  out[1] = out[3] = cs * (m[0] - m[1]) + (cc - ss) * m[3];
+  out[2] = out[6] = c * m[4] - s * m[5];
+  out[5] = out[7] = s * m[4] + c * m[5];
+}
+
+static const int PAIRS[6][2] = {{0, 0}, {1, 1}, {2, 2}, {0, 1}, {0, 2}, {1, 2}};
 
 static inline void vector_by_z(double *a, double c, double s) {
   const double x = a[0], y = a[1];
@@ -315,15 +328,4 @@ static void momentum_derivative(const block *B, double h, lanes *M) {
   product_lanes(Y21, N, a);
   product_lanes(Y22, E, c);
   for (int i = 0; i < 9; i++) M[27 + i] = a[i] + c[i];
-}
-
-/* 1/h G as four blocks */
-static void inertia_blocks(const double *G, double h, double *M) {
-  const double *I = G + 4, s = 1 / h;
-  memset(M, 0, 36 * sizeof *M);
-  M[0] = M[4] = M[8] = s * G[0];
-  skew_add(M + 9, -s, G + 1);
-  skew_add(M + 18, s, G + 1);
-  M[27] = s * I[0], M[31] = s * I[1], M[35] = s * I[2];
-  M[28] = M[30] = s * I[3], M[29] = M[33] = s * I[4], M[32] = M[34] = s * I[5];
 }

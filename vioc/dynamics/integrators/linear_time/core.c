@@ -1,5 +1,5 @@
-/* The linear-time variational integrator on any tree: DRNEA, the articulated-body recursion without
-   symmetry, and whole rollouts ([L] Algorithms 2-4, docs/maths/linear_time.md).
+/* The linear-time variational integrator on any tree: what it knows of a tree and of a step, and DRNEA
+   ([L] Algorithms 2-4, docs/maths/linear_time.md).
 
    Links come parents first, one per variable. Frames are chosen such that every joint turns about, or slides
    along, its link's z axis: S = (0, 0, slide, 0, 0, turn). Nothing here knows a model: it comes as arrays.
@@ -18,7 +18,7 @@ typedef struct {
   const double *fixed;                   /* 12: rotation by rows and position of the joint in the parent */
   const double *turn, *slide;            /* of one unit of q */
   const double *inertia;                 /* 10: m, m c, xx, yy, zz, xy, xz, yz */
-  const double *damping;                 /* (nd) */
+  const double *damping, *mass;          /* (nd); the second typical, the unit of corrections */
   const long long *drive;                /* (nf) dynamic variable of an input, -1 for none */
   double gravity[3];
   callback extra; /* (q0, q1, u, t, dt, parameters) -> shares of other forces at both ends, or null */
@@ -32,18 +32,19 @@ typedef struct {
   double correction;       /* of q relative to 1 + |q|, below which a step is solved */
   double residual;         /* or its 2-norm; negative for none */
   double tolerance;        /* largest correction that is accepted where it does not shrink any more */
+  double contraction;      /* largest ratio of a correction to the one before that certifies a root */
 } options;
 
-enum { CHORD, RIQN, NEWTON, DENSE, BROYDEN };
-enum { IG1, IG2, IG3, EXTRAPOLATED };
-/* configurations before q_k in a carry; highest degree of a seed; Broyden's updates in a step */
-enum { PAST = 4, DEGREES = 9, SECANTS = 8 };
+enum { CHORD, RIQN, NEWTON, DENSE };
+enum { IG1, IG2, PREDICTED };
+enum { SECANTS = 8 }; /* Broyden's updates in a step */
+static const double FAR = 1; /* of an angle on the way to the guess, as in predictor.py */
 
 typedef struct {
   double c0, s0, p0[3], c1, s1, p1[3]; /* joint at both ends of the step */
   double R[9], d[3];                   /* displacement D */
   double F[6], V[6], A[6];
-  double U[6], W[6], inverse, rest;
+  double U[6], W[6], inverse, along[2], rest;
 } link;
 
 typedef struct {
@@ -53,18 +54,16 @@ typedef struct {
   long long *slot; /* of a link among them, or -1 */
   void *memory;
   double *phi; /* 36 numbers a link: M_i, then the articulated inertia */
-  double h, *q0, *q1, *base, *r, *c, *minus, *plus, *matrix, *aux;
+  double h, *q0, *q1, *rates, *base, *r, *c, *minus, *plus, *matrix, *unit;
   long long blocks, *pivot;
+  int heavy; /* whether there is gravity */
   const double **arg;
   double **res, *w;
   long long *iw;
-  double *past;                     /* backward differences of q, see rollout.c */
-  long long rows, degree;
   double *secants, squares[SECANTS];
   const double *u;
   double t;
-  long long fresh; /* whether the Broyden matrix has to be made */
-  long long kept;  /* whether the chord's factors of an earlier step are good enough */
+  int suspect; /* whether a pivot of K has another sign than those of M/h, or corrections do not contract */
 } step;
 
 /* -- transforms of one joint ---------------------------------------------------------------------- */
@@ -94,8 +93,9 @@ static void place_near(const model *m, long long i, double q, double q0, link *l
   for (int k = 0; k < 3; k++) l->p1[k] = f[9 + k] + z * f[3 * k + 2];
 }
 
-static inline void up(const model *m, long long i, double c, double s, const double *p, const double *F,
-                      double *out) {
+/* out += the wrench F of a link, in its parent's axes, and u U */
+static inline void up_with(const model *m, long long i, double c, double s, const double *p, const double *F,
+                           double u, const double *U, double *out) {
   double f[6], g[6], *a = f;
   memcpy(f, F, sizeof f);
   vector_by_z(f, c, s);
@@ -107,7 +107,15 @@ static inline void up(const model *m, long long i, double c, double s, const dou
   }
   double x[3];
   cross(p, a, x);
-  for (int k = 0; k < 3; k++) out[k] += a[k], out[3 + k] += a[3 + k] + x[k];
+  for (int k = 0; k < 3; k++) a[3 + k] += x[k];
+  if (U)
+    for (int k = 0; k < 6; k++) a[k] += u * U[k];
+  for (int k = 0; k < 6; k++) out[k] += a[k];
+}
+
+static inline void up(const model *m, long long i, double c, double s, const double *p, const double *F,
+                      double *out) {
+  up_with(m, i, c, s, p, F, 0, 0, out);
 }
 
 static inline void down(const model *m, long long i, double c, double s, const double *p, const double *V,
@@ -179,26 +187,38 @@ static void forward(step *w, const double *q1) {
   }
 }
 
-/* the wrenches mu of the bodies to F */
-static void collect(step *w) {
+/* the wrenches mu of the bodies to F, or to A */
+static void collect(step *w, int second) {
   for (long long i = 0; i < w->m->n; i++) {
     const long long slot = w->slot[i], lane = slot % LANES;
-    for (int k = 0; k < 6; k++) w->L[i].F[k] = slot < 0 ? 0 : w->B[slot / LANES].mu[k][lane];
+    double *F = second ? w->L[i].A : w->L[i].F;
+    for (int k = 0; k < 6; k++) F[k] = slot < 0 ? 0 : w->B[slot / LANES].mu[k][lane];
   }
 }
 
-/* S . (sum over the subtree) of the wrenches in F, by dynamic variable; at the start or the end */
-static void gather(step *w, int end, double *out) {
+/* S . (sum over the subtree) of the wrenches in F, by dynamic variable, at the start of the step */
+static void gather(step *w, double *out) {
   const model *m = w->m;
   for (long long i = m->n - 1; i >= 0; i--) {
     link *l = w->L + i;
     if (m->row[i] >= 0) out[m->row[i]] = along(m, i, l->F);
-    if (m->parent[i] >= 0) {
-      if (end)
-        up(m, i, l->c1, l->s1, l->p1, l->F, w->L[m->parent[i]].F);
-      else
-        up(m, i, l->c0, l->s0, l->p0, l->F, w->L[m->parent[i]].F);
-    }
+    if (m->parent[i] >= 0) up(m, i, l->c0, l->s0, l->p0, l->F, w->L[m->parent[i]].F);
+  }
+}
+
+/* the same of F at the start and of A at the start or the end; two at a time take little longer than one */
+static void gather_both(step *w, int end, double *first, double *second) {
+  const model *m = w->m;
+  for (long long i = m->n - 1; i >= 0; i--) {
+    link *l = w->L + i;
+    if (m->row[i] >= 0) first[m->row[i]] = along(m, i, l->F), second[m->row[i]] = along(m, i, l->A);
+    if (m->parent[i] < 0) continue;
+    link *parent = w->L + m->parent[i];
+    up(m, i, l->c0, l->s0, l->p0, l->F, parent->F);
+    if (end)
+      up(m, i, l->c1, l->s1, l->p1, l->A, parent->A);
+    else
+      up(m, i, l->c0, l->s0, l->p0, l->A, parent->A);
   }
 }
 
@@ -213,12 +233,9 @@ static void other_forces(step *w, const double *q1) {
   m->extra(w->arg, w->res, w->iw, w->w, 0);
 }
 
-/* r = p + D1 L_d + F- at q1; base holds what does not depend on q1 */
-static void residual(step *w, const double *q1) {
+/* r = p + D1 L_d + F- at q1, of its kinetic part in r; base holds what does not depend on q1 */
+static void balance(step *w, const double *q1) {
   const model *m = w->m;
-  forward(w, q1);
-  collect(w);
-  gather(w, 0, w->r);
   other_forces(w, q1);
   for (long long i = 0; i < m->n; i++) {
     const long long j = m->row[i], k = m->index[i];
@@ -226,7 +243,7 @@ static void residual(step *w, const double *q1) {
   }
 }
 
-/* F += scale times the bodies' weights, at the start or the end */
+/* wrenches += scale times the bodies' weights: F at the start, A at the end */
 static void weigh(step *w, int end, double scale) {
   const model *m = w->m;
   for (long long i = 0; i < m->n; i++) {
@@ -237,114 +254,8 @@ static void weigh(step *w, int end, double scale) {
     else
       apply_transposed(m->fixed + 12 * i, g, l->V);
     vector_by_z(l->V, end ? l->c1 : l->c0, end ? -l->s1 : -l->s0);
-    double lever[3];
+    double lever[3], *F = end ? l->A : l->F;
     cross(G + 1, l->V, lever);
-    for (int k = 0; k < 3; k++) l->F[k] += scale * G[0] * l->V[k], l->F[3 + k] += scale * lever[k];
-  }
-}
-
-/* -- the articulated-body recursion ----------------------------------------------------------------- */
-
-/* the M_i at the iterate, or G_i / h, into phi */
-static void stiffen(step *w, int start) {
-  const model *m = w->m;
-  for (long long i = 0; i < m->n; i++) {
-    if (!m->heavy[i])
-      memset(w->phi + 36 * i, 0, 36 * sizeof(double));
-    else if (start)
-      inertia_blocks(m->inertia + 10 * i, w->h, w->phi + 36 * i);
-  }
-  if (start) return;
-  lanes M[36];
-  for (long long i = 0; i < m->n; i++) {
-    const long long slot = w->slot[i], lane = slot % LANES;
-    if (slot < 0) continue;
-    if (lane == 0) momentum_derivative(w->B + slot / LANES, w->h, M);
-    for (int k = 0; k < 36; k++) w->phi[36 * i + k] = M[k][lane];
-  }
-}
-
-static void factorize(step *w, int start) {
-  const model *m = w->m;
-  stiffen(w, start);
-  for (long long i = m->n - 1; i >= 0; i--) {
-    link *l = w->L + i;
-    double *phi = (w->phi + 36 * i);
-    const double a = m->turn[i], b = m->slide[i];
-    if (m->row[i] >= 0) {
-      for (int k = 0; k < 3; k++) {
-        l->U[k] = b * phi[3 * k + 2] + a * phi[9 + 3 * k + 2];
-        l->U[3 + k] = b * phi[18 + 3 * k + 2] + a * phi[27 + 3 * k + 2];
-        l->W[k] = b * phi[6 + k] + a * phi[18 + 6 + k];
-        l->W[3 + k] = b * phi[9 + 6 + k] + a * phi[27 + 6 + k];
-      }
-      l->inverse = 1 / (along(m, i, l->U) + 0.5 * m->damping[m->row[i]]);
-    }
-    if (m->parent[i] < 0) continue;
-    double t[36], *to = (w->phi + 36 * m->parent[i]);
-    memcpy(t, phi, sizeof t);
-    if (m->row[i] >= 0)
-      for (int k = 0; k < 2; k++)
-        for (int j = 0; j < 2; j++) outer_add(t + 18 * k + 9 * j, -l->inverse, l->U + 3 * k, l->W + 3 * j);
-    const double c1 = start ? l->c0 : l->c1, s1 = start ? l->s0 : l->s1, *p1 = start ? l->p0 : l->p1;
-    for (int k = 0; k < 4; k++) {
-      double *x = t + 9 * k, y[9];
-      columns_by_z(x, c1, -s1);
-      rows_by_z(x, l->c0, -l->s0);
-      if (!m->plain[i]) {
-        turned(m->fixed + 12 * i, x, y);
-        memcpy(x, y, sizeof y);
-      }
-    }
-    /* [[a, b], [c, d]] -> [[1, 0], [p0^, 1]] [[a, b], [c, d]] [[1, -p1^], [0, 1]] */
-    for (int k = 0; k < 3; k++) { /* row x of a block times p^ is the cross product x x p */
-      double x[3];
-      cross(t + 3 * k, p1, x);
-      for (int j = 0; j < 3; j++) t[9 + 3 * k + j] -= x[j];
-      cross(t + 18 + 3 * k, p1, x);
-      for (int j = 0; j < 3; j++) t[27 + 3 * k + j] -= x[j];
-    }
-    const double *p = l->p0;
-    for (int j = 0; j < 3; j++) {
-      for (int k = 0; k < 2; k++) {
-        const double *x = t + 9 * k + j;
-        double *y = t + 18 + 9 * k + j;
-        y[0] += p[1] * x[6] - p[2] * x[3];
-        y[3] += p[2] * x[0] - p[0] * x[6];
-        y[6] += p[0] * x[3] - p[1] * x[0];
-      }
-    }
-    for (int k = 0; k < 36; k++) to[k] += t[k];
-  }
-}
-
-/* c = K^-1 b; `start` says that the factors have the start's transforms on both sides */
-static void solve(step *w, const double *b, double *c, int start) {
-  const model *m = w->m;
-  for (long long i = 0; i < m->n; i++) memset(w->L[i].F, 0, sizeof w->L[i].F);
-  for (long long i = m->n - 1; i >= 0; i--) {
-    link *l = w->L + i;
-    if (m->row[i] >= 0) {
-      l->rest = (b[m->row[i]] - along(m, i, l->F)) * l->inverse;
-      for (int k = 0; k < 6; k++) l->F[k] += l->rest * l->U[k];
-    }
-    if (m->parent[i] >= 0) up(m, i, l->c0, l->s0, l->p0, l->F, w->L[m->parent[i]].F);
-  }
-  for (long long i = 0; i < m->n; i++) {
-    link *l = w->L + i;
-    if (m->parent[i] < 0)
-      memset(l->V, 0, sizeof l->V);
-    else if (start)
-      down(m, i, l->c0, l->s0, l->p0, w->L[m->parent[i]].V, l->V);
-    else
-      down(m, i, l->c1, l->s1, l->p1, w->L[m->parent[i]].V, l->V);
-    if (m->row[i] >= 0) {
-      double x = 0;
-      for (int k = 0; k < 6; k++) x += l->W[k] * l->V[k];
-      x = l->rest - x * l->inverse;
-      c[m->row[i]] = x;
-      l->V[2] += m->slide[i] * x;
-      l->V[5] += m->turn[i] * x;
-    }
+    for (int k = 0; k < 3; k++) F[k] += scale * G[0] * l->V[k], F[3 + k] += scale * lever[k];
   }
 }

@@ -20,8 +20,8 @@ from vioc.checks import near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.compile.programs import Program
 from vioc.dynamics.description.system import System
-from vioc.dynamics.integrators.linear_time.core import SOLVERS, CoreProgram, available
-from vioc.dynamics.integrators.linear_time.step import GUESSES, PAST, StepGraphs
+from vioc.dynamics.integrators.linear_time.core import GUESSES, SOLVERS, CoreProgram, available
+from vioc.dynamics.integrators.linear_time.step import StepGraphs
 from vioc.dynamics.integrators.step_derivatives import StepDerivatives
 from vioc.dynamics.integrators.variational import StepParts, VariationalMap
 from vioc.dynamics.lagrangian import OPTIONS
@@ -41,18 +41,16 @@ class LinearTimeVI(VariationalMap):
     system : System
     dt : float
         Time step, s, > 0.
-    solver : {"chord", "riqn", "newton", "dense", "broyden"}
+    solver : {"chord", "riqn", "newton", "dense"}
         How a step's equations are solved. ``"newton"`` takes the exact Newton direction at every iterate
-        by the articulated-body recursion without symmetry, O(n); ``"chord"`` factors it once, at the
-        seed; ``"riqn"`` is [L]'s Algorithm 3, with the articulated inertias of q_k (the compiled core adds
-        Broyden's updates to both); ``"dense"`` factors
-        the matrix of [L]'s Algorithm 4, O(n^3); ``"broyden"`` updates a dense inverse from step to step,
-        in the compiled core only. All solve the same equations. Where a force on one variable depends on
-        the velocity of another, which no tree carries, ``"dense"`` is taken.
-    guess : {"extrapolated", "IG1", "IG2", "IG3"}
-        Where the iteration starts: q extrapolated with degree 4 (in the compiled core with the degree that
-        the last step asked for, at most 9), or [L] 3.3: q_k, explicit Euler, semi-implicit Euler with the
-        acceleration of the continuous system.
+        by the articulated-body recursion without symmetry, O(n); ``"chord"`` factors it once, at the first
+        guess; ``"riqn"`` is [L]'s Algorithm 3, with the articulated inertias of q_k (the compiled core adds
+        Broyden's updates to both); ``"dense"`` factors the matrix of [L]'s Algorithm 4, O(n^3). All solve
+        the same equations. Where a force on one variable depends on the velocity of another, which no tree
+        carries, ``"dense"`` is taken.
+    guess : {"predicted", "IG1", "IG2"}
+        Where the iteration starts: q_k + dt v + dt^2/2 a, with v and a of the continuous system at the state
+        ([L] 3.3's IG3, whose velocity is that of half a step before); q_k; or explicit Euler, q_k + dt v.
     wrap : sequence of str
         Angles whose errors are taken modulo 2 pi (`difference`), for feedback.
     tolerance : float
@@ -77,7 +75,6 @@ class LinearTimeVI(VariationalMap):
     """
 
     choices = ("solver", "guess")
-    past = PAST
 
     def __init__(
         self,
@@ -85,26 +82,17 @@ class LinearTimeVI(VariationalMap):
         dt: float,
         *,
         solver: str = "chord",
-        guess: str = "extrapolated",
+        guess: str = "predicted",
         wrap: Sequence[str] = (),
         tolerance: float = 1e-11,
         backend: str = "virtual",
     ):
-        for name, value, known in (
-            ("solver", solver, SOLVERS),
-            ("guess", guess, (*GUESSES, "IG3")),
-        ):
+        for name, value, known in (("solver", solver, SOLVERS), ("guess", guess, GUESSES)):
             if value not in known:
                 raise ModelError(f"{name}: unknown {value!r}; {near_misses(str(value), known)}")
         self.solver, self.guess = solver, guess
         super().__init__(system, dt, wrap, tolerance, backend)
         refuse_rotors(system, "LinearTimeVI")
-        if solver == "broyden" and not self._compiled:
-            raise ModelError(
-                'solver: "broyden" runs in the compiled core only, on open trees: expected '
-                'backend="compiled", a compiler, no constraints, and no force on one variable by the '
-                'velocity of another; take "chord"'
-            )
 
     def blueprint(self) -> dict[str, Any] | None:
         plain = super().blueprint()
@@ -195,8 +183,8 @@ class LinearTimeVI(VariationalMap):
     def _derivatives(self) -> StepDerivatives:
         return StepDerivatives(self)
 
-    def _linearize_steps(self, steps: Steps) -> Linearization:
+    def first(self, steps: Steps) -> Linearization:
         return self._derivatives.first(steps, self.theta).linearization
 
-    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._derivatives.second(self._derivatives.first(steps, self.theta), Z, zeta)

@@ -1,11 +1,11 @@
-/* What root finders are made of: K by columns, Broyden's updates, seeds, the rounding floor. Dense K, its LU and
-   the dense inverse of "broyden" are there to be compared with, as [L] does (study linear_time_scaling). Why this
-   is written by hand, and not generated, core.c says. */
+/* Root finders' parts: K by columns, Broyden's updates, the size of a correction, the rounding floor. Dense K
+   and its LU are there to be compared with, as [L] does (study linear_time_scaling). Why this is written by hand,
+   and not generated, core.c says. */
 
 /* K by columns in O(n^2) ([L] Algorithm 4); phi holds the M_i, V and F are overwritten */
 static void jacobian(step *w) {
   const model *m = w->m;
-  stiffen(w, 0);
+  stiffen(w);
   for (long long j = 0; j < m->n; j++) {
     if (m->row[j] < 0) continue;
     for (long long i = 0; i < m->n; i++) {
@@ -20,13 +20,15 @@ static void jacobian(step *w) {
         l->F[3 + k] = dot(w->phi + 36 * i + 18 + 3 * k, l->V) + dot(w->phi + 36 * i + 27 + 3 * k, l->V + 3);
       }
     }
-    gather(w, 0, w->aux);
-    for (long long i = 0; i < m->nd; i++) w->matrix[i * m->nd + m->row[j]] = w->aux[i];
+    gather(w, w->c);
+    for (long long i = 0; i < m->nd; i++) w->matrix[i * m->nd + m->row[j]] = w->c[i];
     w->matrix[m->row[j] * (m->nd + 1)] += 0.5 * m->damping[m->row[j]];
   }
 }
 
-static void lu(double *a, long long n, long long *pivot) {
+/* returns the sign of the determinant */
+static int lu(double *a, long long n, long long *pivot) {
+  int sign = 1;
   for (long long k = 0; k < n; k++) {
     long long best = k;
     for (long long i = k + 1; i < n; i++)
@@ -37,11 +39,13 @@ static void lu(double *a, long long n, long long *pivot) {
         const double x = a[k * n + j];
         a[k * n + j] = a[best * n + j], a[best * n + j] = x;
       }
+    sign *= (best == k ? 1 : -1) * (a[k * n + k] > 0 ? 1 : -1);
     for (long long i = k + 1; i < n; i++) {
       const double x = a[i * n + k] /= a[k * n + k];
       for (long long j = k + 1; j < n; j++) a[i * n + j] -= x * a[k * n + j];
     }
   }
+  return sign;
 }
 
 static void lu_solve(const double *a, long long n, const long long *pivot, const double *b, double *x) {
@@ -56,35 +60,6 @@ static void lu_solve(const double *a, long long n, const long long *pivot, const
     for (long long j = i + 1; j < n; j++) x[i] -= a[i * n + j] * x[j];
     x[i] /= a[i * n + i];
   }
-}
-
-/* H = K^-1 into `matrix`, by RIQN's inverse of each unit vector */
-static void broyden_start(step *w) {
-  const long long n = w->m->nd;
-  for (long long j = 0; j < n; j++) {
-    memset(w->aux, 0, n * sizeof *w->aux);
-    w->aux[j] = 1;
-    solve(w, w->aux, w->aux + n, 1);
-    for (long long i = 0; i < n; i++) w->matrix[i * n + j] = w->aux[n + i];
-  }
-}
-
-/* Broyden's good update: H += (s - H y) (s' H) / (s' H y) for the step s = H r_old, y = r_old - r_new, so
-   that H y = s - H r_new. aux: s, then H r_new. */
-static void broyden_update(step *w, const double *s) {
-  const long long n = w->m->nd;
-  double *Hr = w->aux, *sH = w->aux + n, below = 0;
-  for (long long i = 0; i < n; i++) {
-    Hr[i] = 0;
-    for (long long j = 0; j < n; j++) Hr[i] += w->matrix[i * n + j] * w->r[j];
-  }
-  memset(sH, 0, n * sizeof *sH);
-  for (long long i = 0; i < n; i++) {
-    below += s[i] * (s[i] - Hr[i]);
-    for (long long j = 0; j < n; j++) sH[j] += s[i] * w->matrix[i * n + j];
-  }
-  for (long long i = 0; i < n; i++)
-    for (long long j = 0; j < n; j++) w->matrix[i * n + j] += Hr[i] * sH[j] / below;
 }
 
 /* Broyden's good update of a fixed K, in O(n) from the corrections s alone (Kelley, Iterative Methods for
@@ -110,40 +85,16 @@ static void secant(step *w, long long j, double *c) {
   for (long long k = 0; k < nd; k++) w->squares[j] += c[k] * c[k];
 }
 
-/* -- seeds ------------------------------------------------------------------------------------------
-
-   Row j of `past` holds the j-th backward difference of q. A polynomial of degree m through the last m + 1
-   configurations continues as the sum of rows 0 to m, and misses by the next row m + 1. */
-
-static void start_differences(step *w, const double *x, const double *before) {
-  const long long nd = w->m->nd;
-  memcpy(w->past, x, nd * sizeof *x);
-  memcpy(w->past + nd, before, PAST * nd * sizeof *x);
-  for (long long j = 1; j <= PAST; j++)
-    for (long long i = PAST; i >= j; i--)
-      for (long long k = i * nd; k < (i + 1) * nd; k++) w->past[k] = w->past[k - nd] - w->past[k];
-  w->rows = w->degree = PAST;
-}
-
-/* append q; the degree is that which would have continued best to q */
-static void next_differences(step *w, const double *q) {
-  const long long nd = w->m->nd;
-  double *d = w->aux, best = INFINITY;
-  memcpy(d, q, nd * sizeof *q);
-  for (long long j = 0; j <= w->rows; j++) {
-    double *row = w->past + j * nd, sum = 0;
-    for (long long k = 0; k < nd; k++) {
-      const double x = d[k] - row[k];
-      row[k] = d[k];
-      d[k] = x;
-      sum += x * x;
-    }
-    if (j && sum < best) best = sum, w->degree = j;
+/* The size of a correction c of q: its 2-norm relative to 1 + |q|, and, returned, that in units of masses. */
+static double size_of(const step *w, const double *c, double *relative) {
+  double size = 0, sum = 0;
+  for (long long k = 0; k < w->m->nd; k++) {
+    const double e = c[k] * w->unit[k];
+    sum += e * e;
+    size += w->m->mass[k] * c[k] * c[k];
   }
-  if (w->rows < DEGREES) {
-    w->rows++;
-    memcpy(w->past + w->rows * nd, d, nd * sizeof *d);
-  }
+  *relative = sqrt(sum);
+  return sqrt(size);
 }
 
 /* An estimate of the 2-norm of the residual that rounding alone leaves: a unit roundoff of q, times the

@@ -2,9 +2,10 @@
 
 The unknown is q_k+1 of the dynamic variables; constraint impulses enter linearly and are eliminated. A
 preconditioned residual g = K^-1 r is handed to CasADi's Newton iteration with the identity for its
-Jacobian, so no n x n matrix is ever formed: with K factored once, at q_k or at the seed, that is RIQN or a
-chord iteration, with K factored at every iterate it is Newton's. g is the correction of q, and so the
-stopping test scales with what rounding leaves of the residual. Maths: docs/maths/linear_time.md.
+Jacobian, so no n x n matrix is ever formed: with K factored once, at q_k or at the first guess, that is RIQN
+or a chord iteration, with K factored at every iterate it is Newton's. g is the correction of q, and so the
+stopping test scales with what rounding leaves of the residual. Corrections certify the root by how they
+contract. Maths: docs/maths/linear_time.md.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from vioc.dynamics.algebra.articulated import ArticulatedInverse
 from vioc.dynamics.algebra.sparse_lu import Saddle, SparseLU, assembled, scalars
 from vioc.dynamics.algebra.vectors import part
 from vioc.dynamics.description.numbers import Parameter
+from vioc.dynamics.integrators.chord import contracting
+from vioc.dynamics.integrators.linear_time.core import contraction
 from vioc.dynamics.integrators.linear_time.drnea import Bodies
+from vioc.dynamics.integrators.predictor import far, motion, predicted
 from vioc.dynamics.integrators.variational import StepParts
 from vioc.dynamics.lagrangian import OPTIONS
 
@@ -28,12 +32,6 @@ if TYPE_CHECKING:
 
 ITERATIONS = 40
 SHORT = 50  # variables up to which common terms are sought: a tenth of a step's operations, 3 ms a variable
-PAST = 4  # configurations before q_k that a carry holds
-GUESSES = {  # seeds as weights of q_k, q_k-1, ...
-    "IG1": (1.0,),
-    "IG2": (2.0, -1.0),
-    "extrapolated": (5.0, -10.0, 10.0, -5.0, 1.0),
-}
 
 
 class StepGraphs:
@@ -135,19 +133,18 @@ class StepGraphs:
     # -- the kernel -------------------------------------------------------------------------------
 
     def kernel(self, solver: str, guess: str) -> ca.Function:
-        """(carry, u, t, dt, parameters) -> (carry, multipliers, last correction of q relative to 1 + |q|).
+        """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-        The carry is [x, q_k-1, ..., q_k-4] (dynamic parts).
+        `error` is the last correction of q relative to 1 + |q_k|, infinite where the root is not certified.
         """
         f = self.f
         nx, nd, nq, nf = f.nx, f.nd, f.nq, len(f.system.inputs)
-        carry, u = ca.SX.sym("carry", nx + PAST * nd), ca.SX.sym("u", f.nu)
+        x, u, seed = ca.SX.sym("x", nx), ca.SX.sym("u", f.nu), ca.SX.sym("seed", nd)
         t, dt, theta = ca.SX.sym("t"), ca.SX.sym("dt"), ca.SX.sym("theta", len(f.parameters))
-        context = [carry, u, t, dt, theta]
-        q0, p = part(carry, 0, nq), part(carry, nq, nq + nd)
+        context = [x, u, t, dt, theta]
+        q0, p = part(x, 0, nq), part(x, nq, nq + nd)
         rho, forces = part(u, nf), part(u, 0, nf)
         size = 1 + ca.fabs(part(q0, 0, nd))
-        seed = self._seed(guess, carry, forces, t, dt, theta)
         J0 = scalars(f.constraint(q0, theta)[1][:, :nd])
 
         def factored(q1: Any) -> Saddle:
@@ -158,12 +155,12 @@ class StepGraphs:
 
         start = factored(ca.vertcat(seed, rho))
         once = solver in ("chord", "riqn")
-        numbers = vec.column(start.entries() if once else [])
-        prepare = ca.Function("prepare", context, [seed / size, numbers])
+        numbers = vec.column([*start.entries(), self._suspect(start, dt)] if once else [])
+        prepare = ca.Function("prepare", [seed, *context], [seed / size, numbers])
 
-        y, w = ca.SX.sym("y", nd), ca.SX.sym("w", numbers.numel())
+        y, memory, w = ca.SX.sym("y", nd), ca.SX.sym("memory"), ca.SX.sym("w", numbers.numel())
         q1 = ca.vertcat(y * size, rho)
-        saddle = start.with_entries(ca.vertsplit(w)) if once else factored(q1)
+        saddle = start.with_entries(ca.vertsplit(w)[:-1]) if once else factored(q1)
         step = self.parts(q0, q1, p, forces, t, dt, theta)
         h = f.constraint(q1, theta)[0]
         correction, minus = map(vec.column, saddle.solve(ca.vertsplit(step.balance), ca.vertsplit(-h)))
@@ -174,11 +171,14 @@ class StepGraphs:
         rest = step.balance - ca.mtimes(_matrix(J0, nd).T, multipliers)
         q_next = part(q1, 0, nd) + correction
         x_next = ca.vertcat(q_next, rho, step.momentum + rest, (rho - part(q0, nd)) / dt)
-        past = part(carry, nx, nx + (PAST - 1) * nd)
-        after = ca.vertcat(x_next, part(q0, 0, nd), past)
-        outputs = [g, after, ca.densify(multipliers), ca.norm_2(g)]
-        problem = ca.Function("problem", [y, *context, w], outputs, OPTIONS if nd <= SHORT else {})
-        identity = ca.Function("identity", [y, *context, w], [ca.SX.eye(nd), *problem(y, *context, w)])
+        left = ca.norm_2(g)
+        change, error = contracting(left, memory, f.tolerance, contraction(solver))
+        error += left
+        error += w[-1] if once else self._suspect(saddle, dt)
+        z = ca.vertcat(y, memory)
+        outputs = [ca.vertcat(g, change), x_next, ca.densify(multipliers), error]
+        problem = ca.Function("problem", [z, *context, w], outputs, OPTIONS if nd <= SHORT else {})
+        identity = ca.Function("identity", [z, *context, w], [ca.SX.eye(nd + 1), *problem(z, *context, w)])
         options = {
             "jacobian_function": identity,
             "abstol": f.tolerance / 10,
@@ -187,28 +187,42 @@ class StepGraphs:
         }
         solve = ca.rootfinder("solve", "fast_newton", problem, options)
         args = [ca.MX.sym(s.name() if s.numel() == 1 else "a", s.numel()) for s in context]
-        first, numbers = prepare(*args)
-        # a seed is always corrected once: a good one would pass the test and leave its own, biased, error
+        begin, away = self.guess(guess)(*args)
+        first, numbers = prepare(begin, *args)
+        first = ca.vertcat(first, 0)
+        # a guess is always corrected once: a good one would pass the test and leave its own, biased, error
         first = first - problem(first, *args, numbers)[0]
-        return ca.Function("step", args, list(solve(first, *args, numbers)[1:]))
+        _, x_next, multipliers, error = solve(first, *args, numbers)
+        return ca.Function("step", args, [x_next, multipliers, error + away])
 
-    def _seed(self, guess: str, carry: ca.SX, u: Any, t: Any, dt: Any, theta: Any) -> ca.SX:
+    def guess(self, name: str) -> ca.Function:
+        """(x, u, t, dt, parameters) -> where the iteration starts (nd,), and `far`."""
         f = self.f
-        nx, nd, nq = f.nx, f.nd, f.nq
-        q = [part(carry, 0, nd), *(part(carry, nx + i * nd, nx + (i + 1) * nd) for i in range(PAST))]
-        if guess != "IG3":
-            return sum(c * qi for c, qi in zip(GUESSES[guess], q, strict=False))
-        q0 = part(carry, 0, nq)
-        v = ca.vertcat((q[0] - q[1]) / dt, part(carry, nq + nd, nx))
-        return q[0] + dt * (part(v, 0, nd) + dt * self.acceleration(q0, v, u, t, theta))
+        if name == "predicted":
+            return predicted(f)
+        x, _, _, dt, _ = args = motion(f).sx_in()
+        moved, end = dt * motion(f)(*args)[0], part(x, 0, f.nd)
+        return ca.Function(
+            "guess", args, [end + moved if name == "IG2" else end, far(moved, f.turning)], OPTIONS
+        )
 
-    @cached_property
-    def acceleration(self) -> ca.Function:
-        """(q, v, u, t, parameters) -> M^-1 (-C + Q) of the open tree (nd,), in O(n)."""
-        lag, g, nd = self.f.lagrangian, self.f.lagrangian.graph, self.f.nd
-        bias = ca.jtimes(lag.L_v, g.q_vector, g.v_vector) - lag.L_q - lag.F
-        inverse = self.bodies.impulse_inverse(self.bodies.places(ca.vertsplit(g.q_vector)), 1.0, [0.0] * nd)
-        return lag.function("acceleration", [vec.column(inverse.solve(ca.vertsplit(-bias)[:nd]))])
+    @staticmethod
+    def _suspect(saddle: Saddle, dt: Any) -> Any:
+        """0, or infinity where a pivot has another sign than for short steps, where K is M(q_k)/dt.
+
+        A determinant may have passed zero there. Dh K^-1 Dh' is dt Dh M^-1 Dh' for short steps.
+        """
+        K = saddle.D
+        if isinstance(K, SparseLU):
+            signs = [dt * K.pivots]
+        else:
+            factors, scale, _ = K.factors
+            inverses = [f[0] for f, joint in zip(factors, K.joints, strict=True) if joint.row is not None]
+            signs = [dt * scale * vec.column(inverses)]
+        if saddle.S is not None:
+            signs.append(saddle.S.pivots / dt)
+        each = ca.vertcat(*signs) > 0
+        return ca.if_else(ca.sum1(each) == each.numel(), 0.0, ca.inf)
 
 
 def _matrix(rows: list[list[Any]], columns: int) -> ca.SX:

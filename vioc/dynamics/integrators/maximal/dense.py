@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
 
 import casadi as ca
@@ -122,24 +122,23 @@ class DenseStep(ContactStep):
         where = self.nowhere if places is None else places
         return _problem(self.ends[1], (Z[:, 0], base[:, 0], *given, where), V, dt), z[:, 0]
 
-    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds) -> Step:
+    def solve(self, solver: InteriorPoint, x, u, t: float, dt: float, theta) -> Step:
         if not self._graph.pairs:
-            return self._held(solver, x, u, t, dt, theta, seeds, self.nowhere)
+            return self._held(solver, x, u, t, dt, theta, self.nowhere)
         look = Look(partial(self._graph.seen, dt=dt), self._graph.features.sizes, x)
 
-        def solve(places: np.ndarray, seeds: Sequence | None) -> Step:
-            return self._held(solver, x, u, t, dt, theta, seeds, places)
+        def solve(places: np.ndarray) -> Step:
+            return self._held(solver, x, u, t, dt, theta, places)
 
-        return look.solved(solve, solver.tolerance, seeds)
+        return look.solved(solve, solver.tolerance)
 
-    def _held(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, seeds, places) -> Step:
+    def _held(self, solver: InteriorPoint, x, u, t: float, dt: float, theta, places) -> Step:
         """A step that holds the places where polytopes meet."""
-        first, second = (None, None) if seeds is None else (seeds[0], seeds[-1])
-        gone = solver.solve_end(self.leaving(x, u, t, dt, theta, places), first)
+        gone = solver.solve_end(self.leaving(x, u, t, dt, theta, places))
         if not gone.error <= solver.tolerance:
             return Step((gone,), np.full(len(x), np.nan), np.full(len(gone.multipliers), np.nan), places)
         problem, z = self.arriving(x, gone.V, u, t, dt, theta, places)
-        there = solver.solve_end(problem, second)
+        there = solver.solve_end(problem)
         impulses = self._whole(gone.multipliers, there.multipliers)
         return Step((gone, there), np.concatenate([z, there.V]), impulses, places)
 

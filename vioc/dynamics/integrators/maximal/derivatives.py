@@ -173,7 +173,7 @@ class StepDerivatives:
         w[:, own], m[:, own] = leaving[..., 0], arriving[..., 0]
         self._polish(steps, w, m, theta)
         # the impulses of both ends are to be those that the step reports
-        impulses, normal = f.whole(w[:, size:], m[:, size:]), ~f.slips
+        impulses, normal = f.whole(w[:, size:], m[:, size:]), f.additive
         off = np.abs(impulses - steps.multipliers)[:, normal].max(axis=1)
         largest = np.abs(steps.multipliers[:, normal]).max(axis=1)
         bad = np.flatnonzero(~(off <= SAME * (largest + f.barrier)))
@@ -217,7 +217,7 @@ class StepDerivatives:
         both = np.concatenate([leaving, arriving], axis=1)
         check_solved(both, steps)
         whole = X_y + X_w @ leaving + X_m @ arriving
-        first = np.where(f.slips[:, None], 0.0, leaving[:, TWIST * n :])
+        first = np.where(f.additive[:, None], leaving[:, TWIST * n :], 0.0)
         impulses = first + arriving[:, TWIST * n :]
         lin = Linearization.of(whole, impulses, f.nu)
         return First(arguments, both, [R_w, S_w, S_m, X_w, X_m], lin)
@@ -227,7 +227,7 @@ class StepDerivatives:
         R_w, S_w, S_m, X_w, X_m = first.slopes
         n = TWIST * self.f.graph.n
         leaving, arriving = (np.einsum("nij,ni->nj", X, Z) for X in (X_w, X_m))
-        leaving[:, n:] += np.where(self.f.slips, 0.0, zeta)
+        leaving[:, n:] += np.where(self.f.additive, zeta, 0.0)
         arriving[:, n:] += zeta
         s = solved_back(S_m, arriving)
         r = solved_back(R_w, leaving - np.einsum("nij,ni->nj", S_w, s))

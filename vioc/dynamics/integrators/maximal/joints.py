@@ -162,8 +162,10 @@ class Joint:
             return vec.dot(tuple(by), vec.apply(m, tuple(v)))
 
         if len(axes) == 1:
+            # the twist of D, which no choice of e1 enters where D turns about more than the axis
             e1, e2 = across(axes[0])
-            return [ca.atan2(image(D, e1, e2), image(D, e1, e1))]
+            sine = vec.minus(image(D, e1, e2), image(D, e2, e1))
+            return [ca.atan2(sine, vec.plus(image(D, e1, e1), image(D, e2, e2)))]
         if len(axes) == 2:
             one, two = axes
             return [_about(one, two, D, image), -_about(two, one, back, image)]

@@ -1,57 +1,61 @@
 """The kernel of `MaximalVI`: Newton's iteration on the twists, as a CasADi function.
 
 Newton's directions are handed to CasADi's iteration as a preconditioned residual with the identity for its
-Jacobian, so no matrix of the whole system is ever formed.
+Jacobian, so no matrix of the whole system is ever formed. The iteration starts from the twists of the state,
+and how its corrections contract certifies the root. Maths: docs/maths/maximal.md.
 """
 
 from __future__ import annotations
 
 import casadi as ca
+import numpy as np
 
+from vioc.dynamics.integrators.chord import CONTRACTION, TINY
 from vioc.dynamics.integrators.maximal.equations import Assembly, Balance, Held
 from vioc.dynamics.integrators.maximal.graph import StepGraph
 from vioc.dynamics.integrators.maximal.space import POSE, STATE, TWIST
+from vioc.dynamics.integrators.predictor import FAR
 
-PAST = 3  # twists V_k-1, V_k-2, V_k-3 that a carry holds, to extrapolate
 ITERATIONS = 30
 STOP = 1e-7  # correction of V, relative to its size, that leaves rounding after one quadratic step
-SEED = (3.0, -3.0, 1.0)  # weights of V_k-1, V_k-2, V_k-3
 
 
-def build_kernel(graph: StepGraph, nx: int, nu: int) -> ca.Function:
-    """(carry, u, t, dt, parameters) -> (carry, multipliers, scaled residual).
+def build_kernel(graph: StepGraph, nx: int, nu: int, tolerance: float) -> ca.Function:
+    """(x, u, t, dt, parameters) -> (x_next, multipliers, error).
 
-    The carry is [x, V_k-1, V_k-2, V_k-3]. The residual is relative: of momenta as displacements, of
-    constraints in their own units.
+    The error is the residual, of momenta as displacements and of constraints in their own units, relative to
+    the mechanism's size; infinite where corrections above the `tolerance` do not contract as a certified root
+    needs, or where a body that joints hold turns by more than `FAR` and their directions with it.
     """
     n, size = graph.n, TWIST * graph.n
-    carry, u = ca.MX.sym("carry", nx + PAST * size), ca.MX.sym("u", nu)
-    t, dt = ca.MX.sym("t"), ca.MX.sym("dt")
+    x, u, t, dt = ca.MX.sym("x", nx), ca.MX.sym("u", nu), ca.MX.sym("t"), ca.MX.sym("dt")
     theta = ca.MX.sym("theta", graph.terms.parameters.numel())
-    z, nu_k = ca.vertsplit(carry[: STATE * n], STATE), carry[STATE * n : nx]
-    past = ca.vertsplit(carry[nx:], size)
+    z, twists = ca.vertsplit(x[: STATE * n], STATE), x[STATE * n :]
     middle = t + 0.5 * dt
 
     E = Assembly(graph, u, middle, dt, theta)
     held = E.held(E.poses(z))
-    base = E.kicked(E.momenta(nu_k), held.Z)
+    base = E.kicked(E.momenta(twists), held.Z)
     packed = [ca.vec(v) for row in held.G for v in row]
 
     # the problem has symbols of its own for what does not change in the iteration
-    names = {"y": size, "Z": POSE * n, "base": size, "extent": 1, "u": nu, "t": 1, "dt": 1}
+    names = {"y": size + 2, "Z": POSE * n, "base": size, "fastest": 1, "u": nu, "t": 1, "dt": 1}
     own = [ca.MX.sym(name, length) for name, length in (*names.items(), ("theta", theta.numel()))]
-    y, own_Z, own_base, extent, *environment = own
+    y, own_Z, own_base, fastest, *environment = own
     known = [ca.MX.sym("g", p.sparsity()) for p in packed]
     supply = iter(known)
     G = [[ca.reshape(next(supply), v.sparsity()) for v in row] for row in held.G]
     inner, at_Z = Assembly(graph, *environment), Held(own_Z, ca.vertsplit(own_Z, POSE), G, [], [], [], [])
-    gone = inner.leave(extent * y, own_base, at_Z)
-    dV, multipliers = inner.solved(*inner.system(gone, at_Z, gone.rest))
+    gone = inner.leave(fastest * y[:size], own_base, at_Z)
+    found, multipliers = inner.solved(*inner.system(gone, at_Z, gone.rest))
+    dV, memory = ca.vertcat(*found), y[size:]
+    least = tolerance * _extent(own_Z) / environment[2]
+    changes, flag = _contracting(dV, memory, np.sqrt(graph.scales), least)
     # the multipliers are those of the corrected twist, in which they are linear
-    outputs = [-ca.vertcat(*dV) / extent, ca.vertcat(ca.MX(0, 1), *multipliers)]
+    outputs = [ca.vertcat(-dV / fastest, changes), ca.vertcat(ca.MX(0, 1), *multipliers), flag]
     inputs = [*own, *known]
     options = {
-        "jacobian_function": ca.Function("identity", inputs, [ca.MX(ca.DM.eye(size)), *outputs]),
+        "jacobian_function": ca.Function("identity", inputs, [ca.MX(ca.DM.eye(size + 2)), *outputs]),
         "abstol": 1e-15,
         "abstolStep": STOP,
         "max_iter": ITERATIONS,
@@ -59,10 +63,13 @@ def build_kernel(graph: StepGraph, nx: int, nu: int) -> ca.Function:
     }
     solve = ca.rootfinder("solve", "fast_newton", ca.Function("problem", inputs, outputs), options)
 
-    scale = 1 + ca.norm_inf(past[0])
-    seed = sum(c * v for c, v in zip(SEED, past, strict=True)) / scale
-    found, leaving = solve(seed, held.Z, base, scale, u, middle, dt, theta, *packed)
-    V = scale * found
+    scale = 1 + ca.norm_inf(twists)
+    start = ca.vertcat(twists / scale, ca.MX.zeros(2))
+    root, leaving, suspect = solve(start, held.Z, base, scale, u, middle, dt, theta, *packed)
+    if graph.groups:
+        turns = ca.vertcat(*(ca.norm_2(w[TWIST // 2 :]) for w in ca.vertsplit(dt * twists, TWIST)))
+        suspect += ca.if_else(ca.mmax(turns) <= FAR, 0.0, ca.inf)
+    V = scale * root[:size]
     error = residual_norm(E, E.leave(V, base, held), held, leaving)
 
     moved = E.moved(z, V)
@@ -70,13 +77,31 @@ def build_kernel(graph: StepGraph, nx: int, nu: int) -> ca.Function:
     momenta = E.landed(V, there.Z)
     velocities, arriving = E.project(there, momenta)
     after = residual_norm(E, E.arrive(velocities, momenta, there), there, arriving)
-    carried = ca.vertcat(*moved, velocities, V, *past[: PAST - 1])
-    outputs = [carried, leaving + arriving, ca.norm_2(ca.vertcat(error, after))]
-    return ca.Function("step", [carry, u, t, dt, theta], outputs)
+    outputs = [
+        ca.vertcat(*moved, velocities),
+        leaving + arriving,
+        ca.norm_2(ca.vertcat(error, after)) + suspect,
+    ]
+    return ca.Function("step", [x, u, t, dt, theta], outputs)
+
+
+def _contracting(dV: ca.MX, memory: ca.MX, weights: np.ndarray, least: ca.MX) -> tuple[ca.MX, ca.MX]:
+    """How corrections of the twists contract: changes of the `memory` (2,), with opposite sign, and 0 or
+    infinity. The memory is that of `chord.contracting`; corrections below `least` are rounding.
+    """
+    last, worst = memory[0] / TINY, memory[1] / TINY
+    now = ca.norm_2(ca.DM(weights) * dV)
+    counts = ca.logic_and(last > 0, ca.norm_2(dV) > least)
+    ratio = ca.fmax(worst, ca.if_else(counts, now / last, 0.0))
+    return memory - TINY * ca.vertcat(now, ratio), ca.if_else(ratio > CONTRACTION, ca.inf, 0.0)
+
+
+def _extent(Z: ca.MX) -> ca.MX:
+    return 1 + ca.norm_inf(Z)
 
 
 def residual_norm(E: Assembly, at: Balance, held: Held, multipliers: ca.MX) -> ca.MX:
     """2-norm of the balance of momenta as displacements, and of g; relative to the mechanism's size."""
     left = E.left(at, held, E.by_group(multipliers))
     scaled = E.dt * ca.vertcat(*left) / ca.DM(E.graph.scales)
-    return ca.norm_2(ca.vertcat(scaled, *at.values)) / (1 + ca.norm_inf(held.Z))
+    return ca.norm_2(ca.vertcat(scaled, *at.values)) / _extent(held.Z)

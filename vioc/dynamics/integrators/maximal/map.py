@@ -15,6 +15,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from vioc.checks import as_positive
 from vioc.compile.backend import Backend
 from vioc.compile.compiler import find_compiler
 from vioc.compile.evaluate import Evaluator
@@ -29,12 +30,11 @@ from vioc.dynamics.integrators.contact.crossings import Crossing, first_crossed,
 from vioc.dynamics.integrators.contact.features import Features, Found
 from vioc.dynamics.integrators.contact.interior import InteriorPoint, InteriorProgram
 from vioc.dynamics.integrators.contact.smoothed import SmoothedMap, as_smoothing
-from vioc.dynamics.integrators.divisible import JUMP
 from vioc.dynamics.integrators.maximal import space
 from vioc.dynamics.integrators.maximal.dense import DenseStep
 from vioc.dynamics.integrators.maximal.derivatives import StepDerivatives
 from vioc.dynamics.integrators.maximal.graph import StepGraph
-from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, PAST, STOP, build_kernel
+from vioc.dynamics.integrators.maximal.kernel import ITERATIONS, STOP, build_kernel
 from vioc.dynamics.integrators.maximal.near import NearProgram
 from vioc.dynamics.integrators.maximal.quantities import Quantities
 from vioc.dynamics.integrators.maximal.relaxed import relaxed
@@ -46,15 +46,14 @@ from vioc.dynamics.integrators.maximal.touches import Touch
 from vioc.dynamics.integrators.mechanical import rebuilt
 from vioc.dynamics.integrators.newton import dependent_constraints
 from vioc.dynamics.kinematics import as_configuration
+from vioc.dynamics.masses import check_starts
 from vioc.dynamics.terms.limits import JointLimits
 from vioc.dynamics.terms.rotors import refuse_rotors
-from vioc.errors import StepError
 from vioc.maps.derivatives import Linearization, SecondOrder, Steps
 from vioc.maps.kernel import shared, shared_by_step
 from vioc.maps.named import Symbols
 from vioc.maps.protocol import Kernel
 from vioc.maps.relaxed import RelaxedStep
-from vioc.maps.rolling import Solved, Step
 from vioc.maps.trajectory import Trajectory
 
 
@@ -123,7 +122,7 @@ class MaximalVI(SmoothedMap):
             raise TypeError(f"expected a System, got {type(system).__name__}")
         refuse_rotors(system, "MaximalVI")
         check_holonomic(system, type(self).__name__)
-        self.system, self.dt, self.tolerance = system, dt, float(tolerance)
+        self.system, self.dt, self.tolerance = system, dt, as_positive(tolerance, "tolerance")
         self.dt = float(self.lengths(None, 1)[0])
         self.smoothing = as_smoothing(smoothing)
         self.graph = StepGraph(system, self.smoothing)
@@ -257,7 +256,7 @@ class MaximalVI(SmoothedMap):
 
     @shared
     def _kernel(self) -> ca.Function:
-        return build_kernel(self.graph, self.nx, self.nu)
+        return build_kernel(self.graph, self.nx, self.nu, self.tolerance)
 
     @shared
     def mass(self) -> float:
@@ -272,7 +271,7 @@ class MaximalVI(SmoothedMap):
 
     def whole(self, leaving: np.ndarray, arriving: np.ndarray) -> np.ndarray:
         """A step's multipliers (..., nm) of those of its two ends: impulses add up, slips are the last."""
-        return np.where(self.slips, 0.0, leaving) + arriving
+        return np.where(self.additive, leaving, 0.0) + arriving
 
     @shared
     def interior(self) -> InteriorPoint:
@@ -312,7 +311,6 @@ class MaximalVI(SmoothedMap):
             nu=self.nu,
             rows=len(graph.names),
             bodies=n,
-            past=PAST,
             scales=graph.scales,
             mass=self.mass,
             stop=self.tolerance if graph.touches else STOP,
@@ -331,16 +329,6 @@ class MaximalVI(SmoothedMap):
         variables = Variables([t.cone for t in self.graph.touches])
         return Core(tapes, variables, self.layout, f"MaximalVI of {self.system.name}")
 
-    def carry(self, x: np.ndarray, before: np.ndarray, dt: float | np.ndarray) -> np.ndarray:
-        n, dt = len(self.bodies), np.asarray(dt)[..., None]
-        states = [x, *before[::-1][:PAST]]
-        past = [space.between(n, a, b, dt) for a, b in zip(states[1:], states[:-1], strict=True)]
-        while len(past) < PAST:
-            past.append(
-                2 * past[-1] - past[-2] if len(past) > 1 else past[0] if past else x[..., STATE * n :]
-            )
-        return np.concatenate([x, *past], axis=-1)
-
     def check_beginnings(self, X: np.ndarray, k: int) -> None:
         """Refuse to start where the constraints of a loop are dependent: multipliers would be arbitrary."""
         if self.system.constraints:  # joints of a tree are always independent
@@ -350,6 +338,8 @@ class MaximalVI(SmoothedMap):
                 error = dependent_constraints(G[i], self.graph.names, where, k + i, 0.0)
                 if error is not None:
                     raise error
+        if self.system.negative:
+            check_starts(self.system, np.array([self.minimal(x)[0] for x in X]), self.parameters, k)
         super().check_beginnings(X, k)
 
     @property
@@ -410,10 +400,9 @@ class MaximalVI(SmoothedMap):
 
     def cold(self, x: np.ndarray, u: np.ndarray, t: float, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
         """One step from x as of its own: state, multipliers, error; by what runs the map's steps."""
-        carry = self.carry(x, x[None][:0], dt)
-        args = [carry[None], u[None], np.array([t]), np.array([dt]), self.theta]
+        args = [x[None], u[None], np.array([t]), np.array([dt]), self.theta]
         state, multipliers, error = self._program(False).map(args, 1)
-        return np.ravel(state)[: self.nx], np.ravel(multipliers), float(np.ravel(error)[0])
+        return np.ravel(state), np.ravel(multipliers), float(np.ravel(error)[0])
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
         if self.graph.touches:
@@ -435,30 +424,11 @@ class MaximalVI(SmoothedMap):
     def _relaxed(self) -> Callable[[np.ndarray, float], RelaxedStep]:
         return relaxed(self)
 
-    def _linearize_steps(self, steps: Steps) -> Linearization:
+    def first(self, steps: Steps) -> Linearization:
         return self.derivatives.first(steps, self.theta).linearization
 
-    def _contract_steps(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
+    def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self.derivatives.second(self.derivatives.first(steps, self.theta), Z, zeta)
-
-    def _moved(self, x0: np.ndarray, x1: np.ndarray) -> float:
-        return float(np.linalg.norm(self.difference(x0, x1)[: self.ndx // 2] * np.sqrt(self.graph.scales)))
-
-    def _doubts(
-        self, carry: np.ndarray, X: np.ndarray, lengths: np.ndarray, multipliers: np.ndarray
-    ) -> np.ndarray:
-        n = len(self.bodies)
-        starts, ends = X[..., :-1, :], X[..., 1:, :]
-        if self.graph.touches:  # one begins or ends within a step
-            return np.zeros(starts.shape[:-1], bool)
-        moved = self.difference(starts, ends)[..., : TWIST * n]
-        off = np.abs(moved - lengths[..., 1:, None] * starts[..., STATE * n :])
-        return off.max(axis=-1) > JUMP
-
-    def _settled(self, step: Step, found: Solved | None, error: StepError | None):
-        if self.graph.touches and found is not None:
-            return *found, None
-        return super()._settled(step, found, error)
 
     # -- named quantities ---------------------------------------------------------------------------------
 

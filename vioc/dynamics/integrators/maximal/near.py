@@ -16,7 +16,7 @@ from vioc.dynamics.integrators.contact.cones import Variables
 from vioc.dynamics.integrators.contact.core import Core, Kernels, Layout
 from vioc.dynamics.integrators.contact.features import AHEAD
 from vioc.dynamics.integrators.contact.look import LOOKS, Look
-from vioc.dynamics.integrators.contact.polytopes import PLACES, SAME
+from vioc.dynamics.integrators.contact.polytopes import PLACES
 from vioc.dynamics.integrators.contact.rollouts import StepByStep
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 from vioc.dynamics.integrators.maximal.tape import BodyTape
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 KEPT_SETS = 64  # of touches, whose tables are kept
 ALWAYS = 1e-3  # m, a gap that is near whatever moves
-NEW = 1e30  # a gap's velocity that tells the driver to begin with its own
 
 
 @dataclass
@@ -115,49 +114,23 @@ class NearProgram(StepByStep):
             self._selections.popitem(last=False)
         return found
 
-    def _hand_over(self, old: Selection | None, new: Selection, rows: Any, before: Any) -> None:
-        """What the solver knows of touches in both goes on; a place that lies elsewhere begins anew."""
-        moved = np.zeros(len(self._of_pair), bool)
-        if before is not None:
-            apart = np.abs(rows - before)[..., :6].max(axis=2)
-            moved[self._first] = (apart > SAME * self._f.graph.features.sizes[:, None]).ravel()
-        for end in range(2):
-            places, image = new.core.places(end), new.models[end][1]
-            y = image[places["y"] : places["y"] + new.core.parts[-1]]
-            known: dict[int, np.ndarray] = {}
-            if old is not None:
-                theirs, other = old.core.places(end), old.models[end][1]
-                size = len(self._f.graph.names)
-                image[places["multipliers"] :][:size] = other[theirs["multipliers"] :][:size]
-                their_y = other[theirs["y"] :].copy()
-                parts = zip(old.active, old.core.parts, old.core.parts[1:], strict=False)
-                known = {int(touch): their_y[a:b] for touch, a, b in parts}
-            for touch, a, b in zip(new.active, new.core.parts, new.core.parts[1:], strict=False):
-                if int(touch) in known and not moved[touch]:
-                    y[a:b] = known[int(touch)]
-                else:
-                    y[a:b] = 0.0
-                    y[a] = NEW
-
     # -- steps --------------------------------------------------------------------------------------------
 
-    def rollout(self, carry, U, tracked, t, h, theta, tolerance):
-        f, x, error = self._f, carry[: self._f.nx], 0.0
-        past = np.zeros(carry.shape[-1] - f.nx)
-        old: Selection | None = None
-        before, found, gaps = None, [], self._gaps(x)
+    def rollout(self, x, U, tracked, t, h, theta, tolerance):
+        f, error = self._f, 0.0
+        found: list[tuple] = []
         look: Look | None = None
+        gaps = self._gaps(x)
         for k, u in enumerate(U):
             u = self.applied(u, x, tracked, k)
             see = partial(f.graph.seen, dt=float(h[k]))
-            look = Look(see, f.graph.features.sizes, x, None if look is None else look.end)
+            known = look.end if look and h[k] == h[k - 1] else None
+            look = Look(see, f.graph.features.sizes, x, known)
             near = self._near(x, float(h[k]), gaps, look)
             for _ in range(LOOKS):
                 new = self._selection(near)
-                self._hand_over(old, new, look.rows, before)
-                warm, old, before = old is not None, new, look.rows
                 given = u, float(t[k]), float(h[k]), theta
-                states, multipliers, errors = self._step(new, look, x, past, *given, tolerance, warm)
+                states, multipliers, errors = self._step(new, look, x, *given, tolerance)
                 if not len(states):
                     break
                 entered = look.deeper(states[0])
@@ -176,7 +149,7 @@ class NearProgram(StepByStep):
             found.append((x, full, [errors[0]], u))
         return self.rows(found), error
 
-    def _step(self, new: Selection, look: Look, x, past, u, t, h, theta, tolerance, warm: bool):
+    def _step(self, new: Selection, look: Look, x, u, t, h, theta, tolerance):
         rows = look.rows.reshape(-1, look.rows.shape[2])
         values = rows[self._of_pair[new.active][self._of_pair[new.active] >= 0]].ravel()
         for end, (_, image) in enumerate(new.models):
@@ -185,13 +158,12 @@ class NearProgram(StepByStep):
             image[at["theta"] : at["theta"] + len(theta)] = theta
         states, multipliers, _, errors, _ = new.core.rollout(
             theta,
-            np.concatenate([x, past]),
+            x,
             u[None],
             np.array([t]),
             np.array([h]),
             tolerance,
             models=new.models,
-            warm=warm,
         )
         return states, multipliers, errors
 

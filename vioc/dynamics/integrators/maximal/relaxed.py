@@ -73,7 +73,7 @@ def relaxed(f: MaximalVI) -> Callable[[np.ndarray, float], RelaxedStep]:
         for side in (y, z)
     )
     first, second = (ca.vertcat(i, *p) for i, p in zip((lam, mu), parts, strict=True))
-    whole = ca.if_else(ca.DM(f.slips), 0, first) + second
+    whole = ca.if_else(ca.DM(f.additive.astype(float)), first, 0) + second
 
     def begun(at: Any, kept: Any, gaps: list) -> list[Any]:
         touches = zip(graph.touches, kept.J, gaps, kept.data, strict=True)

@@ -1,4 +1,4 @@
-"""One step by every means, Newton's method or the interior point from a cold start; why where it fails."""
+"""One step by every means: the branch of a step's roots, or the interior point; why where it fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from vioc.dynamics.integrators.newton import (
     Iterate,
     Solution,
     dependent_constraints,
-    newton,
     solve_step,
 )
 from vioc.errors import StepError
@@ -21,42 +20,57 @@ from vioc.errors import StepError
 if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
 
-FAST = "a body turns by {:.2g} rad within a step, where pi is the limit: use a smaller dt"
+FAST = "a body turns by {:.2g} rad within a step, where pi is the limit"
 NO_GOAL = np.array([0.0, 1.0])
 
 
 class Departure(Equations):
-    """The twists of a step from x, without contact, for steps of any length."""
+    """The equations of the twists V with which a step leaves x, without contact.
 
-    def __init__(self, f: MaximalVI, x: np.ndarray, u: np.ndarray, t: float):
-        self._f, self._x, self._u, self._t = f, x, u, t
-        self.start = f.dense.leaving(x, u, t, f.dt, f.theta).guess
+    For a share of the step's length constraints have as much of what they lack at the start made up for:
+    g(Z_k+1) = (1 - share) g(Z_k).
+    """
 
-    def __call__(self, V: np.ndarray, dt: float) -> Iterate:
-        problem = self._f.dense.leaving(self._x, self._u, self._t, dt, self._f.theta)
-        return iterate(problem, V, self._f.graph.scales)
+    def __init__(self, f: MaximalVI, x: np.ndarray, u: np.ndarray, t: float, dt: float):
+        self._f, self._x, self._u, self._t, self.dt = f, x, u, t, dt
+        problem = self._problem(1.0)
+        self.start, n = problem.guess, len(problem.guess)
+        self.weights = np.sqrt(f.graph.scales)
+        self.size = np.full(n, dt / problem.extent)
+        self.turns = np.tile([0.0, dt], (n // TWIST, 1)).repeat(TWIST // 2)
+        self._off = iterate(problem, np.zeros(n)).residual[n:]  # g(Z_k): without twists nothing moves
 
-    def failure(self, found: Solution, k: int, dt: float, where: str) -> StepError | None:
-        V, names = self.start, self._f.multiplier_names
-        matrix = self(V, dt).matrix
+    def _problem(self, share: float) -> Problem:
+        return self._f.dense.leaving(self._x, self._u, self._t, share * self.dt, self._f.theta)
+
+    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+        n, length, at = len(w), share * self.dt, iterate(self._problem(share), w)
+        if not np.linalg.norm(w.reshape(-1, TWIST)[:, 3:], axis=1).max() * length < np.pi:
+            return at._replace(residual=np.full(len(at.residual), np.nan))
+        scale = np.concatenate([np.ones(n), np.full(len(at.residual) - n, 1 / length)])
+        residual = at.residual - np.concatenate([np.zeros(n), (1 - share) * self._off])
+        return Iterate(scale * residual, scale[:, None] * at.matrix)
+
+    def reason(self, found: Solution) -> str:
+        turn = max(fastest(self.start), fastest(found.w)) * self.dt
+        return f"; {FAST.format(turn)}" if turn > 1 else ""
+
+    def failure(self, found: Solution, k: int, where: str) -> StepError | None:
+        names = self._f.multiplier_names
+        error, matrix = float(found.error), iterate(self._problem(1.0), self.start).matrix
         if np.isfinite(matrix).all() and len(names):
-            G = matrix[: len(V), len(V) :].T
-            dependent = dependent_constraints(G, names, f"{where}. G(Z_k)", k, float(found.error))
+            G = matrix[: len(self.start), len(self.start) :].T
+            dependent = dependent_constraints(G, names, f"{where}. G(Z_k)", k, error)
             if dependent is not None:
                 return dependent
-        if (turn := fastest(V) * dt) <= 1:
-            return None
-        text = f"{where}. Newton and continuation in dt did not converge; {FAST.format(turn)}"
-        return StepError(text, k, float(found.error), "no convergence")
+        return None
 
 
-def iterate(problem: Problem, V: np.ndarray, scales: np.ndarray) -> Iterate:
+def iterate(problem: Problem, V: np.ndarray) -> Iterate:
     """One end's equations without contact, at twists V."""
     end, none = problem.end, np.zeros(0)
     matrix, rhs = end.newton(V, np.zeros(end.rows), none, *problem.given, NO_GOAL)
-    return Iterate(
-        -rhs[:, 0], matrix, problem.extent * np.concatenate([scales / problem.dt, np.ones(end.rows)])
-    )
+    return Iterate(-rhs[:, 0], matrix)
 
 
 def fastest(V: np.ndarray) -> float:
@@ -70,19 +84,28 @@ def solve_free(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt:
     Raises
     ------
     StepError
-        With cause ``"singular constraints"`` or ``"no convergence"``.
+        With cause ``"singular constraints"``, ``"fold"`` or ``"no convergence"``.
     """
-    departure = Departure(f, x, u, t)
-    gone = solve_step(departure, k, t, dt, f.tolerance)
+    gone = solve_step(Departure(f, x, u, t, dt), k, t, f.tolerance)
+    n, start = len(gone.w), np.zeros(len(gone.w))
     with np.errstate(all="ignore"):  # what overflows or is not a number is tested for
-        problem, z = f.dense.arriving(x, gone.z, u, t, dt, f.theta)
-        there = newton(lambda V: iterate(problem, V, f.graph.scales), gone.z, f.tolerance)
-    if not there.error <= f.tolerance:
-        error = float(there.error)
+        problem, z = f.dense.arriving(x, gone.w, u, t, dt, f.theta)
+        at = iterate(problem, start)  # linear in the velocities
+        try:
+            there = np.linalg.solve(at.matrix, -at.residual)
+        except np.linalg.LinAlgError:
+            there = np.full(len(at.residual), np.nan)
+        left = iterate(problem, there[:n]).residual + at.matrix[:, n:] @ there[n:]
+        scales = np.concatenate([f.graph.scales / dt, np.ones(len(left) - n)])
+        error = float(np.linalg.norm(left / scales)) / problem.extent
+    if not error <= f.tolerance:
         where = f"step {k} (t = {t:.6g} s, dt = {dt:g} s) was not solved: scaled residual {error:.2g}"
+        G = at.matrix[:n, n:].T
+        if len(G) and (known := dependent_constraints(G, f.graph.names, f"{where}. G(Z_k+1)", k, error)):
+            raise known
         text = f"{where}. Velocities at its end are not determined: try a smaller dt, or check the state"
-        raise departure.failure(there, k, dt, where) or StepError(text, k, error, "no convergence")
-    return np.concatenate([z, there.z]), gone.multipliers + there.multipliers
+        raise StepError(text, k, error, "no convergence")
+    return np.concatenate([z, there[:n]]), gone.multipliers + there[n:]
 
 
 def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
@@ -99,8 +122,9 @@ def solve_contact(f: MaximalVI, x: np.ndarray, u: np.ndarray, k: int, t: float, 
     if error is not None:
         raise error
     turn = fastest(x[-len(f.graph.scales) :]) * dt
+    fast = f"{FAST.format(turn)}: use a smaller dt"
     advice = (
         "constraints and contacts may contradict each other, or dt is too large for this state: try a "
         f"smaller dt, or a larger smoothing than {f.smoothing:g}"
     )
-    raise StepError(f"{where}; {FAST.format(turn) if turn > 1 else advice}", k, residual, "no convergence")
+    raise StepError(f"{where}; {fast if turn > 1 else advice}", k, residual, "no convergence")

@@ -12,6 +12,7 @@ from vioc.checks import near_misses
 from vioc.compile.evaluate import Evaluator
 from vioc.dynamics.algebra import rotations as rot
 from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.consistency import constraint_rank
 from vioc.dynamics.finite import not_finite
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.space import POSE, TWIST
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from vioc.dynamics.integrators.maximal.map import MaximalVI
 
 START = ("legendre", "given")
-CONSISTENT = 1e-8  # largest constraint value and rate of a start
+CONSISTENT = 1e-8  # largest constraint value of a start, relative to what cancels in it; and rate
 
 
 class States:
@@ -75,10 +76,12 @@ class States:
                 raise ModelError(f"{f.system.name}: at the start {bad}")
             light = [b.name for b, bad in zip(f.graph.bodies, f.graph.light, strict=True) if bad]
             spin = f", or {', '.join(light)} can spin about an axis without inertia" * bool(light)
+            _, follow = constraint_rank(Lagrangian(f.system), q, **f.parameters)
+            which = f" ({', '.join(follow)} follows from the others)" * bool(follow)
             raise ConstraintError(
                 f"{f.system.name}: velocities are not determined at the start: the constraints are "
-                f"dependent there{spin}; move it off the singular position, remove redundant constraints, or "
-                "give inertia"
+                f"dependent there{which}{spin}; move it off the singular position, remove "
+                "redundant constraints, or give inertia"
             )
         turns = np.linalg.norm(nu.reshape(-1, TWIST)[:, 3:], axis=1)
         worst = int(np.argmax(turns))
@@ -112,10 +115,10 @@ class States:
     def _check(self, Z: np.ndarray, V: np.ndarray) -> None:
         if not self.f.system.constraints:
             return
-        h, rate = (a[:, 0] for a in self._violation(Z, V, self.f.theta))
-        for values, what in ((h, "h(q)"), (rate, "Dh(q) v")):
-            worst = int(np.argmax(np.abs(values)))
-            if not abs(values[worst]) <= CONSISTENT:
+        h, sizes, rate = (a[:, 0] for a in self._violation(Z, V, self.f.theta))
+        for values, most, what in ((h, sizes, "h(q)"), (rate, np.ones(len(h)), "Dh(q) v")):
+            worst = int(np.argmax(np.abs(values) - CONSISTENT * most))
+            if not abs(values[worst]) <= CONSISTENT * most[worst]:
                 name = self.f.system.constraint_names[worst]
                 raise ConstraintError(
                     f"{self.f.system.name}: {what} of {name} is {values[worst]:.3g} at the start, expected "
@@ -127,8 +130,9 @@ class States:
         g = self.f.graph.terms
         h = ca.vertcat(*g.constraint_values)
         rate = ca.jtimes(h, g.poses, g.pose_rates)
-        args = [g.poses, g.twists, g.parameters]
-        return Evaluator(ca.Function("violation", args, [ca.densify(h), ca.densify(rate)], OPTIONS))
+        sizes = ca.fabs(ca.jacobian(h, g.poses)) @ ca.fabs(g.poses)
+        args, outputs = [g.poses, g.twists, g.parameters], [ca.densify(e) for e in (h, sizes, rate)]
+        return Evaluator(ca.Function("violation", args, outputs, OPTIONS))
 
     def minimal(self, x: np.ndarray, near: Any) -> tuple[np.ndarray, np.ndarray]:
         f = self.f

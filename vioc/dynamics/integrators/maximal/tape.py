@@ -11,7 +11,6 @@ from vioc.dynamics.integrators.contact.polytopes import NUMBERS
 from vioc.dynamics.integrators.contact.tape import Tape
 from vioc.dynamics.integrators.maximal.equations import Assembly
 from vioc.dynamics.integrators.maximal.graph import StepGraph
-from vioc.dynamics.integrators.maximal.kernel import PAST
 from vioc.dynamics.integrators.maximal.space import STATE, TWIST
 
 
@@ -29,8 +28,8 @@ class BodyTape(Tape):
 
     Notes
     -----
-    The carry of a departure is that of `kernel.build_kernel`; of an arrival, the positions, quaternions and
-    momenta with which the step ends, as the departure's `after` has them.
+    The carry of a departure is the state; of an arrival, the positions, quaternions and momenta with which
+    the step ends, as the departure's `after` has them.
     """
 
     def __init__(
@@ -47,13 +46,13 @@ class BodyTape(Tape):
         graph, nu, arrival = self._graph, self._nu, self._arrival
         n, touches = graph.n, graph.touches
         sizes = [t.cone.size for t in touches]
-        of_carry = [*[STATE] * n, TWIST * n, *([] if arrival else [PAST * TWIST * n])]
+        of_carry = [*[STATE] * n, TWIST * n]
         lengths = dict(carry=sum(of_carry), u=nu, t=1, dt=1, theta=graph.terms.parameters.numel())
         lengths |= dict(V=TWIST * n, multipliers=len(graph.names), y=sum(sizes), kappa=2, speed=1)
         lengths |= dict(places=NUMBERS * len(graph.places))
         self.places = {name: self.column(length) for name, length in lengths.items()}
         carry, u, t, dt, theta, V, multipliers, y, kappa, speed, where = self.places.values()
-        z, momenta = (parts := self.split(carry, of_carry))[:n], parts[n]
+        *z, momenta = self.split(carry, of_carry)  # of a departure, twists
         E, ys = Assembly(graph, u, t, dt, theta, self, where), self.split(y, sizes)
         put = self.places.__setitem__
 

@@ -1,0 +1,150 @@
+"""Masses and mass matrices that no mechanism has are refused, and named."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import vioc
+from vioc import ModelError, P, StepError, control
+from vioc.components import RotorInertia
+from vioc.control import feedback
+from vioc.dynamics.formats.robot import GivenMass
+
+MAPS = {
+    "midpoint": vioc.MidpointVI,
+    "Runge-Kutta": vioc.RungeKutta,
+    "Galerkin": vioc.GalerkinVI,
+    "linear time": vioc.LinearTimeVI,
+    "maximal": vioc.MaximalVI,
+}
+
+
+def cart(bob=0.3, rotor=None):
+    pole = vioc.tz(0.5, name="pole", mass=P("bob", bob))
+    more = [] if rotor is None else [RotorInertia("theta", rotor)]
+    return vioc.System(
+        vioc.tx("x", name="cart", mass=1.0)[vioc.ry("theta")[pole]], vioc.Gravity(0, 0, -9.81), *more
+    )
+
+
+def double(first, second, unit=1.0):
+    """Two links of 1 kg, 1 m apart, whose moments of inertia about y are given, in a unit of mass."""
+
+    def link(variable, moment, name, *frames):
+        inertia = tuple(unit * m for m in (moment, moment, 0.01, 0, 0, 0))
+        body = vioc.Mass if moment >= 0.005 else GivenMass
+        mass = body(unit, inertia, (0, 0, -0.5))
+        return vioc.ry(variable, name=name, mass=mass)[frames]
+
+    return vioc.System(link("j1", first, "l1", vioc.tz(-1)[link("j2", second, "l2")]), name="arm")
+
+
+@pytest.mark.parametrize("integrator", MAPS)
+@pytest.mark.parametrize("bob", [-0.3, -5.0])
+def test_negative_masses_by_parameters_are_refused(integrator, bob):
+    f = MAPS[integrator](cart(), 0.02)
+    message = f"frame 'pole' .*, with bob = {bob:g}: mass: expected a number >= 0"
+    with pytest.raises(ModelError, match=message):
+        f.with_parameters(bob=bob)
+    with pytest.raises(ModelError, match=rf"with bob = {bob:g} \(sample 1\): mass: expected"):
+        f.rollouts(np.tile(f.initial_state({"theta": 0.3}), (3, 1)), steps=2, parameters={"bob": [1, bob, 2]})
+    with pytest.raises(ModelError, match=message):
+        vioc.Continuous(f.system, bob=bob)
+    assert f.with_parameters(bob=0.2).rollout(f.initial_state({"theta": 0.3}), steps=2)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_inertias_by_parameters_are_those_of_bodies(unit):
+    """A thin rod lies on the edge of what bodies are: its moment across may not be more than the other."""
+    inertia = (P("across", unit / 12), unit / 12, P("along", 0.0))
+    system = vioc.System(vioc.rx("a")[vioc.ry("b", name="rod", mass=vioc.Mass(unit, inertia, (0, 0, 0.5)))])
+    f = vioc.MidpointVI(system, 0.01)
+    for across, along, fault in [
+        (1.01, 0.0, "triangle"),
+        (0.99, 0.0, "triangle"),
+        (1.0, -0.01, "semidefinite"),
+    ]:
+        with pytest.raises(ModelError, match=f"frame 'rod' in .*{fault}"):
+            f.with_parameters(across=across * unit / 12, along=along * unit)
+    for across, along in [(1.0, 0.0), (1.01, 0.01), (1 + 1e-15, 0.0)]:
+        assert f.with_parameters(across=across * unit / 12, along=along * unit)
+
+
+def test_inertias_of_rotors_are_not_negative():
+    f = vioc.MidpointVI(cart(rotor=P("rotor", 0.1)), 0.02)
+    with pytest.raises(ModelError, match="rotor-inertia, with rotor = -0.1: inertia: expected at least 0"):
+        f.with_parameters(rotor=-0.1)
+    assert f.with_parameters(rotor=0.0)
+
+
+@pytest.mark.parametrize("integrator", [name for name in MAPS if name != "maximal"])
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_a_mass_matrix_that_is_nowhere_positive_is_refused_and_its_link_named(integrator, unit):
+    """M = [[3.26 + c, 0.51 + c / 2], [., 0.26 - 0.3]] by hand."""
+    with pytest.raises(ModelError, match=r"not positive definite: j1, j2 would .*: 'l2' \(") as caught:
+        MAPS[integrator](double(0.1, -0.3, unit), 0.01)
+    assert "singular" not in str(caught.value) and "l1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("integrator", MAPS)
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_a_start_where_the_mass_matrix_is_indefinite_is_refused(integrator, unit):
+    """det M < 0 at j2 = 0, > 0 at j2 = 1.5: M = [[1.4 + c, 0.05 + c / 2], [., 0.05]], c = cos(j2)."""
+    f = MAPS[integrator](double(0.1, -0.2, unit), 0.005)
+    bad, good = f.initial_state(j1=0.1), f.initial_state(j1=0.1, j2=1.5)
+    for start in (lambda: f.rollout(bad, steps=3), lambda: f.step(bad), lambda: f.linearize(bad)):
+        with pytest.raises(StepError, match=r"arm: the mass matrix is not positive definite.*'l2'") as caught:
+            start()
+        assert caught.value.cause == "indefinite M"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(f.rollout(good, steps=3)) == 3
+        batch = f.rollouts(np.array([good, bad]), steps=3, raise_on_failure=False)
+    assert set(batch.errors) == {1} and batch.errors[1].cause == "indefinite M"
+
+
+def test_accelerations_where_the_mass_matrix_is_indefinite_are_refused():
+    arm = vioc.Continuous(double(0.1, -0.2))
+    with pytest.raises(ModelError, match=r"sample 1: the mass matrix is not positive definite.*'l2'"):
+        arm.forward(np.array([[0.0, 1.5], [0.0, 0.0]]))
+    assert np.isfinite(arm.forward([0.0, 1.5]).accelerations).all()
+
+
+def test_moments_that_cancel_are_blamed_on_their_body():
+    """M = -0.25 + 1 * 0.5^2 = 0."""
+    body = GivenMass(1.0, (-0.25, -0.25, 0.01, 0, 0, 0), (0, 0, -0.5))
+    with pytest.raises(ModelError, match="not positive definite: j would move .*'l'"):
+        vioc.MidpointVI(vioc.System(vioc.ry("j", name="l", mass=body)), 0.01)
+
+
+def test_inertias_that_only_violate_the_triangle_inequality_still_move():
+    system = vioc.System(vioc.ry("j", name="l", mass=GivenMass(1.0, (0, 0.1, 0.01, 0, 0, 0), (0, 0, -0.5))))
+    f = vioc.MidpointVI(system, 0.01)
+    assert f.lagrangian.mass_matrix([0.0]) == pytest.approx(0.35)
+    assert len(f.rollout(f.initial_state(j=1.0), steps=5)) == 5
+
+
+def test_estimates_stay_among_bodies():
+    """The record wants a moment of 0.25, more than that of any body whose others are 0.1 each."""
+
+    def arm(*rotor):
+        body = vioc.Mass(1.0, (0.1, P("I", 0.1), 0.1), (0, 0, -0.5))
+        return vioc.MidpointVI(
+            vioc.System(vioc.ry("j", name="l", mass=body), vioc.Gravity(0, 0, -9.81), *rotor), 0.02
+        )
+
+    f, g = arm(), arm(RotorInertia("j", 0.15))
+    run = g.rollout(g.initial_state(j=1.0), steps=100)
+    record = control.Record(run.t, {"j": run["j"]}, {})
+    found = control.identify(f, record, ["I"], noise={"j": 1e-8})
+    assert 0.19 < found.map.parameters["I"] <= 0.2 * (1 + 1e-9) and not found.converged
+
+
+def test_a_trial_of_a_parameter_that_is_a_state_fails_as_a_step():
+    f = feedback.ExtendedMap(vioc.MidpointVI(cart(), 0.02), parameters=["bob"])
+    x = f.initial_state({"theta": 0.3})
+    assert np.isfinite(f.step(x)).all()
+    x[f.state_names.index("param.bob")] = -1.0
+    with pytest.raises(StepError, match="with bob = -1: mass: expected a number >= 0"):
+        f.step(x)

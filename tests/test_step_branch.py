@@ -1,0 +1,319 @@
+"""A step is a function of its state: which root it is, where there is none, and that nothing else enters."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import vioc
+from studies.random_family import mechanism
+from vioc import GalerkinVI, MidpointVI, StepError, System, tx
+from vioc.compile.compiler import find_compiler
+from vioc.dynamics.integrators.groups import GroupVI
+from vioc.dynamics.terms.potentials import PolynomialSpring
+from vioc.errors import StepWarning
+from vioc.maps.suite import check_map
+
+BACKENDS = ("virtual", "compiled") if find_compiler() else ("virtual",)
+
+
+def pushed(dt: float = 1.0, **options) -> MidpointVI:
+    """F = x^2 on 1 kg: from x = 0 a step of h ends in z with h z^2 / 8 - z / h + p = 0."""
+    return MidpointVI(System(tx("x", mass=1.0), PolynomialSpring("x", (0.0, -1.0))), dt, **options)
+
+
+def chain(links: int, dt: float, **options) -> MidpointVI:
+    return MidpointVI(vioc.models.load("n_link_pendulum", links), dt, **options)
+
+
+# -- which root ----------------------------------------
+
+
+def test_the_root_is_the_one_that_leads_from_the_state():
+    """Of two roots, the one that goes to the start as the step gets short; up to the fold at p = 2."""
+    f = pushed()
+    for p in (-40.0, -3.0, 0.0, 0.1, 1.0, 1.9, 1.99, 1.999):
+        end = f.step([0.0, p])[0]
+        assert end == pytest.approx(4 - np.sqrt(16 - 8 * p), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("make", [MidpointVI, lambda s, dt: GalerkinVI(s, dt, stages=1)])
+@pytest.mark.parametrize("p", [2.05, 3.0, 20.0, 1e4])
+def test_where_a_step_does_not_exist_the_error_has_the_length_that_does(make, p):
+    """The roots of h z^2 / 8 - z / h + p meet at h^3 = 2 / p."""
+    f = make(pushed().system, 1.0)
+    fold = (2 / p) ** (1 / 3)
+    with pytest.raises(StepError, match="does not exist: .* steps up to") as caught:
+        f.rollout([0.0, p], steps=3, k0=4)
+    error = caught.value
+    assert error.cause == "fold" and error.k == 4 and len(error.trajectory) == 0
+    assert fold * (1 - 1e-3) <= error.length <= fold
+    f.with_dt(0.99 * fold).step([0.0, p])
+    with pytest.raises(StepError):
+        f.with_dt(1.01 * fold).step([0.0, p])
+    again = pickle.loads(pickle.dumps(error))
+    assert again.length == error.length and again.cause == "fold"
+
+
+def test_linear_systems_take_steps_of_any_length_by_the_kernel(monkeypatch):
+    """An oscillator's step has one root, which the first correction finds: no branch needs to be followed."""
+    for unit in (1e-3, 1.0, 1e3):  # metres, and what 0.5 m is in km and mm
+        for dt in (1e-3, 0.01, 1.0, 1e3):
+            f = MidpointVI(System(tx("x", mass=1.0), vioc.TorsionalSpring("x", 4000.0, 0.0)), dt)
+            monkeypatch.setattr(
+                f, "rescued", lambda *args: pytest.fail("the kernel did not certify the step")
+            )
+            run = f.rollout(f.initial_state({"x": 0.5 * unit}), steps=20)
+            turn = 2 * np.arctan(np.sqrt(4000.0) * dt / 2)  # the closed form of the midpoint rule
+            expected = 0.5 * unit * np.cos(turn * np.arange(21))
+            assert run["x"] == pytest.approx(expected, abs=1e-10 * unit)
+
+
+def followed(f: MidpointVI, x: np.ndarray, increments: int = 100) -> np.ndarray | None:
+    """q_k+1 by another route: the branch from length 0 in equal increments of the length; None at a fold."""
+    balance = f.residual
+    w, before, sign = f.velocities(x), None, 0.0
+    nd = f.nd
+
+    def equations(rate: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
+        def left(r):
+            after = np.concatenate([x[:nd] + h * r, np.zeros(f.nx - nd)])
+            return np.array(balance(x, [], after, [], 0.0, h, f.theta)).ravel()[:nd]
+
+        columns = [(left(rate + e) - left(rate - e)) / 2e-6 for e in 1e-6 * np.eye(nd)]
+        return left(rate), np.stack(columns, axis=1)
+
+    for i in range(1, increments + 1):
+        h = f.dt * i / increments
+        guess = w if before is None else 2 * w - before
+        r = guess.copy()
+        for _ in range(12):
+            rows, slope = equations(r, h)
+            step = np.linalg.solve(slope, -rows)
+            r = r + step
+            if np.abs(h * step).max() < 1e-12:
+                break
+        now = np.sign(np.linalg.det(slope))
+        sign = sign or now
+        if not (np.abs(h * step).max() < 1e-9 and now == sign and np.abs(h * (r - guess)).max() < 0.3):
+            return None
+        w, before = r, w
+    return x[:nd] + f.dt * w
+
+
+@pytest.mark.parametrize(("links", "turns"), [(2, 0.3), (2, 1.5), (3, 0.6)])
+def test_no_step_is_a_root_of_another_branch(links, turns):
+    """Random states whose links turn by radians within a step, where Newton's method can jump."""
+    f = chain(links, 0.05)
+    rng = np.random.default_rng(links)
+    exist = 0
+    for _ in range(20):
+        q, v = rng.uniform(-np.pi, np.pi, links), turns / f.dt * rng.standard_normal(links)
+        x = f.initial_state(q, v)
+        expected = followed(f, x)
+        try:
+            end = f.step(x)
+        except StepError as error:
+            assert expected is None, (q, v)
+            assert 0 < error.length < f.dt
+            f.with_dt(0.98 * error.length).step(x)
+            continue
+        assert expected is not None, (q, v)
+        assert np.abs(end[:links] - expected).max() < 1e-6, (q, v)
+        exist += 1
+    assert exist > 5
+
+
+def test_a_predictor_beside_another_root_is_not_certified():
+    """A double pendulum whose branch folds at a third of the step, with another root next to the guess."""
+    f = chain(2, 0.05)
+    rng = np.random.default_rng(5)
+    folded = 0
+    for _ in range(40):
+        q = rng.uniform(-np.pi, np.pi, 2)
+        x = f.initial_state(q, np.array([1.4, -2.8]) * rng.uniform(0.8, 1.2, 2) / f.dt)
+        try:
+            f.step(x)
+        except StepError as error:
+            folded += 1
+            assert followed(f, x) is None
+            assert 0 < error.length < f.dt
+    assert folded
+
+
+# -- nothing of the past, of the caller, or of the backend ----------------------------------------
+
+
+def spinning() -> System:
+    axes = vioc.rz("b-rz")[
+        vioc.ry("b-ry")[vioc.rx("b-rx", name="body", mass=vioc.Mass(1.0, (0.1, 0.2, 0.3)))]
+    ]
+    return System(tx("x")[vioc.ty("y")[vioc.tz("z")[axes]]], vioc.Gravity(0, 0, -9.81))
+
+
+def cases(backend: str):
+    closed = vioc.models.load("closed_chain")
+    loop = MidpointVI(closed, 0.01, backend=backend)
+    fit = loop.consistent_configuration(dict(J=-0.6, H=1.3, M=-1.3), fixed=["J"])
+    yield loop, loop.initial_state(fit.q)
+    for f in (
+        chain(5, 0.02, backend=backend),
+        chain(18, 0.01, backend=backend),  # solved by sweeps
+        GalerkinVI(vioc.models.load("n_link_pendulum", 3), 0.03, backend=backend),
+        vioc.Composition(chain(3, 0.03, backend=backend), 4),
+        vioc.RungeKutta(vioc.models.load("n_link_pendulum", 3), 0.01, "rk4", backend=backend),
+    ):
+        yield f, f.initial_state({n: 0.8 - 0.1 * i for i, n in enumerate(f.system.variables)})
+    for stages in (1, 2):
+        f = GroupVI(spinning(), 0.02, stages=stages, backend=backend)
+        yield f, f.initial_state({}, {"b-wx": 2.0, "b-wy": 5.0, "b-wz": 0.3})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_has_the_same_bits_wherever_it_is_taken(backend):
+    for f, x0 in cases(backend):
+        run = f.rollout(x0, steps=24)
+        for k in (0, 1, 5, 23):
+            np.testing.assert_array_equal(f.step(run.x[k], run.u[k], k), run.x[k + 1], repr(f))
+        steps = f.steps_at(run.x[:-1], run.u)
+        np.testing.assert_array_equal(steps.x1, run.x[1:], repr(f))
+        np.testing.assert_array_equal(steps.multipliers, run.multipliers)
+        later = f.rollout(run.x[9], steps=15, k0=9)
+        np.testing.assert_array_equal(later.x, run.x[9:], repr(f))
+        batch = f.rollouts(run.x[:3], steps=10, workers=2)
+        for i in range(3):
+            np.testing.assert_array_equal(batch.x[i], f.rollout(run.x[i], steps=10).x, repr(f))
+        none = np.zeros((24, f.nu, f.ndx))
+        np.testing.assert_array_equal(f.track(x0, run.x, run.u, none).x, run.x, repr(f))
+
+
+@pytest.mark.skipif(len(BACKENDS) < 2, reason="no C compiler")
+def test_virtual_and_compiled_steps_have_the_same_bits():
+    for (f, x0), (g, y0) in zip(cases("virtual"), cases("compiled"), strict=True):
+        if isinstance(f, GalerkinVI):
+            continue  # compiled, its iteration is accelerated: docs/maths/galerkin.md
+        np.testing.assert_array_equal(f.rollout(x0, steps=40).x, g.rollout(y0, steps=40).x, repr(f))
+
+
+# -- substeps ----------------------------------------
+
+
+def test_substeps_are_the_steps_of_a_shorter_map():
+    f = MidpointVI(vioc.models.load("cart_pole"), 0.04)
+    g, x0 = f.substeps(4), f.initial_state({"theta": 0.5})
+    U = np.random.default_rng(0).normal(size=(30, 1))
+    run = g.rollout(x0, U)
+    fine = f.with_dt(0.01).rollout(x0, np.repeat(U, 4, axis=0))
+    np.testing.assert_array_equal(run.x, fine.x[::4])
+    assert (run.t == 0.04 * np.arange(31)).all() and g.dt == 0.04
+    assert g.state_names == f.state_names and run["theta"].shape == (31,)
+    twice = f.substeps(2).substeps(2)
+    np.testing.assert_array_equal(twice.rollout(x0, U).x, run.x)
+    with pytest.raises(ValueError, match="substeps: expected a number of steps >= 1, got 0"):
+        f.substeps(0)
+
+
+@pytest.mark.parametrize("which", ["cart", "loop", "crane", "galerkin", "group"])
+def test_substeps_keep_the_protocol(which):
+    if which == "cart":
+        f = MidpointVI(vioc.models.load("cart_pole"), 0.04)
+        check_map(f.substeps(3), f.initial_state({"theta": 0.4}))
+    elif which == "loop":
+        f = MidpointVI(vioc.models.load("closed_chain"), 0.02)
+        fit = f.consistent_configuration(dict(J=-0.6, H=1.3, M=-1.3), fixed=["J"])
+        check_map(f.substeps(2), f.with_dt(0.01).rollout(f.initial_state(fit.q), steps=3).x[-1])
+    elif which == "crane":  # a variable that is prescribed moves linearly over the whole step
+        pole = tx(vioc.K("x"))[vioc.ry("theta")[vioc.tz(-0.5, name="bob", mass=1.0)]]
+        f = MidpointVI(System(pole, vioc.Gravity(0, 0, -9.81)), 0.04)
+        check_map(f.substeps(3), f.initial_state({"theta": 0.4, "x": 0.1}))
+    elif which == "galerkin":
+        f = GalerkinVI(vioc.models.load("cart_pole"), 0.04, stages=2)
+        x = f.initial_state({"theta": 0.4})
+        found = f.substeps(2).linearize(x, [0.3])
+        steps = [f.linearize(a, [0.3], dt=0.02) for a in (x, f.step(x, [0.3], dt=0.02))]
+        np.testing.assert_allclose(found.A, steps[1].A @ steps[0].A, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found.B, steps[1].A @ steps[0].B + steps[1].B, rtol=0, atol=1e-12)
+    else:
+        f = GroupVI(spinning(), 0.04)
+        check_map(f.substeps(2), f.initial_state({}, {"b-wx": 2.0, "b-wy": 1.0}))
+
+
+def test_substeps_are_optimized_and_stabilized_as_any_map():
+    f = MidpointVI(vioc.models.load("cart_pole"), 0.06).substeps(3)
+    x0 = f.initial_state({"theta": 0.5})
+    cost = vioc.control.quadratic(f, Q={"theta": 1.0, "x": 0.1}, R=0.1, Qf={"theta": 100.0})
+    best = vioc.control.optimize(f, cost, x0=x0, steps=25)
+    assert best.converged
+    np.testing.assert_allclose(f.rollout(x0, best.u).x, best.trajectory.x, rtol=0, atol=1e-9)
+    law = vioc.control.dlqr(f, vioc.control.equilibrium(f, theta=0.0), 1.0, 1.0)
+    assert np.abs(law.poles).max() < 1
+
+
+def test_a_substep_that_does_not_exist_says_so_of_the_whole_step():
+    g = pushed(2.0).substeps(2)
+    with pytest.raises(StepError, match="one of its 2 substeps") as caught:
+        g.rollout([0.0, 3.0], steps=4)
+    assert caught.value.k == 0 and len(caught.value.trajectory) == 0
+    assert caught.value.length == pytest.approx(2 * (2 / 3) ** (1 / 3), rel=1e-2)
+
+
+# -- to look at a motion ----------------------------------------
+
+
+def test_adaptive_rollouts_cut_what_does_not_exist_and_say_so():
+    """A force x^2 on a body that is thrown at it, up to where it goes to infinity in a finite time."""
+    f = pushed(0.5)
+    with pytest.raises(StepError) as caught:
+        f.rollout([0.0, 4.0], steps=3)
+    k = caught.value.k
+    with pytest.warns(StepWarning, match="were cut"):
+        run = f.rollout([0.0, 4.0], steps=k + 1, adaptive=True)
+    assert len(run) > k + 1 and run.t[-1] == pytest.approx(0.5 * (k + 1), abs=1e-12)
+    np.testing.assert_array_equal(run.x[: k + 1], caught.value.trajectory.x)
+    h = run.step_lengths
+    assert h.min() <= caught.value.length and h.max() == 0.5
+    A = f.linearize_trajectory(run).A  # of steps of these lengths
+    for i in (k, len(run) - 1):
+        np.testing.assert_allclose(A[i], f.linearize(run.x[i], dt=float(h[i])).A, rtol=1e-12)
+
+
+def test_adaptive_rollouts_of_steps_that_exist_are_plain_ones():
+    f = chain(3, 0.01)
+    x0 = f.initial_state({"link-0": 0.5})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = f.rollout(x0, steps=50, adaptive=True)
+    np.testing.assert_array_equal(run.x, f.rollout(x0, steps=50).x)
+    assert run.map.dt == f.dt and len(run) == 50
+
+
+def test_adaptive_rollouts_have_a_budget():
+    """x'' = x^2 goes to infinity at a finite time, which no number of steps passes."""
+    with pytest.raises(StepError, match="Cutting steps found no motion"):
+        pushed(0.5).rollout([0.0, 4.0], steps=100, adaptive=True)
+
+
+def test_a_rollout_that_diverges_has_its_own_verdict():
+    f = MidpointVI(vioc.models.load("acrobot"), 0.05)
+    with pytest.raises(StepError, match=r"diverged at t = .*its energy went from 8\.298 J") as caught:
+        f.rollout(f.initial_state({"q1": 1.0, "q2": 0.5}), steps=600)
+    error = caught.value
+    assert error.cause == "diverged" and 100 < error.k == len(error.trajectory) < 600
+    fine = f.with_dt(0.005).rollout(f.initial_state({"q1": 1.0, "q2": 0.5}), steps=6000)
+    assert np.ptp(fine.energy) < 1.0  # J: what the motion is
+
+
+def test_random_mechanisms_end_by_folds_alone():
+    """Whatever ends a run of a random mechanism is a step that does not exist, and a shorter one does."""
+    ended = 0
+    for seed in range(8):
+        found = mechanism(seed)
+        f = MidpointVI(found.system, 0.05)
+        try:
+            f.rollout(f.initial_state(found.q, found.v), steps=20, warn=False)
+        except StepError as error:
+            ended += 1
+            assert error.cause == "fold" and 0 < error.length < 0.05
+            f.with_dt(0.97 * error.length).step(error.trajectory.x[-1])
+    assert ended

@@ -1,0 +1,129 @@
+"""Typical sizes of a problem's states and inputs, so that a search does not depend on its units.
+
+Sizes are products of a mass, a length and a time of the problem itself: the mass of the mechanism, the extent
+of mechanism and motion, and the duration. What has no known unit has the size 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vioc.maps.protocol import OneStepMap
+from vioc.names import INPUTS
+
+POWERS = {  # of mass, length and time
+    "": (0, 0, 0),
+    "1": (0, 0, 0),
+    "rad": (0, 0, 0),
+    "kg": (1, 0, 0),
+    "m": (0, 1, 0),
+    "s": (0, 0, 1),
+    "N": (1, 1, -2),
+    "J": (1, 2, -2),
+    "W": (1, 2, -3),
+}
+
+
+def powers(unit: str) -> tuple[int, int, int] | None:
+    """Powers of mass, length and time in a unit such as ``"kg m^2/s"``; None where it has none known."""
+    total = np.zeros(3, int)
+    for sign, part in zip((1, -1), unit.partition("/")[::2], strict=True):
+        for token in part.strip("() ").split():
+            found = re.fullmatch(r"([A-Za-z0-9]+?)(?:\^(\d+))?", token)
+            if found is None or found[1] not in POWERS:
+                return None
+            total += sign * int(found[2] or 1) * np.array(POWERS[found[1]])
+    return (int(total[0]), int(total[1]), int(total[2])) if unit else None
+
+
+def power(value: float) -> float:
+    """The power of 1000 next to a size: of g, kg and t, or mm, m and km, the unit in which it is near 1.
+
+    Sizes near 1 stay as they are to the bit, and a problem in other such units is the same one.
+    """
+    return 1000.0 ** round(np.log10(value) / 3) if 0 < value < np.inf else 1.0
+
+
+class Sizes:
+    """Mass, length and time of a problem on a map over a motion.
+
+    Parameters
+    ----------
+    f : OneStepMap
+    X, U : (N+1, nx), (N, nu)
+        The guess.
+    duration : float
+        s.
+    known : mapping of str to value
+        Values and limits of quantities, by name, that tell how long a length is where the mechanism does not.
+    """
+
+    def __init__(
+        self, f: OneStepMap, X: np.ndarray, U: np.ndarray, duration: float, known: Mapping[str, Any]
+    ):
+        self.map = f
+        body: Any = f
+        while getattr(body, "inner", None) is not None:
+            body = body.inner
+        self._mass, self._time = 0.0, duration
+        extent = 0.0
+        if getattr(body, "system", None) is not None:
+            masses = (node.frame.mass for node in body.system.nodes)
+            self._mass = sum(float(m.mass) for m in masses if m)
+            extent = _extent(body, X)
+        told = [(f.unit(n), column) for n, column in zip(f.state_names, X.T, strict=True)]
+        told += [(f.unit(INPUTS + n), column) for n, column in zip(f.input_names, U.T, strict=True)]
+        told += [(f.unit(n), value) for n, value in known.items()]
+        if not self._mass and hasattr(body, "mass_scale"):
+            self._mass = float(np.max(body.mass_scale)) / (extent or 1.0) ** 2
+        self._mass = self._mass or 1.0
+        # where nothing has a length: what speeds lead to, and what forces do
+        found = self._lengths(told)
+        length = max(extent, found[0]) or found[1] or found[2] / 4 or 1.0  # from rest to rest
+        self._mass, self._length, self._time = power(self._mass), power(length), power(self._time)
+
+    def _lengths(self, told: Iterable[tuple[str, Any]]) -> list[float]:
+        """The largest lengths that values stand for: those of lengths, of speeds, and of forces."""
+        found = [0.0, 0.0, 0.0]
+        for unit, value in told:
+            of = powers(unit)
+            if of is None or of[1] == 0:
+                continue
+            sizes = np.abs(np.asarray([v for v in np.ravel(value) if v is not None], float))
+            size = float(sizes[np.isfinite(sizes)].max(initial=0.0))
+            kind = min(2, abs(of[2]))
+            length = (size / (self._mass ** of[0] * self._time ** of[2])) ** (1 / of[1])
+            found[kind] = max(found[kind], length)
+        return found
+
+    def of(self, name: str) -> float:
+        """Typical size of a quantity."""
+        a = powers(self.map.unit(name))
+        return 1.0 if a is None else self._mass ** a[0] * self._length ** a[1] * self._time ** a[2]
+
+    def known(self, name: str) -> float | None:
+        """The same, None where its unit is not known."""
+        return None if powers(self.map.unit(name)) is None else self.of(name)
+
+    @property
+    def states(self) -> np.ndarray:
+        """Of the errors of the state (ndx,)."""
+        return np.array([self.of(name) for name in self.map.error_names])
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """(nu,)"""
+        return np.array([self.of(INPUTS + name) for name in self.map.input_names])
+
+
+def _extent(body: Any, X: np.ndarray) -> float:
+    """Largest distance of a frame, along a curve, from where the first one begins."""
+    if not hasattr(body, "frame_positions"):
+        return 0.0
+    at = body.frame_positions(X[:, : body.nx])
+    away = np.linalg.norm(at - at[0, 0], axis=-1)
+    return float(away[np.isfinite(away)].max(initial=0.0))

@@ -1,0 +1,322 @@
+"""A plant under a law and an observer, sample by sample: in one call where all of them are formulas.
+
+The function of a sample is
+
+    (x, x^, memory), numbers of the sample -> the same of the next sample, and what is kept
+
+made of the kernels of the plant and of the observer's map (`OneStepMap.kernel`), what sensors see, and the
+formulas of law and observer. Its steps are compared with those of the maps; one that ends elsewhere, or is
+not solved, is made by the maps themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vioc.checks import check_array
+from vioc.compile.programs import CHUNK, Program
+from vioc.control.regulators.formulas import Estimate, LawFormula, ObserverFormula, clipped, formula_of
+from vioc.errors import StepError
+from vioc.maps.protocol import TURN, Kernel, OneStepMap
+from vioc.maps.trajectory import Trajectory
+
+SOLVED = 0.5  # between what the function of a sample says of steps: 0 if they are solved, 1 if not
+LARGE = 100_000  # operations of derivatives written out, about: more compile too long
+AGAIN = 16  # samples that are tried together behind one that was made by itself
+
+
+class PerfectObserver:
+    """The state as it is: what a law without an observer has."""
+
+    def start(self, x: np.ndarray, P: Any = None) -> Estimate:
+        return Estimate(x)
+
+    def correct(self, k: int, estimate: Estimate, y: np.ndarray) -> Estimate:
+        return Estimate(y)
+
+    def predict(self, k: int, estimate: Estimate, u: np.ndarray) -> Estimate:
+        return estimate
+
+
+@dataclass
+class Samples:
+    """What happened, as far as `done`; the attributes of `LoopRun` say what rows mean.
+
+    Attributes
+    ----------
+    x : (N+1, nx)
+    estimates, measurements, commands, applied, inputs, multipliers : (N, ...)
+        `applied` is within bounds, `inputs` are with noise.
+    covariances : list of N arrays, or of None
+    belief, memory : object
+        Before sample `done`.
+    """
+
+    k0: int
+    x: np.ndarray
+    estimates: np.ndarray
+    measurements: np.ndarray
+    commands: np.ndarray
+    applied: np.ndarray
+    inputs: np.ndarray
+    multipliers: np.ndarray
+    covariances: list
+    belief: Any
+    memory: Any
+    done: int = 0
+
+
+class Noise(NamedTuple):
+    """Of each sample: what is added to measurements, inputs and states (as an error)."""
+
+    measured: np.ndarray
+    applied: np.ndarray
+    moved: np.ndarray
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A loop that has been checked.
+
+    Attributes
+    ----------
+    plant, law, observer
+        As of a `ClosedLoop`; the observer may be a `PerfectObserver`.
+    measure : Measurement or None
+        On the plant.
+    low, high : (nu,)
+    every : (int, int)
+        Of how many steps of the plant one of the law, and one of the observer, is.
+    """
+
+    plant: OneStepMap
+    law: Any
+    observer: Any
+    measure: Any
+    low: np.ndarray
+    high: np.ndarray
+    every: tuple[int, int] = (1, 1)
+
+    @property
+    def seen(self) -> OneStepMap:
+        """The observer's map."""
+        return getattr(self.observer, "map", self.plant)
+
+    def run(self, x: np.ndarray, belief: Any, steps: int, k0: int = 0, noise: Noise | None = None) -> Samples:
+        """Samples from the state x and a first estimate; raises what law, observer and steps raise.
+
+        The StepError of the plant has its trajectory until then.
+        """
+        f, ny = self.plant, 0 if self.measure is None else len(self.measure.names)
+        sizes = (len(belief.x), ny, *[f.nu] * 3, len(f.multiplier_names))
+        states = np.concatenate([x[None], np.empty((steps, f.nx))])
+        y, v, w, a, b, c = (np.empty((steps, size)) for size in sizes)
+        s = Samples(k0, states, y, v, w, a, b, c, [None] * steps, belief, self.law.start())
+        together = self._formulas is not None and (noise is None or f.ndx == f.nx)
+        size = CHUNK
+        while s.done < steps:
+            last = min(s.done + size, steps)
+            if together:
+                self._together(s, noise, last - s.done)
+            size = min(2 * size, CHUNK) if s.done == last else AGAIN
+            if s.done < last:
+                self._one(s, noise)
+        return s
+
+    def trajectory(self, s: Samples) -> Trajectory:
+        """The plant's, as far as it came."""
+        n = s.done
+        t = (s.k0 + np.arange(n + 1)) * self.plant.dt
+        X, U, impulses = s.x[: n + 1], s.inputs[:n], s.multipliers[:n]
+        return Trajectory(self.plant, t, X, U, impulses, k0=s.k0)
+
+    # -- one --------------------------------------------------------------------------------------
+
+    def _one(self, s: Samples, noise: Noise | None) -> None:
+        f, i, (of_law, of_observer) = self.plant, s.done, self.every
+        k, x = s.k0 + i, s.x[i]
+        at, between = divmod(k, of_observer)
+        belief = s.belief
+        y = np.full(s.measurements.shape[1], np.nan)
+        if not between:
+            y = x if self.measure is None else self.measure.sampled(x, noise and noise.measured[i], at)
+            belief = self.observer.correct(at, belief, y)
+        command = s.commands[i - 1] if k % of_law else None
+        memory = s.memory
+        if command is None:
+            command, memory = self.law.apply(k // of_law, belief.x[: self._given], memory)
+            command = check_array(command, (f.nu,), f"command at sample {k}", f.input_names)
+        applied = np.clip(command, self.low, self.high)
+        real = applied if noise is None else applied + noise.applied[i]
+        try:
+            step = f.rollout(x, real[None], k0=k, warn=False)
+        except StepError as error:
+            error.trajectory = self.trajectory(s)
+            raise
+        s.estimates[i] = np.nan if between else belief.x
+        s.covariances[i] = belief.P if belief.P is None or not between else np.full_like(belief.P, np.nan)
+        s.measurements[i] = y[: s.measurements.shape[1]]
+        s.commands[i], s.applied[i], s.inputs[i], s.multipliers[i] = (
+            command,
+            applied,
+            real,
+            step.multipliers[0],
+        )
+        if between == of_observer - 1:
+            belief = self.observer.predict(at, belief, applied)
+        s.x[i + 1] = step.x[1] if noise is None else f.retract(step.x[1], noise.moved[i])
+        s.belief, s.memory, s.done = belief, memory, i + 1
+
+    @property
+    def _given(self) -> int:
+        """How many states of the observer's map a law takes."""
+        return getattr(self.law, "map", self.plant).nx
+
+    # -- many -------------------------------------------------------------------------------------
+
+    @cached_property
+    def _formulas(self) -> tuple[LawFormula, ObserverFormula | None] | None:
+        """Law and observer in symbols, where the steps of their maps can be strung together with them."""
+        law, observer = formula_of(self.law), None
+        if not isinstance(self.observer, PerfectObserver):
+            observer = formula_of(self.observer)
+            if observer is None or self.seen.ndx != self.seen.nx or not self.measure.always:
+                return None
+            if observer.ahead is not None and _slopes(self.seen) is None:
+                return None
+        maps = self.plant, self.seen
+        if law is None or self.every != (1, 1) or any(f.kernel is None for f in maps):
+            return None
+        return law, observer
+
+    def _together(self, s: Samples, noise: Noise | None, count: int) -> None:
+        """Samples from `s.done` on by the function of a sample, until a step is not as the maps make it."""
+        assert self._formulas is not None
+        (law, observer), f, g, i = self._formulas, self.plant, self.seen, s.done
+        k = s.k0 + i
+        if observer is not None and not observer.holds(k, s.belief):
+            return
+        states = s.x[i], np.zeros(0) if observer is None else s.belief.x
+        own = observer is not None and observer.ahead is not None
+        carry = *states, s.belief.P.reshape(-1) if own else np.zeros(0), law.stored(s.memory)
+        rows = [law.rows(k, count), np.zeros(0) if observer is None else observer.rows(k, count)]
+        sizes = s.measurements.shape[1], f.nu, f.nx
+        added = [np.zeros(n) for n in sizes] if noise is None else [a[i : i + count] for a in noise]
+        rows += [*added, self.low, self.high, (k + np.arange(count))[:, None] * f.dt, np.array([f.dt])]
+        program = self._program([a.size for a in carry], [a.shape[-1] for a in rows[:2]])
+        start = np.concatenate(carry)
+        found, _, _ = program.accumulate(start, [*rows, f.theta, g.theta], count, len(start), SOLVED, count)
+        after, impulses, _, *kept, covariances = found
+        if not len(after):
+            return
+        x = np.concatenate([s.x[i][None], after[:, : f.nx]])
+        done, begin = len(after), f.nx
+        to = slice(i, i + done)
+        s.x[i + 1 : i + 1 + done], s.multipliers[to] = x[1 : 1 + done], impulses[:done]
+        places = s.estimates, s.measurements, s.commands, s.applied, s.inputs
+        for place, rows_found in zip(places, kept, strict=True):
+            place[to] = rows_found[:done]
+        last, n = after[done - 1].copy(), g.ndx
+        s.memory = law.restored(last[len(start) - len(carry[3]) :])
+        if observer is None:
+            s.belief = Estimate(s.estimates[i + done - 1])
+        elif observer.estimate is not None and observer.covariances is not None:
+            s.belief = observer.estimate(k + done, last[begin : begin + g.nx])
+            s.covariances[to] = list(observer.covariances(k, done))
+        else:
+            P = last[begin + len(carry[1]) :][: n * n].reshape(n, n)
+            s.belief = Estimate(last[begin : begin + g.nx], P)
+            s.covariances[to] = list(covariances[:done].reshape(done, n, n))
+        s.done += done
+
+    def _program(self, carries: list[int], numbers: list[int]) -> Program:
+        """The function of a sample, kept with the plant for all loops of the same formulas."""
+        assert self._formulas is not None
+        law, observer = self._formulas
+        f, g = _kernel(self.plant).function, _kernel(self.seen).function
+        sensors = self.measure and self.measure.key
+        key = "loop", law.key, observer and observer.key, sensors, id(f), id(g), *carries, *numbers
+        programs = getattr(self.plant, "built", {})
+        if key not in programs:
+            program = self.plant.backend.prepare(self._function(carries, numbers))
+            programs[key] = program, f, g, self.law  # whose addresses are in the key
+        return programs[key][0]
+
+    def _function(self, carries: list[int], numbers: list[int]) -> ca.Function:
+        """(carry, numbers of law and observer, noise, bounds, t, dt, both maps' parameters) -> next carry,
+        multipliers, 0 if all is solved, estimate, y, command, applied, input, covariance if it is computed.
+        """
+        assert self._formulas is not None
+        (law, observer), f, g = self._formulas, self.plant, self.seen
+        plant, seen, sym = _kernel(f), _kernel(g), ca.MX.sym
+        ny = 0 if self.measure is None else len(self.measure.names)
+        carry, (of_law, of_observer) = sym("carry", sum(carries)), (sym("numbers", n) for n in numbers)
+        noise = [sym("noise", n) for n in (ny, f.nu, f.nx)]
+        low, high, t, dt = sym("low", f.nu), sym("high", f.nu), sym("t"), sym("dt")
+        theta, theta_seen = sym("theta", len(f.parameters)), sym("theta", len(g.parameters))
+        x, z, P, memory = ca.vertsplit(carry, [0, *np.cumsum(carries).tolist()])
+        y, estimate, z_next = ca.MX(0, 1), x, ca.MX(0, 1)
+        if observer is not None:
+            y = self.measure.formula(x, theta)[0] + noise[0]
+            q = self.measure.resolution
+            for i in map(int, np.flatnonzero(q > 0)):
+                y[i] -= q[i] * ca.remainder(y[i] / q[i], 1.0)
+            expected, C = self.observer.measurement.formula(z, theta_seen)
+            e = y - expected
+            e -= TURN * ca.DM(self.measure.wrapped) * ca.floor(e / TURN + 0.5)
+            P = P if observer.ahead is None else ca.reshape(P, g.ndx, g.ndx)
+            estimate, P = observer.expression(z, P, e, C, of_observer)
+        covariance = ca.vec(P)
+        command, memory = _called(law.expression, estimate[: self._given], memory, of_law)
+        (applied,) = _called(lambda *a: [clipped(*a)], command, low, high)
+        real = applied + noise[1]
+        x_next, multipliers, error = plant.function(x, real, t, dt, theta)
+        solved = error <= plant.tolerance  # false for NaN
+        if observer is not None:
+            z_next, impulses, error = seen.function(estimate, applied, t, dt, theta_seen)
+            solved *= error <= seen.tolerance
+            if observer.ahead is not None and (slopes := _slopes(g)) is not None:
+                A, B = slopes(estimate, applied, z_next, impulses, t, dt, theta_seen)
+                P = observer.ahead(P, A, B, of_observer)
+        ahead = ca.vertcat(x_next + noise[2], z_next, ca.vec(P), memory)
+        arguments = [carry, of_law, of_observer, *noise, low, high, t, dt, theta, theta_seen]
+        outputs = [ahead, multipliers, 1 - solved, estimate, y, command, applied, real, covariance]
+        return ca.Function("loop", arguments, outputs)
+
+
+def _called(expression: Callable[..., Any], *given: ca.MX) -> list[ca.MX]:
+    symbols = [ca.SX.sym("a", a.numel()) for a in given]
+    outputs = [ca.densify(ca.SX(o)) for o in expression(*symbols)]
+    return ca.Function("formula", symbols, outputs, {"cse": True}).call(list(given))
+
+
+def _slopes(f: OneStepMap) -> ca.Function | None:
+    """(x, u, x_next, multipliers, t, dt, parameters) -> A, B, of equations or a formula, if not large."""
+    source = f.explicit if f.residual is None else f.residual
+    nm = len(f.multiplier_names)
+    if source is None or source.n_instructions() * (2 * f.nx + f.nu + nm) > LARGE:
+        return None
+    sym = ca.SX.sym if source.is_a("SXFunction") else ca.MX.sym
+    sizes = f.nx, f.nu, f.nx, nm, 1, 1, len(f.parameters)
+    args = [sym("a", n) for n in sizes]
+    x, u, x_next, impulses, *rest = args
+    if f.residual is None:
+        slopes = [ca.jacobian(source.call([x, u, *rest])[0], z) for z in (x, u)]
+        return ca.Function("slopes", args, [ca.densify(s) for s in slopes])
+    rows = source.call([x, u, x_next, impulses, *rest])[0]
+    by = [ca.densify(ca.jacobian(rows, ca.vertcat(*z))) for z in ([x_next, impulses], [x], [u])]
+    given = [ca.MX.sym("a", n) for n in sizes]
+    J, J_x, J_u = ca.Function("by", args, by, {"cse": True} if sym is ca.SX.sym else {}).call(given)
+    found = -ca.solve(J, ca.horzcat(J_x, J_u))[: f.nx, :]
+    return ca.Function("slopes", given, [found[:, : f.nx], found[:, f.nx :]])
+
+
+def _kernel(f: OneStepMap) -> Kernel:
+    assert f.kernel is not None
+    return f.kernel

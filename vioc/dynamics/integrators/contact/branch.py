@@ -1,0 +1,104 @@
+"""Certificate that the root of a step with contact is the motion: it is on a branch of given impulses.
+
+Impulses of constraints and contacts act at the start of a step. With them given, the equations of the step
+have a branch of roots, as those of any step. The root V is on it if the equations are nearly linear between
+the velocities that the impulses leave behind and V, by the theorem of Newton and Kantorovich; else the branch
+is followed from the velocities of the state, with impulses that grow with the length. Maths:
+docs/maths/contact.md, "Which root is the step".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.integrators.chord import CONTRACTION
+from vioc.dynamics.integrators.newton import Iterate, Solution, solve_step
+from vioc.dynamics.integrators.predictor import far
+from vioc.dynamics.integrators.step_equations import StepEquations
+from vioc.dynamics.lagrangian import OPTIONS
+from vioc.errors import StepError
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.map import ContactVI
+
+ONE = 1e-6  # displacement, relative, up to which two roots are one: above tolerances, below what parts roots
+
+
+def suspect(f: ContactVI, x: Any, u: Any, V: Any, balance: Any, t: Any, dt: Any, theta: Any) -> Any:
+    """0 where the root V of a step is certified, else infinity; on expressions.
+
+    `balance` is that of momenta without impulses at V. Let r be what it differs by from its tangent at v, and
+    D the slope there: then |M^-1 r| <= min(1, d.M^-1 D d / d.d) |d| / 4 with d = V - v, and v turns angles by
+    `FAR` at most. Linear equations leave no r.
+    """
+    lag, nd, nq = f.lagrangian, f.nd, f.nq
+    q0, p, rho = part(x, 0, nq), part(x, nq, nq + nd), part(u, len(f.system.inputs))
+    g, inverse = lag.graph, lag.mass_inverse
+    numbers = ca.Function("masses", [g.q_vector, g.parameters], [ca.vertcat(*inverse.entries())], OPTIONS)
+    inverse = inverse.with_entries(ca.vertsplit(numbers(q0, theta)))
+
+    def moved(b: Any) -> Any:
+        return vec.column(inverse.solve(ca.vertsplit(b)))
+
+    carried = p - balance
+    if nq > nd:
+        rates, v_k = (rho - part(q0, nd)) / dt, part(g.v_vector, nd)
+        along = lag.M[:nd, nd:] @ v_k
+        carried -= ca.Function("along", [g.q_vector, v_k, g.parameters], [along], OPTIONS)(q0, rates, theta)
+    v = moved(carried)
+    w, by = ca.SX.sym("w", nd), ca.SX.sym("by", nd)
+    q1 = ca.vertcat(part(q0, 0, nd) + dt * w, rho)
+    at = f.parts(q0, q1, p, part(u, 0, len(f.system.inputs)), t, dt, theta).balance
+    tangent = ca.Function("tangent", [w, by, x, u, t, dt, theta], [at, ca.jtimes(at, w, by)], OPTIONS)
+    d, weights = V - v, f.lagrangian.mass_scale
+    begin, slope = tangent(v, d, x, u, t, dt, theta)
+    e, stiff = moved(balance - begin - slope), moved(-slope)
+    square, along = ca.dot(weights * d, d), ca.dot(weights * d, stiff)
+    near = ca.sqrt(ca.dot(weights * e, e) * square) <= CONTRACTION * ca.fmin(square, along)
+    rounding = ca.norm_2(dt * e / (1 + ca.fabs(part(q0, 0, nd)))) <= f.tolerance
+    turned = far(dt * v, f.turning)
+    return ca.if_else(ca.logic_or(near, rounding), 0.0, ca.inf) + turned
+
+
+class WithContact(StepEquations):
+    """The equations of a step with given impulses (nd,) of contacts, which grow with the share of it."""
+
+    def __init__(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, dt: float, impulses: np.ndarray):
+        super().__init__(f, x, u, t, dt)
+        self.impulses = impulses
+
+    def __call__(self, w: np.ndarray, share: float) -> Iterate:
+        now = super().__call__(w, share)
+        now.residual[: len(w)] += share * self.impulses
+        return now
+
+    def failure(self, found: Solution, k: int, where: str) -> None:
+        return None
+
+
+def check_branch(
+    f: ContactVI, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float, q1: np.ndarray, lam: np.ndarray
+) -> None:
+    """Raise `StepError` where the root q1 (nd,) of step k, of constraints' impulses lam, is on no branch."""
+    at = f.step_blocks(x, u, t, dt, f.theta, q1)
+    equations = WithContact(f, x, u, t, dt, at.J0.T @ lam - at.balance)
+    off = np.inf
+    try:
+        found = solve_step(equations, k, t, f.tolerance)
+        off = float(np.linalg.norm(equations.size * (found.w - (q1 - x[: f.nd]) / dt)))
+    except StepError:
+        pass
+    if not off <= ONE:
+        raise StepError(
+            f"step {k} (t = {t:.6g} s, dt = {dt:g} s) does not exist: its equations with contact are solved "
+            "only where no branch leads from the velocities of the state. Use a smaller dt "
+            "(f.with_dt, f.substeps(n)); rollout(..., adaptive=True) cuts such steps, to look at a motion",
+            k,
+            off,
+            "fold",
+        )

@@ -1,0 +1,46 @@
+"""The impacts within the steps of a motion, of contacts with restitution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from vioc.dynamics.integrators.contact.bounces import Flight
+from vioc.maps.derivatives import Steps
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.contact.map import ContactVI
+
+
+class Impacts(NamedTuple):
+    """Impacts within the steps of a trajectory, in their order.
+
+    Attributes
+    ----------
+    k : (m,) int
+        Row of the step of each.
+    t : (m,)
+        When, s.
+    x : (m, nx)
+        The state behind it.
+    """
+
+    k: np.ndarray
+    t: np.ndarray
+    x: np.ndarray
+
+
+def impacts_along(f: ContactVI, steps: Steps) -> Impacts:
+    """Those of a map's steps, each taken again from its state."""
+    found: list[tuple[int, float, np.ndarray]] = []
+    for row, (x, u, t, h) in enumerate(zip(steps.x0, steps.u, steps.t, steps.h, strict=True)):
+        now = float(t)
+        for record in f.bounces.step(f, x, u, now, float(h)) if f.bounces else ():
+            if isinstance(record, Flight):
+                x, now = record.steps.x1[0], float(record.steps.t[0] + record.steps.h[0])
+            else:
+                x = np.concatenate([x[: f.nq], record.momenta[0]])
+                found.append((row, now, x))
+    k, times, states = zip(*found, strict=True) if found else ((), (), ())
+    return Impacts(np.array(k, int), np.array(times, float), np.reshape(states, (len(found), f.nx)))

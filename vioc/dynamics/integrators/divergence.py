@@ -1,0 +1,60 @@
+"""Energy accounts of rollouts: motions whose energy comes from nowhere have left the motion of the mechanism.
+
+With E the energy, W the work of all generalized forces and V the potential along a run, conservation leaves
+E_0 + W - V to be the kinetic energy. A variational integrator at a sensible step keeps E - E_0 - W in a small
+band; where that band is wider than the largest kinetic energy that the account explains, the run has
+diverged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import casadi as ca
+import numpy as np
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
+    from vioc.maps.trajectory import Trajectory
+
+GROWS = 3  # times its kinetic energy in the first half: what the second half of a run is looked at for
+ROUNDING = 1e-9  # of the energies themselves
+
+
+def closed(f: MechanicalMap) -> bool:
+    """Whether the account of energy closes: nothing is prescribed, and no potential varies in time."""
+    lag = f.lagrangian
+    return not f.nk and not ca.depends_on(ca.SX(lag.V), lag.graph.t)
+
+
+def grows(f: MechanicalMap, run: Trajectory) -> bool:
+    """Whether a run moves so much faster in its second half that its account is worth making.
+
+    By mean velocities and a typical mass matrix, for which no function needs to be built.
+    """
+    with np.errstate(all="ignore"):
+        v = np.diff(run.x[:, : f.nd], axis=0) / run.step_lengths[:, None]
+        sizes = (f.lagrangian.mass_scale * v**2).sum(axis=1)
+        half = len(sizes) // 2
+        return half > 0 and not sizes[half:].max() <= GROWS * sizes[:half].max()
+
+
+def resolved(f: MechanicalMap, run: Trajectory) -> float:
+    """The energy of motions that steps do not resolve, solved to the map's tolerance."""
+    least = f.tolerance * (1 + np.abs(run.x[:, : f.nd])).max(axis=0)
+    v, starts = least / run.step_lengths.min(), np.tile(run.x[0], (f.nd + 1, 1))
+    starts[1:, : f.nd] += np.diag(least)
+    potential = f.energies(starts)[:, 1]
+    return float((f.lagrangian.mass_scale * v**2).sum() + np.abs(potential[1:] - potential[0]).sum())
+
+
+def first_diverged(f: MechanicalMap, run: Trajectory) -> int | None:
+    """The first sample of a run whose energy comes from nowhere; None where there is none."""
+    with np.errstate(all="ignore"):
+        kinetic, potential = f.energies(run.x).T
+        explained = kinetic[0] + potential[0] + np.concatenate([[0.0], np.cumsum(f.works(run))])
+        excess = kinetic + potential - explained
+        most = max(float(np.maximum(explained - potential, 0.0).max()), 0.0)
+        least = ROUNDING * (np.abs(potential) + kinetic + np.abs(explained)).max() + resolved(f, run)
+        found = np.flatnonzero(~(excess <= most + least))
+    return int(found[0]) if len(found) else None

@@ -1,0 +1,140 @@
+"""First guess of a step, from its state and input alone: a function of what the step is a function of.
+
+With v from the Legendre transform and a from the continuous equations of motion at (q_k, v),
+
+    q_k + dt v + dt^2 / 2 a,
+
+which is off the step's root by O(dt^3). Maths: docs/maths/midpoint.md, "The solver".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import casadi as ca
+import numpy as np
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.algebra.articulated import ArticulatedInverse
+from vioc.dynamics.algebra.sparse_lu import Saddle, scalars
+from vioc.dynamics.algebra.vectors import part
+from vioc.dynamics.lagrangian import OPTIONS
+
+if TYPE_CHECKING:
+    from vioc.dynamics.integrators.mechanical import MechanicalMap
+    from vioc.dynamics.lagrangian import Lagrangian
+
+SAME, FLOOR = 1e-9, 1e-4  # second difference, relative, of what is linear; and to the largest of all terms
+STIFF = 0.1  # rad: how much farther accelerations lead than velocities before they are those of stiff springs
+FAR = 1.0  # of an angle, in which sines and cosines have the Lipschitz constant 1
+
+
+def motion(f: MechanicalMap) -> ca.Function:
+    """(x, u, t, dt, parameters) -> velocities, accelerations (nd,), multipliers (nm,) at the start of a step.
+
+    Kinematic variables move at their mean rate over the step. Both are along the constraints, whose forces on
+    the dynamic variables are -Dh' times the multipliers; the mass matrix is inverted by recursions over the
+    tree, in O(n). Built once for a map and its twins.
+    """
+    if "motion" not in f.built:
+        f.built["motion"] = _motion(f)
+    return f.built["motion"]
+
+
+def _motion(f: MechanicalMap) -> ca.Function:
+    lag, g, nd, nq = f.lagrangian, f.lagrangian.graph, f.nd, f.nq
+    q, v, nf = g.q_vector, g.v_vector, len(f.system.inputs)
+    links = lag.first.links
+    inverse = ArticulatedInverse.of_masses(links, [link.pose for link in links], nd, [0.0] * nd)
+    Dh = lag.Dh
+    J = scalars(Dh[:, :nd])
+    saddle = Saddle(inverse, J, [[vec.minus(0.0, e) for e in row] for row in J])
+
+    def solved(a: ca.SX, b: ca.SX) -> tuple[ca.SX, ca.SX]:
+        x, y = saddle.solve(ca.vertsplit(a), ca.vertsplit(b))
+        return vec.column(x), vec.column(y)
+
+    p, v_k = ca.SX.sym("p", nd), part(v, nd)
+    carried = p - lag.M[:nd, nd:] @ v_k if nq > nd else p
+    v_d, _ = solved(carried, -(Dh[:, nd:] @ v_k) if nq > nd else ca.SX.zeros(Dh.shape[0]))
+    bias = (ca.jtimes(lag.L_v, q, v) - lag.L_q - lag.F)[:nd]
+    a, y = solved(-bias, -ca.jtimes(Dh @ v, q, v) if Dh.shape[0] else ca.SX(0, 1))
+    of_velocity = ca.Function("velocity", [q, p, v_k, g.parameters], [v_d], OPTIONS)
+    of_acceleration = lag.function("acceleration", [a, y])
+
+    x, u, t, dt, theta = (
+        ca.SX.sym("x", f.nx), ca.SX.sym("u", f.nu), ca.SX.sym("t"), ca.SX.sym("dt"), f.symbols.parameters
+    )  # fmt: skip
+    q0, rates = part(x, 0, nq), (part(u, nf) - part(x, nd, nq)) / dt
+    speeds = of_velocity(q0, part(x, nq, nq + nd), rates, theta)
+    accelerations, multipliers = of_acceleration(q0, ca.vertcat(speeds, rates), part(u, 0, nf), t, theta)
+    return ca.Function("motion", [x, u, t, dt, theta], [speeds, accelerations, multipliers], OPTIONS)
+
+
+def far(reach: Any, turning: Iterable[bool]) -> Any:
+    """0, or infinity where an angle may move by more than `FAR` on the way to a step's first guess.
+
+    Sines and cosines of angles, and so the step's matrix, change by no more than the angle along the whole
+    way: where that is less than a sixth of a turn, what holds at the guess holds on the way to it. `reach`
+    bounds how far variables move.
+    """
+    at = [i for i, turns in enumerate(turning) if turns]
+    if not at:
+        return 0.0
+    return ca.if_else(ca.mmax(ca.fabs(reach[at])) <= FAR, 0.0, ca.inf)
+
+
+def bending_variables(lag: Lagrangian) -> np.ndarray:
+    """Which dynamic variables (nd,) enter momenta, forces or constraints otherwise than linearly.
+
+    Told by second differences at random states and parameters. The spin of a wheel about its axis of symmetry
+    does not, nor the heading of a vehicle on a plain, nor an angle that only a spring holds.
+    """
+    g, nd, n = lag.graph, lag.nd, 3 * lag.nd
+    terms = ca.densify(ca.vertcat(lag.L_v, lag.L_q + lag.F, lag.h))
+    function = ca.Function("terms", lag.state_args, [terms]).map(n)
+    rng, theta = np.random.default_rng(0), np.array(list(lag.system.parameters.values()), float)
+    bends = np.zeros(nd)
+    for _ in range(2):
+        q, v = rng.uniform(0.3, 1.2, lag.nq), rng.uniform(-1.0, 1.0, lag.nq)
+        u, own = rng.uniform(-1.0, 1.0, g.u_vector.numel()), theta * rng.uniform(0.8, 1.25, len(theta))
+        Q, by = np.tile(q, (3, nd, 1)), rng.uniform(0.5, 1.5, nd)
+        Q[0, np.arange(nd), np.arange(nd)] -= by
+        Q[2, np.arange(nd), np.arange(nd)] += by
+        args = (np.tile(a[:, None], (1, n)) for a in (v, u, np.zeros(1), own))
+        with np.errstate(all="ignore"):
+            before, here, after = np.split(np.array(function(Q.reshape(n, -1).T, *args)), 3, axis=1)
+            size = np.abs(before) + np.abs(here) + np.abs(after)
+            size += FLOOR * np.abs(here).max(initial=0.0)
+            off = np.where(size > 0, np.abs(before - 2 * here + after) / size, 0.0)
+        bends = np.maximum(bends, np.where(np.isfinite(off), off, np.inf).max(axis=0, initial=0.0))
+    return bends > SAME
+
+
+def predicted(f: MechanicalMap) -> ca.Function:
+    """(x, u, t, dt, parameters) -> guess (nd,) of the dynamic configurations at a step's end, and `far`."""
+    args = x, _, _, dt, _ = motion(f).sx_in()
+    v, a, _ = motion(f)(*args)
+    by_v, by_a = dt * v, dt**2 / 2 * a
+    suspect = far(ca.fabs(by_v) + ca.fabs(by_a), f.turning)
+    return ca.Function("predicted", list(args), [part(x, 0, f.nd) + by_v + by_a, suspect], OPTIONS)
+
+
+def predicted_of_stiff(f: MechanicalMap) -> ca.Function:
+    """As `predicted`, for steps whose roots are tested by `far`, too.
+
+    Where accelerations lead angles farther than velocities do, and by more than `STIFF`, springs are stiff
+    for the step: the guess goes without accelerations, and the step's matrix, which knows the springs,
+    corrects it.
+    """
+    args = x, _, _, dt, _ = motion(f).sx_in()
+    v, a, _ = motion(f)(*args)
+    by_v, by_a = dt * v, dt**2 / 2 * a
+    at = [i for i, turns in enumerate(f.turning) if turns]
+    if at:
+        by_speed, by_force = ca.mmax(ca.fabs(by_v[at])), ca.mmax(ca.fabs(by_a[at]))
+        soft = ca.logic_and(by_force <= by_speed + STIFF, by_speed + by_force <= FAR)
+        by_a = ca.if_else(soft, by_a, 0.0)
+    outputs = [part(x, 0, f.nd) + by_v + by_a, far(by_v, f.turning)]
+    return ca.Function("predicted", list(args), outputs, OPTIONS)

@@ -1,0 +1,138 @@
+"""Mass matrices as numbers, and whether they are positive definite.
+
+What is looked at once needs no graph: links of numbers make M by recursion over the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vioc.dynamics.algebra import tree_recursions as recursions
+from vioc.dynamics.description.numbers import Parameter
+from vioc.dynamics.description.system import System
+from vioc.errors import ModelError, StepError
+
+ROUNDING = 1e-12  # of eigenvalues of M with a diagonal of ones
+
+
+def typical_masses(system: System) -> np.ndarray:
+    """Diagonal of M (nd,), the largest of three generic configurations; 1 where nothing moves."""
+    links, diagonals = _numbers(system, system.parameters)[0], np.zeros(len(system.variables))
+    for q in _generic(system):
+        recursions.placed(links, q.tolist())
+        for link, composite in zip(links, recursions.composite_inertias(links), strict=True):
+            size = recursions.paired(link.twist, recursions.times_inertia(*composite, *link.twist))
+            diagonals[link.index] = max(diagonals[link.index], size + float(link.rotor))
+    return np.where(diagonals > 0, diagonals, 1.0)[: len(system.dynamic)]
+
+
+def check_mass_matrix(system: System) -> None:
+    """Raise `ModelError` if the mass matrix of the dynamic variables is nowhere positive definite.
+
+    Tried at generic configurations, so that a singular chart (which is singular only somewhere)
+    passes.
+    """
+    found = []
+    for q in _generic(system):
+        weakest = _weakest(system, q, system.parameters)
+        if weakest.value > ROUNDING:
+            return
+        found.append((weakest, q))
+    weakest, q = min(found, key=lambda one: one[0].value)
+    energies = _rotational(system, q, system.parameters, weakest.rates)
+    if weakest.value < -ROUNDING or min(energies.values(), default=0.0) < 0:
+        raise ModelError(f"{system.name}: {_why_indefinite(system, q, system.parameters, weakest)}")
+    raise ModelError(
+        f"{system.name}: the mass matrix is singular: nothing with mass moves with "
+        f"{weakest.moving} independently; give a frame that it moves a mass or inertia, "
+        "or make the variable kinematic"
+    )
+
+
+def fault_at(system: System, q: np.ndarray, parameters: Mapping[str, float]) -> str:
+    """Message that M is not positive definite at q (nq,), and because of which bodies; "" where it is.
+
+    Only inertias that no body has, which files may hold, make it so.
+    """
+    if system.negative:
+        weakest = _weakest(system, q, parameters)
+        if weakest.value < -ROUNDING:
+            return _why_indefinite(system, q, parameters, weakest)
+    return ""
+
+
+def check_starts(system: System, Q: np.ndarray, parameters: Mapping[str, Any], k: int) -> None:
+    """Raise `StepError` where M is not positive definite at configurations Q (N, nq), of the steps from k on.
+
+    Values of parameters are numbers, or arrays (N,).
+    """
+    for i, q in enumerate(Q if system.negative else ()):
+        theta = {n: v if np.ndim(v) == 0 else v[i] for n, v in parameters.items()}
+        if fault := fault_at(system, q, theta):
+            raise StepError(f"step {k + i}: {system.name}: {fault}", k + i, float("nan"), "indefinite M")
+
+
+def _generic(system: System) -> np.ndarray:
+    """Three fixed configurations without special angles (3, nq)."""
+    return np.random.default_rng(0).uniform(0.3, 1.2, (3, len(system.variables)))
+
+
+def _numbers(system: System, parameters: Mapping[str, float]) -> tuple[list[recursions.Link], list[Any]]:
+    """Links, and places of nodes in them."""
+
+    def number(value: Any) -> float:
+        return float(value.of(parameters[value.name]) if isinstance(value, Parameter) else value)
+
+    return recursions.gather_links(system, number)
+
+
+class _Weakest(NamedTuple):
+    """The least eigenvalue of M with a diagonal of ones, rates (nd,) along its eigenvector, who moves so."""
+
+    value: float
+    rates: np.ndarray
+    moving: str
+
+
+def _weakest(system: System, q: np.ndarray, parameters: Mapping[str, float]) -> _Weakest:
+    links, nd = recursions.placed(_numbers(system, parameters)[0], q.tolist()), len(system.dynamic)
+    M = recursions.mass_matrix_of_numbers(links, len(system.variables))[:nd, :nd]
+    scale = np.sqrt(np.abs(np.diag(M)))
+    scale[scale == 0] = 1.0
+    values, vectors = np.linalg.eigh(M / np.outer(scale, scale))
+    names = [n for n, w in zip(system.dynamic, np.abs(vectors[:, 0]), strict=True) if w > 0.1]
+    return _Weakest(float(values[0]), vectors[:, 0] / scale, ", ".join(names))
+
+
+def _why_indefinite(system: System, q: np.ndarray, parameters: Mapping[str, float], weakest: _Weakest) -> str:
+    """A message that names the bodies whose inertias make a motion's kinetic energy negative."""
+    energies = _rotational(system, q, parameters, weakest.rates)
+    blamed = [i for i in sorted(energies, key=lambda i: energies[i]) if energies[i] < 0]
+    named = "; ".join(f"{system.nodes[i].frame.label()} ({system.negative[i]})" for i in blamed)
+    return (
+        f"the mass matrix is not positive definite: {weakest.moving} would move without a positive "
+        f"kinetic energy, because of an inertia that no body has: {named}. Correct it in the description"
+    )
+
+
+def _rotational(
+    system: System, q: np.ndarray, parameters: Mapping[str, float], rates: np.ndarray
+) -> dict[int, float]:
+    """Kinetic energies of rotation about the centres of mass, J, of the nodes with negative moments.
+
+    At rates (nd,) of the dynamic variables; theirs alone can be negative, as masses are not.
+    """
+    links, places = _numbers(system, parameters)
+    w = np.zeros((len(links) + 1, 3))  # the last is the world's
+    for i, link in enumerate(recursions.placed(links, q.tolist())):
+        rate = rates[link.index] if link.index < len(rates) else 0.0
+        w[i] = np.array(link.R).T @ w[link.parent] + rate * np.array(link.Sw)
+    energies = {}
+    for i in system.negative:
+        (link, R, _), body = places[i], system.nodes[i].frame.mass
+        turned = np.array(R).T @ w[link]
+        energies[i] = float(turned @ body.at(parameters)[1] @ turned) / 2  # type: ignore[union-attr]
+    return energies

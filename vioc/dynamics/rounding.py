@@ -1,0 +1,65 @@
+"""Sizes of the numbers that cancel in constraints, relative to which rounding is measured.
+
+Maths: docs/maths/midpoint.md, "Redundant constraints".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import casadi as ca
+
+from vioc.dynamics.algebra import vectors as vec
+from vioc.dynamics.description.component import Constraint, VelocityConstraint
+from vioc.dynamics.kinematics import FrameGraph
+
+NEGLIGIBLE = 1e-9  # slope of a constraint, over the size of what cancels in it, that is rounding alone
+
+
+class _Displaced(FrameGraph):
+    """A graph in which symbols displace and turn each frame alone, for the frames that are asked for."""
+
+    def __init__(self, graph: FrameGraph):
+        self.__dict__.update(vars(graph))
+        self._plain = graph
+        self.symbols: dict[int, tuple[ca.SX, ca.SX]] = {}
+
+    def node_pose(self, i: int) -> Any:
+        R, p = self._plain.node_pose(i)
+        if i < 0:
+            return R, p
+        d, e = self.symbols.setdefault(i, (ca.SX.sym("d", 3), ca.SX.sym("e", 3)))
+        turned = vec.matadd(R, vec.matmul(R, vec.skew((e[0], e[1], e[2]))))
+        return turned, vec.add(p, (d[0], d[1], d[2]))
+
+
+def reaches(graph: FrameGraph) -> list[Any]:
+    """Lengths of the ways from the world to every frame, along its axes, m."""
+    found: list[Any] = []
+    for i, node in enumerate(graph.system.nodes):
+        way = vec.column(vec.sub(graph.node_pose(i)[1], graph.node_pose(node.parent)[1]))
+        found.append(ca.norm_1(way) + (found[node.parent] if node.parent >= 0 else 0))
+    return found
+
+
+def constraint_sizes(graph: FrameGraph, constraints: Iterable[Constraint]) -> ca.SX:
+    """Sizes of constraints in the units of h, and in those of h per metre (m, 2).
+
+    The first is sum |dh/dp| r + |dh/de| over the frames that h is about: p is a frame's place, r its reach
+    and e turns it; h is exact to a few roundings of it. The second is sum |dh/dp|. Both are 0 of constraints
+    on velocities.
+    """
+    far, rows = reaches(graph), []
+    for constraint in constraints:
+        displaced = _Displaced(graph)
+        on_velocities = isinstance(constraint, VelocityConstraint)
+        h = ca.SX(0) if on_velocities else ca.SX(constraint.value(displaced))
+        size = slope = ca.SX(0)
+        for i, (d, e) in displaced.symbols.items():
+            by_place, by_turn = (ca.norm_1(ca.jacobian(h, s).T) for s in (d, e))
+            size, slope = size + by_place * far[i] + by_turn, slope + by_place
+        zero = [s for pair in displaced.symbols.values() for s in pair]
+        row = ca.horzcat(size, slope)
+        rows.append(ca.substitute([row], zero, [ca.SX.zeros(3)] * len(zero))[0] if zero else row)
+    return ca.vertcat(ca.SX(0, 2), *rows)

@@ -1,0 +1,96 @@
+"""Rollouts that cut the steps which do not exist at their length, to look at a motion."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vioc.errors import StepError, StepWarning
+from vioc.maps.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from vioc.maps.protocol import OneStepMap
+
+SHORTEST = 2.0**-10  # of a step that is cut
+MORE = 4  # times as many steps as were asked for may be taken in all,
+LEAST = 256  # and these at least
+
+
+def cut_rollout(f: OneStepMap, x0: np.ndarray, U: np.ndarray, k0: int, lengths: np.ndarray) -> Trajectory:
+    """A rollout whose steps are halved, and halved again, where they do not exist.
+
+    Returns
+    -------
+    Trajectory
+        One of unequal steps: each part of a step has a row of its own, and derivatives, regulators and
+        optimizers take it with these lengths.
+
+    Raises
+    ------
+    StepError
+        Where parts of 1/1024 of a step do not exist either, or cutting takes more than four times the steps.
+    """
+    begins = f.times(lengths, k0)
+    budget, cuts = max(MORE * len(U), LEAST), 0
+    ts, xs, us, multipliers = [begins[:1]], [x0[None]], [U[:0]], [np.empty((0, len(f.multiplier_names)))]
+
+    def keep(run: Trajectory) -> None:
+        ts.append(run.t[1:])
+        xs.append(run.x[1:])
+        us.append(run.u)
+        multipliers.append(run.multipliers)
+
+    def so_far() -> Trajectory:
+        t, x, u, lam = (np.concatenate(a) for a in (ts, xs, us, multipliers))
+        return Trajectory(f, t, x, u, lam, k0=k0).on_its_step()
+
+    def taken(k: int, x: np.ndarray, start: float, size: float) -> np.ndarray:
+        """The part of step k from the fraction `start` on, of the fraction `size`, from its state x."""
+        nonlocal cuts
+        by_x, by_u = (m[0] for m in f.inputs_at(np.array([start + size])))
+        u, h, t = by_x @ whole + by_u @ U[k], size * lengths[k], begins[k] + start * lengths[k]
+        try:
+            run = f.run(x, u[None], k0 + k, np.array([h]), t=np.array([t]))
+        except StepError as error:
+            cuts += 1
+            if size / 2 < SHORTEST or sum(map(len, us)) + cuts > budget:
+                text = f"{error} Cutting steps found no motion: it took {cuts} cuts until t = {t:.6g} s"
+                failed = error.saying(text)
+                failed.trajectory = so_far()
+                raise failed from None
+            middle = taken(k, x, start, size / 2)
+            return taken(k, middle, start + size / 2, size / 2)
+        keep(run)
+        return run.x[-1]
+
+    k, x = 0, x0
+    while k < len(U):
+        try:
+            run = f.run(x, U[k:], k0 + k, lengths[k:], t=begins[k:-1])
+        except StepError as error:
+            run = error.trajectory  # type: ignore[assignment]
+            if run is None:
+                raise
+            keep(run)
+            k, whole = k + len(run), run.x[-1]
+            x = taken(k, whole, 0.0, 0.5)
+            x = taken(k, x, 0.5, 0.5)
+            cuts, k = cuts + 1, k + 1
+        else:
+            keep(run)
+            k = len(U)
+    return so_far()
+
+
+def warn_cut(run: Trajectory, steps: int) -> None:
+    """Warn of a run that was asked for so many steps, and has more."""
+    if len(run) > steps:
+        warnings.warn(
+            f"steps that do not exist at their length were cut: the run has {len(run)} steps for {steps}. "
+            "Use it to look at the motion; for feedback and optimization take a smaller dt (f.with_dt, "
+            "f.substeps)",
+            StepWarning,
+            stacklevel=3,
+        )
