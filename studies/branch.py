@@ -23,7 +23,7 @@ MOST = 20_000  # strides
 
 
 class Followed(NamedTuple):
-    """Where a branch leads.
+    """The end of a branch, or the share of the step at which it folds.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ def cases() -> dict[str, Case]:
 
 
 class Outcome(NamedTuple):
-    """Of the step from a state.
+    """The outcome of the step from one state: what the branch says, and what the map does.
 
     Attributes
     ----------

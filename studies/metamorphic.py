@@ -186,7 +186,7 @@ def _turns(transform: Any) -> bool:
 
 @dataclass
 class Outcome:
-    """What came of a pair.
+    """The outcome of one pair: a mechanism and the same mechanism in another description.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class Outcome:
 
     @property
     def finding(self) -> str:
-        """What is wrong, in a line; "" where all is the same."""
+        """One line that says what is wrong; empty where both descriptions agree."""
         where = f"{self.integrator}, {self.mechanism}, {self.change}: "
         if self.error:
             return where + self.error
@@ -241,7 +241,7 @@ class Base:
         return self.told.values(self.z)
 
     def compared(self, label: str, change: Change) -> Outcome:
-        """With the same mechanism in another description."""
+        """The outcome of comparing this mechanism with itself in another description."""
         outcome = Outcome(self.name, self.m.name, label)
         try:
             self._compare(change, outcome)
@@ -318,7 +318,7 @@ def run(report: Report) -> None:
                         print(text)
 
     def worst(**of: str) -> float:
-        """Of the outcomes with these attributes, and of one quantity where that is named."""
+        """The largest difference of the outcomes with these attributes, of one quantity if that is named."""
         quantity = of.pop("quantity", None)
         some = [o.differences for o in found if all(getattr(o, key) == value for key, value in of.items())]
         return max((d for o in some for q, d in o.items() if quantity in (None, q)), default=0.0)

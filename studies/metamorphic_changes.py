@@ -73,7 +73,7 @@ class Change:
         return vioc.System(*frames, *self._shuffled(components), name=system.name)
 
     def factors(self, system: vioc.System) -> dict[str, float]:
-        """By variable: its number in the other description over its number in this one."""
+        """The factor of each variable: its number in the other description over its number in this one."""
         transforms = (node.frame.transform for node in system.nodes)
         return {t.variable.name: self._factor(t) for t in transforms if t.variable}
 
@@ -218,7 +218,7 @@ SIZES = {"number": 1, "place": 3, "velocity": 3, "turn": 3, "attitude": 4, "spin
 
 
 def blocks(f: Any, of_states: bool) -> list[tuple[str, str]]:
-    """What the numbers of a state, or of its error, are: (name, a key of SIZES) in their order."""
+    """The numbers of a state, or of its error, in their order: pairs (name, a key of SIZES)."""
     turn = "attitude" if of_states else "turn"
     if isinstance(f, vioc.MaximalVI):
         pairs = (("place", turn), ("velocity", "spin"))

@@ -31,7 +31,7 @@ class Mechanism(NamedTuple):
 
 
 def mechanisms(kind: str, joints: tuple[int, int] = JOINTS) -> Iterator[Mechanism]:
-    """Those of a kind, without end, each the same whenever it is made."""
+    """An endless sequence of mechanisms of a kind; each is the same whenever it is made."""
     index = 0
     while True:
         found = mechanism_of(kind, index, joints)

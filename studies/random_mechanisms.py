@@ -120,7 +120,7 @@ def simulate(f: Any, m: RandomMechanism, lengths: tuple[float, ...], tally: Tall
 
 
 def certified(run: vioc.Trajectory) -> np.ndarray:
-    """Which steps of a run the kernel alone solves and certifies (N,)."""
+    """A mask (N,) of the steps of a run that the kernel alone solves and certifies."""
     f, n = run.map, len(run)
     if not n:
         return np.zeros(0, bool)

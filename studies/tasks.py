@@ -155,7 +155,7 @@ def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -
 
 
 def departs(found: Any) -> bool:
-    """Whether the rollout of a result's inputs leaves its trajectory farther than `open_loop_gap` says."""
+    """True if the rollout of a result's inputs leaves its trajectory farther than `open_loop_gap` says."""
     run, said = found.trajectory, getattr(found, "open_loop_gap", 0.0)
     f = run.map
     try:

@@ -194,7 +194,7 @@ def test_what_is_not_reached_does_not_hide_what_is(weak):
 
 
 def test_what_is_conserved_along_a_motion_is_out_of_reach_in_any_order():
-    """Of eight states in units far apart the first is conserved, whatever others round to."""
+    """The first of eight states in units far apart is conserved, whatever others round to."""
     n, N = 8, 30
     for seed in range(60):
         rng = np.random.default_rng(seed)
