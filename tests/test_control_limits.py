@@ -10,7 +10,7 @@ from control_maps import RailedMap, double_integrator, midpoint_pendulum
 from mechanisms import everything, state_near
 
 import vioc
-from vioc.control import Cost, dmoc, optimize, optimize_constrained, polish, quadratic, straight_line
+from vioc.control import Cost, dmoc, optimize, polish, quadratic, straight_line
 from vioc.control.dmoc import Constraint
 from vioc.errors import OptimizationError
 
@@ -375,11 +375,3 @@ def test_inputs_by_their_own_names_and_a_single_constraint():
     assert found[0].cost == found[1].cost and found[0].multipliers.keys() == found[1].multipliers.keys()
     again = polish(f, cost, found[0].trajectory, bounds={"force": 5.0})
     assert abs(again.cost - found[0].cost) < 1e-4
-
-
-def test_the_former_name_warns():
-    f = double_integrator()
-    task = dict(x0=[1, 0], steps=10, bounds={"u.force": 0.3})
-    with pytest.warns(DeprecationWarning, match="optimize_constrained is optimize"):
-        former = optimize_constrained(f, quadratic(f, Q=1, R=1), **task)
-    np.testing.assert_array_equal(former.u, optimize(f, quadratic(f, Q=1, R=1), **task).u)

@@ -42,7 +42,7 @@ from vioc.control.identification.design import design
 from vioc.control.identification.identify import identify
 from vioc.control.identification.records import Record
 from vioc.control.identification.regression import base_parameters
-from vioc.control.optimizing import optimize, optimize_constrained
+from vioc.control.optimizing import optimize
 from vioc.control.polishing import polish
 from vioc.control.problem.pose import pose, pose_error
 from vioc.control.problem.result import Result
@@ -95,7 +95,6 @@ __all__ = [
     "observability_matrix",
     "observability_rank",
     "optimize",
-    "optimize_constrained",
     "optimize_ddp",
     "polish",
     "pose",

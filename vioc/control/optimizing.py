@@ -24,7 +24,6 @@ from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import Record, Result, finished, off_branch
 from vioc.control.problem.status import Status
 from vioc.control.shooting.problem import Problem, distance
-from vioc.deprecation import deprecated
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -261,12 +260,6 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
     wrong = off_branch(curve, SAME) if found.status is Status.ACCEPTABLE else ""
     more: dict[str, Any] = dict(iterations=found.iterations, cost=cost, violations=found.violations)
     return stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
-
-
-@deprecated(since="0.1", until="0.3", instead='optimize(..., method="shooting")')
-def optimize_constrained(f: OneStepMap, cost: Cost, guess: Any = None, **options: Any) -> Result:
-    """Deprecated: ``optimize(..., method="shooting")``, whose arguments these are."""
-    return optimize(f, cost, guess, method="shooting", **options)
 
 
 def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> tuple[str, str]:
