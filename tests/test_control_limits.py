@@ -322,10 +322,7 @@ def test_monitor_prints_iterations_and_a_verdict(capsys):
         (dict(bounds={"u.force": np.ones(3)}), "expected a number or 10 of them"),
         (dict(bounds={"x": (None, None)}), "x: it has no limit"),
         (dict(bounds={"x": 0.5}), r"x0: x = 1 is outside of its limits \[-0.5, 0.5\]"),
-        (
-            dict(bounds={"x": 2.0}, method="newton"),
-            "bounds: .* are 'shooting', 'ddp', 'dmoc'",
-        ),
+        (dict(bounds={"x": 2.0}, method="projection"), "bounds: .* are 'shooting', 'dmoc'"),
         (dict(bounds={"x": 2.0}, method="sqp"), "method: expected one of 'auto', 'shooting'"),
         (
             dict(bounds={"x": 2.0}, warmup=3),

@@ -3,17 +3,17 @@
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator, midpoint_pendulum
+from control_maps import double_integrator
 from mechanisms import pendulum
 
 import vioc
-from vioc.control import Cost, Problem, feedback, optimize, optimize_ddp, quadratic
+from vioc.control import Cost, Problem, feedback, optimize, quadratic
 from vioc.control.problem.limits import Constraint
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError, StepError
 
 N = 30
-METHODS = "shooting", "projection", "ddp", "dmoc"
+METHODS = "shooting", "projection", "dmoc"
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +24,11 @@ def swing():
 
 def test_all_find_the_same_and_read_the_same(swing):
     f, cost = swing
-    found = {m: optimize(f, cost, x0=[0, 0], steps=N, method=m) for m in (*METHODS, "multiple-shooting")}
+    found = {m: optimize(f, cost, x0=[0, 0], steps=N, method=m) for m in METHODS}
+    found["multiple shooting"] = optimize(f, cost, (np.zeros((N + 1, 2)), None))  # how "auto" begins there
+    assert found["multiple shooting"].history.method[0].startswith("ms ")
     for name, best in found.items():
-        # the projection and DDP stop where 1e-6 is promised, the others sooner
+        # projection stops where 1e-6 is promised, the others later
         assert best.converged and best.cost == pytest.approx(found["shooting"].cost, abs=1e-6), name
         assert best.message.startswith("converged after") and best.feasible
         assert best.gains.shape == (N, 1, 2) and len(best.history.cost) >= best.iterations
@@ -85,42 +87,37 @@ def test_only_dmoc_states_rates_and_durations(swing):
     assert len(fatrop.history.cost) == 0  # it does not tell
 
 
-def test_former_spellings_are_directions(swing):
+def test_a_direction_is_of_the_projection(swing):
     f, cost = swing
     for direction in ("newton", "gauss-newton", "steepest"):
-        start = dict(x0=[0, 0], steps=10, max_iterations=3, raise_on_failure=False)
-        a = optimize(f, cost, method=direction, **start)
-        b = optimize(f, cost, method="projection", direction=direction, **start)
+        start = dict(x0=[0, 0], steps=10, max_iterations=3, direction=direction, raise_on_failure=False)
+        a, b = (optimize(f, cost, method=method, **start) for method in ("auto", "projection"))
         np.testing.assert_array_equal(a.u, b.u)
         assert a.history.method[0] == direction
-    f = midpoint_pendulum()
-    cost = quadratic(f, Q=1, R=1, Qf=20, goal={"theta": 1.0})
-    found = [
-        optimize_ddp(f, cost, x0=[0, 0], steps=N, method="ilqr"),
-        optimize(f, cost, x0=[0, 0], steps=N, method="ilqr"),
-        optimize(f, cost, x0=[0, 0], steps=N, method="ddp", direction="gauss-newton"),
-    ]
-    assert all((best.u == found[0].u).all() for best in found) and found[0].history.method[0] == "ilqr"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(method="ddp", final=[0, 0]), "final: method 'ddp' takes none; .* 'shooting', 'dmoc'"),
-        (dict(method="ddp", bounds={"theta": 1.0}), r"DDP takes those of inputs \(u.torque\), got 'theta'"),
-        (dict(method="ddp", dt=0.1), "dt: method 'ddp' takes none"),
+        (
+            dict(method="projection", final=[0, 0]),
+            "final: method 'projection' takes none; .* 'shooting', 'dmoc'",
+        ),
         (dict(method="projection", bounds={"theta": 1.0}), "bounds: method 'projection' takes none"),
         (
             dict(method="projection", multipliers={"theta": [1.0]}),
             "multipliers: .*those that do are 'shooting'",
         ),
-        (dict(method="multiple-shooting", direction="newton"), "direction: method 'multiple-shooting'"),
+        (dict(method="shooting", direction="newton"), "direction: method 'shooting' takes none"),
         (dict(method="shooting", rates={"torque": 1.0}), "rates: .*those that do are 'dmoc'"),
         (dict(rates={"torque": 1.0}, warmup=2), "takes none"),
         (dict(method="dmoc", armijo=(1e-4, 0.5, 9)), "armijo: .*'projection'"),
         (dict(method="dmoc", dt=np.linspace(0.05, 0.06, N)), "steps of DMOC are equal"),
-        (dict(method="ddp", direction="steepest"), "direction: method 'ddp' takes 'newton', 'gauss-newton',"),
-        (dict(method="steepest", direction="newton"), "direction: method 'steepest' takes"),
+        (
+            dict(direction="ilqr"),
+            "direction: expected one of 'newton', 'gauss-newton', 'steepest', got 'ilqr'",
+        ),
+        (dict(method="steepest"), "expected one of .*'dmoc', got 'steepest'; .*direction='steepest'"),
         (dict(method="sqp"), "method: expected one of 'auto', 'shooting', 'projection'"),
         (dict(warm_up=2), "unknown option 'warm_up'; did you mean 'warmup'"),
     ],
@@ -184,7 +181,7 @@ def test_a_whole_state_of_a_loop_is_an_end(method):
     assert found["v.crank"][-1] == pytest.approx(0.0, abs=1e-7)
 
 
-@pytest.mark.parametrize("method", ["shooting", "projection", "ddp", "dmoc", "multiple-shooting"])
+@pytest.mark.parametrize("method", METHODS)
 def test_forces_act_when_the_guess_is(method):
     """A guess from step 8 on: the optimum is of these times."""
     gust = vioc.UserForce(lambda k: {"x": 3 * ca.sin(4 * k.t)}, ())
@@ -214,8 +211,9 @@ def test_forces_of_constraints_over_unequal_steps():
     both = [optimize(f, costs, guess, method=method) for method in ("shooting", "projection")]
     assert both[1].cost == pytest.approx(both[0].cost, rel=1e-10)
     assert costs.value(both[1].trajectory) == pytest.approx(both[1].cost, rel=1e-12)
-    with pytest.raises(ValueError, match="equal steps where the cost holds forces"):
-        optimize(f, costs, guess, method="multiple-shooting")
+    curved = optimize(f, costs, (guess.x, guess.u), dt=lengths)  # not by impulses of other lengths in symbols
+    assert not np.char.startswith(curved.history.method, "ms ").any()
+    assert curved.cost == pytest.approx(both[0].cost, rel=1e-10)
 
 
 # -- maps with constants as states ----------------------------------------------------------------

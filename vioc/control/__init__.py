@@ -27,9 +27,8 @@ from vioc.control.analysis import (
 from vioc.control.check import DerivativeCheck, check_derivatives
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.quadratic import quadratic
-from vioc.control.ddp import optimize_ddp
-from vioc.control.descent.descend import Armijo
 from vioc.control.descent.projection import project, projection_gains, straight_line
+from vioc.control.descent.search import Armijo
 from vioc.control.feedback import (
     ClosedLoop,
     LinearMPC,
@@ -95,7 +94,6 @@ __all__ = [
     "observability_matrix",
     "observability_rank",
     "optimize",
-    "optimize_ddp",
     "polish",
     "pose",
     "pose_error",

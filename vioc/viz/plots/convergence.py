@@ -10,7 +10,7 @@ import numpy as np
 from vioc.viz.plots.style import legend, panels
 from vioc.viz.plots.units import label
 
-MARKS = {"newton": "o", "blend": "D", "gauss-newton": "s", "steepest": "^", "ddp": "s"}
+MARKS = {"newton": "o", "blend": "D", "gauss-newton": "s", "steepest": "^"}
 PROMISE = r"$|Dg\cdot\zeta|$"
 
 
