@@ -56,7 +56,7 @@ def run(report: Report) -> None:
     report.measure(ipopt_iterations=exact.iterations, ipopt_ms=1e3 * exact.seconds)
 
     best = timed(report, "shooting_ms", lambda: optimize(f, cost, line, bounds=BOUNDS, tolerance=1e-10))
-    duals = exact.duals["u.force"]
+    duals = exact.multipliers["u.force"]
     report.measure(
         shooting_cost=abs(best.cost / exact.cost - 1),
         shooting_force=np.abs(best.u - exact.u).max(),
@@ -91,7 +91,7 @@ def timed(report: Report, key: str, call: Callable[[], Any]) -> Any:
     return result
 
 
-def draw(report: Report, free: Result, limited: Result, exact: dmoc.Solution, newton: Result) -> None:
+def draw(report: Report, free: Result, limited: Result, exact: Result, newton: Result) -> None:
     """Force and multipliers at the optimum, the way of shooting, and that of Newton's method from rest."""
     import matplotlib.pyplot as plt
 
@@ -104,7 +104,7 @@ def draw(report: Report, free: Result, limited: Result, exact: dmoc.Solution, ne
         force.axhline(side, color="tab:red", ls=":", lw=1)
     force.set(xlabel="t (s)", ylabel="force (N)", title=f"Optimum, dt = {f.dt:g} s")
 
-    dual.plot(t[:-1], exact.duals["u.force"], "k", lw=2.5, label="IPOPT")
+    dual.plot(t[:-1], exact.multipliers["u.force"], "k", lw=2.5, label="IPOPT")
     dual.plot(t[:-1], limited.multipliers["u.force"], color="tab:orange", lw=1, label="shooting")
     dual.set(xlabel="t (s)", ylabel="multiplier (1/N)", title="Multiplier of the limit")
 

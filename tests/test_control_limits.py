@@ -142,8 +142,8 @@ def test_limits_of_all_kinds_are_those_of_dmoc(name):
     assert best.cost == pytest.approx(sol.cost, rel=1e-6)
     assert best.cost > free.cost * (1 + 1e-4)  # the limits matter
     for limit, nu in best.multipliers.items():
-        if limit in sol.duals:
-            other = sol.duals[limit]
+        if limit in sol.multipliers:
+            other = sol.multipliers[limit]
             np.testing.assert_allclose(nu[1:-1], other[1:-1], atol=1e-4 * (1e-2 + np.abs(other).max()))
 
 
@@ -162,7 +162,7 @@ def test_the_tension_of_a_string_is_bounded():
     sol = dmoc.solve(f, cost, best.trajectory, steps=30, initial=x0, bounds=bounds, tolerance=1e-9)
     assert sol.cost > free.cost * (1 + 1e-6) and best.cost == pytest.approx(sol.cost, rel=1e-8)
     np.testing.assert_allclose(
-        best.multipliers["tension.string"], sol.duals["tension.string"], rtol=1e-3, atol=1e-7
+        best.multipliers["tension.string"], sol.multipliers["tension.string"], rtol=1e-3, atol=1e-7
     )
 
 
@@ -177,7 +177,7 @@ def test_a_path_constraint():
     assert (best.trajectory["u.force"] * best.trajectory["v.x"][:-1]).max() == pytest.approx(10, abs=1e-4)
     sol = dmoc.solve(f, cost, best.trajectory, steps=STEPS, initial=x0, constraints=limits, tolerance=1e-10)
     assert best.cost == pytest.approx(sol.cost, rel=2e-6)
-    np.testing.assert_allclose(best.multipliers["power"], sol.duals["power"], atol=1e-5)
+    np.testing.assert_allclose(best.multipliers["power"], sol.multipliers["power"], atol=1e-5)
 
 
 def test_limits_and_costs_with_data_over_time():

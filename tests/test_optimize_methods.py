@@ -1,5 +1,7 @@
 """`optimize` by its methods: one statement, one result; what a method does not take is refused by name."""
 
+import pickle
+
 import casadi as ca
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from control_maps import double_integrator
 from mechanisms import pendulum
 
 import vioc
-from vioc.control import Cost, Problem, feedback, optimize, quadratic
+from vioc.control import Cost, Problem, Result, dmoc, feedback, optimize, quadratic
 from vioc.control.problem.limits import Constraint
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError, StepError
@@ -365,3 +367,113 @@ def test_steps_of_another_length_under_a_delay(lengths):
     )
     assert mine.cost == pytest.approx(theirs.cost, rel=1e-7)
     assert mine.duration == pytest.approx(theirs.duration, rel=1e-5)
+
+
+# -- one result of all methods --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lifted():
+    """A damped arm is lifted over 24 steps, to a reference that moves, by each method and by DMOC itself."""
+    m, pull = vioc.P("m", 1.0), vioc.JointForce("theta", "torque")
+    arm = vioc.System(vioc.ry("theta")[vioc.tz(-0.5, mass=m)], vioc.Gravity(0, 0, -9.81), pull)
+    f = vioc.MidpointVI(arm, 0.05)
+    path = np.linspace(0.3, 1.0, 25)
+    cost = quadratic(f, Q={"theta": 1.0}, R=0.1, Qf={"theta": 20.0}, reference={"theta": path})
+    x0 = f.initial_state({"theta": 0.3})
+    found = {m: optimize(f, cost, x0=x0, steps=24, method=m, tolerance=1e-12) for m in METHODS}
+    found["dmoc.solve"] = dmoc.solve(f, cost, steps=24, initial=x0, tolerance=1e-12)
+    return f, cost, x0, found
+
+
+def test_every_result_has_the_same_attributes(lifted):
+    _, cost, _, found = lifted
+    for name, best in found.items():
+        assert isinstance(best, Result) and best.gains.shape == (24, 1, 2) and best.seconds > 0, name
+        assert best.open_loop_gap < 1e-8 and best.feasible and best.margin == np.inf, name
+        assert len(best.phases) == 1 and best.phases[0].trajectory is best.trajectory
+        again = best.rollout()
+        assert not again.feedback and again.gap < 1e-8
+        assert again.cost == pytest.approx(cost.value(again.trajectory), rel=1e-12)
+        assert best.describe().startswith(best.message) and best.products() == {}
+        with pytest.raises(ModelError, match="no multiplier 'u.torq': .*have one"):
+            best.multipliers["u.torq"]
+
+
+def test_a_result_of_any_method_is_refined(lifted):
+    """To the optimum at half the step, whose reference is the line's."""
+    f, _, x0, found = lifted
+    half = f.with_dt(f.dt / 2)
+    line = np.linspace(0.3, 1.0, 49)
+    fine = quadratic(half, Q={"theta": 1.0}, R=0.1, Qf={"theta": 20.0}, reference={"theta": line})
+    expected = optimize(half, fine, x0=x0, steps=48, tolerance=1e-12)
+    for name, best in found.items():
+        finer = best.refine(2, tolerance=1e-10)
+        assert finer.converged and len(finer) == 48 and finer.duration == pytest.approx(best.duration), name
+        assert finer.cost == pytest.approx(expected.cost, rel=1e-8), name
+        np.testing.assert_allclose(finer.x, expected.x, rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_a_limited_result_with_a_free_duration_is_refined(lifted):
+    """Limits over time stay where they are in time."""
+    f, _, x0, _ = lifted
+    most = np.where(np.arange(24) < 12, 3.0, 1.5)
+    limits = dict(
+        bounds={"u.torque": (-most, most)}, duration=(0.4, 4.0), final={"theta": 0.5, "v.theta": 0.0}
+    )
+    for method in ("shooting", "dmoc"):
+        best = optimize(f, dmoc.minimum_time(f), x0=x0, steps=24, method=method, **limits)
+        finer = best.refine(2)
+        assert finer.converged and len(finer) == 48, method
+        assert finer.duration == pytest.approx(best.duration, rel=0.05), method
+        assert (np.abs(finer.u[:, 0]) <= np.repeat(most, 2) + 1e-6).all(), method
+        assert np.abs(finer.u[:24]).max() > 1.5, method  # which is the second half's limit
+
+
+def test_a_result_of_any_method_tells_its_sensitivity(lifted):
+    """By the mass and the start, against central differences of optima."""
+    f, _, x0, found = lifted
+    path = np.linspace(0.3, 1.0, 25)
+
+    def value(m, by):
+        g = f.with_parameters(m=m)
+        cost = quadratic(g, Q={"theta": 1.0}, R=0.1, Qf={"theta": 20.0}, reference={"theta": path})
+        return optimize(g, cost, x0=x0 + by, steps=24, tolerance=1e-12).cost
+
+    e, by_theta = 1e-4, np.array([1e-4, 0.0])
+    slopes = {
+        "param.m": (value(1 + e, 0.0) - value(1 - e, 0.0)) / (2 * e),
+        "initial.theta": (value(1.0, by_theta) - value(1.0, -by_theta)) / 2e-4,
+    }
+    for name, best in found.items():
+        told = best.sensitivity()
+        for by, slope in slopes.items():
+            assert told.cost[told.names.index(by)] == pytest.approx(slope, rel=1e-5), (name, by)
+
+
+def test_what_a_result_cannot_tell_is_refused(lifted):
+    f, cost, x0, found = lifted
+    free = optimize(f, cost, x0=x0, steps=24, parameters={"m": (0.5, 2.0)})
+    with pytest.raises(ValueError, match="sensitivity: it is DMOC's, which takes no free parameters"):
+        free.sensitivity()
+    steps = np.linspace(0.04, 0.06, 24)
+    uneven = optimize(f, quadratic(f, R=1.0, Q=1.0), x0=x0, steps=24, dt=steps)
+    with pytest.raises(ValueError, match="steps are equal"):
+        uneven.sensitivity()
+    finer = uneven.refine(2)
+    np.testing.assert_allclose(finer.step_lengths, np.repeat(steps, 2) / 2, rtol=1e-12)
+    for best in found.values():
+        kept = pickle.loads(pickle.dumps(best))
+        assert kept.rollout().cost is None and kept.cost == best.cost
+        for use in (kept.refine, kept.sensitivity):
+            with pytest.raises(ValueError, match="pickled has left it behind"):
+                use()
+
+
+def test_the_margin_of_dmoc_is_that_of_shooting():
+    """Distance from limits over half their range, of plans as of rollouts."""
+    f = double_integrator()
+    cost, bounds = quadratic(f, Q=1.0, R=0.1), {"u.force": 50.0, "x": (-2.0, 3.0)}
+    mine = optimize(f, cost, x0=[1.0, 0.0], steps=N, bounds=bounds)
+    plan = dmoc.solve(f, cost, steps=N, initial=[1.0, 0.0], bounds=bounds)
+    assert 0.1 < mine.margin < 1 and plan.margin == pytest.approx(mine.margin, abs=1e-5)

@@ -226,7 +226,7 @@ def test_a_start_on_a_line(swing):
     assert best["theta"][0] == np.pi and abs(best["v.x"][0]) < 1e-8
     assert best["v.theta"][0] == pytest.approx(0.3, abs=1e-6)
     for name in ("theta", "v.x", "v.theta"):
-        theirs = nlp.duals[f"initial {name}"]
+        theirs = nlp.multipliers[f"initial {name}"]
         np.testing.assert_allclose(best.multipliers[f"initial {name}"], theirs, rtol=0, atol=1e-5)
     assert kkt(f, cost, best.trajectory, best.multipliers, **task).residual <= TOLERANCE
     again = optimize(f, cost, best, steps=60, **task)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,7 @@ def optimize(
         return finished(_by_dmoc(problem(), x0, guess, given | how), None, None, raise_on_failure)
     if method == "projection":
         given.setdefault("direction", "newton")
-    start: dict[str, Any] = dict(x0=x0, steps=steps, **given, **how)
+    start: dict[str, Any] = dict(x0=x0, steps=steps, stated=problem, **given, **how)
     again = method == "auto" and given.keys() <= {"dt"}
     try:
         return descend(f, cost, guess, raise_on_failure=raise_on_failure or again, **start)
@@ -239,15 +240,20 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
         gains = found.stabilize(1.0, 1.0).K
         run = curve.map.track(curve.x[0], curve.x, curve.u, gains, k0=curve.k0)
         far = distance(curve, run)
-    duals = stated.rows.multipliers(stated.rows.from_multipliers(found.duals))
+    duals = stated.rows.multipliers(stated.rows.from_multipliers(found.multipliers))
     told = tuple(f"initial {n}" for n in stated.unknowns.told)
     own = "rate.", "periodic.", "duration"
-    duals |= {n: v for n, v in found.duals.items() if n.startswith(own) or n in told}
+    duals |= {n: v for n, v in found.multipliers.items() if n.startswith(own) or n in told}
     cost = found.cost if "quadrature" in options else None
     end = curve, run, far, gains
     wrong = off_branch(curve, SAME) if found.status is Status.ACCEPTABLE else ""
-    more: dict[str, Any] = dict(iterations=found.iterations, cost=cost, violations=found.violations)
-    return stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
+    more: dict[str, Any] = dict(iterations=found.iterations, seconds=found.seconds, cost=cost)
+    more["violations"] = found.violations
+    result = stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
+    (part,), plan = result.phases, found.only()
+    phases = (replace(part, phase=plan.phase, defect=plan.defect),)
+    more = {name: getattr(found, name) for name in ("stated", "raw", "stats", "stages")}
+    return replace(result, phases=phases, **more)
 
 
 def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> str:

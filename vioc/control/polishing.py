@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vioc.control.costs.cost import Cost
-from vioc.control.dmoc.solution import PhaseSolution, Solution
 from vioc.control.optimizing import optimize
 from vioc.control.problem.limits import Constraint
-from vioc.control.problem.result import Result
+from vioc.control.problem.result import PhaseResult, Result
 from vioc.maps.protocol import OneStepMap
 
 
@@ -33,8 +32,8 @@ def polish(
     f, cost
         The map, or another one with the same states, inputs and time step, and a cost of it. (A DMOC problem
         with another quadrature than "left" has another optimum.)
-    solution : dmoc.Solution, PhaseSolution, Result, Trajectory or (X, U)
-        With a DMOC solution come its multipliers and, where no limits are given here, its limits (bounds,
+    solution : Result, PhaseResult, Trajectory or (X, U)
+        With a result of DMOC come its multipliers and, where no limits are given here, its limits (bounds,
         constraints and final state of its phase).
     bounds, constraints, final, tolerance, **options
         As in `optimize`.
@@ -49,10 +48,9 @@ def polish(
     >>> best = polish(f, cost, dmoc.solve(f, cost, steps=200, initial=x0, bounds={"u.force": 10.0}))
     """
     known: Mapping[str, Any] | None = None
-    if isinstance(solution, Solution):
-        solution = solution.only()
-    if isinstance(solution, PhaseSolution):
-        known, phase = solution.duals, solution.phase
+    part = solution.only() if isinstance(solution, Result) else solution
+    if isinstance(part, PhaseResult):
+        known, phase = part.multipliers, part.phase
         if not bounds and not constraints and final is None and phase is not None:
             if phase.rates or phase.periodic:
                 raise ValueError("polish: limits of rates and periodic states are only for DMOC")

@@ -43,9 +43,11 @@ def descend(
     armijo: Armijo = ARMIJO,
     monitor: bool | Callable[[Record], Any] | None = None,
     raise_on_failure: bool = True,
+    stated: Callable[[], Any] | None = None,
 ) -> Result:
     """`vioc.control.optimize` without limits, along a `direction` of `DIRECTIONS`; by None along Newton's,
-    behind multiple shooting where the guess is a curve of states and the map allows that.
+    behind multiple shooting where the guess is a curve of states and the map allows that. `stated` makes
+    `Result.problem`.
     """
     check_ending(tolerance, max_iterations)
     if warmup < 0:
@@ -76,6 +78,7 @@ def descend(
             with closing(LocalModels(f, cost, run, weights)) as models:
                 search = Descent(f, tolerance, run, models.value(run), log, armijo=armijo, models=models)
                 search.method, search.warmup = direction or "newton", warmup
+                search.stated = stated
                 search.iterate(max_iterations)
         except KeyboardInterrupt as stop:
             interrupt = stop
@@ -83,7 +86,7 @@ def descend(
                 run = None if shooting is None else shooting.trajectory(f)
                 if run is None:
                     run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
-                search = Descent(f, tolerance, run, cost.value(run), log)
+                search = Descent(f, tolerance, run, cost.value(run), log, stated=stated)
             search.status, search.note = Status.INTERRUPTED, ""
     try:
         if search.status in (Status.LINE_SEARCH, Status.NO_DESCENT, Status.MAX_ITERATIONS):

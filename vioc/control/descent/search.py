@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vioc.control.descent.local_model import Direction, LocalModel
 from vioc.control.descent.symbolic.symbolic_model import LocalModels
-from vioc.control.problem.result import History, Log, Record, Result, judged, open_loop
+from vioc.control.problem.result import History, Log, PhaseResult, Record, Result, judged, open_loop
 from vioc.control.problem.sizes import power
 from vioc.control.problem.status import Status, advice_on, verdict
 from vioc.errors import OptimizationError, StepError
@@ -54,6 +54,7 @@ class Descent:
     models: LocalModels | None = None
     method: str = "newton"
     warmup: int = 0
+    stated: Callable[[], Any] | None = None
     chain: tuple[str, ...] = ()
     gains: np.ndarray | None = None
     status: Status | None = None
@@ -205,5 +206,7 @@ class Descent:
         what = self.far or advice_on(status, self.unsolved)
         steps, said = self.log.steps, (begun, self.note, leaves, what)
         message = verdict(status, f"{steps} iterations", self.value, *said, promise=promise)
-        history = History.of(self.log.records)
-        return Result(run, self.value, status, message, steps, history, gains, gap, self.slope)
+        history, phases = History.of(self.log.records), (PhaseResult(run),)
+        own: dict[str, Any] = dict(own_gains=gains, own_gap=gap, slope=self.slope)
+        ended = status, message, steps, history, self.log.seconds
+        return Result(phases, self.value, *ended, self.stated, **own)
