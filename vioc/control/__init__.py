@@ -42,7 +42,6 @@ from vioc.control.identification.identify import identify
 from vioc.control.identification.records import Record
 from vioc.control.identification.regression import base_parameters
 from vioc.control.optimizing import optimize
-from vioc.control.polishing import polish
 from vioc.control.problem.pose import pose, pose_error
 from vioc.control.problem.result import Result
 from vioc.control.problem.status import Status
@@ -94,7 +93,6 @@ __all__ = [
     "observability_matrix",
     "observability_rank",
     "optimize",
-    "polish",
     "pose",
     "pose_error",
     "project",

@@ -370,7 +370,7 @@ class Result(AsTrajectory):
         The inputs are rolled out open loop. Where an unstable motion makes the solver's tolerance grow
         beyond 1e-6 of the state, they are applied with the feedback of `stabilize(1, 1)`; the inputs then
         change by as little. About a plan that is no motion there may be no such feedback: then it stays open
-        loop. `vioc.control.polish` makes one that is stationary for the cost, too.
+        loop. `vioc.control.optimize` from here makes one that is stationary for the cost, too.
 
         Raises
         ------
