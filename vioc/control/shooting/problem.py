@@ -346,8 +346,8 @@ class Problem:
             own["duration"] = float(lengths.sum())
         if not self.unknowns.free_start:
             own["initial"] = run.x[0]
-        told = {name: value for name, value in self._limits.items() if value is not None}
-        exact = equations.solve(self.map, self.cost, run, steps=self.steps, k0=self.k0, **told, **own)
+        own |= dict(steps=self.steps, k0=self.k0, **self._limits)
+        exact = equations.solve(self.map, self.cost, run, **own)
         if distance(run, exact.trajectory) > FOLLOWED:
             raise OptimizationError("sensitivity: DMOC leads from this result to another optimum", exact)
         return exact.sensitivity()
