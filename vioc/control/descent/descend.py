@@ -64,6 +64,7 @@ def descend(
     log = Log("optimize", HEADER, monitor)
     dt = guess_lengths(guess, dt)
     shooting = _shooting(f, cost, guess, x0, dt) if direction is None else None
+    own: dict[str, Any] = dict(armijo=armijo, method=direction or "newton", warmup=warmup, stated=stated)
     search = interrupt = None
     begun = ""
     quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # trials are judged by their value
@@ -76,9 +77,7 @@ def descend(
             if run is None:
                 run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
             with closing(LocalModels(f, cost, run, weights)) as models:
-                search = Descent(f, tolerance, run, models.value(run), log, armijo=armijo, models=models)
-                search.method, search.warmup = direction or "newton", warmup
-                search.stated = stated
+                search = Descent(f, tolerance, run, models.value(run), log, models=models, **own)
                 search.iterate(max_iterations)
         except KeyboardInterrupt as stop:
             interrupt = stop
@@ -86,7 +85,7 @@ def descend(
                 run = None if shooting is None else shooting.trajectory(f)
                 if run is None:
                     run, begun = begin(f, guess, x0, steps, weights, dt, strict=raise_on_failure)
-                search = Descent(f, tolerance, run, cost.value(run), log, stated=stated)
+                search = Descent(f, tolerance, run, cost.value(run), log, **own)
             search.status, search.note = Status.INTERRUPTED, ""
     try:
         if search.status in (Status.LINE_SEARCH, Status.NO_DESCENT, Status.MAX_ITERATIONS):
