@@ -339,7 +339,7 @@ class Problem:
         own = {name: value for name, value in self._open.items() if value is not None}
         lengths, run = self.lengths, result.trajectory
         if own.pop("parameters", None):
-            raise ValueError("sensitivity: it is DMOC's, which takes no free parameters")
+            raise ValueError("sensitivity: it is not known where parameters are free; give them values")
         if not same_steps(lengths, float(lengths[0])):
             raise ValueError("sensitivity: it is DMOC's, whose steps are equal; give one dt")
         if own.pop("dt", None) is not None and "duration" not in own:
