@@ -38,5 +38,5 @@ axes[0].figure.axes[0].set_title("least time")
 # %%
 # The multiplier of the limit is what a newton more would save; where it is zero, nothing:
 
-price = fast.duals["u.force"]
+price = fast.multipliers["u.force"]
 print(f"the limit is felt at {np.mean(abs(price) > 1e-6):.0%} of the steps")

@@ -18,7 +18,7 @@ import vioc
 from studies.frames import poses
 from studies.harness import Claim, Report, Study, at_least, at_most
 from studies.motions import Disturbed, descent_gap, disturb, plot_disturbed, plot_inputs
-from vioc.control import Cost, dmoc
+from vioc.control import Cost, Result, dmoc
 from vioc.dynamics.description.frame import ry, rz, tz
 from vioc.dynamics.description.inertia import Mass
 from vioc.dynamics.description.system import System
@@ -144,7 +144,7 @@ def weights(f: vioc.MidpointVI) -> dict[str, float]:
     return {n: 1.0 if n.startswith("p.") else 1000.0 for n in f.state_names}
 
 
-def draw(report: Report, best: dmoc.Solution, found: Disturbed) -> None:
+def draw(report: Report, best: Result, found: Disturbed) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")

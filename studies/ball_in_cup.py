@@ -13,7 +13,7 @@ import numpy as np
 from studies import contact_direct
 from studies.contact_library import Task, ball_in_cup, unbalanced
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.control import dmoc
+from vioc.control import Result
 from vioc.errors import StepError
 
 SOURCE = "CALIPSO.jl, examples/contact_implicit"
@@ -73,7 +73,7 @@ def disturbed(task: Task, random: np.random.Generator) -> tuple[np.ndarray, np.n
 
 
 def starts(report: Report, task: Task) -> None:
-    found: list[dmoc.Solution] = []
+    found: list[Result] = []
     for seed in range(STARTS):
         random = np.random.default_rng(seed)
         best = replace(task, guess=disturbed(task, random)).solve()
@@ -90,7 +90,7 @@ def starts(report: Report, task: Task) -> None:
     )
 
 
-def draw(report: Report, best: dmoc.Solution) -> None:
+def draw(report: Report, best: Result) -> None:
     import matplotlib.pyplot as plt
 
     figure, (way, force) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")

@@ -129,7 +129,14 @@ def optimize(f: vioc.MidpointVI, cost: vioc.control.Cost, guess: tuple[np.ndarra
 def iterate(f: vioc.MidpointVI, cost: vioc.control.Cost, guess: tuple[np.ndarray, np.ndarray]) -> Result:
     """Two iterations of Newton's method from a guess."""
     return vioc.control.optimize(
-        f, cost, guess, method="newton", warmup=0, tolerance=1e-15, max_iterations=2, raise_on_failure=False
+        f,
+        cost,
+        guess,
+        method="projection",
+        warmup=0,
+        tolerance=1e-15,
+        max_iterations=2,
+        raise_on_failure=False,
     )
 
 

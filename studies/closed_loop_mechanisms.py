@@ -26,7 +26,7 @@ from studies.motions import (
     plot_disturbed,
     plot_inputs,
 )
-from vioc.control import Cost, dmoc
+from vioc.control import Cost, Result, dmoc
 from vioc.dynamics.consistency import consistent_configuration
 from vioc.dynamics.description.frame import ry, tx
 from vioc.dynamics.description.system import System
@@ -124,7 +124,7 @@ def starts(f: vioc.MidpointVI, case: Case, count: int) -> list[np.ndarray]:
     return result
 
 
-def same_optimum(f: vioc.MidpointVI, case: Case, best: dmoc.Solution) -> float:
+def same_optimum(f: vioc.MidpointVI, case: Case, best: Result) -> float:
     """Without bounds, the end weighed: DMOC and projection descent, difference of the costs."""
     end = sum(
         500 * (f.quantity(n) - value) ** 2 + 5 * f.quantity(f"v.{n}") ** 2 for n, value in case.goal.items()
@@ -134,7 +134,7 @@ def same_optimum(f: vioc.MidpointVI, case: Case, best: dmoc.Solution) -> float:
     return descent_gap(dmoc.solve(f, cost, best, steps=steps, initial=x0, tolerance=1e-9), cost)
 
 
-def draw(report: Report, drawn: list[tuple[Case, dmoc.Solution, Disturbed]]) -> None:
+def draw(report: Report, drawn: list[tuple[Case, Result, Disturbed]]) -> None:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(len(drawn), 3, figsize=(12, 7), layout="constrained")

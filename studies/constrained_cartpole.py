@@ -1,4 +1,4 @@
-"""Swing-up of the cart-pole with a bounded force: shooting with an interior point, DDP, and IPOPT.
+"""Swing-up of the cart-pole with a bounded force: shooting with an interior point, and IPOPT.
 
 Cart 1 kg, pole 0.3 kg at 0.5 m, from hanging to upright in 2 s: minimize the sum of dt (1/2 x'Qx + 1/2 R u^2)
 plus 1/2 x_N' Qf x_N with |u| <= 10 N, where the optimum without a limit takes 16 N. IPOPT solves the same
@@ -15,7 +15,7 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most
-from vioc.control import Cost, Result, dmoc, optimize, optimize_ddp, polish, quadratic, straight_line
+from vioc.control import Cost, Result, dmoc, optimize, quadratic, straight_line
 
 DURATION = 2.0  # s
 LIMIT = 10.0  # N
@@ -27,29 +27,20 @@ SAME = 1e-8
 
 STUDY = Study(
     __file__,
-    "cart-pole swing-up with a bounded force: shooting with an interior point, box-DDP against IPOPT",
+    "cart-pole swing-up with a bounded force: shooting with an interior point against IPOPT",
     shooting_cost=Claim("shooting: |cost over IPOPT's|", at_most(SAME)),
     shooting_force=Claim("shooting: largest error of the force", at_most(1e-4), unit="N"),
     shooting_margin=Claim("shooting: least distance from the limit, over it", at_least(-SAME)),
     shooting_dual=Claim("shooting: largest error of a multiplier, over the largest", at_most(1e-5)),
     shooting_iterations=Claim("shooting: iterations"),
     shooting_ms=Claim("shooting: time", unit="ms", full_only=True),
-    polish_iterations=Claim("polishing of IPOPT's solution: iterations"),
-    polish_cost=Claim("polishing of IPOPT's solution: |cost over IPOPT's|", at_most(SAME)),
+    polish_iterations=Claim("shooting from IPOPT's solution: iterations"),
+    polish_cost=Claim("shooting from IPOPT's solution: |cost over IPOPT's|", at_most(SAME)),
     ipopt_iterations=Claim("IPOPT: iterations"),
     ipopt_ms=Claim("IPOPT: time in the solver", unit="ms"),
     newton_cost=Claim("without limits, Newton from rest: |cost over multiple shooting's|", at_most(SAME)),
     newton_iterations=Claim("without limits, Newton from rest: iterations"),
     newton_ms=Claim("without limits, Newton from rest: time", unit="ms"),
-    ddp_cost=Claim("without limits, DDP from rest: |cost over multiple shooting's|", at_most(SAME)),
-    ddp_iterations=Claim("without limits, DDP from rest: iterations"),
-    ddp_ms=Claim("without limits, DDP from rest: time", unit="ms"),
-    ilqr_cost=Claim("without limits, iLQR from rest: |cost over multiple shooting's|", at_most(SAME)),
-    ilqr_iterations=Claim("without limits, iLQR from rest: iterations"),
-    ilqr_ms=Claim("without limits, iLQR from rest: time", unit="ms"),
-    box_cost=Claim("box-DDP: |cost over IPOPT's|", at_most(SAME), full_only=True),
-    box_iterations=Claim("box-DDP: iterations", full_only=True),
-    box_ms=Claim("box-DDP: time", unit="ms", full_only=True),
 )
 
 
@@ -65,7 +56,7 @@ def run(report: Report) -> None:
     report.measure(ipopt_iterations=exact.iterations, ipopt_ms=1e3 * exact.seconds)
 
     best = timed(report, "shooting_ms", lambda: optimize(f, cost, line, bounds=BOUNDS, tolerance=1e-10))
-    duals = exact.duals["u.force"]
+    duals = exact.multipliers["u.force"]
     report.measure(
         shooting_cost=abs(best.cost / exact.cost - 1),
         shooting_force=np.abs(best.u - exact.u).max(),
@@ -73,18 +64,16 @@ def run(report: Report) -> None:
         shooting_dual=np.abs(best.multipliers["u.force"] - duals).max() / np.abs(duals).max(),
         shooting_iterations=best.iterations,
     )
-    polished = polish(f, cost, exact, tolerance=1e-9)
+    polished = optimize(f, cost, exact, bounds=BOUNDS, tolerance=1e-9)
     report.measure(polish_iterations=polished.iterations, polish_cost=abs(polished.cost / exact.cost - 1))
-    compared = compare(report, f, cost, start, free)
-    if not report.quick:
-        before = time.perf_counter()
-        box = optimize_ddp(f, cost, free.trajectory, bounds=BOUNDS, tolerance=1e-10)
-        report.measure(
-            box_cost=abs(box.cost / exact.cost - 1),
-            box_iterations=box.iterations,
-            box_ms=1e3 * (time.perf_counter() - before),
-        )
-    draw(report, free, best, exact, compared)
+    before = time.perf_counter()
+    newton = optimize(f, cost, x0=start, steps=steps, method="projection", tolerance=1e-10)
+    report.measure(
+        newton_cost=abs(newton.cost / free.cost - 1),
+        newton_iterations=newton.iterations,
+        newton_ms=1e3 * (time.perf_counter() - before),
+    )
+    draw(report, free, best, exact, newton)
 
 
 def problem(dt: float) -> tuple[vioc.MidpointVI, Cost, np.ndarray, int]:
@@ -102,29 +91,8 @@ def timed(report: Report, key: str, call: Callable[[], Any]) -> Any:
     return result
 
 
-def compare(
-    report: Report, f: vioc.MidpointVI, cost: Cost, start: np.ndarray, best: Result
-) -> dict[str, Result]:
-    """Newton, DDP and iLQR without limits, from hanging without a force."""
-    options: dict[str, Any] = {"x0": start, "steps": len(best.trajectory), "tolerance": 1e-10}
-    found: dict[str, Result] = {}
-    for name in ("newton", "ddp", "ilqr"):
-        before = time.perf_counter()
-        if name == "newton":
-            found[name] = optimize(f, cost, method=name, **options)
-        else:
-            found[name] = optimize_ddp(f, cost, method=name, **options)
-        seconds = time.perf_counter() - before
-        gap = abs(found[name].cost / best.cost - 1)
-        figures = {"cost": gap, "iterations": found[name].iterations, "ms": 1e3 * seconds}
-        report.measure(**{f"{name}_{key}": value for key, value in figures.items()})
-    return found
-
-
-def draw(
-    report: Report, free: Result, limited: Result, exact: dmoc.Solution, compared: dict[str, Result]
-) -> None:
-    """Force and multipliers at the optimum, the way of shooting, and the three optimizers."""
+def draw(report: Report, free: Result, limited: Result, exact: Result, newton: Result) -> None:
+    """Force and multipliers at the optimum, the way of shooting, and that of Newton's method from rest."""
     import matplotlib.pyplot as plt
 
     figure, ((force, dual), (way, convergence)) = plt.subplots(2, 2, figsize=(10, 7), layout="constrained")
@@ -136,7 +104,7 @@ def draw(
         force.axhline(side, color="tab:red", ls=":", lw=1)
     force.set(xlabel="t (s)", ylabel="force (N)", title=f"Optimum, dt = {f.dt:g} s")
 
-    dual.plot(t[:-1], exact.duals["u.force"], "k", lw=2.5, label="IPOPT")
+    dual.plot(t[:-1], exact.multipliers["u.force"], "k", lw=2.5, label="IPOPT")
     dual.plot(t[:-1], limited.multipliers["u.force"], color="tab:orange", lw=1, label="shooting")
     dual.set(xlabel="t (s)", ylabel="multiplier (1/N)", title="Multiplier of the limit")
 
@@ -146,10 +114,9 @@ def draw(
     way.semilogy(history.iteration, np.maximum(history.gap, 1e-16), "k:", lw=1, label="gap")
     way.set(xlabel="iteration", ylabel="error", title="The limit, from the straight line")
 
-    best = min(result.cost for result in compared.values())
-    for name, result in compared.items():
-        history = result.history
-        convergence.semilogy(history.iteration, np.maximum(history.cost / best - 1, 1e-16), ".-", label=name)
+    history = newton.history
+    over = np.maximum(history.cost / newton.cost - 1, 1e-16)
+    convergence.semilogy(history.iteration, over, ".-", label="newton")
     convergence.set(xlabel="iteration", ylabel="cost over the optimum", title="No limit, from rest")
     for ax in figure.axes:
         ax.grid(alpha=0.3)

@@ -15,7 +15,7 @@ from studies import contact_direct, contact_gait, contact_library, contact_nosbe
 from studies.contact_direct import Direct
 from studies.contact_library import Task, unbalanced
 from studies.harness import Bound, Claim, Report, Study, at_least, at_most, near
-from vioc.control import dmoc
+from vioc.control import Result
 
 CALIPSO = "CALIPSO.jl, examples/contact_implicit"
 NOSBENCH, DYNAMICS = "nosbench, problems/generators", "optimization_dynamics"
@@ -112,7 +112,7 @@ def run(report: Report) -> None:
     draw(report, found)
 
 
-def both(report: Report, name: str, task: Task) -> tuple[Task, dmoc.Solution, Direct]:
+def both(report: Report, name: str, task: Task) -> tuple[Task, Result, Direct]:
     best, peer = task.solve(), contact_direct.solve(task, WIDE)
     report.measure(
         **{
@@ -127,7 +127,7 @@ def both(report: Report, name: str, task: Task) -> tuple[Task, dmoc.Solution, Di
     return task, best, peer
 
 
-def draw(report: Report, found: dict[str, tuple[Task, dmoc.Solution, Direct]]) -> None:
+def draw(report: Report, found: dict[str, tuple[Task, Result, Direct]]) -> None:
     import matplotlib.pyplot as plt
 
     shown = [n for n in ("drift", "carts1", "bunny") if n in found]

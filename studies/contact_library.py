@@ -21,7 +21,7 @@ import numpy as np
 import vioc
 from vioc import Contact, ContactVI, Gravity, JointForce, Mass, MassGravity, System, UserForce
 from vioc.components import FloorFriction
-from vioc.control import Cost, dmoc
+from vioc.control import Cost, Result, dmoc
 from vioc.dynamics.description.component import Inequality, Meeting
 
 G, ROOM = 9.81, 1e-6
@@ -105,7 +105,7 @@ class Task:
         p = ca.Function("p", [q, s], [ca.gradient(self.kinetic(q, s), s)])
         return np.array(p(self.start[0], v))[:, 0]
 
-    def solve(self, **how: Any) -> dmoc.Solution:
+    def solve(self, **how: Any) -> Result:
         X = np.zeros((self.steps + 1, self.map.nx))
         X[:, : self.map.nq] = self.guess[0]
         how = {"smoothing": self.smoothing, "raise_on_failure": False, **how}

@@ -14,7 +14,7 @@ import numpy as np
 from studies import peer_mujoco
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc import Contact, Gravity, JointForce, Mass, ModeVI, System, ry, tx, tz
-from vioc.control import Cost, dlqr, dmoc
+from vioc.control import Cost, Result, dlqr, dmoc
 from vioc.control.feedback import equilibrium
 
 STEPS, WAY, HEIGHT = 20, 0.5, 0.5  # of a phase, m, m
@@ -110,7 +110,7 @@ def shaken(guess: list, random: np.random.Generator) -> list:
     return found
 
 
-def physics(report: Report, best: dmoc.Solution) -> None:
+def physics(report: Report, best: Result) -> None:
     worst = 0.0
     for part in best.phases:
         for name in part.phase.map.limits:
@@ -131,7 +131,7 @@ def physics(report: Report, best: dmoc.Solution) -> None:
 class Player:
     """MuJoCo under the inputs of a hop and its regulator, then under that of standing."""
 
-    def __init__(self, best: dmoc.Solution):
+    def __init__(self, best: Result):
         self.run = best.trajectory
         self.flight = best.phases[1].trajectory.map
         last = best.phases[2].trajectory.map
@@ -182,7 +182,7 @@ XML = f"""
 """
 
 
-def draw(report: Report, best: dmoc.Solution, played: np.ndarray | None) -> None:
+def draw(report: Report, best: Result, played: np.ndarray | None) -> None:
     import matplotlib.pyplot as plt
 
     run, n = best.trajectory, 3 * STEPS

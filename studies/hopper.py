@@ -12,7 +12,7 @@ import numpy as np
 from studies import contact_peers
 from studies.contact_problems import hop, hopper, raibert, standing
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.control import dmoc
+from vioc.control import Result, dmoc
 
 SOURCE = "optimization_dynamics, examples/comparisons/hopper.jl"
 PRINTED = 26.866078758
@@ -121,7 +121,7 @@ def starts(report: Report, f: Any) -> None:
     report.measure(peer_starts=100.0 * len(peers) / STARTS, peer_best=min(theirs), peer_worst=max(theirs))
 
 
-def draw(report: Report, best: dmoc.Solution) -> None:
+def draw(report: Report, best: Result) -> None:
     import matplotlib.pyplot as plt
 
     figure, (way, force) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")

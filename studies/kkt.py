@@ -159,7 +159,8 @@ def kkt(
     except StepError as error:
         return Kkt(*[np.inf] * 7, {"gap": str(error)})
     ends, lin = steps.x1, f.linearize_steps(steps)
-    lx, lu = cost.gradient(run, lin)
+    e = cost.expand(run, lin)
+    lx, lu = e.lx, e.lu
     free = _open(f, initial)
     held = _constants(f, steps, run, duration, parameters or {})
     limited = _limited(f, n, bounds, constraints, final)

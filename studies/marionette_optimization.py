@@ -39,7 +39,7 @@ STUDY = Study(
 @STUDY.body
 def run(report: Report) -> None:
     f, cost, still = problem()
-    best = optimize(f, cost, still, tolerance=TOLERANCE, method="newton")
+    best = optimize(f, cost, still, tolerance=TOLERANCE, method="projection")
     model = LocalModel(f, cost, best.trajectory, None)
     direction = model.direction("newton") or model.direction("gauss-newton")
     assert direction is not None
@@ -50,7 +50,7 @@ def run(report: Report) -> None:
         trials=best.history.trials.sum() / best.iterations,
         slope=-direction.slope,
         cost=best.cost / cost.value(still),
-        order=order(f, cost, optimize(f, cost, best.trajectory, tolerance=DIGITS, method="newton")),
+        order=order(f, cost, optimize(f, cost, best.trajectory, tolerance=DIGITS, method="projection")),
         error=np.sqrt(np.mean((best.trajectory[JOINT] - wanted)[late] ** 2)),
     )
     draw(report, best, wanted)
@@ -83,7 +83,7 @@ def order(f: vioc.MidpointVI, cost: Cost, best: Result) -> float:
         wave = size * np.sin(np.arange(STEPS))[:, None]
         near_by = project(f, x, u + wave, best.gains)
         step = optimize(
-            f, cost, near_by, tolerance=1e-20, max_iterations=1, raise_on_failure=False, method="newton"
+            f, cost, near_by, tolerance=1e-20, max_iterations=1, raise_on_failure=False, method="projection"
         )
         after.append(-step.slope)
     return float(np.polyfit(np.log(SIZES), np.log(after), 1)[0])

@@ -9,7 +9,7 @@ import numpy as np
 
 import vioc
 from studies.harness import Claim, Report, at_least, at_most
-from vioc.control import Cost, Regulator, dmoc, optimize
+from vioc.control import Cost, Regulator, Result, optimize
 from vioc.errors import StepError
 
 STARTS = 20  # disturbed, of a full form
@@ -72,7 +72,7 @@ def claims(name: str, text: str, **more: Claim) -> dict[str, Claim]:
 
 
 def measure(
-    report: Report, name: str, best: dmoc.Solution, limit: float, found: Disturbed, caught: float, **more: Any
+    report: Report, name: str, best: Result, limit: float, found: Disturbed, caught: float, **more: Any
 ) -> None:
     """Of one motion: what `claims` names, `more` likewise; starts within `caught` at T are at the goal."""
     figures = {
@@ -86,7 +86,7 @@ def measure(
     report.measure(**{f"{name}_{key}": figure for key, figure in (figures | more).items()})
 
 
-def descent_gap(best: dmoc.Solution, cost: Cost, seed: int = 0) -> float:
+def descent_gap(best: Result, cost: Cost, seed: int = 0) -> float:
     """|cost - cost by projection descent|, started from inputs of the optimum that are 1 % off.
 
     Both find local optima; that start makes them look for the same one.

@@ -184,17 +184,22 @@ def swing_up(f: vioc.MidpointVI) -> vioc.control.Cost:
 
 def iterate(f: vioc.MidpointVI, guess: tuple[np.ndarray, np.ndarray]) -> Result:
     """Two iterations of Newton's method from a guess."""
-    options: dict[str, Any] = {"method": "newton", "warmup": 0, "projection": (1.0, 1.0), "tolerance": 1e-12}
+    options: dict[str, Any] = {
+        "method": "projection",
+        "warmup": 0,
+        "projection": (1.0, 1.0),
+        "tolerance": 1e-12,
+    }
     return vioc.control.optimize(f, swing_up(f), guess, max_iterations=2, raise_on_failure=False, **options)
 
 
-def optimize(f: vioc.MidpointVI, method: str) -> tuple[Result, float]:
+def optimize(f: vioc.MidpointVI, direction: str) -> tuple[Result, float]:
     """The swing-up of (35) from zero input; the result and the seconds it took."""
     cost = swing_up(f)
     options: dict[str, Any] = {
         "x0": np.zeros(2),
         "steps": STEPS,
-        "method": method,
+        "direction": direction,
         "tolerance": 1e-6,
         "warmup": 4,
         "projection": (1.0, 1.0),

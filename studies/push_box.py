@@ -13,7 +13,7 @@ import numpy as np
 from studies import contact_peers, contact_problems
 from studies.contact_problems import GOALS, alongside, box, carry, planar_push, push
 from studies.harness import Claim, Report, Study, at_least, at_most, near
-from vioc.control import dmoc
+from vioc.control import Result, dmoc
 
 SOURCE = "optimization_dynamics, Dojo.jl"
 
@@ -79,7 +79,7 @@ def problem(f: Any, way: str) -> dmoc.Problem:
     return dmoc.Problem(dmoc.Phase(f, **push(f, way)))
 
 
-def solved(f: Any, way: str) -> dmoc.Solution:
+def solved(f: Any, way: str) -> Result:
     """From the finger on the block's left side; a block of 0.2 m: contacts are felt from a millimetre."""
     return problem(f, way).solve((alongside(f, way), None), smoothing=1e-2)
 
@@ -92,7 +92,7 @@ def by_hand(f: Any, way: str) -> contact_peers.Answer:
     return contact_peers.planar_push(way, np.array(GOALS[way]), start, np.vstack([X[:1], X]), r)
 
 
-def unbalanced(best: dmoc.Solution) -> float:
+def unbalanced(best: Result) -> float:
     """Kinetic energy of the steps' mean velocities against the work of all forces: an identity of the rule.
 
     M is constant, so (V_k - V_k-1)'M (V_k + V_k-1)/2 is the change of V'MV/2, M (V_k - V_k-1) the impulse of
@@ -152,7 +152,7 @@ def converged(stated: dmoc.Problem, start: Callable, count: int = 20, wide: floa
     return 100.0 * float((gaps <= 1e-6).sum()) / count, int((~(gaps <= 1e-6)).sum())
 
 
-def draw(report: Report, found: dict[str, dmoc.Solution]) -> None:
+def draw(report: Report, found: dict[str, Result]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")

@@ -20,7 +20,7 @@ from studies.harness import Claim, Report, Study, at_least, at_most, near
 from studies.quadruped_modes import BASE, PLACES, POSE, Legged, pushes
 from studies.quadruped_robot import JOINTS, LEGS, PACKAGE, description
 from vioc import Trajectory
-from vioc.control import Cost, dlqr, dmoc
+from vioc.control import Cost, Result, dlqr, dmoc
 from vioc.control.feedback import ClosedLoop, equilibrium
 from vioc.errors import StepError
 from vioc.maps.switched import SwitchedMap
@@ -104,7 +104,7 @@ class Trot(NamedTuple):
     """The plan: a robot, the solution, and what the first two samples of the reference follow from."""
 
     robot: Legged
-    best: dmoc.Solution
+    best: Result
 
     def reference(self, cycles: int) -> Trajectory:
         """The cycle again and again."""

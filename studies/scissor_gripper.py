@@ -18,7 +18,7 @@ import vioc
 from studies.harness import Claim, Report, Study, at_least, at_most, near
 from vioc import Contact, ContactVI, Gravity, K, Mass, P, System, UserForce
 from vioc.compile.compiler import find_compiler
-from vioc.control import Cost, dmoc
+from vioc.control import Cost, Result, dmoc
 from vioc.errors import StepError
 from vioc.shapes import HalfSpace
 
@@ -195,7 +195,7 @@ def opened(run: Any) -> float:
     return float(np.hypot(run["pin1:x"] - run["pin2:x"], run["pin1:z"] - run["pin2:z"]).max())
 
 
-def planned(report: Report, torque: float) -> dmoc.Solution:
+def planned(report: Report, torque: float) -> Result:
     """The grip that `dmoc` finds, against the torque of statics."""
     f = tongs(PLAN)
     best = dmoc.solve(f, **grasp(f))
@@ -218,7 +218,7 @@ def planned(report: Report, torque: float) -> dmoc.Solution:
 
 def starts(report: Report, f: ContactVI) -> None:
     """From guesses whose configurations are off by 0.05 rad and m, their torques by 0.3 N m."""
-    found: list[dmoc.Solution] = []
+    found: list[Result] = []
     for seed in range(STARTS):
         random = np.random.default_rng(seed)
         x, moved = f.initial_state(pose()), 0.05 * random.standard_normal((STEPS + 1, f.nq))
@@ -238,7 +238,7 @@ def starts(report: Report, f: ContactVI) -> None:
     )
 
 
-def draw(report: Report, held: vioc.Trajectory, lost: vioc.Trajectory, found: dmoc.Solution) -> None:
+def draw(report: Report, held: vioc.Trajectory, lost: vioc.Trajectory, found: Result) -> None:
     import matplotlib.pyplot as plt
 
     figure, (way, force, plan) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")

@@ -26,7 +26,7 @@ from studies.motions import (
     plot_disturbed,
     plot_inputs,
 )
-from vioc.control import Cost, dmoc
+from vioc.control import Cost, Result, dmoc
 from vioc.dynamics.description.frame import ry, tx, tz
 from vioc.dynamics.description.system import System
 from vioc.dynamics.terms.forces import JointForce
@@ -112,7 +112,7 @@ def run(report: Report) -> None:
     draw(report, drawn)
 
 
-def swing_up(f: vioc.MidpointVI, case: Case) -> dmoc.Solution:
+def swing_up(f: vioc.MidpointVI, case: Case) -> Result:
     """Least effort from hanging to upright, from the straight line between the two."""
     return dmoc.solve(
         f,
@@ -124,14 +124,14 @@ def swing_up(f: vioc.MidpointVI, case: Case) -> dmoc.Solution:
     )
 
 
-def same_optimum(f: vioc.MidpointVI, case: Case, best: dmoc.Solution) -> float:
+def same_optimum(f: vioc.MidpointVI, case: Case, best: Result) -> float:
     """Without bounds, the end weighed: DMOC and projection descent, difference of the costs."""
     cost = Cost(f, 0.5 * ca.sumsqr(f.symbols.u), 500 * ca.sumsqr(f.symbols.x))
     free = dmoc.solve(f, cost, best, steps=len(best.trajectory), initial=best.trajectory.x[0], tolerance=1e-9)
     return descent_gap(free, cost)
 
 
-def draw(report: Report, drawn: list[tuple[str, Case, dmoc.Solution, Disturbed]]) -> None:
+def draw(report: Report, drawn: list[tuple[str, Case, Result, Disturbed]]) -> None:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(len(drawn), 3, figsize=(12, 3.4 * len(drawn)), layout="constrained")

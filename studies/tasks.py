@@ -149,7 +149,7 @@ def judged(task: Task, solve: Callable[[Task], Any], longest: float = LONGEST) -
     verdict = Solved(seconds, str(found.status), found.cost, found.iterations)
     if not verdict.converged:
         return verdict
-    multipliers = found.duals if hasattr(found, "duals") else getattr(found, "multipliers", None)
+    multipliers = getattr(found, "multipliers", None)
     checked = kkt(task.map, task.cost, found.trajectory, multipliers, **task.limits)
     return verdict._replace(kkt=checked, departs=departs(found))
 

@@ -9,7 +9,6 @@ from typing_extensions import assert_type
 import vioc
 from vioc import LinearTimeVI, MaximalVI, MidpointVI, System, Trajectory
 from vioc.control import Cost, Result
-from vioc.control.dmoc import Solution
 from vioc.control.regulators.lqr import Regulator
 
 system = vioc.models.load("cart_pole")
@@ -35,4 +34,4 @@ assert_type(best, Result)
 assert_type(best.trajectory, Trajectory)
 assert_type(best.history.cost, np.ndarray)
 assert_type(best.stabilize(1.0, 1.0), Regulator)
-assert_type(vioc.control.dmoc.solve(f, cost, steps=10), Solution)
+assert_type(vioc.control.dmoc.solve(f, cost, steps=10), Result)

@@ -64,7 +64,8 @@ def test_full_matrix_weights():
     run = rollout(f)
     L, M = RNG.standard_normal((3, 3)), RNG.standard_normal((2, 2))
     cost = quadratic(f, Q=L @ L.T, R=M @ M.T + np.eye(2), Qf=L @ L.T)
-    lxx, lxu, luu = cost.hessian(run, f.linearize_trajectory(run))
+    e = cost.expand(run, f.linearize_trajectory(run))
+    lxx, lxu, luu = e.lxx, e.lxu, e.luu
     np.testing.assert_allclose(lxx[0], 0.1 * L @ L.T, atol=1e-14)
     np.testing.assert_allclose(lxx[-1], L @ L.T, atol=1e-14)
     np.testing.assert_allclose(luu[3], 0.1 * (M @ M.T + np.eye(2)), atol=1e-14)
@@ -88,9 +89,9 @@ def test_multipliers_by_the_chain_rule():
     assert all(c.error < 2e-6 for c in check_derivatives(f, run.x[0], run.u[0]))
     cost = quadratic(f, Q={"theta": 1, "lambda.rail": 2}, R=1, Qf=1, goal={"lambda.rail": 0.2})
     assert_derivatives(cost, run)
-    zeta = cost.multiplier_weights(run)
-    np.testing.assert_allclose(zeta, 0.1 * 2 * (run.multipliers - 0.2))
-    assert quadratic(f, Q=1, R=1).multiplier_weights(run) is None
+    lin = f.linearize_trajectory(run)
+    np.testing.assert_allclose(cost.expand(run, lin).zeta, 0.1 * 2 * (run.multipliers - 0.2))
+    assert quadratic(f, Q=1, R=1).expand(run, lin).zeta is None
 
 
 def test_wrapped_angles_take_the_short_way():
@@ -129,7 +130,7 @@ def test_a_cost_that_is_not_a_number_says_where():
     with pytest.raises(OptimizationError, match=rf"running cost is nan at k = {k} \(t = "):
         cost.value(run)
     with pytest.raises(OptimizationError, match=f"not finite at k = {k},"):
-        cost.gradient(run, f.linearize_trajectory(run))
+        cost.expand(run, f.linearize_trajectory(run))
     with pytest.raises(OptimizationError, match="terminal cost is nan at k = 10"):
         Cost(f, 0, ca.log(-1 - f.quantity("theta") ** 2)).value(run)
 

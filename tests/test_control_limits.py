@@ -10,7 +10,7 @@ from control_maps import RailedMap, double_integrator, midpoint_pendulum
 from mechanisms import everything, state_near
 
 import vioc
-from vioc.control import Cost, dmoc, optimize, optimize_constrained, polish, quadratic, straight_line
+from vioc.control import Cost, dmoc, optimize, quadratic, straight_line
 from vioc.control.dmoc import Constraint
 from vioc.errors import OptimizationError
 
@@ -142,8 +142,8 @@ def test_limits_of_all_kinds_are_those_of_dmoc(name):
     assert best.cost == pytest.approx(sol.cost, rel=1e-6)
     assert best.cost > free.cost * (1 + 1e-4)  # the limits matter
     for limit, nu in best.multipliers.items():
-        if limit in sol.duals:
-            other = sol.duals[limit]
+        if limit in sol.multipliers:
+            other = sol.multipliers[limit]
             np.testing.assert_allclose(nu[1:-1], other[1:-1], atol=1e-4 * (1e-2 + np.abs(other).max()))
 
 
@@ -162,7 +162,7 @@ def test_the_tension_of_a_string_is_bounded():
     sol = dmoc.solve(f, cost, best.trajectory, steps=30, initial=x0, bounds=bounds, tolerance=1e-9)
     assert sol.cost > free.cost * (1 + 1e-6) and best.cost == pytest.approx(sol.cost, rel=1e-8)
     np.testing.assert_allclose(
-        best.multipliers["tension.string"], sol.duals["tension.string"], rtol=1e-3, atol=1e-7
+        best.multipliers["tension.string"], sol.multipliers["tension.string"], rtol=1e-3, atol=1e-7
     )
 
 
@@ -177,7 +177,7 @@ def test_a_path_constraint():
     assert (best.trajectory["u.force"] * best.trajectory["v.x"][:-1]).max() == pytest.approx(10, abs=1e-4)
     sol = dmoc.solve(f, cost, best.trajectory, steps=STEPS, initial=x0, constraints=limits, tolerance=1e-10)
     assert best.cost == pytest.approx(sol.cost, rel=2e-6)
-    np.testing.assert_allclose(best.multipliers["power"], sol.duals["power"], atol=1e-5)
+    np.testing.assert_allclose(best.multipliers["power"], sol.multipliers["power"], atol=1e-5)
 
 
 def test_limits_and_costs_with_data_over_time():
@@ -216,36 +216,34 @@ def test_multipliers_are_derivatives_of_the_optimal_cost(name):
     assert total == pytest.approx(-slope, rel=1e-4)
 
 
-# -- polishing and warm starts ----------------------------------------------------------------------
+# -- warm starts ----------------------------------------------------------------------
 
 
-def test_polish_makes_a_dmoc_solution_a_stationary_rollout():
+def test_shooting_makes_a_result_of_dmoc_a_stationary_rollout():
     f, cost, x0, free = swing_up()
     limits = dict(bounds={"u.force": LIMIT}, final={"theta": 0.0})
     sol = dmoc.solve(f, cost, free.trajectory, steps=STEPS, initial=x0, tolerance=1e-7, **limits)
-    best = polish(f, cost, sol)
-    assert best.converged
+    best = optimize(f, cost, sol, tolerance=1e-10, **limits)
+    assert best.converged and best.iterations < 10
     assert repr(pickle.loads(pickle.dumps(best))) == repr(best)
     assert best.cost == pytest.approx(sol.cost, rel=1e-6)
     np.testing.assert_array_equal(best.trajectory.x, f.rollout(x0, best.trajectory.u).x)
     cold = optimize(f, cost, free, tolerance=EXACT, **limits)
     assert best.cost == pytest.approx(cold.cost, rel=1e-8)
     assert best.multipliers.keys() == {"u.force", "final theta"}
-    again = polish(f, cost, best, **limits)
+    again = optimize(f, cost, best, tolerance=1e-10, **limits)
     assert again.cost == pytest.approx(best.cost, rel=1e-9)
 
 
-def test_polish_without_limits():
+def test_shooting_from_near_an_optimum_without_limits():
     f, cost, x0, free = swing_up()
     rough = free.trajectory.x + 1e-4 * np.sin(np.arange(STEPS + 1))[:, None]
     rough[0] = x0
-    best = polish(f, cost, (rough, free.trajectory.u))
+    fine = dict(method="shooting", tolerance=1e-10)
+    best = optimize(f, cost, (rough, free.trajectory.u), **fine)
     assert best.cost == pytest.approx(free.cost, rel=1e-9) and -best.history.descent[-1] < 1e-10
     sol = dmoc.solve(f, cost, free.trajectory, steps=STEPS, initial=x0)
-    assert polish(f, cost, sol).cost == pytest.approx(free.cost, rel=1e-9)
-    periodic = dmoc.Phase(f, STEPS, cost, rates={"force": 1e4}, initial=x0)
-    with pytest.raises(ValueError, match="only for DMOC"):
-        polish(f, cost, dmoc.Problem(periodic).solve(free.trajectory))
+    assert optimize(f, cost, sol, **fine).cost == pytest.approx(free.cost, rel=1e-9)
 
 
 def test_multipliers_warm_start():
@@ -322,10 +320,7 @@ def test_monitor_prints_iterations_and_a_verdict(capsys):
         (dict(bounds={"u.force": np.ones(3)}), "expected a number or 10 of them"),
         (dict(bounds={"x": (None, None)}), "x: it has no limit"),
         (dict(bounds={"x": 0.5}), r"x0: x = 1 is outside of its limits \[-0.5, 0.5\]"),
-        (
-            dict(bounds={"x": 2.0}, method="newton"),
-            "bounds: .* are 'shooting', 'ddp', 'dmoc'",
-        ),
+        (dict(bounds={"x": 2.0}, method="projection"), "bounds: .* are 'shooting', 'dmoc'"),
         (dict(bounds={"x": 2.0}, method="sqp"), "method: expected one of 'auto', 'shooting'"),
         (
             dict(bounds={"x": 2.0}, warmup=3),
@@ -373,13 +368,5 @@ def test_inputs_by_their_own_names_and_a_single_constraint():
         for bounds, constraints in (({"force": 5.0}, track), ({"u.force": 5.0}, [track]))
     ]
     assert found[0].cost == found[1].cost and found[0].multipliers.keys() == found[1].multipliers.keys()
-    again = polish(f, cost, found[0].trajectory, bounds={"force": 5.0})
+    again = optimize(f, cost, found[0].trajectory, bounds={"force": 5.0}, tolerance=1e-10)
     assert abs(again.cost - found[0].cost) < 1e-4
-
-
-def test_the_former_name_warns():
-    f = double_integrator()
-    task = dict(x0=[1, 0], steps=10, bounds={"u.force": 0.3})
-    with pytest.warns(DeprecationWarning, match="optimize_constrained is optimize"):
-        former = optimize_constrained(f, quadratic(f, Q=1, R=1), **task)
-    np.testing.assert_array_equal(former.u, optimize(f, quadratic(f, Q=1, R=1), **task).u)

@@ -6,7 +6,7 @@ import pytest
 from mechanisms import everything, hold, pendulum, state_near
 
 import vioc
-from vioc.control import Cost, optimize, quadratic, straight_line
+from vioc.control import Armijo, Cost, optimize, quadratic, straight_line
 from vioc.control.descent.shooting import Shooting
 from vioc.control.descent.symbolic.programs import Grid, StagePrograms
 from vioc.errors import OptimizationError
@@ -62,7 +62,8 @@ def test_maps_with_one_state(N):
     """Least squares for the inputs, in numpy."""
     x, u = ca.SX.sym("x"), ca.SX.sym("u", 2)
     f = vioc.CasadiMap(ca.Function("f", [x, u], [1.1 * x + 0.1 * u[0] + 0.2 * u[1]]), dt=0.1)
-    best = optimize(f, quadratic(f, Q=1.0, R=1.0, Qf=1.0), x0=[1.0], steps=N, method="multiple-shooting")
+    best = optimize(f, quadratic(f, Q=1.0, R=1.0, Qf=1.0), (np.ones((N + 1, 1)), None))
+    assert best.history.method[0].startswith("ms ")
     powers = 1.1 ** np.arange(N + 1)
     G = np.zeros((N + 1, 2 * N))
     for k in range(N):
@@ -124,18 +125,19 @@ def test_both_methods_find_the_same():
     guess = straight_line(start, goal, steps), None
     found = {
         method: optimize(f, cost, guess, method=method, max_iterations=1000)
-        for method in ("auto", "multiple-shooting", "newton")
+        for method in ("auto", "projection")
     }
     costs = [r.cost for r in found.values()]
     np.testing.assert_allclose(costs, costs[0], rtol=1e-6)
     assert found["auto"].history.method[0].startswith("ms ")
-    assert found["newton"].history.method[0] == "newton"
-    assert found["auto"].iterations < found["newton"].iterations / 4
-    # a trajectory as the guess: Newton by default, curves on request
-    run = found["newton"].trajectory
+    assert found["projection"].history.method[0] == "newton"
+    assert found["auto"].iterations < found["projection"].iterations / 4
+    # a trajectory as the guess: Newton; its states and inputs are a curve
+    run = found["projection"].trajectory
     assert optimize(f, cost, run).history.method[0] == "newton"
     # each stops where Newton's slope is below the tolerance of 1e-6: half of that may be left to gain
-    assert optimize(f, cost, run, method="multiple-shooting").cost == pytest.approx(costs[0], rel=1e-6)
+    curved = optimize(f, cost, (run.x, run.u))
+    assert curved.history.method[0].startswith("ms ") and curved.cost == pytest.approx(costs[0], rel=1e-6)
 
 
 def test_a_linear_quadratic_problem_takes_one_step():
@@ -160,7 +162,8 @@ def test_constraints_kinematic_variables_and_a_cost_on_multipliers():
     cost = quadratic(f, **weights, goal={"a": 0.4})
     run = f.rollout(x, inputs)
     curve = run.x, inputs + 0.03 * RNG.standard_normal(inputs.shape)
-    found = [optimize(f, cost, g, method="multiple-shooting") for g in (curve, run)]
+    # of a map of this size "auto" takes a descent where an option is one of descents alone
+    found = [optimize(f, cost, guess, armijo=Armijo()) for guess in (curve, (run.x, run.u))]
     assert found[0].history.gap[0] > 1e-2
     assert found[0].history.method[0].startswith("ms ") and found[0].history.method[-1] == "newton"
     assert found[0].cost == pytest.approx(found[1].cost, rel=1e-8)

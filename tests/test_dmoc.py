@@ -150,7 +150,7 @@ def test_linear_quadratic_optimum_is_riccatis():
     assert s.names == ("initial.x", "initial.v")
     assert s.cost == pytest.approx(P[0] @ x0, rel=1e-8)
     assert s.u[0][0] == pytest.approx(-K[0], abs=1e-8)  # the feedback gain of the first step
-    costates = np.stack([best.duals["dynamics.x"], best.duals["dynamics.v"]], axis=1)
+    costates = np.stack([best.multipliers["dynamics.x"], best.multipliers["dynamics.v"]], axis=1)
     expected = -np.einsum("kij,kj->ki", P[1:], best.trajectory.x[1:])
     assert np.abs(costates - expected).max() < 1e-7
 
@@ -198,7 +198,7 @@ def test_several_inputs_and_bounds_that_bind():
     )
     u, x = best.trajectory["u.u0"], best.trajectory["x2"]
     assert (u >= low - 1e-7).all() and (u <= 0.8 + 1e-7).all() and (x >= -0.3 - 1e-7).all()
-    dual = best.duals["u.u0"]
+    dual = best.multipliers["u.u0"]
     assert (dual[u < low + 1e-6] < 0).all() and (u < low + 1e-6).any()
     assert np.abs(dual[(u > low + 1e-2) & (u < 0.79)]).max() < 1e-5
 
@@ -217,7 +217,7 @@ def test_multipliers_are_derivatives_of_the_cost():
         return (ahead - behind) / (2 * e)
 
     def duals(name, **options):
-        return lift(f, **options).solve(tolerance=1e-10).duals[name]
+        return lift(f, **options).solve(tolerance=1e-10).multipliers[name]
 
     def row(limit):
         high = np.where(np.arange(41) == 20, limit, np.inf)
@@ -264,8 +264,8 @@ def test_an_end_and_a_bound_of_one_state_have_multipliers_apart(name, end, bound
         return tuple(side and side + e for side in end) if isinstance(end, tuple) else end + e
 
     best, e = solved(end, bound), 1e-4
-    mine = {"final": best.duals[f"final {name}"].sum(), "bound": best.duals[name][-1]}
-    assert best.duals[name].shape == (N + 1,) and best.duals[name][0] == 0.0
+    mine = {"final": best.multipliers[f"final {name}"].sum(), "bound": best.multipliers[name][-1]}
+    assert best.multipliers[name].shape == (N + 1,) and best.multipliers[name][0] == 0.0
     other = "bound" if felt == "final" else "final"
     assert abs(mine[felt]) > 1e-2 and abs(mine[other]) < 1e-6
     if (end, bound) != ((0.5, 0.8), (None, 0.8)):  # of two limits in one place no slope is one's own
@@ -291,8 +291,8 @@ def test_multipliers_of_ends_warm_both_methods():
     best = dmoc.solve(f, cost, shot, steps=N, initial=x0, **limits)
     again = best.problem.solve(best)
     assert again.iterations < best.iterations and again.cost == pytest.approx(shot.cost, rel=1e-7)
-    assert not np.isin(["p.x", "theta"], list(best.duals)).any()  # that have no bound
-    assert best.duals["initial theta"].shape == (1,)
+    assert not np.isin(["p.x", "theta"], list(best.multipliers)).any()  # that have no bound
+    assert best.multipliers["initial theta"].shape == (1,)
 
 
 def test_sensitivity_agrees_with_solving_again():
@@ -392,7 +392,7 @@ def test_a_solution_pickles():
     best = lift(parametric_pendulum()).solve()
     again = pickle.loads(pickle.dumps(best))
     assert (again.trajectory.x == best.trajectory.x).all() and again.converged
-    assert (again.duals["dynamics.theta"] == best.duals["dynamics.theta"]).all()
+    assert (again.multipliers["dynamics.theta"] == best.multipliers["dynamics.theta"]).all()
     assert again.rollout().gap < 1e-6
     for use in (again.sensitivity, again.refine):
         with pytest.raises(ValueError, match="pickled"):

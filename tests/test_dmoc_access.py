@@ -84,8 +84,9 @@ def test_a_solution_reads_like_its_trajectory(tmp_path):
     best = swing()
     run = best.trajectory
     for each in (best, best.phases[0], pickle.loads(pickle.dumps(best))):
-        for name in ("t", "x", "u", "multipliers", "energy"):
+        for name in ("t", "x", "u", "energy"):
             assert np.array_equal(getattr(each, name), getattr(run, name))
+        assert np.array_equal(each.trajectory.multipliers, run.multipliers)
         assert np.array_equal(each["v.theta"], run["v.theta"])
     assert best.map is run.map
     with pytest.raises(vioc.ModelError, match="unknown quantity 'thet'; did you mean 'theta'"):
@@ -102,20 +103,20 @@ def test_several_phases_read_as_one_motion():
     assert both.phases[1].x[-1] == pytest.approx([1, 0], abs=1e-6)
     assert both["x"].shape == (7,) and both.u.shape == (6, 1) and both.duration == pytest.approx(0.6)
     assert np.array_equal(pickle.loads(pickle.dumps(both))["x"], both["x"])
-    with pytest.raises(ValueError, match=r"has 2 phases; ask one of them: solution.phases\[0\]"):
-        _ = both.duals
+    with pytest.raises(ValueError, match=r"has 2 phases; ask one of them: result.phases\[0\]"):
+        _ = both.multipliers
 
 
 def test_unknown_multipliers_name_those_known():
     best = swing(bounds={"torque": 3.0})
-    assert best.duals["u.torque"].shape == (20,) and best.duals.get("u.torq") is None
+    assert best.multipliers["u.torque"].shape == (20,) and best.multipliers.get("u.torq") is None
     for error in (vioc.ModelError, KeyError):  # as every unknown name, and as any dict
         with pytest.raises(error, match="no multiplier 'u.torq': .*; did you mean 'u.torque'") as caught:
-            best.duals["u.torq"]
+            best.multipliers["u.torq"]
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     again = pickle.loads(pickle.dumps(best))
     with pytest.raises(vioc.ModelError):
-        again.duals["thet"]
+        again.multipliers["thet"]
 
 
 def test_unknown_names_are_model_errors():

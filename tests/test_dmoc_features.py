@@ -152,7 +152,7 @@ def test_all_states_periodic():
     cost = Cost(f, (f.symbols.x[0] - ca.SX(1)) ** 2 + f.symbols.u**2)
     best = dmoc.solve(f, cost, steps=8, periodic=True, initial={"x": 0.0})
     assert best.trajectory.x[0] == pytest.approx(best.trajectory.x[-1], abs=1e-8)
-    assert {"periodic.x", "periodic.v"} <= set(best.duals)
+    assert {"periodic.x", "periodic.v"} <= set(best.multipliers)
 
 
 def test_two_phases_are_one():
@@ -168,7 +168,7 @@ def test_two_phases_are_one():
     assert both.duration == pytest.approx(1.5)
     assert both.trajectory.x == pytest.approx(joined) and both["theta"][-1] == pytest.approx(1.0)
     with pytest.raises(ValueError, match="2 phases"):
-        _ = both.duals
+        _ = both.multipliers
     warm = dmoc.Problem(parts).solve([p.trajectory for p in both.phases])
     assert warm.cost == pytest.approx(one.cost, abs=1e-8)
 
@@ -198,7 +198,7 @@ def test_phases_of_different_maps():
     best = dmoc.Problem([first, second]).solve()
     assert best.phases[1].trajectory.x[0, :2] == pytest.approx(best.phases[0].trajectory.x[-1])
     assert best.phases[1].trajectory["sum"][-1] == pytest.approx(1.0)
-    with pytest.raises(ValueError, match=r"no one trajectory; ask one of them: solution.phases\[0\]"):
+    with pytest.raises(ValueError, match=r"no one trajectory; ask one of them: result.phases\[0\]"):
         _ = best.trajectory
 
 
@@ -227,7 +227,7 @@ def test_obstacles_are_kept_clear_of():
     clear = np.hypot(x - 0.5, z)
     assert clear.min() == pytest.approx(0.2, abs=1e-6)
     assert np.hypot(x - way[:, 0], z + 0.3).min() >= 0.3 - 1e-7
-    pressed = best.duals["clearance.point"] < -1e-4
+    pressed = best.multipliers["clearance.point"] < -1e-4
     assert pressed.any() and (clear[pressed] < 0.2 + 1e-4).all()
 
 
@@ -249,7 +249,7 @@ def test_path_constraints_of_steps_and_vectors():
     )
     used = best.trajectory.evaluate(power)
     assert len(used) == 30 and used.max() == pytest.approx(0.3, abs=1e-6)
-    assert best.duals["power"].shape == (30,) and best.duals["half[1]"].shape == (31,)
+    assert best.multipliers["power"].shape == (30,) and best.multipliers["half[1]"].shape == (31,)
 
 
 def test_rates_limit_the_inputs():
@@ -263,7 +263,7 @@ def test_rates_limit_the_inputs():
     assert rates.min() == pytest.approx(low, abs=1e-5)
     assert rates.max() <= high + 1e-6
     assert best.cost > free.cost
-    assert (best.duals["rate.torque"][rates < low + 1e-5] < -1e-4).all()
+    assert (best.multipliers["rate.torque"][rates < low + 1e-5] < -1e-4).all()
 
 
 # -- closed loops, strings, prescribed motion -----------------------------------------------------
@@ -284,7 +284,7 @@ def test_closed_loop_from_a_trivial_guess():
     run = best.trajectory
     assert np.abs(run["h.pin-x"]).max() < 1e-8
     assert run["v.rocker"][-1] == pytest.approx(0.0, abs=1e-6)
-    assert {"h.pin-x", "h.pin-z", "dynamics.crank", "final v.crank"} <= set(best.duals)
+    assert {"h.pin-x", "h.pin-z", "dynamics.crank", "final v.crank"} <= set(best.multipliers)
     rolled = best.rollout()
     assert rolled.gap < 1e-4
     assert rolled.trajectory.multipliers == pytest.approx(run.multipliers, abs=1e-3)
@@ -317,7 +317,7 @@ def test_closed_loop_with_a_given_end():
     ends = dict(zip(("crank", "coupler", "rocker"), there[:3], strict=True))
     best = dmoc.solve(f, effort(f), steps=20, initial=x0, final=ends)
     assert best.trajectory.x[-1, :3] == pytest.approx(there[:3])
-    assert best.duals["h.pin-x"][-1] == 0.0
+    assert best.multipliers["h.pin-x"][-1] == 0.0
 
 
 def hanging_load(dt=0.02):
@@ -354,7 +354,7 @@ def test_prescribed_motion_and_string_tension():
     assert run["u.rho.trolley"] == pytest.approx(run["trolley"][1:], abs=1e-7)
     assert np.hypot(run["x"] - run["trolley"], run["z"]) == pytest.approx(1.0, abs=1e-7)
     assert np.abs(np.diff(run["u.rho.trolley"])).max() / f.dt <= 4.0 + 1e-6
-    assert np.abs(best.duals["tension.string"]).max() > 1e-6  # the upper limit is felt
+    assert np.abs(best.multipliers["tension.string"]).max() > 1e-6  # the upper limit is felt
     assert best.rollout().gap < 1e-5
 
 
@@ -369,7 +369,7 @@ def test_bounded_multipliers():
     best = dmoc.solve(f, haste(f), free, steps=50, initial=x0, final={"x": 0.5}, bounds=bounds)
     assert best.trajectory.multipliers.max() <= limit + 1e-8
     assert best.cost > free.cost
-    assert f"lambda.{names[0]}" in best.duals
+    assert f"lambda.{names[0]}" in best.multipliers
 
 
 def test_guesses_of_unequal_steps_are_sampled_in_time():

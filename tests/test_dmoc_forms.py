@@ -85,11 +85,11 @@ def test_both_forms_have_the_same_optimum_and_duals(make):
         assert np.abs(a.trajectory.x - b.trajectory.x).max() < 1e-6 * size
         assert np.abs(a.trajectory.u - b.trajectory.u).max() < 1e-5 * (1 + np.abs(b.trajectory.u).max())
         assert a.duration == pytest.approx(b.duration, rel=1e-7)
-        assert a.duals.keys() == b.duals.keys()
-        size = 1 + max(np.abs(mu).max() for mu in b.duals.values())
-        for name, mu in b.duals.items():
-            assert mu.shape == a.duals[name].shape, name
-            assert np.abs(a.duals[name] - mu).max() < 1e-4 * size, name
+        assert a.multipliers.keys() == b.multipliers.keys()
+        size = 1 + max(np.abs(mu).max() for mu in b.multipliers.values())
+        for name, mu in b.multipliers.items():
+            assert mu.shape == a.multipliers[name].shape, name
+            assert np.abs(a.multipliers[name] - mu).max() < 1e-4 * size, name
     assert ours.rollout().gap < 1e-6
 
 
@@ -293,11 +293,11 @@ def test_velocities_are_unknowns_that_solve_their_equations(solver, form):
     # what the equations of the program leave, magnified by the inverse of a mass matrix near 1e-2
     np.testing.assert_allclose(raw.w[at.V[:, : v.shape[1]]], v, atol=1e-6)
     assert best.cost == pytest.approx(cost.value(best.trajectory), rel=1e-8)
-    assert np.abs(best.duals["v.crank"]).max() > 1e-3
+    assert np.abs(best.multipliers["v.crank"]).max() > 1e-3
     limits = dict(bounds=phase.bounds, final=phase.final)
     other = optimize(f, cost, best, method="shooting", **limits)
     assert other.cost == pytest.approx(best.cost, rel=1e-7)
-    np.testing.assert_allclose(other.multipliers["v.crank"], best.duals["v.crank"], atol=1e-4)
+    np.testing.assert_allclose(other.multipliers["v.crank"], best.multipliers["v.crank"], atol=1e-4)
 
 
 @pytest.mark.parametrize("quadrature", ["trapezoid", "midpoint"])

@@ -366,7 +366,7 @@ def test_what_is_printed():
     )
     best = dmoc.Problem(phase).solve()
     assert repr(phase) == "Phase(MidpointVI: 10 steps, 0.1 to 1 s)"
-    assert repr(best).startswith("Solution(converged after")
+    assert repr(best).startswith("Result(converged after")
     assert "initial.theta" in repr(best.sensitivity())
 
 

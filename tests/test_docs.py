@@ -187,7 +187,7 @@ def test_every_page_is_in_the_index():
 
 MODULES = (
     *("vioc", "vioc.cables", "vioc.control", "vioc.viz", "vioc.models"),
-    *(f"vioc.control.{part}" for part in ("analysis", "ddp", "dmoc", "feedback", "interop", "sweep")),
+    *(f"vioc.control.{part}" for part in ("analysis", "dmoc", "feedback", "interop", "sweep")),
     *("vioc.compile", "vioc.dynamics.integrators.maximal"),
 )
 

@@ -15,7 +15,6 @@ from vioc.control import (
     feedback,
     observability,
     optimize,
-    optimize_ddp,
     quadratic,
     straight_line,
 )
@@ -60,7 +59,7 @@ def motions(f, cost, upright):
     kinds = {
         "result": best,
         "limited": optimize(f, cost, best, bounds={"force": 50.0}),
-        "ddp": optimize_ddp(f, cost, best),
+        "projected": optimize(f, cost, best, method="projection"),
         "solution": dmoc.solve(
             f, cost, steps=N, initial=x0, final=upright, guess=best, bounds={"force": 1e3}
         ),
@@ -71,7 +70,7 @@ def motions(f, cost, upright):
     return kinds
 
 
-KINDS = "result", "limited", "ddp", "solution", "phase", "loop", "batch"
+KINDS = "result", "limited", "projected", "solution", "phase", "loop", "batch"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,7 +104,7 @@ def test_guesses_that_have_a_trajectory(f, cost, motions, kind):
     given, run = motions[kind], motions[kind].trajectory
     for solve in (
         lambda guess: optimize(f, cost, guess).u,
-        lambda guess: optimize_ddp(f, cost, guess).u,
+        lambda guess: optimize(f, cost, guess, method="projection").u,
         lambda guess: optimize(f, cost, guess, bounds={"force": 50.0}, multipliers={}).u,
     ):
         np.testing.assert_array_equal(solve(given), solve(run))

@@ -14,7 +14,7 @@ from control_maps import double_integrator
 
 import vioc
 from vioc.compile import virtual
-from vioc.control import optimize, optimize_ddp, quadratic, straight_line
+from vioc.control import optimize, quadratic, straight_line
 from vioc.control.descent import search
 from vioc.control.shooting import problem as stages
 
@@ -36,18 +36,13 @@ def cart():
 
 def newton(monitor):
     f, cost, start = swing()
-    return cost, optimize(f, cost, method="newton", monitor=monitor, **start)
+    return cost, optimize(f, cost, method="projection", monitor=monitor, **start)
 
 
 def shooting(monitor):
     f, cost, _ = swing()
     guess = straight_line([0.0, 0.0], [np.pi, 0.0], STEPS), None
     return cost, optimize(f, cost, guess, monitor=monitor)
-
-
-def ddp(monitor):
-    f, cost, start = swing()
-    return cost, optimize_ddp(f, cost, monitor=monitor, bounds={"u.torque": 20.0}, **start)
 
 
 def limited(monitor):
@@ -85,7 +80,7 @@ class Calls:
             sys.setprofile(None)
 
 
-@pytest.mark.parametrize("problem", [newton, shooting, ddp, limited])
+@pytest.mark.parametrize("problem", [newton, shooting, limited])
 def test_the_best_iterate_is_kept(problem, monkeypatch):
     monkeypatch.setattr(virtual, "REGROUPED", np.inf)  # or some run makes calls that others do not
     problem(None)  # what is built once, and kept
@@ -103,7 +98,7 @@ def test_the_best_iterate_is_kept(problem, monkeypatch):
         assert np.abs(again.x - kept.trajectory.x).max() < 1e-9
         assert cost.value(kept.trajectory) == pytest.approx(kept.cost, rel=1e-9)
         costs.append(kept.cost)
-    if problem in (newton, ddp):  # from trajectory to trajectory, never upwards
+    if problem is newton:  # from trajectory to trajectory, never upwards
         assert costs == sorted(costs, reverse=True) and costs[-1] < costs[0]
 
 

@@ -59,8 +59,6 @@ class Task(NamedTuple):
 TASKS = {
     "projection": Task(oscillator, "projection"),
     "auto": Task(cart_pole, "auto"),
-    "ddp": Task(cart_pole, "ddp"),
-    "bounded ddp": Task(oscillator, "ddp", lambda of: {"bounds": {"u.u": 3 * of.N}}),
     "shooting": Task(cart_pole, "shooting"),
     "bounds": Task(oscillator, "shooting", lambda of: {"bounds": {"u.u": 3 * of.N}}),
     "one side": Task(oscillator, "shooting", lambda of: {"bounds": {"u.u": (-2 * of.N, None)}}),

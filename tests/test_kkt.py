@@ -110,9 +110,9 @@ def test_dmoc_and_the_active_set_have_the_same_multipliers(bounded):
     f, cost, run, multipliers, problem = bounded
     best = vioc.control.dmoc.solve(f, cost, steps=N, initial=np.zeros(2), **problem)
     np.testing.assert_allclose(best.trajectory.u, run.u, atol=1e-6)
-    found = kkt(f, cost, best.trajectory, best.duals, **problem)
+    found = kkt(f, cost, best.trajectory, best.multipliers, **problem)
     assert found.residual <= 1e-7  # IPOPT's 1e-8, as it scales it
-    np.testing.assert_allclose(best.duals["u.force"], multipliers["u.force"], atol=1e-5)
+    np.testing.assert_allclose(best.multipliers["u.force"], multipliers["u.force"], atol=1e-5)
 
 
 def broken(what, run, multipliers):
@@ -200,9 +200,9 @@ def test_a_limit_of_an_impulse():
     cost = quadratic(f, Q={"x": 1.0}, R=0.1, Qf={"x": 10.0}, goal={"x": 0.4})
     limit = Constraint("impulse", f.quantity("lambda.rod"), upper=0.0198)
     best = vioc.control.dmoc.solve(f, cost, steps=15, initial=x0, constraints=[limit], form="states")
-    found = kkt(f, cost, best.trajectory, best.duals, constraints=[limit])
-    assert found.residual < 1e-7 and np.abs(best.duals["impulse"]).max() > 1e-4
-    without = {name: mu for name, mu in best.duals.items() if name != "impulse"}
+    found = kkt(f, cost, best.trajectory, best.multipliers, constraints=[limit])
+    assert found.residual < 1e-7 and np.abs(best.multipliers["impulse"]).max() > 1e-4
+    without = {name: mu for name, mu in best.multipliers.items() if name != "impulse"}
     assert kkt(f, cost, best.trajectory, without, constraints=[limit]).stationarity > 1e-6
 
 

@@ -1,19 +1,21 @@
 """`optimize` by its methods: one statement, one result; what a method does not take is refused by name."""
 
+import pickle
+
 import casadi as ca
 import numpy as np
 import pytest
-from control_maps import double_integrator, midpoint_pendulum
+from control_maps import double_integrator
 from mechanisms import pendulum
 
 import vioc
-from vioc.control import Cost, Problem, feedback, optimize, optimize_ddp, quadratic
+from vioc.control import Cost, Problem, Result, dmoc, feedback, optimize, quadratic
 from vioc.control.problem.limits import Constraint
 from vioc.dynamics.integrators.groups import GroupVI
 from vioc.errors import ModelError, OptimizationError, StepError
 
 N = 30
-METHODS = "shooting", "projection", "ddp", "dmoc"
+METHODS = "shooting", "projection", "dmoc"
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +26,11 @@ def swing():
 
 def test_all_find_the_same_and_read_the_same(swing):
     f, cost = swing
-    found = {m: optimize(f, cost, x0=[0, 0], steps=N, method=m) for m in (*METHODS, "multiple-shooting")}
+    found = {m: optimize(f, cost, x0=[0, 0], steps=N, method=m) for m in METHODS}
+    found["multiple shooting"] = optimize(f, cost, (np.zeros((N + 1, 2)), None))  # how "auto" begins there
+    assert found["multiple shooting"].history.method[0].startswith("ms ")
     for name, best in found.items():
-        # the projection and DDP stop where 1e-6 is promised, the others sooner
+        # projection stops where 1e-6 is promised, the others later
         assert best.converged and best.cost == pytest.approx(found["shooting"].cost, abs=1e-6), name
         assert best.message.startswith("converged after") and best.feasible
         assert best.gains.shape == (N, 1, 2) and len(best.history.cost) >= best.iterations
@@ -85,42 +89,37 @@ def test_only_dmoc_states_rates_and_durations(swing):
     assert len(fatrop.history.cost) == 0  # it does not tell
 
 
-def test_former_spellings_are_directions(swing):
+def test_a_direction_is_of_the_projection(swing):
     f, cost = swing
     for direction in ("newton", "gauss-newton", "steepest"):
-        start = dict(x0=[0, 0], steps=10, max_iterations=3, raise_on_failure=False)
-        a = optimize(f, cost, method=direction, **start)
-        b = optimize(f, cost, method="projection", direction=direction, **start)
+        start = dict(x0=[0, 0], steps=10, max_iterations=3, direction=direction, raise_on_failure=False)
+        a, b = (optimize(f, cost, method=method, **start) for method in ("auto", "projection"))
         np.testing.assert_array_equal(a.u, b.u)
         assert a.history.method[0] == direction
-    f = midpoint_pendulum()
-    cost = quadratic(f, Q=1, R=1, Qf=20, goal={"theta": 1.0})
-    found = [
-        optimize_ddp(f, cost, x0=[0, 0], steps=N, method="ilqr"),
-        optimize(f, cost, x0=[0, 0], steps=N, method="ilqr"),
-        optimize(f, cost, x0=[0, 0], steps=N, method="ddp", direction="gauss-newton"),
-    ]
-    assert all((best.u == found[0].u).all() for best in found) and found[0].history.method[0] == "ilqr"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(method="ddp", final=[0, 0]), "final: method 'ddp' takes none; .* 'shooting', 'dmoc'"),
-        (dict(method="ddp", bounds={"theta": 1.0}), r"DDP takes those of inputs \(u.torque\), got 'theta'"),
-        (dict(method="ddp", dt=0.1), "dt: method 'ddp' takes none"),
+        (
+            dict(method="projection", final=[0, 0]),
+            "final: method 'projection' takes none; .* 'shooting', 'dmoc'",
+        ),
         (dict(method="projection", bounds={"theta": 1.0}), "bounds: method 'projection' takes none"),
         (
             dict(method="projection", multipliers={"theta": [1.0]}),
             "multipliers: .*those that do are 'shooting'",
         ),
-        (dict(method="multiple-shooting", direction="newton"), "direction: method 'multiple-shooting'"),
+        (dict(method="shooting", direction="newton"), "direction: method 'shooting' takes none"),
         (dict(method="shooting", rates={"torque": 1.0}), "rates: .*those that do are 'dmoc'"),
         (dict(rates={"torque": 1.0}, warmup=2), "takes none"),
         (dict(method="dmoc", armijo=(1e-4, 0.5, 9)), "armijo: .*'projection'"),
         (dict(method="dmoc", dt=np.linspace(0.05, 0.06, N)), "steps of DMOC are equal"),
-        (dict(method="ddp", direction="steepest"), "direction: method 'ddp' takes 'newton', 'gauss-newton',"),
-        (dict(method="steepest", direction="newton"), "direction: method 'steepest' takes"),
+        (
+            dict(direction="ilqr"),
+            "direction: expected one of 'newton', 'gauss-newton', 'steepest', got 'ilqr'",
+        ),
+        (dict(method="steepest"), "expected one of .*'dmoc', got 'steepest'; .*direction='steepest'"),
         (dict(method="sqp"), "method: expected one of 'auto', 'shooting', 'projection'"),
         (dict(warm_up=2), "unknown option 'warm_up'; did you mean 'warmup'"),
     ],
@@ -184,7 +183,7 @@ def test_a_whole_state_of_a_loop_is_an_end(method):
     assert found["v.crank"][-1] == pytest.approx(0.0, abs=1e-7)
 
 
-@pytest.mark.parametrize("method", ["shooting", "projection", "ddp", "dmoc", "multiple-shooting"])
+@pytest.mark.parametrize("method", METHODS)
 def test_forces_act_when_the_guess_is(method):
     """A guess from step 8 on: the optimum is of these times."""
     gust = vioc.UserForce(lambda k: {"x": 3 * ca.sin(4 * k.t)}, ())
@@ -214,8 +213,9 @@ def test_forces_of_constraints_over_unequal_steps():
     both = [optimize(f, costs, guess, method=method) for method in ("shooting", "projection")]
     assert both[1].cost == pytest.approx(both[0].cost, rel=1e-10)
     assert costs.value(both[1].trajectory) == pytest.approx(both[1].cost, rel=1e-12)
-    with pytest.raises(ValueError, match="equal steps where the cost holds forces"):
-        optimize(f, costs, guess, method="multiple-shooting")
+    curved = optimize(f, costs, (guess.x, guess.u), dt=lengths)  # not by impulses of other lengths in symbols
+    assert not np.char.startswith(curved.history.method, "ms ").any()
+    assert curved.cost == pytest.approx(both[0].cost, rel=1e-10)
 
 
 # -- maps with constants as states ----------------------------------------------------------------
@@ -367,3 +367,113 @@ def test_steps_of_another_length_under_a_delay(lengths):
     )
     assert mine.cost == pytest.approx(theirs.cost, rel=1e-7)
     assert mine.duration == pytest.approx(theirs.duration, rel=1e-5)
+
+
+# -- one result of all methods --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lifted():
+    """A damped arm is lifted over 24 steps, to a reference that moves, by each method and by DMOC itself."""
+    m, pull = vioc.P("m", 1.0), vioc.JointForce("theta", "torque")
+    arm = vioc.System(vioc.ry("theta")[vioc.tz(-0.5, mass=m)], vioc.Gravity(0, 0, -9.81), pull)
+    f = vioc.MidpointVI(arm, 0.05)
+    path = np.linspace(0.3, 1.0, 25)
+    cost = quadratic(f, Q={"theta": 1.0}, R=0.1, Qf={"theta": 20.0}, reference={"theta": path})
+    x0 = f.initial_state({"theta": 0.3})
+    found = {m: optimize(f, cost, x0=x0, steps=24, method=m, tolerance=1e-12) for m in METHODS}
+    found["dmoc.solve"] = dmoc.solve(f, cost, steps=24, initial=x0, tolerance=1e-12)
+    return f, cost, x0, found
+
+
+def test_every_result_has_the_same_attributes(lifted):
+    _, cost, _, found = lifted
+    for name, best in found.items():
+        assert isinstance(best, Result) and best.gains.shape == (24, 1, 2) and best.seconds > 0, name
+        assert best.open_loop_gap < 1e-8 and best.feasible and best.margin == np.inf, name
+        assert len(best.phases) == 1 and best.phases[0].trajectory is best.trajectory
+        again = best.rollout()
+        assert not again.feedback and again.gap < 1e-8
+        assert again.cost == pytest.approx(cost.value(again.trajectory), rel=1e-12)
+        assert best.describe().startswith(best.message) and best.products() == {}
+        with pytest.raises(ModelError, match="no multiplier 'u.torq': .*have one"):
+            best.multipliers["u.torq"]
+
+
+def test_a_result_of_any_method_is_refined(lifted):
+    """To the optimum at half the step, whose reference is the line's."""
+    f, _, x0, found = lifted
+    half = f.with_dt(f.dt / 2)
+    line = np.linspace(0.3, 1.0, 49)
+    fine = quadratic(half, Q={"theta": 1.0}, R=0.1, Qf={"theta": 20.0}, reference={"theta": line})
+    expected = optimize(half, fine, x0=x0, steps=48, tolerance=1e-12)
+    for name, best in found.items():
+        finer = best.refine(2, tolerance=1e-10)
+        assert finer.converged and len(finer) == 48 and finer.duration == pytest.approx(best.duration), name
+        assert finer.cost == pytest.approx(expected.cost, rel=1e-8), name
+        np.testing.assert_allclose(finer.x, expected.x, rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_a_limited_result_with_a_free_duration_is_refined(lifted):
+    """Limits over time stay where they are in time."""
+    f, _, x0, _ = lifted
+    most = np.where(np.arange(24) < 12, 3.0, 1.5)
+    limits = dict(
+        bounds={"u.torque": (-most, most)}, duration=(0.4, 4.0), final={"theta": 0.5, "v.theta": 0.0}
+    )
+    for method in ("shooting", "dmoc"):
+        best = optimize(f, dmoc.minimum_time(f), x0=x0, steps=24, method=method, **limits)
+        finer = best.refine(2)
+        assert finer.converged and len(finer) == 48, method
+        assert finer.duration == pytest.approx(best.duration, rel=0.05), method
+        assert (np.abs(finer.u[:, 0]) <= np.repeat(most, 2) + 1e-6).all(), method
+        assert np.abs(finer.u[:24]).max() > 1.5, method  # which is the second half's limit
+
+
+def test_a_result_of_any_method_tells_its_sensitivity(lifted):
+    """By the mass and the start, against central differences of optima."""
+    f, _, x0, found = lifted
+    path = np.linspace(0.3, 1.0, 25)
+
+    def value(m, by):
+        g = f.with_parameters(m=m)
+        cost = quadratic(g, Q={"theta": 1.0}, R=0.1, Qf={"theta": 20.0}, reference={"theta": path})
+        return optimize(g, cost, x0=x0 + by, steps=24, tolerance=1e-12).cost
+
+    e, by_theta = 1e-4, np.array([1e-4, 0.0])
+    slopes = {
+        "param.m": (value(1 + e, 0.0) - value(1 - e, 0.0)) / (2 * e),
+        "initial.theta": (value(1.0, by_theta) - value(1.0, -by_theta)) / 2e-4,
+    }
+    for name, best in found.items():
+        told = best.sensitivity()
+        for by, slope in slopes.items():
+            assert told.cost[told.names.index(by)] == pytest.approx(slope, rel=1e-5), (name, by)
+
+
+def test_what_a_result_cannot_tell_is_refused(lifted):
+    f, cost, x0, found = lifted
+    free = optimize(f, cost, x0=x0, steps=24, parameters={"m": (0.5, 2.0)})
+    with pytest.raises(ValueError, match="sensitivity: it is not known where parameters are free"):
+        free.sensitivity()
+    steps = np.linspace(0.04, 0.06, 24)
+    uneven = optimize(f, quadratic(f, R=1.0, Q=1.0), x0=x0, steps=24, dt=steps)
+    with pytest.raises(ValueError, match="steps are equal"):
+        uneven.sensitivity()
+    finer = uneven.refine(2)
+    np.testing.assert_allclose(finer.step_lengths, np.repeat(steps, 2) / 2, rtol=1e-12)
+    for best in found.values():
+        kept = pickle.loads(pickle.dumps(best))
+        assert kept.rollout().cost is None and kept.cost == best.cost
+        for use in (kept.refine, kept.sensitivity):
+            with pytest.raises(ValueError, match="pickled has left it behind"):
+                use()
+
+
+def test_the_margin_of_dmoc_is_that_of_shooting():
+    """Distance from limits over half their range, of plans as of rollouts."""
+    f = double_integrator()
+    cost, bounds = quadratic(f, Q=1.0, R=0.1), {"u.force": 50.0, "x": (-2.0, 3.0)}
+    mine = optimize(f, cost, x0=[1.0, 0.0], steps=N, bounds=bounds)
+    plan = dmoc.solve(f, cost, steps=N, initial=[1.0, 0.0], bounds=bounds)
+    assert 0.1 < mine.margin < 1 and plan.margin == pytest.approx(mine.margin, abs=1e-5)

@@ -167,14 +167,14 @@ def test_a_hop_keeps_what_contact_allows(hop):
     for part in hop.phases:
         assert part["gap.toe"].min() > -1e-7 and part["force.toe"].min() > -1e-5
         assert part["gap.leg-lower"].min() > -1e-7
-    assert np.abs(hop.phases[1].duals["gap.toe"][[0, -1]]).max() < 1e-15  # there the neighbours hold it
+    assert np.abs(hop.phases[1].multipliers["gap.toe"][[0, -1]]).max() < 1e-15  # there the neighbours hold it
     for part in (hop.phases[0], hop.phases[2]):
         assert part["grip.toe"].min() > -1e-5
         assert np.abs(part["gap.toe"]).max() < 1e-12
         # the foot rolls where it stands
         assert np.ptp(part["foot:x"] - 0.05 * part["tilt"]) < 1e-5
     assert hop.phases[1]["gap.toe"].max() > 0.02
-    assert {"gap.toe", "gap.leg-upper", "h.toe.t1"} <= {n for p in hop.phases for n in p.duals}
+    assert {"gap.toe", "gap.leg-upper", "h.toe.t1"} <= {n for p in hop.phases for n in p.multipliers}
 
 
 def test_the_hop_is_one_trajectory(hop, stance, tmp_path):

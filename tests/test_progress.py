@@ -258,7 +258,7 @@ def test_compiling_tells(monkeypatch, tmp_path):
     assert "compiling MidpointVI of pendulum: step" in begun
 
 
-@pytest.mark.parametrize("name", ["optimize", "optimize_ddp", "dmoc"])
+@pytest.mark.parametrize("name", ["optimize", "dmoc"])
 def test_optimizers_tell_their_iterations(name, monkeypatch):
     from vioc import control
 

@@ -423,7 +423,7 @@ def test_what_is_no_problem_is_refused():
         ("tolerance > 0", lambda: problem.solve([0.0, 0.0], tolerance=0.0)),
         (
             "bounds: .*takes none",
-            lambda: optimize(f, cost, bounds={"v": 1}, method="newton", **start),
+            lambda: optimize(f, cost, bounds={"v": 1}, method="projection", **start),
         ),
         ("warmup: method 'shooting' takes none", lambda: optimize(f, cost, final=END, warmup=3, **start)),
     ):

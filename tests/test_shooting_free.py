@@ -226,7 +226,7 @@ def test_a_start_on_a_line(swing):
     assert best["theta"][0] == np.pi and abs(best["v.x"][0]) < 1e-8
     assert best["v.theta"][0] == pytest.approx(0.3, abs=1e-6)
     for name in ("theta", "v.x", "v.theta"):
-        theirs = nlp.duals[f"initial {name}"]
+        theirs = nlp.multipliers[f"initial {name}"]
         np.testing.assert_allclose(best.multipliers[f"initial {name}"], theirs, rtol=0, atol=1e-5)
     assert kkt(f, cost, best.trajectory, best.multipliers, **task).residual <= TOLERANCE
     again = optimize(f, cost, best, steps=60, **task)
@@ -424,7 +424,9 @@ def test_what_cannot_be_done_is_refused_by_name():
     refused("parameters: unknown name 'weight'", parameters={"weight": (1, 2)})
     refused("periodic: unknown name 'y'", periodic=["y"])
     refused("initial: unknown name 'y'", initial={"y": 1.0})
-    refused("duration: method 'ddp' takes none.*'shooting', 'dmoc'", duration=(1, 2), method="ddp")
+    refused(
+        "duration: method 'projection' takes none.*'shooting', 'dmoc'", duration=(1, 2), method="projection"
+    )
     refused("parameters: method 'dmoc' takes none", parameters={"mass": (1, 2)}, method="dmoc")
     refused(
         "cost: it is the duration, which is given.*make it free", cost=dmoc.minimum_time(f), method="shooting"

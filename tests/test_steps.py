@@ -9,7 +9,7 @@ import pytest
 from sweep_tasks import first_state
 
 import vioc
-from vioc.control import Cost, Problem, dlqr, dmoc, optimize, optimize_ddp, quadratic
+from vioc.control import Cost, Problem, dlqr, dmoc, optimize, quadratic
 from vioc.control.feedback import (
     ClosedLoop,
     DelayedMap,
@@ -170,8 +170,8 @@ class TestWhatJoinsTwoSteps:
         cost, theirs = quadratic(f, Q=1.0, R=1.0), quadratic(g, Q=1.0, R=1.0)
         run = g.rollout(x0, steps=5)
         with pytest.raises(ValueError, match=f"guess: {OTHER}.*with_dt"):
-            optimize_ddp(f, cost, run)
-        for solve in (optimize, optimize_ddp, partial(optimize, method="shooting")):
+            Problem(f, cost, 5).solve(None, run)
+        for solve in (optimize, *(partial(optimize, method=m) for m in ("shooting", "projection"))):
             with pytest.raises(ValueError, match=f"cost: {OTHER}.*build it on this map"):
                 solve(f, theirs, x0=x0, steps=5)
         with pytest.raises(ValueError, match=f"cost: {OTHER}"):
@@ -242,12 +242,16 @@ class TestUnequalSteps:
         longer = dlqr(f, run, 1.0, 1.0).rollout(run.x[0] + [0.01, 0], steps=5)
         np.testing.assert_allclose(np.diff(longer.t), [*h, 0.05, 0.05], rtol=1e-12)
 
-    @pytest.mark.parametrize("method", ["newton", "multiple-shooting"])
+    @pytest.mark.parametrize("method", ["projection", "multiple shooting"])
     def test_optimized(self, f, swing, method):
         """Stationary for the cost as it is summed over these very steps, by central differences."""
         run, h = swing
         cost = quadratic(f, Q={"theta": 1.0}, R=0.1, Qf={"theta": 10.0, "v.theta": 1.0})
-        best = optimize(f, cost, run, method=method, tolerance=1e-12)
+        if method == "projection":
+            best = optimize(f, cost, run, method=method, tolerance=1e-12)
+        else:  # which is how "auto" begins from a curve
+            best = optimize(f, cost, (run.x, run.u), dt=h, tolerance=1e-12)
+            assert best.history.method[0].startswith("ms ")
         found = best.trajectory
         np.testing.assert_allclose(found.step_lengths, h, rtol=1e-12)
         assert best.converged and best.cost < cost.value(run)

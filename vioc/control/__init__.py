@@ -27,9 +27,8 @@ from vioc.control.analysis import (
 from vioc.control.check import DerivativeCheck, check_derivatives
 from vioc.control.costs.cost import Cost
 from vioc.control.costs.quadratic import quadratic
-from vioc.control.ddp import optimize_ddp
-from vioc.control.descent.descend import Armijo
 from vioc.control.descent.projection import project, projection_gains, straight_line
+from vioc.control.descent.search import Armijo
 from vioc.control.feedback import (
     ClosedLoop,
     LinearMPC,
@@ -42,8 +41,7 @@ from vioc.control.identification.design import design
 from vioc.control.identification.identify import identify
 from vioc.control.identification.records import Record
 from vioc.control.identification.regression import base_parameters
-from vioc.control.optimizing import optimize, optimize_constrained
-from vioc.control.polishing import polish
+from vioc.control.optimizing import optimize
 from vioc.control.problem.pose import pose, pose_error
 from vioc.control.problem.result import Result
 from vioc.control.problem.status import Status
@@ -95,9 +93,6 @@ __all__ = [
     "observability_matrix",
     "observability_rank",
     "optimize",
-    "optimize_constrained",
-    "optimize_ddp",
-    "polish",
     "pose",
     "pose_error",
     "project",

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vioc.checks import near_misses
 from vioc.control.costs.cost import Cost, checked
-from vioc.control.ddp.optimize_ddp import optimize_ddp
 from vioc.control.descent.begin import guess_lengths, on_steps
-from vioc.control.descent.descend import DIRECTIONS, MULTIPLE, descend
+from vioc.control.descent.descend import descend
+from vioc.control.descent.search import DIRECTIONS
 from vioc.control.descent.symbolic.programs import StagePrograms
 from vioc.control.descent.symbolic.stage import SMALL
 from vioc.control.dmoc.problem import solve
@@ -24,7 +25,6 @@ from vioc.control.problem.limits import Constraint
 from vioc.control.problem.result import Record, Result, finished, off_branch
 from vioc.control.problem.status import Status
 from vioc.control.shooting.problem import Problem, distance
-from vioc.deprecation import deprecated
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
@@ -40,16 +40,9 @@ FREE = {
 TAKES = {  # what a method knows beside the map, the cost, a guess, x0, steps and how to end
     "shooting": {*LIMITS, *FREE, "parameters", "dt", "multipliers"},
     "projection": {"dt", "direction", "warmup", "projection", "armijo"},
-    MULTIPLE: {"dt", "warmup", "projection", "armijo"},
-    "ddp": {"bounds", "direction"},
     "dmoc": {*LIMITS, *FREE, "dt", "rates", "quadrature", "solver", "form", "options", "smoothing"},
 }
 OPTIONS = {"direction", "warmup", "projection", "armijo"} | TAKES["dmoc"] - LIMITS - FREE - {"dt"}
-WAYS = {  # by `direction`
-    "projection": {name: name for name in DIRECTIONS},
-    "ddp": {"newton": "ddp", "gauss-newton": "ilqr"},
-}
-SPELLINGS = {way: method for method, ways in WAYS.items() for way in ways.values()}
 
 
 def optimize(
@@ -110,19 +103,17 @@ def optimize(
         was found. They begin with those of the guess's map, else of the map.
     periodic : bool, names, or dict of name to shift, optional
         States whose last value is the first plus the shift (0 by default); True means all.
-    method : {"auto", "shooting", "projection", "ddp", "dmoc", "multiple-shooting"}
+    method : {"auto", "shooting", "projection", "dmoc"}
         What a method does not take is refused by name.
 
         ``"shooting"`` moves the states and inputs of all steps at once, limits by an interior point, by exact
         curvature as far as it leaves a minimum: of any size, from any guess.
         ``"projection"`` steps from trajectory to trajectory and never raises the cost; no limits.
-        ``"ddp"`` does so by feedback passes (`optimize_ddp`), within bounds on inputs.
         ``"dmoc"`` gives the map's own equations to IPOPT, FATROP or an SQP method (`dmoc.solve`).
-        ``"multiple-shooting"`` is shooting without limits in symbols, for small maps with implicit equations
-        (`OneStepMap.residual`); what it arrives at is projected and handed to Newton.
         ``"auto"`` is the one that takes what is given, shooting first; of small maps with implicit equations
-        without limits multiple shooting from a curve of states and projection else, with shooting where these
-        end without an optimum.
+        (`OneStepMap.residual`) without limits projection, with shooting where it ends without an optimum. Its
+        projection begins from a curve of states by multiple shooting in symbols, whose end is projected,
+        unless a `direction` is given.
     tolerance : float, optional
         Of shooting and DMOC: what the conditions of optimality may leave, scaled; default 1e-9 and 1e-8. Of
         the others: stop at -Dg(xi).zeta <= tolerance, in the power of 1000 that leaves 30 to 30000 of the
@@ -141,13 +132,10 @@ def optimize(
         trajectory is then replaced by the rollout of its inputs, or else of none, from its start, which the
         result's `message` says.
     **options
-        Of projection and DDP: ``direction``, of projection ``"newton"``, ``"gauss-newton"`` or
-        ``"steepest"``; of DDP the first, with the map's curvature, or the second (iLQR). Newton shifts its
-        Hessian where the subproblem has no minimum, or its step finds no lower cost, and falls back to
-        Gauss-Newton (the quasi-Newton method of this problem) and to steepest descent where no shift helps.
-        A direction does as `method`, too, as does ``"ilqr"``.
-
-        Of projection: ``warmup``, first iterations of Newton that use the Gauss-Newton direction;
+        Of projection: ``direction``, ``"newton"`` (default), ``"gauss-newton"`` (the quasi-Newton method of
+        this problem) or ``"steepest"``. Newton shifts its Hessian where the subproblem has no minimum, or its
+        step finds no lower cost, and falls back to Gauss-Newton and to steepest descent where no shift helps.
+        ``warmup``, first iterations of Newton that use the Gauss-Newton direction;
         ``projection``, weights (Q, R) of the regulator about each iterate that projects, as in `dlqr`,
         default the convex part of the cost, so that stiff terminal weights are in the gains too; ``armijo``,
         an `Armijo`.
@@ -185,7 +173,7 @@ def optimize(
     asked |= dict(duration=duration, parameters=parameters, periodic=periodic)
     given = {name: value for name, value in (asked | options).items() if _says(value)}
     given |= {} if initial is None else {"initial": initial}  # all of it is free where none is named
-    chosen, way = _chosen(f, cost, method, given)
+    chosen = _chosen(f, cost, method, given)
     guess = guess if "duration" in given else on_steps(f, guess, steps, dt)
     how: dict[str, Any] = dict(max_iterations=max_iterations, monitor=monitor)
     how |= {} if tolerance is None else {"tolerance": tolerance}
@@ -201,7 +189,7 @@ def optimize(
             k0 = run.k0
         own = {*LIMITS, "initial"} if chosen == "dmoc" else TAKES["shooting"] - {"dt", "multipliers"}
         stated = {name: given[name] for name in own & given.keys()}
-        lengths = dt if "duration" in given else guess_lengths(f, run, dt)
+        lengths = dt if "duration" in given else guess_lengths(run, dt)
         return Problem(f, cost, n, **stated, dt=lengths, k0=k0)
 
     def shoot(raises: bool) -> Result:
@@ -211,9 +199,9 @@ def optimize(
         return shoot(raise_on_failure)
     if chosen == "dmoc":
         return finished(_by_dmoc(problem(), x0, guess, given | how), None, None, raise_on_failure)
-    start: dict[str, Any] = dict(x0=x0, steps=steps, method=way, **given, **how)
-    if chosen == "ddp":
-        return optimize_ddp(f, cost, guess, raise_on_failure=raise_on_failure, **start)
+    if method == "projection":
+        given.setdefault("direction", "newton")
+    start: dict[str, Any] = dict(x0=x0, steps=steps, stated=problem, **given, **how)
     again = method == "auto" and given.keys() <= {"dt"}
     try:
         return descend(f, cost, guess, raise_on_failure=raise_on_failure or again, **start)
@@ -252,48 +240,40 @@ def _by_dmoc(stated: Problem, x0: Any, guess: Any, options: dict[str, Any]) -> R
         gains = found.stabilize(1.0, 1.0).K
         run = curve.map.track(curve.x[0], curve.x, curve.u, gains, k0=curve.k0)
         far = distance(curve, run)
-    duals = stated.rows.multipliers(stated.rows.from_multipliers(found.duals))
+    duals = stated.rows.multipliers(stated.rows.from_multipliers(found.multipliers))
     told = tuple(f"initial {n}" for n in stated.unknowns.told)
     own = "rate.", "periodic.", "duration"
-    duals |= {n: v for n, v in found.duals.items() if n.startswith(own) or n in told}
+    duals |= {n: v for n, v in found.multipliers.items() if n.startswith(own) or n in told}
     cost = found.cost if "quadrature" in options else None
     end = curve, run, far, gains
     wrong = off_branch(curve, SAME) if found.status is Status.ACCEPTABLE else ""
-    more: dict[str, Any] = dict(iterations=found.iterations, cost=cost, violations=found.violations)
-    return stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
+    more: dict[str, Any] = dict(iterations=found.iterations, seconds=found.seconds, cost=cost)
+    more["violations"] = found.violations
+    result = stated.result(found.status, found.history, end, duals, said=(wrong,), **more)
+    (part,), plan = result.phases, found.only()
+    phases = (replace(part, phase=plan.phase, defect=plan.defect),)
+    more = {name: getattr(found, name) for name in ("stated", "raw", "stats", "stages")}
+    return replace(result, phases=phases, **more)
 
 
-@deprecated(since="0.1", until="0.3", instead='optimize(..., method="shooting")')
-def optimize_constrained(f: OneStepMap, cost: Cost, guess: Any = None, **options: Any) -> Result:
-    """Deprecated: ``optimize(..., method="shooting")``, whose arguments these are."""
-    return optimize(f, cost, guess, method="shooting", **options)
-
-
-def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> tuple[str, str]:
-    """The method and its way, which `direction` says and is taken out of `given` for.
-
-    ValueError where the method does not take what is given.
-    """
-    chosen = SPELLINGS.get(method, method)
+def _chosen(f: OneStepMap, cost: Cost, method: str, given: dict[str, Any]) -> str:
+    """The method. ValueError where it does not take what is given."""
+    chosen = method
     if method == "auto":
         chosen = next((m for m, takes in TAKES.items() if given.keys() <= takes), "shooting")
         if given.keys() <= {"dt"} and StagePrograms.of(f, cost, SMALL) is not None:
             chosen = "projection"
     if chosen not in TAKES:
-        known = "auto", *TAKES, *(name for name in SPELLINGS if name not in TAKES)
-        raise ValueError(f"method: expected one of {', '.join(map(repr, known))}, got {method!r}")
+        known = ", ".join(map(repr, ("auto", *TAKES)))
+        hint = f'; it is a direction of "projection": direction={method!r}' if method in DIRECTIONS else ""
+        raise ValueError(f"method: expected one of {known}, got {method!r}{hint}")
     if alien := next((name for name in given if name not in TAKES[chosen]), None):
         others = ", ".join(repr(m) for m, takes in TAKES.items() if alien in takes)
         raise ValueError(f"{alien}: method {chosen!r} takes none; those that do are {others}")
-    direction = given.pop("direction", None)
-    if direction is None:
-        return chosen, "newton" if method == "projection" else method
-    ways = WAYS[chosen]
-    if direction not in ways or method not in ("auto", chosen):
-        raise ValueError(
-            f"direction: method {method!r} takes {', '.join(map(repr, ways))}, got {direction!r}"
-        )
-    return chosen, ways[direction]
+    direction = given.get("direction", "newton")
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction: expected one of {', '.join(map(repr, DIRECTIONS))}, got {direction!r}")
+    return chosen
 
 
 def _says(value: Any) -> bool:

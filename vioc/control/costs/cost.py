@@ -431,26 +431,6 @@ class Cost:
             g_end = b.beyond(dx[-1], end.values(*last)[0])
         return g, g_end
 
-    def gradient(self, trajectory: Trajectory, lin: Linearization) -> tuple[np.ndarray, np.ndarray]:
-        """(lx, lu) of shapes (N+1, ndx), (N, nu); see `expand`."""
-        e = self.expand(trajectory, lin)
-        return e.lx, e.lu
-
-    def hessian(
-        self, trajectory: Trajectory, lin: Linearization
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(lxx, lxu, luu) of shapes (N+1, ndx, ndx), (N, ndx, nu), (N, nu, nu); see `expand`."""
-        e = self.expand(trajectory, lin)
-        return e.lxx, e.lxu, e.luu
-
-    def multiplier_weights(self, trajectory: Trajectory) -> np.ndarray | None:
-        """w_k l_lambda of shape (N, nm), the zeta of `second_order_trajectory`; None if unused."""
-        if not self._uses_multipliers:
-            return None
-        trajectory = trajectory_of(trajectory)
-        first = self.running_derivatives(*self._arguments(trajectory)[0])[0][..., 0]
-        return self.step_weights(trajectory)[:, None] * first[:, self.map.ndx + self.map.nu :]
-
     def _arguments(self, trajectory: Trajectory) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Arguments of the running (rows) and of the terminal function."""
         n, f = len(trajectory), self.map

@@ -15,7 +15,7 @@ from vioc.control.descent.projection import project, projection_gains
 from vioc.errors import OptimizationError, StepError, trying
 from vioc.maps.given import trajectory_of
 from vioc.maps.protocol import OneStepMap
-from vioc.maps.steps import check_steps, same_steps
+from vioc.maps.steps import same_steps
 from vioc.maps.trajectory import Trajectory
 
 FAR = 10.0  # relative to 1 + |x|: a trajectory this far from its guess does not follow it
@@ -41,22 +41,15 @@ def on_steps(f: OneStepMap, guess: Any, steps: int | None, dt: Any) -> Any:
     return replace(near, map=f, t=f.times(own, near.k0)).on_its_step()
 
 
-def guess_lengths(f: OneStepMap, guess: Any, dt: Any) -> Any:
+def guess_lengths(guess: Any, dt: Any) -> Any:
     """Step lengths to optimize over: `dt`, or those of a guess that are not equal, or None, the map's own.
 
-    Raises
-    ------
-    ValueError
-        For a trajectory with other steps.
+    `guess` is of these steps, as `on_steps` leaves it.
     """
     if not isinstance(guess, Trajectory):
         return dt
     h = guess.step_lengths
-    if dt is None and (h == h[0]).all():
-        check_steps(h[0], f.dt, "guess")
-        return None
-    check_steps(h, h if dt is None else dt, "guess", "`dt`")
-    return h
+    return None if dt is None and (h == h[0]).all() else h
 
 
 def begin(

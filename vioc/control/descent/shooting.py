@@ -45,8 +45,6 @@ class Shooting:
         The guess; X[0] stays.
     dt : float, (N,) or None
         Step lengths, s; None is the map's own.
-    k0 : int
-        Number of the first step.
 
     Attributes
     ----------
@@ -62,7 +60,6 @@ class Shooting:
     X: np.ndarray
     U: np.ndarray
     dt: Any = None
-    k0: int = 0
     gains: np.ndarray | None = None
     status: Status | None = None
     penalty: float = 0.0
@@ -73,7 +70,7 @@ class Shooting:
     def __post_init__(self):
         N = len(self.U)
         e = self.programs.equations
-        self.grid = Grid.of(self.f, self.cost, N, self.k0, self.dt)
+        self.grid = Grid.of(self.f, self.cost, N, dt=self.dt)
         self._reversed = self.grid.backward()
         self._last_reference = self.cost.reference_rows(N)[N]
         self.multipliers, self.duals = np.zeros((N, e.nm)), np.zeros((N, e.nz))
@@ -95,7 +92,7 @@ class Shooting:
             return None
         try:
             with trying():
-                run = project(f, self.X, self.U, self.gains, k0=self.k0, dt=self.dt)
+                run = project(f, self.X, self.U, self.gains, dt=self.dt)
             self.cost.value(run)
         except (StepError, OptimizationError):
             return None

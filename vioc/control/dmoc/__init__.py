@@ -6,17 +6,16 @@ best = dmoc.solve(f, cost, steps=200, initial=x0, final={"theta": 0.0}, bounds={
 from vioc.control.dmoc.phase import Phase
 from vioc.control.dmoc.problem import Problem, minimum_time, solve
 from vioc.control.dmoc.sensitivity import Sensitivity
-from vioc.control.dmoc.solution import PhaseSolution, Rollout, Solution
 from vioc.control.problem.limits import Constraint, Violation, obstacle
+from vioc.control.problem.result import PhaseResult, Rollout
 
 __all__ = [
     "Constraint",
     "Phase",
-    "PhaseSolution",
+    "PhaseResult",
     "Problem",
     "Rollout",
     "Sensitivity",
-    "Solution",
     "Violation",
     "minimum_time",
     "obstacle",

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vioc.checks import near_misses
-from vioc.control.problem.limits import Violation
-from vioc.errors import ModelError
-from vioc.names import meaning
+from vioc.control.problem.limits import Violation, limit_scale
+from vioc.control.problem.result import Multipliers
 
 if TYPE_CHECKING:
     from vioc.control.dmoc.transcription import Transcription
 
 
-class NoMultiplier(ModelError, KeyError):
-    """There is no multiplier of this name."""
-
-    __str__ = Exception.__str__  # that of KeyError quotes the message
-
-
-class Duals(dict):
-    """Multipliers by name: a dict whose `NoMultiplier` says what there is."""
-
-    def __missing__(self, name: str) -> Any:
-        with contextlib.suppress(ModelError):
-            return self[meaning(name, tuple(self))]
-        raise NoMultiplier(
-            f"no multiplier {name!r}: equations and what has a limit have one; {near_misses(str(name), self)}"
-        )
-
-
 class Raw(NamedTuple):
-    """The vectors that a solution comes from; see `Transcription`."""
+    """The vectors that a result comes from; see `Transcription`."""
 
     transcription: Transcription
     w: np.ndarray
@@ -45,7 +26,7 @@ class Raw(NamedTuple):
     upper: np.ndarray
 
 
-def duals(raw: Raw, i: int, gone: np.ndarray) -> Duals:
+def duals(raw: Raw, i: int, gone: np.ndarray) -> Multipliers:
     """Multipliers of phase i over their samples, by name; `gone` are those of what is eliminated."""
     t = raw.transcription
     phase, at = t.phases[i], t.layouts[i]
@@ -77,7 +58,7 @@ def duals(raw: Raw, i: int, gone: np.ndarray) -> Duals:
         named.pop(f.state_names[j], None)
     if at.H is not None:
         named["duration"] = raw.nu[at.H[:1]] / n
-    return Duals(named)
+    return Multipliers(named)
 
 
 def defect(t: Transcription, i: int, g: np.ndarray) -> float:
@@ -90,36 +71,45 @@ def defect(t: Transcription, i: int, g: np.ndarray) -> float:
     return worst
 
 
+def limited(raw: Raw, g: np.ndarray) -> Iterator[tuple]:
+    """What has limits: names, phase, samples, and their values, lower and upper limits (samples, names)."""
+    t, w = raw.transcription, raw.w
+    for b, block in enumerate(t.program.blocks):
+        if block.rows:
+            values = g[t.program.rows_of(b)]
+            yield block.names, block.phase, block.samples, values, block.lower, block.upper
+    for i in range(len(t.phases)):
+        for names, index, _ in t.unknowns_of(i):
+            low, high = (
+                np.where(index >= 0, side[index], s)
+                for side, s in ((raw.lower, -np.inf), (raw.upper, np.inf))
+            )
+            yield names, i, np.arange(len(index)), w[index], low, high
+
+
+def margin(raw: Raw, g: np.ndarray) -> float:
+    """Least distance from a limit over inequalities, in units of the limits' scales; negative outside."""
+    least = np.inf
+    for _, _, _, *columns in limited(raw, g):
+        for values, low, high in zip(*(c.T for c in columns), strict=True):
+            unequal = (low < high) & (np.isfinite(low) | np.isfinite(high))
+            if unequal.any():
+                values, low, high = values[unequal], low[unequal], high[unequal]
+                distance = float(np.minimum(values - low, high - values).min())
+                least = min(least, distance / (limit_scale(low, high, float(np.abs(values).max())) or 1.0))
+    return least
+
+
 def violations(raw: Raw, g: np.ndarray, times: list[np.ndarray], tolerance: float = 1e-6) -> list[Violation]:
     """Everything outside of its limits by more than `tolerance` of 1 + |limit|, the worst first."""
-    t, w, lower, upper = raw.transcription, raw.w, raw.lower, raw.upper
     found = []
-
-    def collect(names, phase, samples, values, lower, upper):
+    for names, phase, samples, values, lower, upper in limited(raw, g):
         with np.errstate(invalid="ignore"):
             amount = np.maximum(lower - values, values - upper)
             size = 1 + np.minimum(*(np.where(np.isfinite(b), np.abs(b), np.inf) for b in (lower, upper)))
         size = np.where(np.isfinite(size), size, 1.0)
         for k, j in np.argwhere(~(amount <= tolerance * size)):
             sample = int(samples[k])
-            found.append(
-                Violation(
-                    names[j],
-                    phase,
-                    sample,
-                    float(times[phase][sample]),
-                    *(float(a[k, j]) for a in (values, lower, upper)),
-                )
-            )
-
-    for b, block in enumerate(t.program.blocks):
-        if block.rows:
-            values = g[t.program.rows_of(b)]
-            collect(block.names, block.phase, block.samples, values, block.lower, block.upper)
-    for i in range(len(t.phases)):
-        for names, index, _ in t.unknowns_of(i):
-            low, high = (
-                np.where(index >= 0, side[index], s) for side, s in ((lower, -np.inf), (upper, np.inf))
-            )
-            collect(names, i, np.arange(len(index)), w[index], low, high)
+            numbers = (float(a[k, j]) for a in (values, lower, upper))
+            found.append(Violation(names[j], phase, sample, float(times[phase][sample]), *numbers))
     return sorted(found, key=lambda v: -v.amount if np.isfinite(v.amount) else -np.inf)

@@ -22,6 +22,8 @@ from vioc.control.problem.limits import (
     duration_limits,
     end_condition,
     end_values,
+    finer,
+    finer_bounds,
     full_names,
     limits,
     shifts,
@@ -280,39 +282,14 @@ class Phase:
 
     def refined(self, factor: int) -> Phase:
         """The same phase with `factor` times as many steps; data over time are interpolated."""
-        factor = int(factor)
-        n = self.steps
-
-        def finer(values: Any) -> Any:
-            array = None if values is None else np.asarray(values, float)
-            if array is None or array.ndim == 0 or len(array) not in (n, n + 1):
-                return values
-            old = np.arange(len(array))
-            if len(array) == n:  # belongs to steps
-                return np.repeat(array, factor, axis=0)
-            new = np.arange(factor * n + 1) / factor
-            flat = array.reshape(len(array), -1)
-            return np.stack([np.interp(new, old, c) for c in flat.T], axis=1).reshape(-1, *array.shape[1:])
-
-        def pair(value: Any) -> Any:
-            return tuple(finer(v) for v in value) if isinstance(value, (tuple, list)) else finer(value)
-
-        constraints = [
-            replace(
-                c,
-                lower=finer(c.lower),
-                upper=finer(c.upper),
-                references=[(s, finer(values)) for s, values in c.references],
-            )
-            for c in self.constraints
-        ]
+        n, cost = self.steps, self.cost
         duration = self.steps * self.map.dt if self.duration is None else self.duration
         return replace(
             self,
             steps=factor * n,
-            cost=self.cost and self.cost.with_references(*map(finer, self.cost.references)),
-            bounds=self.bounds and {name: pair(value) for name, value in self.bounds.items()},
-            constraints=constraints,
+            cost=cost and cost.with_references(*(finer(r, n, factor) for r in cost.references)),
+            bounds=finer_bounds(self.bounds, n, factor),
+            constraints=[c.refined(n, factor) for c in self.constraints],
             duration=duration,
             k0=factor * self.k0,
         )

@@ -15,12 +15,13 @@ from vioc.control.dmoc.curve import curve, first_step, quantities, unknowns
 from vioc.control.dmoc.homotopy import BUDGET, LOOSE, PATIENCE, WIDE, Stage, follow
 from vioc.control.dmoc.named import Raw
 from vioc.control.dmoc.phase import Phase
+from vioc.control.dmoc.sensitivity import Sensitivity, sensitivity
 from vioc.control.dmoc.separable import Block
-from vioc.control.dmoc.solution import Solution, solution
+from vioc.control.dmoc.solution import solution
 from vioc.control.dmoc.solvers import SOLVERS, Found, Solver
 from vioc.control.dmoc.transcription import Transcription
 from vioc.control.problem.limits import Constraint
-from vioc.control.problem.result import HEADER, History, Log, Record, check_ending, finished
+from vioc.control.problem.result import HEADER, History, Log, Record, Result, check_ending, finished
 from vioc.control.problem.sizes import power
 from vioc.control.problem.status import Status
 from vioc.errors import ModelError, OptimizationError
@@ -122,7 +123,7 @@ class Problem:
         monitor: bool | Callable[[Record], Any] | None = None,
         raise_on_failure: bool = True,
         smoothing: float | None = None,
-    ) -> Solution:
+    ) -> Result:
         """The trajectory that (locally) minimizes the cost.
 
         Parameters
@@ -131,7 +132,7 @@ class Problem:
             Of a phase, which alone says what steps are taken and when: a Trajectory of any steps, sampled
             in time and stretched to the duration that is given; (X, U) of shapes (N+1, nx), (N, nu), U None
             for no force; inputs U (N, nu), which are rolled out; None for the straight line between the
-            ends. A list has one for each phase. A Solution of the same problem also gives its multipliers;
+            ends. A list has one for each phase. A Result of the same problem also gives its multipliers;
             one of another mesh its trajectories.
         initial : (nx,) array or dict by name, optional
             Other values for what the first phase's `initial` gives of the state; nothing is built again, as a
@@ -153,7 +154,7 @@ class Problem:
 
         Returns
         -------
-        Solution
+        Result
 
         Raises
         ------
@@ -236,6 +237,20 @@ class Problem:
         factor = as_count(factor, "factor")
         return Problem([phase.refined(factor) for phase in self.phases], self.jumps)
 
+    @property
+    def costs(self) -> list[Cost | None]:
+        """Of the phases."""
+        return [phase.cost for phase in self.phases]
+
+    def refine(self, result: Result, factor: int, **options: Any) -> Result:
+        """`Result.refine`: the finer problem solved from a result of this one."""
+        return self.refined(factor).solve(result, **options)
+
+    def sensitivity(self, result: Result) -> Sensitivity:
+        """`Result.sensitivity` of a result of this problem."""
+        r = result.raw
+        return sensitivity(r.transcription, r.w, r.mu, r.nu, r.p, (r.lower, r.upper))
+
     def with_parameters(self, **values: float) -> Problem:
         """The same problem with other values of declared parameters of its maps."""
         known = {n for phase in self.phases for n in phase.map.parameters}
@@ -270,7 +285,7 @@ class Problem:
 
     def _duals(self, guess: Any, t: Transcription) -> tuple[np.ndarray, np.ndarray] | None:
         """Multipliers of a guess that is a solution of the same program."""
-        raw = guess.raw if isinstance(guess, Solution) else None
+        raw = guess.raw if isinstance(guess, Result) else None
         if raw is None or len(guess.phases) != len(self.phases):
             return None
         sizes = ((s.program.size, s.program.rows, s.form) for s in (t, raw.transcription))
@@ -278,7 +293,7 @@ class Problem:
 
     def _start(self, guess: Any, t: Transcription, smoothing: float = 0.0) -> np.ndarray:
         """The guess as unknowns."""
-        if isinstance(guess, Solution):
+        if isinstance(guess, Result):
             if self._duals(guess, t) is not None:
                 return guess.raw.w.copy()
             guess = [part.trajectory for part in guess.phases]
@@ -374,7 +389,7 @@ def translated(settings: Mapping[str, Any], solver: str) -> dict[str, Any]:
     return {f"{solver}.{n.partition('.')[2]}": settings[n] for n in names} if solver != "sqp" else {}
 
 
-def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **options: Any) -> Solution:
+def solve(f: OneStepMap, cost: Cost | None, guess: Any = None, *, steps: int, **options: Any) -> Result:
     """Optimize one phase in one call.
 
     Parameters

@@ -221,13 +221,6 @@ class Identification:
         return {n: (v - k * self.std[n], v + k * self.std[n]) for n, v in self.values.items()}
 
     @property
-    def correlation(self) -> np.ndarray:
-        """Of the parameters' errors (n, n); NaN where they are not told."""
-        s = np.sqrt(np.diag(self.covariance))
-        with np.errstate(invalid="ignore"):
-            return self.covariance / np.outer(s, s)
-
-    @property
     def bodies(self) -> dict[str, bool]:
         """Whether the ten numbers of each body are those of one, at the parameters found."""
         return {n: consistent(numbers) for n, numbers in self._inertias().items()}

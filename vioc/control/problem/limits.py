@@ -148,6 +148,36 @@ class Constraint:
             columns.append(check_array(array, (steps + 1, size), f"references of constraint {self.name}"))
         return np.concatenate(columns, axis=1)
 
+    def refined(self, steps: int, factor: int) -> Constraint:
+        """The same over `factor` times as many steps; data over time are interpolated."""
+        references = [(symbol, finer(values, steps, factor)) for symbol, values in self.references]
+        sides = (finer(side, steps, factor) for side in (self.lower, self.upper))
+        return replace(self, **dict(zip(("lower", "upper"), sides, strict=True)), references=references)
+
+
+def finer(values: Any, steps: int, factor: int) -> Any:
+    """Data of N steps, which are repeated, or of their N+1 samples, which are interpolated, over `factor`
+    times as many; anything else as it is.
+    """
+    array = None if values is None else np.asarray(values, float)
+    if array is None or array.ndim == 0 or len(array) not in (steps, steps + 1):
+        return values
+    if len(array) == steps:
+        return np.repeat(array, factor, axis=0)
+    old, new = np.arange(steps + 1), np.arange(factor * steps + 1) / factor
+    flat = array.reshape(len(array), -1)
+    return np.stack([np.interp(new, old, c) for c in flat.T], axis=1).reshape(-1, *array.shape[1:])
+
+
+def finer_bounds(bounds: Mapping[str, Any] | None, steps: int, factor: int) -> dict[str, Any] | None:
+    """Bounds by name, each a value or a pair of them, likewise."""
+
+    def each(value: Any) -> Any:
+        pair = isinstance(value, (tuple, list))
+        return tuple(finer(v, steps, factor) for v in value) if pair else finer(value, steps, factor)
+
+    return None if bounds is None else {name: each(value) for name, value in bounds.items()}
+
 
 def limit_scale(low: np.ndarray, high: np.ndarray, size: float = 1.0) -> float:
     """Half the mean range over the samples; of a side alone max(size, |its mean|)."""

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import contextlib
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from html import escape
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from vioc.checks import near_misses
 from vioc.control.problem.limits import Violation
 from vioc.control.problem.status import Status
 from vioc.control.regulators.lqr import Regulator, dlqr
 from vioc.drawing import plots
-from vioc.errors import OptimizationError, StepError, trying
+from vioc.errors import ModelError, OptimizationError, StepError, trying
+from vioc.maps.columns import quantities_html
 from vioc.maps.given import AsTrajectory
+from vioc.maps.switched import SwitchedMap
 from vioc.maps.trajectory import Trajectory
+from vioc.names import meaning
 from vioc.progress import Progress
 
 OPEN_LOOP = 1e-6  # relative to 1 + |x|: how far the rollout of the inputs may be from an iterate
@@ -87,6 +94,12 @@ class Log:
         self.records: list[Any] = []
         self.steps = 0  # taken
         self.progress = Progress(title)
+        self._begun = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time since it began."""
+        return time.perf_counter() - self._begun
 
     def __call__(self, record: Any) -> None:
         if self.monitor is True and not self.records:
@@ -99,9 +112,9 @@ class Log:
         elif self.monitor:
             self.monitor(record)
 
-    def shown(self) -> AbstractContextManager[Any]:
+    def shown(self) -> contextlib.AbstractContextManager[Any]:
         """While the work is done: its progress, where no lines are printed."""
-        return nullcontext() if self.monitor is True else self.progress
+        return contextlib.nullcontext() if self.monitor is True else self.progress
 
 
 def check_ending(tolerance: float, max_iterations: int) -> None:
@@ -133,27 +146,337 @@ class History(NamedTuple):
         return plots().plot_convergence(self, ax=ax)
 
 
-Self = TypeVar("Self", bound="Outcome")
+class NoMultiplier(ModelError, KeyError):
+    """There is no multiplier of this name."""
+
+    __str__ = Exception.__str__  # that of KeyError quotes the message
 
 
-class Outcome(AsTrajectory):
-    """What any optimization returns: a trajectory with a verdict, see `Status`."""
+class Multipliers(dict[str, Any]):
+    """Multipliers by name: a dict whose `NoMultiplier` says what there is."""
 
+    def __missing__(self, name: str) -> Any:
+        with contextlib.suppress(ModelError):
+            return self[meaning(name, tuple(self))]
+        raise NoMultiplier(
+            f"no multiplier {name!r}: equations and what has a limit have one; {near_misses(str(name), self)}"
+        )
+
+
+@dataclass(frozen=True)
+class PhaseResult(AsTrajectory):
+    """One phase of a `Result`; reads like its trajectory.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+    multipliers : dict of str to array
+        See `Result`.
+    phase : dmoc.Phase or None
+        None of other methods than DMOC, and in a result that was pickled.
+    defect : float
+        See `Result`.
+    """
+
+    trajectory: Trajectory
+    multipliers: Multipliers = field(default_factory=Multipliers, repr=False)
+    phase: Any = None
+    defect: float = np.nan
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "phase": None}
+
+
+class Rollout(NamedTuple):
+    """A result as a rollout of its map.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+    gap : float
+        Largest difference of its states from the result's.
+    cost : float or None
+        By the problem's `Cost`; None without one, and of a result that was pickled.
+    feedback : bool
+        Whether the inputs were applied with feedback.
+    """
+
+    trajectory: Trajectory
+    gap: float
+    cost: float | None
+    feedback: bool
+
+
+@dataclass(frozen=True)
+class Result(AsTrajectory):
+    """The outcome of an optimization, by whatever method; reads like its trajectory, ``best["theta"]``.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+        The rollout of its own x_0 and inputs; see `open_loop_gap`. Of `vioc.control.dmoc` the samples as the
+        solver found them, a rollout up to `defect`, which `rollout` makes one; of several phases one behind
+        the other, on a `SwitchedMap`. ValueError where these are `apart`.
+    phases : tuple of PhaseResult
+        One, or those of a `dmoc.Problem`; each reads like its trajectory.
+    cost : float
+    status : Status
+        ``"converged"``, or why not: see `Status`.
+    message : str
+        The verdict in words, with what to try.
+    iterations : int
+        Steps taken.
+    history : History
+        Empty of FATROP's.
+    seconds : float
+        Wall-clock time of the search; of DMOC within the solver.
+    problem : vioc.control.Problem or dmoc.Problem
+        What was solved. ValueError of a result that was pickled, which leaves it behind.
+    multipliers : dict of str to array
+        Of limits, by the name of a constraint or a bound over its samples: >= 0 at an upper limit, <= 0 at a
+        lower one; minus the derivative of the optimal cost by the limit. Conditions at ends are
+        ``initial NAME`` and ``final NAME``. DMOC has those of a step's equations, too, ``dynamics.STATE`` and
+        ``h.CONSTRAINT``. An unknown name raises a ModelError with those known. Those of several phases are
+        the phases'; impulses of the mechanism are `trajectory.multipliers`.
+    violations : list of Violation
+        Samples outside of their limits: name, k, t, value, limits; the worst first.
+    margin : float
+        Least distance from a limit over inequalities and samples, in units of the limits' scales (half a
+        range, or the larger of |limit| and the typical size of its quantity where it is one-sided): > 0 where
+        the trajectory is within, infinite without inequalities.
+    gains : (N, nu, ndx)
+        Of the projection operator at the trajectory, or of shooting's last step; of DMOC those of
+        ``stabilize(1, 1)``.
+    open_loop_gap : float
+        Largest difference between what the search ended with and the rollout of its inputs. If it is above
+        1e-6 of 1 + |x| (a strongly unstable system over a long horizon, where rounding grows), `trajectory`
+        is the closed-loop iterate, as `message` says: follow it with `stabilize`, not open loop.
+    defect : float
+        Largest residual of a step's equations, in their units, that DMOC leaves; nan of the other methods,
+        whose steps are the map's.
+    slope : float
+        Dg(xi).zeta there, <= 0, for the zeta of a Hessian without any shift: the method's own, or where that
+        has no minimum Gauss-Newton's. What projection judges "converged" by; nan where none was computed.
+    error : float
+        What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.
+    scale : float or None
+        What shooting multiplied the cost with; a search from this result does so too.
+    curve : (X, U) or None
+        States and inputs where a search ended before they were a trajectory; shooting goes on from there
+        where the result is its guess.
+    apart : str
+        Why several phases are no one trajectory: other states, a jump that leaves some free, or ends of an
+        unsuccessful search that do not meet within 1e-6 of the state. Empty where they are.
+    stages : list of Stage
+        Of DMOC through contact: the smoothings on the way to the maps' own.
+    stats : dict
+        Of DMOC: the solver's own; empty after pickling.
+    """
+
+    phases: tuple[PhaseResult, ...]
+    cost: float
     status: Status
     message: str
+    iterations: int
+    history: History = field(repr=False)
+    seconds: float
+    stated: Callable[[], Any] | None = field(repr=False)  # the problem, when asked for
+    violations: list[Violation] = field(default_factory=list, repr=False)
+    margin: float = np.inf
+    own_gains: np.ndarray | None = field(default=None, repr=False)
+    own_gap: float | None = field(default=None, repr=False)
+    slope: float = np.nan
+    error: float = np.nan
+    scale: float | None = None
+    curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    joined: Trajectory | None = field(default=None, repr=False)  # several phases
+    apart: str = field(default="", repr=False)
+    stages: list[Any] = field(default_factory=list, repr=False)
+    stats: dict[str, Any] = field(default_factory=dict, repr=False)
+    raw: Any = field(default=None, repr=False)  # the vectors of DMOC's program
+
+    def only(self) -> PhaseResult:
+        """The only phase. ValueError where there are several."""
+        if len(self.phases) != 1:
+            raise ValueError(f"the result has {len(self.phases)} phases; ask one of them: result.phases[0]")
+        return self.phases[0]
+
+    @property
+    def trajectory(self) -> Trajectory:  # type: ignore[override]
+        if self.apart:
+            raise ValueError(self.apart)
+        return self.joined or self.only().trajectory
+
+    @property
+    def problem(self) -> Any:
+        if self.stated is None:
+            raise ValueError("problem: a result that was pickled has left it behind; solve again")
+        return self.stated()
+
+    @property
+    def multipliers(self) -> Multipliers:
+        return self.only().multipliers
+
+    @property
+    def gains(self) -> np.ndarray:
+        return self.stabilize(1.0, 1.0).K if self.own_gains is None else self.own_gains
+
+    @property
+    def open_loop_gap(self) -> float:
+        return open_loop(self.trajectory)[1] if self.own_gap is None else self.own_gap
+
+    @property
+    def duration(self) -> float:
+        """Of all phases, s."""
+        return sum(p.duration for p in self.phases)
+
+    @property
+    def defect(self) -> float:
+        return max(p.defect for p in self.phases)
 
     @property
     def converged(self) -> bool:
         return self.status == Status.CONVERGED
 
-    def raise_for_status(self: Self) -> Self:
+    @property
+    def feasible(self) -> bool:
+        """Whether no sample is outside of its limits (by more than the method's tolerance)."""
+        return not self.violations
+
+    def raise_for_status(self) -> Result:
         """This result, or `OptimizationError` (with it as ``result``) unless it converged."""
         if not self.converged:
             raise OptimizationError(self.message, self)
         return self
 
+    def _motion(self, phase: int | None) -> Trajectory:
+        return self.trajectory if phase is None else self.phases[phase].trajectory
 
-def finished(result: Self, interrupt: KeyboardInterrupt | None, monitor: Any, raise_on_failure: bool) -> Self:
+    def stabilize(self, Q: Any, R: Any, Qf: Any = None, *, phase: int | None = None) -> Regulator:
+        """The time-varying regulator about the motion, or one phase of it; weights as in `dlqr`, Qf = Q by
+        default.
+
+        Its map is the trajectory's, which has the step length of the result (`OneStepMap.with_dt`). Through
+        joints where contacts close it reckons with when they do (`SwitchedMap.linearize_motion`).
+        """
+        run = self._motion(phase)
+        regulator = dlqr(run.map, run, Q, R, Qf)
+        assert isinstance(regulator, Regulator)
+        return regulator
+
+    def rollout(self, phase: int | None = None) -> Rollout:
+        """The motion, or one phase, as a rollout of its map: exactly the motion that its inputs give.
+
+        The inputs are rolled out open loop. Where an unstable motion makes the solver's tolerance grow
+        beyond 1e-6 of the state, they are applied with the feedback of `stabilize(1, 1)`; the inputs then
+        change by as little. About a plan that is no motion there may be no such feedback: then it stays open
+        loop. `vioc.control.optimize` from here makes one that is stationary for the cost, too.
+
+        Raises
+        ------
+        StepError
+            Where the map has no next state.
+        """
+        run = self._motion(phase)
+        again = run.map.rollout(run.x[0], run.u, k0=run.k0, dt=run.step_lengths, warn=False)
+        feedback = _gap(run, again) > OPEN_LOOP * (1 + np.abs(run.x).max())
+        if feedback:
+            try:
+                regulator = self.stabilize(1.0, 1.0, phase=phase)
+            except OptimizationError:
+                feedback = False
+            else:
+                again = regulator.map.track(run.x[0], run.x, run.u, regulator.K, k0=run.k0)
+        runs = again.map.parts_of(again) if isinstance(again.map, SwitchedMap) else [again]
+        costs = [] if self.stated is None else self.problem.costs
+        costs = [c for c in (costs if phase is None else costs[phase : phase + 1]) if c is not None]
+        known = len(costs) == len(runs)
+        total = sum(c.value(r) for c, r in zip(costs, runs, strict=True)) if known else None
+        return Rollout(again, _gap(run, again), total, feedback)
+
+    def refine(self, factor: int = 2, **options: Any) -> Result:
+        """The same problem with `factor` times as many steps in the same time, solved from this result.
+
+        `options` are those of its problem's `solve`: that of DMOC of a result of DMOC, else shooting.
+        """
+        finer: Result = self.problem.refine(self, factor, **options)
+        return finer
+
+    def sensitivity(self) -> Any:
+        """Derivatives of the optimum by the declared parameters and the given initial state, a
+        `dmoc.Sensitivity`.
+
+        They are of the step's own equations: a result of another method than DMOC is first solved by it.
+
+        Raises
+        ------
+        OptimizationError
+            If it is not an optimum, or not a regular one.
+        ValueError
+            Where DMOC does not take the problem, or the result was pickled.
+        """
+        self.raise_for_status()
+        return self.problem.sensitivity(self)
+
+    def products(self, phase: int | None = None) -> dict[str, np.ndarray]:
+        """Of each contact and limit, the gap at the end of each step times its impulse (N,), m N s."""
+        run = self._motion(phase)
+        names = () if run.map.relaxed is None else run.map.relaxed.contacts
+        return {n: run[f"gap.{n}"][1:] * run[f"force.{n}"] * run.step_lengths for n in names}
+
+    def describe(self, phase: int | None = None) -> str:
+        """How it ended, and how near the plan is to what the map makes of its inputs; text.
+
+        Of phases that are `apart` why they are; each can be asked for. Of contacts the largest product of gap
+        and impulse, and the smoothings on the way.
+
+        Examples
+        --------
+        >>> print(best.describe())
+        """
+        lines = [self.message]
+        if phase is None and self.apart:
+            return "\n".join([*lines, self.apart, *self._way()])
+        run = self._motion(phase)
+        try:
+            again = self.rollout(phase)
+        except StepError as error:
+            lines.append(f"replay by the map: {error}")
+        else:
+            off = np.abs(run.map.difference(run.x, again.trajectory.x)).max(axis=0)
+            how = "with feedback, open loop is unstable" if again.feedback else "of the inputs, open loop"
+            worst = f", most in {run.map.error_names[int(off.argmax())]}" if off.max() > 0 else ""
+            lines.append(f"replay by the map, {how}: {off.max():.1e} from the plan{worst}")
+        if products := self.products(phase):
+            name = max(products, key=lambda n: np.abs(products[n]).max())
+            lines.append(f"gap x impulse: at most {np.abs(products[name]).max():.1e}, of {name}")
+        return "\n".join([*lines, *self._way()])
+
+    def _way(self) -> list[str]:
+        way = ", ".join(f"{s.smoothing:.0e} ({s.iterations})" for s in self.stages)
+        return [f"smoothings, m^2/s^2 (iterations): {way}"] if way else []
+
+    def _repr_html_(self) -> str:
+        if not self.apart:
+            return super()._repr_html_()
+        each = (quantities_html(p.trajectory, f"phases[{i}]") for i, p in enumerate(self.phases))
+        return f"<p>{escape(repr(self))}</p><p>{escape(self.apart)}</p>{''.join(each)}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Trajectories and multipliers travel; the problem, its program and compiled functions do not."""
+        return {**self.__dict__, "stated": None, "raw": None, "stats": {}}
+
+    def __repr__(self) -> str:
+        return f"Result({self.message}; {', '.join(f'{len(p.trajectory)} steps' for p in self.phases)})"
+
+
+def _gap(run: Trajectory, other: Trajectory) -> float:
+    return float(np.abs(run.map.difference(run.x, other.x)).max())
+
+
+def finished(
+    result: Result, interrupt: KeyboardInterrupt | None, monitor: Any, raise_on_failure: bool
+) -> Result:
     """The result, or the error that it is; an interrupt takes it along."""
     if monitor is True:
         print(result.message)
@@ -214,78 +537,3 @@ def judged(status: Status, run: Trajectory, gap: float) -> tuple[Status, str]:
         return (Status.ACCEPTABLE if status is Status.CONVERGED else status), wrong
     leaves = f"leaves it by {gap:.1e}" if gap < np.inf else "comes to a step that does not exist"
     return status, f"the motion is unstable: the rollout of its inputs alone {leaves}; use `stabilize`"
-
-
-@dataclass(frozen=True)
-class Result(Outcome):
-    """An optimized trajectory; reads like it, ``best["theta"]``.
-
-    Attributes
-    ----------
-    trajectory : Trajectory
-        The rollout of its own x_0 and inputs; see `open_loop_gap`.
-    cost : float
-    status : Status
-        ``"converged"``, or why not: see `Status`.
-    message : str
-        The verdict in words, with what to try.
-    iterations : int
-        Steps taken.
-    history : History
-    gains : (N, nu, ndx)
-        Of the projection operator at the trajectory.
-    open_loop_gap : float
-        Largest difference between the optimizer's closed-loop iterate and the rollout of its inputs.
-        If it is above 1e-6 of 1 + |x| (a strongly unstable system over a long horizon, where rounding grows),
-        `trajectory` is the closed-loop iterate, as `message` says: follow it with `stabilize`, not open loop.
-    slope : float
-        Dg(xi).zeta there, <= 0, for the zeta of a Hessian without any shift: the method's own, or where that
-        has no minimum Gauss-Newton's. What "converged" is judged by; nan where none was computed.
-    multipliers : dict of str to array
-        Of limits, by the name of a constraint over its samples: >= 0 at an upper limit, <= 0 at a lower one;
-        minus the derivative of the optimal cost by the limit, as `vioc.control.dmoc` reports it. Shooting and
-        DMOC have those of values that `initial` gives to states, too: ``initial NAME``.
-    violations : list of Violation
-        Samples outside of their limits: name, k, t, value, limits; the worst first.
-    margin : float
-        Least distance from a limit over inequalities and samples, in units of the limits' scales (half a
-        range, or the larger of |limit| and the typical size of its quantity where it is one-sided): > 0 where
-        the trajectory is within, infinite without inequalities.
-    error : float
-        What the conditions of optimality leave, scaled, by which shooting judges; nan of the other methods.
-    scale : float or None
-        What shooting multiplied the cost with; a search from this result does so too.
-    curve : (X, U) or None
-        States and inputs where shooting ended before they were a trajectory; it goes on from there where the
-        result is its guess.
-    """
-
-    trajectory: Trajectory
-    cost: float
-    status: Status
-    message: str
-    iterations: int
-    history: History = field(repr=False)
-    gains: np.ndarray = field(repr=False)
-    open_loop_gap: float
-    slope: float
-    multipliers: dict[str, np.ndarray] = field(default_factory=dict, repr=False, kw_only=True)
-    violations: list[Violation] = field(default_factory=list, repr=False, kw_only=True)
-    margin: float = field(default=np.inf, kw_only=True)
-    error: float = field(default=np.nan, kw_only=True)
-    scale: float | None = field(default=None, kw_only=True)
-    curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, kw_only=True)
-
-    @property
-    def feasible(self) -> bool:
-        """Whether no sample is outside of its limits (by more than the method's tolerance)."""
-        return not self.violations
-
-    def stabilize(self, Q: Any, R: Any, Qf: Any = None) -> Regulator:
-        """The time-varying regulator about the trajectory; weights as in `dlqr`, Qf = Q unless given."""
-        regulator = dlqr(self.trajectory.map, self.trajectory, Q, R, Qf)
-        assert isinstance(regulator, Regulator)
-        return regulator
-
-    def __repr__(self) -> str:
-        return f"Result({self.message}; {len(self.trajectory)} steps)"

@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from vioc.checks import as_value
+from vioc.checks import as_count, as_value
 from vioc.control.costs.cost import Cost, checked
 from vioc.control.descent.begin import guess_curve
 from vioc.control.descent.projection import straight_line
 from vioc.control.dmoc import problem as equations
-from vioc.control.dmoc.solution import Solution
-from vioc.control.problem.limits import Constraint, Violation, end_values
+from vioc.control.dmoc.sensitivity import Sensitivity
+from vioc.control.problem.limits import Constraint, Violation, as_constraints, end_values, finer, finer_bounds
 from vioc.control.problem.result import (
     HEADER,
     History,
     Log,
+    Multipliers,
+    PhaseResult,
     Record,
     Result,
     check_ending,
@@ -99,6 +101,7 @@ class Problem:
             )
         self.final = end_values(f, final, "final")
         self._limits = dict(bounds=bounds, constraints=constraints, final=final)
+        self._open = dict(initial=initial, duration=duration, parameters=parameters, periodic=periodic, dt=dt)
         found = collected(f, self.steps, bounds, constraints, final, u.free_start)
         self.rows = Rows(u.map, self.steps, u.rows(found), u.open, u.rigid)
         self._stage_cost = u.cost(cost)
@@ -179,7 +182,7 @@ class Problem:
                 "duration=(low, high)"
             )
         scale = None
-        if multipliers is None and isinstance(guess, Result) and guess.converged:
+        if multipliers is None and isinstance(guess, Result) and guess.converged and len(guess.phases) == 1:
             multipliers, scale = guess.multipliers, guess.scale
         elif multipliers:
             self.rows.check_names(multipliers)
@@ -283,11 +286,11 @@ class Problem:
     ) -> Iterator[tuple]:
         """The start where IPOPT ends, if it does."""
         if found := self._relaxed(X[:, : self.map.nx], U, iterations):
-            run, theirs = found.trajectory, stages.rows.from_multipliers(found.duals)
+            run, theirs = found.trajectory, stages.rows.from_multipliers(found.multipliers)
             said = f"begun from IPOPT's optimum ({found.iterations} iterations)"
             yield SOFTNESS[0], (run.x, run.u, theirs if len(theirs) else None), said
 
-    def _relaxed(self, X: np.ndarray, U: np.ndarray, iterations: int) -> Solution | None:
+    def _relaxed(self, X: np.ndarray, U: np.ndarray, iterations: int) -> Result | None:
         """What IPOPT makes of the map's equations, which hold at its end alone: no step need be solved on the
         way, so nothing is in its way where a map has no steps. None where it ends nowhere.
         """
@@ -302,6 +305,52 @@ class Problem:
         except (ValueError, ModelError, OptimizationError, StepError):
             return None  # a map that tells none, or what they cannot state
         return found if found.status in (Status.CONVERGED, Status.ACCEPTABLE) else None
+
+    @property
+    def costs(self) -> list[Cost]:
+        """Of its one phase."""
+        return [self.cost]
+
+    def refine(self, result: Result, factor: int, **options: Any) -> Result:
+        """`Result.refine`: with `factor` times as many steps in the same time, from a result of this problem.
+
+        Data over time are interpolated.
+        """
+        factor, n = as_count(factor, "factor"), self.steps
+        limits, cost, run = self._limits, self.cost, result.trajectory
+        own = {**self._open, "final": limits["final"]}
+        if own["dt"] is not None or own["duration"] is None:
+            lengths = np.broadcast_to(self.map.dt if own["dt"] is None else own["dt"], n)
+            own["dt"] = np.repeat(lengths, factor) / factor
+        again = Problem(
+            self.map,
+            cost.with_references(*(finer(r, n, factor) for r in cost.references)),
+            factor * n,
+            bounds=finer_bounds(limits["bounds"], n, factor),
+            constraints=[c.refined(n, factor) for c in as_constraints(limits["constraints"])],
+            k0=factor * self.k0,
+            **own,
+        )
+        guess = run.resample(np.repeat(run.step_lengths, factor) / factor, by="line")
+        return again.solve(None, guess, **options)
+
+    def sensitivity(self, result: Result) -> Sensitivity:
+        """`Result.sensitivity` of a result of this problem, by DMOC's solution of it from there."""
+        own = {name: value for name, value in self._open.items() if value is not None}
+        lengths, run = self.lengths, result.trajectory
+        if own.pop("parameters", None):
+            raise ValueError("sensitivity: it is not known where parameters are free; give them values")
+        if not same_steps(lengths, float(lengths[0])):
+            raise ValueError("sensitivity: it is DMOC's, whose steps are equal; give one dt")
+        if own.pop("dt", None) is not None and "duration" not in own:
+            own["duration"] = float(lengths.sum())
+        if not self.unknowns.free_start:
+            own["initial"] = run.x[0]
+        own |= dict(steps=self.steps, k0=self.k0, **self._limits)
+        exact = equations.solve(self.map, self.cost, run, **own)
+        if distance(run, exact.trajectory) > FOLLOWED:
+            raise OptimizationError("sensitivity: DMOC leads from this result to another optimum", exact)
+        return exact.sensitivity()
 
     def stages(self, first: int, steps: int, k0: int) -> Stages:
         """Its steps from `first` on with its conditions on the end, begun at sample k0 of a run, to whose
@@ -393,6 +442,7 @@ class Problem:
             (it.point.curve, curve, far, search.stages.gains_of(search.gains)),
             {**search.stages.rows.multipliers(it.y / search.level.scale), **self._of_start(search)},
             iterations=log.steps,
+            seconds=log.seconds,
             said=(begun, search.note, self._hint(search.status)),
             slope=-search.promise,
             error=search.error,
@@ -422,6 +472,7 @@ class Problem:
         *,
         said: tuple[str, ...] = (),
         iterations: int,
+        seconds: float,
         cost: float | None = None,
         violations: Sequence[Violation] = (),
         slope: float = np.nan,
@@ -452,16 +503,17 @@ class Problem:
         said = *said, status.advice
         text = verdict(status, f"{iterations} iterations", cost, *said, promise=promise, found=found)
         return Result(
-            motion,
+            (PhaseResult(motion, Multipliers(multipliers)),),
             cost,
             status,
             text,
             iterations,
             history,
-            np.ascontiguousarray(gains[:, :, : self.map.ndx]),
-            gap,
-            slope,
-            multipliers=multipliers,
+            seconds,
+            lambda: self,
+            own_gains=np.ascontiguousarray(gains[:, :, : self.map.ndx]),
+            own_gap=gap,
+            slope=slope,
             curve=None if status is Status.CONVERGED else (curve.x[:, : self.map.nx].copy(), curve.u),
             violations=found,
             margin=rows.margin(run),

@@ -10,7 +10,7 @@ import numpy as np
 from vioc.viz.plots.style import legend, panels
 from vioc.viz.plots.units import label
 
-MARKS = {"newton": "o", "blend": "D", "gauss-newton": "s", "steepest": "^", "ddp": "s"}
+MARKS = {"newton": "o", "blend": "D", "gauss-newton": "s", "steepest": "^"}
 PROMISE = r"$|Dg\cdot\zeta|$"
 
 
@@ -21,9 +21,9 @@ def plot_convergence(
 
     Parameters
     ----------
-    result : Result, History, Solution of `vioc.control.dmoc`, or (n,)
+    result : Result, History, or (n,)
         Of a descent: cost and |Dg . zeta|, the decrease that the linear model promised, with a mark for
-        the method of each step, and in multiple shooting the gap. Of a DMOC solution (IPOPT, FATROP):
+        the method of each step, and in multiple shooting the gap. Of a result of DMOC (IPOPT, FATROP):
         objective and infeasibilities. Or the cost of each iterate.
     descent : (n,) or (n-1,), optional
         |Dg . zeta| beside an array of costs; NaN where there is none.
@@ -69,8 +69,7 @@ def plot_convergence(
 
 def _curves(result: Any, descent: Any) -> tuple[dict[str, Any], Sequence[str]]:
     """What to draw by name, the first as a cost; and the method of each iteration."""
-    if hasattr(result, "stats"):  # of DMOC, whose solver says more than a history
-        log = result.stats.get("iterations") or {}
+    if log := getattr(result, "stats", {}).get("iterations"):  # of DMOC's solver, more than a history
         names = {"obj": "cost", "inf_pr": "primal infeasibility", "inf_du": "dual infeasibility"}
         return {text: log[key] for key, text in names.items() if key in log}, ()
     history = getattr(result, "history", result)
