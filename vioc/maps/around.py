@@ -138,6 +138,9 @@ class MapAround(OneStepMap):
     def first_with_times(self, steps: Steps) -> Linearization:
         return self._first(steps, True)
 
+    def check_times(self) -> None:
+        self.inner.check_times()
+
     def second(self, steps: Steps, Z: np.ndarray, zeta: np.ndarray) -> SecondOrder:
         return self._second(steps, Z, zeta, False)
 

@@ -93,6 +93,8 @@ class ExtendedMap(MapAround):
                 if unknown
                 else f"{taken[0]!r} is a state already"
             )
+        if self.steps:
+            inner.check_times()
         self._around(inner, self.constants)
         self.dt = 1.0 / self.steps if self.steps else inner.dt
         self.parameters = {n: v for n, v in inner.parameters.items() if n not in self.freed}

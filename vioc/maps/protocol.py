@@ -387,6 +387,10 @@ class OneStepMap(Named, ABC):
         lin, H = self.first(steps), self.second(steps, Z, zeta)
         return self._times.second(steps, self.theta, lin, H, Z, zeta)
 
+    def check_times(self) -> None:
+        """Raise the `NotImplementedError` of `first_with_times`, if there is one, without a step."""
+        _ = self._times
+
     @cached_property
     def _times(self) -> StepTimes:
         return StepTimes(self)
