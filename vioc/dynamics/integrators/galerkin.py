@@ -285,6 +285,7 @@ class GalerkinVI(MechanicalMap):
         return ca.Function("end", [x, theta], [ca.vertcat(x[nq : nq + nd] - along, impulse)], OPTIONS)
 
     def rescued(self, x: np.ndarray, u: np.ndarray, k: int, t: float, dt: float):
+        self.check_beginnings(x[None], k)
         equations = GalerkinEquations(self._derivatives, x, u, t, dt)
         return equations.end(solve_step(equations, k, t, self.tolerance).w)
 
