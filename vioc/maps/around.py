@@ -51,6 +51,9 @@ class MapAround(OneStepMap):
     def with_parameters(self: Self, **values: float) -> Self:
         return self._again(self.inner.with_parameters(**values))
 
+    def trying(self: Self, **values: float) -> Self:
+        return self._again(self.inner.trying(**values))
+
     def substeps(self, n: int) -> OneStepMap:
         return self._again(self.inner.substeps(n))
 

@@ -528,4 +528,4 @@ def generated(f: KernelMap) -> dict[str, Any] | None:
 def rebuilt(kind: Any, system: System, dt: float, options: dict, parameters: dict[str, float]) -> Any:
     """A map of a system with these options and parameters, as when it is unpickled."""
     f = kind(system, dt, **options)
-    return f.with_parameters(**parameters) if parameters != f.parameters else f
+    return f.trying(**parameters) if parameters != f.parameters else f

@@ -121,7 +121,7 @@ class Bounces:
         values = {name: f.parameters[name] for name in known.parameters}
         own = set(known.multiplier_names)
         at = np.array([i for i, n in enumerate(f.multiplier_names) if n in own], int)
-        return (known.with_parameters(**values) if values else known), at
+        return (known.trying(**values) if values else known), at
 
     def step(self, f: ContactVI, x: np.ndarray, u: np.ndarray, t: float, h: float) -> list[Record]:
         """The flights and impacts of a step."""
